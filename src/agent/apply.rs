@@ -1,0 +1,1 @@
+//! One step becomes a server-side apply, a delete or a restart.

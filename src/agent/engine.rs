@@ -1,0 +1,3 @@
+//! What to install and what healthy means, per engine.
+
+pub mod flux;

@@ -1,0 +1,1 @@
+//! Redeem the token, exchange keys, keep the identity; every step can be resumed.

@@ -1,0 +1,1 @@
+//! Facts about the cluster: collected here, summarised by a pure function.

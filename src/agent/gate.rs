@@ -1,0 +1,1 @@
+//! The agent's own policy on what the line may do.

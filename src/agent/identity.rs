@@ -1,0 +1,1 @@
+//! Key pairs, fingerprints and the Secrets that hold them.

@@ -1,0 +1,1 @@
+//! Watches become one observed state on a watch channel.

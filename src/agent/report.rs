@@ -1,0 +1,1 @@
+//! Facts, steps, conditions and heals go up; resumed after the last acknowledgement.

@@ -1,0 +1,1 @@
+//! The last known good install: keep it, load it.

@@ -1,0 +1,1 @@
+//! The loop that observes, plans and acts, and keeps the record of each heal.

@@ -1,0 +1,1 @@
+//! What agents call: join, assignment, reports, deploy keys, orders.

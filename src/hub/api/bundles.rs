@@ -1,0 +1,1 @@
+//! Engine bundles: import, list, fetch by digest.

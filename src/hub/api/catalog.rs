@@ -1,0 +1,1 @@
+//! The catalog's coordinates, and the keys that may push.

@@ -1,0 +1,1 @@
+//! Clusters, join tokens and heals, for operators.

@@ -1,0 +1,1 @@
+//! /livez, /readyz and /metrics, on their own port.

@@ -1,0 +1,1 @@
+//! The hub itself: who it is, who the caller is, its own checks.

@@ -1,0 +1,1 @@
+//! RFC 9457 problems, from a closed set of slugs.

@@ -1,0 +1,1 @@
+//! The line's endpoint: WebSocket upgrade and handshake.

@@ -1,0 +1,1 @@
+//! The short-lived signed word of the hub on who sends a request.

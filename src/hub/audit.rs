@@ -1,0 +1,1 @@
+//! The audit's hash chain; its sink writes before the request is sent.

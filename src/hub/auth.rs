@@ -1,0 +1,1 @@
+//! A request's headers to its principal.

@@ -1,0 +1,1 @@
+//! A cluster's record to its catalog files.

@@ -1,0 +1,1 @@
+//! Reports and lines to each cluster's state.

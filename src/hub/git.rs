@@ -1,0 +1,1 @@
+//! The catalog repository: clone, commit, push.

@@ -1,0 +1,3 @@
+//! Git hosts: deploy keys and branches.
+
+pub mod embedded;

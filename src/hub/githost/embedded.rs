@@ -1,0 +1,1 @@
+//! Git over SSH, served by the hub itself through the system's git.

@@ -1,0 +1,3 @@
+//! Kubernetes requests from users to a stream of the line.
+
+pub mod rewrite;

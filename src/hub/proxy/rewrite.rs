@@ -1,0 +1,1 @@
+//! Headers and paths of a proxied request: what passes, what is removed, what is refused.

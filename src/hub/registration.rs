@@ -1,0 +1,1 @@
+//! A join token's life: issue, redeem, revoke, expire.

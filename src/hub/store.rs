@@ -1,0 +1,3 @@
+//! The store: records behind one type.
+
+pub mod sqlite;

@@ -1,0 +1,1 @@
+//! SQLite: one writer, a few readers, WAL.

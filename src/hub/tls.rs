@@ -1,0 +1,1 @@
+//! The hub's own CA and leaf, or a given certificate.

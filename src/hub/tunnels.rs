@@ -1,0 +1,1 @@
+//! This replica's live lines, newest wins.

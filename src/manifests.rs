@@ -1,0 +1,1 @@
+//! The YAML that a cluster owner applies, from the constants the code uses.

@@ -1,0 +1,1 @@
+//! known_hosts lines: parse, match, print.

@@ -1,0 +1,1 @@
+//! The one select loop between WebSocket, timers, commands and the session.

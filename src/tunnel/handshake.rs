@@ -1,0 +1,1 @@
+//! Challenge, hello and welcome: what is signed and what is checked, without a socket.

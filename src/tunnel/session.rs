@@ -1,0 +1,1 @@
+//! The line's state machine, sans-IO.

@@ -1,0 +1,196 @@
+//! What an agent says of its cluster: facts, adoption steps, conditions and heals.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Key and value as strings; at most 64 of each source, values at most 4 KiB.
+pub type Facts = BTreeMap<String, String>;
+
+/// The boundaries of an adoption, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StepName {
+    Keys,
+    Join,
+    Line,
+    Git,
+    Bundle,
+    Apply,
+    Secret,
+    Sync,
+    Revision,
+    Adopted,
+}
+
+impl StepName {
+    pub const ALL: [Self; 10] = [
+        Self::Keys,
+        Self::Join,
+        Self::Line,
+        Self::Git,
+        Self::Bundle,
+        Self::Apply,
+        Self::Secret,
+        Self::Sync,
+        Self::Revision,
+        Self::Adopted,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Keys => "keys",
+            Self::Join => "join",
+            Self::Line => "line",
+            Self::Git => "git",
+            Self::Bundle => "bundle",
+            Self::Apply => "apply",
+            Self::Secret => "secret",
+            Self::Sync => "sync",
+            Self::Revision => "revision",
+            Self::Adopted => "adopted",
+        }
+    }
+}
+
+impl fmt::Display for StepName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StepState {
+    Running,
+    Waiting,
+    Done,
+    Failed,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StepReport {
+    pub step: StepName,
+    pub state: StepState,
+    /// Why it waits or failed, for people; at most 1 KiB.
+    #[serde(default)]
+    pub reason: String,
+    /// RFC 3339 with milliseconds: since when it is in this state, by the agent's clock.
+    pub at: String,
+}
+
+/// The closed set of conditions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ConditionType {
+    Joined,
+    LineUp,
+    DeployKeyRegistered,
+    HostKeysKnown,
+    HostKeyMismatch,
+    GitReachable,
+    EngineInstalled,
+    EngineHealthy,
+    Synced,
+    Quarantined,
+    SnapshotFresh,
+    ObserveOnly,
+    Paused,
+    AgentCurrent,
+    PolicyAccepted,
+    Uncovered,
+    RightsLost,
+    JoinConflict,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Status {
+    True,
+    False,
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    #[serde(rename = "type")]
+    pub kind: ConditionType,
+    pub status: Status,
+    /// CamelCase, one word.
+    pub reason: String,
+    /// At most 1 KiB.
+    pub message: String,
+    /// RFC 3339.
+    pub since: String,
+}
+
+/// A cluster at a glance, worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Phase {
+    Conflict,
+    Offline,
+    Broken,
+    Healing,
+    Degraded,
+    Installing,
+    Joining,
+    Pending,
+    Paused,
+    Unknown,
+    Healthy,
+}
+
+/// One heal: the episode from a fault to restored function.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HealRecord {
+    /// UUIDv7, made by the agent.
+    pub id: String,
+    /// The fault's class, `ObjectMissing` and so on.
+    pub class: String,
+    /// What was at fault: `Deployment flux-system/source-controller`.
+    pub object: String,
+    /// What was seen, for people; at most 4 KiB.
+    pub evidence: String,
+    /// The field manager that wrote the bad version last, where known.
+    #[serde(default)]
+    pub writer: String,
+    /// The catalog revision at that time, where known.
+    #[serde(default)]
+    pub revision: String,
+    pub steps: Vec<HealStep>,
+    /// RFC 3339 with milliseconds. When it broke, as far as the cluster tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault_at: Option<String>,
+    pub detected_at: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acted_at: Option<String>,
+    /// When function was proven again; absent while the heal is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored_at: Option<String>,
+    pub result: HealResult,
+    /// What a person should do next; empty = nothing.
+    #[serde(default)]
+    pub next: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HealStep {
+    /// `create`, `apply`, `recreate`, `restart`, `nudge`, `write-key`, `report`.
+    pub action: String,
+    pub object: String,
+    pub at: String,
+    /// `ok`, or the error.
+    pub outcome: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HealResult {
+    Open,
+    Healed,
+    Reported,
+    Failed,
+}

@@ -1,0 +1,1 @@
+//! Kubernetes documents, within a budget.

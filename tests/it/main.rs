@@ -1,0 +1,9 @@
+//! In-process tests: real hub and agent parts on port 0.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod architecture;
+mod git;
+mod hub;
+mod line;
+mod proxy;
+mod secrecy;

@@ -1,0 +1,1 @@
+//! See the file's tests.
