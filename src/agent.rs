@@ -48,7 +48,7 @@ pub enum News {
     /// The root revision that the engine last applied.
     Revision(String),
     /// Sent at opening and at closing of a heal, with the same id.
-    Heal(HealRecord),
+    Heal(Box<HealRecord>),
 }
 
 /// Something the watchdog should look at now.

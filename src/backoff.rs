@@ -15,7 +15,7 @@ impl Schedule {
     /// min(cap, first · 2ⁿ). `unit` is a random number in 0..1.
     pub fn full_jitter(&self, attempt: u32, unit: f64) -> Duration {
         let top = self.ceiling(attempt).max(self.floor);
-        self.floor + (top - self.floor).mul_f64(unit.clamp(0.0, 1.0))
+        self.floor + top.saturating_sub(self.floor).mul_f64(unit.clamp(0.0, 1.0))
     }
 
     /// The wait before retry `attempt`, without jitter.
@@ -29,15 +29,21 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    const LINE: Schedule =
-        Schedule { floor: Duration::from_millis(500), first: Duration::from_millis(500), cap: Duration::from_secs(30) };
+    const LINE: Schedule = Schedule {
+        floor: Duration::from_millis(500),
+        first: Duration::from_millis(500),
+        cap: Duration::from_secs(30),
+    };
 
     #[test]
     fn waits_stay_between_floor_and_cap() {
         for attempt in 0..100 {
             for unit in [0.0, 0.5, 1.0] {
                 let wait = LINE.full_jitter(attempt, unit);
-                assert!(wait >= LINE.floor && wait <= LINE.cap, "{attempt} {unit} {wait:?}");
+                assert!(
+                    wait >= LINE.floor && wait <= LINE.cap,
+                    "{attempt} {unit} {wait:?}"
+                );
             }
         }
         assert_eq!(LINE.full_jitter(50, 1.0), LINE.cap);

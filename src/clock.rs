@@ -4,7 +4,10 @@
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-#[expect(clippy::disallowed_methods, reason = "this is the one owner of the wall clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one owner of the wall clock"
+)]
 pub fn now() -> OffsetDateTime {
     OffsetDateTime::now_utc()
 }

@@ -44,8 +44,11 @@ impl KeyPair {
     /// The private key file that OpenSSH, Flux and Argo CD read.
     pub fn openssh(&self, comment: &str) -> Result<Secret<String>, KeyError> {
         let pair = Ed25519Keypair::from_seed(self.seed().expose());
-        let key = PrivateKey::new(KeypairData::Ed25519(pair), comment).map_err(|_| KeyError::OpenSsh)?;
-        let text = key.to_openssh(LineEnding::LF).map_err(|_| KeyError::OpenSsh)?;
+        let key =
+            PrivateKey::new(KeypairData::Ed25519(pair), comment).map_err(|_| KeyError::OpenSsh)?;
+        let text = key
+            .to_openssh(LineEnding::LF)
+            .map_err(|_| KeyError::OpenSsh)?;
         Ok(Secret::new(text.to_string()))
     }
 
@@ -82,13 +85,18 @@ impl Public {
     /// `ssh-ed25519 AAAA…`, with the comment where there is one.
     pub fn openssh(self, comment: &str) -> Result<String, KeyError> {
         let data = ssh_key::public::KeyData::Ed25519(ssh_key::public::Ed25519PublicKey(self.0));
-        PublicKey::new(data, comment).to_openssh().map_err(|_| KeyError::OpenSsh)
+        PublicKey::new(data, comment)
+            .to_openssh()
+            .map_err(|_| KeyError::OpenSsh)
     }
 
     /// Reads `ssh-ed25519 AAAA… [comment]`; other algorithms are an error.
     pub fn from_openssh(line: &str) -> Result<Self, KeyError> {
         let key = PublicKey::from_openssh(line.trim()).map_err(|_| KeyError::OpenSsh)?;
-        key.key_data().ed25519().map(|k| Self(k.0)).ok_or(KeyError::OpenSsh)
+        key.key_data()
+            .ed25519()
+            .map(|k| Self(k.0))
+            .ok_or(KeyError::OpenSsh)
     }
 
     /// `SHA256:…` as OpenSSH prints it.
@@ -99,7 +107,10 @@ impl Public {
 
     /// Strict verification (RFC 8032, small-order keys refused).
     pub fn verify(self, message: &[u8], signature: &[u8]) -> bool {
-        let (Ok(key), Ok(signature)) = (VerifyingKey::from_bytes(&self.0), Signature::from_slice(signature)) else {
+        let (Ok(key), Ok(signature)) = (
+            VerifyingKey::from_bytes(&self.0),
+            Signature::from_slice(signature),
+        ) else {
             return false;
         };
         key.verify_strict(message, &signature).is_ok()
@@ -127,7 +138,10 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |n: u8| char::from(DIGITS[usize::from(n & 15)]);
-    bytes.iter().flat_map(|b| [digit(b >> 4), digit(*b)]).collect()
+    bytes
+        .iter()
+        .flat_map(|b| [digit(b >> 4), digit(*b)])
+        .collect()
 }
 
 #[cfg(test)]
@@ -142,7 +156,10 @@ mod tests {
         assert_eq!(back.public(), pair.public());
         let line = pair.public().openssh("linesman/eu1").unwrap();
         assert_eq!(Public::from_openssh(&line), Ok(pair.public()));
-        assert_eq!(Public::from_base64(&pair.public().to_base64()), Ok(pair.public()));
+        assert_eq!(
+            Public::from_base64(&pair.public().to_base64()),
+            Ok(pair.public())
+        );
     }
 
     #[test]

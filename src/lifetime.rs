@@ -16,7 +16,10 @@ pub struct Tasks {
 
 impl Tasks {
     pub fn new(stop: CancellationToken) -> Self {
-        Self { stop, set: JoinSet::new() }
+        Self {
+            stop,
+            set: JoinSet::new(),
+        }
     }
 
     pub fn stop(&self) -> CancellationToken {

@@ -1,1 +1,1 @@
-//! AsyncRead and AsyncWrite over one stream of a line.
+//! `AsyncRead` and `AsyncWrite` over one stream of a line.

@@ -20,7 +20,13 @@ pub const SIGNATURE_WINDOW: i64 = 120;
 /// The bytes an agent signs for one HTTP call: everything that decides what the call does.
 ///
 /// `time` is unix seconds on the hub's clock, `body_sha256` 64 lower-case hex digits.
-pub fn signing_input(hub_id: &str, method: &str, path_and_query: &str, time: i64, body_sha256: &str) -> String {
+pub fn signing_input(
+    hub_id: &str,
+    method: &str,
+    path_and_query: &str,
+    time: i64,
+    body_sha256: &str,
+) -> String {
     format!("linesman/http/v1\n{hub_id}\n{method}\n{path_and_query}\n{time}\n{body_sha256}")
 }
 
@@ -200,7 +206,11 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { snapshot_after: 600, probe_every: 300, paused_until: None }
+        Self {
+            snapshot_after: 600,
+            probe_every: 300,
+            paused_until: None,
+        }
     }
 }
 
@@ -254,7 +264,10 @@ pub enum Order {
     /// The assignment changed: fetch it.
     Assignment { revision: u64 },
     /// Users and groups that grants give on this cluster, all of them, without the `linesman:` prefix.
-    Subjects { users: Vec<String>, groups: Vec<String> },
+    Subjects {
+        users: Vec<String>,
+        groups: Vec<String>,
+    },
     /// The cluster was removed at the hub: remove the agent, leave engine and workloads.
     Removed,
     /// An order of a newer hub.

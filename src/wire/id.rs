@@ -15,7 +15,9 @@ pub const RESERVED_NAMES: [&str; 6] = ["hub", "all", "new", "system", "linesman"
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    #[error("'{0}' is not a cluster name: use a-z, 0-9 and '-', at most 40, starting and ending with a letter or digit")]
+    #[error(
+        "'{0}' is not a cluster name: use a-z, 0-9 and '-', at most 40, starting and ending with a letter or digit"
+    )]
     Shape(String),
     #[error("'{0}' is reserved; choose another cluster name")]
     Reserved(String),
@@ -80,13 +82,13 @@ pub struct DigestError(String);
 impl Digest {
     /// The digest that 32 bytes of SHA-256 spell.
     pub fn from_bytes(sum: [u8; 32]) -> Self {
-        use fmt::Write as _;
-        let mut text = String::from("sha256:");
-        for byte in sum {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        Self(text)
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digit = |n: u8| char::from(DIGITS[usize::from(n & 15)]);
+        let hex: String = sum
+            .iter()
+            .flat_map(|b| [digit(b >> 4), digit(*b)])
+            .collect();
+        Self(format!("sha256:{hex}"))
     }
 
     pub fn as_str(&self) -> &str {
@@ -105,7 +107,11 @@ impl FromStr for Digest {
     fn from_str(text: &str) -> Result<Self, DigestError> {
         let hex = text.strip_prefix("sha256:").unwrap_or_default();
         let fits = hex.len() == 64 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        if fits { Ok(Self(text.to_owned())) } else { Err(DigestError(text.chars().take(90).collect())) }
+        if fits {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(DigestError(text.chars().take(90).collect()))
+        }
     }
 }
 
@@ -136,13 +142,23 @@ mod tests {
     #[test]
     fn cluster_names_follow_their_pattern() {
         for good in ["a", "eu1", "a-b", "0", &"x".repeat(40)] {
-            assert_eq!(good.parse::<ClusterName>().map(String::from), Ok(good.to_owned()));
+            assert_eq!(
+                good.parse::<ClusterName>().map(String::from),
+                Ok(good.to_owned())
+            );
         }
         for bad in ["", "-a", "a-", "A", "a_b", "a.b", "é", &"x".repeat(41)] {
-            assert_eq!(bad.parse::<ClusterName>(), Err(NameError::Shape(bad.to_owned())), "{bad}");
+            assert_eq!(
+                bad.parse::<ClusterName>(),
+                Err(NameError::Shape(bad.to_owned())),
+                "{bad}"
+            );
         }
         for word in RESERVED_NAMES {
-            assert_eq!(word.parse::<ClusterName>(), Err(NameError::Reserved(word.to_owned())));
+            assert_eq!(
+                word.parse::<ClusterName>(),
+                Err(NameError::Reserved(word.to_owned()))
+            );
         }
     }
 
