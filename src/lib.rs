@@ -13,6 +13,7 @@
 //! - [`yaml`] (P), [`backoff`] (P), [`secret`] (P), [`keys`] (P), [`ssh`], [`lifetime`], [`telemetry`], [`clock`]: the foundation.
 
 pub mod agent;
+pub mod assertion;
 pub mod backoff;
 pub mod bundle;
 pub mod cli;
@@ -20,6 +21,7 @@ pub mod client;
 pub mod clock;
 pub mod hub;
 pub mod keys;
+pub mod kubeapi;
 pub mod lifetime;
 pub mod manifests;
 pub mod secret;

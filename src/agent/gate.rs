@@ -1,1 +1,276 @@
-//! The agent's own policy on what the line may do.
+//! The agent's own judgement of each request on the line. The hub is not trusted blindly: it can only ask
+//! for less than the cluster's owner allows. Pure; the order of the checks is part of the contract:
+//! off and hours, assertion, replay, names, groups, path, protocol switch, mode, namespaces.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
+
+use http::{Method, StatusCode, Uri};
+use time::OffsetDateTime;
+
+use crate::assertion::{self, ApiMeta, Claims, Expected, Mode};
+use crate::kubeapi::path::{self, RequestInfo, Upgrade};
+use crate::kubeapi::status::{Hop, Refusal};
+use crate::wire::api::HubKey;
+
+pub mod policy;
+pub mod replay;
+
+use policy::Policy;
+use replay::{Replay, Seen};
+
+/// What the request is held against, besides the policy.
+#[derive(Debug, Clone, Copy)]
+pub struct Session<'a> {
+    pub hub: &'a str,
+    pub cluster: &'a str,
+    pub epoch: u64,
+    pub keyset: &'a [HubKey],
+    /// The hub's clock, as the line's handshake gave it.
+    pub hub_now: OffsetDateTime,
+}
+
+/// One request as the agent parsed it.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    pub method: &'a Method,
+    pub uri: &'a Uri,
+    pub meta: &'a ApiMeta,
+    pub upgrade: Option<Upgrade>,
+}
+
+/// A request that may go to the API server, and as whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pass {
+    pub claims: Claims,
+    pub info: RequestInfo,
+}
+
+/// Judges one request.
+pub fn check(
+    policy: &Policy,
+    session: &Session<'_>,
+    request: &Request<'_>,
+    replay: &mut Replay,
+) -> Result<Pass, Refusal> {
+    open(policy, session.hub_now)?;
+    let claims = asserted(session, request)?;
+    fresh(&claims, session, replay)?;
+    names(policy, &claims)?;
+    let info = path::classify(request.method, request.uri.path(), request.uri.query())
+        .map_err(|e| e.refusal(Hop::Agent))?;
+    switches(policy, &info, request.upgrade)?;
+    mode(policy, &claims, &info)?;
+    namespaces(policy, &info)?;
+    Ok(Pass { claims, info })
+}
+
+fn denied(reason: &'static str, what: impl Into<String>, key: &str) -> Refusal {
+    Refusal::new(Hop::Agent, StatusCode::FORBIDDEN, reason, what).next(format!(
+        "ask the cluster's owner to change '{key}' in ConfigMap linesman-policy"
+    ))
+}
+
+fn open(policy: &Policy, now: OffsetDateTime) -> Result<(), Refusal> {
+    if !policy.line {
+        return Err(denied(
+            "LineOff",
+            "the cluster's owner has switched access through the line off",
+            "line",
+        ));
+    }
+    match &policy.hours {
+        Some(hours) if !hours.contain(now) => Err(denied(
+            "OutOfHours",
+            format!("access through the line is open {hours} (UTC) only"),
+            "hours",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn asserted(session: &Session<'_>, request: &Request<'_>) -> Result<Claims, Refusal> {
+    let target = request
+        .uri
+        .path_and_query()
+        .map_or("", http::uri::PathAndQuery::as_str);
+    let expected = Expected {
+        hub: session.hub,
+        cluster: session.cluster,
+        epoch: session.epoch,
+        method: request.method.as_str(),
+        target,
+        now: session.hub_now.unix_timestamp(),
+    };
+    assertion::verify(&request.meta.assertion, session.keyset, &expected).map_err(|e| {
+        Refusal::new(
+            Hop::Agent,
+            StatusCode::FORBIDDEN,
+            "Assertion",
+            e.to_string(),
+        )
+        .next("repeat the request; if it stays, run 'linesman doctor'")
+    })
+}
+
+fn fresh(claims: &Claims, session: &Session<'_>, replay: &mut Replay) -> Result<(), Refusal> {
+    match replay.see(&claims.jti, session.hub_now.unix_timestamp()) {
+        Seen::New => Ok(()),
+        Seen::Before => Err(Refusal::new(
+            Hop::Agent,
+            StatusCode::FORBIDDEN,
+            "Replay",
+            "the assertion was used before",
+        )
+        .next("repeat the request")),
+        Seen::Full => Err(Refusal::new(
+            Hop::Agent,
+            StatusCode::TOO_MANY_REQUESTS,
+            "Busy",
+            "too many requests within 90 s",
+        )
+        .next("repeat it later")
+        .retry_after(1)),
+    }
+}
+
+fn names(policy: &Policy, claims: &Claims) -> Result<(), Refusal> {
+    let bad = |name: &String| !well_named(name);
+    if let Some(name) = std::iter::once(&claims.sub)
+        .chain(&claims.grp)
+        .find(|name| bad(name))
+    {
+        let shown: String = name.chars().take(80).collect();
+        return Err(Refusal::new(
+            Hop::Agent,
+            StatusCode::FORBIDDEN,
+            "Name",
+            format!("'{shown}' is not a name that the line may act as"),
+        )
+        .next("names are linesman: and 1 to 200 of A-Z a-z 0-9 . _ @ + : -"));
+    }
+    if claims.grp.len() > policy.max_groups {
+        let what = format!(
+            "{} groups, more than {}",
+            claims.grp.len(),
+            policy.max_groups
+        );
+        return Err(denied("Groups", what, "maxGroups"));
+    }
+    if !claims
+        .request_id()
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        || claims.jti.len() > 64
+    {
+        return Err(Refusal::new(
+            Hop::Agent,
+            StatusCode::FORBIDDEN,
+            "RequestId",
+            "the request id is malformed",
+        )
+        .next("upgrade the hub"));
+    }
+    Ok(())
+}
+
+/// `linesman:[A-Za-z0-9._@+:-]{1,200}`: never a `system:` name, a wildcard or an empty one.
+pub fn well_named(name: &str) -> bool {
+    let rest = name.strip_prefix("linesman:").unwrap_or_default();
+    (1..=200).contains(&rest.len())
+        && rest.bytes().all(|b| {
+            b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'@' | b'+' | b':' | b'-')
+        })
+}
+
+fn switches(policy: &Policy, info: &RequestInfo, upgrade: Option<Upgrade>) -> Result<(), Refusal> {
+    if let Some(token) = upgrade
+        && !info.may_upgrade(token)
+    {
+        let what = format!("a switch to {} is not allowed on this path", token.as_str());
+        return Err(
+            Refusal::new(Hop::Agent, StatusCode::BAD_REQUEST, "Upgrade", what)
+                .next("use exec, attach, port-forward, proxy, log or watch"),
+        );
+    }
+    if info.node_proxy() && !policy.node_proxy {
+        return Err(denied(
+            "NodeProxy",
+            "nodes/proxy reaches every pod of a node, past RBAC on pods",
+            "nodeProxy",
+        ));
+    }
+    Ok(())
+}
+
+fn mode(policy: &Policy, claims: &Claims, info: &RequestInfo) -> Result<(), Refusal> {
+    let read_only = policy.read_only || claims.mode == Mode::Read;
+    if !read_only || reads(info) || asks_about_self(info) {
+        return Ok(());
+    }
+    let what = format!(
+        "'{}' is more than reading, and access is read-only",
+        verb_of(info)
+    );
+    if policy.read_only {
+        return Err(denied("ReadOnly", what, "readOnly"));
+    }
+    Err(
+        Refusal::new(Hop::Agent, StatusCode::FORBIDDEN, "ReadOnly", what)
+            .next("ask the hub's admin for a full grant"),
+    )
+}
+
+fn verb_of(info: &RequestInfo) -> String {
+    let resource = if info.resource.is_empty() {
+        "the path"
+    } else {
+        &info.resource
+    };
+    let slash = if info.subresource.is_empty() { "" } else { "/" };
+    format!("{} {resource}{slash}{}", info.verb, info.subresource)
+}
+
+/// Told by resource: GET can exec.
+fn reads(info: &RequestInfo) -> bool {
+    if info.resource_request {
+        return matches!(info.verb.as_str(), "get" | "list" | "watch") && !info.interactive();
+    }
+    matches!(info.verb.as_str(), "get" | "head")
+}
+
+/// Reviews of the caller's own rights, which `kubectl auth can-i` and `whoami` create.
+fn asks_about_self(info: &RequestInfo) -> bool {
+    info.verb == "create"
+        && info.subresource.is_empty()
+        && matches!(
+            (info.group.as_str(), info.resource.as_str()),
+            (
+                "authorization.k8s.io",
+                "selfsubjectaccessreviews" | "selfsubjectrulesreviews"
+            ) | ("authentication.k8s.io", "selfsubjectreviews")
+        )
+}
+
+/// With a list of namespaces, only what lies in one of them: cluster-wide lists and cluster-scoped objects
+/// show the others.
+fn namespaces(policy: &Policy, info: &RequestInfo) -> Result<(), Refusal> {
+    let Some(allowed) = &policy.namespaces else {
+        return Ok(());
+    };
+    if !info.resource_request || asks_about_self(info) || allowed.contains(&info.namespace) {
+        return Ok(());
+    }
+    let list = allowed
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let what = if info.namespace.is_empty() {
+        format!("'{}' is not within the namespaces {list}", verb_of(info))
+    } else {
+        format!("namespace {} is not among {list}", info.namespace)
+    };
+    Err(denied("Namespace", what, "namespaces"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,339 @@
+//! The owner's policy: the `ConfigMap` `linesman-policy`. It can only narrow what the hub grants. A value or key
+//! that cannot be read makes the whole policy invalid, so that a typing error never widens access.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use time::{OffsetDateTime, Weekday};
+
+/// The `ConfigMap`'s name, in the agent's namespace.
+pub const CONFIG_MAP: &str = "linesman-policy";
+
+/// What the owner lets the line do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// `line: on | off`
+    pub line: bool,
+    /// `readOnly: true | false`
+    pub read_only: bool,
+    /// `maxGroups: 0..32`
+    pub max_groups: usize,
+    /// `namespaces: a,b`; absent = all.
+    pub namespaces: Option<BTreeSet<String>>,
+    /// `hours: Mon-Fri 08:00-18:00`, UTC, several with commas; absent = always.
+    pub hours: Option<Hours>,
+    /// `nodeProxy: allow | deny`
+    pub node_proxy: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            line: true,
+            read_only: false,
+            max_groups: MAX_GROUPS,
+            namespaces: None,
+            hours: None,
+            node_proxy: false,
+        }
+    }
+}
+
+/// More groups than this are refused whatever the policy says.
+const MAX_GROUPS: usize = 32;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    #[error(
+        "key '{0}' is not known; known are line, readOnly, maxGroups, namespaces, hours, nodeProxy, heal, pausedUntil"
+    )]
+    Key(String),
+    #[error("'{key}: {value}' cannot be read; write {expected}")]
+    Value {
+        key: &'static str,
+        value: String,
+        expected: &'static str,
+    },
+}
+
+impl Policy {
+    /// Nothing passes: what is in force where the first policy that is read is invalid.
+    pub fn closed() -> Self {
+        Self {
+            line: false,
+            ..Self::default()
+        }
+    }
+
+    /// Reads the `ConfigMap`'s `data`.
+    pub fn parse(data: &BTreeMap<String, String>) -> Result<Self, PolicyError> {
+        let mut policy = Self::default();
+        for (key, value) in data {
+            let value = value.trim();
+            match key.as_str() {
+                "line" => policy.line = word("line", value, ["on", "off"])?,
+                "readOnly" => policy.read_only = word("readOnly", value, ["true", "false"])?,
+                "nodeProxy" => policy.node_proxy = word("nodeProxy", value, ["allow", "deny"])?,
+                "maxGroups" => {
+                    let groups = value.parse().ok().filter(|n| *n <= MAX_GROUPS);
+                    policy.max_groups = groups
+                        .ok_or_else(|| unreadable("maxGroups", value, "a number from 0 to 32"))?;
+                }
+                "namespaces" => policy.namespaces = Some(namespaces(value)?),
+                "hours" => policy.hours = Some(Hours::parse(value)?),
+                // Read by the watchdog.
+                "heal" | "pausedUntil" => {}
+                other => return Err(PolicyError::Key(other.chars().take(60).collect())),
+            }
+        }
+        Ok(policy)
+    }
+}
+
+fn unreadable(key: &'static str, value: &str, expected: &'static str) -> PolicyError {
+    PolicyError::Value {
+        key,
+        value: value.chars().take(60).collect(),
+        expected,
+    }
+}
+
+/// The first word is true, the second false.
+fn word(key: &'static str, value: &str, words: [&'static str; 2]) -> Result<bool, PolicyError> {
+    let [yes, no] = words;
+    match value {
+        v if v == yes => Ok(true),
+        v if v == no => Ok(false),
+        _ => Err(unreadable(
+            key,
+            value,
+            if yes == "on" {
+                "on or off"
+            } else if yes == "true" {
+                "true or false"
+            } else {
+                "allow or deny"
+            },
+        )),
+    }
+}
+
+fn namespaces(value: &str) -> Result<BTreeSet<String>, PolicyError> {
+    let fits = |name: &str| {
+        (1..=63).contains(&name.len())
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            && !name.starts_with('-')
+            && !name.ends_with('-')
+    };
+    let names: BTreeSet<String> = value
+        .split(',')
+        .map(|name| name.trim().to_owned())
+        .collect();
+    if names.iter().all(|name| fits(name)) {
+        return Ok(names);
+    }
+    Err(unreadable(
+        "namespaces",
+        value,
+        "names of namespaces with commas between",
+    ))
+}
+
+/// Windows of the week, in UTC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hours {
+    windows: Vec<Window>,
+    text: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Window {
+    /// Monday = 0; from > to wraps around the week's end.
+    days: (u8, u8),
+    /// Minutes of the day, from inclusive, to exclusive; from > to runs into the next day.
+    minutes: (u16, u16),
+}
+
+impl Hours {
+    fn parse(value: &str) -> Result<Self, PolicyError> {
+        let error = || {
+            unreadable(
+                "hours",
+                value,
+                "windows in UTC such as 'Mon-Fri 08:00-18:00, Sat 09:00-12:00'",
+            )
+        };
+        let windows: Option<Vec<Window>> =
+            value.split(',').map(|part| window(part.trim())).collect();
+        Ok(Self {
+            windows: windows.ok_or_else(error)?,
+            text: value.to_owned(),
+        })
+    }
+
+    pub fn contain(&self, at: OffsetDateTime) -> bool {
+        let at = at.to_offset(time::UtcOffset::UTC);
+        let minute = u16::from(at.hour()) * 60 + u16::from(at.minute());
+        self.windows
+            .iter()
+            .any(|window| window.contains(at.weekday(), minute))
+    }
+}
+
+impl fmt::Display for Hours {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Window {
+    fn contains(self, day: Weekday, minute: u16) -> bool {
+        let (from, to) = self.minutes;
+        let on = |day: Weekday| {
+            let day = day.number_days_from_monday();
+            let (first, last) = self.days;
+            if first <= last {
+                (first..=last).contains(&day)
+            } else {
+                day >= first || day <= last
+            }
+        };
+        if from <= to {
+            return on(day) && (from..to).contains(&minute);
+        }
+        (on(day) && minute >= from) || (on(day.previous()) && minute < to)
+    }
+}
+
+/// `[Mon[-Fri] ]08:00-18:00`
+fn window(text: &str) -> Option<Window> {
+    let (days, times) = match text.split_once(' ') {
+        Some((days, times)) => (self::days(days)?, times.trim()),
+        None => ((0, 6), text),
+    };
+    let (from, to) = times.split_once('-')?;
+    Some(Window {
+        days,
+        minutes: (minute(from)?, minute(to)?),
+    })
+}
+
+fn days(text: &str) -> Option<(u8, u8)> {
+    let day = |name: &str| {
+        let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+        let at = names.iter().position(|n| name.eq_ignore_ascii_case(n))?;
+        u8::try_from(at).ok()
+    };
+    match text.split_once('-') {
+        Some((first, last)) => Some((day(first)?, day(last)?)),
+        None => day(text).map(|d| (d, d)),
+    }
+}
+
+fn minute(text: &str) -> Option<u16> {
+    let (hour, minute) = text.trim().split_once(':')?;
+    let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
+    let at = hour * 60 + minute;
+    (hour <= 24 && minute < 60 && at <= 1440).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::{Date, Month, Time};
+
+    fn parse(rows: &[(&str, &str)]) -> Result<Policy, PolicyError> {
+        Policy::parse(
+            &rows
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn no_config_map_means_what_the_hub_grants() {
+        assert_eq!(parse(&[]), Ok(Policy::default()));
+        assert_eq!(
+            parse(&[("line", "on"), ("heal", "off"), ("pausedUntil", "x")]),
+            Ok(Policy::default())
+        );
+    }
+
+    #[test]
+    fn each_key_narrows() {
+        let policy = parse(&[
+            ("line", "off"),
+            ("readOnly", "true"),
+            ("maxGroups", "3"),
+            ("namespaces", "a, b"),
+            ("nodeProxy", "deny"),
+        ]);
+        let expected = Policy {
+            line: false,
+            read_only: true,
+            max_groups: 3,
+            namespaces: Some(["a".to_owned(), "b".to_owned()].into()),
+            hours: None,
+            node_proxy: false,
+        };
+        assert_eq!(policy, Ok(expected));
+    }
+
+    #[test]
+    fn what_cannot_be_read_makes_the_policy_invalid() {
+        for row in [
+            ("Line", "on"),
+            ("line", "yes"),
+            ("readOnly", "True"),
+            ("maxGroups", "33"),
+            ("maxGroups", "-1"),
+            ("namespaces", ""),
+            ("namespaces", "a,,b"),
+            ("namespaces", "A"),
+            ("hours", "always"),
+            ("hours", "Mon 25:00-26:00"),
+            ("hours", "Mon-Foo 08:00-09:00"),
+            ("nodeProxy", "on"),
+        ] {
+            assert!(parse(&[row]).is_err(), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn hours_are_windows_of_the_week_in_utc() {
+        let hours = parse(&[("hours", "Mon-Fri 08:00-18:00, Sat 22:00-02:00")])
+            .unwrap()
+            .hours
+            .unwrap();
+        // 2026-11-16 is a Monday.
+        let at = |day: u8, hour: u8, minute: u8| {
+            let date = Date::from_calendar_date(2026, Month::November, day).unwrap();
+            hours.contain(
+                date.with_time(Time::from_hms(hour, minute, 0).unwrap())
+                    .assume_utc(),
+            )
+        };
+        assert!(at(16, 8, 0) && at(20, 17, 59) && at(21, 23, 0) && at(22, 1, 59));
+        assert!(
+            !at(16, 7, 59) && !at(20, 18, 0) && !at(21, 12, 0) && !at(22, 2, 0) && !at(21, 1, 0)
+        );
+        let nightly = parse(&[("hours", "22:00-06:00")]).unwrap().hours.unwrap();
+        let date = Date::from_calendar_date(2026, Month::November, 16).unwrap();
+        assert!(
+            nightly.contain(
+                date.with_time(Time::from_hms(23, 0, 0).unwrap())
+                    .assume_utc()
+            )
+        );
+        assert!(
+            !nightly.contain(
+                date.with_time(Time::from_hms(12, 0, 0).unwrap())
+                    .assume_utc()
+            )
+        );
+    }
+}

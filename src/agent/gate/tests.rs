@@ -1,0 +1,336 @@
+use super::*;
+use crate::assertion::{LIFETIME, binding};
+use crate::keys::KeyPair;
+
+const NOW: i64 = 1_800_000_000;
+
+/// One request through the gate, with all that may differ.
+struct Case {
+    policy: Policy,
+    claims: Claims,
+    method: Method,
+    target: String,
+    upgrade: Option<Upgrade>,
+}
+
+impl Case {
+    fn new(method: &str, target: &str) -> Self {
+        let claims = Claims {
+            iss: "hub".to_owned(),
+            aud: "cluster".to_owned(),
+            sub: "linesman:ada@example.com".to_owned(),
+            grp: vec!["linesman:admin".to_owned()],
+            jti: "r1".to_owned(),
+            epoch: 7,
+            iat: NOW,
+            exp: NOW + LIFETIME,
+            h: binding(method, target),
+            ip: "10.0.0.1".to_owned(),
+            mode: Mode::Full,
+        };
+        let method = method.parse().unwrap();
+        Self {
+            policy: Policy::default(),
+            claims,
+            method,
+            target: target.to_owned(),
+            upgrade: None,
+        }
+    }
+
+    fn policy(mut self, key: &str, value: &str) -> Self {
+        self.policy = Policy::parse(&[(key.to_owned(), value.to_owned())].into()).unwrap();
+        self
+    }
+
+    fn claims(mut self, change: impl FnOnce(&mut Claims)) -> Self {
+        change(&mut self.claims);
+        self
+    }
+
+    fn upgrade(mut self, upgrade: Upgrade) -> Self {
+        self.upgrade = Some(upgrade);
+        self
+    }
+
+    fn run_with(&self, replay: &mut Replay) -> Result<Pass, Refusal> {
+        let key = KeyPair::from_seed(&[3; 32]);
+        let keyset = [HubKey {
+            kid: "k".to_owned(),
+            key: key.public().to_base64(),
+            not_after: None,
+        }];
+        let assertion = assertion::sign(&self.claims, "k", |input| key.sign(input)).unwrap();
+        let meta = ApiMeta {
+            id: "r1".to_owned(),
+            epoch: 7,
+            traceparent: None,
+            assertion,
+        };
+        let session = Session {
+            hub: "hub",
+            cluster: "cluster",
+            epoch: 7,
+            keyset: &keyset,
+            hub_now: OffsetDateTime::from_unix_timestamp(NOW).unwrap(),
+        };
+        let uri = self.target.parse().unwrap();
+        let request = Request {
+            method: &self.method,
+            uri: &uri,
+            meta: &meta,
+            upgrade: self.upgrade,
+        };
+        check(&self.policy, &session, &request, replay)
+    }
+
+    /// `pass`, or `code reason`.
+    fn verdict(&self) -> String {
+        match self.run_with(&mut Replay::default()) {
+            Ok(_) => "pass".to_owned(),
+            Err(refusal) => format!("{} {}", refusal.code.as_u16(), refusal.reason),
+        }
+    }
+}
+
+#[test]
+fn a_granted_request_passes_with_what_it_means() {
+    let case = Case::new("GET", "/api/v1/namespaces/a/pods?limit=5");
+    let pass = case.run_with(&mut Replay::default()).unwrap();
+    assert_eq!(pass.claims, case.claims);
+    assert_eq!(
+        (pass.info.verb.as_str(), pass.info.namespace.as_str()),
+        ("list", "a")
+    );
+}
+
+#[test]
+fn the_owner_can_switch_the_line_off() {
+    let refusal = Case::new("GET", "/api")
+        .policy("line", "off")
+        .run_with(&mut Replay::default())
+        .unwrap_err();
+    assert_eq!(refusal.reason, "LineOff");
+    assert!(
+        refusal.next.contains("'line' in ConfigMap linesman-policy"),
+        "{}",
+        refusal.next
+    );
+    // 2027-01-15, a Friday, 08:00.
+    assert_eq!(
+        Case::new("GET", "/api")
+            .policy("hours", "Fri 08:00-09:00")
+            .verdict(),
+        "pass"
+    );
+    assert_eq!(
+        Case::new("GET", "/api")
+            .policy("hours", "Fri 09:00-10:00")
+            .verdict(),
+        "403 OutOfHours"
+    );
+}
+
+#[test]
+fn assertions_for_something_else_are_refused() {
+    let get = || Case::new("GET", "/api/v1/pods");
+    for case in [
+        get().claims(|c| "other".clone_into(&mut c.iss)),
+        get().claims(|c| "other".clone_into(&mut c.aud)),
+        get().claims(|c| c.epoch = 6),
+        get().claims(|c| c.h = binding("GET", "/api/v1/secrets")),
+        get().claims(|c| c.h = binding("DELETE", "/api/v1/pods")),
+        get().claims(|c| (c.iat, c.exp) = (NOW - 200, NOW - 140)),
+    ] {
+        assert_eq!(case.verdict(), "403 Assertion");
+    }
+}
+
+#[test]
+fn an_assertion_is_good_for_one_request() {
+    let (case, mut replay) = (Case::new("GET", "/api"), Replay::default());
+    assert!(case.run_with(&mut replay).is_ok());
+    assert_eq!(case.run_with(&mut replay).unwrap_err().reason, "Replay");
+    let full = case.run_with(&mut Replay::new(0)).unwrap_err();
+    assert_eq!((full.code.as_u16(), full.retry_after), (429, Some(1)));
+}
+
+#[test]
+fn only_our_names_can_be_acted_as() {
+    for name in [
+        "",
+        "ada",
+        "linesman:",
+        "system:masters",
+        "linesman:*",
+        "linesman:a b",
+        "linesman:a\r\nX: y",
+        "Linesman:a",
+        "linesman:ä",
+        &format!("linesman:{}", "x".repeat(201)),
+    ] {
+        let as_user = Case::new("GET", "/api").claims(|c| name.clone_into(&mut c.sub));
+        assert_eq!(as_user.verdict(), "403 Name", "{name}");
+        let as_group = Case::new("GET", "/api").claims(|c| c.grp.push(name.to_owned()));
+        assert_eq!(as_group.verdict(), "403 Name", "{name}");
+    }
+    assert!(well_named("linesman:Ada.Lovelace+x_y@example.com:1-2"));
+}
+
+#[test]
+fn groups_are_bounded() {
+    let with =
+        |n: usize| Case::new("GET", "/api").claims(|c| c.grp = vec!["linesman:g".to_owned(); n]);
+    assert_eq!(with(32).verdict(), "pass");
+    assert_eq!(with(33).verdict(), "403 Groups");
+    assert_eq!(with(3).policy("maxGroups", "2").verdict(), "403 Groups");
+}
+
+#[test]
+fn request_ids_cannot_carry_anything_else() {
+    for id in ["a b", "a\nb", "a/b", &"x".repeat(65)] {
+        assert_eq!(
+            Case::new("GET", "/api")
+                .claims(|c| id.clone_into(&mut c.jti))
+                .verdict(),
+            "403 RequestId",
+            "{id}"
+        );
+    }
+}
+
+#[test]
+fn paths_are_judged_here_too() {
+    assert_eq!(
+        Case::new("GET", "/debug/pprof").verdict(),
+        "404 UnknownPath"
+    );
+    assert_eq!(Case::new("GET", "/api/v1/../v1").verdict(), "400 BadPath");
+    assert_eq!(
+        Case::new("GET", "/api/v1/nodes/n/proxy/exec/a").verdict(),
+        "403 NodeProxy"
+    );
+    assert_eq!(
+        Case::new("GET", "/api/v1/nodes/n/proxy/x")
+            .policy("nodeProxy", "allow")
+            .verdict(),
+        "pass"
+    );
+}
+
+#[test]
+fn protocols_switch_only_where_kubernetes_does() {
+    let exec = || Case::new("GET", "/api/v1/namespaces/a/pods/x/exec?command=sh");
+    assert_eq!(exec().upgrade(Upgrade::WebSocket).verdict(), "pass");
+    assert_eq!(exec().upgrade(Upgrade::Spdy).verdict(), "pass");
+    let get = || Case::new("GET", "/api/v1/namespaces/a/pods/x");
+    assert_eq!(get().upgrade(Upgrade::WebSocket).verdict(), "400 Upgrade");
+    assert_eq!(get().upgrade(Upgrade::Spdy).verdict(), "400 Upgrade");
+}
+
+const READ_ONLY: [(&str, &str, &str); 26] = [
+    ("GET", "/api", "pass"),
+    ("GET", "/version", "pass"),
+    ("GET", "/api/v1/pods", "pass"),
+    ("GET", "/api/v1/pods?watch=1", "pass"),
+    ("GET", "/api/v1/namespaces/a/pods/x", "pass"),
+    ("HEAD", "/api/v1/namespaces/a/pods/x", "pass"),
+    ("GET", "/api/v1/namespaces/a/pods/x/log?follow=1", "pass"),
+    (
+        "GET",
+        "/apis/apps/v1/namespaces/a/deployments/x/scale",
+        "pass",
+    ),
+    (
+        "POST",
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        "pass",
+    ),
+    (
+        "POST",
+        "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+        "pass",
+    ),
+    (
+        "POST",
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+        "pass",
+    ),
+    (
+        "POST",
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        "403 ReadOnly",
+    ),
+    (
+        "GET",
+        "/api/v1/namespaces/a/pods/x/exec?command=sh",
+        "403 ReadOnly",
+    ),
+    ("GET", "/api/v1/namespaces/a/pods/x/attach", "403 ReadOnly"),
+    (
+        "GET",
+        "/api/v1/namespaces/a/pods/x/portforward",
+        "403 ReadOnly",
+    ),
+    ("GET", "/api/v1/namespaces/a/pods/x/proxy/", "403 ReadOnly"),
+    ("GET", "/api/v1/proxy/namespaces/a/pods/x", "403 ReadOnly"),
+    (
+        "POST",
+        "/api/v1/namespaces/a/pods/x/eviction",
+        "403 ReadOnly",
+    ),
+    (
+        "PATCH",
+        "/api/v1/namespaces/a/pods/x/ephemeralcontainers",
+        "403 ReadOnly",
+    ),
+    (
+        "POST",
+        "/api/v1/namespaces/a/serviceaccounts/x/token",
+        "403 ReadOnly",
+    ),
+    ("POST", "/api/v1/namespaces/a/pods", "403 ReadOnly"),
+    ("PUT", "/api/v1/namespaces/a/pods/x", "403 ReadOnly"),
+    ("PATCH", "/api/v1/namespaces/a/pods/x", "403 ReadOnly"),
+    ("DELETE", "/api/v1/namespaces/a/pods/x", "403 ReadOnly"),
+    ("OPTIONS", "/api/v1/namespaces/a/pods/x", "403 ReadOnly"),
+    ("POST", "/healthz", "403 ReadOnly"),
+];
+
+#[test]
+fn read_only_is_told_by_resource_not_by_method() {
+    for (method, target, verdict) in READ_ONLY {
+        let by_hub = Case::new(method, target).claims(|c| c.mode = Mode::Read);
+        assert_eq!(by_hub.verdict(), verdict, "{method} {target}");
+        let by_owner = Case::new(method, target).policy("readOnly", "true");
+        assert_eq!(by_owner.verdict(), verdict, "{method} {target}");
+    }
+}
+
+#[test]
+fn a_list_of_namespaces_holds_for_every_form_of_request() {
+    for (method, target, verdict) in [
+        ("GET", "/api", "pass"),
+        ("GET", "/api/v1/namespaces/a/pods", "pass"),
+        ("GET", "/api/v1/namespaces/a", "pass"),
+        ("GET", "/api/v1/watch/namespaces/a/pods", "pass"),
+        ("POST", "/apis/apps/v1/namespaces/a/deployments", "pass"),
+        (
+            "POST",
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            "pass",
+        ),
+        ("GET", "/api/v1/namespaces/c/pods", "403 Namespace"),
+        ("GET", "/api/v1/namespaces/%63/pods", "403 Namespace"),
+        ("GET", "/api/v1/pods", "403 Namespace"),
+        ("GET", "/api/v1/pods?watch=1", "403 Namespace"),
+        ("GET", "/api/v1/watch/pods", "403 Namespace"),
+        ("GET", "/api/v1/namespaces", "403 Namespace"),
+        ("GET", "/api/v1/nodes/n", "403 Namespace"),
+        ("POST", "/api/v1/namespaces", "403 Namespace"),
+        ("DELETE", "/apis/apps/v1/deployments", "403 Namespace"),
+    ] {
+        let case = Case::new(method, target).policy("namespaces", "a,b");
+        assert_eq!(case.verdict(), verdict, "{method} {target}");
+    }
+}

@@ -1,0 +1,7 @@
+//! The Kubernetes API as HTTP, as far as hub and agent must agree on it: which paths are served and what
+//! they mean, which headers never cross, and how a refusal reads. Pure; both ends apply the same rules to
+//! the bytes that are forwarded.
+
+pub mod headers;
+pub mod path;
+pub mod status;

@@ -1,0 +1,253 @@
+use super::*;
+
+fn info(method: &str, target: &str) -> RequestInfo {
+    let (path, query) = target
+        .split_once('?')
+        .map_or((target, None), |(p, q)| (p, Some(q)));
+    classify(&method.parse().unwrap(), path, query).unwrap()
+}
+
+/// verb group namespace resource subresource name
+fn row(method: &str, target: &str) -> String {
+    let i = info(method, target);
+    assert!(i.resource_request, "{target}");
+    [
+        i.verb,
+        i.group,
+        i.namespace,
+        i.resource,
+        i.subresource,
+        i.name,
+    ]
+    .map(|part| {
+        if part.is_empty() {
+            "-".to_owned()
+        } else {
+            part
+        }
+    })
+    .join(" ")
+}
+
+/// Method, target, and: verb group namespace resource subresource name.
+const RESOURCES: [(&str, &str, &str); 30] = [
+    ("GET", "/api/v1/namespaces", "list - - namespaces - -"),
+    ("GET", "/api/v1/namespaces/a", "get - a namespaces - a"),
+    (
+        "PUT",
+        "/api/v1/namespaces/a/finalize",
+        "update - a namespaces finalize a",
+    ),
+    (
+        "GET",
+        "/api/v1/namespaces/a/status",
+        "get - a namespaces status a",
+    ),
+    ("GET", "/api/v1/namespaces/a/pods", "list - a pods - -"),
+    ("GET", "/api/v1/namespaces/a/pods/", "list - a pods - -"),
+    ("GET", "/api/v1/namespaces/a/pods/x", "get - a pods - x"),
+    ("HEAD", "/api/v1/namespaces/a/pods/x", "get - a pods - x"),
+    (
+        "GET",
+        "/api/v1/namespaces/a/pods/x/log?follow=true",
+        "get - a pods log x",
+    ),
+    (
+        "POST",
+        "/api/v1/namespaces/a/pods/x/exec?command=sh",
+        "create - a pods exec x",
+    ),
+    (
+        "GET",
+        "/api/v1/namespaces/a/pods/x/exec?command=sh",
+        "get - a pods exec x",
+    ),
+    ("GET", "/api/v1/pods?watch", "watch - - pods - -"),
+    ("GET", "/api/v1/pods?watch=1", "watch - - pods - -"),
+    ("GET", "/api/v1/pods?watch=0", "list - - pods - -"),
+    ("GET", "/api/v1/pods?watch=False", "list - - pods - -"),
+    ("GET", "/api/v1/pods?watch=0&watch=1", "list - - pods - -"),
+    ("GET", "/api/v1/pods?w%61tch=true", "watch - - pods - -"),
+    (
+        "GET",
+        "/api/v1/watch/namespaces/a/pods",
+        "watch - a pods - -",
+    ),
+    (
+        "GET",
+        "/api/v1/watch/namespaces/a/pods/x",
+        "watch - a pods - x",
+    ),
+    (
+        "DELETE",
+        "/api/v1/namespaces/a/pods",
+        "deletecollection - a pods - -",
+    ),
+    (
+        "DELETE",
+        "/api/v1/namespaces/a/pods/x",
+        "delete - a pods - x",
+    ),
+    (
+        "PATCH",
+        "/apis/apps/v1/namespaces/a/deployments/x",
+        "patch apps a deployments - x",
+    ),
+    (
+        "PUT",
+        "/apis/apps/v1/namespaces/a/deployments/x/scale",
+        "update apps a deployments scale x",
+    ),
+    (
+        "GET",
+        "/apis/apps/v1/deployments",
+        "list apps - deployments - -",
+    ),
+    (
+        "POST",
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        "create authorization.k8s.io - selfsubjectaccessreviews - -",
+    ),
+    (
+        "GET",
+        "/api/v1/nodes/n/proxy/exec/a/b",
+        "get - - nodes proxy n",
+    ),
+    ("GET", "/api/v1/proxy/nodes/n/x", "proxy - - nodes - n"),
+    (
+        "GET",
+        "/api/v1/namespaces/a/services/s/proxy/x/../y",
+        "get - a services proxy s",
+    ),
+    ("GET", "/api/v1/namespaces/%61/pods", "list - a pods - -"),
+    (
+        "GET",
+        "/api/v1/n%61mespaces/a/pods/x/ex%65c",
+        "get - a pods exec x",
+    ),
+];
+
+#[test]
+fn resource_requests_mean_what_the_api_server_says() {
+    for (method, target, expected) in RESOURCES {
+        assert_eq!(row(method, target), expected, "{method} {target}");
+    }
+}
+
+#[test]
+fn discovery_and_health_are_non_resource_requests() {
+    for target in [
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/apis/apps",
+        "/apis/apps/v1",
+        "/openapi/v2",
+        "/openapi/v3/apis/apps/v1",
+        "/version",
+        "/version/",
+        "/healthz",
+        "/livez/ping",
+        "/readyz?verbose",
+        "/metrics",
+        "/.well-known/openid-configuration",
+        "/openid/v1/jwks",
+        "/api/v1/watch",
+    ] {
+        let info = info("GET", target);
+        assert!(!info.resource_request, "{target}");
+        assert_eq!(info.verb, "get");
+    }
+}
+
+#[test]
+fn other_roots_are_not_served() {
+    for path in [
+        "/",
+        "/debug/pprof/profile",
+        "/logs",
+        "/openapi",
+        "/versions",
+        "/API/v1",
+        "/.well-known/x",
+        "/swagger.json",
+    ] {
+        assert!(
+            matches!(
+                classify(&Method::GET, path, None),
+                Err(PathError::Unknown(_))
+            ),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn paths_that_two_parsers_could_read_differently_are_refused() {
+    for path in [
+        "",
+        "api",
+        "//api/v1",
+        "/api//v1",
+        "/api/v1/pods//",
+        "/api/./v1",
+        "/api/../v1",
+        "/api/%2e%2E/v1",
+        "/api/.%2e/v1",
+        "/api/v1\\pods",
+        "/api/v1%5cpods",
+        "/api%2Fv1",
+        "/api/v1/namespaces/a%2fpods",
+        "/api/%00",
+        "/api/%0a",
+        "/api/%zz",
+        "/api/%4",
+        "/api/%ff",
+        "/api/v1/namespaces/a/pods/../secrets/proxy/x",
+        "/api/v1/namespaces/a/pods/x/log/../y",
+    ] {
+        assert!(
+            matches!(
+                classify(&Method::GET, path, None),
+                Err(PathError::Malformed(_))
+            ),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn the_tail_behind_proxy_passes_as_bytes() {
+    for path in [
+        "/api/v1/namespaces/a/services/s/proxy/%2F/%00",
+        "/api/v1/namespaces/a/pods/x/proxy//a/../%zz",
+        "/api/v1/namespaces/a/pods/x/proxy",
+        "/api/v1/namespaces/a/pods/x/proxy/",
+    ] {
+        assert_eq!(
+            classify(&Method::GET, path, None).unwrap().subresource,
+            "proxy",
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn interactive_and_long_running_are_told_by_resource_not_method() {
+    let exec = info("GET", "/api/v1/namespaces/a/pods/x/exec");
+    assert!(exec.interactive() && exec.long_running());
+    assert!(exec.may_upgrade(Upgrade::WebSocket) && exec.may_upgrade(Upgrade::Spdy));
+    let log = info("GET", "/api/v1/namespaces/a/pods/x/log");
+    assert!(!log.interactive() && log.long_running());
+    assert!(log.may_upgrade(Upgrade::WebSocket) && !log.may_upgrade(Upgrade::Spdy));
+    let get = info("GET", "/api/v1/namespaces/a/pods/x");
+    assert!(!get.interactive() && !get.long_running() && !get.may_upgrade(Upgrade::WebSocket));
+    assert!(info("GET", "/api/v1/pods?watch=1").long_running());
+    assert!(info("GET", "/api/v1/nodes/n/proxy/pods").node_proxy());
+    assert!(info("GET", "/api/v1/proxy/nodes/n").node_proxy());
+    let console = info(
+        "GET",
+        "/apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/x/console",
+    );
+    assert!(console.may_upgrade(Upgrade::WebSocket) && !console.may_upgrade(Upgrade::Spdy));
+}
