@@ -1,8 +1,207 @@
 //! Flags and environment become validated configuration; each verb has its file.
+//!
+//! Data goes to stdout, progress and errors to stderr. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 login
+//! needed or denied, 5 conflict, 6 wait timed out, 7 hub unreachable, 130 interrupted.
 
+pub mod agent;
+mod audit;
+mod cluster;
+mod completion;
+mod connect;
+mod credential;
+mod duration;
+mod engine;
+mod exit;
+mod heal;
+pub mod hub;
+mod login;
+mod logout;
+mod output;
+mod progress;
+mod session;
+mod version;
+mod whoami;
+
+use std::ffi::OsString;
 use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Adopt a cluster:
+  linesman login https://hub.example.org:8443 --token-file admin.token --ca ca.crt
+  linesman cluster add eu1 > adopt.yaml
+  kubectl apply -f adopt.yaml
+  linesman cluster wait eu1
+
+Reach it:
+  linesman kubeconfig eu1 > eu1.kubeconfig
+  kubectl --kubeconfig eu1.kubeconfig get nodes
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 login needed or denied, 5 conflict,
+6 wait timed out, 7 hub unreachable, 130 interrupted.";
+
+/// Adopts Kubernetes clusters into a GitOps catalog and keeps them there.
+#[derive(Debug, Parser)]
+#[command(name = "linesman", version, after_help = EXAMPLES, propagate_version = false)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 110
+)]
+struct Cli {
+    /// What to log to stderr: off, error, warn, info, debug, or per module as `linesman::agent=debug`
+    #[arg(
+        long,
+        global = true,
+        env = "LINESMAN_LOG",
+        value_name = "FILTER",
+        hide_env_values = true
+    )]
+    log: Option<String>,
+    #[arg(
+        long,
+        global = true,
+        env = "LINESMAN_LOG_FORMAT",
+        value_name = "FORMAT",
+        hide_env_values = true
+    )]
+    #[arg(default_value = "text", help = "How to log")]
+    log_format: LogFormat,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run the hub: API, built-in Git, line endpoint, Kubernetes proxy
+    Hub(Box<hub::Args>),
+    /// Run the agent in a cluster (the adoption YAML does this)
+    Agent(Box<agent::Args>),
+    /// Log in to a hub and keep the session
+    Login(login::Args),
+    /// Forget the session of a hub
+    Logout(logout::Args),
+    /// Show who you are to the hub
+    Whoami(whoami::Args),
+    /// Add clusters, look at them, let them go
+    #[command(subcommand)]
+    Cluster(cluster::Verb),
+    /// Print the hub's token for kubectl (an exec credential plugin)
+    Credential(credential::Args),
+    /// Import engine versions into the hub, list them
+    #[command(subcommand)]
+    Engine(engine::Verb),
+    /// See what was broken and how it was mended
+    #[command(subcommand)]
+    Heal(heal::Verb),
+    /// See who did what
+    #[command(subcommand)]
+    Audit(audit::Verb),
+    /// Print a shell's completion script
+    Completion(completion::Args),
+    /// Print the version of this program, and of the hub
+    Version(version::Args),
+}
 
 /// Runs the command line; every error is printed once, here.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    // An error means that one is installed already, which is as good.
+    let _installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    run(std::env::args_os())
+}
+
+fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Nothing is left to tell when the terminal is gone.
+            let _printed = e.print();
+            return ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(2));
+        }
+    };
+    let serves = matches!(cli.verb, Verb::Hub(_) | Verb::Agent(_));
+    let filter = cli
+        .log
+        .unwrap_or_else(|| if serves { "info" } else { "warn" }.to_owned());
+    crate::telemetry::init(&filter, cli.log_format == LogFormat::Json);
+    exit::report(dispatch(cli.verb))
+}
+
+fn dispatch(verb: Verb) -> Result<()> {
+    match verb {
+        Verb::Hub(args) => on_all_cores()?.block_on(hub::run(*args)),
+        Verb::Agent(args) => on_all_cores()?.block_on(agent::run(*args)),
+        Verb::Login(args) => briefly(login::run(args)),
+        Verb::Logout(args) => logout::run(&args),
+        Verb::Whoami(args) => briefly(whoami::run(args)),
+        Verb::Cluster(verb) => briefly(cluster::run(verb)),
+        Verb::Credential(args) => credential::run(&args),
+        Verb::Engine(verb) => briefly(engine::run(verb)),
+        Verb::Heal(verb) => briefly(heal::run(verb)),
+        Verb::Audit(verb) => briefly(audit::run(verb)),
+        Verb::Completion(args) => completion::run(&args),
+        Verb::Version(args) => briefly(version::run(args)),
+    }
+}
+
+fn on_all_cores() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")
+}
+
+/// Runs an operator's verb; Ctrl-C ends it with 130.
+fn briefly(verb: impl Future<Output = Result<()>>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    runtime.block_on(async {
+        tokio::select! {
+            result = verb => result,
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted.context("listen for Ctrl-C")?;
+                Err(exit::Failure::interrupted().into())
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_grammar_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_and_flag_says_what_it_is_for() {
+        fn visit(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            assert!(command.get_about().is_some(), "{path} has no help");
+            for arg in command.get_arguments().filter(|a| !a.is_hide_set()) {
+                assert!(
+                    arg.get_help().is_some(),
+                    "{path}: {} has no help",
+                    arg.get_id()
+                );
+            }
+            for sub in command.get_subcommands() {
+                visit(sub, &path);
+            }
+        }
+        visit(&Cli::command(), "");
+    }
 }

@@ -1,1 +1,367 @@
-//! The typed HTTP client of the hub.
+//! The typed HTTP client of the hub, for operators.
+//!
+//! A CA file given = those roots and no others; none = the system's. Calls that can be repeated without harm
+//! are, on a refused connection or a busy hub; every other call is sent once. Each error says what was
+//! attempted and [`Error::next`] names the next action.
+
+mod calls;
+mod diagnose;
+
+use std::time::Duration;
+
+use reqwest::header::{
+    AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
+};
+use reqwest::{Method, StatusCode, Url};
+use serde::de::DeserializeOwned;
+
+pub use diagnose::{Cause, cause};
+
+use crate::backoff::Schedule;
+use crate::clock;
+use crate::secret::Secret;
+use crate::wire::api::Problem;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// A bundle of 16 MiB over a slow link.
+const UPLOAD_TIMEOUT: Duration = Duration::from_mins(5);
+/// No answer of the API is larger; a peer that sends more is cut.
+const MAX_ANSWER: usize = 16 << 20;
+const TRIES: u32 = 3;
+const RETRY: Schedule = Schedule {
+    floor: Duration::from_millis(100),
+    first: Duration::from_millis(300),
+    cap: Duration::from_secs(3),
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("'{url}' is not a hub address: {reason}")]
+    Address { url: String, reason: String },
+    #[error("read the hub's CA certificate: {0}")]
+    Ca(String),
+    #[error("{operation}: {cause}")]
+    Unreachable {
+        operation: String,
+        hub: String,
+        cause: Cause,
+    },
+    #[error("{operation}: {}", problem.detail)]
+    Refused {
+        operation: String,
+        problem: Box<Problem>,
+    },
+    #[error("{operation}: {hub} does not answer like a Linesman hub: {found}")]
+    Answer {
+        operation: String,
+        hub: String,
+        found: String,
+    },
+    #[error("{operation}: HTTP {status} from {hub}, which is not the hub's own answer: {body}")]
+    Gateway {
+        operation: String,
+        hub: String,
+        status: StatusCode,
+        body: String,
+    },
+}
+
+impl Error {
+    /// What a person does next.
+    pub fn next(&self) -> String {
+        match self {
+            Self::Address { .. } => "give it as https://HOST[:PORT]".to_owned(),
+            Self::Ca(_) => {
+                "give the PEM file that the hub printed at its first start, <data>/ca.crt"
+                    .to_owned()
+            }
+            Self::Unreachable { hub, cause, .. } => cause.next(hub),
+            Self::Refused { problem, .. } if !problem.next.is_empty() => problem.next.clone(),
+            Self::Refused { problem, .. } => {
+                format!("look for request {} in the hub's log", problem.request_id)
+            }
+            Self::Answer { hub, .. } => {
+                format!("check that {hub} is the hub and not another server")
+            }
+            Self::Gateway { hub, .. } => {
+                format!("look at the proxy or load balancer before {hub}, then at the hub itself")
+            }
+        }
+    }
+
+    pub fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Refused { problem, .. } => StatusCode::from_u16(problem.status).ok(),
+            Self::Gateway { status, .. } => Some(*status),
+            Self::Address { .. } | Self::Ca(_) | Self::Unreachable { .. } | Self::Answer { .. } => {
+                None
+            }
+        }
+    }
+
+    /// The same call may succeed a moment later: nobody judged it yet.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable { cause, .. } => cause.is_passing(),
+            Self::Refused { .. } | Self::Gateway { .. } => self.status().is_some_and(is_busy),
+            Self::Address { .. } | Self::Ca(_) | Self::Answer { .. } => false,
+        }
+    }
+}
+
+fn is_busy(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
+}
+
+/// A hub and what we say to be let in.
+#[derive(Debug, Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: Url,
+    token: Option<Secret<String>>,
+}
+
+/// The parts of a call that differ.
+struct Call<'a> {
+    operation: &'a str,
+    method: Method,
+    url: Url,
+    headers: HeaderMap,
+    body: Option<Vec<u8>>,
+    timeout: Duration,
+    /// Sending it twice has the effect of sending it once.
+    repeatable: bool,
+}
+
+impl Client {
+    /// `ca` is PEM: these roots only. None: the system's roots.
+    pub fn new(base: Url, ca: Option<&str>, token: Option<Secret<String>>) -> Result<Self, Error> {
+        Ok(Self {
+            http: http(ca)?,
+            base,
+            token,
+        })
+    }
+
+    pub fn base(&self) -> &Url {
+        &self.base
+    }
+
+    /// The address as people write it, without the slash at the end.
+    pub fn hub(&self) -> String {
+        self.base.as_str().trim_end_matches('/').to_owned()
+    }
+
+    fn url(&self, path: &[&str], query: &[(&str, String)]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        url
+    }
+
+    async fn get<T: DeserializeOwned>(
+        &self,
+        operation: &str,
+        path: &[&str],
+        query: &[(&str, String)],
+    ) -> Result<T, Error> {
+        let call = Call {
+            operation,
+            method: Method::GET,
+            url: self.url(path, query),
+            headers: HeaderMap::new(),
+            body: None,
+            timeout: TIMEOUT,
+            repeatable: true,
+        };
+        self.answer(operation, &self.send(call).await?)
+    }
+
+    /// A write. Its idempotency key makes the hub answer a repeated one from its record.
+    async fn write<T: DeserializeOwned>(
+        &self,
+        operation: &str,
+        path: &[&str],
+        body: &impl serde::Serialize,
+    ) -> Result<T, Error> {
+        let body =
+            serde_json::to_vec(body).map_err(|e| self.unexpected(operation, e.to_string()))?;
+        let mut headers = json_headers();
+        if let Ok(key) = HeaderValue::from_str(&crate::keys::hex(&clock::random::<16>())) {
+            headers.insert(HeaderName::from_static("idempotency-key"), key);
+        }
+        let call = Call {
+            operation,
+            method: Method::POST,
+            url: self.url(path, &[]),
+            headers,
+            body: Some(body),
+            timeout: TIMEOUT,
+            repeatable: false,
+        };
+        self.answer(operation, &self.send(call).await?)
+    }
+
+    fn answer<T: DeserializeOwned>(&self, operation: &str, body: &[u8]) -> Result<T, Error> {
+        serde_json::from_slice(body).map_err(|e| self.unexpected(operation, e.to_string()))
+    }
+
+    fn unexpected(&self, operation: &str, found: String) -> Error {
+        Error::Answer {
+            operation: operation.to_owned(),
+            hub: self.hub(),
+            found,
+        }
+    }
+
+    async fn send(&self, call: Call<'_>) -> Result<Vec<u8>, Error> {
+        let mut attempt = 0;
+        loop {
+            let (error, wait) = match self.send_once(&call).await {
+                Ok(body) => return Ok(body),
+                Err(failed) => failed,
+            };
+            // A connection that was never made carried nothing, so even a write may go again.
+            let unsent =
+                matches!(&error, Error::Unreachable { cause, .. } if cause.is_before_sending());
+            attempt += 1;
+            if attempt >= TRIES || !error.is_passing() || !(call.repeatable || unsent) {
+                return Err(error);
+            }
+            let pause = wait.unwrap_or_else(|| RETRY.full_jitter(attempt - 1, clock::unit()));
+            tokio::time::sleep(pause.min(RETRY.cap)).await;
+        }
+    }
+
+    /// The body of a good answer, or the error and how long the hub asks to wait.
+    async fn send_once(&self, call: &Call<'_>) -> Result<Vec<u8>, (Error, Option<Duration>)> {
+        let mut request = self
+            .http
+            .request(call.method.clone(), call.url.clone())
+            .headers(call.headers.clone())
+            .timeout(call.timeout);
+        if let Some(value) = self.token.as_ref().and_then(authorization) {
+            request = request.header(AUTHORIZATION, value);
+        }
+        if let Some(body) = &call.body {
+            request = request.body(body.clone());
+        }
+        let unreachable = |e: &reqwest::Error| Error::Unreachable {
+            operation: call.operation.to_owned(),
+            hub: self.hub(),
+            cause: cause(e),
+        };
+        let mut response = request.send().await.map_err(|e| (unreachable(&e), None))?;
+        let status = response.status();
+        let wait = retry_after(response.headers());
+        let mut body = Vec::new();
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|e| (unreachable(&e), None))?
+        {
+            if body.len() + chunk.len() > MAX_ANSWER {
+                return Err((
+                    self.unexpected(call.operation, format!("more than {MAX_ANSWER} bytes")),
+                    None,
+                ));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        if status.is_success() {
+            Ok(body)
+        } else {
+            Err((self.refusal(call.operation, status, &body), wait))
+        }
+    }
+
+    fn refusal(&self, operation: &str, status: StatusCode, body: &[u8]) -> Error {
+        let operation = operation.to_owned();
+        if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
+            return Error::Refused {
+                operation,
+                problem: Box::new(problem),
+            };
+        }
+        let body = String::from_utf8_lossy(body)
+            .trim()
+            .chars()
+            .take(200)
+            .collect();
+        Error::Gateway {
+            operation,
+            hub: self.hub(),
+            status,
+            body,
+        }
+    }
+}
+
+/// The hub's address from what a person wrote: `https://` may be left out, a path prefix may follow.
+pub fn address(text: &str) -> Result<Url, Error> {
+    let wrong = |reason: &str| Error::Address {
+        url: text.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let full = if text.contains("://") {
+        text.to_owned()
+    } else {
+        format!("https://{text}")
+    };
+    let mut url = Url::parse(full.trim_end_matches('/')).map_err(|e| wrong(&e.to_string()))?;
+    if url.scheme() != "https" {
+        return Err(wrong("the hub speaks HTTPS only"));
+    }
+    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
+        return Err(wrong("it holds more than host, port and path"));
+    }
+    url.set_fragment(None);
+    Ok(url)
+}
+
+/// The HTTP client for a hub: TLS by aws-lc-rs, the environment's proxy settings, no redirects
+/// (a token must not follow one).
+pub fn http(ca: Option<&str>) -> Result<reqwest::Client, Error> {
+    let mut builder = reqwest::Client::builder()
+        .user_agent(concat!("linesman/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(CONNECT_TIMEOUT)
+        .redirect(reqwest::redirect::Policy::none());
+    if let Some(pem) = ca {
+        let roots = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
+            .map_err(|e| Error::Ca(diagnose::root(&e)))?;
+        if roots.is_empty() {
+            return Err(Error::Ca("it holds no certificate".to_owned()));
+        }
+        builder = builder.tls_certs_only(roots);
+    }
+    builder.build().map_err(|e| Error::Ca(diagnose::root(&e)))
+}
+
+fn authorization(token: &Secret<String>) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose())).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+fn json_headers() -> HeaderMap {
+    HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))])
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests;

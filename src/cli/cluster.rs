@@ -1,0 +1,37 @@
+//! `linesman cluster`: add clusters to the hub, look at them, let them go.
+
+mod add;
+mod list;
+mod readopt;
+mod remove;
+mod show;
+mod wait;
+
+use anyhow::Result;
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Record a cluster and print the YAML that adopts it
+    Add(Box<add::Args>),
+    /// List clusters, the worst first
+    List(list::Args),
+    /// Show one cluster: phase, steps, conditions, keys, facts
+    Show(show::Args),
+    /// Wait until a cluster is adopted or healthy, telling each step
+    Wait(wait::Args),
+    /// Print new adoption YAML for a cluster that the hub knows
+    Readopt(Box<readopt::Args>),
+    /// Let a cluster go; its engine and workloads stay
+    Remove(remove::Args),
+}
+
+pub(super) async fn run(verb: Verb) -> Result<()> {
+    match verb {
+        Verb::Add(args) => add::run(*args).await,
+        Verb::List(args) => list::run(args).await,
+        Verb::Show(args) => show::run(args).await,
+        Verb::Wait(args) => wait::run(args).await,
+        Verb::Readopt(args) => readopt::run(*args).await,
+        Verb::Remove(args) => remove::run(args).await,
+    }
+}

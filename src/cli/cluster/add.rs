@@ -1,0 +1,256 @@
+//! `linesman cluster add`, and what it shares with `readopt`: the adoption YAML and the wait after it.
+
+use std::io::{self, IsTerminal as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use clap::ValueEnum;
+
+use super::wait::{self, For};
+use crate::cli::connect::{Access, Connect};
+use crate::cli::exit::{Code, Failure};
+use crate::cli::output::{Format, document, emit, progress_line};
+use crate::cli::{duration, session};
+use crate::wire::api::{AccessLevel, AdoptionAnswer, AdoptionOptions, EngineKind, NewCluster};
+use crate::wire::id::{ClusterName, Digest};
+
+const EXAMPLES: &str = "\
+Examples:
+  linesman cluster add eu1 > adopt.yaml             # then, in the cluster: kubectl apply -f adopt.yaml
+  linesman cluster add eu1 --wait | kubectl apply -f -
+  linesman cluster add eu1 --label env=prod --access view --file adopt.yaml
+  linesman cluster add eu1 --print-url              # kubectl apply -f https://…, for a publicly trusted hub
+
+The YAML holds a join token: single use, good for 24 h. Keep it like a password until it is applied.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The cluster's name: a-z, 0-9 and '-', at most 40
+    name: ClusterName,
+    /// The GitOps engine to install
+    #[arg(long, value_enum, default_value = "flux")]
+    engine: Engine,
+    /// The engine's bundle, sha256:…; without it, the newest imported one
+    #[arg(long, value_name = "DIGEST")]
+    bundle: Option<Digest>,
+    /// A label of the cluster; may be given again
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    adoption: Adoption,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// What `add` and `readopt` have in common.
+#[derive(Debug, clap::Args)]
+pub(super) struct Adoption {
+    /// The most that access groups get in the cluster
+    #[arg(long, value_enum, default_value = "admin")]
+    access: Level,
+    /// How long the join token lives: 5m to 7d
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = token_ttl)]
+    token_ttl: Duration,
+    /// The agent's image; without it, the hub's default
+    #[arg(long, value_name = "REF")]
+    image: Option<String>,
+    /// Secret of the namespace `linesman` to pull the image with
+    #[arg(long, value_name = "NAME")]
+    image_pull_secret: Option<String>,
+    /// Proxy for the agent's way to the hub
+    #[arg(long, value_name = "URL")]
+    https_proxy: Option<String>,
+    /// What the agent reaches without the proxy
+    #[arg(long, value_name = "LIST")]
+    no_proxy: Option<String>,
+    /// Write the YAML to this file (0600) instead of stdout
+    #[arg(long, short, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Print the kubectl line with the hub's URL of the YAML instead of the YAML
+    #[arg(long, conflicts_with = "file")]
+    print_url: bool,
+    /// Then wait until the cluster is adopted, telling each step
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "5m", value_parser = duration::parse)]
+    wait: Option<Duration>,
+    /// Print the hub's whole answer in this form instead of the YAML alone
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Engine {
+    Flux,
+    Argocd,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Level {
+    Off,
+    View,
+    Edit,
+    Admin,
+}
+
+impl Adoption {
+    pub(super) fn options(&self) -> AdoptionOptions {
+        AdoptionOptions {
+            image: self.image.clone().unwrap_or_default(),
+            access: match self.access {
+                Level::Off => AccessLevel::Off,
+                Level::View => AccessLevel::View,
+                Level::Edit => AccessLevel::Edit,
+                Level::Admin => AccessLevel::Admin,
+            },
+            // The parser bounds it by seven days.
+            token_ttl: u32::try_from(self.token_ttl.as_secs()).unwrap_or(u32::MAX),
+            image_pull_secret: self.image_pull_secret.clone().unwrap_or_default(),
+            https_proxy: self.https_proxy.clone().unwrap_or_default(),
+            no_proxy: self.no_proxy.clone().unwrap_or_default(),
+        }
+    }
+}
+
+pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    let access = args.connect.access()?;
+    args.adoption.check(&access)?;
+    let new = NewCluster {
+        name: args.name,
+        engine: match args.engine {
+            Engine::Flux => EngineKind::Flux,
+            Engine::Argocd => EngineKind::Argocd,
+        },
+        bundle: args.bundle,
+        labels: args.labels.into_iter().collect(),
+        adoption: args.adoption.options(),
+    };
+    let answer = args.connect.client()?.add_cluster(&new).await?;
+    let ca = args.connect.ca.as_deref();
+    hand_out(&answer, &args.adoption, &access, ca, "added").await
+}
+
+impl Adoption {
+    /// Refuses what cannot work before the hub changes anything.
+    pub(super) fn check(&self, access: &Access) -> Result<(), Failure> {
+        if self.print_url && access.ca.is_some() {
+            return Err(Failure::new(
+                Code::Usage,
+                "kubectl trusts the system's CAs only, and this hub has its own",
+                "write the YAML to a file instead: --file adopt.yaml",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Gives the YAML to the operator and says what comes next; then waits, where asked to.
+pub(super) async fn hand_out(
+    answer: &AdoptionAnswer,
+    adoption: &Adoption,
+    access: &Access,
+    ca: Option<&Path>,
+    done: &str,
+) -> Result<()> {
+    let name = &answer.cluster.name;
+    progress_line(&format!(
+        "cluster {name} {done}; its join token is good until {}",
+        answer.token_expires_at
+    ));
+    give(answer, adoption)?;
+    let Some(limit) = adoption.wait else {
+        progress_line(&format!("then:  linesman cluster wait {name}"));
+        return Ok(());
+    };
+    if adoption.file.is_some() || io::stdout().is_terminal() {
+        return wait::until(&access.client()?, name, For::Adopted, limit).await;
+    }
+    Err(wait_with_stdout_closed(name, access, ca, limit))
+}
+
+fn give(answer: &AdoptionAnswer, adoption: &Adoption) -> Result<()> {
+    let name = &answer.cluster.name;
+    if let Some(path) = &adoption.file {
+        session::replace(path, answer.yaml.as_bytes())?;
+        progress_line(&format!("next:  kubectl apply -f {}", path.display()));
+        return Ok(());
+    }
+    if adoption.print_url {
+        return emit(&format!("kubectl apply -f {}\n", answer.adopt_url));
+    }
+    match adoption.output {
+        Some(format @ (Format::Json | Format::Yaml)) => emit(&document(format, answer)?),
+        Some(Format::Name) => emit(&format!("{name}\n")),
+        Some(Format::Table | Format::Wide) | None => {
+            emit(&answer.yaml)?;
+            if io::stdout().is_terminal() {
+                progress_line(
+                    "next:  save this YAML and apply it in the cluster: kubectl apply -f FILE",
+                );
+                progress_line(&format!(
+                    "       (written to a file: linesman cluster readopt {name} --file adopt.yaml)"
+                ));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// `cluster add eu1 --wait | kubectl apply -f -`: kubectl applies only after its stdin ends, so our stdout has to
+/// close before the wait. This process goes on as `cluster wait` with stdout on nothing; returns only the error.
+fn wait_with_stdout_closed(
+    name: &ClusterName,
+    access: &Access,
+    ca: Option<&Path>,
+    limit: Duration,
+) -> anyhow::Error {
+    let mut command = match std::env::current_exe() {
+        Ok(exe) => Command::new(exe),
+        Err(e) => return anyhow!(e).context("find this program"),
+    };
+    command.args(["cluster", "wait", name.as_str(), "--hub", &access.hub]);
+    command.args(["--timeout", &duration::show(limit)]);
+    if let Some(ca) = ca {
+        command.arg("--ca").arg(ca);
+    }
+    if let Some(file) = &access.token_file {
+        command.arg("--token-file").arg(file);
+    }
+    anyhow!(command.stdout(Stdio::null()).exec()).context("go on as 'linesman cluster wait'")
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("'{text}' is not a label; write KEY=VALUE")),
+    }
+}
+
+fn token_ttl(text: &str) -> Result<Duration, String> {
+    let ttl = duration::parse(text)?;
+    let bounds = Duration::from_mins(5)..=Duration::from_hours(7 * 24);
+    if bounds.contains(&ttl) {
+        Ok(ttl)
+    } else {
+        Err("a join token lives between 5m and 7d".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_and_token_lives_are_checked_before_the_hub_is_asked() {
+        assert_eq!(
+            label("env=prod=eu"),
+            Ok(("env".to_owned(), "prod=eu".to_owned()))
+        );
+        assert!(label("env").is_err() && label("=x").is_err());
+        assert!(token_ttl("5m").is_ok() && token_ttl("7d").is_ok());
+        assert!(token_ttl("4m").is_err() && token_ttl("8d").is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! `linesman cluster list`: the fleet, worst first.
+
+use anyhow::Result;
+
+use crate::cli::connect::Connect;
+use crate::cli::engine::kind;
+use crate::cli::output::{Column, Output, ago, list, phase, short};
+use crate::wire::api::ClusterView;
+
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// Only clusters with this label; may be given again
+    #[arg(long, short = 'l', value_name = "KEY=VALUE")]
+    selector: Vec<String>,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+const COLUMNS: [Column<ClusterView>; 10] = [
+    Column::new("NAME", |c, _| c.name.to_string()),
+    Column::new("PHASE", |c, _| phase(c.phase)),
+    Column::new("LINE", |c, _| {
+        if c.line.up { "up" } else { "down" }.to_owned()
+    }),
+    Column::new("SEEN", seen),
+    Column::new("ENGINE", |c, _| {
+        format!("{} {}", kind(c.engine), c.engine_version)
+            .trim_end()
+            .to_owned()
+    }),
+    Column::new("REVISION", |c, _| revision(c.revision.as_deref())),
+    Column::new("AGE", |c, now| ago(&c.created_at, now)),
+    Column::wide("AGENT", |c, _| c.agent_version.clone().unwrap_or_default()),
+    Column::wide("RTT", |c, _| {
+        c.line.rtt_micros.map(millis).unwrap_or_default()
+    }),
+    Column::wide("LABELS", |c, _| labels(c)),
+];
+
+pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    let mut clusters = args.connect.client()?.clusters().await?;
+    clusters.retain(|c| args.selector.iter().all(|wanted| has(c, wanted)));
+    clusters.sort_by(|a, b| (a.phase, &a.name).cmp(&(b.phase, &b.name)));
+    let empty = "no clusters; run: linesman cluster add NAME";
+    list(
+        args.output.output,
+        &clusters,
+        &COLUMNS,
+        |c| c.name.to_string(),
+        empty,
+    )
+}
+
+fn has(cluster: &ClusterView, wanted: &str) -> bool {
+    let (key, value) = wanted.split_once('=').unwrap_or((wanted, ""));
+    cluster.labels.get(key).is_some_and(|v| v == value)
+}
+
+pub(super) fn seen(cluster: &ClusterView, now: time::OffsetDateTime) -> String {
+    cluster
+        .last_seen
+        .as_deref()
+        .map_or_else(|| "never".to_owned(), |at| ago(at, now))
+}
+
+pub(super) fn labels(cluster: &ClusterView) -> String {
+    cluster
+        .labels
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+pub(super) fn millis(micros: u64) -> String {
+    format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100)
+}
+
+/// `main@sha1:0123456789abcdef…` with as many digits as Git shows.
+pub(super) fn revision(revision: Option<&str>) -> String {
+    let Some(revision) = revision else {
+        return String::new();
+    };
+    match revision.split_once("@sha1:") {
+        Some((branch, commit)) => format!("{branch}@{}", commit.get(..8).unwrap_or(commit)),
+        None => short(revision, 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn revisions_and_times_are_short() {
+        assert_eq!(
+            revision(Some("main@sha1:0123456789abcdef0123")),
+            "main@01234567"
+        );
+        assert_eq!(revision(Some("main@sha1:01")), "main@01");
+        assert_eq!(revision(None), "");
+        assert_eq!(millis(1_250), "1.2 ms");
+    }
+}

@@ -1,0 +1,127 @@
+//! `linesman cluster show`: all that the hub knows of one cluster, for people.
+
+use anyhow::Result;
+use time::OffsetDateTime;
+
+use super::list::{labels, millis, seen};
+use crate::cli::connect::Connect;
+use crate::cli::engine::kind;
+use crate::cli::output::{Format, Output, ago, document, emit, phase, rows_text};
+use crate::cli::progress;
+use crate::clock;
+use crate::wire::api::ClusterView;
+use crate::wire::id::ClusterName;
+
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// The cluster's name
+    name: ClusterName,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    let cluster = args.connect.client()?.cluster(&args.name).await?;
+    emit(&match args.output.output {
+        format @ (Format::Json | Format::Yaml) => document(format, &cluster)?,
+        Format::Name => format!("{}\n", cluster.name),
+        Format::Table => describe(&cluster, false, clock::now()),
+        Format::Wide => describe(&cluster, true, clock::now()),
+    })
+}
+
+fn describe(cluster: &ClusterView, wide: bool, now: OffsetDateTime) -> String {
+    let engine = format!("{} {}", kind(cluster.engine), cluster.engine_version);
+    let mut text = rows_text(
+        None,
+        [
+            ("name", cluster.name.to_string()),
+            ("phase", phase(cluster.phase)),
+            ("line", line(cluster, now)),
+            ("seen", seen(cluster, now)),
+            ("engine", engine.trim_end().to_owned()),
+            ("revision", cluster.revision.clone().unwrap_or_default()),
+            ("catalog path", cluster.catalog_path.clone()),
+            ("agent", cluster.agent_version.clone().unwrap_or_default()),
+            ("labels", labels(cluster)),
+            ("added", cluster.created_at.clone()),
+        ]
+        .map(|(key, value)| vec![key.to_owned(), value]),
+    );
+    if wide || progress::current(&cluster.steps).is_some() {
+        let steps = cluster.steps.iter();
+        let rows = steps.map(|s| {
+            vec![
+                s.step.to_string(),
+                progress::state(s.state).to_owned(),
+                ago(&s.at, now),
+                s.reason.clone(),
+            ]
+        });
+        section(
+            &mut text,
+            ["STEP", "STATE", "SINCE", "REASON"],
+            rows.collect(),
+        );
+    }
+    let rows = cluster.conditions.iter().map(|c| {
+        let status = format!("{:?}", c.status);
+        vec![
+            format!("{:?}", c.kind),
+            status,
+            ago(&c.since, now),
+            c.reason.clone(),
+            c.message.clone(),
+        ]
+    });
+    section(
+        &mut text,
+        ["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"],
+        rows.collect(),
+    );
+    let rows = cluster
+        .keys
+        .iter()
+        .map(|k| vec![k.kind.clone(), k.state.clone(), k.fingerprint.clone()]);
+    section(&mut text, ["KEY", "STATE", "FINGERPRINT"], rows.collect());
+    let rows = cluster
+        .facts
+        .iter()
+        .map(|(key, value)| vec![key.clone(), value.clone()]);
+    section(&mut text, ["FACT", "VALUE"], rows.collect());
+    text
+}
+
+fn line(cluster: &ClusterView, now: OffsetDateTime) -> String {
+    let line = &cluster.line;
+    if !line.up {
+        return "down".to_owned();
+    }
+    let since = line
+        .since
+        .as_deref()
+        .map(|at| format!(" for {}", ago(at, now)))
+        .unwrap_or_default();
+    let remote = line
+        .remote
+        .as_deref()
+        .map(|r| format!(", from {r}"))
+        .unwrap_or_default();
+    let rtt = line
+        .rtt_micros
+        .map(|m| format!(", round trip {}", millis(m)))
+        .unwrap_or_default();
+    format!(
+        "up{since}{remote}{rtt}, {} streams, epoch {}",
+        line.streams, line.epoch
+    )
+}
+
+fn section<const N: usize>(text: &mut String, header: [&str; N], rows: Vec<Vec<String>>) {
+    if !rows.is_empty() {
+        text.push('\n');
+        text.push_str(&rows_text(Some(header.map(str::to_owned).to_vec()), rows));
+    }
+}

@@ -1,0 +1,358 @@
+//! `linesman cluster wait`: tells the steps of an adoption as they happen.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::cli::connect::Connect;
+use crate::cli::exit::{Code, Failure};
+use crate::cli::progress::{self, Progress};
+use crate::cli::{duration, output};
+use crate::client::Client;
+use crate::wire::api::ClusterView;
+use crate::wire::id::ClusterName;
+use crate::wire::report::{Condition, ConditionType, Phase, Status, StepName, StepState};
+
+const EVERY: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum For {
+    /// The engine applied the catalog's first revision
+    Adopted,
+    /// The cluster is adopted and nothing is wrong
+    Healthy,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  linesman cluster wait eu1
+  linesman cluster wait eu1 --for=healthy --timeout 10m
+
+Ends with 6 when the time is over, naming the step that it waited for.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The cluster's name
+    name: ClusterName,
+    /// What to wait for
+    #[arg(
+        long = "for",
+        value_enum,
+        default_value = "adopted",
+        value_name = "STATE"
+    )]
+    goal: For,
+    /// How long
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration::parse)]
+    timeout: Duration,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    until(&args.connect.client()?, &args.name, args.goal, args.timeout).await
+}
+
+/// Returns when the cluster is there; a hub that is away for a moment is waited for as well.
+pub(super) async fn until(
+    client: &Client,
+    name: &ClusterName,
+    goal: For,
+    limit: Duration,
+) -> Result<()> {
+    let mut progress = Progress::start(&format!(
+        "waiting for cluster {name}, at most {}",
+        duration::show(limit)
+    ));
+    let result = watch(client, name, goal, limit, &mut progress).await;
+    let took = progress.finish().as_secs_f64();
+    let cluster = result?;
+    output::progress_line(&there(&cluster, goal, took));
+    Ok(())
+}
+
+async fn watch(
+    client: &Client,
+    name: &ClusterName,
+    goal: For,
+    limit: Duration,
+    progress: &mut Progress,
+) -> Result<ClusterView> {
+    let ends = tokio::time::Instant::now() + limit;
+    let mut last = None;
+    loop {
+        match client.cluster(name).await {
+            Ok(cluster) => {
+                progress.steps(&cluster.steps);
+                match verdict(&cluster, goal) {
+                    Verdict::There => return Ok(cluster),
+                    Verdict::Never(failure) => return Err(failure.into()),
+                    Verdict::NotYet(why) => progress.say(&why),
+                }
+                last = Some(cluster);
+            }
+            Err(e) if e.is_passing() && last.is_some() => {
+                progress.say(&format!("{e}; asking again"));
+            }
+            Err(e) => return Err(e.into()),
+        }
+        let now = tokio::time::Instant::now();
+        if now >= ends {
+            return Err(timed_out(name, last.as_ref(), goal, limit).into());
+        }
+        tokio::time::sleep(EVERY.min(ends - now)).await;
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Verdict {
+    There,
+    NotYet(String),
+    Never(Failure),
+}
+
+fn verdict(cluster: &ClusterView, goal: For) -> Verdict {
+    if let Some(conflict) = condition(cluster, ConditionType::JoinConflict) {
+        return Verdict::Never(Failure::new(
+            Code::Conflict,
+            format!("cluster {} cannot join: {}", cluster.name, conflict.message),
+            format!(
+                "make new YAML and apply it: linesman cluster readopt {} --file adopt.yaml",
+                cluster.name
+            ),
+        ));
+    }
+    let adopted = cluster
+        .steps
+        .iter()
+        .any(|s| s.step == StepName::Adopted && s.state == StepState::Done);
+    match goal {
+        For::Adopted if adopted => Verdict::There,
+        For::Healthy if cluster.phase == Phase::Healthy => Verdict::There,
+        For::Healthy if adopted => Verdict::NotYet(format!(
+            "cluster {} is {}",
+            cluster.name,
+            unhealthy(cluster)
+        )),
+        For::Adopted | For::Healthy => Verdict::NotYet(step(cluster)),
+    }
+}
+
+/// What stands in the way, in words.
+fn step(cluster: &ClusterView) -> String {
+    match progress::current(&cluster.steps) {
+        None if cluster.steps.is_empty() => {
+            format!(
+                "no word from cluster {} yet; waiting for its YAML to be applied",
+                cluster.name
+            )
+        }
+        None => format!("cluster {} is between two steps", cluster.name),
+        Some(step) if step.reason.is_empty() => {
+            format!("step {} is {}", step.step, progress::state(step.state))
+        }
+        Some(step) => format!(
+            "step {} is {}: {}",
+            step.step,
+            progress::state(step.state),
+            step.reason
+        ),
+    }
+}
+
+fn unhealthy(cluster: &ClusterView) -> String {
+    let wrong: Vec<String> = [
+        ConditionType::EngineInstalled,
+        ConditionType::EngineHealthy,
+        ConditionType::Synced,
+    ]
+    .into_iter()
+    .filter_map(|kind| {
+        cluster
+            .conditions
+            .iter()
+            .find(|c| c.kind == kind && c.status != Status::True)
+    })
+    .map(|c| {
+        let why = if c.message.is_empty() {
+            &c.reason
+        } else {
+            &c.message
+        };
+        format!("{:?} is {:?} ({why})", c.kind, c.status)
+    })
+    .collect();
+    let phase = output::phase(cluster.phase);
+    if wrong.is_empty() {
+        phase
+    } else {
+        format!("{phase}: {}", wrong.join("; "))
+    }
+}
+
+/// A condition that is true.
+fn condition(cluster: &ClusterView, kind: ConditionType) -> Option<&Condition> {
+    cluster
+        .conditions
+        .iter()
+        .find(|c| c.kind == kind && c.status == Status::True)
+}
+
+fn there(cluster: &ClusterView, goal: For, took: f64) -> String {
+    let what = match goal {
+        For::Adopted => "adopted",
+        For::Healthy => "healthy",
+    };
+    let at = match super::list::revision(cluster.revision.as_deref()) {
+        revision if revision.is_empty() => String::new(),
+        revision => format!(" at {revision}"),
+    };
+    format!("cluster {} is {what}{at} ({took:.1} s)", cluster.name)
+}
+
+fn timed_out(
+    name: &ClusterName,
+    last: Option<&ClusterView>,
+    goal: For,
+    limit: Duration,
+) -> Failure {
+    let why = last.map_or_else(
+        || "the hub did not answer".to_owned(),
+        |cluster| match verdict(cluster, goal) {
+            Verdict::NotYet(why) => why,
+            Verdict::There | Verdict::Never(_) => output::phase(cluster.phase),
+        },
+    );
+    let next = match last {
+        Some(cluster) if cluster.steps.is_empty() => {
+            "apply the YAML in the cluster, then look at: kubectl -n linesman logs deploy/linesman-agent".to_owned()
+        }
+        _ => format!("look closer: linesman doctor --cluster {name}"),
+    };
+    Failure::new(
+        Code::Timeout,
+        format!("{} passed and {why}", duration::show(limit)),
+        next,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::wire::api::{EngineKind, LineView};
+    use crate::wire::report::StepReport;
+
+    fn cluster(
+        phase: Phase,
+        steps: &[(StepName, StepState, &str)],
+        conditions: Vec<Condition>,
+    ) -> ClusterView {
+        let steps = steps.iter().map(|(step, state, reason)| StepReport {
+            step: *step,
+            state: *state,
+            reason: (*reason).to_owned(),
+            at: "2026-01-01T00:00:00Z".to_owned(),
+        });
+        ClusterView {
+            name: "eu1".parse().unwrap(),
+            id: "i".to_owned(),
+            phase,
+            engine: EngineKind::Flux,
+            engine_version: "2.9.4".to_owned(),
+            labels: BTreeMap::new(),
+            line: LineView::default(),
+            last_seen: None,
+            revision: Some("main@sha1:0123456789ab".to_owned()),
+            agent_version: None,
+            catalog_path: "clusters/eu1".to_owned(),
+            created_at: "2026-01-01T00:00:00Z".to_owned(),
+            steps: steps.collect(),
+            conditions,
+            facts: BTreeMap::new(),
+            keys: Vec::new(),
+            rev: 1,
+        }
+    }
+
+    fn says(kind: ConditionType, status: Status, message: &str) -> Condition {
+        let since = "2026-01-01T00:00:00Z".to_owned();
+        Condition {
+            kind,
+            status,
+            reason: "Why".to_owned(),
+            message: message.to_owned(),
+            since,
+        }
+    }
+
+    #[test]
+    fn the_waiting_reason_is_named() {
+        let fresh = cluster(Phase::Pending, &[], vec![]);
+        let not_yet = "no word from cluster eu1 yet; waiting for its YAML to be applied";
+        assert_eq!(
+            verdict(&fresh, For::Adopted),
+            Verdict::NotYet(not_yet.to_owned())
+        );
+        let git = cluster(
+            Phase::Joining,
+            &[
+                (StepName::Join, StepState::Done, ""),
+                (StepName::Git, StepState::Waiting, "auth refused"),
+            ],
+            vec![],
+        );
+        assert_eq!(
+            verdict(&git, For::Healthy),
+            Verdict::NotYet("step git is waiting: auth refused".to_owned())
+        );
+        let failure = timed_out(&git.name, Some(&git), For::Adopted, Duration::from_mins(5));
+        assert_eq!(failure.code, Code::Timeout);
+        assert_eq!(
+            failure.message,
+            "5m passed and step git is waiting: auth refused"
+        );
+    }
+
+    #[test]
+    fn adopted_and_healthy_are_different_goals() {
+        let done = [(StepName::Adopted, StepState::Done, "")];
+        let sick = cluster(
+            Phase::Degraded,
+            &done,
+            vec![says(ConditionType::Synced, Status::False, "no fetch")],
+        );
+        assert_eq!(verdict(&sick, For::Adopted), Verdict::There);
+        let why = "cluster eu1 is Degraded: Synced is False (no fetch)";
+        assert_eq!(
+            verdict(&sick, For::Healthy),
+            Verdict::NotYet(why.to_owned())
+        );
+        assert_eq!(
+            verdict(&cluster(Phase::Healthy, &done, vec![]), For::Healthy),
+            Verdict::There
+        );
+        assert_eq!(
+            there(&sick, For::Adopted, 12.34),
+            "cluster eu1 is adopted at main@01234567 (12.3 s)"
+        );
+    }
+
+    #[test]
+    fn a_conflict_ends_the_wait() {
+        let conflict = vec![says(
+            ConditionType::JoinConflict,
+            Status::True,
+            "token used by SHA256:x",
+        )];
+        let Verdict::Never(failure) =
+            verdict(&cluster(Phase::Conflict, &[], conflict), For::Adopted)
+        else {
+            panic!("a conflict does not pass by itself");
+        };
+        assert_eq!(failure.code, Code::Conflict);
+    }
+}

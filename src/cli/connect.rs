@@ -1,0 +1,171 @@
+//! Which hub, as whom: flags, then environment, then the session that `login` kept.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use super::exit::{Code, Failure};
+use super::session::{self, Session, Sessions};
+use crate::client::{self, Client};
+use crate::secret::Secret;
+
+/// A token file holds one token; more is another file.
+const MAX_TOKEN_FILE: u64 = 4_096;
+const MAX_CA_FILE: u64 = 1 << 20;
+
+/// The flags of every verb that speaks to the hub.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Hub")]
+pub(super) struct Connect {
+    /// The hub's address; without it, the hub of the last login
+    #[arg(long, env = "LINESMAN_HUB", value_name = "URL", hide_env_values = true)]
+    pub hub: Option<String>,
+    /// File that holds the token ('-' = stdin); without it, the session of the login
+    #[arg(
+        long,
+        env = "LINESMAN_TOKEN_FILE",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub token_file: Option<PathBuf>,
+    /// PEM file with the CA of the hub's certificate; these roots only
+    #[arg(
+        long,
+        env = "LINESMAN_CA_FILE",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub ca: Option<PathBuf>,
+}
+
+/// A hub with what is needed to speak to it.
+#[derive(Debug, Clone)]
+pub(super) struct Access {
+    /// As the session names it, without a slash at the end.
+    pub hub: String,
+    pub ca: Option<String>,
+    pub token: Option<Secret<String>>,
+    /// RFC 3339; known for sessions only.
+    pub expires_at: Option<String>,
+    /// Where the token came from, if from a file.
+    pub token_file: Option<PathBuf>,
+}
+
+impl Connect {
+    /// Puts the hub, its CA and the token together; needs no network.
+    pub(super) fn access(&self) -> Result<Access> {
+        let sessions = match session::directory() {
+            Ok(directory) => session::load(&directory)?,
+            // Flags and environment may be all that is needed, as in a container without a home.
+            Err(_) if self.hub.is_some() => Sessions::default(),
+            Err(e) => return Err(e),
+        };
+        let hub = match self.hub.as_ref().or(sessions.current.as_ref()) {
+            Some(hub) => canonical(hub)?,
+            None => return Err(no_hub().into()),
+        };
+        let session: Option<&Session> = sessions.hubs.get(&hub);
+        let ca = match &self.ca {
+            Some(path) => Some(read_ca(path)?),
+            None => session.and_then(|s| s.ca.clone()),
+        };
+        Ok(match &self.token_file {
+            Some(path) => Access {
+                hub,
+                ca,
+                token: Some(read_token(path)?),
+                expires_at: None,
+                token_file: Some(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+            },
+            None => Access {
+                hub,
+                ca,
+                token: session.map(|s| Secret::new(s.token.clone())),
+                expires_at: session.and_then(|s| s.expires_at.clone()),
+                token_file: None,
+            },
+        })
+    }
+
+    /// A client that may speak for the user.
+    pub(super) fn client(&self) -> Result<Client> {
+        let access = self.access()?;
+        if access.token.is_none() {
+            return Err(not_logged_in(&access.hub).into());
+        }
+        access.client()
+    }
+}
+
+impl Access {
+    pub(super) fn client(&self) -> Result<Client> {
+        Ok(Client::new(
+            client::address(&self.hub)?,
+            self.ca.as_deref(),
+            self.token.clone(),
+        )?)
+    }
+}
+
+/// One spelling for one hub.
+pub(super) fn canonical(hub: &str) -> Result<String> {
+    Ok(client::address(hub)?
+        .as_str()
+        .trim_end_matches('/')
+        .to_owned())
+}
+
+pub(super) fn not_logged_in(hub: &str) -> Failure {
+    Failure::new(
+        Code::Denied,
+        format!("no session for {hub}"),
+        format!("run: linesman login {hub} --token-file FILE"),
+    )
+}
+
+fn no_hub() -> Failure {
+    Failure::new(
+        Code::Usage,
+        "no hub is named and no session is kept",
+        "run: linesman login https://HUB --token-file FILE, or set LINESMAN_HUB and LINESMAN_TOKEN_FILE",
+    )
+}
+
+/// `-` is stdin. The token never travels in an argument, where other users of the machine see it.
+pub(super) fn read_token(path: &Path) -> Result<Secret<String>> {
+    let text = if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin()
+            .take(MAX_TOKEN_FILE)
+            .read_to_string(&mut text)
+            .context("read the token from stdin")?;
+        text
+    } else {
+        read_bounded(path, MAX_TOKEN_FILE)
+            .with_context(|| format!("read the token file {}", path.display()))?
+    };
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(Failure::new(
+            Code::Usage,
+            format!("{} holds no token", path.display()),
+            "a hub token reads lmt1.…; the hub keeps its first in <data>/admin.token",
+        )
+        .into());
+    }
+    Ok(Secret::new(token.to_owned()))
+}
+
+pub(super) fn read_ca(path: &Path) -> Result<String> {
+    read_bounded(path, MAX_CA_FILE).with_context(|| format!("read the CA file {}", path.display()))
+}
+
+fn read_bounded(path: &Path, limit: u64) -> Result<String> {
+    let mut text = String::new();
+    fs::File::open(path)?
+        .take(limit)
+        .read_to_string(&mut text)?;
+    Ok(text)
+}

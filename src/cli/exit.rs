@@ -1,0 +1,170 @@
+//! How a verb ends: the exit code, and the error printed once with its next action.
+
+use std::io;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use reqwest::StatusCode;
+
+use super::output;
+use crate::client;
+
+/// The closed set of exit codes. Usage errors that clap finds are 2 as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Code {
+    Failed = 1,
+    Usage = 2,
+    NotFound = 3,
+    Denied = 4,
+    Conflict = 5,
+    Timeout = 6,
+    Unreachable = 7,
+    Interrupted = 130,
+}
+
+/// An error of the command line itself, with its code and what to do next.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(super) struct Failure {
+    pub code: Code,
+    pub message: String,
+    pub next: String,
+}
+
+impl Failure {
+    pub(super) fn new(code: Code, message: impl Into<String>, next: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            next: next.into(),
+        }
+    }
+
+    pub(super) fn interrupted() -> Self {
+        Self::new(Code::Interrupted, "interrupted", "")
+    }
+}
+
+/// Prints the error chain and the next action, and says how the process ends.
+pub(super) fn report(result: Result<()>) -> ExitCode {
+    let Err(error) = result else {
+        return ExitCode::SUCCESS;
+    };
+    if is_closed_pipe(&error) {
+        // `linesman audit list | head` has what it wanted.
+        return ExitCode::SUCCESS;
+    }
+    output::progress_line(&format!("error: {error:#}"));
+    let next = next(&error);
+    if !next.is_empty() {
+        output::progress_line(&format!("next:  {next}"));
+    }
+    ExitCode::from(code(&error) as u8)
+}
+
+pub(super) fn code(error: &anyhow::Error) -> Code {
+    for cause in error.chain() {
+        if let Some(failure) = cause.downcast_ref::<Failure>() {
+            return failure.code;
+        }
+        if let Some(error) = cause.downcast_ref::<client::Error>() {
+            return client_code(error);
+        }
+    }
+    Code::Failed
+}
+
+fn next(error: &anyhow::Error) -> String {
+    for cause in error.chain() {
+        if let Some(failure) = cause.downcast_ref::<Failure>() {
+            return failure.next.clone();
+        }
+        if let Some(error) = cause.downcast_ref::<client::Error>() {
+            return error.next();
+        }
+    }
+    String::new()
+}
+
+fn client_code(error: &client::Error) -> Code {
+    match error {
+        client::Error::Address { .. } | client::Error::Ca(_) => Code::Usage,
+        client::Error::Unreachable { .. } | client::Error::Gateway { .. } => Code::Unreachable,
+        client::Error::Answer { .. } => Code::Failed,
+        client::Error::Refused { .. } => match error.status() {
+            Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Code::Denied,
+            Some(StatusCode::NOT_FOUND | StatusCode::GONE) => Code::NotFound,
+            Some(StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED) => Code::Conflict,
+            _ => Code::Failed,
+        },
+    }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let closed = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
+    error
+        .downcast_ref::<output::Closed>()
+        .is_some_and(|e| closed(&e.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use anyhow::Context as _;
+
+    use super::*;
+    use crate::wire::api::Problem;
+
+    fn refused(status: u16) -> anyhow::Error {
+        let problem = Problem {
+            kind: "urn:linesman:problem:x".to_owned(),
+            title: String::new(),
+            status,
+            detail: "no".to_owned(),
+            hop: "hub".to_owned(),
+            next: "ask".to_owned(),
+            request_id: "r".to_owned(),
+            more: BTreeMap::new(),
+        };
+        client::Error::Refused {
+            operation: "o".to_owned(),
+            problem: Box::new(problem),
+        }
+        .into()
+    }
+
+    #[test]
+    fn the_hubs_answers_become_exit_codes() {
+        for (status, expected) in [
+            (400, Code::Failed),
+            (401, Code::Denied),
+            (403, Code::Denied),
+            (404, Code::NotFound),
+            (409, Code::Conflict),
+            (412, Code::Conflict),
+            (500, Code::Failed),
+        ] {
+            assert_eq!(code(&refused(status)), expected, "{status}");
+        }
+        let wrapped = Err::<(), _>(refused(404))
+            .context("show cluster")
+            .unwrap_err();
+        assert_eq!(
+            (code(&wrapped), next(&wrapped)),
+            (Code::NotFound, "ask".to_owned())
+        );
+        assert_eq!(code(&anyhow::anyhow!("other")), Code::Failed);
+    }
+
+    #[test]
+    fn a_hub_that_cannot_be_reached_is_seven() {
+        let cause = client::Cause::Refused("connection refused".to_owned());
+        let error = client::Error::Unreachable {
+            operation: "o".to_owned(),
+            hub: "https://h".to_owned(),
+            cause,
+        };
+        assert_eq!(code(&error.into()), Code::Unreachable);
+    }
+}

@@ -1,0 +1,275 @@
+//! What people and programs read: tables and documents on stdout, progress on stderr.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+use comfy_table::{Cell, Color, Table};
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use crate::clock;
+use crate::wire::report::Phase;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// Columns for people
+    Table,
+    /// More columns
+    Wide,
+    Json,
+    Yaml,
+    /// One name a line
+    Name,
+}
+
+/// `-o` of every verb that shows something.
+#[derive(Debug, clap::Args)]
+pub(super) struct Output {
+    /// How to print: columns for people, or a form for programs
+    #[arg(
+        short,
+        long = "output",
+        value_name = "FORMAT",
+        default_value = "table",
+        hide_possible_values = false
+    )]
+    pub output: Format,
+}
+
+/// One column of a table of `T`.
+pub(super) struct Column<T> {
+    pub title: &'static str,
+    /// Shown by `-o wide` only.
+    pub wide: bool,
+    pub cell: fn(&T, OffsetDateTime) -> String,
+}
+
+impl<T> Column<T> {
+    pub(super) const fn new(title: &'static str, cell: fn(&T, OffsetDateTime) -> String) -> Self {
+        Self {
+            title,
+            wide: false,
+            cell,
+        }
+    }
+
+    pub(super) const fn wide(title: &'static str, cell: fn(&T, OffsetDateTime) -> String) -> Self {
+        Self {
+            title,
+            wide: true,
+            cell,
+        }
+    }
+}
+
+/// Stdout refused to take what we said; the cause says whether its reader had enough.
+#[derive(Debug, thiserror::Error)]
+#[error("write to stdout")]
+pub(super) struct Closed(#[source] pub io::Error);
+
+/// Writes data to stdout, whole.
+pub(super) fn emit(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|e| Closed(e).into())
+}
+
+/// A line for people, on stderr.
+pub(super) fn progress_line(text: &str) {
+    // A closed stderr must not end the work that it tells of.
+    let _written = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Prints a list in the chosen form.
+pub(super) fn list<T: Serialize>(
+    format: Format,
+    items: &[T],
+    columns: &[Column<T>],
+    name: fn(&T) -> String,
+    empty: &str,
+) -> Result<()> {
+    if items.is_empty() && matches!(format, Format::Table | Format::Wide) {
+        progress_line(empty);
+        return Ok(());
+    }
+    emit(&render_list(format, items, columns, name, clock::now())?)
+}
+
+fn render_list<T: Serialize>(
+    format: Format,
+    items: &[T],
+    columns: &[Column<T>],
+    name: fn(&T) -> String,
+    now: OffsetDateTime,
+) -> Result<String> {
+    Ok(match format {
+        Format::Table => table(items, columns, false, now),
+        Format::Wide => table(items, columns, true, now),
+        Format::Json | Format::Yaml => document(format, &items)?,
+        Format::Name => items.iter().map(|item| name(item) + "\n").collect(),
+    })
+}
+
+/// One value as JSON or YAML; the callers print their own words for people.
+pub(super) fn document(format: Format, value: &impl Serialize) -> Result<String> {
+    let value = serde_json::to_value(value).context("print as JSON")?;
+    if format == Format::Yaml {
+        return serde_saphyr::to_string(&value).context("print as YAML");
+    }
+    Ok(serde_json::to_string_pretty(&value).context("print as JSON")? + "\n")
+}
+
+fn table<T>(items: &[T], columns: &[Column<T>], wide: bool, now: OffsetDateTime) -> String {
+    let columns: Vec<_> = columns.iter().filter(|c| wide || !c.wide).collect();
+    let rows = items
+        .iter()
+        .map(|item| columns.iter().map(|c| (c.cell)(item, now)).collect());
+    rows_text(
+        Some(columns.iter().map(|c| c.title.to_owned()).collect()),
+        rows,
+    )
+}
+
+/// Aligned columns with two blanks between them and none at the line's end.
+pub(super) fn rows_text(
+    header: Option<Vec<String>>,
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    if !paints(io::stdout().is_terminal()) {
+        table.force_no_tty();
+    }
+    if let Some(header) = header {
+        table.set_header(header);
+    }
+    for row in rows {
+        table.add_row(row.into_iter().map(|text| {
+            paint(if text.is_empty() {
+                "-".to_owned()
+            } else {
+                text
+            })
+        }));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table
+        .lines()
+        .map(|line| line.trim_end().to_owned() + "\n")
+        .collect()
+}
+
+fn paint(text: String) -> Cell {
+    let color = match text.as_str() {
+        "Healthy" | "healed" | "up" | "ok" | "done" => Some(Color::Green),
+        "Conflict" | "Offline" | "Broken" | "down" | "failed" | "deny" => Some(Color::Red),
+        "Healing" | "Degraded" | "Installing" | "Joining" | "Pending" | "open" | "waiting" => {
+            Some(Color::Yellow)
+        }
+        _ => None,
+    };
+    match color {
+        Some(color) => Cell::new(text).fg(color),
+        None => Cell::new(text),
+    }
+}
+
+/// Colours are for terminals, and not where `NO_COLOR` is set.
+pub(super) fn paints(terminal: bool) -> bool {
+    terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+/// How long ago an RFC 3339 time was: `4s`, `12m`, `3h`, `9d`.
+pub(super) fn ago(at: &str, now: OffsetDateTime) -> String {
+    clock::parse_rfc3339(at).map_or_else(|| at.to_owned(), |at| span(now - at))
+}
+
+fn span(length: time::Duration) -> String {
+    let seconds = length.whole_seconds().max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// The phase in its own word.
+pub(super) fn phase(phase: Phase) -> String {
+    format!("{phase:?}")
+}
+
+/// The first line of a text, cut to `limit` characters.
+pub(super) fn short(text: &str, limit: usize) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= limit {
+        return line.to_owned();
+    }
+    line.chars()
+        .take(limit.saturating_sub(1))
+        .chain(['…'])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [Column<(String, u32)>; 3] = [
+        Column::new("NAME", |item, _| item.0.clone()),
+        Column::wide("SIZE", |item, _| item.1.to_string()),
+        Column::new("NOTE", |_, _| String::new()),
+    ];
+
+    fn print(format: Format) -> String {
+        let items = [("eu1".to_owned(), 7), ("a-longer-name".to_owned(), 8)];
+        render_list(
+            format,
+            &items,
+            &COLUMNS,
+            |item| format!("cluster/{}", item.0),
+            clock::now(),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_list_prints_in_each_form() {
+        assert_eq!(
+            print(Format::Table),
+            "NAME           NOTE\neu1            -\na-longer-name  -\n"
+        );
+        assert_eq!(
+            print(Format::Wide),
+            "NAME           SIZE  NOTE\neu1            7     -\na-longer-name  8     -\n"
+        );
+        assert_eq!(print(Format::Name), "cluster/eu1\ncluster/a-longer-name\n");
+        let json: serde_json::Value = serde_json::from_str(&print(Format::Json)).unwrap();
+        assert_eq!(json, serde_json::json!([["eu1", 7], ["a-longer-name", 8]]));
+    }
+
+    #[test]
+    fn ages_are_short() {
+        let now = clock::parse_rfc3339("2026-01-10T00:00:00Z").unwrap();
+        for (at, text) in [
+            ("2026-01-10T00:00:05Z", "0s"),
+            ("2026-01-09T23:59:01Z", "59s"),
+            ("2026-01-09T23:50:00Z", "10m"),
+            ("2026-01-09T20:00:00Z", "4h"),
+            ("2026-01-01T00:00:00Z", "9d"),
+            ("never", "never"),
+        ] {
+            assert_eq!(ago(at, now), text);
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_at_a_character() {
+        assert_eq!(short("ärger\nmore", 9), "ärger");
+        assert_eq!(short("ärgerlich", 5), "ärge…");
+    }
+}

@@ -1,0 +1,177 @@
+//! The sessions that `login` keeps: `$XDG_STATE_HOME/linesman/sessions.json`, 0600, replaced whole under a file
+//! lock, so that parallel kubectl processes never read half of it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+
+/// What a login left: enough to speak to the hub again.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Session {
+    pub token: String,
+    /// PEM; absent = the system's roots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
+    pub user: String,
+    /// RFC 3339; absent = no end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
+
+/// All sessions by the hub's address, and the hub that verbs mean when none is named.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Sessions {
+    #[serde(default)]
+    pub current: Option<String>,
+    #[serde(default)]
+    pub hubs: BTreeMap<String, Session>,
+}
+
+/// Our directory below `$XDG_STATE_HOME`, or `~/.local/state`.
+pub(super) fn directory() -> Result<PathBuf> {
+    let set = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute())
+    };
+    match set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state"))) {
+        Some(state) => Ok(state.join("linesman")),
+        None => bail!(
+            "neither XDG_STATE_HOME nor HOME is set; set one, or use LINESMAN_HUB and LINESMAN_TOKEN_FILE"
+        ),
+    }
+}
+
+/// Makes our directory, for the user alone.
+pub(super) fn make_directory(directory: &Path) -> Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .with_context(|| format!("make {}", directory.display()))
+}
+
+/// No file is no session.
+pub(super) fn load(directory: &Path) -> Result<Sessions> {
+    let path = directory.join("sessions.json");
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Sessions::default()),
+        Err(e) => return Err(e).with_context(|| format!("read {}", path.display())),
+    };
+    serde_json::from_slice(&text)
+        .with_context(|| format!("read {} (delete it and log in again)", path.display()))
+}
+
+/// Changes the sessions while no other process does.
+pub(super) fn change(directory: &Path, change: impl FnOnce(&mut Sessions)) -> Result<()> {
+    make_directory(directory)?;
+    let lock = directory.join("sessions.lock");
+    let guard = private()
+        .open(&lock)
+        .with_context(|| format!("open {}", lock.display()))?;
+    guard
+        .lock()
+        .with_context(|| format!("lock {}", lock.display()))?;
+    let mut sessions = load(directory)?;
+    change(&mut sessions);
+    let text = serde_json::to_vec_pretty(&sessions).context("encode the sessions")?;
+    replace(&directory.join("sessions.json"), &text)
+}
+
+/// Writes a file that only the user reads, whole or not at all.
+pub(super) fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(name);
+    let write = || -> std::io::Result<()> {
+        let mut file: File = private().open(&beside)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    write().with_context(|| format!("write {}", path.display()))
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create(true).write(true).truncate(true).mode(0o600);
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!(
+            "linesman-{name}-{}",
+            crate::keys::hex(&crate::clock::random::<8>())
+        ))
+    }
+
+    #[test]
+    fn sessions_are_kept_for_their_user_alone() {
+        let directory = scratch("sessions");
+        assert_eq!(load(&directory).unwrap(), Sessions::default());
+        let session = Session {
+            token: "lmt1.a.b".to_owned(),
+            ca: None,
+            user: "admin".to_owned(),
+            expires_at: None,
+        };
+        change(&directory, |s| {
+            s.hubs.insert("https://hub".to_owned(), session.clone());
+            s.current = Some("https://hub".to_owned());
+        })
+        .unwrap();
+        assert_eq!(load(&directory).unwrap().hubs["https://hub"], session);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(
+            (mode(&directory), mode(&directory.join("sessions.json"))),
+            (0o700, 0o600)
+        );
+        assert!(!format!("{session:?}").contains("lmt1"));
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn parallel_changes_are_all_kept() {
+        let directory = scratch("parallel");
+        std::thread::scope(|scope| {
+            for n in 0..8 {
+                let directory = &directory;
+                scope.spawn(move || {
+                    change(directory, |s| {
+                        let session = Session {
+                            token: n.to_string(),
+                            ca: None,
+                            user: String::new(),
+                            expires_at: None,
+                        };
+                        s.hubs.insert(format!("https://hub{n}"), session);
+                    })
+                    .unwrap();
+                });
+            }
+        });
+        assert_eq!(load(&directory).unwrap().hubs.len(), 8);
+        fs::remove_dir_all(directory).unwrap();
+    }
+}

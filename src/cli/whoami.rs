@@ -1,0 +1,37 @@
+//! `linesman whoami`: the user, roles and groups that the hub sees.
+
+use anyhow::Result;
+
+use super::connect::Connect;
+use super::output::{Format, Output, document, emit, rows_text};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub(super) async fn run(args: Args) -> Result<()> {
+    let client = args.connect.client()?;
+    let me = client.whoami().await?;
+    emit(&match args.output.output {
+        Format::Json | Format::Yaml => document(args.output.output, &me)?,
+        Format::Name => format!("{}\n", me.user),
+        Format::Table | Format::Wide => rows_text(
+            None,
+            [
+                ("user", me.user),
+                ("roles", me.roles.join(", ")),
+                ("groups", me.groups.join(", ")),
+                (
+                    "until",
+                    me.expires_at.unwrap_or_else(|| "no end".to_owned()),
+                ),
+                ("hub", client.hub()),
+            ]
+            .map(|(key, value)| vec![key.to_owned(), value]),
+        ),
+    })
+}

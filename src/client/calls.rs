@@ -1,0 +1,192 @@
+//! The hub's routes as functions.
+
+use reqwest::Method;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, IF_MATCH};
+use serde::de::DeserializeOwned;
+
+use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
+use crate::wire::api::{
+    AdoptionAnswer, AuditView, BundleView, CatalogView, Check, ClusterView, HealView, HubInfo,
+    NewCluster, NewJoinToken, NewSshKey, Page, WhoAmI,
+};
+use crate::wire::id::ClusterName;
+
+/// The largest page that the hub gives.
+const PAGE: usize = 500;
+
+impl Client {
+    pub async fn info(&self) -> Result<HubInfo, Error> {
+        self.get("ask the hub who it is", &["v1", "hub"], &[]).await
+    }
+
+    pub async fn whoami(&self) -> Result<WhoAmI, Error> {
+        self.get("ask the hub who you are", &["v1", "whoami"], &[])
+            .await
+    }
+
+    pub async fn clusters(&self) -> Result<Vec<ClusterView>, Error> {
+        self.list("list clusters", &["v1", "clusters"], &[], usize::MAX)
+            .await
+    }
+
+    pub async fn cluster(&self, name: &ClusterName) -> Result<ClusterView, Error> {
+        self.get(
+            &format!("show cluster {name}"),
+            &["v1", "clusters", name.as_str()],
+            &[],
+        )
+        .await
+    }
+
+    pub async fn add_cluster(&self, new: &NewCluster) -> Result<AdoptionAnswer, Error> {
+        self.write(
+            &format!("add cluster {}", new.name),
+            &["v1", "clusters"],
+            new,
+        )
+        .await
+    }
+
+    pub async fn readopt(
+        &self,
+        name: &ClusterName,
+        new: &NewJoinToken,
+    ) -> Result<AdoptionAnswer, Error> {
+        let path = ["v1", "clusters", name.as_str(), "join-tokens"];
+        self.write(
+            &format!("issue a join token for cluster {name}"),
+            &path,
+            new,
+        )
+        .await
+    }
+
+    /// `rev` is the revision that the caller saw; another one in the store is a conflict.
+    pub async fn remove_cluster(&self, name: &ClusterName, rev: i64) -> Result<(), Error> {
+        let mut headers = HeaderMap::new();
+        if let Ok(tag) = HeaderValue::from_str(&format!("\"{rev}\"")) {
+            headers.insert(IF_MATCH, tag);
+        }
+        let operation = format!("remove cluster {name}");
+        let call = Call {
+            operation: &operation,
+            method: Method::DELETE,
+            url: self.url(&["v1", "clusters", name.as_str()], &[]),
+            headers,
+            body: None,
+            timeout: TIMEOUT,
+            repeatable: false,
+        };
+        self.send(call).await.map(drop)
+    }
+
+    pub async fn bundles(&self) -> Result<Vec<BundleView>, Error> {
+        self.list("list engine bundles", &["v1", "bundles"], &[], usize::MAX)
+            .await
+    }
+
+    /// `manifests` is the engine's multi-document YAML, plain or gzip. Repeatable: a bundle is its digest.
+    pub async fn import_bundle(&self, manifests: Vec<u8>) -> Result<BundleView, Error> {
+        let operation = "import the engine bundle";
+        let mut headers = json_headers();
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/octet-stream"),
+        );
+        let call = Call {
+            operation,
+            method: Method::POST,
+            url: self.url(&["v1", "bundles"], &[]),
+            headers,
+            body: Some(manifests),
+            timeout: UPLOAD_TIMEOUT,
+            repeatable: true,
+        };
+        self.answer(operation, &self.send(call).await?)
+    }
+
+    /// The newest `limit` heals, of one cluster or all.
+    pub async fn heals(
+        &self,
+        cluster: Option<&ClusterName>,
+        limit: usize,
+    ) -> Result<Vec<HealView>, Error> {
+        self.list("list heals", &["v1", "heals"], &of_cluster(cluster), limit)
+            .await
+    }
+
+    /// The newest `limit` audit records, of one cluster or all.
+    pub async fn audit(
+        &self,
+        cluster: Option<&ClusterName>,
+        limit: usize,
+    ) -> Result<Vec<AuditView>, Error> {
+        self.list(
+            "list audit records",
+            &["v1", "audit"],
+            &of_cluster(cluster),
+            limit,
+        )
+        .await
+    }
+
+    pub async fn catalog(&self) -> Result<CatalogView, Error> {
+        self.get("ask the hub for its catalog", &["v1", "catalog"], &[])
+            .await
+    }
+
+    pub async fn add_ssh_key(&self, key: &NewSshKey) -> Result<serde_json::Value, Error> {
+        self.write("register the SSH key", &["v1", "catalog", "ssh-keys"], key)
+            .await
+    }
+
+    pub async fn checks(&self) -> Result<Vec<Check>, Error> {
+        self.get("ask the hub for its checks", &["v1", "hub", "checks"], &[])
+            .await
+    }
+
+    /// `GET /version` of the cluster's API server, through the line.
+    pub async fn cluster_version(&self, name: &ClusterName) -> Result<serde_json::Value, Error> {
+        let path = ["clusters", name.as_str(), "version"];
+        self.get(
+            &format!("reach the API server of cluster {name} through its line"),
+            &path,
+            &[],
+        )
+        .await
+    }
+
+    /// Follows the cursor until the end or `limit` items.
+    async fn list<T: DeserializeOwned>(
+        &self,
+        operation: &str,
+        path: &[&str],
+        filter: &[(&str, String)],
+        limit: usize,
+    ) -> Result<Vec<T>, Error> {
+        let mut items: Vec<T> = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let mut query = filter.to_vec();
+            query.push(("limit", PAGE.min(limit - items.len()).to_string()));
+            if let Some(cursor) = cursor.take() {
+                query.push(("cursor", cursor));
+            }
+            let page: Page<T> = self.get(operation, path, &query).await?;
+            let grew = !page.items.is_empty();
+            items.extend(page.items);
+            cursor = page.cursor;
+            if cursor.is_none() || !grew || items.len() >= limit {
+                items.truncate(limit);
+                return Ok(items);
+            }
+        }
+    }
+}
+
+fn of_cluster(cluster: Option<&ClusterName>) -> Vec<(&'static str, String)> {
+    cluster
+        .map(|name| ("cluster", name.to_string()))
+        .into_iter()
+        .collect()
+}

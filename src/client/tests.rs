@@ -1,0 +1,71 @@
+use super::*;
+
+fn provider() {
+    // Another test may have been first.
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+}
+
+#[test]
+fn a_hub_address_is_read_as_people_write_it() {
+    for (text, url) in [
+        ("hub.example.org", "https://hub.example.org/"),
+        ("hub.example.org:8443", "https://hub.example.org:8443/"),
+        ("https://hub.example.org/", "https://hub.example.org/"),
+        (
+            "https://example.org/linesman/",
+            "https://example.org/linesman",
+        ),
+    ] {
+        assert_eq!(address(text).unwrap().as_str(), url, "{text}");
+    }
+    for text in [
+        "http://hub",
+        "https://u:p@hub",
+        "ssh://hub",
+        "https://",
+        "https://hub?x=1",
+    ] {
+        assert!(
+            matches!(address(text), Err(Error::Address { .. })),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_path_keeps_the_prefix_of_the_hub_and_escapes_its_parts() {
+    provider();
+    let client = Client::new(address("https://example.org/linesman").unwrap(), None, None).unwrap();
+    let url = client.url(&["v1", "a/b"], &[("q", "x y".to_owned())]);
+    assert_eq!(url.as_str(), "https://example.org/linesman/v1/a%2Fb?q=x+y");
+    assert_eq!(client.hub(), "https://example.org/linesman");
+}
+
+#[test]
+fn a_refusal_of_the_hub_keeps_its_next_action() {
+    provider();
+    let client = Client::new(address("hub").unwrap(), None, None).unwrap();
+    let body = br#"{"type":"urn:linesman:problem:unauthenticated","title":"t","status":401,"detail":"no token",
+        "hop":"hub","next":"log in","requestId":"r1"}"#;
+    let error = client.refusal("list clusters", StatusCode::UNAUTHORIZED, body);
+    assert_eq!(error.to_string(), "list clusters: no token");
+    assert_eq!(error.next(), "log in");
+    let error = client.refusal(
+        "list clusters",
+        StatusCode::BAD_GATEWAY,
+        b"<html>nope</html>",
+    );
+    assert!(error.is_passing());
+    assert_eq!(
+        error.to_string(),
+        "list clusters: HTTP 502 Bad Gateway from https://hub, which is not the hub's own answer: <html>nope</html>"
+    );
+}
+
+#[test]
+fn a_debug_print_shows_no_token() {
+    provider();
+    let token = Some(Secret::new("lmt1.a.hunter2".to_owned()));
+    let client = Client::new(address("hub").unwrap(), None, token).unwrap();
+    assert!(!format!("{client:?}").contains("hunter2"));
+}
