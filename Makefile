@@ -1,0 +1,35 @@
+# `make` alone lists what there is to do.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help try try-down test check bench image docs
+
+CACHE := $(or $(LINESMAN_CACHE),$(HOME)/.cache/linesman)
+# In CI every run is a fresh checkout; the compiled dependencies outlive it here.
+ifeq ($(CI),true)
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+endif
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+try: ## Adopt, sync, reach and heal a real local cluster, and leave it running (KUBECONFIG=… uses that cluster)
+	@tests/try/run up
+
+try-down: ## Take down what `make try` left running
+	@tests/try/run down
+
+test: ## Everything that CI runs: format, lints, unit, in-process and real-cluster tests
+	@tests/run all
+
+check: ## Format and lints (and cargo-deny, cargo-machete where they are installed)
+	@tests/run check
+
+bench: ## Measure the figures of docs/benchmarks.md on a lab, and write that page
+	@tests/run bench
+
+image: ## Make the agent's image without Docker and import it into the lab LAB (default: try)
+	@tests/image $(or $(LAB),try)
+
+docs: ## The API's documentation, in target/doc
+	@cargo doc --no-deps --document-private-items
