@@ -5,7 +5,7 @@
 
 FROM rust:1.95-slim-bookworm AS build
 RUN apt-get update \
- && apt-get install -y --no-install-recommends build-essential cmake mold \
+ && apt-get install -y --no-install-recommends build-essential cmake \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
