@@ -256,7 +256,7 @@ fn every_pure_module_exists() {
 
 #[test]
 fn code_is_what_is_left_without_comments_strings_and_tests() {
-    let source = r###"
+    let source = r##"
 let a = "tokio \" tokio"; // tokio
 /* tokio /* tokio */ tokio */ let b = 'x'; let c: &'static str = r#"tokio "tokio" "#;
 #[cfg(test)]
@@ -268,7 +268,7 @@ use tokio;
 #[path = "x"]
 mod more;
 fn last() { end }
-"###;
+"##;
     let code = code_of(source);
     assert_eq!(code.lines().count(), source.lines().count());
     assert!(!code.contains("tokio"), "{code}");
