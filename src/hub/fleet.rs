@@ -1,1 +1,213 @@
 //! Reports and lines to each cluster's state.
+
+use time::{Duration, OffsetDateTime};
+
+use crate::wire::report::{
+    Condition, ConditionType, Phase, Status, StepName, StepReport, StepState,
+};
+
+/// A line counts as dead 25 s after its last byte; this long after that without a new one the cluster is offline.
+pub const OFFLINE_AFTER: Duration = Duration::seconds(15);
+/// For this long after its start a hub does not call a cluster offline: the agents are still coming back.
+pub const START_GRACE: Duration = Duration::seconds(45);
+
+/// What the hub holds of one cluster when it is asked for its phase.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// When this hub began to listen.
+    pub hub_started: OffsetDateTime,
+    pub line_up: bool,
+    /// The last report, or the end of the last line, whichever is later; `None` = the agent never joined.
+    pub last_heard: Option<OffsetDateTime>,
+    pub steps: &'a [StepReport],
+    pub conditions: &'a [Condition],
+    pub open_heals: u32,
+}
+
+/// The one word for a cluster, worst first: a conflict hides an outage, an outage hides a fault.
+pub fn phase(now: OffsetDateTime, seen: Seen<'_>) -> Phase {
+    let is = |kind, status| {
+        seen.conditions
+            .iter()
+            .any(|c| c.kind == kind && c.status == status)
+    };
+    if is(ConditionType::JoinConflict, Status::True) {
+        return Phase::Conflict;
+    }
+    let Some(heard) = seen.last_heard else {
+        return Phase::Pending;
+    };
+    if !seen.line_up && now - heard > OFFLINE_AFTER {
+        return if now - seen.hub_started < START_GRACE {
+            Phase::Unknown
+        } else {
+            Phase::Offline
+        };
+    }
+    let adopted = seen
+        .steps
+        .iter()
+        .any(|s| s.step == StepName::Adopted && s.state == StepState::Done);
+    if !adopted {
+        return adopting(seen.steps);
+    }
+    let unwell = is(ConditionType::EngineHealthy, Status::False);
+    if seen.open_heals > 0 {
+        return Phase::Healing;
+    }
+    if unwell || is(ConditionType::RightsLost, Status::True) {
+        return Phase::Broken;
+    }
+    let degraded = [
+        (ConditionType::Synced, Status::False),
+        (ConditionType::GitReachable, Status::False),
+        (ConditionType::HostKeyMismatch, Status::True),
+        (ConditionType::Quarantined, Status::True),
+        (ConditionType::LineUp, Status::False),
+    ];
+    if degraded.into_iter().any(|(kind, status)| is(kind, status)) {
+        return Phase::Degraded;
+    }
+    if is(ConditionType::Paused, Status::True) || is(ConditionType::ObserveOnly, Status::True) {
+        return Phase::Paused;
+    }
+    Phase::Healthy
+}
+
+fn adopting(steps: &[StepReport]) -> Phase {
+    let failed = steps.iter().any(|s| s.state == StepState::Failed);
+    let installing = steps.iter().any(|s| s.step >= StepName::Bundle);
+    match (failed, installing) {
+        (true, _) => Phase::Degraded,
+        (false, true) => Phase::Installing,
+        (false, false) => Phase::Joining,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
+
+    fn step(step: StepName, state: StepState) -> StepReport {
+        StepReport {
+            step,
+            state,
+            reason: String::new(),
+            at: String::new(),
+        }
+    }
+
+    fn condition(kind: ConditionType, status: Status) -> Condition {
+        Condition {
+            kind,
+            status,
+            reason: String::new(),
+            message: String::new(),
+            since: String::new(),
+        }
+    }
+
+    fn seconds(n: i64) -> OffsetDateTime {
+        START + Duration::seconds(n)
+    }
+
+    /// H46: 25 s until a silent line is dead, 15 s more, and the sweep: at most 45 s.
+    #[test]
+    fn a_cluster_without_a_line_is_offline_after_fifteen_seconds() {
+        let adopted = [step(StepName::Adopted, StepState::Done)];
+        let seen = |line_up| Seen {
+            hub_started: START,
+            line_up,
+            last_heard: Some(seconds(100)),
+            steps: &adopted,
+            conditions: &[],
+            open_heals: 0,
+        };
+        assert_eq!(phase(seconds(115), seen(false)), Phase::Healthy);
+        assert_eq!(phase(seconds(116), seen(false)), Phase::Offline);
+        assert_eq!(phase(seconds(900), seen(true)), Phase::Healthy);
+    }
+
+    #[test]
+    fn a_young_hub_says_unknown_and_not_offline() {
+        let seen = Seen {
+            hub_started: seconds(1000),
+            line_up: false,
+            last_heard: Some(seconds(100)),
+            steps: &[],
+            conditions: &[],
+            open_heals: 0,
+        };
+        assert_eq!(phase(seconds(1044), seen), Phase::Unknown);
+        assert_eq!(phase(seconds(1045), seen), Phase::Offline);
+    }
+
+    #[test]
+    fn the_worst_word_wins() {
+        use ConditionType::{EngineHealthy, JoinConflict, Paused, Synced};
+        use StepState::{Done, Failed, Running};
+        let cases: [(&[StepReport], &[Condition], u32, Phase); 9] = [
+            (&[], &[], 0, Phase::Joining),
+            (
+                &[step(StepName::Bundle, Running)],
+                &[],
+                0,
+                Phase::Installing,
+            ),
+            (&[step(StepName::Git, Failed)], &[], 0, Phase::Degraded),
+            (&[step(StepName::Adopted, Done)], &[], 0, Phase::Healthy),
+            (
+                &[step(StepName::Adopted, Done)],
+                &[condition(Synced, Status::False)],
+                0,
+                Phase::Degraded,
+            ),
+            (
+                &[step(StepName::Adopted, Done)],
+                &[condition(EngineHealthy, Status::False)],
+                0,
+                Phase::Broken,
+            ),
+            (
+                &[step(StepName::Adopted, Done)],
+                &[condition(EngineHealthy, Status::False)],
+                1,
+                Phase::Healing,
+            ),
+            (
+                &[step(StepName::Adopted, Done)],
+                &[condition(Paused, Status::True)],
+                0,
+                Phase::Paused,
+            ),
+            (
+                &[],
+                &[condition(JoinConflict, Status::True)],
+                0,
+                Phase::Conflict,
+            ),
+        ];
+        for (steps, conditions, open_heals, expected) in cases {
+            let seen = Seen {
+                hub_started: START,
+                line_up: true,
+                last_heard: Some(seconds(100)),
+                steps,
+                conditions,
+                open_heals,
+            };
+            assert_eq!(phase(seconds(200), seen), expected);
+        }
+        let never = Seen {
+            hub_started: START,
+            line_up: false,
+            last_heard: None,
+            steps: &[],
+            conditions: &[],
+            open_heals: 0,
+        };
+        assert_eq!(phase(seconds(200), never), Phase::Pending);
+    }
+}

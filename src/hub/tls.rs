@@ -1,1 +1,335 @@
 //! The hub's own CA and leaf, or a given certificate.
+//!
+//! The CA is made once and kept; the leaf lives 90 days and is made again at 60, so that an open listener
+//! never serves an expired one. Given files are read again whenever they change.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use anyhow::{Context as _, Result, bail};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use time::{Duration, OffsetDateTime};
+
+const CA_LIFE: Duration = Duration::days(3650);
+const LEAF_LIFE: Duration = Duration::days(90);
+/// A leaf with less than this to live is made again.
+const LEAF_MARGIN: Duration = Duration::days(30);
+/// Certificates start this much in the past, for clusters whose clock is behind.
+const BACKDATE: Duration = Duration::hours(24);
+
+/// Where the hub's certificate comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TlsSource {
+    /// A CA of its own in the data directory, and a leaf for these DNS names and addresses.
+    Own { names: Vec<String> },
+    /// PEM files; `ca` is what agents and users shall trust, absent = the system's roots.
+    Files {
+        cert: PathBuf,
+        key: PathBuf,
+        ca: Option<PathBuf>,
+    },
+}
+
+/// What the listener serves and what others have to trust.
+#[derive(Clone)]
+pub struct Tls {
+    source: TlsSource,
+    data: PathBuf,
+    current: Arc<Current>,
+    /// PEM of the roots to trust; empty where the system's roots do.
+    pub ca: String,
+}
+
+#[derive(Debug)]
+struct Current(RwLock<Leaf>);
+
+#[derive(Debug, Clone)]
+struct Leaf {
+    key: Arc<CertifiedKey>,
+    not_after: OffsetDateTime,
+}
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(
+            self.0
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .key
+                .clone(),
+        )
+    }
+}
+
+impl Tls {
+    /// Loads or makes what `source` names. `data` is the hub's data directory.
+    pub fn load(data: &Path, source: TlsSource, now: OffsetDateTime) -> Result<Self> {
+        let (leaf, ca) = match &source {
+            TlsSource::Own { names } => own(data, names, now)?,
+            TlsSource::Files { cert, key, ca } => (files(cert, key)?, trusted(ca.as_deref())?),
+        };
+        Ok(Self {
+            source,
+            data: data.to_owned(),
+            current: Arc::new(Current(RwLock::new(leaf))),
+            ca,
+        })
+    }
+
+    /// Makes or reads the leaf again where that is due. Called once a minute by the hub.
+    pub fn renew(&self, now: OffsetDateTime) -> Result<()> {
+        let due = self.not_after() - now < LEAF_MARGIN;
+        let leaf = match &self.source {
+            TlsSource::Own { names } if due => own(&self.data, names, now)?.0,
+            TlsSource::Own { .. } => return Ok(()),
+            TlsSource::Files { cert, key, .. } => files(cert, key)?,
+        };
+        *self
+            .current
+            .0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = leaf;
+        Ok(())
+    }
+
+    /// When the served certificate ends.
+    pub fn not_after(&self) -> OffsetDateTime {
+        self.current
+            .0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .not_after
+    }
+
+    /// The rustls configuration of the listener: HTTP/2 and HTTP/1.1.
+    pub fn server_config(&self) -> Arc<rustls::ServerConfig> {
+        let mut config = rustls::ServerConfig::builder()
+            .with_no_client_auth()
+            .with_cert_resolver(self.current.clone());
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Arc::new(config)
+    }
+}
+
+/// The leaf in the data directory, made again where it is missing, near its end or for other names.
+fn own(data: &Path, names: &[String], now: OffsetDateTime) -> Result<(Leaf, String)> {
+    let (ca_pem, issuer) = own_ca(data, now)?;
+    let (cert, key) = (data.join("tls.crt"), data.join("tls.key"));
+    if let Ok(leaf) = files(&cert, &key)
+        && leaf.not_after - now > LEAF_MARGIN
+        && std::fs::read_to_string(data.join("tls.names")).is_ok_and(|n| n == names.join("\n"))
+    {
+        return Ok((leaf, ca_pem));
+    }
+    let key_pair = KeyPair::generate().context("make the hub's TLS key")?;
+    let mut params = CertificateParams::new(names.to_vec())
+        .with_context(|| format!("make a certificate for {}", names.join(", ")))?;
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "linesman hub");
+    params.not_before = now - BACKDATE;
+    params.not_after = now + LEAF_LIFE;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    let certificate = params
+        .signed_by(&key_pair, &issuer)
+        .context("sign the hub's certificate")?;
+    keep(&key, &key_pair.serialize_pem(), 0o600)?;
+    keep(&cert, &certificate.pem(), 0o644)?;
+    keep(&data.join("tls.names"), &names.join("\n"), 0o644)?;
+    Ok((files(&cert, &key)?, ca_pem))
+}
+
+fn own_ca(data: &Path, now: OffsetDateTime) -> Result<(String, Issuer<'static, KeyPair>)> {
+    let (cert, key) = (data.join("ca.crt"), data.join("ca.key"));
+    match (cert.exists(), key.exists()) {
+        (true, true) => {
+            let pem = read(&cert)?;
+            let pair = KeyPair::from_pem(&read(&key)?)
+                .with_context(|| format!("read the key in {}", key.display()))?;
+            let issuer = Issuer::from_ca_cert_pem(&pem, pair)
+                .with_context(|| format!("read the certificate in {}", cert.display()))?;
+            Ok((pem, issuer))
+        }
+        (true, false) => bail!(
+            "{} is there but {} is not; restore the key from the backup, for every cluster trusts this CA",
+            cert.display(),
+            key.display()
+        ),
+        (false, _) => {
+            let pair = KeyPair::generate().context("make the CA's key")?;
+            let mut params = CertificateParams::default();
+            params
+                .distinguished_name
+                .push(DnType::CommonName, "linesman hub CA");
+            params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+            params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+            params.not_before = now - BACKDATE;
+            params.not_after = now + CA_LIFE;
+            let pem = params.self_signed(&pair).context("sign the CA")?.pem();
+            // The key first: a certificate without its key could never be used again.
+            keep(&key, &pair.serialize_pem(), 0o600)?;
+            keep(&cert, &pem, 0o644)?;
+            Ok((pem, Issuer::new(params, pair)))
+        }
+    }
+}
+
+fn files(cert: &Path, key: &Path) -> Result<Leaf> {
+    let chain: Vec<_> = CertificateDer::pem_file_iter(cert)
+        .with_context(|| format!("read {}", cert.display()))?
+        .collect::<Result<_, _>>()
+        .with_context(|| format!("read the certificates in {}", cert.display()))?;
+    let Some(first) = chain.first() else {
+        bail!("{} holds no certificate", cert.display())
+    };
+    let (_, parsed) = x509_parser::parse_x509_certificate(first)
+        .with_context(|| format!("read the certificate in {}", cert.display()))?;
+    let not_after = parsed.validity().not_after.to_datetime();
+    let private = PrivateKeyDer::from_pem_file(key)
+        .with_context(|| format!("read the key in {}", key.display()))?;
+    let signing = rustls::crypto::aws_lc_rs::sign::any_supported_type(&private)
+        .with_context(|| format!("use the key in {}", key.display()))?;
+    let certified = CertifiedKey::new(chain, signing);
+    certified.keys_match().with_context(|| {
+        format!(
+            "{} and {} do not belong together",
+            cert.display(),
+            key.display()
+        )
+    })?;
+    Ok(Leaf {
+        key: Arc::new(certified),
+        not_after,
+    })
+}
+
+fn trusted(ca: Option<&Path>) -> Result<String> {
+    ca.map_or_else(|| Ok(String::new()), read)
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
+}
+
+/// Writes a whole file or none: a crash in the middle leaves the former one.
+fn keep(path: &Path, text: &str, mode: u32) -> Result<()> {
+    let part = path.with_extension("part");
+    let write = || -> std::io::Result<()> {
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(mode)
+            .open(&part)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&part, path)
+    };
+    write().with_context(|| format!("write {}", path.display()))
+}
+
+/// The names that a certificate needs for a URL's host and listening addresses.
+pub fn names(host: &str, listen: &[IpAddr]) -> Vec<String> {
+    let mut names = vec![
+        host.to_owned(),
+        "localhost".to_owned(),
+        "127.0.0.1".to_owned(),
+    ];
+    names.extend(
+        listen
+            .iter()
+            .filter(|ip| !ip.is_unspecified())
+            .map(ToString::to_string),
+    );
+    names.sort();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH.saturating_add(Duration::days(20_000));
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("linesman-tls-{name}-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&path));
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn source() -> TlsSource {
+        TlsSource::Own {
+            names: names("hub.example", &[]),
+        }
+    }
+
+    #[test]
+    fn the_ca_stays_and_the_leaf_is_renewed_at_sixty_days() {
+        let data = directory("renew");
+        let first = Tls::load(&data, source(), NOW).unwrap();
+        let again = Tls::load(&data, source(), NOW + Duration::days(59)).unwrap();
+        assert_eq!(
+            (&again.ca, again.not_after()),
+            (&first.ca, first.not_after())
+        );
+        let day = NOW + Duration::days(61);
+        again.renew(day).unwrap();
+        assert_eq!(again.not_after(), day + LEAF_LIFE);
+        std::fs::remove_dir_all(data).unwrap();
+    }
+
+    #[test]
+    fn a_ca_without_its_key_is_an_error_and_not_a_new_ca() {
+        let data = directory("half");
+        Tls::load(&data, source(), NOW).unwrap();
+        std::fs::remove_file(data.join("ca.key")).unwrap();
+        let error = Tls::load(&data, source(), NOW).err().unwrap().to_string();
+        assert!(error.contains("restore the key"), "{error}");
+        std::fs::remove_dir_all(data).unwrap();
+    }
+
+    #[test]
+    fn private_keys_are_readable_by_their_owner_only() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let data = directory("mode");
+        Tls::load(&data, source(), NOW).unwrap();
+        for name in ["ca.key", "tls.key"] {
+            let mode = std::fs::metadata(data.join(name))
+                .unwrap()
+                .permissions()
+                .mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        std::fs::remove_dir_all(data).unwrap();
+    }
+
+    #[test]
+    fn certificate_and_key_of_different_pairs_are_refused() {
+        let (one, two) = (directory("one"), directory("two"));
+        Tls::load(&one, source(), NOW).unwrap();
+        Tls::load(&two, source(), NOW).unwrap();
+        let mixed = TlsSource::Files {
+            cert: one.join("tls.crt"),
+            key: two.join("tls.key"),
+            ca: None,
+        };
+        assert!(Tls::load(&one, mixed, NOW).is_err());
+        for data in [one, two] {
+            std::fs::remove_dir_all(data).unwrap();
+        }
+    }
+}
