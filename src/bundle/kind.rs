@@ -1,0 +1,193 @@
+//! The closed set of Kubernetes kinds that an install consists of, so that no discovery is ever needed.
+
+use std::fmt;
+
+/// In the order in which they are applied; see [`Kind::stage`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    Namespace,
+    CustomResourceDefinition,
+    ClusterRole,
+    ServiceAccount,
+    ClusterRoleBinding,
+    Role,
+    RoleBinding,
+    ResourceQuota,
+    ConfigMap,
+    Service,
+    NetworkPolicy,
+    Secret,
+    Deployment,
+    StatefulSet,
+    GitRepository,
+    Kustomization,
+    HelmRelease,
+}
+
+impl Kind {
+    pub const ALL: [Self; 17] = [
+        Self::Namespace,
+        Self::CustomResourceDefinition,
+        Self::ClusterRole,
+        Self::ServiceAccount,
+        Self::ClusterRoleBinding,
+        Self::Role,
+        Self::RoleBinding,
+        Self::ResourceQuota,
+        Self::ConfigMap,
+        Self::Service,
+        Self::NetworkPolicy,
+        Self::Secret,
+        Self::Deployment,
+        Self::StatefulSet,
+        Self::GitRepository,
+        Self::Kustomization,
+        Self::HelmRelease,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Namespace => "Namespace",
+            Self::CustomResourceDefinition => "CustomResourceDefinition",
+            Self::ClusterRole => "ClusterRole",
+            Self::ServiceAccount => "ServiceAccount",
+            Self::ClusterRoleBinding => "ClusterRoleBinding",
+            Self::Role => "Role",
+            Self::RoleBinding => "RoleBinding",
+            Self::ResourceQuota => "ResourceQuota",
+            Self::ConfigMap => "ConfigMap",
+            Self::Service => "Service",
+            Self::NetworkPolicy => "NetworkPolicy",
+            Self::Secret => "Secret",
+            Self::Deployment => "Deployment",
+            Self::StatefulSet => "StatefulSet",
+            Self::GitRepository => "GitRepository",
+            Self::Kustomization => "Kustomization",
+            Self::HelmRelease => "HelmRelease",
+        }
+    }
+
+    /// Group (empty for the core), version, plural.
+    pub fn resource(self) -> (&'static str, &'static str, &'static str) {
+        const RBAC: &str = "rbac.authorization.k8s.io";
+        match self {
+            Self::Namespace => ("", "v1", "namespaces"),
+            Self::CustomResourceDefinition => {
+                ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+            }
+            Self::ClusterRole => (RBAC, "v1", "clusterroles"),
+            Self::ServiceAccount => ("", "v1", "serviceaccounts"),
+            Self::ClusterRoleBinding => (RBAC, "v1", "clusterrolebindings"),
+            Self::Role => (RBAC, "v1", "roles"),
+            Self::RoleBinding => (RBAC, "v1", "rolebindings"),
+            Self::ResourceQuota => ("", "v1", "resourcequotas"),
+            Self::ConfigMap => ("", "v1", "configmaps"),
+            Self::Service => ("", "v1", "services"),
+            Self::NetworkPolicy => ("networking.k8s.io", "v1", "networkpolicies"),
+            Self::Secret => ("", "v1", "secrets"),
+            Self::Deployment => ("apps", "v1", "deployments"),
+            Self::StatefulSet => ("apps", "v1", "statefulsets"),
+            Self::GitRepository => ("source.toolkit.fluxcd.io", "v1", "gitrepositories"),
+            Self::Kustomization => ("kustomize.toolkit.fluxcd.io", "v1", "kustomizations"),
+            Self::HelmRelease => ("helm.toolkit.fluxcd.io", "v2", "helmreleases"),
+        }
+    }
+
+    pub fn api_version(self) -> String {
+        let (group, version, _) = self.resource();
+        if group.is_empty() {
+            version.to_owned()
+        } else {
+            format!("{group}/{version}")
+        }
+    }
+
+    pub fn namespaced(self) -> bool {
+        match self {
+            Self::Namespace
+            | Self::CustomResourceDefinition
+            | Self::ClusterRole
+            | Self::ClusterRoleBinding => false,
+            Self::ServiceAccount
+            | Self::Role
+            | Self::RoleBinding
+            | Self::ResourceQuota
+            | Self::ConfigMap
+            | Self::Service
+            | Self::NetworkPolicy
+            | Self::Secret
+            | Self::Deployment
+            | Self::StatefulSet
+            | Self::GitRepository
+            | Self::Kustomization
+            | Self::HelmRelease => true,
+        }
+    }
+
+    /// When it is applied: 1 what others stand on, 2 identities and plumbing, 3 Secrets, 4 workloads,
+    /// 5 sources, 6 what follows them.
+    pub fn stage(self) -> u8 {
+        match self {
+            Self::Namespace | Self::CustomResourceDefinition | Self::ClusterRole => 1,
+            Self::ServiceAccount
+            | Self::ClusterRoleBinding
+            | Self::Role
+            | Self::RoleBinding
+            | Self::ResourceQuota
+            | Self::ConfigMap
+            | Self::Service
+            | Self::NetworkPolicy => 2,
+            Self::Secret => 3,
+            Self::Deployment | Self::StatefulSet => 4,
+            Self::GitRepository => 5,
+            Self::Kustomization | Self::HelmRelease => 6,
+        }
+    }
+
+    /// A kind that an install manifest may hold.
+    pub fn installable(self) -> bool {
+        self.stage() <= 4
+    }
+
+    pub fn parse(api_version: &str, kind: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|k| k.as_str() == kind && k.api_version() == api_version)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One object's place in the cluster; prints as `Deployment flux-system/source-controller`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId {
+    pub kind: Kind,
+    /// Empty for cluster-scoped kinds.
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ObjectId {
+    pub fn new(kind: Kind, namespace: &str, name: &str) -> Self {
+        let namespace = if kind.namespaced() { namespace } else { "" };
+        Self {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{} {}", self.kind, self.name)
+        } else {
+            write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+        }
+    }
+}

@@ -1,0 +1,192 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn object(kind: Kind, name: &str) -> Value {
+    let mut object = json!({
+        "apiVersion": kind.api_version(), "kind": kind.as_str(), "metadata": {"name": name},
+    });
+    if kind.namespaced() {
+        object["metadata"]["namespace"] = json!("flux-system");
+    }
+    if kind == Kind::Deployment {
+        let image = format!("ghcr.io/fluxcd/{name}:v1.8.0");
+        object["spec"] =
+            json!({"template": {"spec": {"containers": [{"name": "manager", "image": image}]}}});
+    }
+    object
+}
+
+fn install() -> Vec<Value> {
+    [
+        (Kind::Deployment, "kustomize-controller"),
+        (Kind::Namespace, "flux-system"),
+        (
+            Kind::CustomResourceDefinition,
+            "gitrepositories.source.toolkit.fluxcd.io",
+        ),
+        (
+            Kind::CustomResourceDefinition,
+            "kustomizations.kustomize.toolkit.fluxcd.io",
+        ),
+        (Kind::ClusterRole, "crd-controller-flux-system"),
+        (Kind::ClusterRoleBinding, "cluster-reconciler-flux-system"),
+        (Kind::ServiceAccount, "source-controller"),
+        (Kind::ServiceAccount, "kustomize-controller"),
+        (Kind::Service, "source-controller"),
+        (Kind::Deployment, "source-controller"),
+    ]
+    .into_iter()
+    .map(|(kind, name)| object(kind, name))
+    .collect()
+}
+
+fn yaml_of(objects: &[Value]) -> String {
+    yaml::print_all(objects).unwrap()
+}
+
+#[test]
+fn the_digest_does_not_depend_on_order_or_form() {
+    let one = Bundle::import(yaml_of(&install()).as_bytes()).unwrap();
+    let mut reversed = install();
+    reversed.reverse();
+    reversed[0]["status"] = json!({"x": 1});
+    reversed[0]["metadata"]["creationTimestamp"] = Value::Null;
+    let two = Bundle::import(yaml_of(&reversed).as_bytes()).unwrap();
+    assert_eq!(one, two);
+    assert_eq!(one.engine, EngineKind::Flux);
+    assert_eq!(one.version, "source-controller-1.8.0");
+    let kinds: Vec<&str> = one
+        .objects
+        .iter()
+        .filter_map(|o| o["kind"].as_str())
+        .collect();
+    assert_eq!(kinds[0], "Namespace");
+    assert_eq!(kinds[9], "Deployment");
+    assert_eq!(
+        one.images(),
+        [
+            "ghcr.io/fluxcd/kustomize-controller:v1.8.0",
+            "ghcr.io/fluxcd/source-controller:v1.8.0"
+        ]
+    );
+}
+
+#[test]
+fn a_label_names_the_version() {
+    let mut objects = install();
+    objects[0]["metadata"]["labels"] = json!({"app.kubernetes.io/version": "v2.9.4"});
+    assert_eq!(Bundle::from_objects(objects).unwrap().version, "2.9.4");
+}
+
+#[test]
+fn what_is_packed_unpacks_only_under_its_digest() {
+    let bundle = Bundle::from_objects(install()).unwrap();
+    let packed = bundle.pack();
+    assert_eq!(Bundle::unpack(&packed, &bundle.digest), Ok(bundle));
+    let other = Digest::from_bytes([1; 32]);
+    assert!(matches!(
+        Bundle::unpack(&packed, &other),
+        Err(UnpackError::Digest { .. })
+    ));
+    assert!(matches!(
+        Bundle::unpack(b"junk", &other),
+        Err(UnpackError::Compressed(_))
+    ));
+}
+
+#[test]
+fn compressed_manifests_and_archives_are_read() {
+    use std::io::Write as _;
+    let text = yaml_of(&install());
+    let gzip = |bytes: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    let mut header = [0_u8; 512];
+    header[..12].copy_from_slice(b"install.yaml");
+    header[124..135].copy_from_slice(format!("{:011o}", text.len()).as_bytes());
+    header[156] = b'0';
+    header[257..262].copy_from_slice(b"ustar");
+    let mut archive = header.to_vec();
+    archive.extend_from_slice(text.as_bytes());
+    archive.resize(archive.len().div_ceil(512) * 512 + 1024, 0);
+    let plain = Bundle::import(text.as_bytes()).unwrap();
+    assert_eq!(Bundle::import(&gzip(text.as_bytes())).unwrap(), plain);
+    assert_eq!(Bundle::import(&gzip(&archive)).unwrap(), plain);
+    archive.truncate(700);
+    assert!(matches!(
+        Bundle::import(&gzip(&archive)),
+        Err(ImportError::Compressed(_))
+    ));
+}
+
+#[test]
+fn components_that_were_not_chosen_are_left_out() {
+    let mut objects = install();
+    let mut extra = object(Kind::Deployment, "image-reflector-controller");
+    extra["metadata"]["labels"] =
+        json!({"app.kubernetes.io/component": "image-reflector-controller"});
+    objects.push(extra);
+    assert_eq!(
+        Bundle::from_objects(objects),
+        Bundle::from_objects(install())
+    );
+}
+
+type Change<'a> = &'a dyn Fn(&mut Vec<Value>);
+
+#[test]
+fn manifests_that_are_no_whole_install_are_refused() {
+    let with = |change: Change| {
+        let mut objects = install();
+        change(&mut objects);
+        Bundle::from_objects(objects)
+            .map(|b| b.version)
+            .unwrap_err()
+            .to_string()
+    };
+    let cases: [(Change, &str); 8] = [
+        (
+            &|o| o.push(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}})),
+            "Pod (v1) named 'x'",
+        ),
+        (
+            &|o| {
+                o.push(json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "w"}}));
+            },
+            "ValidatingWebhookConfiguration",
+        ),
+        (
+            &|o| o[0]["metadata"]["namespace"] = json!("kube-system"),
+            "outside of the engine's namespace 'flux-system'",
+        ),
+        (
+            &|o| {
+                let twin = o[0].clone();
+                o.push(twin);
+            },
+            "is there twice",
+        ),
+        (
+            &|o| {
+                o.remove(0);
+            },
+            "Deployment kustomize-controller is missing",
+        ),
+        (
+            &|o| o[0]["spec"]["template"]["spec"]["containers"][0]["image"] = json!("a.b:5000/c"),
+            "has neither tag nor digest",
+        ),
+        (
+            &|o| o.push(json!({"kind": "Service", "metadata": {"name": "x"}})),
+            "document 11 has no apiVersion",
+        ),
+        (&|o| o.clear(), "neither a Flux nor an Argo CD install"),
+    ];
+    for (change, expected) in cases {
+        let error = with(change);
+        assert!(error.contains(expected), "{error}");
+    }
+}
