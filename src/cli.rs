@@ -5,15 +5,18 @@
 
 pub mod agent;
 mod audit;
+mod catalog;
 mod cluster;
 mod completion;
 mod connect;
 mod credential;
+mod doctor;
 mod duration;
 mod engine;
 mod exit;
 mod heal;
 pub mod hub;
+mod kubeconfig;
 mod login;
 mod logout;
 mod output;
@@ -51,23 +54,19 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 login needed or denied, 5 co
     max_term_width = 110
 )]
 struct Cli {
-    /// What to log to stderr: off, error, warn, info, debug, or per module as `linesman::agent=debug`
-    #[arg(
-        long,
-        global = true,
-        env = "LINESMAN_LOG",
-        value_name = "FILTER",
-        hide_env_values = true
-    )]
+    /// What to log to stderr: off, error, warn, info, debug, or `linesman::agent=debug`
+    #[arg(long, global = true, env = "LINESMAN_LOG", value_name = "FILTER")]
+    #[arg(hide_env_values = true, help_heading = "Logging")]
     log: Option<String>,
+    /// How to log
     #[arg(
         long,
         global = true,
         env = "LINESMAN_LOG_FORMAT",
         value_name = "FORMAT",
-        hide_env_values = true
+        default_value = "text"
     )]
-    #[arg(default_value = "text", help = "How to log")]
+    #[arg(hide_env_values = true, help_heading = "Logging")]
     log_format: LogFormat,
     #[command(subcommand)]
     verb: Verb,
@@ -94,8 +93,13 @@ enum Verb {
     /// Add clusters, look at them, let them go
     #[command(subcommand)]
     Cluster(cluster::Verb),
+    /// Make a kubeconfig that reaches clusters through the hub
+    Kubeconfig(kubeconfig::Args),
     /// Print the hub's token for kubectl (an exec credential plugin)
     Credential(credential::Args),
+    /// Start, clone or check a catalog
+    #[command(subcommand)]
+    Catalog(catalog::Verb),
     /// Import engine versions into the hub, list them
     #[command(subcommand)]
     Engine(engine::Verb),
@@ -105,6 +109,8 @@ enum Verb {
     /// See who did what
     #[command(subcommand)]
     Audit(audit::Verb),
+    /// Check both ends: this machine, the hub, a cluster
+    Doctor(doctor::Args),
     /// Print a shell's completion script
     Completion(completion::Args),
     /// Print the version of this program, and of the hub
@@ -143,10 +149,13 @@ fn dispatch(verb: Verb) -> Result<()> {
         Verb::Logout(args) => logout::run(&args),
         Verb::Whoami(args) => briefly(whoami::run(args)),
         Verb::Cluster(verb) => briefly(cluster::run(verb)),
+        Verb::Kubeconfig(args) => briefly(kubeconfig::run(args)),
         Verb::Credential(args) => credential::run(&args),
+        Verb::Catalog(verb) => briefly(catalog::run(verb)),
         Verb::Engine(verb) => briefly(engine::run(verb)),
         Verb::Heal(verb) => briefly(heal::run(verb)),
         Verb::Audit(verb) => briefly(audit::run(verb)),
+        Verb::Doctor(args) => briefly(doctor::run(args)),
         Verb::Completion(args) => completion::run(&args),
         Verb::Version(args) => briefly(version::run(args)),
     }

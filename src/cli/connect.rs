@@ -17,14 +17,20 @@ const MAX_CA_FILE: u64 = 1 << 20;
 
 /// The flags of every verb that speaks to the hub.
 #[derive(Debug, Clone, Default, clap::Args)]
-#[command(next_help_heading = "Hub")]
 pub(super) struct Connect {
     /// The hub's address; without it, the hub of the last login
-    #[arg(long, env = "LINESMAN_HUB", value_name = "URL", hide_env_values = true)]
+    #[arg(
+        long,
+        help_heading = "Hub",
+        env = "LINESMAN_HUB",
+        value_name = "URL",
+        hide_env_values = true
+    )]
     pub hub: Option<String>,
     /// File that holds the token ('-' = stdin); without it, the session of the login
     #[arg(
         long,
+        help_heading = "Hub",
         env = "LINESMAN_TOKEN_FILE",
         value_name = "FILE",
         hide_env_values = true
@@ -33,6 +39,7 @@ pub(super) struct Connect {
     /// PEM file with the CA of the hub's certificate; these roots only
     #[arg(
         long,
+        help_heading = "Hub",
         env = "LINESMAN_CA_FILE",
         value_name = "FILE",
         hide_env_values = true

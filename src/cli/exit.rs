@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use reqwest::StatusCode;
+use http::StatusCode;
 
 use super::output;
 use crate::client;

@@ -116,7 +116,7 @@ fn render_list<T: Serialize>(
 pub(super) fn document(format: Format, value: &impl Serialize) -> Result<String> {
     let value = serde_json::to_value(value).context("print as JSON")?;
     if format == Format::Yaml {
-        return serde_saphyr::to_string(&value).context("print as YAML");
+        return crate::yaml::print(&value).context("print as YAML");
     }
     Ok(serde_json::to_string_pretty(&value).context("print as JSON")? + "\n")
 }

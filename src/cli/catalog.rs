@@ -1,0 +1,21 @@
+//! `linesman catalog`: start a catalog, clone the hub's, check one before it is pushed.
+
+mod clone;
+mod lint;
+
+use anyhow::Result;
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Clone the hub's catalog, ready to push
+    Clone(clone::Args),
+    /// Check a catalog: what would fail in a cluster, found before the push
+    Lint(lint::Args),
+}
+
+pub(super) async fn run(verb: Verb) -> Result<()> {
+    match verb {
+        Verb::Clone(args) => clone::run(args).await,
+        Verb::Lint(args) => lint::run(&args),
+    }
+}

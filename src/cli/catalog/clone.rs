@@ -1,0 +1,224 @@
+//! `linesman catalog clone`: makes a key, lets the hub know it, and clones with the system's git, so that pull and
+//! push work in the clone afterwards. Host keys come from the hub: nothing is trusted on first use.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use crate::cli::connect::Connect;
+use crate::cli::exit::{Code, Failure};
+use crate::cli::output::progress_line;
+use crate::cli::session;
+use crate::clock;
+use crate::keys::KeyPair;
+use crate::wire::api::{CatalogView, NewSshKey};
+
+const EXAMPLES: &str = "\
+Examples:
+  linesman catalog clone catalog
+  cd catalog && $EDITOR clusters/eu1/apps.yaml && linesman catalog lint && git commit -am 'Change' && git push
+
+The SSH key and the hub's host keys are kept in $XDG_STATE_HOME/linesman/git; the clone's core.sshCommand names
+them, so that plain git works in it. Running it again on the same directory mends these settings.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// Where to put the clone
+    #[arg(default_value = "catalog")]
+    directory: PathBuf,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    let client = args.connect.client()?;
+    let (catalog, me) = (client.catalog().await?, client.whoami().await?);
+    let place = place(&client.hub())?;
+    let key = key(&place, &format!("linesman/{}", me.user))?;
+    let title = format!("catalog clone of {}", me.user);
+    client
+        .add_ssh_key(&NewSshKey {
+            public_key: key,
+            title,
+        })
+        .await?;
+    session::replace(&place.join("known_hosts"), catalog.known_hosts.as_bytes())?;
+    let ssh = ssh_command(&place);
+    if args.directory.join(".git").exists() {
+        mend(&args.directory, &catalog, &ssh)?;
+    } else {
+        clone(&args.directory, &catalog, &ssh)?;
+    }
+    name_author(
+        &args.directory,
+        &me.user,
+        client.base().host_str().unwrap_or("linesman"),
+    )?;
+    progress_line(&format!(
+        "the catalog is in {}, on branch {}",
+        args.directory.display(),
+        catalog.branch
+    ));
+    progress_line("next:  edit, then: linesman catalog lint && git commit -a && git push");
+    Ok(())
+}
+
+/// Where this hub's SSH files live.
+fn place(hub: &str) -> Result<PathBuf> {
+    let name: String = hub
+        .trim_start_matches("https://")
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect();
+    let place = session::directory()?.join("git").join(name);
+    session::make_directory(&place)?;
+    // A relative XDG_STATE_HOME is ignored, so this path is absolute and holds in any working directory.
+    Ok(place)
+}
+
+/// The public half of the key in `place`, which is made where there is none.
+fn key(place: &Path, comment: &str) -> Result<String> {
+    let path = place.join("id_ed25519");
+    let pair = match fs::read_to_string(&path) {
+        Ok(text) => KeyPair::from_openssh(&text)
+            .with_context(|| format!("read {} (delete it to make a new key)", path.display()))?,
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let pair = KeyPair::from_seed(&clock::random());
+            session::replace(&path, pair.openssh(comment)?.expose().as_bytes())?;
+            pair
+        }
+        Err(e) => return Err(e).with_context(|| format!("read {}", path.display())),
+    };
+    Ok(pair.public().openssh(comment)?)
+}
+
+/// ssh with this key and these host keys, and no others.
+fn ssh_command(place: &Path) -> String {
+    let quote = |name: &str| {
+        format!(
+            "'{}'",
+            place
+                .join(name)
+                .display()
+                .to_string()
+                .replace('\'', r"'\''")
+        )
+    };
+    format!(
+        "ssh -i {} -o IdentitiesOnly=yes -o IdentityAgent=none -o UserKnownHostsFile={} \
+         -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes -o UpdateHostKeys=no",
+        quote("id_ed25519"),
+        quote("known_hosts")
+    )
+}
+
+fn clone(directory: &Path, catalog: &CatalogView, ssh: &str) -> Result<()> {
+    let mut args: Vec<OsString> = ["clone", "--quiet", "--branch"]
+        .map(OsString::from)
+        .to_vec();
+    args.extend([catalog.branch.as_str(), "--config"].map(OsString::from));
+    args.extend([format!("core.sshCommand={ssh}"), catalog.url.clone()].map(OsString::from));
+    args.push(directory.into());
+    git(None, &args, Some(ssh)).context("clone the catalog")
+}
+
+/// An existing clone of this catalog gets today's key, host keys and address.
+fn mend(directory: &Path, catalog: &CatalogView, ssh: &str) -> Result<()> {
+    let set = |args: [&str; 3]| git(Some(directory), &args.map(OsString::from), None);
+    set(["config", "core.sshCommand", ssh]).context("set core.sshCommand of the clone")?;
+    let origin = ["remote", "set-url", "origin", catalog.url.as_str()].map(OsString::from);
+    git(Some(directory), &origin, None).context("set the clone's origin")?;
+    set(["fetch", "--quiet", "origin"]).context("fetch the catalog")
+}
+
+/// git refuses to commit for nobody; a name that the user chose is left alone.
+fn name_author(directory: &Path, user: &str, host: &str) -> Result<()> {
+    for (key, value) in [
+        ("user.name", user.to_owned()),
+        ("user.email", format!("{user}@{host}")),
+    ] {
+        let known = Command::new("git")
+            .args(["config", "--get", key])
+            .current_dir(directory)
+            .output()
+            .context("run git config")?;
+        if !known.status.success() {
+            git(
+                Some(directory),
+                &["config", key, &value].map(OsString::from),
+                None,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn git(directory: Option<&Path>, args: &[OsString], ssh: Option<&str>) -> Result<()> {
+    let mut command = Command::new("git");
+    command.args(args);
+    if let Some(directory) = directory {
+        command.current_dir(directory);
+    }
+    match ssh {
+        Some(ssh) => command.env("GIT_SSH_COMMAND", ssh),
+        None => command.env_remove("GIT_SSH_COMMAND"),
+    };
+    let output = command.output().map_err(|e| {
+        let next = "install git and an SSH client (Debian: apt-get install git openssh-client)";
+        Failure::new(Code::Failed, format!("run git: {e}"), next)
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said: Vec<String> = String::from_utf8_lossy(&output.stderr)
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    let next = if said
+        .iter()
+        .any(|l| l.contains("cannot run ssh") || l.contains("ssh: not found"))
+    {
+        "install an SSH client (Debian: apt-get install openssh-client)"
+    } else if said
+        .iter()
+        .any(|l| l.contains("Host key verification failed"))
+    {
+        "another server answers at the catalog's address; compare with: linesman doctor"
+    } else if said
+        .iter()
+        .any(|l| l.contains("already exists and is not an empty directory"))
+    {
+        "name a new directory"
+    } else {
+        "check that this machine reaches the hub's Git port: linesman doctor"
+    };
+    let last = said
+        .iter()
+        .rev()
+        .take(4)
+        .rev()
+        .cloned()
+        .collect::<Vec<_>>()
+        .join("; ");
+    Err(Failure::new(Code::Failed, format!("git: {last}"), next).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ssh_uses_our_key_and_host_keys_only() {
+        let command = ssh_command(Path::new("/home/o'neil/x"));
+        assert!(
+            command.starts_with(r"ssh -i '/home/o'\''neil/x/id_ed25519' -o IdentitiesOnly=yes"),
+            "{command}"
+        );
+        assert!(command.contains("StrictHostKeyChecking=yes"));
+    }
+}

@@ -1,0 +1,122 @@
+use super::*;
+
+fn files(list: &[(&str, &str)]) -> Files {
+    list.iter()
+        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+        .collect()
+}
+
+fn messages(list: &[(&str, &str)]) -> Vec<String> {
+    lint(&files(list))
+        .into_iter()
+        .map(|f| format!("{}: {}", f.file, f.message))
+        .collect()
+}
+
+fn flux(name: &str, path: &str, more: &str) -> String {
+    format!(
+        "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {{name: {name}, namespace: flux-system}}\n\
+         spec: {{path: {path}, sourceRef: {{kind: GitRepository, name: flux-system}}{more}}}\n"
+    )
+}
+
+const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: b}\n";
+
+#[test]
+fn a_good_catalog_has_no_findings() {
+    let apps = flux("apps", "./apps/web", ", dependsOn: [{name: base}]");
+    let base = flux("base", "./base", "");
+    let good = [
+        ("README.md", ""),
+        ("clusters/eu1/apps.yaml", apps.as_str()),
+        ("clusters/eu1/base.yaml", base.as_str()),
+        (
+            "apps/web/kustomization.yaml",
+            "resources: [web.yaml, ../../base]\npatches: [{path: patch.yaml}]\n",
+        ),
+        ("apps/web/web.yaml", MAP),
+        ("apps/web/patch.yaml", MAP),
+        ("base/kustomization.yaml", "resources: [map.yaml]\n"),
+        ("base/map.yaml", MAP),
+    ];
+    assert_eq!(messages(&good), Vec::<String>::new());
+}
+
+#[test]
+fn paths_that_lead_nowhere_are_found() {
+    let apps = flux("apps", "./apps/wbe", ", dependsOn: [{name: base}]");
+    let bad = [
+        ("clusters/eu1/apps.yaml", apps.as_str()),
+        (
+            "apps/web/kustomization.yaml",
+            "resources: [web.yml, ../../.., https://example.org/x]\n",
+        ),
+        ("apps/web/web.yaml", MAP),
+    ];
+    assert_eq!(
+        messages(&bad),
+        [
+            "apps/web/kustomization.yaml: resources '../../..' leaves the repository",
+            "apps/web/kustomization.yaml: resources 'web.yml' is not there",
+            "apps/web/web.yaml: is applied to no cluster: the kustomization.yaml beside it does not name it",
+            "clusters/eu1/apps.yaml: Kustomization apps depends on 'base', which this cluster does not have",
+            "clusters/eu1/apps.yaml: Kustomization apps: spec.path './apps/wbe' is not there",
+        ]
+    );
+}
+
+#[test]
+fn objects_that_harm_are_found() {
+    let bad = [
+        ("clusters/EU/a.yaml", MAP),
+        ("clusters/eu1/a.yaml", MAP),
+        ("clusters/eu1/b.yaml", MAP),
+        (
+            "clusters/eu1/c.yaml",
+            "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: x}\n",
+        ),
+        (
+            "clusters/eu1/d.yaml",
+            "apiVersion: v1\nkind: Secret\nmetadata: {name: t}\ndata: {a: b}\nsops: {mac: x}\n",
+        ),
+        ("clusters/eu1/e.yaml", "image: {tag: 1}\n"),
+        ("clusters/eu1/f.yaml", "a: [\n"),
+        ("charts/values.yaml", "image: {tag: 1}\n"),
+    ];
+    let found = messages(&bad);
+    assert_eq!(found.len(), 5, "{found:#?}");
+    assert!(
+        found[0].starts_with("clusters/EU: 'EU' is not a cluster name"),
+        "{found:#?}"
+    );
+    assert_eq!(
+        found[1],
+        "clusters/eu1/b.yaml: ConfigMap a stands in clusters/eu1/a.yaml as well"
+    );
+    assert!(
+        found[2].starts_with("clusters/eu1/c.yaml: Secret s in clear text"),
+        "{found:#?}"
+    );
+    assert_eq!(
+        found[3],
+        "clusters/eu1/e.yaml: is no Kubernetes object: no apiVersion or kind"
+    );
+    assert!(
+        found[4].starts_with("clusters/eu1/f.yaml: does not parse"),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn a_path_is_resolved_inside_the_repository_only() {
+    for (base, path, target) in [
+        ("a/b", "c.yaml", Some("a/b/c.yaml")),
+        ("a/b", "../c", Some("a/c")),
+        ("a", "..", Some("")),
+        ("", "./x/", Some("x")),
+        ("a", "../..", None),
+        ("a", "/etc/passwd", None),
+    ] {
+        assert_eq!(resolve(base, path).as_deref(), target, "{base} {path}");
+    }
+}

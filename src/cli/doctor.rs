@@ -1,0 +1,227 @@
+//! `linesman doctor`: looks at both ends and says what is wrong, why, and how to mend it.
+
+mod local;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::connect::Connect;
+use super::exit::{Code, Failure};
+use super::output::{Format, Output, document, emit, rows_text};
+use crate::client::Client;
+use crate::wire::api::{Check, ClusterView};
+use crate::wire::id::ClusterName;
+use crate::wire::report::{ConditionType, Status};
+
+const EXAMPLES: &str = "\
+Examples:
+  linesman doctor
+  linesman doctor --cluster eu1       # its conditions, its line, and a call to its API through the line
+
+Ends with 1 where a check fails.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// Look at this cluster as well
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<ClusterName>,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// A check with the end that it was made at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    end: &'static str,
+    #[serde(flatten)]
+    check: Check,
+}
+
+pub(super) async fn run(args: Args) -> Result<()> {
+    let access = args.connect.access()?;
+    let mut results = Vec::new();
+    let mut add = |end, checks: Vec<Check>| {
+        results.extend(checks.into_iter().map(|check| Finding { end, check }));
+    };
+    let client = access.client()?;
+    add("local", local::network(&access.hub, &client).await);
+    let me = local::login(&access, &client).await;
+    let known = me.ok;
+    add("local", vec![me]);
+    add("local", local::kubectl().await);
+    if known {
+        add("hub", hub(&client).await);
+    }
+    if let Some(name) = args.cluster.as_ref().filter(|_| known) {
+        add("cluster", cluster(&client, name).await);
+    }
+    print(args.output.output, &results)?;
+    match results.iter().filter(|r| !r.check.ok).count() {
+        0 => Ok(()),
+        count => Err(Failure::new(
+            Code::Failed,
+            format!("{count} of {} checks failed", results.len()),
+            "see the lines with 'fix'",
+        )
+        .into()),
+    }
+}
+
+fn print(format: Format, results: &[Finding]) -> Result<()> {
+    match format {
+        Format::Json | Format::Yaml => emit(&document(format, &results)?),
+        Format::Name => emit(
+            &results
+                .iter()
+                .filter(|r| !r.check.ok)
+                .map(|r| r.check.name.clone() + "\n")
+                .collect::<String>(),
+        ),
+        Format::Table | Format::Wide => {
+            let mut rows = Vec::new();
+            for Finding { end, check } in results {
+                let state = if check.ok { "ok" } else { "failed" };
+                rows.push(
+                    [*end, &check.name, state, &check.found]
+                        .map(str::to_owned)
+                        .to_vec(),
+                );
+                if !check.ok && !check.fix.is_empty() {
+                    rows.push([" ", " ", "fix", &check.fix].map(str::to_owned).to_vec());
+                }
+            }
+            emit(&rows_text(
+                Some(
+                    ["END", "CHECK", "STATE", "FOUND"]
+                        .map(str::to_owned)
+                        .to_vec(),
+                ),
+                rows,
+            ))
+        }
+    }
+}
+
+/// A check that is as good as the result of a call.
+fn tried<T>(
+    name: &str,
+    result: Result<T, crate::client::Error>,
+    found: impl FnOnce(T) -> String,
+) -> Check {
+    let name = name.to_owned();
+    match result {
+        Ok(value) => Check {
+            name,
+            ok: true,
+            found: found(value),
+            fix: String::new(),
+        },
+        Err(e) => Check {
+            name,
+            ok: false,
+            found: e.to_string(),
+            fix: e.next(),
+        },
+    }
+}
+
+async fn hub(client: &Client) -> Vec<Check> {
+    match client.checks().await {
+        Ok(checks) => checks,
+        Err(e) => vec![tried("checks", Err::<(), _>(e), |()| String::new())],
+    }
+}
+
+async fn cluster(client: &Client, name: &ClusterName) -> Vec<Check> {
+    let view = match client.cluster(name).await {
+        Ok(view) => view,
+        Err(e) => return vec![tried("record", Err::<(), _>(e), |()| String::new())],
+    };
+    let mut checks = conditions(&view);
+    if view.line.up {
+        let version = client.cluster_version(name).await;
+        checks.push(tried("api", version, |v| {
+            format!(
+                "Kubernetes {} answers through the line",
+                v["gitVersion"].as_str().unwrap_or("of unknown version")
+            )
+        }));
+    }
+    checks
+}
+
+/// The line and the conditions of a cluster as checks.
+fn conditions(view: &ClusterView) -> Vec<Check> {
+    let name = &view.name;
+    let mut checks = vec![Check {
+        name: "line".to_owned(),
+        ok: view.line.up,
+        found: if view.line.up {
+            "up".to_owned()
+        } else {
+            format!(
+                "down, last seen {}",
+                view.last_seen.as_deref().unwrap_or("never")
+            )
+        },
+        fix: format!(
+            "in the cluster: kubectl -n linesman logs deploy/linesman-agent; never adopted: linesman cluster readopt {name}"
+        ),
+    }];
+    for condition in &view.conditions {
+        // These are bad when they hold; all others when they do not.
+        let bad = matches!(
+            condition.kind,
+            ConditionType::HostKeyMismatch
+                | ConditionType::Quarantined
+                | ConditionType::ObserveOnly
+                | ConditionType::Paused
+                | ConditionType::Uncovered
+                | ConditionType::RightsLost
+                | ConditionType::JoinConflict
+        );
+        let wanted = if bad { Status::False } else { Status::True };
+        let text = [&condition.reason, &condition.message]
+            .map(String::as_str)
+            .join(": ");
+        checks.push(Check {
+            name: format!("{:?}", condition.kind),
+            ok: condition.status == wanted,
+            found: format!("{:?} {}", condition.status, text.trim_end_matches(": ")),
+            fix: fix(condition.kind, name),
+        });
+    }
+    checks
+}
+
+fn fix(kind: ConditionType, name: &ClusterName) -> String {
+    match kind {
+        ConditionType::Joined | ConditionType::JoinConflict => {
+            format!("apply new YAML in the cluster: linesman cluster readopt {name} --file adopt.yaml")
+        }
+        ConditionType::RightsLost => {
+            format!("apply the YAML again, it restores the roles: linesman cluster readopt {name} --file adopt.yaml")
+        }
+        ConditionType::DeployKeyRegistered => "look at the hub's checks above, and at the catalog's Git host".to_owned(),
+        ConditionType::HostKeysKnown | ConditionType::HostKeyMismatch | ConditionType::GitReachable => {
+            "see that the cluster reaches the catalog's Git host and that no other server answers there".to_owned()
+        }
+        ConditionType::EngineInstalled | ConditionType::EngineHealthy => {
+            format!("see what is being mended: linesman heal list {name}")
+        }
+        ConditionType::Synced => {
+            "see what the engine says: kubectl -n flux-system get gitrepositories,kustomizations".to_owned()
+        }
+        ConditionType::LineUp
+        | ConditionType::Quarantined
+        | ConditionType::SnapshotFresh
+        | ConditionType::ObserveOnly
+        | ConditionType::Paused
+        | ConditionType::AgentCurrent
+        | ConditionType::PolicyAccepted
+        | ConditionType::Uncovered => format!("see: linesman cluster show {name}"),
+    }
+}

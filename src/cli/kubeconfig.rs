@@ -1,0 +1,280 @@
+//! `linesman kubeconfig`: contexts that reach clusters through the hub, as the user, without any key of the cluster.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::connect::{Access, Connect, not_logged_in};
+use super::exit::{Code, Failure};
+use super::output::{emit, progress_line};
+use super::session;
+use crate::wire::id::ClusterName;
+
+const EXAMPLES: &str = "\
+Examples:
+  linesman kubeconfig eu1 > eu1.kubeconfig
+  linesman kubeconfig eu1 us1 --merge            # into $KUBECONFIG or ~/.kube/config
+  kubectl --context linesman-eu1 get nodes
+
+kubectl runs 'linesman credential' for the token, so the file holds no secret.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The clusters to reach
+    #[arg(required_unless_present = "all")]
+    names: Vec<ClusterName>,
+    /// All clusters of the hub
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+    /// Merge into $KUBECONFIG or ~/.kube/config instead of printing
+    #[arg(long)]
+    merge: bool,
+    /// Merge into this file instead of printing
+    #[arg(long, value_name = "FILE")]
+    into: Option<PathBuf>,
+    /// When merging: make the first cluster's context the current one
+    #[arg(long = "use")]
+    switch: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+pub(super) async fn run(args: Args) -> Result<()> {
+    let access = args.connect.access()?;
+    if access.token.is_none() {
+        return Err(not_logged_in(&access.hub).into());
+    }
+    let client = access.client()?;
+    let names = if args.all {
+        client
+            .clusters()
+            .await?
+            .into_iter()
+            .map(|c| c.name)
+            .collect()
+    } else {
+        for name in &args.names {
+            client.cluster(name).await?;
+        }
+        args.names
+    };
+    let Some(first) = names.first() else {
+        return Err(Failure::new(
+            Code::NotFound,
+            "the hub has no cluster",
+            "add one: linesman cluster add NAME",
+        )
+        .into());
+    };
+    let ours = kubeconfig(&access, &names, &program());
+    let path = match (args.into, args.merge) {
+        (Some(path), _) => path,
+        (None, true) => default_path()?,
+        (None, false) => return emit(&crate::yaml::print(&ours)?),
+    };
+    let merged = merge(read(&path)?, &ours, args.switch);
+    if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
+        fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
+    }
+    session::replace(&path, crate::yaml::print(&merged)?.as_bytes())?;
+    progress_line(&format!(
+        "{} contexts are in {}",
+        names.len(),
+        path.display()
+    ));
+    progress_line(&format!(
+        "next:  kubectl --context {} get nodes",
+        context(first)
+    ));
+    Ok(())
+}
+
+fn context(name: &ClusterName) -> String {
+    format!("linesman-{name}")
+}
+
+/// One entry per cluster, one user for the hub, whose exec plugin is this program.
+fn kubeconfig(access: &Access, names: &[ClusterName], program: &str) -> Value {
+    let host = access.hub.trim_start_matches("https://").replace('/', "-");
+    let user = format!("linesman@{host}");
+    let clusters = names.iter().map(|name| {
+        let mut cluster = json!({ "server": format!("{}/clusters/{name}", access.hub) });
+        if let Some(ca) = &access.ca {
+            cluster["certificate-authority-data"] = json!(STANDARD.encode(ca));
+        }
+        json!({ "name": context(name), "cluster": cluster })
+    });
+    let contexts = names
+        .iter()
+        .map(|name| json!({ "name": context(name), "context": { "cluster": context(name), "user": user } }));
+    let mut plugin = vec![
+        "credential".to_owned(),
+        "--hub".to_owned(),
+        access.hub.clone(),
+    ];
+    if let Some(file) = &access.token_file {
+        plugin.extend(["--token-file".to_owned(), file.display().to_string()]);
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": clusters.collect::<Vec<_>>(),
+        "contexts": contexts.collect::<Vec<_>>(),
+        "current-context": names.first().map(context).unwrap_or_default(),
+        "users": [{
+            "name": user,
+            "user": { "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": program,
+                "args": plugin,
+                "interactiveMode": "IfAvailable",
+                "provideClusterInfo": false,
+                "installHint": "put the program 'linesman' on the PATH; it gives kubectl the token for the hub",
+            }},
+        }],
+    })
+}
+
+/// `linesman` where the PATH finds this very program, else its full path.
+fn program() -> String {
+    let Ok(this) = std::env::current_exe() else {
+        return "linesman".to_owned();
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .map(|d| d.join("linesman"))
+        .find(|p| p.is_file());
+    let same = found
+        .and_then(|p| fs::canonicalize(p).ok())
+        .is_some_and(|p| fs::canonicalize(&this).is_ok_and(|t| t == p));
+    if same {
+        "linesman".to_owned()
+    } else {
+        this.display().to_string()
+    }
+}
+
+fn default_path() -> Result<PathBuf> {
+    if let Some(list) = std::env::var_os("KUBECONFIG")
+        && let Some(first) = std::env::split_paths(&list).find(|p| !p.as_os_str().is_empty())
+    {
+        return Ok(first);
+    }
+    let home = std::env::var_os("HOME")
+        .context("find ~/.kube/config: HOME is not set; use --into FILE")?;
+    Ok(Path::new(&home).join(".kube/config"))
+}
+
+fn read(path: &Path) -> Result<Value> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
+        Err(e) => return Err(e).with_context(|| format!("read {}", path.display())),
+    };
+    let mut documents =
+        crate::yaml::documents(&text).with_context(|| format!("read {}", path.display()))?;
+    match documents.len() {
+        0 => Ok(json!({ "apiVersion": "v1", "kind": "Config" })),
+        1 if documents[0].is_object() => Ok(documents.remove(0)),
+        _ => Err(Failure::new(
+            Code::Failed,
+            format!("{} is not a kubeconfig", path.display()),
+            "print instead, and merge by hand: linesman kubeconfig NAME",
+        )
+        .into()),
+    }
+}
+
+/// Puts our entries in, each in the place of one of the same name; all else stays.
+fn merge(mut all: Value, ours: &Value, switch: bool) -> Value {
+    for list in ["clusters", "contexts", "users"] {
+        let mut entries = all[list].as_array().cloned().unwrap_or_default();
+        for entry in ours[list].as_array().into_iter().flatten() {
+            match entries.iter_mut().find(|e| e["name"] == entry["name"]) {
+                Some(place) => *place = entry.clone(),
+                None => entries.push(entry.clone()),
+            }
+        }
+        all[list] = Value::Array(entries);
+    }
+    let unset = all["current-context"].as_str().is_none_or(str::is_empty);
+    if switch || unset {
+        all["current-context"] = ours["current-context"].clone();
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::Secret;
+
+    fn access(token_file: Option<&str>) -> Access {
+        Access {
+            hub: "https://hub.example.org:8443".to_owned(),
+            ca: Some("PEM".to_owned()),
+            token: Some(Secret::new("lmt1.id.hunter2".to_owned())),
+            expires_at: None,
+            token_file: token_file.map(PathBuf::from),
+        }
+    }
+
+    fn names(names: &[&str]) -> Vec<ClusterName> {
+        names.iter().map(|n| n.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_kubeconfig_names_the_plugin_and_holds_no_token() {
+        let config = kubeconfig(
+            &access(Some("/run/token")),
+            &names(&["eu1", "us1"]),
+            "linesman",
+        );
+        assert!(!config.to_string().contains("hunter2"));
+        assert_eq!(
+            config["clusters"][1],
+            json!({
+                "name": "linesman-us1",
+                "cluster": {
+                    "server": "https://hub.example.org:8443/clusters/us1",
+                    "certificate-authority-data": "UEVN",
+                },
+            })
+        );
+        assert_eq!(config["current-context"], "linesman-eu1");
+        assert_eq!(
+            config["users"][0]["user"]["exec"]["args"],
+            json!([
+                "credential",
+                "--hub",
+                "https://hub.example.org:8443",
+                "--token-file",
+                "/run/token"
+            ])
+        );
+        assert_eq!(
+            config["contexts"][0]["context"]["user"],
+            config["users"][0]["name"]
+        );
+    }
+
+    #[test]
+    fn merging_twice_changes_nothing_and_keeps_what_others_wrote() {
+        let ours = kubeconfig(&access(None), &names(&["eu1"]), "linesman");
+        let theirs = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "kind", "preferences": {},
+            "clusters": [{ "name": "kind", "cluster": { "server": "https://127.0.0.1" } }],
+        });
+        let once = merge(theirs, &ours, false);
+        assert_eq!(once["current-context"], "kind");
+        assert_eq!(once["clusters"].as_array().map(Vec::len), Some(2));
+        assert_eq!(merge(once.clone(), &ours, false), once);
+        assert_eq!(merge(once, &ours, true)["current-context"], "linesman-eu1");
+    }
+}
