@@ -7,6 +7,7 @@
 )]
 
 mod architecture;
+mod cli;
 mod git;
 mod hub;
 mod line;

@@ -43,7 +43,9 @@ const COLUMNS: [Column<Finding>; 3] = [
 
 pub(in crate::cli) fn run(args: &Args) -> Result<()> {
     let mut files = BTreeMap::new();
-    collect(&args.directory, &args.directory, &mut files)?;
+    if args.directory.is_dir() {
+        collect(&args.directory, &args.directory, &mut files)?;
+    }
     if !files.keys().any(|f| f.starts_with("clusters/")) {
         return Err(Failure::new(
             Code::NotFound,

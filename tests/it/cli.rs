@@ -1,0 +1,248 @@
+//! The built program as people and scripts use it: exit codes, stdout, stderr, the session file, kubectl's plugin.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A state directory of its own for each test, gone at its end.
+struct Home(PathBuf);
+
+impl Home {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!(
+            "linesman-it-{}",
+            linesman::keys::hex(&linesman::clock::random::<8>())
+        ));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// The program with nothing of our own environment.
+    fn linesman(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_linesman"));
+        command
+            .env_clear()
+            .env("HOME", &self.0)
+            .env("XDG_STATE_HOME", self.0.join("state"));
+        command.env("PATH", std::env::var_os("PATH").unwrap());
+        command.args(args).stdin(Stdio::null()).current_dir(&self.0);
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        Ran::of(&self.linesman(args).output().unwrap())
+    }
+
+    fn session(&self, hub: &str, token: &str, expires_at: Option<&str>) {
+        let session = serde_json::json!({
+            "current": hub,
+            "hubs": { hub: { "token": token, "user": "admin", "expiresAt": expires_at } },
+        });
+        self.write("state/linesman/sessions.json", &session.to_string());
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+#[derive(Debug)]
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    fn of(output: &Output) -> Self {
+        Self {
+            code: output.status.code().expect("it ends by itself"),
+            out: String::from_utf8(output.stdout.clone()).unwrap(),
+            err: String::from_utf8(output.stderr.clone()).unwrap(),
+        }
+    }
+
+    /// Every failure says what was attempted and what to do next, on stderr alone.
+    fn fails(&self, code: i32, says: &str) {
+        assert_eq!((self.code, self.out.as_str()), (code, ""), "{self:?}");
+        assert!(
+            self.err.contains("error: ") && self.err.contains(says),
+            "{self:?}"
+        );
+        assert_eq!(self.err.matches("\nnext:  ").count(), 1, "{self:?}");
+    }
+}
+
+#[test]
+fn a_wrong_grammar_ends_with_two() {
+    let home = Home::new();
+    for args in [
+        &["nonsense"][..],
+        &["cluster", "add", "Not_A_Name"],
+        &["cluster", "add", "a", "--token-ttl", "1s"],
+    ] {
+        let ran = home.run(args);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{ran:?}");
+    }
+    home.run(&["whoami"]).fails(2, "no hub is named");
+    home.run(&["whoami", "--hub", "http://hub"])
+        .fails(2, "HTTPS only");
+    assert_eq!(home.run(&["--help"]).code, 0);
+}
+
+#[test]
+fn no_session_ends_with_four() {
+    let home = Home::new();
+    home.run(&["cluster", "list", "--hub", "hub.example.org"])
+        .fails(4, "no session for https://hub.example.org");
+}
+
+#[test]
+fn a_hub_that_is_not_there_ends_with_seven() {
+    let home = Home::new();
+    // A port that was just free: nobody listens on it.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    home.session(&format!("https://127.0.0.1:{port}"), "lmt1.a.b", None);
+    home.run(&["cluster", "list"])
+        .fails(7, "no connection to the hub");
+    home.run(&["cluster", "wait", "eu1"])
+        .fails(7, "no connection to the hub");
+}
+
+#[test]
+fn the_plugin_prints_the_sessions_token_and_asks_nobody() {
+    let home = Home::new();
+    home.session(
+        "https://hub.invalid",
+        "lmt1.id.secret",
+        Some("2999-01-01T00:00:00.000Z"),
+    );
+    let ran = home.run(&["credential", "--hub", "https://hub.invalid/"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let credential: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(credential["apiVersion"], "client.authentication.k8s.io/v1");
+    assert_eq!(credential["status"]["token"], "lmt1.id.secret");
+    assert_eq!(
+        credential["status"]["expirationTimestamp"],
+        "2998-12-31T23:59:30Z"
+    );
+    assert_eq!(ran.err, "");
+}
+
+#[test]
+fn the_plugin_without_a_good_session_says_what_to_run() {
+    let home = Home::new();
+    home.run(&["credential", "--hub", "https://hub.invalid"])
+        .fails(1, "no session for https://hub.invalid");
+    home.session(
+        "https://hub.invalid",
+        "lmt1.id.secret",
+        Some("2020-01-01T00:00:00Z"),
+    );
+    let ran = home.run(&["credential", "--hub", "https://hub.invalid"]);
+    ran.fails(1, "has expired");
+    assert!(
+        ran.err.contains("linesman login https://hub.invalid"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn a_token_file_that_holds_no_token_is_refused_unseen() {
+    let home = Home::new();
+    let file = home.write("token", "two words of hunter2\n");
+    let ran = home.run(&[
+        "credential",
+        "--hub",
+        "hub.invalid",
+        "--token-file",
+        file.to_str().unwrap(),
+    ]);
+    ran.fails(2, "holds no token");
+    assert!(!ran.err.contains("hunter2"), "{ran:?}");
+}
+
+#[test]
+fn ctrl_c_ends_a_wait_with_130() {
+    let home = Home::new();
+    // A hub that takes the connection and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    home.session(
+        &format!("https://{}", silent.local_addr().unwrap()),
+        "lmt1.a.b",
+        None,
+    );
+    let child = home
+        .linesman(&["cluster", "wait", "eu1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (_stream, _) = silent.accept().unwrap();
+    let killed = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+    let ran = Ran::of(&child.wait_with_output().unwrap());
+    assert_eq!(ran.code, 130, "{ran:?}");
+}
+
+#[test]
+fn a_broken_catalog_ends_with_one_and_names_the_file() {
+    let home = Home::new();
+    home.write("catalog/clusters/eu1/apps.yaml", "a: [\n");
+    let ran = home.run(&["catalog", "lint", "catalog"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.out.contains("clusters/eu1/apps.yaml"), "{ran:?}");
+    let json = home.run(&["catalog", "lint", "catalog", "-o", "json"]);
+    assert_eq!(
+        serde_json::from_str::<Value>(&json.out).unwrap()[0]["file"],
+        "clusters/eu1/apps.yaml"
+    );
+    home.run(&["catalog", "lint", "state"])
+        .fails(3, "is no catalog");
+}
+
+#[test]
+fn logging_out_forgets_the_token() {
+    let home = Home::new();
+    home.session("https://hub.invalid", "lmt1.id.secret", None);
+    let ran = home.run(&["logout"]);
+    assert_eq!(
+        (ran.code, ran.err.as_str()),
+        (0, "logged out of https://hub.invalid\n")
+    );
+    let kept = fs::read_to_string(home.0.join("state/linesman/sessions.json")).unwrap();
+    assert!(!kept.contains("secret"), "{kept}");
+    assert_eq!(mode(&home.0.join("state/linesman/sessions.json")), 0o600);
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn completion_scripts_know_the_verbs() {
+    let home = Home::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let ran = home.run(&["completion", shell]);
+        assert!(ran.code == 0 && ran.out.contains("kubeconfig"), "{shell}");
+    }
+}
