@@ -1,3 +1,4 @@
 //! Kubernetes requests from users to a stream of the line.
 
+pub mod exchange;
 pub mod rewrite;

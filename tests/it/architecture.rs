@@ -18,6 +18,7 @@ const PURE: &[&str] = &[
     "agent/gate",
     "agent/identity",
     "agent/plan",
+    "assertion",
     "backoff",
     "bundle",
     "hub/access",
@@ -27,6 +28,7 @@ const PURE: &[&str] = &[
     "hub/proxy/rewrite",
     "hub/registration",
     "keys",
+    "kubeapi",
     "manifests",
     "secret",
     "ssh/known_hosts",
@@ -38,9 +40,11 @@ const PURE: &[&str] = &[
 
 /// What all parts stand on; it knows none of them.
 const FOUNDATION: &[&str] = &[
+    "assertion",
     "backoff",
     "clock",
     "keys",
+    "kubeapi",
     "lifetime",
     "secret",
     "ssh",
@@ -168,6 +172,18 @@ const RULES: &[Rule] = &[
         but: &["agent", "cli/agent"],
         forbidden: &["kube::", "kube_runtime"],
         instead: "the Kubernetes client belongs to the agent's IO modules; plain JSON or k8s-openapi types are fine anywhere",
+    },
+    Rule {
+        at: &["agent/forward/exchange", "agent/gate"],
+        but: &[],
+        forbidden: &["kube::", "kube_client", "Api<"],
+        instead: "no request of the line reaches the installer's client: send through forward::upstream",
+    },
+    Rule {
+        at: &["agent/forward/upstream"],
+        but: &[],
+        forbidden: &["kube::Client", "Api<", "auth_info", "identity_pem"],
+        instead: "requests of the line carry the token of linesman-line only: take address and CA of the configuration, no credential",
     },
     Rule {
         at: &["tunnel", "agent", "hub", "client", "cli"],

@@ -1,0 +1,204 @@
+//! The one way from a stream to the kube-apiserver: an HTTP client that holds the address, the CA and the
+//! token of `linesman-line`, and never the installer's credential.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::header::{AUTHORIZATION, HeaderValue};
+use http::{Request, Response, Uri};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::ConfigExt as _;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+
+use crate::secret::Secret;
+
+/// A body on its way to the API server or back.
+pub type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// The token of `linesman-line`, or why there is none.
+#[derive(Debug, Clone)]
+pub enum Credential {
+    Missing { why: String },
+    Token { bearer: Secret<String>, serial: u64 },
+}
+
+type Sender = Arc<
+    dyn Fn(Request<Body>) -> BoxFuture<'static, Result<Response<Incoming>, Error>> + Send + Sync,
+>;
+
+/// Where and as what requests from the line go. Cheap to clone.
+#[derive(Clone)]
+pub struct Upstream {
+    send: Sender,
+    server: Uri,
+    credential: watch::Receiver<Credential>,
+    /// Asks for a new token instead of the one with this serial.
+    renew: mpsc::Sender<u64>,
+}
+
+/// Connections that stay open for the next request, and how long. Below the API server's own 90 s, so that
+/// a request is not sent into a connection that it closes.
+const IDLE: (usize, Duration) = (32, Duration::from_mins(1));
+const DIAL: Duration = Duration::from_secs(10);
+/// Bytes of an answer's head.
+const HEAD: usize = 64 << 10;
+/// Bytes of a review's answer.
+const REVIEW: usize = 64 << 10;
+
+impl Upstream {
+    /// Takes address and CA of `config`, and nothing of its credentials.
+    pub fn new(
+        config: &kube::Config,
+        credential: watch::Receiver<Credential>,
+        renew: mpsc::Sender<u64>,
+    ) -> Result<Self> {
+        let mut bare = kube::Config::new(config.cluster_url.clone());
+        bare.root_cert.clone_from(&config.root_cert);
+        bare.root_cert_file.clone_from(&config.root_cert_file);
+        bare.tls_server_name.clone_from(&config.tls_server_name);
+        bare.accept_invalid_certs = config.accept_invalid_certs;
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(DIAL));
+        tcp.set_keepalive(Some(Duration::from_secs(30)));
+        let tls = bare
+            .rustls_https_connector_with_connector(tcp)
+            .context("set up TLS to the API server")?;
+        let client: Client<_, Body> = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE.1)
+            .pool_max_idle_per_host(IDLE.0)
+            .http1_max_buf_size(HEAD)
+            .build(tls);
+        let send: Sender = Arc::new(move |request| Box::pin(client.request(request)));
+        Ok(Self {
+            send,
+            server: bare.cluster_url,
+            credential,
+            renew,
+        })
+    }
+
+    pub fn credential(&self) -> Credential {
+        self.credential.borrow().clone()
+    }
+
+    /// Sends with `bearer`; the request's URI is path and query only.
+    pub async fn send(
+        &self,
+        mut request: Request<Body>,
+        bearer: &Secret<String>,
+    ) -> Result<Response<Incoming>, Error> {
+        *request.uri_mut() = at(&self.server, request.uri());
+        let mut value = HeaderValue::try_from(format!("Bearer {}", bearer.expose()))
+            .expect("tokens are base64url");
+        value.set_sensitive(true);
+        request.headers_mut().insert(AUTHORIZATION, value);
+        (self.send)(request).await
+    }
+
+    /// Waits for another token than `serial`, at most 5 s.
+    pub async fn renewed(&self, serial: u64) -> Credential {
+        // A full queue means that a renewal is asked for already.
+        let _asked = self.renew.try_send(serial);
+        let mut credential = self.credential.clone();
+        let other = credential
+            .wait_for(|c| !matches!(c, Credential::Token { serial: s, .. } if *s == serial));
+        match tokio::time::timeout(Duration::from_secs(5), other).await {
+            Ok(Ok(found)) => found.clone(),
+            _ => Credential::Missing {
+                why: "no new token within 5 s".to_owned(),
+            },
+        }
+    }
+
+    /// Whether `linesman-line` may act as this user or group: its own `SelfSubjectAccessReview`, the only
+    /// request that it makes as itself.
+    pub async fn may_impersonate(&self, resource: &str, name: &str) -> Result<bool> {
+        let Credential::Token { bearer, .. } = self.credential() else {
+            anyhow::bail!("no token for linesman-line");
+        };
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"verb": "impersonate", "resource": resource, "name": name}},
+        });
+        let request = Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+            .header("content-type", "application/json")
+            .body(full(review.to_string()))?;
+        let response = self
+            .send(request, &bearer)
+            .await
+            .context("review the rights of linesman-line")?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), REVIEW).collect().await;
+        let body = body
+            .map_err(|e| anyhow::anyhow!("read the review: {e}"))?
+            .to_bytes();
+        anyhow::ensure!(
+            status.is_success(),
+            "the API server answered the review with {status}"
+        );
+        let answer: Value = serde_json::from_slice(&body).context("read the review")?;
+        Ok(answer["status"]["allowed"] == Value::Bool(true))
+    }
+}
+
+/// The server's scheme, authority and path prefix before the request's path and query, bytes kept.
+fn at(server: &Uri, request: &Uri) -> Uri {
+    let rest = request
+        .path_and_query()
+        .map_or("/", http::uri::PathAndQuery::as_str);
+    let prefix = server.path().trim_end_matches('/');
+    let mut parts = server.clone().into_parts();
+    parts.path_and_query = format!("{prefix}{rest}").parse().ok();
+    Uri::from_parts(parts).unwrap_or_else(|_| request.clone())
+}
+
+/// A body that is at hand.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+/// A body that is passed on as it comes.
+pub fn passing(body: Incoming) -> Body {
+    body.boxed_unsync()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_target_is_kept_by_bytes() {
+        for (server, target, whole) in [
+            (
+                "https://10.0.0.1:6443/",
+                "/api/v1/x?a=%2F&b",
+                "https://10.0.0.1:6443/api/v1/x?a=%2F&b",
+            ),
+            (
+                "https://rancher/k8s/clusters/c1",
+                "/api",
+                "https://rancher/k8s/clusters/c1/api",
+            ),
+        ] {
+            assert_eq!(
+                at(&server.parse().unwrap(), &target.parse().unwrap()).to_string(),
+                whole
+            );
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! A stand-in API server on loopback: records what it is asked, answers by path.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::broadcast;
+use tokio::task::JoinSet;
+
+pub(super) const FORBIDDEN: &str = r#"{"kind":"Status","message":"pods is forbidden: User \"linesman:ada\" cannot list","code":403}"#;
+pub(super) const NOT_FOUND: &str =
+    r#"{"kind":"Status","message":"pods \"none\" not found","code":404}"#;
+
+type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// One request as it arrived.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) method: String,
+    pub(super) target: String,
+    pub(super) headers: HeaderMap,
+}
+
+struct State {
+    seen: Mutex<Vec<Seen>>,
+    events: broadcast::Sender<Bytes>,
+    open: Arc<AtomicUsize>,
+    produced: Arc<AtomicUsize>,
+    token: Mutex<Option<String>>,
+    unseen_role: AtomicUsize,
+}
+
+pub(super) struct ApiServer {
+    state: Arc<State>,
+    authority: String,
+    tasks: tokio::sync::Mutex<JoinSet<()>>,
+}
+
+/// Counts a request for as long as its answer is wanted.
+struct Open(Arc<AtomicUsize>);
+
+impl Open {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl ApiServer {
+    pub(super) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        let state = Arc::new(State {
+            seen: Mutex::default(),
+            events: broadcast::channel(16).0,
+            open: Arc::default(),
+            produced: Arc::default(),
+            token: Mutex::default(),
+            unseen_role: AtomicUsize::new(0),
+        });
+        let mut tasks = JoinSet::new();
+        let shared = state.clone();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                let state = shared.clone();
+                connections.spawn(async move {
+                    let service = service_fn(move |request| {
+                        let state = state.clone();
+                        async move { Ok::<_, Infallible>(answer(&state, request).await) }
+                    });
+                    let connection = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(socket), service);
+                    // A client that leaves is part of the test.
+                    drop(connection.with_upgrades().await);
+                });
+            }
+        });
+        Self {
+            state,
+            authority,
+            tasks: tokio::sync::Mutex::new(tasks),
+        }
+    }
+
+    pub(super) fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        self.state.seen.lock().unwrap().clone()
+    }
+
+    pub(super) fn event(&self, text: &str) {
+        // Waits for nobody: the test reads what it sends.
+        drop(self.state.events.send(Bytes::from(text.to_owned())));
+    }
+
+    pub(super) fn watches(&self) -> usize {
+        self.state.open.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn produced(&self) -> usize {
+        self.state.produced.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn accept_only(&self, authorization: &str) {
+        *self.state.token.lock().unwrap() = Some(authorization.to_owned());
+    }
+
+    /// Refuses the impersonation itself, so many times.
+    pub(super) fn refuse_impersonation(&self, times: usize) {
+        self.state.unseen_role.store(times, Ordering::SeqCst);
+    }
+
+    pub(super) async fn no_watches(&self) {
+        let gone = async {
+            while self.watches() > 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), gone)
+            .await
+            .expect("the request upstream ends");
+    }
+
+    pub(super) async fn stop(&self) {
+        self.tasks.lock().await.shutdown().await;
+    }
+}
+
+fn full(status: StatusCode, body: &str) -> Response<Body> {
+    let mut response = Response::new(
+        Full::new(Bytes::from(body.to_owned()))
+            .map_err(|n| match n {})
+            .boxed_unsync(),
+    );
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert("content-type", "application/json".parse().unwrap());
+    response
+}
+
+async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
+    state.seen.lock().unwrap().push(Seen {
+        method: request.method().to_string(),
+        target: request.uri().to_string(),
+        headers: request.headers().clone(),
+    });
+    let token = state.token.lock().unwrap().clone();
+    if token.is_some_and(|token| {
+        request
+            .headers()
+            .get("authorization")
+            .is_none_or(|v| v.as_bytes() != token.as_bytes())
+    }) {
+        return full(StatusCode::UNAUTHORIZED, "{}");
+    }
+    let refuse = |n: usize| n.checked_sub(1);
+    if state
+        .unseen_role
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, refuse)
+        .is_ok()
+    {
+        let text = r#"{"message":"users \"linesman:ada\" is forbidden: User \"system:serviceaccount:linesman:linesman-line\" cannot impersonate resource \"users\""}"#;
+        return full(StatusCode::FORBIDDEN, text);
+    }
+    let path = request.uri().path().to_owned();
+    if request.uri().query().is_some_and(|q| q.contains("watch=1")) {
+        return watch(state);
+    }
+    match path.rsplit('/').next().unwrap() {
+        "echo" => {
+            let bytes = request.into_body().collect().await.unwrap().to_bytes();
+            let mut response =
+                Response::new(Full::new(bytes).map_err(|n| match n {}).boxed_unsync());
+            *response.status_mut() = StatusCode::CREATED;
+            response
+        }
+        "stuck" => {
+            let _open = Open::new(&state.open);
+            std::future::pending().await
+        }
+        "endless" => endless(state),
+        "broken" => {
+            // The head and the half leave before it dies.
+            let half = stream::iter([Ok(Frame::data(Bytes::from("half")))]);
+            let death = stream::once(async {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Err(std::io::Error::other("died"))
+            });
+            Response::new(StreamBody::new(half.chain(death)).boxed_unsync())
+        }
+        "forbidden" => full(StatusCode::FORBIDDEN, FORBIDDEN),
+        "evil" => evil(),
+        "exec" if path.contains("/none/") => full(StatusCode::NOT_FOUND, NOT_FOUND),
+        "exec" => exec(state, request),
+        _ => full(StatusCode::OK, "{}"),
+    }
+}
+
+fn watch(state: &State) -> Response<Body> {
+    let (events, open) = (state.events.subscribe(), Open::new(&state.open));
+    let body = stream::unfold((events, open), |(mut events, open)| async move {
+        let event = events.recv().await.ok()?;
+        Some((Ok(Frame::data(event)), (events, open)))
+    });
+    Response::new(StreamBody::new(body).boxed_unsync())
+}
+
+fn endless(state: &State) -> Response<Body> {
+    let produced = state.produced.clone();
+    let body = stream::repeat(Bytes::from(vec![b'x'; 64 << 10])).map(move |chunk| {
+        produced.fetch_add(chunk.len(), Ordering::SeqCst);
+        Ok(Frame::data(chunk))
+    });
+    Response::new(StreamBody::new(body).boxed_unsync())
+}
+
+fn evil() -> Response<Body> {
+    let mut response = full(StatusCode::FOUND, "<script>");
+    for (name, value) in [
+        ("set-cookie", "a=b"),
+        ("strict-transport-security", "max-age=1"),
+        ("alt-svc", "h3"),
+        ("access-control-allow-origin", "*"),
+        ("location", "https://evil/"),
+        ("content-type", "text/html"),
+    ] {
+        response.headers_mut().insert(name, value.parse().unwrap());
+    }
+    response
+}
+
+/// Upper-cases what comes over the switched connection.
+fn exec(state: &State, mut request: Request<Incoming>) -> Response<Body> {
+    let open = Open::new(&state.open);
+    let upgraded = hyper::upgrade::on(&mut request);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the stand-in ends with its runtime"
+    )]
+    tokio::spawn(async move {
+        let _open = open;
+        let mut io = TokioIo::new(upgraded.await.unwrap());
+        let mut buffer = [0; 1024];
+        while let Ok(n @ 1..) = io.read(&mut buffer).await {
+            buffer[..n].make_ascii_uppercase();
+            io.write_all(&buffer[..n]).await.unwrap();
+        }
+    });
+    let mut response = full(StatusCode::SWITCHING_PROTOCOLS, "");
+    response
+        .headers_mut()
+        .insert("connection", "Upgrade".parse().unwrap());
+    response
+        .headers_mut()
+        .insert("upgrade", "websocket".parse().unwrap());
+    response
+}

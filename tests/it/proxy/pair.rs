@@ -1,0 +1,230 @@
+//! Hub's end and agent's end of a stream, joined in memory.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use linesman::agent::forward::exchange::{Exchange, Shared};
+use linesman::agent::forward::serve;
+use linesman::agent::forward::subjects::Want;
+use linesman::agent::forward::upstream::{Credential, Upstream};
+use linesman::agent::gate::policy::Policy;
+use linesman::agent::gate::replay::Replay;
+use linesman::assertion::{ApiMeta, Mode};
+use linesman::clock;
+use linesman::hub::assertion::{self, Subject};
+use linesman::hub::proxy::exchange::{self, Answer, Failed};
+use linesman::hub::proxy::rewrite::{self, Outgoing};
+use linesman::keys::KeyPair;
+use linesman::kubeapi::status::Refusal;
+use linesman::secret::Secret;
+use linesman::wire::api::HubKey;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::apiserver::ApiServer;
+
+pub(super) struct Pair {
+    shared: Arc<Shared>,
+    policy: watch::Sender<Option<Policy>>,
+    key: KeyPair,
+    count: AtomicU32,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Pair {
+    pub(super) fn new(server: &ApiServer) -> Self {
+        let token = |n: u64| Credential::Token {
+            bearer: Secret::new(if n == 1 {
+                "line-token".to_owned()
+            } else {
+                format!("line-token-{n}")
+            }),
+            serial: n,
+        };
+        let (credential, credentials) = watch::channel(token(1));
+        let (renew, mut renewals) = mpsc::channel(1);
+        let (wants, mut wanted) = mpsc::channel::<Want>(16);
+        let (policy, policies) = watch::channel(Some(Policy::default()));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            while let Some(serial) = renewals.recv().await {
+                credential.send_replace(token(serial + 1));
+            }
+        });
+        tasks.spawn(async move {
+            while let Some(want) = wanted.recv().await {
+                drop(want.done.send(Ok(())));
+            }
+        });
+        let config = kube::Config::new(format!("http://{}/", server.authority()).parse().unwrap());
+        let shared = Shared {
+            hub_id: "hub".to_owned(),
+            cluster_id: "cluster".to_owned(),
+            upstream: Upstream::new(&config, credentials, renew).unwrap(),
+            policy: policies,
+            allowed: watch::channel(BTreeSet::new()).1,
+            wants,
+            replay: Mutex::new(Replay::default()),
+            switched: TaskTracker::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+            policy,
+            key: KeyPair::from_seed(&[5; 32]),
+            count: AtomicU32::new(0),
+            tasks: Mutex::new(tasks),
+        }
+    }
+
+    pub(super) fn policy(&self, key: &str, value: &str) {
+        let policy = Policy::parse(&[(key.to_owned(), value.to_owned())].into()).unwrap();
+        self.policy.send_replace(Some(policy));
+    }
+
+    pub(super) fn id(n: u32) -> String {
+        format!("request-{n}")
+    }
+
+    pub(super) fn meta(&self, method: &str, target: &str) -> ApiMeta {
+        let id = Self::id(self.count.fetch_add(1, Ordering::SeqCst) + 1);
+        let method: Method = method.parse().unwrap();
+        let request = assertion::Request {
+            hub_id: "hub",
+            cluster_id: "cluster",
+            epoch: 3,
+            id: &id,
+            attempt: 0,
+            method: &method,
+            target,
+            ip: "10.1.2.3",
+        };
+        let groups = ["linesman:admin".to_owned(), "linesman:ops".to_owned()];
+        let subject = Subject {
+            user: "linesman:ada",
+            groups: &groups,
+            mode: Mode::Full,
+        };
+        assertion::issue(&request, &subject, clock::now(), "k1", |input| {
+            self.key.sign(input)
+        })
+        .unwrap()
+    }
+
+    pub(super) fn plan(request: &Request<Bytes>) -> Result<Outgoing, Refusal> {
+        let parts = request.clone().into_parts().0;
+        rewrite::framing(&parts)?;
+        rewrite::outgoing(&parts, &rewrite::target(&parts.uri).unwrap())
+    }
+
+    /// As the hub does it.
+    pub(super) async fn send(&self, request: Request<Bytes>) -> Result<Response<Answer>, Failed> {
+        let plan = Self::plan(&request).unwrap();
+        let meta = self.meta(plan.method.as_str(), plan.rest.as_str());
+        let (mut parts, body) = self
+            .send_with(plan.request(request.into_body()), meta)
+            .await?
+            .into_parts();
+        let switched = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        rewrite::answer(&mut parts, "/clusters/eu1", &plan).unwrap();
+        parts
+            .extensions
+            .extend(switched.map_or_else(http::Extensions::new, |on| {
+                let mut kept = http::Extensions::new();
+                kept.insert(on);
+                kept
+            }));
+        Ok(Response::from_parts(parts, body))
+    }
+
+    /// As a hub that applies no rule would.
+    pub(super) async fn send_raw(
+        &self,
+        request: Request<Bytes>,
+    ) -> Result<Response<Answer>, Failed> {
+        let target = rewrite::target(request.uri()).unwrap().rest;
+        let meta = self.meta(request.method().as_str(), target.as_str());
+        let (mut parts, body) = request.into_parts();
+        parts.uri = target.into();
+        self.send_with(Request::from_parts(parts, body), meta).await
+    }
+
+    pub(super) async fn send_with(
+        &self,
+        request: Request<Bytes>,
+        meta: ApiMeta,
+    ) -> Result<Response<Answer>, Failed> {
+        let (hub, agent) = tokio::io::duplex(64 << 10);
+        let key = HubKey {
+            kid: "k1".to_owned(),
+            key: self.key.public().to_base64(),
+            not_after: None,
+        };
+        let exchange = Exchange {
+            meta,
+            epoch: 3,
+            keyset: vec![key],
+            hub_time_offset: time::Duration::ZERO,
+            cancelled: CancellationToken::new(),
+        };
+        let cancelled = exchange.cancelled.clone();
+        self.tasks
+            .lock()
+            .unwrap()
+            .spawn(serve(agent, self.shared.clone(), exchange));
+        let hub = Resetting { io: hub, cancelled };
+        exchange::send(hub, request.map(Body::from), None).await
+    }
+}
+
+/// Fires the other end's token when this one is dropped, as a line's RST does.
+struct Resetting {
+    io: tokio::io::DuplexStream,
+    cancelled: CancellationToken,
+}
+
+impl Drop for Resetting {
+    fn drop(&mut self) {
+        self.cancelled.cancel();
+    }
+}
+
+impl tokio::io::AsyncRead for Resetting {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buf: &mut tokio::io::ReadBuf<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl tokio::io::AsyncWrite for Resetting {
+    fn poll_write(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buf: &[u8],
+    ) -> std::task::Poll<std::io::Result<usize>> {
+        std::pin::Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
