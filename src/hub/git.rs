@@ -1,1 +1,306 @@
-//! The catalog repository: clone, commit, push.
+//! The catalog repository on the hub's own disk: create, commit, compare. Commits are compare-and-set on the
+//! branch, so they live beside pushes that arrive at the same time. git2 blocks; every call here moves it to
+//! the blocking pool.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use git2::build::TreeUpdateBuilder;
+use git2::{
+    Commit, DiffOptions, ErrorCode, FileMode, ObjectType, Oid, Repository, RepositoryInitOptions,
+    Signature, Tree, TreeWalkMode, TreeWalkResult,
+};
+
+/// Paths (relative, `/`) and contents.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// The branch of the built-in catalog.
+pub const BRANCH: &str = "main";
+
+/// Changed paths beyond this many are not listed.
+const MAX_PATHS: usize = 10_000;
+/// Files that are read at once may have this many bytes together.
+const MAX_READ: usize = 64 << 20;
+/// Tries against pushes that move the branch in between.
+const TRIES: u32 = 20;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Author {
+    pub name: String,
+    pub email: String,
+}
+
+impl Author {
+    /// The hub itself.
+    pub fn hub() -> Self {
+        Self {
+            name: "Linesman".to_owned(),
+            email: "linesman@localhost".to_owned(),
+        }
+    }
+}
+
+/// A commit to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub files: Files,
+    /// Leave files alone that are there already, whatever they hold.
+    pub only_missing: bool,
+    pub author: Author,
+    pub message: String,
+}
+
+/// What lies between two commits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changed {
+    pub paths: Vec<String>,
+    /// There were more paths than are listed.
+    pub truncated: bool,
+}
+
+/// Makes the bare repository with `template` as first commit unless it is there. Safe to repeat after a crash
+/// at any point: what was left half-made is finished, and locks of the dead process are removed.
+pub async fn ensure(repo: &Path, template: &Files) -> Result<()> {
+    let (repo, files) = (repo.to_owned(), template.clone());
+    blocking(move || {
+        remove_stale_locks(&repo);
+        let mut options = RepositoryInitOptions::new();
+        options
+            .bare(true)
+            .mkpath(true)
+            .external_template(false)
+            .initial_head(BRANCH);
+        let at = || format!("catalog repository {}", repo.display());
+        Repository::init_opts(&repo, &options).with_context(at)?;
+        let git = open(&repo)?;
+        if tip(&git, BRANCH)?.is_none() {
+            let change = Change {
+                files,
+                only_missing: true,
+                author: Author::hub(),
+                message: "Start the catalog".to_owned(),
+            };
+            commit_once(&git, BRANCH, &change)?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Commits on top of the branch as it is now; `None` where nothing changes. Answers the new commit's id.
+pub async fn commit(repo: &Path, branch: &str, change: Change) -> Result<Option<String>> {
+    let (repo, branch) = (repo.to_owned(), branch.to_owned());
+    blocking(move || {
+        let git = open(&repo)?;
+        for attempt in 1..=TRIES {
+            match commit_once(&git, &branch, &change) {
+                Ok(id) => return Ok(id.map(|id| id.to_string())),
+                Err(e) if moved(&e) && attempt < TRIES => {
+                    std::thread::sleep(Duration::from_millis(5 * u64::from(attempt)));
+                }
+                Err(e) => return Err(e).context("commit to the catalog"),
+            }
+        }
+        bail!("the catalog's branch {branch} kept moving; try again")
+    })
+    .await
+}
+
+/// The commit that the branch points to.
+pub async fn head(repo: &Path, branch: &str) -> Result<Option<String>> {
+    let (repo, branch) = (repo.to_owned(), branch.to_owned());
+    blocking(move || Ok(tip(&open(&repo)?, &branch)?.map(|c| c.id().to_string()))).await
+}
+
+/// All files of the branch; none where it has no commit.
+pub async fn files(repo: &Path, branch: &str) -> Result<Files> {
+    let (repo, branch) = (repo.to_owned(), branch.to_owned());
+    blocking(move || {
+        let git = open(&repo)?;
+        match tip(&git, &branch)? {
+            Some(commit) => read_tree(&git, &commit.tree()?),
+            None => Ok(Files::new()),
+        }
+    })
+    .await
+}
+
+/// Whether `commit` is the branch's head or one of its ancestors.
+pub async fn contains(repo: &Path, branch: &str, commit: &str) -> Result<bool> {
+    let (repo, branch, commit) = (repo.to_owned(), branch.to_owned(), Oid::from_str(commit)?);
+    blocking(move || {
+        let git = open(&repo)?;
+        let Some(head) = tip(&git, &branch)? else {
+            return Ok(false);
+        };
+        Ok(head.id() == commit
+            || git.find_commit(commit).is_ok() && git.graph_descendant_of(head.id(), commit)?)
+    })
+    .await
+}
+
+/// The paths that differ between two commits; all of `new` where `old` is `None`.
+pub async fn changed(repo: &Path, old: Option<&str>, new: &str) -> Result<Changed> {
+    let repo = repo.to_owned();
+    let old = old.map(Oid::from_str).transpose()?;
+    let new = Oid::from_str(new)?;
+    blocking(move || {
+        let git = open(&repo)?;
+        let tree = |id: Oid| git.find_commit(id)?.tree();
+        let old = old.map(tree).transpose()?;
+        let mut options = DiffOptions::new();
+        options.skip_binary_check(true).ignore_submodules(true);
+        let diff = git.diff_tree_to_tree(old.as_ref(), Some(&tree(new)?), Some(&mut options))?;
+        let mut changed = Changed::default();
+        for delta in diff.deltas() {
+            let path = delta.new_file().path().or_else(|| delta.old_file().path());
+            let Some(path) = path.and_then(Path::to_str) else {
+                // A name that is no UTF-8 is nobody's file in a catalog, and still a change.
+                changed.truncated = true;
+                continue;
+            };
+            if changed.paths.len() == MAX_PATHS {
+                changed.truncated = true;
+                break;
+            }
+            changed.paths.push(path.to_owned());
+        }
+        Ok(changed)
+    })
+    .await
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|e| anyhow!("git task ended: {e}"))?
+}
+
+fn open(repo: &Path) -> Result<Repository> {
+    static OWNER_CHECK: Once = Once::new();
+    // A volume that was restored or is shared belongs to another uid; the directory is the operator's own
+    // choice, its configuration is ours, and hooks are never run.
+    #[expect(
+        unsafe_code,
+        reason = "a process-wide switch of libgit2, set once before the first repository is opened"
+    )]
+    OWNER_CHECK.call_once(|| {
+        // SAFETY: libgit2 asks that no other thread changes options at the same time; this is the only place.
+        unsafe { git2::opts::set_verify_owner_validation(false) }.ok();
+    });
+    Repository::open_bare(repo)
+        .with_context(|| format!("open the catalog repository {}", repo.display()))
+}
+
+fn tip<'a>(git: &'a Repository, branch: &str) -> Result<Option<Commit<'a>>> {
+    match git.find_reference(&reference(branch)) {
+        Ok(found) => Ok(Some(found.peel_to_commit()?)),
+        Err(e) if e.code() == ErrorCode::NotFound => Ok(None),
+        Err(e) => Err(e).with_context(|| format!("read branch {branch}")),
+    }
+}
+
+fn reference(branch: &str) -> String {
+    format!("refs/heads/{branch}")
+}
+
+fn commit_once(git: &Repository, branch: &str, change: &Change) -> Result<Option<Oid>> {
+    let parent = tip(git, branch)?;
+    let old = parent.as_ref().map(Commit::tree).transpose()?;
+    let tree = write_tree(git, old.as_ref(), change)?;
+    if old.as_ref().map(Tree::id) == Some(tree) {
+        return Ok(None);
+    }
+    let Author { name, email } = &change.author;
+    let at = git2::Time::new(crate::clock::now().unix_timestamp(), 0);
+    let author = Signature::new(name, email, &at)?;
+    let parents: Vec<&Commit<'_>> = parent.iter().collect();
+    let tree = git.find_tree(tree)?;
+    let id = git.commit(None, &author, &author, &change.message, &tree, &parents)?;
+    let name = reference(branch);
+    // The branch moves only if it still is where it was read.
+    match &parent {
+        Some(parent) => git.reference_matching(&name, id, true, parent.id(), &change.message)?,
+        None => git.reference(&name, id, false, &change.message)?,
+    };
+    Ok(Some(id))
+}
+
+fn write_tree(git: &Repository, old: Option<&Tree<'_>>, change: &Change) -> Result<Oid> {
+    let empty = git.treebuilder(None)?.write()?;
+    let base = match old {
+        Some(tree) => tree.clone(),
+        None => git.find_tree(empty)?,
+    };
+    let mut update = TreeUpdateBuilder::new();
+    for (path, content) in &change.files {
+        let there = base.get_path(Path::new(path)).ok();
+        if change.only_missing && there.is_some() {
+            continue;
+        }
+        update.upsert(path.as_str(), git.blob(content)?, FileMode::Blob);
+    }
+    Ok(update.create_updated(git, &base)?)
+}
+
+fn read_tree(git: &Repository, tree: &Tree<'_>) -> Result<Files> {
+    let mut files = Files::new();
+    let mut size = 0;
+    tree.walk(TreeWalkMode::PreOrder, |root, entry| {
+        if entry.kind() != Some(ObjectType::Blob) {
+            return TreeWalkResult::Ok;
+        }
+        let (Ok(name), Ok(blob)) = (entry.name(), git.find_blob(entry.id())) else {
+            return TreeWalkResult::Ok;
+        };
+        size += blob.size();
+        if size > MAX_READ {
+            return TreeWalkResult::Abort;
+        }
+        files.insert(format!("{root}{name}"), blob.content().to_vec());
+        TreeWalkResult::Ok
+    })?;
+    Ok(files)
+}
+
+fn moved(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<git2::Error>().is_some_and(|e| {
+        matches!(
+            e.code(),
+            ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked
+        )
+    })
+}
+
+/// A process that was killed leaves `*.lock` files, on which every later write would fail. The hub is the only
+/// user of its data directory, so at its start they are nobody's.
+fn remove_stale_locks(repo: &Path) {
+    let mut folders = vec![repo.join("refs")];
+    let mut locks: Vec<PathBuf> = ["HEAD.lock", "packed-refs.lock", "config.lock"]
+        .iter()
+        .map(|name| repo.join(name))
+        .collect();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "lock") {
+                locks.push(path);
+            }
+        }
+    }
+    for lock in locks {
+        if std::fs::remove_file(&lock).is_ok() {
+            tracing::warn!(lock = %lock.display(), "removed a stale lock in the catalog repository");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

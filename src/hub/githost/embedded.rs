@@ -1,1 +1,86 @@
-//! Git over SSH, served by the hub itself through the system's git.
+//! Git over SSH, served by the hub itself: the system's `git` behind [`crate::ssh::serve`].
+//!
+//! Deploy keys read, users' keys push. Git enforces what may be pushed (one branch, no rewrite, no deletion);
+//! the commands of a push are read on their way in, so that the words for a refusal and the report of what
+//! arrived are exact even when pushes and the hub's own commits cross.
+
+mod push;
+mod run;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use futures_util::future::BoxFuture;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+pub use crate::ssh::Limits;
+
+use crate::keys::{KeyPair, Public};
+use crate::ssh;
+
+/// The built-in Git host: one bare repository under one name.
+pub struct GitServer {
+    pub repo: PathBuf,
+    /// As clients write it, `catalog.git`.
+    pub repo_name: String,
+    /// The one branch that takes pushes.
+    pub branch: String,
+    pub host_key: KeyPair,
+    pub limits: Limits,
+}
+
+/// What a key may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitAccess {
+    /// For messages and the audit: a user's or a cluster's name.
+    pub who: String,
+    pub push: bool,
+}
+
+/// A push that arrived on the branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Push {
+    pub who: String,
+    pub branch: String,
+    /// `None` for the first commit of the branch.
+    pub old: Option<String>,
+    pub new: String,
+    pub changed_paths: Vec<String>,
+    /// More paths changed than are listed.
+    pub truncated: bool,
+}
+
+/// Serves until `stop`.
+pub async fn serve(
+    listener: TcpListener,
+    server: GitServer,
+    authorize: impl Fn(Public) -> BoxFuture<'static, Option<GitAccess>> + Send + Sync + 'static,
+    pushed: mpsc::Sender<Push>,
+    stop: CancellationToken,
+) -> Result<()> {
+    // Git compares the real path with the one that it is told to trust.
+    let repo = tokio::fs::canonicalize(&server.repo)
+        .await
+        .with_context(|| format!("catalog repository {}", server.repo.display()))?;
+    // Every session can leave one push behind without waiting.
+    let (ended, ends) = mpsc::channel(server.limits.sessions.max(1) * 2);
+    let report = run::report(repo.clone(), server.branch.clone(), ends, pushed);
+    let catalog = Arc::new(run::Catalog {
+        repo,
+        name: server.repo_name,
+        branch: server.branch,
+        ended,
+    });
+    let server = ssh::Server {
+        host_key: server.host_key,
+        limits: server.limits,
+        authorize: Arc::new(authorize),
+        run: Arc::new(move |command| Box::pin(run::run(Arc::clone(&catalog), command))),
+    };
+    // The reports end after the last session, when no one is left to send one.
+    let (result, ()) = tokio::join!(ssh::serve(listener, server, stop), report);
+    result
+}

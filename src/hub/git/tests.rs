@@ -1,0 +1,119 @@
+use super::*;
+
+/// A directory of its own that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let name = crate::keys::hex(&crate::clock::random::<8>());
+        let path = std::env::temp_dir().join(format!("linesman-git-{name}"));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn repo(&self) -> PathBuf {
+        self.0.join("catalog.git")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn some(files: &[(&str, &str)]) -> Files {
+    let pair = |(p, c): &(&str, &str)| ((*p).to_owned(), c.as_bytes().to_vec());
+    files.iter().map(pair).collect()
+}
+
+fn change(files: &[(&str, &str)], only_missing: bool) -> Change {
+    Change {
+        files: some(files),
+        only_missing,
+        author: Author::hub(),
+        message: "change".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn the_template_is_committed_once() {
+    let folder = Folder::new();
+    let template = some(&[("README.md", "hi"), ("clusters/eu1/base.yaml", "a")]);
+    ensure(&folder.repo(), &template).await.unwrap();
+    let first = head(&folder.repo(), BRANCH).await.unwrap();
+    assert_eq!(files(&folder.repo(), BRANCH).await.unwrap(), template);
+    let other = some(&[("README.md", "other")]);
+    ensure(&folder.repo(), &other).await.unwrap();
+    assert_eq!(head(&folder.repo(), BRANCH).await.unwrap(), first);
+}
+
+#[tokio::test]
+async fn a_half_made_repository_is_finished() {
+    let folder = Folder::new();
+    let template = some(&[("README.md", "hi")]);
+    // A crash after the directory, after the objects, and while the branch was being written.
+    std::fs::create_dir_all(folder.repo()).unwrap();
+    ensure(&folder.repo(), &template).await.unwrap();
+    let branch = folder.repo().join("refs/heads/main");
+    std::fs::remove_file(&branch).unwrap();
+    std::fs::write(branch.with_extension("lock"), "").unwrap();
+    ensure(&folder.repo(), &template).await.unwrap();
+    assert_eq!(files(&folder.repo(), BRANCH).await.unwrap(), template);
+    assert!(!branch.with_extension("lock").exists());
+}
+
+#[tokio::test]
+async fn missing_files_are_added_and_others_left_alone() {
+    let folder = Folder::new();
+    let repo = folder.repo();
+    ensure(&repo, &some(&[("a", "1")])).await.unwrap();
+    let before = head(&repo, BRANCH).await.unwrap();
+    let same = commit(&repo, BRANCH, change(&[("a", "2")], true)).await;
+    assert_eq!(same.unwrap(), None);
+    let added = commit(&repo, BRANCH, change(&[("a", "2"), ("d/b", "3")], true)).await;
+    let added = added.unwrap().unwrap();
+    assert_eq!(
+        files(&repo, BRANCH).await.unwrap(),
+        some(&[("a", "1"), ("d/b", "3")])
+    );
+    let changes = changed(&repo, before.as_deref(), &added).await.unwrap();
+    assert_eq!(changes.paths, ["d/b"]);
+    commit(&repo, BRANCH, change(&[("a", "2")], false))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        files(&repo, BRANCH).await.unwrap(),
+        some(&[("a", "2"), ("d/b", "3")])
+    );
+    assert!(contains(&repo, BRANCH, &added).await.unwrap());
+    assert!(!contains(&repo, BRANCH, &"1".repeat(40)).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn commits_at_the_same_time_are_all_kept() {
+    let folder = Folder::new();
+    let repo = folder.repo();
+    ensure(&repo, &some(&[("a", "1")])).await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..12 {
+        let repo = repo.clone();
+        tasks.spawn(async move {
+            let name = format!("clusters/c{i}/base.yaml");
+            commit(&repo, BRANCH, change(&[(&name, "x")], true)).await
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        assert!(done.unwrap().unwrap().is_some());
+    }
+    assert_eq!(files(&repo, BRANCH).await.unwrap().len(), 13);
+}
+
+#[tokio::test]
+async fn a_branch_without_commits_is_empty() {
+    let folder = Folder::new();
+    ensure(&folder.repo(), &some(&[("a", "1")])).await.unwrap();
+    assert_eq!(head(&folder.repo(), "other").await.unwrap(), None);
+    assert!(files(&folder.repo(), "other").await.unwrap().is_empty());
+}

@@ -1,0 +1,445 @@
+//! Proves a Git path with our own client before an engine is pointed at it, and names the step that fails:
+//! dns, tcp, host-key, auth, repo, branch. The host key is checked before any credential is offered.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use russh::client::{self, AuthResult, Handle};
+use russh::keys::{PrivateKeyWithHashAlg, PublicKeyOrCertificate};
+use russh::{ChannelMsg, Preferred};
+use ssh_key::{Algorithm, EcdsaCurve, PrivateKey};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use super::GitUrl;
+use super::known_hosts::{KnownHosts, Verdict, fingerprint};
+use super::lsrefs::{Asking, Turn, farewell, printable};
+use crate::secret::Secret;
+
+/// What to prove: that `private_key` (OpenSSH form) reads `branch` of `url`, from a host in `known_hosts`.
+#[derive(Debug)]
+pub struct Probe<'a> {
+    pub url: &'a GitUrl,
+    pub private_key: &'a Secret<String>,
+    pub known_hosts: &'a str,
+    pub branch: &'a str,
+}
+
+/// The branch's commit id, lower-case hex.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head(pub String);
+
+/// The steps of a probe, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    Dns,
+    Tcp,
+    HostKey,
+    Auth,
+    Repo,
+    Branch,
+}
+
+impl Step {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Dns => "dns",
+            Self::Tcp => "tcp",
+            Self::HostKey => "host-key",
+            Self::Auth => "auth",
+            Self::Repo => "repo",
+            Self::Branch => "branch",
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The step that failed, what happened, and what to do. Nothing secret is in any text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProbeError {
+    #[error("dns: {text}")]
+    Dns { text: String },
+    #[error("tcp: {text}")]
+    Tcp { text: String },
+    /// Fingerprints as `SHA256:…`; `presented` is empty where the host showed no key that we can read.
+    #[error("host-key: {text}")]
+    HostKey {
+        presented: String,
+        expected: Vec<String>,
+        text: String,
+    },
+    #[error("auth: {text}")]
+    Auth { text: String },
+    #[error("repo: {text}")]
+    Repo { text: String },
+    #[error("branch: {text}")]
+    Branch { text: String },
+}
+
+impl ProbeError {
+    pub fn step(&self) -> Step {
+        match self {
+            Self::Dns { .. } => Step::Dns,
+            Self::Tcp { .. } => Step::Tcp,
+            Self::HostKey { .. } => Step::HostKey,
+            Self::Auth { .. } => Step::Auth,
+            Self::Repo { .. } => Step::Repo,
+            Self::Branch { .. } => Step::Branch,
+        }
+    }
+
+    fn at(step: Step, text: String) -> Self {
+        match step {
+            Step::Dns => Self::Dns { text },
+            Step::Tcp => Self::Tcp { text },
+            Step::HostKey => Self::HostKey {
+                presented: String::new(),
+                expected: Vec::new(),
+                text,
+            },
+            Step::Auth => Self::Auth { text },
+            Step::Repo => Self::Repo { text },
+            Step::Branch => Self::Branch { text },
+        }
+    }
+}
+
+/// Walks the path once, within `limit` for all steps together.
+pub async fn probe(probe: Probe<'_>, limit: Duration) -> Result<Head, ProbeError> {
+    let walk = Walk {
+        url: probe.url,
+        deadline: Instant::now() + limit,
+        limit,
+    };
+    let known = walk.known(probe.known_hosts)?;
+    let key = private_key(probe.private_key)?;
+    let socket = walk.connect().await?;
+    let mut session = walk.handshake(socket, &known).await?;
+    walk.authenticate(&mut session, key).await?;
+    let head = walk.ask(&session, probe.branch).await;
+    let goodbye = session.disconnect(russh::Disconnect::ByApplication, "", "");
+    // The answer is there; a host that does not take the goodbye changes nothing about it.
+    timeout_at(walk.deadline, goodbye).await.ok();
+    head
+}
+
+struct Walk<'a> {
+    url: &'a GitUrl,
+    deadline: Instant,
+    limit: Duration,
+}
+
+impl Walk<'_> {
+    async fn within<T>(
+        &self,
+        step: Step,
+        future: impl Future<Output = Result<T, ProbeError>>,
+    ) -> Result<T, ProbeError> {
+        let GitUrl { host, port, .. } = self.url;
+        timeout_at(self.deadline, future).await.unwrap_or_else(|_| {
+            let seconds = self.limit.as_secs();
+            let text = format!("{host}:{port} did not answer within {seconds} s");
+            Err(ProbeError::at(step, text))
+        })
+    }
+
+    fn known(&self, text: &str) -> Result<KnownHosts, ProbeError> {
+        let GitUrl { host, port, .. } = self.url;
+        let fail = |text| Err(ProbeError::at(Step::HostKey, text));
+        let known = match KnownHosts::parse(text) {
+            Ok(known) => known,
+            Err(e) => return fail(format!("{e}; correct the host keys at the hub")),
+        };
+        let keys = known.keys(host, *port);
+        if keys.is_empty() && known.has_authority(host, *port) {
+            return fail(format!(
+                "known_hosts has only a certificate authority for {host}:{port}, which is not supported; add the host's own key"
+            ));
+        }
+        if keys.is_empty() {
+            return fail(format!(
+                "known_hosts has no key for {host}:{port}; add the host's key at the hub"
+            ));
+        }
+        if keys.iter().all(|k| k.algorithm().is_rsa()) {
+            return fail(format!(
+                "known_hosts has only RSA keys for {host}:{port}, which are not supported; add the host's Ed25519 or ECDSA key"
+            ));
+        }
+        Ok(known)
+    }
+
+    async fn connect(&self) -> Result<TcpStream, ProbeError> {
+        let GitUrl { host, port, .. } = self.url;
+        let lookup = async {
+            let found = tokio::net::lookup_host((host.as_str(), *port)).await;
+            let addresses: Vec<_> = found
+                .map_err(|e| ProbeError::at(Step::Dns, format!("look up {host}: {e}")))?
+                .collect();
+            if addresses.is_empty() {
+                let text = format!("{host} has no address");
+                return Err(ProbeError::at(Step::Dns, text));
+            }
+            Ok(addresses)
+        };
+        let addresses = self.within(Step::Dns, lookup).await?;
+        let connect = async {
+            TcpStream::connect(addresses.as_slice())
+                .await
+                .map_err(|e| ProbeError::at(Step::Tcp, format!("connect to {host}:{port}: {e}")))
+        };
+        let socket = self.within(Step::Tcp, connect).await?;
+        // Without it a refusal only costs milliseconds, so a failure is of no interest.
+        socket.set_nodelay(true).ok();
+        Ok(socket)
+    }
+
+    async fn handshake(
+        &self,
+        socket: TcpStream,
+        known: &KnownHosts,
+    ) -> Result<Handle<Checker>, ProbeError> {
+        let GitUrl { host, port, .. } = self.url;
+        let verdict = Arc::new(Mutex::new(None));
+        let checker = Checker {
+            host: host.clone(),
+            port: *port,
+            known: known.clone(),
+            refusal: Arc::clone(&verdict),
+        };
+        let config = client::Config {
+            preferred: preferred(known, host, *port),
+            inactivity_timeout: Some(self.limit),
+            ..client::Config::default()
+        };
+        let expected = || {
+            known
+                .keys(host, *port)
+                .into_iter()
+                .map(fingerprint)
+                .collect()
+        };
+        let handshake = async {
+            let result = client::connect_stream(Arc::new(config), socket, checker).await;
+            let refusal = verdict
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            result
+                .map_err(|e| refusal.unwrap_or_else(|| handshake_failed(&e, self.url, expected())))
+        };
+        self.within(Step::HostKey, handshake).await
+    }
+
+    async fn authenticate(
+        &self,
+        session: &mut Handle<Checker>,
+        key: PrivateKey,
+    ) -> Result<(), ProbeError> {
+        let GitUrl { user, host, .. } = self.url;
+        let print = fingerprint(key.public_key());
+        let login = async {
+            let key = PrivateKeyWithHashAlg::new(Arc::new(key), None);
+            let fail = |text| Err(ProbeError::at(Step::Auth, text));
+            match session.authenticate_publickey(user, key).await {
+                Ok(AuthResult::Success) => Ok(()),
+                Ok(AuthResult::Failure { .. }) => fail(format!(
+                    "{host} does not accept the key {print} for user {user}; register it there as a read-only deploy key"
+                )),
+                Err(e) => fail(format!(
+                    "{host} ended the connection at authentication: {e}"
+                )),
+            }
+        };
+        self.within(Step::Auth, login).await
+    }
+
+    async fn ask(&self, session: &Handle<Checker>, branch: &str) -> Result<Head, ProbeError> {
+        let GitUrl { host, path, .. } = self.url;
+        let fail = |text: String| ProbeError::at(Step::Repo, text);
+        let lost = |e: russh::Error| fail(format!("{host} ended the connection: {e}"));
+        let talk = async {
+            let mut channel = session.channel_open_session().await.map_err(lost)?;
+            // A host that ignores the variable answers in protocol 0, which is read as well.
+            channel
+                .set_env(false, "GIT_PROTOCOL", "version=2")
+                .await
+                .map_err(lost)?;
+            let command = format!("git-upload-pack '{path}'");
+            channel.exec(true, command).await.map_err(lost)?;
+            let mut asking = Asking::branch(branch);
+            let mut complaint = Vec::new();
+            while let Some(message) = channel.wait().await {
+                match message {
+                    ChannelMsg::Data { data } => match asking.receive(&data) {
+                        Ok(Turn::Read) => {}
+                        Ok(Turn::Send(bytes)) => channel.data_bytes(bytes).await.map_err(lost)?,
+                        Ok(Turn::Found(id)) => {
+                            channel.data_bytes(farewell()).await.ok();
+                            return Ok(Head(id));
+                        }
+                        Ok(Turn::Missing) => {
+                            let text = format!(
+                                "{path} on {host} has no branch '{branch}'; push it, or correct the branch at the hub"
+                            );
+                            return Err(ProbeError::at(Step::Branch, text));
+                        }
+                        Ok(Turn::Refused(words)) => return Err(fail(refused(self.url, &words))),
+                        Err(e) => return Err(fail(format!("{host} answered for {path}: {e}"))),
+                    },
+                    ChannelMsg::ExtendedData { data, .. } if complaint.len() < 4096 => {
+                        complaint.extend_from_slice(&data);
+                    }
+                    ChannelMsg::Failure => {
+                        return Err(fail(refused(self.url, "the command was refused")));
+                    }
+                    _ => {}
+                }
+            }
+            Err(fail(refused(self.url, &printable(&complaint))))
+        };
+        self.within(Step::Repo, talk).await
+    }
+}
+
+fn refused(url: &GitUrl, words: &str) -> String {
+    let GitUrl { host, path, .. } = url;
+    let words = if words.is_empty() {
+        "no reason given"
+    } else {
+        words
+    };
+    format!("{host} does not serve {path}: {words}; check the path and that the key may read it")
+}
+
+fn handshake_failed(error: &russh::Error, url: &GitUrl, expected: Vec<String>) -> ProbeError {
+    let GitUrl { host, port, .. } = url;
+    let text = match error {
+        russh::Error::NoCommonAlgo { theirs, .. } => format!(
+            "{host}:{port} offers only {}, none of which is supported (RSA host keys are not); give it an Ed25519 or ECDSA host key",
+            theirs.join(", ")
+        ),
+        e => format!("{host}:{port} did not complete the SSH handshake: {e}"),
+    };
+    ProbeError::HostKey {
+        presented: String::new(),
+        expected,
+        text,
+    }
+}
+
+/// The kinds of key that known_hosts lists come first, so that a host with several shows the one that we know;
+/// the others follow, so that a wrong key can be named.
+fn preferred(known: &KnownHosts, host: &str, port: u16) -> Preferred {
+    let mut order: Vec<Algorithm> = Vec::new();
+    let listed = known
+        .keys(host, port)
+        .into_iter()
+        .map(ssh_key::PublicKey::algorithm);
+    let curves = [
+        EcdsaCurve::NistP256,
+        EcdsaCurve::NistP384,
+        EcdsaCurve::NistP521,
+    ];
+    let supported =
+        std::iter::once(Algorithm::Ed25519).chain(curves.map(|curve| Algorithm::Ecdsa { curve }));
+    for algorithm in listed.chain(supported) {
+        let ours = matches!(algorithm, Algorithm::Ed25519 | Algorithm::Ecdsa { .. });
+        if ours && !order.contains(&algorithm) {
+            order.push(algorithm);
+        }
+    }
+    Preferred {
+        key: order.into(),
+        ..Preferred::DEFAULT
+    }
+}
+
+fn private_key(text: &Secret<String>) -> Result<PrivateKey, ProbeError> {
+    let fail = |text: &str| Err(ProbeError::at(Step::Auth, text.to_owned()));
+    let Ok(key) = PrivateKey::from_openssh(text.expose()) else {
+        return fail("the deploy key is not an OpenSSH private key");
+    };
+    if key.is_encrypted() {
+        return fail("the deploy key has a passphrase; a deploy key has none");
+    }
+    if !matches!(
+        key.algorithm(),
+        Algorithm::Ed25519 | Algorithm::Ecdsa { .. }
+    ) {
+        return fail("the deploy key is neither Ed25519 nor ECDSA; RSA keys are not supported");
+    }
+    Ok(key)
+}
+
+/// Says yes to a known host key only; the refusal says why.
+struct Checker {
+    host: String,
+    port: u16,
+    known: KnownHosts,
+    refusal: Arc<Mutex<Option<ProbeError>>>,
+}
+
+impl client::Handler for Checker {
+    type Error = russh::Error;
+
+    async fn check_server_key(
+        &mut self,
+        presented: &PublicKeyOrCertificate,
+    ) -> Result<bool, russh::Error> {
+        let refusal = self.judge(presented);
+        let trusted = refusal.is_none();
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+        Ok(trusted)
+    }
+}
+
+impl Checker {
+    fn judge(&self, presented: &PublicKeyOrCertificate) -> Option<ProbeError> {
+        let Self {
+            host, port, known, ..
+        } = self;
+        let expected: Vec<String> = known
+            .keys(host, *port)
+            .into_iter()
+            .map(fingerprint)
+            .collect();
+        let refuse = |presented: String, text: String| {
+            Some(ProbeError::HostKey {
+                presented,
+                expected: expected.clone(),
+                text,
+            })
+        };
+        let PublicKeyOrCertificate::PublicKey { key, .. } = presented else {
+            let text = format!(
+                "{host}:{port} shows a host certificate, which is not supported; let it show its plain key"
+            );
+            return refuse(String::new(), text);
+        };
+        let print = fingerprint(key);
+        match known.check(host, *port, key) {
+            Verdict::Known => None,
+            Verdict::Revoked => refuse(
+                print.clone(),
+                format!(
+                    "{host}:{port} shows the revoked key {print}; do not connect until its keys are replaced"
+                ),
+            ),
+            Verdict::Wrong { .. } | Verdict::Unlisted | Verdict::AuthorityOnly => refuse(
+                print.clone(),
+                format!(
+                    "{host}:{port} shows {print}, expected {}; if the host's key was changed on purpose, give the hub the new one",
+                    expected.join(" or ")
+                ),
+            ),
+        }
+    }
+}
