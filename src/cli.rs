@@ -186,31 +186,4 @@ fn briefly(verb: impl Future<Output = Result<()>>) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory as _;
-
-    #[test]
-    fn the_grammar_holds_together() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn every_verb_and_flag_says_what_it_is_for() {
-        fn visit(command: &clap::Command, path: &str) {
-            let path = format!("{path} {}", command.get_name());
-            assert!(command.get_about().is_some(), "{path} has no help");
-            for arg in command.get_arguments().filter(|a| !a.is_hide_set()) {
-                assert!(
-                    arg.get_help().is_some(),
-                    "{path}: {} has no help",
-                    arg.get_id()
-                );
-            }
-            for sub in command.get_subcommands() {
-                visit(sub, &path);
-            }
-        }
-        visit(&Cli::command(), "");
-    }
-}
+mod tests;

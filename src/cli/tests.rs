@@ -1,0 +1,118 @@
+use clap::CommandFactory as _;
+
+use super::*;
+
+#[test]
+fn the_grammar_holds_together() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn every_verb_and_flag_says_what_it_is_for() {
+    fn visit(command: &clap::Command, path: &str) {
+        let path = format!("{path} {}", command.get_name());
+        assert!(command.get_about().is_some(), "{path} has no help");
+        for arg in command.get_arguments().filter(|a| !a.is_hide_set()) {
+            assert!(
+                arg.get_help().is_some(),
+                "{path}: {} has no help",
+                arg.get_id()
+            );
+        }
+        for sub in command.get_subcommands() {
+            visit(sub, &path);
+        }
+    }
+    visit(&Cli::command(), "");
+}
+
+/// `docs/cli.md` is made from the grammar: `LINESMAN_UPDATE=1 cargo test --lib cli::tests` writes it.
+#[test]
+fn the_printed_reference_is_todays() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/cli.md");
+    let mut command = Cli::command();
+    command.build();
+    let text = reference(&command);
+    if std::env::var_os("LINESMAN_UPDATE").is_some() {
+        std::fs::write(path, &text).unwrap();
+    }
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        kept == text,
+        "docs/cli.md is old; run: LINESMAN_UPDATE=1 cargo test --lib cli::tests"
+    );
+}
+
+fn reference(root: &clap::Command) -> String {
+    let mut parts = vec![
+        "# The command line\n\nMade from the program's own grammar; a test keeps it so. \
+         `linesman VERB --help` says the same.\n"
+            .to_owned(),
+        fenced(root.get_after_help()),
+        "\nEvery verb takes:\n\n".to_owned(),
+    ];
+    parts.extend(root.get_arguments().filter(|a| a.is_global_set()).map(line));
+    parts.extend(subcommands(root).map(|sub| verb(sub, "linesman")));
+    parts.concat()
+}
+
+fn subcommands(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+    command.get_subcommands().filter(|s| s.get_name() != "help")
+}
+
+fn fenced(text: Option<&clap::builder::StyledStr>) -> String {
+    text.map(|text| format!("\n```\n{text}\n```\n"))
+        .unwrap_or_default()
+}
+
+fn verb(command: &clap::Command, path: &str) -> String {
+    let path = format!("{path} {}", command.get_name());
+    if subcommands(command).next().is_some() {
+        return subcommands(command).map(|sub| verb(sub, &path)).collect();
+    }
+    let about = command
+        .get_about()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ");
+    let own = |a: &&clap::Arg| !a.is_global_set() && !a.is_hide_set() && a.get_id() != "help";
+    let arguments: String = command.get_arguments().filter(own).map(line).collect();
+    let after = fenced(command.get_after_help());
+    format!("\n## {path}\n\n{about}.\n\n```\n{usage}\n```\n\n{arguments}{after}")
+}
+
+fn line(arg: &clap::Arg) -> String {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let words = arg.get_possible_values();
+    let words = words
+        .iter()
+        .map(clap::builder::PossibleValue::get_name)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let flag = arg.get_action().takes_values();
+    let words = if words.is_empty() || !flag {
+        String::new()
+    } else {
+        format!(" One of {words}.")
+    };
+    let default = arg
+        .get_default_values()
+        .iter()
+        .map(|v| v.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ");
+    let default = if default.is_empty() || !flag {
+        String::new()
+    } else {
+        format!(" Default `{default}`.")
+    };
+    let env = arg
+        .get_env()
+        .map(|e| format!(" Or `{}`.", e.to_string_lossy()))
+        .unwrap_or_default();
+    format!(
+        "- `{}`: {help}.{words}{default}{env}\n",
+        arg.to_string().replace('`', "")
+    )
+}
