@@ -1,1 +1,314 @@
-//! The YAML that a cluster owner applies, from the constants the code uses.
+//! The YAML that a cluster's owner applies: namespace first, Deployment last, from the constants the code uses.
+//!
+//! Applying it twice changes nothing but the join token, which the agent drops again within seconds. Fields that
+//! the agent keeps itself (the rules of [`LINE_SUBJECTS`]) are absent here, so that `kubectl apply` leaves them alone.
+
+use serde_json::{Value, json};
+
+use crate::secret::Secret;
+use crate::wire::api::{AccessLevel, EngineKind, HubKey};
+use crate::wire::id::ClusterName;
+use crate::yaml;
+
+mod rbac;
+
+/// The agent's own namespace.
+pub const NAMESPACE: &str = "linesman";
+/// The agent's Deployment, ServiceAccount, ClusterRole, Role and their bindings.
+pub const AGENT: &str = "linesman-agent";
+/// The ServiceAccount whose token requests from the line travel with; mounted nowhere.
+pub const LINE_ACCOUNT: &str = "linesman-line";
+/// ClusterRole and binding that say whom [`LINE_ACCOUNT`] may impersonate; the agent keeps the rules.
+pub const LINE_SUBJECTS: &str = "linesman-line-subjects";
+/// The Secret that line tokens are bound to: deleting it is the owner's kill switch.
+pub const LINE_BIND: &str = "linesman-line-bind";
+/// ClusterRole that the agent binds to itself in the engine's namespace.
+pub const ENGINE_ROLE: &str = "linesman-engine";
+/// ClusterRole: read access to what is shown of a cluster; never Secrets, never ConfigMaps.
+pub const READ_ROLE: &str = "linesman-read";
+/// Secret {token, hub, hub-key, ca.crt, cluster, proxy, no-proxy}.
+pub const JOIN_SECRET: &str = "linesman-join";
+/// Secret {identity, deploy, deploy.pub}.
+pub const KEYS_SECRET: &str = "linesman-keys";
+/// Secret {assignment.json, redeemed}.
+pub const STATE_SECRET: &str = "linesman-state";
+/// ConfigMap {bundle.zst, digest}.
+pub const BUNDLE_MAP: &str = "linesman-bundle";
+/// ConfigMap of heals that the hub has not acknowledged.
+pub const HEALS_MAP: &str = "linesman-heals";
+/// ConfigMap in which a cluster's owner may put facts.
+pub const FACTS_MAP: &str = "linesman-facts";
+/// The port of `/livez` and `/readyz` in the Pod.
+pub const HEALTH_PORT: u16 = 8080;
+/// The port of the Git relay in the Pod, admitted from the engine's namespace alone.
+pub const GIT_RELAY_PORT: u16 = 2222;
+/// Groups of the line and the built-in ClusterRoles that they are bound to, weakest first.
+pub const ACCESS_GROUPS: [(AccessLevel, &str, &str); 3] = [
+    (AccessLevel::View, "linesman:view", "view"),
+    (AccessLevel::Edit, "linesman:edit", "edit"),
+    (AccessLevel::Admin, "linesman:admin", "cluster-admin"),
+];
+
+const PRIORITY: &str = "system-cluster-critical";
+
+/// All that differs from one adoption to the next.
+#[derive(Debug, Clone)]
+pub struct AdoptionValues {
+    pub cluster: ClusterName,
+    pub engine: EngineKind,
+    pub hub_url: String,
+    /// The keys that the agent trusts from the start; they sign later changes of CA and URL.
+    pub hub_keys: Vec<HubKey>,
+    /// PEM; empty where the hub's certificate is publicly trusted.
+    pub hub_ca: String,
+    pub token: Secret<String>,
+    pub image: String,
+    /// The most that access groups get.
+    pub access: AccessLevel,
+    /// Empty = none.
+    pub image_pull_secret: String,
+    /// Empty = none.
+    pub https_proxy: String,
+    /// Empty = none.
+    pub no_proxy: String,
+}
+
+impl AdoptionValues {
+    /// What `linesman manifests` prints: everything real but the cluster's name, hub and token.
+    pub fn placeholders() -> Self {
+        Self {
+            cluster: "example".parse().expect("the word is a cluster name"),
+            engine: EngineKind::Flux,
+            hub_url: "https://hub.example.com".to_owned(),
+            hub_keys: vec![HubKey {
+                kid: "KEY-ID".to_owned(),
+                key: "HUB-PUBLIC-KEY".to_owned(),
+                not_after: None,
+            }],
+            hub_ca: String::new(),
+            token: Secret::new("JOIN-TOKEN".to_owned()),
+            image: "IMAGE".to_owned(),
+            access: AccessLevel::Admin,
+            image_pull_secret: String::new(),
+            https_proxy: String::new(),
+            no_proxy: String::new(),
+        }
+    }
+}
+
+/// The engine's namespace.
+pub fn engine_namespace(engine: EngineKind) -> &'static str {
+    match engine {
+        EngineKind::Flux => "flux-system",
+        EngineKind::Argocd => "argocd",
+    }
+}
+
+/// `<kid> <base64url>` a line: the form of the key `hub-key` in Secret [`JOIN_SECRET`].
+pub fn hub_key_lines(keys: &[HubKey]) -> String {
+    keys.iter().fold(String::new(), |text, key| {
+        text + &key.kid + " " + &key.key + "\n"
+    })
+}
+
+/// Reads what [`hub_key_lines`] wrote; lines of another shape are skipped.
+pub fn parse_hub_key_lines(text: &str) -> Vec<HubKey> {
+    let key = |line: &str| {
+        let (kid, key) = line.trim().split_once(' ')?;
+        Some(HubKey {
+            kid: kid.to_owned(),
+            key: key.trim().to_owned(),
+            not_after: None,
+        })
+    };
+    text.lines().filter_map(key).collect()
+}
+
+/// The objects, in the order in which they are to be applied.
+pub fn adoption(values: &AdoptionValues) -> Vec<Value> {
+    let mut objects = vec![
+        namespace(),
+        resource_quota(),
+        service_account(AGENT, &values.image_pull_secret),
+        service_account(LINE_ACCOUNT, ""),
+    ];
+    objects.extend(rbac::objects(values.engine, values.access));
+    objects.push(network_policy(values.engine));
+    objects.push(join_secret(values));
+    objects.push(deployment(values));
+    objects
+}
+
+/// Multi-document YAML of the objects.
+pub fn to_yaml(objects: &[Value]) -> String {
+    yaml::print_all(objects).expect("JSON values can be written as YAML")
+}
+
+fn labels() -> Value {
+    json!({"app.kubernetes.io/name": AGENT, "app.kubernetes.io/part-of": "linesman"})
+}
+
+/// Name, namespace and labels of a namespaced object of ours.
+fn metadata(name: &str) -> Value {
+    json!({"name": name, "namespace": NAMESPACE, "labels": labels()})
+}
+
+fn namespace() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": NAMESPACE,
+            "labels": {
+                "app.kubernetes.io/part-of": "linesman",
+                "pod-security.kubernetes.io/enforce": "restricted",
+                "pod-security.kubernetes.io/audit": "restricted",
+                "pod-security.kubernetes.io/warn": "restricted",
+            },
+        },
+    })
+}
+
+/// GKE admits Pods of this priority outside `kube-system` only where a quota names it (fluxcd/flux2#3800).
+fn resource_quota() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": metadata("linesman-critical-pods"),
+        "spec": {
+            "hard": {"pods": "10"},
+            "scopeSelector": {"matchExpressions": [
+                {"operator": "In", "scopeName": "PriorityClass", "values": [PRIORITY]},
+            ]},
+        },
+    })
+}
+
+fn service_account(name: &str, pull_secret: &str) -> Value {
+    let mut account = json!({
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": metadata(name),
+        "automountServiceAccountToken": false,
+    });
+    if !pull_secret.is_empty() {
+        insert(
+            &mut account,
+            "imagePullSecrets",
+            json!([{"name": pull_secret}]),
+        );
+    }
+    account
+}
+
+fn network_policy(engine: EngineKind) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(AGENT),
+        "spec": {
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": AGENT}},
+            "policyTypes": ["Ingress"],
+            "ingress": [{
+                "from": [{"namespaceSelector": {"matchLabels": {
+                    "kubernetes.io/metadata.name": engine_namespace(engine),
+                }}}],
+                "ports": [{"port": GIT_RELAY_PORT, "protocol": "TCP"}],
+            }],
+        },
+    })
+}
+
+fn join_secret(values: &AdoptionValues) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata(JOIN_SECRET),
+        "type": "Opaque",
+        "stringData": {
+            "token": values.token.expose(),
+            "hub": values.hub_url,
+            "hub-key": hub_key_lines(&values.hub_keys),
+            "ca.crt": values.hub_ca,
+            "cluster": values.cluster.as_str(),
+            "proxy": values.https_proxy,
+            "no-proxy": values.no_proxy,
+        },
+    })
+}
+
+fn deployment(values: &AdoptionValues) -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(AGENT),
+        "spec": {
+            "replicas": 1,
+            "revisionHistoryLimit": 3,
+            "selector": {"matchLabels": {"app.kubernetes.io/name": AGENT}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "template": {
+                "metadata": {"labels": labels()},
+                "spec": {
+                    "serviceAccountName": AGENT,
+                    "automountServiceAccountToken": true,
+                    "enableServiceLinks": false,
+                    "priorityClassName": PRIORITY,
+                    "terminationGracePeriodSeconds": 30,
+                    "securityContext": {
+                        "runAsNonRoot": true,
+                        "runAsUser": 65532,
+                        "runAsGroup": 65532,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "tolerations": [
+                        {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"},
+                    ],
+                    "containers": [container(&values.image)],
+                },
+            },
+        },
+    })
+}
+
+fn container(image: &str) -> Value {
+    let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    let probe = |path: &str, period: u32, failures: u32| {
+        json!({
+            "httpGet": {"path": path, "port": "health"},
+            "periodSeconds": period,
+            "timeoutSeconds": 3,
+            "failureThreshold": failures,
+        })
+    };
+    json!({
+        "name": "agent",
+        "image": image,
+        "args": ["agent"],
+        "env": [
+            field("POD_NAME", "metadata.name"),
+            field("POD_NAMESPACE", "metadata.namespace"),
+            {"name": "LINESMAN_IMAGE", "value": image},
+            // Idle memory is halved by giving freed pages back at once (docs/benchmarks.md).
+            {"name": "MIMALLOC_ALLOW_THP", "value": "0"},
+            {"name": "MIMALLOC_PURGE_DELAY", "value": "0"},
+            {"name": "MIMALLOC_ARENA_EAGER_COMMIT", "value": "0"},
+        ],
+        "ports": [{"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"}],
+        "startupProbe": probe("/livez", 10, 6),
+        "livenessProbe": probe("/livez", 10, 6),
+        "readinessProbe": probe("/readyz", 5, 3),
+        "resources": {
+            "requests": {"cpu": "20m", "memory": "48Mi"},
+            "limits": {"memory": "160Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests;

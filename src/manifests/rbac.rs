@@ -1,0 +1,339 @@
+//! The rights: of the agent, of the line, and of the people behind the line.
+//!
+//! No rule has `*`. Creation by server-side apply is authorised as `create` with the object's name, so
+//! `resourceNames` pins it; the engine's names are therefore spelled out per engine.
+
+use serde_json::{Value, json};
+
+use crate::wire::api::{AccessLevel, EngineKind};
+
+use super::{
+    ACCESS_GROUPS, AGENT, ENGINE_ROLE, LINE_ACCOUNT, LINE_SUBJECTS, NAMESPACE, READ_ROLE, labels,
+    metadata,
+};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const READ: [&str; 3] = ["get", "list", "watch"];
+const KEEP: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
+
+/// What an engine's install contains beyond its own namespace.
+struct EngineNames {
+    namespace: &'static str,
+    crds: &'static [&'static str],
+    cluster_roles: &'static [&'static str],
+    cluster_role_bindings: &'static [&'static str],
+    /// API group and plural names of the engine's own kinds.
+    kinds: &'static [(&'static str, &'static [&'static str])],
+}
+
+const FLUX: EngineNames = EngineNames {
+    namespace: "flux-system",
+    crds: &[
+        "alerts.notification.toolkit.fluxcd.io",
+        "buckets.source.toolkit.fluxcd.io",
+        "externalartifacts.source.toolkit.fluxcd.io",
+        "gitrepositories.source.toolkit.fluxcd.io",
+        "helmcharts.source.toolkit.fluxcd.io",
+        "helmreleases.helm.toolkit.fluxcd.io",
+        "helmrepositories.source.toolkit.fluxcd.io",
+        "kustomizations.kustomize.toolkit.fluxcd.io",
+        "ocirepositories.source.toolkit.fluxcd.io",
+        "providers.notification.toolkit.fluxcd.io",
+        "receivers.notification.toolkit.fluxcd.io",
+    ],
+    cluster_roles: &[
+        "crd-controller-flux-system",
+        "flux-edit-flux-system",
+        "flux-view-flux-system",
+    ],
+    cluster_role_bindings: &[
+        "cluster-reconciler-flux-system",
+        "crd-controller-flux-system",
+    ],
+    kinds: &[
+        ("helm.toolkit.fluxcd.io", &["helmreleases"]),
+        ("kustomize.toolkit.fluxcd.io", &["kustomizations"]),
+        (
+            "notification.toolkit.fluxcd.io",
+            &["alerts", "providers", "receivers"],
+        ),
+        (
+            "source.toolkit.fluxcd.io",
+            &[
+                "buckets",
+                "externalartifacts",
+                "gitrepositories",
+                "helmcharts",
+                "helmrepositories",
+                "ocirepositories",
+            ],
+        ),
+    ],
+};
+
+const ARGOCD: EngineNames = EngineNames {
+    namespace: "argocd",
+    crds: &[
+        "applications.argoproj.io",
+        "applicationsets.argoproj.io",
+        "appprojects.argoproj.io",
+    ],
+    cluster_roles: &["argocd-application-controller"],
+    cluster_role_bindings: &["argocd-application-controller"],
+    kinds: &[(
+        "argoproj.io",
+        &["applications", "applicationsets", "appprojects"],
+    )],
+};
+
+fn names(engine: EngineKind) -> &'static EngineNames {
+    match engine {
+        EngineKind::Flux => &FLUX,
+        EngineKind::Argocd => &ARGOCD,
+    }
+}
+
+/// Roles and bindings, roles before what refers to them.
+pub(super) fn objects(engine: EngineKind, access: AccessLevel) -> Vec<Value> {
+    let names = names(engine);
+    let mut objects = vec![
+        cluster_role(READ_ROLE, &read_rules(names)),
+        cluster_role(ENGINE_ROLE, &engine_rules(engine)),
+        cluster_role(AGENT, &agent_rules(names)),
+        line_subjects(),
+        role(&own_rules()),
+        cluster_role_binding(AGENT, AGENT, &account(AGENT)),
+        cluster_role_binding(READ_ROLE, READ_ROLE, &account(AGENT)),
+        cluster_role_binding(LINE_SUBJECTS, LINE_SUBJECTS, &account(LINE_ACCOUNT)),
+        role_binding(),
+    ];
+    for (level, group, role) in ACCESS_GROUPS {
+        if level <= access {
+            let name = group.replace(':', "-");
+            objects.push(cluster_role_binding(&name, role, &people(group)));
+        }
+    }
+    objects
+}
+
+/// The agent's rights on the whole cluster.
+fn agent_rules(names: &EngineNames) -> Vec<Value> {
+    let bound = [&["cluster-admin", ENGINE_ROLE], names.cluster_roles].concat();
+    let own_bindings = [
+        AGENT,
+        READ_ROLE,
+        LINE_SUBJECTS,
+        "linesman-view",
+        "linesman-edit",
+        "linesman-admin",
+    ];
+    let bindings = [names.cluster_role_bindings, &own_bindings].concat();
+    let own_roles = [AGENT, READ_ROLE, ENGINE_ROLE, LINE_SUBJECTS];
+    let roles = [names.cluster_roles, &own_roles].concat();
+    let escalated = [names.cluster_roles, &[LINE_SUBJECTS]].concat();
+    let crd = "apiextensions.k8s.io";
+    let mut rules = vec![
+        rule(crd, &["customresourcedefinitions"], &READ),
+        pinned(
+            crd,
+            &["customresourcedefinitions"],
+            names.crds,
+            &["create", "patch"],
+        ),
+        pinned(
+            crd,
+            &["customresourcedefinitions/status"],
+            names.crds,
+            &["patch"],
+        ),
+        rule(RBAC, &["clusterroles", "clusterrolebindings"], &READ),
+        pinned(RBAC, &["clusterroles"], &roles, &["create", "patch"]),
+        // Own roles go when the cluster leaves the hub; the engine's stay.
+        pinned(RBAC, &["clusterroles"], &own_roles, &["delete"]),
+        pinned(RBAC, &["clusterroles"], &bound, &["bind"]),
+        pinned(RBAC, &["clusterroles"], &escalated, &["escalate"]),
+        pinned(
+            RBAC,
+            &["clusterrolebindings"],
+            &bindings,
+            &["create", "patch", "delete"],
+        ),
+        // The agent gives itself ENGINE_ROLE in the engine's namespace, which may come and go.
+        pinned(
+            RBAC,
+            &["rolebindings"],
+            &[ENGINE_ROLE],
+            &["get", "create", "patch"],
+        ),
+        pinned(
+            "",
+            &["namespaces"],
+            &[NAMESPACE, names.namespace],
+            &["create", "patch"],
+        ),
+        rule("config.openshift.io", &["clusterversions"], &READ),
+        rule("", &["events"], &["create", "patch"]),
+        rule("events.k8s.io", &["events"], &["create", "patch"]),
+    ];
+    for (group, kinds) in names.kinds {
+        rules.push(rule(
+            group,
+            kinds,
+            &["get", "list", "watch", "create", "patch"],
+        ));
+    }
+    rules
+}
+
+/// What the agent may see anywhere: never Secrets, never ConfigMaps.
+fn read_rules(names: &EngineNames) -> Vec<Value> {
+    let core = [
+        "events",
+        "namespaces",
+        "nodes",
+        "pods",
+        "resourcequotas",
+        "serviceaccounts",
+        "services",
+    ];
+    let apps = ["daemonsets", "deployments", "replicasets", "statefulsets"];
+    let mut rules = vec![
+        rule("", &core, &READ),
+        rule("apps", &apps, &READ),
+        rule("batch", &["cronjobs", "jobs"], &READ),
+        rule("coordination.k8s.io", &["leases"], &READ),
+        rule(
+            "networking.k8s.io",
+            &["ingresses", "networkpolicies"],
+            &READ,
+        ),
+        rule(RBAC, &["rolebindings", "roles"], &READ),
+    ];
+    for (group, kinds) in names.kinds {
+        rules.push(rule(group, kinds, &READ));
+    }
+    rules
+}
+
+/// The agent's rights in the engine's namespace.
+fn engine_rules(engine: EngineKind) -> Vec<Value> {
+    let core = [
+        "configmaps",
+        "resourcequotas",
+        "secrets",
+        "serviceaccounts",
+        "services",
+    ];
+    let mut rules = vec![
+        rule("", &core, &KEEP),
+        rule("apps", &["deployments", "statefulsets"], &KEEP),
+        rule(
+            "apps",
+            &["deployments/scale", "statefulsets/scale"],
+            &["get", "patch"],
+        ),
+        rule("networking.k8s.io", &["networkpolicies"], &KEEP),
+        rule(RBAC, &["rolebindings", "roles"], &KEEP),
+        rule("", &["pods"], &["get", "list", "watch", "delete"]),
+        rule("", &["pods/log"], &["get"]),
+        rule("", &["events"], &READ),
+        rule(
+            "coordination.k8s.io",
+            &["leases"],
+            &["get", "list", "watch", "delete"],
+        ),
+    ];
+    if engine == EngineKind::Argocd {
+        let roles = [
+            "argocd-application-controller",
+            "argocd-applicationset-controller",
+            "argocd-redis",
+        ];
+        rules.push(pinned(RBAC, &["roles"], &roles, &["bind", "escalate"]));
+    }
+    rules
+}
+
+/// The agent's rights in its own namespace.
+fn own_rules() -> Vec<Value> {
+    let full = [
+        "get", "list", "watch", "create", "update", "patch", "delete",
+    ];
+    let own = ["create", "patch", "delete"];
+    vec![
+        rule("", &["configmaps", "secrets", "services"], &full),
+        rule("coordination.k8s.io", &["leases"], &full),
+        rule("", &["pods"], &["get", "list", "watch", "delete"]),
+        rule("apps", &["deployments"], &READ),
+        pinned("apps", &["deployments"], &[AGENT], &own),
+        rule("", &["serviceaccounts"], &READ),
+        pinned("", &["serviceaccounts"], &[AGENT, LINE_ACCOUNT], &own),
+        pinned("", &["serviceaccounts/token"], &[LINE_ACCOUNT], &["create"]),
+        pinned(RBAC, &["roles", "rolebindings"], &[AGENT], &own),
+        pinned("networking.k8s.io", &["networkpolicies"], &[AGENT], &own),
+        pinned("", &["resourcequotas"], &["linesman-critical-pods"], &own),
+    ]
+}
+
+/// Without rules: the agent writes them, and a second `kubectl apply` must not take them back.
+fn line_subjects() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": LINE_SUBJECTS, "labels": labels()},
+    })
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+}
+
+fn pinned(group: &str, resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "resourceNames": names, "verbs": verbs})
+}
+
+fn cluster_role(name: &str, rules: &[Value]) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name, "labels": labels()},
+        "rules": rules,
+    })
+}
+
+fn role(rules: &[Value]) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": metadata(AGENT),
+        "rules": rules,
+    })
+}
+
+fn account(name: &str) -> Value {
+    json!({"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE})
+}
+
+fn people(group: &str) -> Value {
+    json!({"apiGroup": RBAC, "kind": "Group", "name": group})
+}
+
+fn cluster_role_binding(name: &str, role: &str, subject: &Value) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name, "labels": labels()},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+        "subjects": [subject],
+    })
+}
+
+fn role_binding() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": metadata(AGENT),
+        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": AGENT},
+        "subjects": [account(AGENT)],
+    })
+}

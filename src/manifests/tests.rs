@@ -1,0 +1,123 @@
+use super::*;
+
+fn values(access: AccessLevel) -> AdoptionValues {
+    AdoptionValues {
+        access,
+        ..AdoptionValues::placeholders()
+    }
+}
+
+fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
+    objects
+        .iter()
+        .find(|o| o["kind"] == kind && o["metadata"]["name"] == name)
+}
+
+#[test]
+fn the_printed_manifests_equal_the_file() {
+    let text = to_yaml(&adoption(&AdoptionValues::placeholders()));
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/agent.yaml");
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test that rewrites its golden file on demand"
+    )]
+    let update = std::env::var("LINESMAN_UPDATE_GOLDEN").is_ok();
+    if update {
+        std::fs::write(path, &text).unwrap();
+    }
+    let file = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        file == text,
+        "manifests/agent.yaml drifted: run LINESMAN_UPDATE_GOLDEN=1 cargo test --lib manifests"
+    );
+}
+
+#[test]
+fn namespace_comes_first_and_deployment_last() {
+    let objects = adoption(&values(AccessLevel::Admin));
+    assert_eq!(objects.first().unwrap()["kind"], "Namespace");
+    assert_eq!(objects.last().unwrap()["kind"], "Deployment");
+}
+
+#[test]
+fn no_rule_has_a_star() {
+    for engine in [EngineKind::Flux, EngineKind::Argocd] {
+        let values = AdoptionValues {
+            engine,
+            ..AdoptionValues::placeholders()
+        };
+        for object in adoption(&values) {
+            assert!(!object["rules"].to_string().contains('*'), "{object}");
+        }
+    }
+}
+
+#[test]
+fn secrets_are_readable_only_where_the_agent_keeps_its_own_or_the_engine_lives() {
+    let objects = adoption(&values(AccessLevel::Admin));
+    for role in [AGENT, READ_ROLE] {
+        let rules = find(&objects, "ClusterRole", role).unwrap()["rules"].to_string();
+        assert!(
+            !rules.contains("secrets") && !rules.contains("configmaps"),
+            "{role}: {rules}"
+        );
+    }
+    let bound_everywhere: Vec<_> = objects
+        .iter()
+        .filter(|o| o["kind"] == "ClusterRoleBinding" && o["roleRef"]["name"] == ENGINE_ROLE)
+        .collect();
+    assert!(bound_everywhere.is_empty());
+}
+
+#[test]
+fn access_bounds_the_groups_that_are_bound() {
+    let groups = |access| -> Vec<String> {
+        adoption(&values(access))
+            .iter()
+            .filter(|o| o["subjects"][0]["kind"] == "Group")
+            .map(|o| {
+                format!(
+                    "{} {}",
+                    o["subjects"][0]["name"].as_str().unwrap(),
+                    o["roleRef"]["name"].as_str().unwrap()
+                )
+            })
+            .collect()
+    };
+    assert_eq!(groups(AccessLevel::Off), Vec::<String>::new());
+    assert_eq!(groups(AccessLevel::View), ["linesman:view view"]);
+    assert_eq!(
+        groups(AccessLevel::Admin),
+        [
+            "linesman:view view",
+            "linesman:edit edit",
+            "linesman:admin cluster-admin"
+        ]
+    );
+}
+
+#[test]
+fn the_line_account_is_bound_to_nothing_but_its_subjects() {
+    let objects = adoption(&values(AccessLevel::Admin));
+    let roles: Vec<_> = objects
+        .iter()
+        .filter(|o| o["subjects"][0]["name"] == LINE_ACCOUNT)
+        .map(|o| o["roleRef"]["name"].clone())
+        .collect();
+    assert_eq!(roles, [LINE_SUBJECTS]);
+    let role = find(&objects, "ClusterRole", LINE_SUBJECTS).unwrap();
+    assert_eq!(role.get("rules"), None);
+}
+
+#[test]
+fn hub_keys_survive_their_text_form() {
+    let keys = AdoptionValues::placeholders().hub_keys;
+    assert_eq!(parse_hub_key_lines(&hub_key_lines(&keys)), keys);
+    assert_eq!(parse_hub_key_lines("\njunk\n"), []);
+}
+
+#[test]
+fn the_token_appears_once() {
+    let text = to_yaml(&adoption(&AdoptionValues::placeholders()));
+    assert_eq!(text.matches("JOIN-TOKEN").count(), 1);
+}
