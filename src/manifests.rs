@@ -192,11 +192,7 @@ fn service_account(name: &str, pull_secret: &str) -> Value {
         "automountServiceAccountToken": false,
     });
     if !pull_secret.is_empty() {
-        insert(
-            &mut account,
-            "imagePullSecrets",
-            json!([{"name": pull_secret}]),
-        );
+        account["imagePullSecrets"] = json!([{"name": pull_secret}]);
     }
     account
 }

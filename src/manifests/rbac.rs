@@ -129,7 +129,7 @@ fn agent_rules(names: &EngineNames) -> Vec<Value> {
     ];
     let bindings = [names.cluster_role_bindings, &own_bindings].concat();
     let own_roles = [AGENT, READ_ROLE, ENGINE_ROLE, LINE_SUBJECTS];
-    let roles = [names.cluster_roles, &own_roles].concat();
+    let written = [names.cluster_roles, &own_roles].concat();
     let escalated = [names.cluster_roles, &[LINE_SUBJECTS]].concat();
     let crd = "apiextensions.k8s.io";
     let mut rules = vec![
@@ -147,7 +147,7 @@ fn agent_rules(names: &EngineNames) -> Vec<Value> {
             &["patch"],
         ),
         rule(RBAC, &["clusterroles", "clusterrolebindings"], &READ),
-        pinned(RBAC, &["clusterroles"], &roles, &["create", "patch"]),
+        pinned(RBAC, &["clusterroles"], &written, &["create", "patch"]),
         // Own roles go when the cluster leaves the hub; the engine's stay.
         pinned(RBAC, &["clusterroles"], &own_roles, &["delete"]),
         pinned(RBAC, &["clusterroles"], &bound, &["bind"]),
@@ -244,12 +244,17 @@ fn engine_rules(engine: EngineKind) -> Vec<Value> {
         ),
     ];
     if engine == EngineKind::Argocd {
-        let roles = [
+        let pinned_roles = [
             "argocd-application-controller",
             "argocd-applicationset-controller",
             "argocd-redis",
         ];
-        rules.push(pinned(RBAC, &["roles"], &roles, &["bind", "escalate"]));
+        rules.push(pinned(
+            RBAC,
+            &["roles"],
+            &pinned_roles,
+            &["bind", "escalate"],
+        ));
     }
     rules
 }
