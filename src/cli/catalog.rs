@@ -1,12 +1,15 @@
 //! `linesman catalog`: start a catalog, clone the hub's, check one before it is pushed.
 
 mod clone;
+mod init;
 mod lint;
 
 use anyhow::Result;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
+    /// Write a catalog to start from into a directory
+    Init(init::Args),
     /// Clone the hub's catalog, ready to push
     Clone(clone::Args),
     /// Check a catalog: what would fail in a cluster, found before the push
@@ -15,6 +18,7 @@ pub(super) enum Verb {
 
 pub(super) async fn run(verb: Verb) -> Result<()> {
     match verb {
+        Verb::Init(args) => init::run(&args),
         Verb::Clone(args) => clone::run(args).await,
         Verb::Lint(args) => lint::run(&args),
     }

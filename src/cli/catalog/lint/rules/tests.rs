@@ -120,3 +120,14 @@ fn a_path_is_resolved_inside_the_repository_only() {
         assert_eq!(resolve(base, path).as_deref(), target, "{base} {path}");
     }
 }
+
+#[test]
+fn the_catalog_that_a_hub_starts_with_has_no_findings() {
+    let template = crate::hub::catalog::template();
+    let files: Files = template
+        .into_iter()
+        .map(|(name, content)| (name, String::from_utf8(content).unwrap()))
+        .collect();
+    assert!(files.len() > 5);
+    assert_eq!(lint(&files), []);
+}
