@@ -1,0 +1,148 @@
+//! What a client may use up.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use linesman::hub::githost::embedded::Limits;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::host::{Host, Who, cluster_key};
+
+/// Long enough for a busy machine; no test waits for it to pass.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A fetch that has begun and waits for its client, which says nothing.
+async fn held(host: &Host, key: &str) -> Child {
+    let mut child = Command::new("ssh")
+        .args(host.options_with(key))
+        .args(["-p", &host.port().to_string(), "git@127.0.0.1"])
+        .arg("git-upload-pack '/catalog.git'")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut first = [0; 4];
+    let read = child.stdout.as_mut().unwrap().read_exact(&mut first);
+    timeout(PATIENCE, read).await.unwrap().unwrap();
+    child
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_key_has_four_sessions_and_all_keys_have_sixty_four() {
+    let host = Host::start().await;
+    let mut children = Vec::new();
+    for n in 0..16_u8 {
+        let file = host.key_file(&cluster_key(n), &format!("cluster{n}"));
+        for _ in 0..4 {
+            children.push(held(&host, &file).await);
+        }
+        if n == 0 {
+            let fifth = host.fetch_with(&file).await.refused();
+            assert!(
+                fifth.contains("too many Git sessions at once with this key"),
+                "{fifth}"
+            );
+        }
+    }
+    let words = host
+        .ssh(Who::User, &["git-upload-pack '/catalog.git'"])
+        .await
+        .refused();
+    assert!(
+        words.contains("too many Git sessions at once; try again"),
+        "{words}"
+    );
+    // A place is free again as soon as one has ended.
+    for child in &mut children[..4] {
+        child.kill().await.unwrap();
+    }
+    let mut free = false;
+    for _ in 0..100 {
+        let answer = host
+            .ssh(Who::User, &["git-upload-pack '/catalog.git'"])
+            .await;
+        free = answer.out.contains("refs/heads/main");
+        if free {
+            break;
+        }
+    }
+    assert!(free);
+    drop(children);
+    host.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_say_who_it_is_is_cut() {
+    let limits = Limits {
+        auth: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let host = Host::with(limits).await;
+    let mut socket = TcpStream::connect(("127.0.0.1", host.port()))
+        .await
+        .unwrap();
+    let mut all = Vec::new();
+    let read = timeout(PATIENCE, socket.read_to_end(&mut all))
+        .await
+        .unwrap();
+    assert!(read.is_ok() || all.is_empty());
+    assert!(all.starts_with(b"SSH-2.0-"));
+    host.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_session_and_one_that_lives_too_long_are_cut() {
+    let idle = Limits {
+        idle: Duration::from_millis(500),
+        ..Limits::default()
+    };
+    let old = Limits {
+        life: Duration::from_millis(700),
+        ..Limits::default()
+    };
+    for limits in [idle, old] {
+        let host = Host::with(limits).await;
+        let file = host.key_file(&cluster_key(0), "cluster");
+        let mut child = held(&host, &file).await;
+        let status = timeout(PATIENCE, child.wait()).await.unwrap().unwrap();
+        assert!(!status.success());
+        host.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_beyond_the_limit_are_closed_at_once() {
+    let limits = Limits {
+        connections: 2,
+        ..Limits::default()
+    };
+    let host = Host::with(limits).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut socket = TcpStream::connect(("127.0.0.1", host.port()))
+            .await
+            .unwrap();
+        let mut first = [0; 8];
+        timeout(PATIENCE, socket.read_exact(&mut first))
+            .await
+            .unwrap()
+            .unwrap();
+        held.push(socket);
+    }
+    let mut third = TcpStream::connect(("127.0.0.1", host.port()))
+        .await
+        .unwrap();
+    let mut all = Vec::new();
+    timeout(PATIENCE, third.read_to_end(&mut all))
+        .await
+        .unwrap()
+        .ok();
+    assert!(all.is_empty());
+    drop(held);
+    host.end().await;
+}
