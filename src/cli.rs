@@ -19,6 +19,7 @@ pub mod hub;
 mod kubeconfig;
 mod login;
 mod logout;
+mod manifests;
 mod output;
 mod progress;
 mod session;
@@ -109,6 +110,8 @@ enum Verb {
     /// See who did what
     #[command(subcommand)]
     Audit(audit::Verb),
+    /// Print the agent's manifests as a cluster owner would apply them
+    Manifests(manifests::Args),
     /// Check both ends: this machine, the hub, a cluster
     Doctor(doctor::Args),
     /// Print a shell's completion script
@@ -155,6 +158,7 @@ fn dispatch(verb: Verb) -> Result<()> {
         Verb::Engine(verb) => briefly(engine::run(verb)),
         Verb::Heal(verb) => briefly(heal::run(verb)),
         Verb::Audit(verb) => briefly(audit::run(verb)),
+        Verb::Manifests(args) => manifests::run(&args),
         Verb::Doctor(args) => briefly(doctor::run(args)),
         Verb::Completion(args) => completion::run(&args),
         Verb::Version(args) => briefly(version::run(args)),

@@ -8,6 +8,9 @@ mod show;
 mod wait;
 
 use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::wire::api::{AccessLevel, EngineKind};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
@@ -33,5 +36,41 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Wait(args) => wait::run(args).await,
         Verb::Readopt(args) => readopt::run(*args).await,
         Verb::Remove(args) => remove::run(args).await,
+    }
+}
+
+/// [`EngineKind`] as a flag's value.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum Engine {
+    Flux,
+    Argocd,
+}
+
+impl From<Engine> for EngineKind {
+    fn from(engine: Engine) -> Self {
+        match engine {
+            Engine::Flux => Self::Flux,
+            Engine::Argocd => Self::Argocd,
+        }
+    }
+}
+
+/// [`AccessLevel`] as a flag's value.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum Level {
+    Off,
+    View,
+    Edit,
+    Admin,
+}
+
+impl From<Level> for AccessLevel {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Off => Self::Off,
+            Level::View => Self::View,
+            Level::Edit => Self::Edit,
+            Level::Admin => Self::Admin,
+        }
     }
 }

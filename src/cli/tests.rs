@@ -26,20 +26,20 @@ fn every_verb_and_flag_says_what_it_is_for() {
     visit(&Cli::command(), "");
 }
 
-/// `docs/cli.md` is made from the grammar: `LINESMAN_UPDATE=1 cargo test --lib cli::tests` writes it.
+/// `docs/cli.md` is made from the grammar: `LINESMAN_UPDATE_GOLDEN=1 cargo test --lib cli::tests` writes it.
 #[test]
 fn the_printed_reference_is_todays() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/cli.md");
     let mut command = Cli::command();
     command.build();
     let text = reference(&command);
-    if std::env::var_os("LINESMAN_UPDATE").is_some() {
+    if std::env::var_os("LINESMAN_UPDATE_GOLDEN").is_some() {
         std::fs::write(path, &text).unwrap();
     }
     let kept = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
         kept == text,
-        "docs/cli.md is old; run: LINESMAN_UPDATE=1 cargo test --lib cli::tests"
+        "docs/cli.md is old; run: LINESMAN_UPDATE_GOLDEN=1 cargo test --lib cli::tests"
     );
 }
 

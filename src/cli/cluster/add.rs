@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use clap::ValueEnum;
 
 use super::wait::{self, For};
+use super::{Engine, Level};
 use crate::cli::connect::{Access, Connect};
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Format, document, emit, progress_line};
 use crate::cli::{duration, session};
-use crate::wire::api::{AccessLevel, AdoptionAnswer, AdoptionOptions, EngineKind, NewCluster};
+use crate::wire::api::{AdoptionAnswer, AdoptionOptions, NewCluster};
 use crate::wire::id::{ClusterName, Digest};
 
 const EXAMPLES: &str = "\
@@ -82,30 +82,11 @@ pub(super) struct Adoption {
     output: Option<Format>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Engine {
-    Flux,
-    Argocd,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Level {
-    Off,
-    View,
-    Edit,
-    Admin,
-}
-
 impl Adoption {
     pub(super) fn options(&self) -> AdoptionOptions {
         AdoptionOptions {
             image: self.image.clone().unwrap_or_default(),
-            access: match self.access {
-                Level::Off => AccessLevel::Off,
-                Level::View => AccessLevel::View,
-                Level::Edit => AccessLevel::Edit,
-                Level::Admin => AccessLevel::Admin,
-            },
+            access: self.access.into(),
             // The parser bounds it by seven days.
             token_ttl: u32::try_from(self.token_ttl.as_secs()).unwrap_or(u32::MAX),
             image_pull_secret: self.image_pull_secret.clone().unwrap_or_default(),
@@ -120,10 +101,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     args.adoption.check(&access)?;
     let new = NewCluster {
         name: args.name,
-        engine: match args.engine {
-            Engine::Flux => EngineKind::Flux,
-            Engine::Argocd => EngineKind::Argocd,
-        },
+        engine: args.engine.into(),
         bundle: args.bundle,
         labels: args.labels.into_iter().collect(),
         adoption: args.adoption.options(),

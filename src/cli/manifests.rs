@@ -1,0 +1,45 @@
+//! `linesman manifests`: what a cluster owner is asked to apply, to be read before there is a hub or a token.
+
+use anyhow::Result;
+
+use super::cluster::{Engine, Level};
+use super::output::emit;
+use crate::manifests::{AdoptionValues, adoption, to_yaml};
+
+const EXAMPLES: &str = "\
+The YAML of 'linesman cluster add' is this, with the hub's address, key and CA, and a join token. It meets Pod
+Security 'restricted'; its roles name what they allow, none holds a '*'.
+
+Examples:
+  linesman manifests | less
+  linesman manifests --access view | kubectl diff -f -";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The GitOps engine whose installation the roles are for
+    #[arg(long, value_enum, default_value = "flux")]
+    engine: Engine,
+    /// The most that access groups get in the cluster
+    #[arg(long, value_enum, default_value = "admin")]
+    access: Level,
+    /// The agent's image
+    #[arg(long, value_name = "REF")]
+    image: Option<String>,
+    /// Secret of the namespace `linesman` to pull the image with
+    #[arg(long, value_name = "NAME")]
+    image_pull_secret: Option<String>,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let mut values = AdoptionValues {
+        engine: args.engine.into(),
+        access: args.access.into(),
+        image_pull_secret: args.image_pull_secret.clone().unwrap_or_default(),
+        ..AdoptionValues::placeholders()
+    };
+    if let Some(image) = &args.image {
+        values.image.clone_from(image);
+    }
+    emit(&to_yaml(&adoption(&values)))
+}
