@@ -1,7 +1,89 @@
 //! Streams on a line, for both ends: open and accept.
+//!
+//! A [`Line`] is a handle of one authenticated connection between agent and hub; its streams are
+//! [`Stream`]s. [`session`], [`credit`] and [`handshake`] are sans-IO, [`driver`] moves their bytes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+use crate::wire::frame::{Class, Code, Kind};
 
 pub mod credit;
 pub mod driver;
 pub mod handshake;
 pub mod session;
 pub mod stream;
+
+pub use driver::Line;
+pub use stream::Stream;
+
+/// A stream that the peer opened.
+#[derive(Debug)]
+pub struct Incoming {
+    pub kind: Kind,
+    pub class: Class,
+    /// JSON; its shape belongs to the kind.
+    pub meta: Bytes,
+    /// Of the line that it came on.
+    pub epoch: u64,
+    pub stream: Stream,
+}
+
+/// Why a stream, or an attempt to open one, failed. Inside of an `io::Error` from a [`Stream`]:
+/// `error.get_ref().and_then(|e| e.downcast_ref::<LineError>())`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}{}{text}", if text.is_empty() { "" } else { ": " })]
+pub struct LineError {
+    pub code: Code,
+    pub text: String,
+}
+
+impl LineError {
+    pub fn new(code: Code, text: impl Into<String>) -> Self {
+        Self {
+            code,
+            text: text.into(),
+        }
+    }
+}
+
+/// What is known of a line now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineFacts {
+    pub epoch: u64,
+    /// UUID, made by the hub.
+    pub session: String,
+    /// The peer's address.
+    pub remote: String,
+    /// UUID of the agent's process.
+    pub instance: String,
+    pub since: OffsetDateTime,
+    /// Smoothed; absent until the first PONG.
+    pub rtt: Option<Duration>,
+    /// Streams that are open now.
+    pub live: usize,
+    /// Streams ever opened, by either end.
+    pub opened: u64,
+    /// GOAWAY was sent or received.
+    pub draining: bool,
+    /// Bytes of frames.
+    pub sent: u64,
+    pub received: u64,
+}
+
+/// How a line ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    pub code: Code,
+    pub text: String,
+    /// The peer's wish, where its GOAWAY named one.
+    pub retry_after: Option<Duration>,
+    /// True where the peer said GOAWAY.
+    pub by_peer: bool,
+}
+
+/// Fires when the stream can no longer end well: RST or loss of the line.
+pub type Cancelled = CancellationToken;

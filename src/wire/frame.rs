@@ -1,1 +1,492 @@
-//! The frames of the line: encode, decode, limits.
+//! The frames of the line: encode, decode, limits (`docs/protocol.md`).
+//!
+//! A WebSocket message is one or more whole frames. A frame is a header of nine bytes, `type u8 | flags u8 |
+//! len u24 | stream u32`, all big-endian, and `len` bytes of payload. Stream 0 is the line itself. Flags are
+//! ignored; a type of 0x80 and above that this build does not know is skipped, one below is an error.
+#![deny(clippy::indexing_slicing, clippy::expect_used)]
+
+use std::fmt;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+/// Bytes of a frame's header.
+pub const HEADER: usize = 9;
+/// Bytes of the longest payload.
+pub const MAX_PAYLOAD: usize = 16_384;
+/// Bytes of the longest message.
+pub const MAX_MESSAGE: usize = 65_536;
+/// Bytes of the longest text of a code.
+pub const MAX_TEXT: usize = 512;
+/// Bytes of the longest metadata of a stream.
+pub const MAX_META: usize = MAX_PAYLOAD - OPEN_FIXED;
+/// The highest stream id.
+pub const MAX_ID: u32 = (1 << 31) - 1;
+/// The most credit that one CREDIT frame may add, and a stream may hold.
+pub const MAX_CREDIT: u32 = 16 << 20;
+
+const OPEN_FIXED: usize = 6;
+
+const CHALLENGE: u8 = 0x01;
+const HELLO: u8 = 0x02;
+const WELCOME: u8 = 0x03;
+const REFUSE: u8 = 0x04;
+const OPEN: u8 = 0x10;
+const DATA: u8 = 0x11;
+const CREDIT: u8 = 0x12;
+const FIN: u8 = 0x13;
+const RST: u8 = 0x14;
+const STOP: u8 = 0x15;
+const PING: u8 = 0x20;
+const PONG: u8 = 0x21;
+const GOAWAY: u8 = 0x22;
+/// From here on a type that is not known is skipped.
+const OPTIONAL: u8 = 0x80;
+
+/// One frame. Identifiers are never 0 in frames of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// Hub's first frame: JSON.
+    Challenge(Bytes),
+    /// Agent: JSON and 64 bytes of signature.
+    Hello(Bytes),
+    /// Hub: JSON and 64 bytes of signature. Streams only after it.
+    Welcome(Bytes),
+    /// Hub: no line for this agent now.
+    Refuse(Refusal),
+    Open(Open),
+    Data {
+        id: u32,
+        payload: Bytes,
+    },
+    /// Adds to the receiver's send window.
+    Credit {
+        id: u32,
+        amount: u32,
+    },
+    /// This direction is complete.
+    Fin {
+        id: u32,
+    },
+    /// Both directions end.
+    Rst {
+        id: u32,
+        code: Code,
+        text: String,
+    },
+    /// "I read no more": the receiver drops its queue and sends FIN.
+    Stop {
+        id: u32,
+        code: Code,
+    },
+    Ping(u64),
+    Pong(u64),
+    Goaway(Goaway),
+    /// A frame of a newer peer.
+    Skipped,
+}
+
+/// A new stream. DATA may follow at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Open {
+    pub id: u32,
+    pub kind: Kind,
+    pub class: Class,
+    /// Bytes that the acceptor may send before the first CREDIT.
+    pub window: u32,
+    /// JSON; its shape belongs to the kind.
+    pub meta: Bytes,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub code: Code,
+    pub retry_after_ms: u32,
+    pub text: String,
+}
+
+/// No new streams on this line; running ones live `drain_ms` at most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Goaway {
+    pub code: Code,
+    pub retry_after_ms: u32,
+    pub drain_ms: u32,
+    pub text: String,
+}
+
+/// What a stream carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Hub to agent: one HTTP exchange with the kube-apiserver.
+    Api,
+    /// Agent to hub: TCP to the catalog's Git host.
+    Git,
+    /// Agent to hub: one HTTP exchange with the hub's agent routes.
+    Report,
+    /// Agent to hub: the state stream.
+    State,
+    /// A kind of a newer peer.
+    Other(u8),
+}
+
+impl Kind {
+    fn byte(self) -> u8 {
+        match self {
+            Self::Api => 1,
+            Self::Git => 2,
+            Self::Report => 3,
+            Self::State => 4,
+            Self::Other(byte) => byte,
+        }
+    }
+}
+
+impl From<u8> for Kind {
+    fn from(byte: u8) -> Self {
+        match byte {
+            1 => Self::Api,
+            2 => Self::Git,
+            3 => Self::Report,
+            4 => Self::State,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// How urgent a stream is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Class {
+    #[default]
+    Normal,
+    /// Sent when nothing else waits, with a small guaranteed share.
+    Background,
+}
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $value:literal $text:literal,)*) => {
+        /// Why a stream or a line ended.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Code {
+            $($(#[$doc])* $name,)*
+            /// A code of a newer peer.
+            Other(u16),
+        }
+
+        impl From<u16> for Code {
+            fn from(value: u16) -> Self {
+                match value {
+                    $($value => Self::$name,)*
+                    other => Self::Other(other),
+                }
+            }
+        }
+
+        impl From<Code> for u16 {
+            fn from(code: Code) -> Self {
+                match code {
+                    $(Code::$name => $value,)*
+                    Code::Other(other) => other,
+                }
+            }
+        }
+
+        impl fmt::Display for Code {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$name => f.write_str($text),)*
+                    Self::Other(other) => write!(f, "code {other}"),
+                }
+            }
+        }
+
+        #[cfg(test)]
+        const KNOWN_CODES: &[Code] = &[$(Code::$name,)*];
+    };
+}
+
+codes! {
+    None = 0 "closed",
+    Cancelled = 1 "cancelled",
+    Refused = 2 "refused",
+    Limit = 3 "limit reached",
+    OverBudget = 4 "over the memory budget",
+    Flow = 5 "flow control broken",
+    Protocol = 6 "protocol broken",
+    Internal = 7 "internal error",
+    /// Never on the wire: the line went away below the stream.
+    LineLost = 8 "line lost",
+    Draining = 9 "draining",
+    Superseded = 10 "superseded by a newer line",
+    Ids = 11 "stream ids used up",
+    Revoked = 12 "revoked",
+    DialRefused = 16 "connection refused",
+    DialTimeout = 17 "connection timed out",
+    Dns = 18 "name not found",
+    Unreachable = 19 "unreachable",
+    Tls = 20 "TLS failed",
+    DeniedTarget = 21 "target not allowed",
+    BadSignature = 32 "bad signature",
+    UnknownCluster = 33 "unknown cluster",
+    Version = 34 "no common protocol version",
+    Busy = 35 "busy",
+    Unavailable = 36 "unavailable",
+}
+
+/// Bytes that are not frames: the line ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    #[error("frame is cut short")]
+    Truncated,
+    #[error("payload of {0} bytes is above the limit")]
+    TooLong(usize),
+    #[error("frame type {0:#04x} is not known")]
+    Type(u8),
+    #[error("payload of frame type {0:#04x} has the wrong size")]
+    Size(u8),
+    #[error("frame type {kind:#04x} on stream {id}")]
+    Stream { kind: u8, id: u32 },
+}
+
+/// Takes the next frame off `message`; `None` at its end.
+pub fn decode(message: &mut Bytes) -> Result<Option<Frame>, FrameError> {
+    if message.is_empty() {
+        return Ok(None);
+    }
+    if message.remaining() < HEADER {
+        return Err(FrameError::Truncated);
+    }
+    let kind = message.get_u8();
+    let _flags = message.get_u8();
+    let len = usize::try_from(message.get_uint(3)).unwrap_or(usize::MAX);
+    let id = message.get_u32();
+    if len > MAX_PAYLOAD {
+        return Err(FrameError::TooLong(len));
+    }
+    if message.remaining() < len {
+        return Err(FrameError::Truncated);
+    }
+    let payload = message.split_to(len);
+    let on_line = matches!(
+        kind,
+        CHALLENGE | HELLO | WELCOME | REFUSE | PING | PONG | GOAWAY
+    );
+    let on_stream = matches!(kind, OPEN | DATA | CREDIT | FIN | RST | STOP);
+    if (on_line && id != 0) || (on_stream && (id == 0 || id > MAX_ID)) {
+        return Err(FrameError::Stream { kind, id });
+    }
+    body(kind, id, payload).map(Some)
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one arm a frame type reads best as one table"
+)]
+fn body(kind: u8, id: u32, mut payload: Bytes) -> Result<Frame, FrameError> {
+    let exactly = |size: usize, payload: &Bytes| {
+        if payload.len() == size {
+            Ok(())
+        } else {
+            Err(FrameError::Size(kind))
+        }
+    };
+    let at_least = |size: usize, payload: &Bytes| {
+        if payload.len() >= size {
+            Ok(())
+        } else {
+            Err(FrameError::Size(kind))
+        }
+    };
+    Ok(match kind {
+        CHALLENGE => Frame::Challenge(payload),
+        HELLO => Frame::Hello(payload),
+        WELCOME => Frame::Welcome(payload),
+        REFUSE => {
+            at_least(6, &payload)?;
+            let (code, retry_after_ms) = (payload.get_u16().into(), payload.get_u32());
+            Frame::Refuse(Refusal {
+                code,
+                retry_after_ms,
+                text: text(kind, &payload)?,
+            })
+        }
+        OPEN => {
+            at_least(OPEN_FIXED, &payload)?;
+            let kind = payload.get_u8().into();
+            let class = if payload.get_u8() == 1 {
+                Class::Background
+            } else {
+                Class::Normal
+            };
+            let window = payload.get_u32();
+            Frame::Open(Open {
+                id,
+                kind,
+                class,
+                window,
+                meta: payload,
+            })
+        }
+        DATA => Frame::Data { id, payload },
+        CREDIT => {
+            exactly(4, &payload)?;
+            Frame::Credit {
+                id,
+                amount: payload.get_u32(),
+            }
+        }
+        FIN => {
+            exactly(0, &payload)?;
+            Frame::Fin { id }
+        }
+        RST => {
+            at_least(2, &payload)?;
+            Frame::Rst {
+                id,
+                code: payload.get_u16().into(),
+                text: text(kind, &payload)?,
+            }
+        }
+        STOP => {
+            exactly(2, &payload)?;
+            Frame::Stop {
+                id,
+                code: payload.get_u16().into(),
+            }
+        }
+        PING => {
+            exactly(8, &payload)?;
+            Frame::Ping(payload.get_u64())
+        }
+        PONG => {
+            exactly(8, &payload)?;
+            Frame::Pong(payload.get_u64())
+        }
+        GOAWAY => {
+            at_least(10, &payload)?;
+            let code = payload.get_u16().into();
+            let (retry_after_ms, drain_ms) = (payload.get_u32(), payload.get_u32());
+            Frame::Goaway(Goaway {
+                code,
+                retry_after_ms,
+                drain_ms,
+                text: text(kind, &payload)?,
+            })
+        }
+        other if other >= OPTIONAL => Frame::Skipped,
+        other => return Err(FrameError::Type(other)),
+    })
+}
+
+fn text(kind: u8, payload: &Bytes) -> Result<String, FrameError> {
+    if payload.len() > MAX_TEXT {
+        return Err(FrameError::Size(kind));
+    }
+    // Replacement characters may lengthen it; a text is for people and goes out through `clip` again.
+    Ok(clip(&String::from_utf8_lossy(payload)).to_owned())
+}
+
+/// The longest prefix of `text` that a frame carries.
+pub fn clip(text: &str) -> &str {
+    let mut end = text.len().min(MAX_TEXT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}
+
+/// Bytes that `frame` takes on the wire.
+pub fn encoded_len(frame: &Frame) -> usize {
+    HEADER
+        + match frame {
+            Frame::Challenge(body) | Frame::Hello(body) | Frame::Welcome(body) => body.len(),
+            Frame::Refuse(refusal) => 6 + clip(&refusal.text).len(),
+            Frame::Open(open) => OPEN_FIXED + open.meta.len(),
+            Frame::Data { payload, .. } => payload.len(),
+            Frame::Credit { .. } => 4,
+            Frame::Fin { .. } | Frame::Skipped => 0,
+            Frame::Rst { text, .. } => 2 + clip(text).len(),
+            Frame::Stop { .. } => 2,
+            Frame::Ping(_) | Frame::Pong(_) => 8,
+            Frame::Goaway(goaway) => 10 + clip(&goaway.text).len(),
+        }
+}
+
+/// Appends `frame` to `out`. Payloads are within their limits where the caller kept [`MAX_PAYLOAD`] and
+/// [`MAX_META`]; texts are clipped here.
+pub fn encode(frame: &Frame, out: &mut BytesMut) {
+    let len = encoded_len(frame) - HEADER;
+    out.reserve(HEADER + len);
+    match frame {
+        Frame::Challenge(body) => line(CHALLENGE, body, out),
+        Frame::Hello(body) => line(HELLO, body, out),
+        Frame::Welcome(body) => line(WELCOME, body, out),
+        Frame::Refuse(Refusal {
+            code,
+            retry_after_ms,
+            text,
+        }) => {
+            header(REFUSE, len, 0, out);
+            out.put_u16((*code).into());
+            out.put_u32(*retry_after_ms);
+            out.put_slice(clip(text).as_bytes());
+        }
+        Frame::Open(open) => {
+            header(OPEN, len, open.id, out);
+            out.put_u8(open.kind.byte());
+            out.put_u8(u8::from(open.class == Class::Background));
+            out.put_u32(open.window);
+            out.put_slice(&open.meta);
+        }
+        Frame::Data { id, payload } => data(*id, payload, out),
+        Frame::Credit { id, amount } => {
+            header(CREDIT, len, *id, out);
+            out.put_u32(*amount);
+        }
+        Frame::Fin { id } => header(FIN, len, *id, out),
+        Frame::Rst { id, code, text } => {
+            header(RST, len, *id, out);
+            out.put_u16((*code).into());
+            out.put_slice(clip(text).as_bytes());
+        }
+        Frame::Stop { id, code } => {
+            header(STOP, len, *id, out);
+            out.put_u16((*code).into());
+        }
+        Frame::Ping(serial) => line(PING, &serial.to_be_bytes(), out),
+        Frame::Pong(serial) => line(PONG, &serial.to_be_bytes(), out),
+        Frame::Goaway(Goaway {
+            code,
+            retry_after_ms,
+            drain_ms,
+            text,
+        }) => {
+            header(GOAWAY, len, 0, out);
+            out.put_u16((*code).into());
+            out.put_u32(*retry_after_ms);
+            out.put_u32(*drain_ms);
+            out.put_slice(clip(text).as_bytes());
+        }
+        Frame::Skipped => header(OPTIONAL, 0, 0, out),
+    }
+}
+
+/// A DATA frame from a slice, without a `Bytes` in between.
+pub fn data(id: u32, payload: &[u8], out: &mut BytesMut) {
+    header(DATA, payload.len(), id, out);
+    out.put_slice(payload);
+}
+
+fn line(kind: u8, payload: &[u8], out: &mut BytesMut) {
+    header(kind, payload.len(), 0, out);
+    out.put_slice(payload);
+}
+
+fn header(kind: u8, len: usize, id: u32, out: &mut BytesMut) {
+    debug_assert!(len <= MAX_PAYLOAD, "the caller keeps the limit");
+    out.put_u8(kind);
+    out.put_u8(0);
+    out.put_uint(u64::try_from(len).unwrap_or_default(), 3);
+    out.put_u32(id);
+}
+
+#[cfg(test)]
+mod tests;
