@@ -41,6 +41,8 @@ pub enum Error {
     Address { url: String, reason: String },
     #[error("read the hub's CA certificate: {0}")]
     Ca(String),
+    #[error("set up TLS: {0}")]
+    Tls(String),
     #[error("{operation}: {cause}")]
     Unreachable {
         operation: String,
@@ -76,6 +78,10 @@ impl Error {
                 "give the PEM file that the hub printed at its first start, <data>/ca.crt"
                     .to_owned()
             }
+            Self::Tls(_) => {
+                "install the package ca-certificates, or give the hub's CA with --ca FILE"
+                    .to_owned()
+            }
             Self::Unreachable { hub, cause, .. } => cause.next(hub),
             Self::Refused { problem, .. } if !problem.next.is_empty() => problem.next.clone(),
             Self::Refused { problem, .. } => {
@@ -94,9 +100,11 @@ impl Error {
         match self {
             Self::Refused { problem, .. } => StatusCode::from_u16(problem.status).ok(),
             Self::Gateway { status, .. } => Some(*status),
-            Self::Address { .. } | Self::Ca(_) | Self::Unreachable { .. } | Self::Answer { .. } => {
-                None
-            }
+            Self::Address { .. }
+            | Self::Ca(_)
+            | Self::Tls(_)
+            | Self::Unreachable { .. }
+            | Self::Answer { .. } => None,
         }
     }
 
@@ -105,7 +113,7 @@ impl Error {
         match self {
             Self::Unreachable { cause, .. } => cause.is_passing(),
             Self::Refused { .. } | Self::Gateway { .. } => self.status().is_some_and(is_busy),
-            Self::Address { .. } | Self::Ca(_) | Self::Answer { .. } => false,
+            Self::Address { .. } | Self::Ca(_) | Self::Tls(_) | Self::Answer { .. } => false,
         }
     }
 }
@@ -345,7 +353,7 @@ pub fn http(ca: Option<&str>) -> Result<reqwest::Client, Error> {
         }
         builder = builder.tls_certs_only(roots);
     }
-    builder.build().map_err(|e| Error::Ca(diagnose::root(&e)))
+    builder.build().map_err(|e| Error::Tls(diagnose::root(&e)))
 }
 
 fn authorization(token: &Secret<String>) -> Option<HeaderValue> {

@@ -88,7 +88,7 @@ fn next(error: &anyhow::Error) -> String {
 
 fn client_code(error: &client::Error) -> Code {
     match error {
-        client::Error::Address { .. } | client::Error::Ca(_) => Code::Usage,
+        client::Error::Address { .. } | client::Error::Ca(_) | client::Error::Tls(_) => Code::Usage,
         client::Error::Unreachable { .. } | client::Error::Gateway { .. } => Code::Unreachable,
         client::Error::Answer { .. } => Code::Failed,
         client::Error::Refused { .. } => match error.status() {
