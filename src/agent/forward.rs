@@ -2,17 +2,29 @@
 //! user that the hub asserts. Streams meet the token of `linesman-line` only; the agent's own client is
 //! given to the keepers of token, role and policy, which no stream reaches.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use anyhow::Result;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc;
-use tracing::debug;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, warn};
 
 use crate::agent::News;
+use crate::agent::gate::replay::Replay;
+use crate::agent::link::LinkState;
+use crate::assertion::ApiMeta;
+use crate::lifetime::Tasks;
+use crate::tunnel::{Incoming, Stream};
+use crate::wire::api::HubKey;
+use crate::wire::frame::{Code, Kind};
 
 pub mod credential;
 pub mod exchange;
@@ -21,7 +33,9 @@ pub mod subjects;
 pub mod upstream;
 
 use exchange::{Exchange, Shared};
+use subjects::Keeper;
 pub use subjects::Subjects;
+use upstream::{Credential, Upstream};
 
 /// What the forwarder works with.
 pub struct Context {
@@ -34,6 +48,166 @@ pub struct Context {
     pub hub_id: String,
     pub cluster_id: String,
     pub news: mpsc::Sender<News>,
+}
+
+/// Streams served at once; a watch is one.
+const STREAMS: usize = 4_096;
+/// First uses of names that wait for the role.
+const WANTS: usize = 1_024;
+/// How long running exchanges may go on after `stop`.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Serves the line's `api` streams until `stop`, and keeps token, role and policy.
+pub async fn run(
+    context: Context,
+    incoming: mpsc::Receiver<Incoming>,
+    link: watch::Receiver<LinkState>,
+    subjects: watch::Receiver<Subjects>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let mut tasks = Tasks::new(stop.child_token());
+    let shared = Arc::new(keepers(context, subjects, &mut tasks)?);
+    tasks.spawn("streams", |stop| streams(shared, incoming, link, stop));
+    tasks.run(DRAIN).await
+}
+
+/// Starts what the exchanges rely on. The agent's own client goes here and no further.
+pub fn keepers(
+    context: Context,
+    granted: watch::Receiver<Subjects>,
+    tasks: &mut Tasks,
+) -> Result<Shared> {
+    let Context {
+        kube,
+        server,
+        namespace,
+        hub_id,
+        cluster_id,
+        news,
+    } = context;
+    let missing = Credential::Missing {
+        why: "no token for linesman-line was asked for yet".to_owned(),
+    };
+    let (token, credential) = watch::channel(missing);
+    let (renew, renewals) = mpsc::channel(1);
+    let (wants, wanted) = mpsc::channel(WANTS);
+    let (allowed, known) = watch::channel(BTreeSet::new());
+    let (policy, policies) = watch::channel(None);
+    let upstream = Upstream::new(&server, credential, renew)?;
+    let keeper = Keeper {
+        kube: kube.clone(),
+        upstream: upstream.clone(),
+        granted,
+        allowed,
+    };
+    tasks.spawn("line token", |stop| {
+        credential::keep(kube.clone(), namespace.clone(), token, renewals, stop)
+    });
+    tasks.spawn("line subjects", |stop| subjects::keep(keeper, wanted, stop));
+    tasks.spawn("owner policy", |stop| {
+        owner::keep(kube, namespace, policy, news, stop)
+    });
+    let replay = Mutex::new(Replay::default());
+    let switched = TaskTracker::new();
+    Ok(Shared {
+        hub_id,
+        cluster_id,
+        upstream,
+        policy: policies,
+        allowed: known,
+        wants,
+        replay,
+        switched,
+    })
+}
+
+/// The last that the line's handshake said of hub clock and keys: streams of a line that drains need it too.
+#[derive(Default)]
+struct Handshake {
+    keyset: Vec<HubKey>,
+    hub_time_offset: time::Duration,
+}
+
+async fn streams(
+    shared: Arc<Shared>,
+    mut incoming: mpsc::Receiver<Incoming>,
+    link: watch::Receiver<LinkState>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let mut handshake = Handshake::default();
+    let mut running = JoinSet::new();
+    loop {
+        let arrived = tokio::select! {
+            () = stop.cancelled() => break,
+            Some(ended) = running.join_next(), if !running.is_empty() => {
+                report_panic(ended);
+                continue;
+            }
+            arrived = incoming.recv() => match arrived {
+                Some(arrived) => arrived,
+                None => break,
+            },
+        };
+        if let LinkState::Up {
+            hub_time_offset,
+            keyset,
+            ..
+        } = &*link.borrow()
+        {
+            handshake = Handshake {
+                keyset: keyset.clone(),
+                hub_time_offset: *hub_time_offset,
+            };
+        }
+        if running.len() >= STREAMS {
+            arrived
+                .stream
+                .reset(Code::Limit, "the agent serves as many streams as it can");
+            continue;
+        }
+        if let Some((stream, exchange)) = accept(arrived, &handshake) {
+            running.spawn(serve(stream, shared.clone(), exchange));
+        }
+    }
+    shared.switched.close();
+    while let Some(ended) = running.join_next().await {
+        report_panic(ended);
+    }
+    shared.switched.wait().await;
+    Ok(())
+}
+
+fn report_panic(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        warn!(%error, "an exchange ended badly");
+    }
+}
+
+/// The stream with what it says of itself; refused where it is no `api` stream.
+fn accept(arrived: Incoming, handshake: &Handshake) -> Option<(Stream, Exchange)> {
+    let Incoming {
+        kind,
+        meta,
+        stream,
+        epoch,
+        ..
+    } = arrived;
+    if kind != Kind::Api {
+        stream.reset(Code::Refused, "this agent serves api streams only");
+        return None;
+    }
+    let Ok(meta) = serde_json::from_slice::<ApiMeta>(&meta) else {
+        stream.reset(Code::Protocol, "the stream's meta cannot be read");
+        return None;
+    };
+    let exchange = Exchange {
+        meta,
+        epoch,
+        keyset: handshake.keyset.clone(),
+        hub_time_offset: handshake.hub_time_offset,
+        cancelled: stream.cancelled(),
+    };
+    Some((stream, exchange))
 }
 
 /// One HTTP/1.1 exchange over `io`; ends when it is over or cancelled.

@@ -381,10 +381,14 @@ fn finish(
     response.headers_mut().insert(header::UPGRADE, protocol);
     let cancelled = exchange.cancelled.clone();
     shared.switched.spawn(async move {
-        let copied = cancelled
+        match cancelled
             .run_until_cancelled(copy(user_side, server_side))
-            .await;
-        debug!(?copied, "switched protocol ended");
+            .await
+        {
+            Some(Ok((to, from))) => debug!(to, from, "switched protocol ended"),
+            Some(Err(error)) => debug!(error = format!("{error:#}"), "switched protocol broke"),
+            None => debug!("switched protocol cancelled"),
+        }
     });
     response
 }
