@@ -1,284 +1,362 @@
 //! Facts about the cluster: collected here, summarised by a pure function.
-//!
-//! The whole set is replaced with each report, so that a source that is gone takes its facts along.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node};
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
+use crate::agent::health::Heart;
+use crate::manifests;
 use crate::wire::report::Facts;
 
-/// Facts of the owner's ConfigMap beyond this many are left out.
+const EVERY: Duration = Duration::from_mins(1);
+/// How many facts a cluster's owner may add, and how long a value may be.
 const OWNER_FACTS: usize = 64;
-/// Bytes of one fact's value.
-const VALUE: usize = 4096;
-/// Nodes that are asked for at once.
+const LONGEST_VALUE: usize = 4 << 10;
+/// Nodes are listed in pages of this size.
 const PAGE: u32 = 250;
 
-/// What the cluster said, before anything is made of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What was read of the cluster; a part that could not be read is empty, and its facts are absent.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sources {
-    /// `v1.35.4`
-    pub version: String,
-    /// `linux/amd64`
-    pub platform: String,
+    /// `gitVersion`, `minor` and `platform` of `/version`.
+    pub version: Option<(String, String, String)>,
     /// UID of the namespace `kube-system`.
-    pub incarnation: String,
-    pub nodes: Vec<NodeFacts>,
-    /// The owner's ConfigMap `linesman-facts`.
+    pub incarnation: Option<String>,
+    pub nodes: Option<Vec<NodeFacts>>,
+    pub openshift: Option<String>,
+    /// Data of ConfigMap `linesman-facts`.
     pub owner: BTreeMap<String, String>,
+    pub agent_version: String,
 }
 
+/// What counts of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     pub ready: bool,
     pub arch: String,
-    pub provider: String,
+    pub provider_id: String,
     pub region: String,
     pub zone: String,
-    pub openshift: bool,
+    /// Label keys, for the distribution.
+    pub labels: BTreeSet<String>,
 }
 
-/// Asks the API server. `namespace` is the agent's own.
-pub async fn collect(client: &kube::Client, namespace: &str) -> Result<Sources> {
-    let version = client
-        .apiserver_version()
-        .await
-        .context("get the API server's version")?;
-    let owner = Api::<ConfigMap>::namespaced(client.clone(), namespace)
-        .get_opt("linesman-facts")
-        .await
-        .context("get ConfigMap linesman-facts")?
-        .and_then(|map| map.data)
-        .unwrap_or_default();
-    Ok(Sources {
-        version: version.git_version,
-        platform: version.platform,
-        incarnation: incarnation(client).await?,
-        nodes: nodes(client).await?,
-        owner,
-    })
-}
-
-/// The UID of the namespace `kube-system`: it names this life of the cluster.
-pub async fn incarnation(client: &kube::Client) -> Result<String> {
-    let namespace = Api::<Namespace>::all(client.clone())
-        .get("kube-system")
-        .await
-        .context("get Namespace kube-system")?;
-    namespace
-        .metadata
-        .uid
-        .context("Namespace kube-system has no UID")
-}
-
-async fn nodes(client: &kube::Client) -> Result<Vec<NodeFacts>> {
-    let api = Api::<Node>::all(client.clone());
-    let mut params = ListParams::default().limit(PAGE);
-    let mut nodes = Vec::new();
-    loop {
-        let page = api.list(&params).await.context("list nodes")?;
-        nodes.extend(page.items.iter().map(node));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(nodes),
-        }
-    }
-}
-
-fn node(node: &Node) -> NodeFacts {
-    let label = |key: &str| {
-        node.metadata
-            .labels
-            .as_ref()
-            .and_then(|l| l.get(key))
-            .cloned()
-            .unwrap_or_default()
-    };
-    let status = node.status.as_ref();
-    let conditions = status.and_then(|s| s.conditions.as_ref());
-    NodeFacts {
-        ready: conditions
-            .is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True")),
-        arch: status
-            .and_then(|s| s.node_info.as_ref())
-            .map(|i| i.architecture.clone())
-            .unwrap_or_default(),
-        provider: node
-            .spec
-            .as_ref()
-            .and_then(|s| s.provider_id.clone())
-            .unwrap_or_default(),
-        region: label("topology.kubernetes.io/region"),
-        zone: label("topology.kubernetes.io/zone"),
-        openshift: !label("node.openshift.io/os_id").is_empty(),
-    }
-}
-
-/// The facts that sources give. Keys that the agent itself sets win over the owner's.
+/// Sources become the whole set of facts.
 pub fn summarize(sources: &Sources) -> Facts {
     let mut facts = Facts::new();
-    for (key, value) in sources.owner.iter().take(OWNER_FACTS) {
-        facts.insert(key.clone(), cut(value));
-    }
     let mut set = |key: &str, value: String| {
         if !value.is_empty() {
-            facts.insert(key.to_owned(), cut(&value));
+            facts.insert(key.to_owned(), clip(&value));
         }
     };
-    let (major, minor) = major_minor(&sources.version);
-    set("kubernetes.version", sources.version.clone());
-    set("kubernetes.major", major);
-    set("kubernetes.minor", minor);
-    set("kubernetes.platform", sources.platform.clone());
-    set("kubernetes.distribution", distribution(sources).to_owned());
-    set("cluster.incarnation", sources.incarnation.clone());
-    set("nodes.count", sources.nodes.len().to_string());
+    set("agent.version", sources.agent_version.clone());
     set(
-        "nodes.ready",
-        sources.nodes.iter().filter(|n| n.ready).count().to_string(),
+        "incarnation",
+        sources.incarnation.clone().unwrap_or_default(),
     );
     set(
-        "nodes.arch",
-        joined(sources.nodes.iter().map(|n| n.arch.as_str())),
+        "openshift.version",
+        sources.openshift.clone().unwrap_or_default(),
     );
-    set(
-        "cloud.provider",
-        joined(
-            sources
-                .nodes
-                .iter()
-                .filter_map(|n| n.provider.split_once("://").map(|p| p.0)),
-        ),
-    );
-    set(
-        "cloud.region",
-        joined(sources.nodes.iter().map(|n| n.region.as_str())),
-    );
-    set(
-        "cloud.zones",
-        joined(sources.nodes.iter().map(|n| n.zone.as_str())),
-    );
+    let git_version = sources.version.as_ref().map_or("", |v| v.0.as_str());
+    if let Some((version, minor, platform)) = &sources.version {
+        set("kubernetes.version", version.clone());
+        // Some providers write `33+`.
+        set(
+            "kubernetes.minor",
+            minor.chars().take_while(char::is_ascii_digit).collect(),
+        );
+        set("kubernetes.platform", platform.clone());
+    }
+    let nodes = sources.nodes.as_deref().unwrap_or_default();
+    if sources.nodes.is_some() {
+        set("nodes.count", nodes.len().to_string());
+        set(
+            "nodes.ready",
+            nodes.iter().filter(|n| n.ready).count().to_string(),
+        );
+    }
+    set("nodes.arch", joined(nodes.iter().map(|n| n.arch.as_str())));
+    set("region", joined(nodes.iter().map(|n| n.region.as_str())));
+    set("zone", joined(nodes.iter().map(|n| n.zone.as_str())));
+    set("cloud", joined(nodes.iter().map(|n| cloud(&n.provider_id))));
+    let distribution = distribution(git_version, nodes, sources.openshift.is_some());
+    set("distribution", distribution.to_owned());
+    for (key, value) in sources.owner.iter().take(OWNER_FACTS) {
+        // The prefix keeps an owner's word apart from what was measured.
+        set(&format!("owner/{key}"), value.clone());
+    }
     facts
 }
 
-/// `v1.35.4+k3s1` is 1 and 35.
-fn major_minor(version: &str) -> (String, String) {
-    let mut numbers = version.trim_start_matches('v').split('.');
-    let mut next = || {
-        let part = numbers.next().unwrap_or_default();
-        part.chars()
-            .take_while(char::is_ascii_digit)
-            .collect::<String>()
-    };
-    (next(), next())
-}
-
-fn distribution(sources: &Sources) -> &'static str {
-    let version = sources.version.as_str();
-    let marks = [
-        ("+k3s", "k3s"),
-        ("+rke2", "rke2"),
-        ("-eks-", "eks"),
-        ("-gke.", "gke"),
-        ("+k0s", "k0s"),
-    ];
-    if let Some((_, name)) = marks.iter().find(|(mark, _)| version.contains(mark)) {
-        return name;
-    }
-    if sources.nodes.iter().any(|n| n.openshift) {
-        return "openshift";
-    }
-    if sources
-        .nodes
-        .iter()
-        .any(|n| n.provider.starts_with("azure://"))
-    {
-        return "aks";
-    }
-    if sources
-        .nodes
-        .iter()
-        .any(|n| n.provider.starts_with("kind://"))
-    {
-        return "kind";
-    }
-    "kubernetes"
-}
-
-/// The distinct values in order, with commas.
+/// Distinct, sorted, comma-separated.
 fn joined<'a>(values: impl Iterator<Item = &'a str>) -> String {
     let distinct: BTreeSet<_> = values.filter(|v| !v.is_empty()).collect();
     distinct.into_iter().collect::<Vec<_>>().join(",")
 }
 
-fn cut(value: &str) -> String {
-    let mut end = value.len().min(VALUE);
+/// `aws:///eu-west-1a/i-0` → `aws`.
+fn cloud(provider_id: &str) -> &str {
+    let (scheme, _) = provider_id.split_once("://").unwrap_or_default();
+    match scheme {
+        "gce" => "gcp",
+        other => other,
+    }
+}
+
+fn distribution(version: &str, nodes: &[NodeFacts], openshift: bool) -> &'static str {
+    let label = |prefix: &str| {
+        nodes
+            .iter()
+            .any(|n| n.labels.iter().any(|l| l.starts_with(prefix)))
+    };
+    let provider = |scheme: &str| nodes.iter().any(|n| n.provider_id.starts_with(scheme));
+    match () {
+        () if openshift => "openshift",
+        () if version.contains("+k3s") => "k3s",
+        () if version.contains("+rke2") => "rke2",
+        () if version.contains("+k0s") => "k0s",
+        () if version.contains("-eks-") || label("eks.amazonaws.com/") => "eks",
+        () if version.contains("-gke.") || label("cloud.google.com/gke") => "gke",
+        () if label("kubernetes.azure.com/") => "aks",
+        () if label("microk8s.io/") => "microk8s",
+        () if label("minikube.k8s.io/") => "minikube",
+        () if provider("kind://") => "kind",
+        () => "",
+    }
+}
+
+fn clip(value: &str) -> String {
+    let mut end = value.len().min(LONGEST_VALUE);
     while !value.is_char_boundary(end) {
         end -= 1;
     }
     value[..end].to_owned()
 }
 
+/// Reads all sources; one that fails leaves its facts out.
+pub async fn collect(kube: &kube::Client, namespace: &str) -> Facts {
+    let (version, incarnation, nodes, openshift, owner) = tokio::join!(
+        kube.apiserver_version(),
+        incarnation(kube),
+        nodes(kube),
+        openshift(kube),
+        owner(kube, namespace),
+    );
+    summarize(&Sources {
+        version: found("version", version.map_err(Into::into))
+            .map(|v| (v.git_version, v.minor, v.platform)),
+        incarnation: found("incarnation", incarnation),
+        nodes: found("nodes", nodes),
+        openshift: found("openshift", openshift).flatten(),
+        owner: found("owner", owner).unwrap_or_default(),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+    })
+}
+
+fn found<T>(source: &str, result: Result<T>) -> Option<T> {
+    result
+        .inspect_err(|error| debug!(source, error = format!("{error:#}"), "fact not collected"))
+        .ok()
+}
+
+/// The UID of the namespace `kube-system`: another one is another cluster.
+pub async fn incarnation(kube: &kube::Client) -> Result<String> {
+    let namespace = Api::<Namespace>::all(kube.clone())
+        .get("kube-system")
+        .await
+        .context("read namespace kube-system")?;
+    namespace
+        .metadata
+        .uid
+        .context("namespace kube-system has no UID")
+}
+
+async fn nodes(kube: &kube::Client) -> Result<Vec<NodeFacts>> {
+    let api = Api::<Node>::all(kube.clone());
+    let mut params = ListParams::default().limit(PAGE);
+    let mut nodes = Vec::new();
+    loop {
+        let page = api.list(&params).await.context("list nodes")?;
+        nodes.extend(page.items.iter().map(node_facts));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params.continue_token = Some(token),
+            None => return Ok(nodes),
+        }
+    }
+}
+
+fn node_facts(node: &Node) -> NodeFacts {
+    let labels = node.metadata.labels.clone().unwrap_or_default();
+    let label = |key: &str| labels.get(key).cloned().unwrap_or_default();
+    let status = node.status.as_ref();
+    let ready = status
+        .and_then(|s| s.conditions.as_ref())
+        .is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
+    NodeFacts {
+        ready,
+        arch: status
+            .and_then(|s| s.node_info.as_ref())
+            .map(|info| info.architecture.clone())
+            .unwrap_or_default(),
+        provider_id: node
+            .spec
+            .as_ref()
+            .and_then(|s| s.provider_id.clone())
+            .unwrap_or_default(),
+        region: label("topology.kubernetes.io/region"),
+        zone: label("topology.kubernetes.io/zone"),
+        labels: labels.into_keys().collect(),
+    }
+}
+
+/// The desired version of an OpenShift cluster; `None` elsewhere.
+async fn openshift(kube: &kube::Client) -> Result<Option<String>> {
+    let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterVersion");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "clusterversions");
+    let api = Api::<DynamicObject>::all_with(kube.clone(), &resource);
+    let version = api
+        .get_opt("version")
+        .await
+        .context("read clusterversion")?;
+    let desired = |v: DynamicObject| {
+        v.data["status"]["desired"]["version"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    Ok(version.and_then(desired))
+}
+
+async fn owner(kube: &kube::Client, namespace: &str) -> Result<BTreeMap<String, String>> {
+    let api = Api::<ConfigMap>::namespaced(kube.clone(), namespace);
+    let map = api
+        .get_opt(manifests::FACTS_MAP)
+        .await
+        .context("read ConfigMap linesman-facts")?;
+    Ok(map.and_then(|m| m.data).unwrap_or_default())
+}
+
+/// Publishes the facts at once and every minute.
+pub async fn run(
+    kube: kube::Client,
+    namespace: String,
+    heart: Heart,
+    facts: watch::Sender<Facts>,
+    stop: CancellationToken,
+) -> Result<()> {
+    loop {
+        let seen = collect(&kube, &namespace).await;
+        facts.send_if_modified(|old| {
+            let changed = *old != seen;
+            *old = seen;
+            changed
+        });
+        heart.beat();
+        if stop
+            .run_until_cancelled(tokio::time::sleep(EVERY))
+            .await
+            .is_none()
+        {
+            return Ok(());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn facts(pairs: &[(&str, &str)]) -> Facts {
-        pairs
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect()
+    fn node(ready: bool, arch: &str, provider_id: &str, zone: &str) -> NodeFacts {
+        NodeFacts {
+            ready,
+            arch: arch.to_owned(),
+            provider_id: provider_id.to_owned(),
+            region: "eu-west-1".to_owned(),
+            zone: zone.to_owned(),
+            labels: BTreeSet::new(),
+        }
     }
 
     #[test]
-    fn nodes_are_counted_and_their_places_named_once() {
-        let node = |ready, zone: &str| NodeFacts {
-            ready,
-            arch: "amd64".into(),
-            provider: format!("aws:///{zone}/i-1"),
-            region: "eu-west-1".into(),
-            zone: zone.into(),
-            openshift: false,
-        };
+    fn a_whole_cluster_is_summarised() {
         let sources = Sources {
-            version: "v1.33.2-eks-abc".into(),
-            platform: "linux/amd64".into(),
-            incarnation: "u".into(),
-            nodes: vec![node(true, "b"), node(false, "a"), node(true, "b")],
-            owner: BTreeMap::new(),
+            version: Some(("v1.33.1-eks-1".into(), "33+".into(), "linux/amd64".into())),
+            incarnation: Some("uid-1".into()),
+            nodes: Some(vec![
+                node(true, "amd64", "aws:///eu-west-1a/i-0", "eu-west-1a"),
+                node(false, "arm64", "aws:///eu-west-1b/i-1", "eu-west-1b"),
+            ]),
+            openshift: None,
+            owner: [("tier".to_owned(), "gold".to_owned())].into(),
+            agent_version: "0.1.0".into(),
         };
-        let expected = facts(&[
-            ("cloud.provider", "aws"),
-            ("cloud.region", "eu-west-1"),
-            ("cloud.zones", "a,b"),
-            ("cluster.incarnation", "u"),
-            ("kubernetes.distribution", "eks"),
-            ("kubernetes.major", "1"),
+        let expected = [
+            ("agent.version", "0.1.0"),
+            ("cloud", "aws"),
+            ("distribution", "eks"),
+            ("incarnation", "uid-1"),
             ("kubernetes.minor", "33"),
             ("kubernetes.platform", "linux/amd64"),
-            ("kubernetes.version", "v1.33.2-eks-abc"),
-            ("nodes.arch", "amd64"),
-            ("nodes.count", "3"),
-            ("nodes.ready", "2"),
-        ]);
+            ("kubernetes.version", "v1.33.1-eks-1"),
+            ("nodes.arch", "amd64,arm64"),
+            ("nodes.count", "2"),
+            ("nodes.ready", "1"),
+            ("owner/tier", "gold"),
+            ("region", "eu-west-1"),
+            ("zone", "eu-west-1a,eu-west-1b"),
+        ];
+        let expected = expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         assert_eq!(summarize(&sources), expected);
     }
 
     #[test]
-    fn the_owner_adds_facts_but_does_not_replace_ours() {
-        let owner = [
-            ("team".to_owned(), "é".repeat(3000)),
-            ("nodes.count".to_owned(), "99".to_owned()),
-        ];
-        let sources = Sources {
-            owner: owner.into(),
+    fn what_cannot_be_read_is_absent() {
+        assert_eq!(summarize(&Sources::default()), Facts::new());
+        let empty = Sources {
+            nodes: Some(Vec::new()),
             ..Sources::default()
         };
-        let summary = summarize(&sources);
-        assert_eq!(summary["nodes.count"], "0");
-        assert_eq!(summary["team"], "é".repeat(2048));
+        let expected = [("nodes.count", "0"), ("nodes.ready", "0")];
+        let expected = expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        assert_eq!(summarize(&empty), expected);
+    }
+
+    #[test]
+    fn distributions_are_told_apart() {
+        let of = |version: &str, provider: &str, label: &str| {
+            let mut node = node(true, "amd64", provider, "");
+            node.labels = [label.to_owned()].into();
+            distribution(version, &[node], false)
+        };
+        assert_eq!(of("v1.33.1+k3s1", "k3s://a", ""), "k3s");
+        assert_eq!(of("v1.33.1+rke2r1", "", ""), "rke2");
+        assert_eq!(of("v1.33.1-gke.1", "gce://p/z/n", ""), "gke");
+        assert_eq!(
+            of("v1.33.1", "azure:///x", "kubernetes.azure.com/role"),
+            "aks"
+        );
+        assert_eq!(of("v1.33.1", "kind://docker/kind/n", ""), "kind");
+        assert_eq!(of("v1.33.1", "", ""), "");
+        assert_eq!(distribution("v1.33.1", &[], true), "openshift");
+        assert_eq!(cloud("gce://p/z/n"), "gcp");
+    }
+
+    #[test]
+    fn an_owner_cannot_send_more_than_fits() {
+        let owner = (0..200).map(|n| (format!("k{n:03}"), "é".repeat(4096)));
+        let sources = Sources {
+            owner: owner.collect(),
+            ..Sources::default()
+        };
+        let facts = summarize(&sources);
+        assert_eq!(facts.len(), OWNER_FACTS);
+        assert!(facts.values().all(|v| v.len() == LONGEST_VALUE));
     }
 }

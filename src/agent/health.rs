@@ -1,209 +1,235 @@
 //! `/livez` and `/readyz`, which tell the truth.
 //!
-//! Liveness asks only whether the agent's own tasks still move: a hub or a Git host that is away must never
-//! restart a fleet. Readiness asks whether the hub hears this pod.
+//! Live means that every internal task still turns: never that hub, Git or API server answer, for an outage of
+//! theirs must not restart the agent that heals. Ready means that the hub hears this agent, by the line or by
+//! HTTPS; a standby replica is ready to take over.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use bytes::Bytes;
-use http::{Method, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tracing::debug;
 
-/// Probes that are answered at once; more wait in the listener's queue.
+/// Connections at once; the kubelet needs two.
 const CONNECTIONS: usize = 16;
-/// A connection that has sent no whole request by then is closed.
-const HEADER_WAIT: Duration = Duration::from_secs(5);
 
-/// What the probes answer from; clones share it.
-#[derive(Debug, Clone, Default)]
-pub struct Health(Arc<Mutex<State>>);
-
-#[derive(Debug, Default)]
-struct State {
-    beats: BTreeMap<&'static str, Beat>,
-    ready: Readiness,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Beat {
-    at: Instant,
-    limit: Duration,
-}
-
-/// Why the pod is ready or not.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// Whether the agent does its work, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readiness {
-    /// Nothing was acknowledged by the hub yet.
-    #[default]
-    Starting,
-    /// Another replica holds the Lease; this one is as ready as it can be.
-    Standby,
-    /// The line is up, or a report was acknowledged over HTTPS within the last minute.
-    Heard,
-    /// Heard before, not now.
-    Unheard { cause: String },
+    Ready(String),
+    NotReady(String),
 }
 
-impl Health {
-    /// The task `name` moves: it promises to say so again within `limit`.
-    pub fn beat(&self, name: &'static str, now: Instant, limit: Duration) {
-        self.state().beats.insert(name, Beat { at: now, limit });
-    }
+/// The beats of all tasks that must keep turning.
+#[derive(Clone)]
+pub struct Hearts {
+    start: Instant,
+    all: Arc<Mutex<Vec<Heart>>>,
+}
 
-    /// The task `name` ended as it should; it promises nothing any more.
-    pub fn retire(&self, name: &'static str) {
-        self.state().beats.remove(name);
-    }
+/// One task's beat.
+#[derive(Clone)]
+pub struct Heart {
+    name: &'static str,
+    /// The longest pause between two beats.
+    limit: Duration,
+    start: Instant,
+    last: Arc<AtomicU64>,
+}
 
-    pub fn set_ready(&self, ready: Readiness) {
-        self.state().ready = ready;
+impl Default for Hearts {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            all: Arc::default(),
+        }
     }
+}
 
-    /// The task that is longest overdue, and by how much; `None` = all move.
-    pub fn stuck(&self, now: Instant) -> Option<(&'static str, Duration)> {
-        let state = self.state();
-        let overdue = |(name, beat): (&&'static str, &Beat)| {
-            let late = now
-                .saturating_duration_since(beat.at)
-                .checked_sub(beat.limit)?;
-            (late > Duration::ZERO).then_some((*name, late))
+impl Hearts {
+    /// A heart that counts from now on.
+    pub fn heart(&self, name: &'static str, limit: Duration) -> Heart {
+        let heart = Heart {
+            name,
+            limit,
+            start: self.start,
+            last: Arc::default(),
         };
-        state
-            .beats
-            .iter()
-            .filter_map(overdue)
-            .max_by_key(|(_, late)| *late)
+        heart.beat();
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(heart.clone());
+        heart
     }
 
-    pub fn readiness(&self) -> Readiness {
-        self.state().ready.clone()
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The tasks that have not beaten within their limit, with the length of the pause.
+    pub fn stuck(&self) -> Vec<(&'static str, Duration)> {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let pause = |heart: &Heart| {
+            let last = Duration::from_millis(heart.last.load(Ordering::Relaxed));
+            self.start.elapsed().saturating_sub(last)
+        };
+        all.iter()
+            .filter(|heart| pause(heart) > heart.limit)
+            .map(|heart| (heart.name, pause(heart)))
+            .collect()
     }
 }
 
-/// What a probe of `path` is answered.
-fn answer(health: &Health, path: &str, now: Instant) -> (StatusCode, String) {
-    match path {
-        "/livez" => match health.stuck(now) {
-            None => (StatusCode::OK, "ok\n".to_owned()),
-            Some((name, late)) => {
-                let text = format!("task {name} is overdue by {} s\n", late.as_secs());
-                (StatusCode::SERVICE_UNAVAILABLE, text)
-            }
-        },
-        "/readyz" => match health.readiness() {
-            Readiness::Heard | Readiness::Standby => (StatusCode::OK, "ok\n".to_owned()),
-            Readiness::Starting => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the hub has not answered yet\n".to_owned(),
-            ),
-            Readiness::Unheard { cause } => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!("the hub is not reached: {cause}\n"),
-            ),
+impl Heart {
+    pub fn beat(&self) {
+        let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(millis, Ordering::Relaxed);
+    }
+}
+
+/// Serves both endpoints until `stop`.
+pub async fn serve(
+    listener: TcpListener,
+    hearts: Hearts,
+    readiness: watch::Receiver<Readiness>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            Some(_) = connections.join_next(), if connections.len() >= CONNECTIONS => {}
+            accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
+                Ok((socket, _)) => {
+                    connections.spawn(connection(socket, hearts.clone(), readiness.clone()));
+                }
+                // Out of descriptors: wait for some to come back.
+                Err(error) => {
+                    debug!(%error, "health connection not accepted");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+        }
+    }
+}
+
+async fn connection(
+    socket: tokio::net::TcpStream,
+    hearts: Hearts,
+    readiness: watch::Receiver<Readiness>,
+) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let answer = answer(&request, &hearts, &readiness.borrow());
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_secs(10))
+        .max_buf_size(16 << 10)
+        .serve_connection(TokioIo::new(socket), service);
+    if let Ok(Err(error)) = tokio::time::timeout(Duration::from_mins(1), connection).await {
+        debug!(%error, "health connection ended");
+    }
+}
+
+fn answer<B>(
+    request: &Request<B>,
+    hearts: &Hearts,
+    readiness: &Readiness,
+) -> Response<Full<Bytes>> {
+    let (status, text) = match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/livez") => live(&hearts.stuck()),
+        (&Method::GET | &Method::HEAD, "/readyz") => match readiness {
+            Readiness::Ready(text) => (StatusCode::OK, format!("{text}\n")),
+            Readiness::NotReady(text) => (StatusCode::SERVICE_UNAVAILABLE, format!("{text}\n")),
         },
         _ => (
             StatusCode::NOT_FOUND,
-            "ask for /livez or /readyz\n".to_owned(),
+            "only /livez and /readyz\n".to_owned(),
         ),
-    }
+    };
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    response
 }
 
-/// Answers probes until stopped.
-pub async fn serve(listener: TcpListener, health: Health, stop: CancellationToken) -> Result<()> {
-    let connections = TaskTracker::new();
-    let slots = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
-    loop {
-        let slot = slots.clone().acquire_owned();
-        let Some(slot) = stop.run_until_cancelled(slot).await else {
-            break;
-        };
-        let slot = slot.context("the semaphore of probe connections is closed")?;
-        let Some(accepted) = stop.run_until_cancelled(listener.accept()).await else {
-            break;
-        };
-        let Ok((socket, _)) = accepted else { continue };
-        let health = health.clone();
-        let service =
-            hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                let (status, text) = if *request.method() == Method::GET {
-                    answer(&health, request.uri().path(), Instant::now())
-                } else {
-                    (
-                        StatusCode::METHOD_NOT_ALLOWED,
-                        "probes use GET\n".to_owned(),
-                    )
-                };
-                let mut response = Response::new(Full::new(Bytes::from(text)));
-                *response.status_mut() = status;
-                async move { Ok::<_, Infallible>(response) }
-            });
-        let connection = hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_WAIT)
-            .keep_alive(false)
-            .serve_connection(TokioIo::new(socket), service);
-        let stop = stop.clone();
-        connections.spawn(async move {
-            // A probe that breaks off is the prober's business.
-            drop(stop.run_until_cancelled(connection).await);
-            drop(slot);
-        });
+fn live(stuck: &[(&'static str, Duration)]) -> (StatusCode, String) {
+    if stuck.is_empty() {
+        return (StatusCode::OK, "ok\n".to_owned());
     }
-    connections.close();
-    connections.wait().await;
-    Ok(())
+    let text = stuck.iter().fold(String::new(), |mut text, (name, pause)| {
+        // Writing to a String cannot fail.
+        let _infallible = writeln!(text, "task {name} is stuck for {} s", pause.as_secs());
+        text
+    });
+    (StatusCode::INTERNAL_SERVER_ERROR, text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn liveness_names_the_task_that_stands_still() {
-        let (health, start) = (Health::default(), Instant::now());
-        health.beat("observe", start, Duration::from_mins(1));
-        health.beat("report", start, Duration::from_secs(30));
-        let at = |seconds| answer(&health, "/livez", start + Duration::from_secs(seconds));
-        assert_eq!(at(30), (StatusCode::OK, "ok\n".to_owned()));
-        let late = (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "task report is overdue by 5 s\n".to_owned(),
-        );
-        assert_eq!(at(35), late);
-        health.retire("report");
-        assert_eq!(at(35), (StatusCode::OK, "ok\n".to_owned()));
+    fn get(path: &str, hearts: &Hearts, readiness: &Readiness) -> StatusCode {
+        let request = Request::get(path).body(()).unwrap();
+        answer(&request, hearts, readiness).status()
     }
 
-    /// L14: a hub that is away takes readiness and leaves liveness.
-    #[test]
-    fn an_unreached_hub_is_told_by_readiness_alone() {
-        let (health, now) = (Health::default(), Instant::now());
+    #[tokio::test(start_paused = true)]
+    async fn a_stuck_task_is_not_live_until_it_beats_again() {
+        let hearts = Hearts::default();
+        let ready = Readiness::Ready("line up".into());
+        let heart = hearts.heart("report", Duration::from_secs(30));
+        tokio::time::advance(Duration::from_secs(29)).await;
+        assert_eq!(get("/livez", &hearts, &ready), StatusCode::OK);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(hearts.stuck(), [("report", Duration::from_secs(31))]);
         assert_eq!(
-            answer(&health, "/readyz", now).0,
+            get("/livez", &hearts, &ready),
+            StatusCode::INTERNAL_SERVER_ERROR
+        );
+        heart.beat();
+        assert_eq!(get("/livez", &hearts, &ready), StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn an_outage_of_the_hub_is_not_ready_but_live() {
+        let hearts = Hearts::default();
+        let away = Readiness::NotReady("the hub has not been reached for 60 s".into());
+        assert_eq!(
+            get("/readyz", &hearts, &away),
             StatusCode::SERVICE_UNAVAILABLE
         );
-        health.set_ready(Readiness::Heard);
-        assert_eq!(answer(&health, "/readyz", now).0, StatusCode::OK);
-        health.set_ready(Readiness::Unheard {
-            cause: "connection refused".into(),
-        });
-        let expected = "the hub is not reached: connection refused\n".to_owned();
-        assert_eq!(
-            answer(&health, "/readyz", now),
-            (StatusCode::SERVICE_UNAVAILABLE, expected)
-        );
-        assert_eq!(answer(&health, "/livez", now).0, StatusCode::OK);
+        assert_eq!(get("/livez", &hearts, &away), StatusCode::OK);
+        assert_eq!(get("/metrics", &hearts, &away), StatusCode::NOT_FOUND);
+    }
+
+    #[tokio::test]
+    async fn both_endpoints_answer_over_a_socket() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_sender, readiness) = watch::channel(Readiness::NotReady("not joined".into()));
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve(listener, Hearts::default(), readiness, stop.clone()));
+        for (path, status) in [("livez", 200), ("readyz", 503)] {
+            let url = format!("http://{address}/{path}");
+            let client = reqwest::Client::builder().no_proxy().build().unwrap();
+            assert_eq!(
+                client.get(url).send().await.unwrap().status().as_u16(),
+                status
+            );
+        }
+        stop.cancel();
+        tasks.join_next().await.unwrap().unwrap().unwrap();
     }
 }

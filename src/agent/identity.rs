@@ -1,1 +1,242 @@
-//! Key pairs, fingerprints and the Secrets that hold them.
+//! The cluster's two Ed25519 key pairs, their form in Secret `linesman-keys`, and what they sign.
+//!
+//! `identity` proves the cluster to the hub; `deploy` reads the catalog. Both are made in the cluster, and
+//! their private halves never leave it. Pure: the caller brings seeds and time, and does the reading and writing.
+
+use std::collections::BTreeMap;
+
+use crate::agent::DeployKey;
+use crate::keys::{self, KeyError, KeyPair};
+use crate::secret::Secret;
+use crate::wire::api;
+use crate::wire::id::ClusterName;
+
+const IDENTITY: &str = "identity";
+const DEPLOY: &str = "deploy";
+const DEPLOY_PUBLIC: &str = "deploy.pub";
+
+/// The data of a Secret.
+pub type SecretData = BTreeMap<String, Vec<u8>>;
+
+/// Both key pairs of a cluster; its debug form shows fingerprints only.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    pub identity: KeyPair,
+    pub deploy: KeyPair,
+}
+
+impl Identity {
+    /// New pairs from 64 random bytes.
+    pub fn from_seeds(identity: &[u8; 32], deploy: &[u8; 32]) -> Self {
+        Self {
+            identity: KeyPair::from_seed(identity),
+            deploy: KeyPair::from_seed(deploy),
+        }
+    }
+
+    /// Reads the Secret's data. `None` where a private half is missing or garbled, or both are the same key: such
+    /// a Secret counts as missing.
+    pub fn from_data(data: &SecretData) -> Option<Self> {
+        let pair = |key: &str| {
+            let text = std::str::from_utf8(data.get(key)?).ok()?;
+            KeyPair::from_openssh(text).ok()
+        };
+        let (identity, deploy) = (pair(IDENTITY)?, pair(DEPLOY)?);
+        (identity.public() != deploy.public()).then_some(Self { identity, deploy })
+    }
+
+    /// The Secret's data. The same pairs give the same bytes only through [`Identity::same_as`]: the OpenSSH form
+    /// carries a random check number.
+    pub fn to_data(&self, cluster: &ClusterName) -> Result<SecretData, KeyError> {
+        let private = |pair: &KeyPair| -> Result<Vec<u8>, KeyError> {
+            Ok(pair.openssh(&comment(cluster))?.into_inner().into_bytes())
+        };
+        Ok([
+            (IDENTITY.to_owned(), private(&self.identity)?),
+            (DEPLOY.to_owned(), private(&self.deploy)?),
+            (
+                DEPLOY_PUBLIC.to_owned(),
+                self.deploy
+                    .public()
+                    .openssh(&comment(cluster))?
+                    .into_bytes(),
+            ),
+        ]
+        .into())
+    }
+
+    /// Whether the Secret's data holds these pairs, whole.
+    pub fn same_as(&self, data: &SecretData) -> bool {
+        let public = data
+            .get(DEPLOY_PUBLIC)
+            .and_then(|line| std::str::from_utf8(line).ok())
+            .and_then(|line| keys::Public::from_openssh(line).ok());
+        public == Some(self.deploy.public())
+            && Self::from_data(data).is_some_and(|other| {
+                other.identity.public() == self.identity.public()
+                    && other.deploy.public() == self.deploy.public()
+            })
+    }
+
+    /// The deploy key as engines and the SSH probe take it.
+    pub fn deploy_key(&self, cluster: &ClusterName) -> Result<DeployKey, KeyError> {
+        Ok(DeployKey {
+            private: self.deploy.openssh(&comment(cluster))?,
+            public: self.deploy.public().openssh(&comment(cluster))?,
+        })
+    }
+
+    /// base64url; proves to the hub that the deploy key's private half is here.
+    pub fn deploy_proof(&self, hub_id: &str, cluster: &ClusterName) -> String {
+        let identity = self.identity.public().to_base64();
+        let input = api::deploy_proof_input(hub_id, cluster.as_str(), &identity);
+        keys::encode(&self.deploy.sign(input.as_bytes()))
+    }
+}
+
+/// What an HTTP call to the hub is signed over.
+#[derive(Debug, Clone, Copy)]
+pub struct Signed<'a> {
+    pub hub_id: &'a str,
+    pub method: &'a str,
+    pub path_and_query: &'a str,
+    /// Unix seconds on the hub's clock.
+    pub time: i64,
+    pub body: &'a [u8],
+}
+
+/// The value of the header [`api::SIGNATURE_HEADER`].
+pub fn signature(identity: &KeyPair, call: Signed<'_>) -> String {
+    let Signed {
+        hub_id,
+        method,
+        path_and_query,
+        time,
+        body,
+    } = call;
+    let hash = keys::sha256_hex(body);
+    let input = api::signing_input(hub_id, method, path_and_query, time, &hash);
+    let signature = keys::encode(&identity.sign(input.as_bytes()));
+    let key = identity.public().fingerprint();
+    format!("v1;key={key};t={time};sig={signature}")
+}
+
+/// The part of a join token that may be stored and logged: `lmj1.<id>.<secret>` → `<id>`.
+pub fn token_id(token: &Secret<String>) -> Option<&str> {
+    let mut parts = token.expose().trim().split('.');
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some("lmj1"), Some(id), Some(_), None) if !id.is_empty() => Some(id),
+        _ => None,
+    }
+}
+
+fn comment(cluster: &ClusterName) -> String {
+    format!("linesman/{cluster}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs() -> Identity {
+        Identity::from_seeds(&[1; 32], &[2; 32])
+    }
+
+    fn cluster() -> ClusterName {
+        "eu1".parse().unwrap()
+    }
+
+    #[test]
+    fn pairs_survive_their_secret() {
+        let data = pairs().to_data(&cluster()).unwrap();
+        let back = Identity::from_data(&data).unwrap();
+        assert_eq!(back.identity.public(), pairs().identity.public());
+        assert_eq!(back.deploy.public(), pairs().deploy.public());
+        assert!(pairs().same_as(&data));
+    }
+
+    #[test]
+    fn a_garbled_secret_counts_as_missing() {
+        let whole = pairs().to_data(&cluster()).unwrap();
+        for key in [IDENTITY, DEPLOY] {
+            for bad in [
+                None,
+                Some(Vec::new()),
+                Some(b"junk".to_vec()),
+                Some(vec![0xff; 8]),
+            ] {
+                let mut data = whole.clone();
+                match bad {
+                    None => data.remove(key),
+                    Some(bytes) => data.insert(key.to_owned(), bytes),
+                };
+                assert!(Identity::from_data(&data).is_none(), "{key}");
+                assert!(!pairs().same_as(&data));
+            }
+        }
+        let mut data = whole.clone();
+        data.insert(DEPLOY.to_owned(), whole[IDENTITY].clone());
+        assert!(Identity::from_data(&data).is_none());
+    }
+
+    #[test]
+    fn a_secret_without_the_public_line_is_not_whole() {
+        let mut data = pairs().to_data(&cluster()).unwrap();
+        data.remove(DEPLOY_PUBLIC);
+        assert!(Identity::from_data(&data).is_some());
+        assert!(!pairs().same_as(&data));
+    }
+
+    #[test]
+    fn a_signature_covers_the_call() {
+        let call = Signed {
+            hub_id: "hub-1",
+            method: "POST",
+            path_and_query: "/v1/join",
+            time: 1_700_000_000,
+            body: b"{}",
+        };
+        let header = signature(&pairs().identity, call);
+        let fingerprint = pairs().identity.public().fingerprint();
+        let rest = header
+            .strip_prefix(&format!("v1;key={fingerprint};t=1700000000;sig="))
+            .unwrap();
+        let input = api::signing_input(
+            "hub-1",
+            "POST",
+            "/v1/join",
+            1_700_000_000,
+            "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+        );
+        let signature = keys::decode(rest).unwrap();
+        assert!(
+            pairs()
+                .identity
+                .public()
+                .verify(input.as_bytes(), &signature)
+        );
+    }
+
+    #[test]
+    fn the_deploy_proof_names_hub_cluster_and_identity() {
+        let proof = keys::decode(&pairs().deploy_proof("hub-1", &cluster())).unwrap();
+        let identity = pairs().identity.public().to_base64();
+        let input = api::deploy_proof_input("hub-1", "eu1", &identity);
+        assert!(pairs().deploy.public().verify(input.as_bytes(), &proof));
+    }
+
+    #[test]
+    fn only_the_id_of_a_token_is_told() {
+        let id = |text: &str| token_id(&Secret::new(text.to_owned())).map(str::to_owned);
+        assert_eq!(id("lmj1.abc.secret\n"), Some("abc".to_owned()));
+        for bad in ["", "lmj1.abc", "lmj1..x", "lmj2.abc.x", "lmj1.a.b.c"] {
+            assert_eq!(id(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_private_half() {
+        let text = format!("{:?}", pairs());
+        assert!(!text.contains(&keys::encode(&[1; 32])) && text.contains("SHA256:"));
+    }
+}
