@@ -8,19 +8,29 @@ use crate::wire::api::Assignment;
 use crate::wire::report::{Condition, HealRecord, StepReport};
 
 pub mod apply;
+pub mod caller;
 pub mod engine;
 pub mod enroll;
 pub mod facts;
+pub mod fault;
 pub mod forward;
 pub mod gate;
 pub mod health;
 pub mod identity;
+pub mod lease;
 pub mod link;
 pub mod observe;
 pub mod plan;
 pub mod report;
 pub mod snapshot;
 pub mod watchdog;
+
+/// What the hub told this cluster, and how it is reached. Published on a `watch` channel by [`enroll`].
+#[derive(Debug, Clone)]
+pub struct Joined {
+    pub assignment: Assignment,
+    pub proxy: Option<link::ProxyConfig>,
+}
 
 /// What the watchdog keeps true, as far as enrolment has come. Published on a `watch` channel by [`enroll`].
 #[derive(Debug, Clone)]

@@ -1,0 +1,206 @@
+//! Lease `linesman-agent`: of two replicas one acts, the other waits.
+//!
+//! The leader renews every 5 s for 15 s. It gives up only when it sees another holder: while the API server
+//! cannot be reached nobody can take the Lease, and nobody can act.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, PostParams};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::agent::health::Heart;
+use crate::manifests;
+
+/// How long a Lease lasts after its last renewal.
+const DURATION: Duration = Duration::from_secs(15);
+const RENEW: Duration = Duration::from_secs(5);
+/// Between tries of a standby, and of a leader whose renewal failed.
+const RETRY: Duration = Duration::from_secs(2);
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// The Lease as one replica sees it.
+pub struct Candidate {
+    api: Api<Lease>,
+    holder: String,
+    /// The last version seen of another holder's Lease, and when: clocks of other nodes are not trusted.
+    seen: Option<(String, Instant)>,
+}
+
+/// What one look at the Lease calls for.
+#[derive(Debug, PartialEq, Eq)]
+enum Turn {
+    /// It is ours, free or abandoned.
+    Take,
+    /// Another replica holds it.
+    Wait(String),
+}
+
+/// `since` is when this version of the Lease was first seen here.
+fn turn(spec: &LeaseSpec, me: &str, now: Instant, since: Instant) -> Turn {
+    let holder = spec.holder_identity.as_deref().unwrap_or_default();
+    let lasts = spec.lease_duration_seconds.unwrap_or(15).clamp(1, 60);
+    let lasts = Duration::from_secs(u64::from(lasts.unsigned_abs()));
+    if holder.is_empty() || holder == me || now.duration_since(since) > lasts {
+        Turn::Take
+    } else {
+        Turn::Wait(holder.to_owned())
+    }
+}
+
+impl Candidate {
+    pub fn new(kube: kube::Client, namespace: &str, holder: String) -> Self {
+        Self {
+            api: Api::namespaced(kube, namespace),
+            holder,
+            seen: None,
+        }
+    }
+
+    /// Waits until this replica leads; `false` where `stop` came first. `standby` hears who leads meanwhile.
+    pub async fn lead(
+        &mut self,
+        heart: &Heart,
+        stop: &CancellationToken,
+        mut standby: impl FnMut(&str),
+    ) -> bool {
+        loop {
+            heart.beat();
+            match self.step().await {
+                Ok(None) => {
+                    info!(holder = self.holder, "leading");
+                    return true;
+                }
+                Ok(Some(other)) => standby(&other),
+                Err(error) => warn!(error = format!("{error:#}"), "lease not taken"),
+            }
+            if stop.run_until_cancelled(sleep(RETRY)).await.is_none() {
+                return false;
+            }
+        }
+    }
+
+    /// Renews until `stop`, then frees the Lease; ends with an error when another replica took it.
+    pub async fn keep(mut self, heart: Heart, stop: CancellationToken) -> Result<()> {
+        let mut wait = RENEW;
+        loop {
+            heart.beat();
+            if stop.run_until_cancelled(sleep(wait)).await.is_none() {
+                return self.free().await;
+            }
+            wait = match self.step().await {
+                Ok(None) => RENEW,
+                Ok(Some(other)) => bail!("replica {other} took the lease"),
+                Err(error) => {
+                    warn!(error = format!("{error:#}"), "lease not renewed");
+                    RETRY
+                }
+            };
+        }
+    }
+
+    /// One look and, where it is our turn, one write. The other holder, if there is one.
+    async fn step(&mut self) -> Result<Option<String>> {
+        let look = timeout(DEADLINE, self.api.get_opt(manifests::AGENT));
+        let Some(lease) = look.await.context("lease: no answer in 5 s")?? else {
+            let fresh = self.written(Lease::default());
+            let params = PostParams::default();
+            let create = timeout(DEADLINE, self.api.create(&params, &fresh));
+            return match create.await.context("lease: no answer in 5 s")? {
+                Ok(_) => Ok(None),
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    Ok(Some("another replica".to_owned()))
+                }
+                Err(error) => Err(error).context("create lease"),
+            };
+        };
+        let version = lease.metadata.resource_version.clone().unwrap_or_default();
+        let since = match &self.seen {
+            Some((seen, since)) if *seen == version => *since,
+            _ => Instant::now(),
+        };
+        self.seen = Some((version, since));
+        let spec = lease.spec.clone().unwrap_or_default();
+        if let Turn::Wait(other) = turn(&spec, &self.holder, Instant::now(), since) {
+            return Ok(Some(other));
+        }
+        let lease = self.written(lease);
+        let params = PostParams::default();
+        let write = timeout(
+            DEADLINE,
+            self.api.replace(manifests::AGENT, &params, &lease),
+        );
+        match write.await.context("lease: no answer in 5 s")? {
+            Ok(_) => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                bail!("the lease changed meanwhile")
+            }
+            Err(error) => Err(error).context("write lease"),
+        }
+    }
+
+    fn written(&self, mut lease: Lease) -> Lease {
+        let now = MicroTime(Timestamp::now());
+        lease.metadata.name = Some(manifests::AGENT.to_owned());
+        let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+        if spec.holder_identity.as_deref() != Some(&self.holder) {
+            spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
+            spec.acquire_time = Some(now.clone());
+        }
+        spec.holder_identity = Some(self.holder.clone());
+        spec.lease_duration_seconds = Some(i32::try_from(DURATION.as_secs()).unwrap_or(15));
+        spec.renew_time = Some(now);
+        lease
+    }
+
+    async fn free(&self) -> Result<()> {
+        let Ok(Ok(Some(mut lease))) = timeout(DEADLINE, self.api.get_opt(manifests::AGENT)).await
+        else {
+            return Ok(());
+        };
+        let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+        if spec.holder_identity.as_deref() != Some(&self.holder) {
+            return Ok(());
+        }
+        spec.holder_identity = Some(String::new());
+        spec.lease_duration_seconds = Some(1);
+        let params = PostParams::default();
+        let write = timeout(
+            DEADLINE,
+            self.api.replace(manifests::AGENT, &params, &lease),
+        );
+        if !matches!(write.await, Ok(Ok(_))) {
+            info!("lease not freed; it ends by itself in 15 s");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(holder: &str) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_duration_seconds: Some(15),
+            ..LeaseSpec::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_taken_when_free_own_or_unrenewed() {
+        let seen = Instant::now();
+        let at = |seconds| seen + Duration::from_secs(seconds);
+        assert_eq!(turn(&LeaseSpec::default(), "a", at(0), seen), Turn::Take);
+        assert_eq!(turn(&spec(""), "a", at(0), seen), Turn::Take);
+        assert_eq!(turn(&spec("a"), "a", at(0), seen), Turn::Take);
+        assert_eq!(turn(&spec("b"), "a", at(15), seen), Turn::Wait("b".into()));
+        assert_eq!(turn(&spec("b"), "a", at(16), seen), Turn::Take);
+    }
+}
