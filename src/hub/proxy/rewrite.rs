@@ -21,7 +21,7 @@ pub struct Target {
     pub cluster: Option<ClusterName>,
     /// The name as written, for the record.
     pub name: String,
-    /// `/clusters/<name>`, put before an answer's `Location`.
+    /// `/clusters/<name>` as written.
     pub prefix: String,
     /// Path and query behind the prefix, the same bytes.
     pub rest: PathAndQuery,
@@ -35,6 +35,8 @@ pub struct Outgoing {
     pub headers: HeaderMap,
     pub info: RequestInfo,
     pub upgrade: Option<Upgrade>,
+    /// `/clusters/<name>`, put before an answer's `Location`.
+    pub prefix: String,
     /// No body will follow: the request can be sent again.
     pub bodyless: bool,
 }
@@ -91,6 +93,7 @@ pub fn outgoing(parts: &Parts, target: &Target) -> Result<Outgoing, Refusal> {
     Ok(Outgoing {
         method: parts.method.clone(),
         rest: target.rest.clone(),
+        prefix: target.prefix.clone(),
         headers: kept,
         info,
         upgrade,
@@ -120,11 +123,7 @@ impl Outgoing {
 }
 
 /// The answer's head for the user.
-pub fn answer(
-    parts: &mut response::Parts,
-    prefix: &str,
-    outgoing: &Outgoing,
-) -> Result<(), Refusal> {
+pub fn answer(parts: &mut response::Parts, outgoing: &Outgoing) -> Result<(), Refusal> {
     let switched = parts.status == StatusCode::SWITCHING_PROTOCOLS;
     if switched && outgoing.upgrade.is_none() {
         return Err(bad_answer("a switch of protocol that nobody asked for"));
@@ -134,7 +133,7 @@ pub fn answer(
     }
     let mut kept = headers::clean_response(&parts.headers, outgoing.proxied());
     if let Some(value) = kept.remove(header::LOCATION)
-        && let Some(local) = headers::location(&value, prefix)
+        && let Some(local) = headers::location(&value, &outgoing.prefix)
     {
         kept.insert(header::LOCATION, local);
     }
@@ -336,7 +335,7 @@ mod tests {
             builder = builder.header(*name, *value);
         }
         let mut parts = builder.body(()).unwrap().into_parts().0;
-        answer(&mut parts, "/clusters/eu1", outgoing).map(|()| parts.headers)
+        answer(&mut parts, outgoing).map(|()| parts.headers)
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl Pair {
             .await?
             .into_parts();
         let switched = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
-        rewrite::answer(&mut parts, "/clusters/eu1", &plan).unwrap();
+        rewrite::answer(&mut parts, &plan).unwrap();
         parts
             .extensions
             .extend(switched.map_or_else(http::Extensions::new, |on| {
