@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use http::{Method, StatusCode};
+use http::StatusCode;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use tokio::sync::{Notify, mpsc, watch};
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::caller::Caller;
+use super::caller::{self, Call, Caller};
 use super::forward::Subjects;
 use super::health::Heart;
 use super::link::LinkState;
@@ -37,6 +37,8 @@ const HEALS_MAP: &str = "linesman-heals";
 const COALESCE: Duration = Duration::from_millis(100);
 /// A sign of life, sent while there is no line whose pings would give it.
 const LIFE_SIGN: Duration = Duration::from_secs(10);
+/// The hub beats every 15 s on the stream of orders; one that is silent for this long is opened again.
+const SILENCE: Duration = Duration::from_secs(40);
 /// The pause between two looks at whether something is due; also what the heart promises.
 const LOOK: Duration = Duration::from_secs(5);
 const RETRY: Schedule = Schedule {
@@ -52,7 +54,7 @@ pub struct ReportConfig {
     pub namespace: String,
     pub cluster: ClusterName,
     pub build: AgentBuild,
-    pub caller: Arc<Caller>,
+    pub caller: Caller,
     pub facts: watch::Receiver<Facts>,
     pub heart: Heart,
 }
@@ -213,15 +215,12 @@ async fn pause(stop: &CancellationToken, wait: Duration) -> bool {
 async fn report(shared: &Shared) -> Result<()> {
     let parcel = shared.outbox().next();
     let path = format!("/v1/clusters/{}/reports", shared.config.cluster);
-    let body = serde_json::to_vec(&parcel.report).context("write a report")?;
-    let caller = &shared.config.caller;
-    let answer = caller.call(Method::POST, &path, body.into()).await?;
+    let call = Call::post(path, &parcel.report)?;
+    let answer = shared.config.caller.call(&call).await?;
     if answer.status == StatusCode::GONE {
         shared.outlets.removed.cancel();
     }
-    anyhow::ensure!(answer.status.is_success(), "{}", answer.describe());
-    let ack: ReportAck =
-        serde_json::from_slice(&answer.body).context("read the hub's acknowledgement")?;
+    let ack: ReportAck = answer.json()?;
     if shared.outbox().settle(&parcel, &ack) {
         store(shared).await;
     }
@@ -240,13 +239,13 @@ fn announce(shared: &Shared, revision: u64) {
 
 /// Listens to the hub's orders as long as there is a line.
 async fn follow(shared: Arc<Shared>, stop: CancellationToken) -> Result<()> {
-    let path = format!("/v1/clusters/{}/orders", shared.config.cluster);
+    let call = Call::get(format!("/v1/clusters/{}/orders", shared.config.cluster));
     let mut state = shared.link.clone();
     let mut attempt = 0;
     loop {
         if let Some(line) = shared.config.caller.line() {
             let mut heard = false;
-            let lines = shared.config.caller.lines(&line, &path, |text| {
+            let lines = caller::follow(&line, &call, SILENCE, |text| {
                 heard = true;
                 obey(&shared, text);
             });
@@ -254,7 +253,7 @@ async fn follow(shared: Arc<Shared>, stop: CancellationToken) -> Result<()> {
                 return Ok(());
             };
             if let Err(error) = ended {
-                debug!(%error, "stream of orders ended");
+                debug!(error = format!("{error:#}"), "stream of orders ended");
             }
             attempt = if heard { 0 } else { attempt + 1 };
             if pause(&stop, RETRY.full_jitter(attempt, crate::clock::unit())).await {
