@@ -236,6 +236,7 @@ fn flux_kustomization(
         return;
     }
     let name = text(value, &["metadata", "name"]);
+    source(document, all, findings);
     // Of another repository nothing is known here.
     let ours = matches!(
         text(value, &["spec", "sourceRef", "name"]),
@@ -272,6 +273,30 @@ fn flux_kustomization(
                 "correct spec.dependsOn: it would wait for ever",
             ));
         }
+    }
+}
+
+/// A Kustomization's source is the catalog itself, or one that the catalog defines.
+fn source(document: &Document<'_>, all: &[Document<'_>], findings: &mut Vec<Finding>) {
+    const FIX: &str = "the catalog itself is sourceRef: {kind: GitRepository, name: flux-system}";
+    let Document { file, value } = document;
+    let name = text(value, &["metadata", "name"]);
+    let field = |key| text(value, &["spec", "sourceRef", key]);
+    let (kind, wanted) = (field("kind"), field("name"));
+    if kind.is_empty() || wanted.is_empty() {
+        let message = format!("Kustomization {name} has no spec.sourceRef with kind and name");
+        findings.push(finding(file, &message, FIX));
+        return;
+    }
+    let ours = kind == "GitRepository" && wanted == "flux-system";
+    let defined = all.iter().any(|d| {
+        text(&d.value, &["kind"]) == kind && text(&d.value, &["metadata", "name"]) == wanted
+    });
+    if !ours && !defined {
+        let message = format!(
+            "Kustomization {name}: the catalog defines no {kind} '{wanted}' to take it from"
+        );
+        findings.push(finding(file, &message, FIX));
     }
 }
 

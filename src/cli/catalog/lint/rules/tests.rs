@@ -66,6 +66,29 @@ fn paths_that_lead_nowhere_are_found() {
 }
 
 #[test]
+fn a_source_that_nobody_defines_is_found() {
+    let other = flux("other", "./x", "").replace("name: flux-system}}", "name: charts}}");
+    let none = "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: none}\nspec: {path: ./}\n";
+    let defined = "apiVersion: source.toolkit.fluxcd.io/v1\nkind: GitRepository\nmetadata: {name: charts, namespace: flux-system}\n";
+    let bad = [
+        ("clusters/eu1/none.yaml", none),
+        ("clusters/eu1/other.yaml", other.as_str()),
+    ];
+    assert_eq!(
+        messages(&bad),
+        [
+            "clusters/eu1/none.yaml: Kustomization none has no spec.sourceRef with kind and name",
+            "clusters/eu1/other.yaml: Kustomization other: the catalog defines no GitRepository 'charts' to take it from",
+        ]
+    );
+    let good = [
+        ("clusters/eu1/other.yaml", other.as_str()),
+        ("clusters/eu1/charts.yaml", defined),
+    ];
+    assert_eq!(messages(&good), Vec::<String>::new());
+}
+
+#[test]
 fn objects_that_harm_are_found() {
     let bad = [
         ("clusters/EU/a.yaml", MAP),
