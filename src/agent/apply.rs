@@ -1,1 +1,442 @@
 //! One step becomes a server-side apply, a delete or a restart.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use kube::Client;
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions,
+    PropagationPolicy,
+};
+use kube::core::Status;
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+use tracing::debug;
+
+use super::engine::flux::FINALIZER;
+use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT};
+use super::observe::{View, api, resource};
+use super::plan::history::Outcome;
+use super::plan::{Action, Observed, Step, project};
+use crate::bundle::{Kind, ObjectId};
+use crate::clock;
+
+const CALL: Duration = Duration::from_secs(15);
+/// Objects of one CRD that are kept for their return.
+const MAX_SAVED: usize = 2000;
+
+/// What steps act on.
+pub struct Hands<'a> {
+    pub kube: &'a Client,
+    pub install: &'a Install,
+    pub view: &'a View,
+    /// What an object looked like when the step was planned.
+    pub observed: &'a Observed,
+}
+
+/// What a step came to, and the objects that it saved from a deletion.
+pub struct Done {
+    pub outcome: Outcome,
+    pub saved: Vec<Value>,
+}
+
+impl Hands<'_> {
+    /// Does one step. `saved` are the objects to bring back, for [`Action::Restore`].
+    pub async fn act(&self, step: &Step, saved: &[Value]) -> Done {
+        let id = &step.target;
+        let mut kept = Vec::new();
+        let result = match &step.action {
+            Action::Create | Action::Apply | Action::WriteSecret => self.apply(id).await,
+            Action::Replace => self.replace(id).await,
+            Action::Recreate { uid } => self.recreate(id, uid).await,
+            Action::RestartPods { before } => self.restart(id, *before).await,
+            Action::Nudge => self.nudge(id).await,
+            Action::CutRights { uid } => self.delete(id, uid).await,
+            Action::ScaleToZero => {
+                let none = json!({"spec": {"replicas": 0}});
+                self.merge(id, &none, GUARD).await
+            }
+            Action::Release => self.release(id, &mut kept).await,
+            Action::Restore => self.restore(id, saved).await,
+            Action::Unpin { keep } => {
+                let finalizers = json!({"metadata": {"finalizers": keep}});
+                self.merge(id, &finalizers, GUARD).await
+            }
+        };
+        let outcome = result.unwrap_or_else(|error| Outcome::Failed(brief(&error)));
+        Done {
+            outcome,
+            saved: kept,
+        }
+    }
+
+    async fn apply(&self, id: &ObjectId) -> Result<Outcome> {
+        let body = self
+            .install
+            .body(id)
+            .with_context(|| format!("{id} is not part of the install"))?;
+        match self.send(id, &body).await {
+            Err(Refused::Status(status)) if immutable(id.kind, &status) => {
+                let uid = self.observed.objects.get(id).map(|o| o.uid.clone());
+                let uid = uid.ok_or_else(|| anyhow!("apply {id}: {}", status.message))?;
+                self.recreate(id, &uid).await
+            }
+            Err(refused) => Err(anyhow!(refused).context(format!("apply {id}"))),
+            Ok(outcome) => Ok(outcome),
+        }
+    }
+
+    async fn send(&self, id: &ObjectId, body: &Value) -> Result<Outcome, Refused> {
+        let params = PatchParams::apply(MANAGER).force();
+        let call = self
+            .api(id)
+            .patch(&id.name, &params, &Patch::Apply(body))
+            .await_at_most(CALL)
+            .await?;
+        Ok(self.learn(id, call))
+    }
+
+    /// Puts the answer into view, so that the next plan knows of it. Nothing changed where the version is the same.
+    fn learn(&self, id: &ObjectId, live: DynamicObject) -> Outcome {
+        let live = project::object(id.kind, live);
+        let before = self.observed.objects.get(id).map(|o| o.version);
+        let same = before == Some(live.version);
+        self.view.put(id, Some(live));
+        if same {
+            Outcome::Unchanged
+        } else {
+            Outcome::Done
+        }
+    }
+
+    async fn merge(&self, id: &ObjectId, patch: &Value, manager: &str) -> Result<Outcome> {
+        let params = PatchParams {
+            field_manager: Some(manager.to_owned()),
+            ..PatchParams::default()
+        };
+        let call = self
+            .api(id)
+            .patch(&id.name, &params, &Patch::Merge(patch))
+            .await_at_most(CALL)
+            .await;
+        match call {
+            Ok(live) => Ok(self.learn(id, live)),
+            Err(refused) => Err(anyhow!(refused).context(format!("patch {id}"))),
+        }
+    }
+
+    async fn nudge(&self, id: &ObjectId) -> Result<Outcome> {
+        let now = clock::rfc3339(clock::now());
+        self.merge(
+            id,
+            &json!({"metadata": {"annotations": {REQUESTED_AT: now}}}),
+            MANAGER,
+        )
+        .await
+    }
+
+    /// The whole spec as wanted: apply cannot remove what other managers added.
+    async fn replace(&self, id: &ObjectId) -> Result<Outcome> {
+        let body = self
+            .install
+            .body(id)
+            .with_context(|| format!("{id} is not part of the install"))?;
+        let spec = body
+            .get("spec")
+            .with_context(|| format!("{id} has no spec"))?;
+        let patch = json!([{"op": "replace", "path": "/spec", "value": spec}]);
+        let (_, _, plural) = id.kind.resource();
+        let group = resource(id.kind);
+        let target = format!(
+            "/apis/{}/namespaces/{}/{plural}/{}?fieldManager={MANAGER}",
+            group.api_version, id.namespace, id.name
+        );
+        let request = http::Request::patch(target)
+            .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+            .body(patch.to_string().into_bytes())
+            .context("make the patch")?;
+        let live: DynamicObject = timeout(CALL, self.kube.request(request))
+            .await
+            .context("the API server did not answer")?
+            .with_context(|| format!("replace the spec of {id}"))?;
+        Ok(self.learn(id, live))
+    }
+
+    async fn delete(&self, id: &ObjectId, uid: &str) -> Result<Outcome> {
+        let params = DeleteParams {
+            propagation_policy: Some(PropagationPolicy::Background),
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match self
+            .api(id)
+            .delete(&id.name, &params)
+            .await_at_most(CALL)
+            .await
+        {
+            Ok(_) => {}
+            Err(Refused::Status(status)) if status.code == 404 => {}
+            Err(refused) => return Err(anyhow!(refused).context(format!("delete {id}"))),
+        }
+        self.view.put(id, None);
+        Ok(Outcome::Done)
+    }
+
+    /// For fields that the API server does not let anybody change.
+    async fn recreate(&self, id: &ObjectId, uid: &str) -> Result<Outcome> {
+        anyhow::ensure!(replaceable(id.kind), "{id} is never deleted");
+        self.delete(id, uid).await?;
+        let body = self
+            .install
+            .body(id)
+            .with_context(|| format!("{id} is not part of the install"))?;
+        for _ in 0..60 {
+            let there = self.api(id).get_opt(&id.name).await_at_most(CALL).await?;
+            if there.is_none() {
+                self.send(id, &body)
+                    .await
+                    .with_context(|| format!("apply {id}"))?;
+                return Ok(Outcome::Done);
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+        Err(anyhow!("{id} is still being deleted after 30 s"))
+    }
+
+    /// Deletes the Pods of a controller that are older than `before`: their Deployment makes new ones.
+    async fn restart(&self, id: &ObjectId, before: time::OffsetDateTime) -> Result<Outcome> {
+        let pods: Api<k8s_openapi::api::core::v1::Pod> =
+            Api::namespaced(self.kube.clone(), &self.install.namespace);
+        let old = self.observed.pods.iter().filter(|(_, pod)| {
+            pod.app == id.name && !pod.deleting && pod.created.is_some_and(|at| at < before)
+        });
+        for (name, pod) in old {
+            let params = DeleteParams::default().preconditions(Preconditions {
+                uid: Some(pod.uid.clone()),
+                resource_version: None,
+            });
+            match pods.delete(name, &params).await_at_most(CALL).await {
+                Ok(_) => {}
+                Err(Refused::Status(status)) if status.code == 404 => {}
+                Err(refused) => {
+                    return Err(anyhow!(refused).context(format!("delete Pod {name}")));
+                }
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Takes the engine's finalizer from every object of this CRD that is being deleted, in all namespaces, and
+    /// keeps those that Git does not bring back.
+    async fn release(&self, crd: &ObjectId, kept: &mut Vec<Value>) -> Result<Outcome> {
+        let Some((plural, group)) = crd.name.split_once('.') else {
+            return Ok(Outcome::Unchanged);
+        };
+        let body = self.install.body(crd).unwrap_or_default();
+        let version = body
+            .pointer("/spec/versions/0/name")
+            .and_then(Value::as_str)
+            .unwrap_or("v1");
+        let kind = body
+            .pointer("/spec/names/kind")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let served = kube::api::ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: format!("{group}/{version}"),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+        };
+        let all: Api<DynamicObject> = Api::all_with(self.kube.clone(), &served);
+        let list = match all
+            .list(&ListParams::default().limit(500))
+            .await_at_most(CALL)
+            .await
+        {
+            Ok(list) => list,
+            Err(Refused::Status(status)) if status.code == 404 => return Ok(Outcome::Unchanged),
+            Err(refused) => return Err(anyhow!(refused).context(format!("list {plural}"))),
+        };
+        let mut outcome = Outcome::Unchanged;
+        for live in list
+            .items
+            .into_iter()
+            .filter(|o| o.metadata.deletion_timestamp.is_some())
+        {
+            let name = live.metadata.name.clone().unwrap_or_default();
+            let namespace = live.metadata.namespace.clone().unwrap_or_default();
+            let finalizers = live.metadata.finalizers.clone().unwrap_or_default();
+            if !finalizers.iter().any(|f| f == FINALIZER) {
+                continue;
+            }
+            if kept.len() < MAX_SAVED
+                && let Some(saved) = keepsake(&served, &live)
+            {
+                kept.push(saved);
+            }
+            let rest: Vec<&String> = finalizers.iter().filter(|f| *f != FINALIZER).collect();
+            let patch = json!({"metadata": {"finalizers": rest, "uid": live.metadata.uid}});
+            let one: Api<DynamicObject> =
+                Api::namespaced_with(self.kube.clone(), &namespace, &served);
+            let params = PatchParams {
+                field_manager: Some(GUARD.to_owned()),
+                ..PatchParams::default()
+            };
+            match one
+                .patch(&name, &params, &Patch::Merge(&patch))
+                .await_at_most(CALL)
+                .await
+            {
+                Ok(_) => outcome = Outcome::Done,
+                Err(Refused::Status(status)) if matches!(status.code, 404 | 409) => {}
+                Err(refused) => {
+                    return Err(anyhow!(refused).context(format!("release {name}")));
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Brings back what [`Self::release`] kept. An object that cannot be brought back does not keep the others away.
+    async fn restore(&self, crd: &ObjectId, saved: &[Value]) -> Result<Outcome> {
+        let plural = crd.name.split('.').next().unwrap_or_default();
+        let mut first = None;
+        for object in saved {
+            let text = |pointer: &str| {
+                object
+                    .pointer(pointer)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+            };
+            let (name, namespace, api_version) = (
+                text("/metadata/name"),
+                text("/metadata/namespace"),
+                text("/apiVersion"),
+            );
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            let served = kube::api::ApiResource {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                api_version: api_version.to_owned(),
+                kind: text("/kind").to_owned(),
+                plural: plural.to_owned(),
+            };
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(self.kube.clone(), namespace, &served);
+            let params = PatchParams::apply("linesman-restore").force();
+            if let Err(refused) = api
+                .patch(name, &params, &Patch::Apply(object))
+                .await_at_most(CALL)
+                .await
+            {
+                first.get_or_insert_with(|| {
+                    anyhow::Error::from(refused).context(format!("restore {namespace}/{name}"))
+                });
+            }
+        }
+        first.map_or(Ok(Outcome::Done), Err)
+    }
+
+    fn api(&self, id: &ObjectId) -> Api<DynamicObject> {
+        api(self.kube, id.kind, &id.namespace)
+    }
+}
+
+/// What is needed to make an object anew; none where Git makes it, or where we do.
+fn keepsake(served: &kube::api::ApiResource, live: &DynamicObject) -> Option<Value> {
+    let labels = live.metadata.labels.clone().unwrap_or_default();
+    let mut annotations = live.metadata.annotations.clone().unwrap_or_default();
+    let managed = live
+        .metadata
+        .managed_fields
+        .iter()
+        .flatten()
+        .any(|e| e.manager.as_deref() == Some(MANAGER));
+    if labels.contains_key(super::engine::GIT_OWNER) || managed {
+        return None;
+    }
+    annotations.retain(|key, _| key != REQUESTED_AT && !key.starts_with("kubectl.kubernetes.io/"));
+    Some(json!({
+        "apiVersion": served.api_version, "kind": served.kind,
+        "metadata": {
+            "name": live.metadata.name, "namespace": live.metadata.namespace,
+            "labels": labels, "annotations": annotations,
+        },
+        "spec": live.data.get("spec"),
+    }))
+}
+
+/// Kinds whose immutable fields are mended by a new object. Never a CRD, a Namespace or what holds data.
+fn replaceable(kind: Kind) -> bool {
+    match kind {
+        Kind::Deployment
+        | Kind::StatefulSet
+        | Kind::ClusterRoleBinding
+        | Kind::RoleBinding
+        | Kind::Service
+        | Kind::ServiceAccount
+        | Kind::NetworkPolicy
+        | Kind::Secret => true,
+        Kind::Namespace
+        | Kind::CustomResourceDefinition
+        | Kind::ClusterRole
+        | Kind::Role
+        | Kind::ResourceQuota
+        | Kind::ConfigMap
+        | Kind::GitRepository
+        | Kind::Kustomization
+        | Kind::HelmRelease => false,
+    }
+}
+
+fn immutable(kind: Kind, status: &Status) -> bool {
+    const FIELDS: [&str; 5] = [
+        "spec.selector",
+        "spec",
+        "roleRef",
+        "spec.clusterIPs[0]",
+        "data",
+    ];
+    let causes = status.details.iter().flat_map(|d| &d.causes);
+    status.code == 422
+        && replaceable(kind)
+        && causes
+            .into_iter()
+            .any(|c| FIELDS.contains(&c.field.as_str()))
+}
+
+/// Why the API server did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("{}", .0.message)]
+    Status(Box<Status>),
+    #[error("the API server did not answer in {} s", CALL.as_secs())]
+    Late,
+    #[error("ask the API server")]
+    Transport(#[source] kube::Error),
+}
+
+trait AtMost<T> {
+    async fn await_at_most(self, limit: Duration) -> Result<T, Refused>;
+}
+
+impl<T, F: Future<Output = kube::Result<T>>> AtMost<T> for F {
+    async fn await_at_most(self, limit: Duration) -> Result<T, Refused> {
+        match timeout(limit, self).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(kube::Error::Api(status))) => Err(Refused::Status(status)),
+            Ok(Err(error)) => Err(Refused::Transport(error)),
+            Err(_) => Err(Refused::Late),
+        }
+    }
+}
+
+fn brief(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    debug!(error = %text, "step failed");
+    text.chars().take(500).collect()
+}

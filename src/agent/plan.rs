@@ -1,1 +1,139 @@
-//! The whole judgement of the watchdog: now, desired, observed to steps and the next look.
+//! The whole judgement of the watchdog: now, wanted, observed and history to steps and the next look.
+//!
+//! Level-triggered and total: the same input gives the same plan, a plan is made anew after every event and
+//! outcome, and nothing here reads a clock, draws a random number or talks to a cluster. The first install is the
+//! same plan as any heal: everything is missing. No step ever deletes a CRD, a Namespace or a volume claim.
+
+use time::{Duration, OffsetDateTime};
+
+use super::engine::Install;
+
+pub mod fault;
+pub mod find;
+pub mod health;
+pub mod history;
+pub mod project;
+pub mod state;
+pub mod steps;
+
+pub use fault::{Class, Key};
+pub use find::Finding;
+pub use state::{History, Object, Observed, Pod, Scope};
+pub use steps::{Action, Step};
+
+/// The longest time without a look.
+const LOOK: Duration = Duration::seconds(60);
+
+/// What is wrong, what to do now, and when to look again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// All that is wrong, younger than their debounce or not.
+    pub findings: Vec<Finding>,
+    pub steps: Vec<Step>,
+    pub next_look: OffsetDateTime,
+    /// Faults whose budget is spent.
+    pub exhausted: Vec<Key>,
+    pub mode: Mode,
+}
+
+/// Why nothing is written, if nothing is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Act,
+    /// The cluster is not known well enough yet.
+    Learning,
+    /// Somebody else manages the engine.
+    ObserveOnly,
+    /// A maintenance window is open until then.
+    Paused(OffsetDateTime),
+}
+
+/// The annotation that opens a maintenance window on the engine's Namespace, RFC 3339.
+pub const MAINTENANCE: &str = "linesman.dev/maintenance-until";
+const LONGEST_WINDOW: Duration = Duration::hours(24);
+
+/// The one entry.
+pub fn plan(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> Plan {
+    let findings = find::find(now, install, observed, history);
+    let mode = mode(now, install, observed, &findings);
+    let exhausted = steps::open_circuits(now, history, &findings);
+    let guarded = findings
+        .iter()
+        .any(|f| matches!(f.class, Class::NamespaceTerminating | Class::CrdTerminating));
+    let acts = match mode {
+        Mode::Act => true,
+        // What a dying CRD would take with it is saved in a window, too.
+        Mode::Paused(_) => guarded,
+        Mode::Learning | Mode::ObserveOnly => false,
+    };
+    if !acts {
+        let next_look = match mode {
+            Mode::Paused(until) => until.min(now + LOOK),
+            Mode::Learning => now + Duration::seconds(5),
+            Mode::Act | Mode::ObserveOnly => now + LOOK,
+        };
+        return Plan {
+            findings,
+            steps: Vec::new(),
+            next_look,
+            exhausted,
+            mode,
+        };
+    }
+    let (mut steps, waiting) = steps::steps(now, install, observed, history, &findings);
+    let mut next_look = waiting.unwrap_or(now + LOOK).min(now + LOOK);
+    if steps.is_empty() && !guarded {
+        let (probes, at) = steps::probes(now, install, observed, history);
+        steps = probes;
+        next_look = next_look.min(at);
+    }
+    if guarded || !steps.is_empty() {
+        next_look = next_look.min(now + Duration::seconds(2));
+    }
+    let ripe = findings.iter().filter_map(|f| {
+        let past = history.faults.get(&(f.class, f.object.clone()))?;
+        Some(past.since? + f.class.debounce()).filter(|at| *at > now)
+    });
+    next_look = ripe.fold(next_look, OffsetDateTime::min);
+    Plan {
+        findings,
+        steps,
+        next_look,
+        exhausted,
+        mode,
+    }
+}
+
+fn mode(now: OffsetDateTime, install: &Install, observed: &Observed, findings: &[Finding]) -> Mode {
+    let mut kinds = install.wanted.keys().map(|id| id.kind);
+    if !kinds.all(|kind| find::known(now, observed, kind)) {
+        return Mode::Learning;
+    }
+    if findings.iter().any(|f| f.class == Class::ForeignManager) {
+        return Mode::ObserveOnly;
+    }
+    let namespace =
+        crate::bundle::ObjectId::new(crate::bundle::Kind::Namespace, "", &install.namespace);
+    let window = observed
+        .objects
+        .get(&namespace)
+        .and_then(|o| o.annotation(MAINTENANCE));
+    let window = window
+        .and_then(crate::clock::parse_rfc3339)
+        .filter(|until| *until - now <= LONGEST_WINDOW);
+    match window
+        .max(install.policy.paused_until)
+        .filter(|until| *until > now)
+    {
+        Some(until) => Mode::Paused(until),
+        None => Mode::Act,
+    }
+}
+
+#[cfg(test)]
+mod tests;

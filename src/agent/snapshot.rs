@@ -1,1 +1,183 @@
 //! The last known good install: keep it, load it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tracing::{info, warn};
+
+use super::engine::flux::place;
+use super::engine::{Install, MANAGER, fields};
+use super::observe::api;
+use crate::bundle::{Kind, ObjectId};
+use crate::clock;
+use crate::keys::sha256_hex;
+
+/// Snapshots that are kept.
+const KEEP: usize = 3;
+const LABEL: &str = "linesman.dev/snapshot";
+/// A ConfigMap holds 1 MiB; a snapshot that would not fit is not taken.
+const MAX_PACKED: usize = 900 << 10;
+const MAX_PLAIN: u64 = 32 << 20;
+
+/// One last known good state.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pub number: u64,
+    pub taken: OffsetDateTime,
+    pub digest: String,
+    /// Objects as somebody set them, by their place.
+    pub objects: BTreeMap<ObjectId, Value>,
+}
+
+/// The newest snapshot that is whole.
+pub async fn load(kube: &Client, namespace: &str) -> Result<Option<Snapshot>> {
+    let maps: Api<ConfigMap> = Api::namespaced(kube.clone(), namespace);
+    let list = maps
+        .list(&ListParams::default().labels(LABEL))
+        .await
+        .context("list snapshots")?;
+    let mut found: Vec<Snapshot> = list
+        .items
+        .iter()
+        .filter_map(|map| match read(map) {
+            Ok(snapshot) => Some(snapshot),
+            Err(error) => {
+                let name = map.metadata.name.as_deref().unwrap_or_default();
+                warn!(
+                    name,
+                    error = format!("{error:#}"),
+                    "snapshot cannot be used"
+                );
+                None
+            }
+        })
+        .collect();
+    found.sort_by_key(|s| s.number);
+    Ok(found.pop())
+}
+
+fn read(map: &ConfigMap) -> Result<Snapshot> {
+    let data = map.data.as_ref().context("no data")?;
+    let number = data
+        .get("number")
+        .context("no number")?
+        .parse()
+        .context("number")?;
+    let taken = data
+        .get("taken")
+        .and_then(|t| clock::parse_rfc3339(t))
+        .context("no time")?;
+    let digest = data.get("sha256").context("no digest")?.clone();
+    let packed = map
+        .binary_data
+        .as_ref()
+        .and_then(|b| b.get("objects.zst"))
+        .context("no objects")?;
+    let mut plain = Vec::new();
+    let decoder = zstd::Decoder::new(packed.0.as_slice()).context("decompress")?;
+    std::io::Read::read_to_end(&mut std::io::Read::take(decoder, MAX_PLAIN), &mut plain)
+        .context("decompress")?;
+    ensure!(sha256_hex(&plain) == digest, "the digest does not match");
+    let objects: Vec<Value> = serde_json::from_slice(&plain).context("read the objects")?;
+    let objects = objects
+        .into_iter()
+        .filter_map(|o| Some((place(&o)?, o)))
+        .collect();
+    Ok(Snapshot {
+        number,
+        taken,
+        digest,
+        objects,
+    })
+}
+
+/// Reads the install's objects as they were set, and keeps them if they differ from `last`. Secrets are left out.
+pub async fn take(
+    kube: &Client,
+    namespace: &str,
+    install: &Install,
+    last: Option<&Snapshot>,
+) -> Result<Snapshot> {
+    let mut objects = BTreeMap::new();
+    for id in install.wanted.keys().filter(|id| id.kind != Kind::Secret) {
+        let live = api(kube, id.kind, &id.namespace)
+            .get(&id.name)
+            .await
+            .with_context(|| format!("read {id}"))?;
+        objects.insert(id.clone(), as_set(&live)?);
+    }
+    let all: Vec<&Value> = objects.values().collect();
+    let plain = serde_json::to_vec(&all).context("write the objects")?;
+    let digest = sha256_hex(&plain);
+    let taken = clock::now();
+    if let Some(last) = last.filter(|l| l.digest == digest) {
+        return Ok(last.clone());
+    }
+    let snapshot = Snapshot {
+        number: last.map_or(1, |l| l.number + 1),
+        taken,
+        digest,
+        objects,
+    };
+    store(kube, namespace, &snapshot, &plain).await?;
+    info!(
+        number = snapshot.number,
+        objects = snapshot.objects.len(),
+        "snapshot kept"
+    );
+    Ok(snapshot)
+}
+
+fn as_set(live: &DynamicObject) -> Result<Value> {
+    let entries = live.metadata.managed_fields.clone().unwrap_or_default();
+    let sets: Vec<Value> = entries
+        .into_iter()
+        .filter(|e| e.subresource.as_deref().unwrap_or_default().is_empty())
+        .filter_map(|e| e.fields_v1.map(|f| f.0))
+        .collect();
+    let sets: Vec<&Value> = sets.iter().collect();
+    let whole = serde_json::to_value(live).context("read the object")?;
+    Ok(fields::owned(&whole, &sets))
+}
+
+async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]) -> Result<()> {
+    let packed = zstd::encode_all(plain, 19).context("compress the snapshot")?;
+    ensure!(
+        packed.len() <= MAX_PACKED,
+        "the snapshot has {} bytes, more than a ConfigMap holds",
+        packed.len()
+    );
+    let maps: Api<ConfigMap> = Api::namespaced(kube.clone(), namespace);
+    let name = format!("linesman-snapshot-{}", snapshot.number);
+    let body = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace, "labels": {LABEL: "true"}},
+        "data": {
+            "number": snapshot.number.to_string(),
+            "taken": clock::rfc3339(snapshot.taken),
+            "sha256": snapshot.digest,
+        },
+        "binaryData": {"objects.zst": STANDARD.encode(&packed)},
+    });
+    let params = PatchParams::apply(MANAGER).force();
+    maps.patch(&name, &params, &Patch::Apply(&body))
+        .await
+        .context("keep the snapshot")?;
+    let old = snapshot.number.saturating_sub(KEEP as u64);
+    if old > 0 {
+        let name = format!("linesman-snapshot-{old}");
+        match maps.delete(&name, &DeleteParams::default()).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error).with_context(|| format!("delete {name}")),
+        }
+    }
+    Ok(())
+}

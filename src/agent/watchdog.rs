@@ -1,10 +1,31 @@
 //! The loop that observes, plans and acts, and keeps the record of each heal.
 
-use anyhow::Result;
-use tokio::sync::{mpsc, watch};
-use tokio_util::sync::CancellationToken;
+use std::time::Duration;
 
+use anyhow::{Context as _, Result};
+use futures_util::future::join_all;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::apply::Hands;
+use super::engine::Install;
+use super::observe::{self, View};
+use super::plan::{self, Action, History, Key, Mode, Observed, Plan, Step, health};
+use super::snapshot::{self, Snapshot};
 use super::{Desired, Hint, News};
+use crate::bundle::{Kind, ObjectId};
+use crate::clock;
+use crate::wire::report::HealRecord;
+
+mod record;
+mod status;
+mod tell;
+
+use record::Records;
+use tell::Teller;
 
 /// Where the watchdog works and as whom.
 #[derive(Clone)]
@@ -18,12 +39,321 @@ pub struct Context {
 
 /// Keeps the engine of [`Desired`] installed and working until `stop`.
 pub async fn run(
-    _context: Context,
-    _desired: watch::Receiver<Option<Desired>>,
-    _hints: mpsc::Receiver<Hint>,
-    _news: mpsc::Sender<News>,
+    context: Context,
+    desired: watch::Receiver<Option<Desired>>,
+    hints: mpsc::Receiver<Hint>,
+    news: mpsc::Sender<News>,
     stop: CancellationToken,
 ) -> Result<()> {
-    stop.cancelled().await;
-    Ok(())
+    let work = Watchdog::new(context, desired, hints, news).keep();
+    stop.run_until_cancelled(Box::pin(work))
+        .await
+        .unwrap_or(Ok(()))
+}
+
+struct Watchdog {
+    context: Context,
+    desired: watch::Receiver<Option<Desired>>,
+    hints: mpsc::Receiver<Hint>,
+    hub_speaks: bool,
+    teller: Teller,
+    history: History,
+    records: Records,
+    snapshot: Option<Snapshot>,
+    /// When a snapshot was last looked at, taken or found to be the same.
+    snapshot_at: Option<time::OffsetDateTime>,
+}
+
+impl Watchdog {
+    fn new(
+        context: Context,
+        desired: watch::Receiver<Option<Desired>>,
+        hints: mpsc::Receiver<Hint>,
+        news: mpsc::Sender<News>,
+    ) -> Self {
+        Self {
+            teller: Teller::new(&context, news),
+            context,
+            desired,
+            hints,
+            hub_speaks: true,
+            history: History::default(),
+            records: Records::default(),
+            snapshot: None,
+            snapshot_at: None,
+        }
+    }
+
+    async fn keep(mut self) -> Result<()> {
+        self.snapshot = self.load().await;
+        self.history.adopted = self.snapshot.is_some();
+        self.teller.resume().await;
+        loop {
+            let Some(desired) = self.desired.borrow_and_update().clone() else {
+                if self.desired.changed().await.is_err() {
+                    return Ok(());
+                }
+                continue;
+            };
+            if !self.follow(&desired).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A snapshot that cannot be read now is read at the next attempt: without it a heal would be called an install.
+    async fn load(&self) -> Option<Snapshot> {
+        loop {
+            match snapshot::load(&self.context.kube, &self.context.namespace).await {
+                Ok(found) => return found,
+                Err(error) => {
+                    warn!(
+                        error = format!("{error:#}"),
+                        "snapshots cannot be read; trying again"
+                    );
+                    tokio::time::sleep(Duration::from_secs(2)).await;
+                }
+            }
+        }
+    }
+
+    /// Works for one desired state, until another one is given. False = there will be none.
+    async fn follow(&mut self, desired: &Desired) -> Result<bool> {
+        let install = self.install(desired);
+        let view = View::new();
+        let watches = CancellationToken::new();
+        let _guard = watches.clone().drop_guard();
+        let mut observers = JoinSet::new();
+        let (kube, seen, over) = (self.context.kube.clone(), view.clone(), watches.clone());
+        let observed = install.clone();
+        observers.spawn(async move { observe::run(kube, &observed, seen, over).await });
+        info!(cluster = install.cluster, bundle = %desired.bundle.digest, objects = install.wanted.len(), "watching");
+        let again = self.rounds(install, desired, &view, &mut observers).await;
+        watches.cancel();
+        observers.shutdown().await;
+        again
+    }
+
+    fn install(&self, desired: &Desired) -> Install {
+        let kept = self
+            .snapshot
+            .as_ref()
+            .map(|s| s.objects.clone())
+            .unwrap_or_default();
+        let paused = desired.assignment.policy.paused_until.as_deref();
+        Install::new(desired, &kept, paused.and_then(clock::parse_rfc3339))
+    }
+
+    async fn rounds(
+        &mut self,
+        mut install: Install,
+        desired: &Desired,
+        view: &View,
+        observers: &mut JoinSet<Result<()>>,
+    ) -> Result<bool> {
+        let mut seen = view.subscribe();
+        loop {
+            let observed = seen.borrow_and_update().clone();
+            let now = clock::now();
+            let plan = plan::plan(now, &install, &observed, &self.history);
+            self.history.saw(now, &plan);
+            let heals = self.record(&install, &observed, &plan);
+            let acted = self.act(&install, view, &observed, &plan).await;
+            self.report(&install, &observed, &plan, heals).await;
+            if acted {
+                continue;
+            }
+            if self.keep_snapshot(&install, &observed, &plan).await {
+                install = self.install(desired);
+            }
+            let wait = (plan.next_look - clock::now())
+                .try_into()
+                .unwrap_or(Duration::ZERO);
+            let wake = Instant::now() + wait.max(Duration::from_millis(50));
+            tokio::select! {
+                changed = seen.changed() => changed.context("the watches ended")?,
+                () = sleep_until(wake) => {}
+                hint = self.hints.recv(), if self.hub_speaks => match hint {
+                    Some(Hint::CatalogHead(head)) => self.history.head = Some((head, clock::now())),
+                    None => self.hub_speaks = false,
+                },
+                changed = self.desired.changed() => return Ok(changed.is_ok()),
+                ended = observers.join_next() => {
+                    ended.context("no watches")?.context("a watch panicked")??;
+                    anyhow::bail!("the watches ended");
+                }
+            }
+        }
+    }
+
+    /// Does the plan's steps. True = something was done: plan anew.
+    async fn act(
+        &mut self,
+        install: &Install,
+        view: &View,
+        observed: &Observed,
+        plan: &Plan,
+    ) -> bool {
+        let kube = self.context.kube.clone();
+        let hands = Hands {
+            kube: &kube,
+            install,
+            view,
+            observed,
+        };
+        // Each of these cuts rights that are being used to prune: all at once, before anything else.
+        let cuts: Vec<&Step> = plan
+            .steps
+            .iter()
+            .filter(|s| matches!(s.action, Action::CutRights { .. }))
+            .collect();
+        let done = join_all(cuts.iter().map(|step| hands.act(step, &[]))).await;
+        for (step, done) in cuts.into_iter().zip(done) {
+            self.note(step, &done.outcome, observed);
+        }
+        let dying = is_dying(observed);
+        for step in plan
+            .steps
+            .iter()
+            .filter(|s| !matches!(s.action, Action::CutRights { .. }))
+        {
+            if is_dying(&view.subscribe().borrow()) != dying {
+                return true;
+            }
+            let saved = match step.action {
+                Action::Restore => self.history.saved.remove(&step.target).unwrap_or_default(),
+                _ => Vec::new(),
+            };
+            let done = hands.act(step, &saved).await;
+            self.note(step, &done.outcome, observed);
+            if !done.saved.is_empty() {
+                self.history
+                    .saved
+                    .entry(step.target.clone())
+                    .or_default()
+                    .extend(done.saved);
+            }
+        }
+        !plan.steps.is_empty()
+    }
+
+    fn note(&mut self, step: &Step, outcome: &plan::history::Outcome, observed: &Observed) {
+        let now = clock::now();
+        let cause = step
+            .cause
+            .as_ref()
+            .map_or("probe", |key: &Key| key.0.as_str());
+        info!(action = step.action.as_str(), object = %step.target, cause, outcome = outcome.as_str(), "step");
+        self.history.acted(now, step, outcome, observed);
+        self.records.acted(now, step, outcome);
+    }
+
+    /// Heals that opened or closed.
+    fn record(&mut self, install: &Install, observed: &Observed, plan: &Plan) -> Vec<HealRecord> {
+        if plan.mode == Mode::Learning {
+            return Vec::new();
+        }
+        let revision = health::revision(install, observed).unwrap_or_default();
+        let moment = record::Moment {
+            now: clock::now(),
+            plan,
+            history: &self.history,
+            proven: health::proven_since(install, observed),
+            revision: &revision,
+        };
+        self.records
+            .update(&moment, || uuid::Uuid::now_v7().to_string())
+    }
+
+    async fn report(
+        &mut self,
+        install: &Install,
+        observed: &Observed,
+        plan: &Plan,
+        heals: Vec<HealRecord>,
+    ) {
+        let now = clock::now();
+        for heal in heals {
+            self.teller.heal(heal).await;
+        }
+        if plan.mode == Mode::Learning {
+            return;
+        }
+        let revision = health::revision(install, observed).unwrap_or_default();
+        let moment = status::Moment {
+            now,
+            install,
+            observed,
+            history: &self.history,
+            plan,
+        };
+        self.teller
+            .steps(status::steps(&moment), &install.digest)
+            .await;
+        let taken = self.snapshot.as_ref().map(|s| s.taken);
+        self.teller
+            .conditions(status::conditions(&moment, taken))
+            .await;
+        self.teller.revision(revision).await;
+    }
+
+    /// Takes a snapshot at the adoption, and when the engine has worked for long enough since the last change.
+    /// True = there is a new one.
+    async fn keep_snapshot(&mut self, install: &Install, observed: &Observed, plan: &Plan) -> bool {
+        let now = clock::now();
+        let quiet = self
+            .history
+            .last_write
+            .is_none_or(|at| now - at >= install.policy.snapshot_after);
+        let looked = self.snapshot_at.is_some_and(|at| {
+            now - at
+                < install
+                    .policy
+                    .snapshot_after
+                    .max(time::Duration::minutes(1))
+        });
+        let proven = health::proven_since(install, observed);
+        let revision = health::revision(install, observed);
+        let works = revision.is_some()
+            && proven.is_some_and(|p| self.history.last_write.is_none_or(|at| p >= at));
+        let healthy = plan.findings.is_empty() && plan.mode == Mode::Act && works;
+        let due = if self.history.adopted {
+            quiet && !looked
+        } else {
+            true
+        };
+        if !healthy || !due {
+            return false;
+        }
+        let number = self.snapshot.as_ref().map(|s| s.number);
+        let taken = snapshot::take(
+            &self.context.kube,
+            &self.context.namespace,
+            install,
+            self.snapshot.as_ref(),
+        )
+        .await;
+        self.snapshot_at = Some(now);
+        match taken {
+            Ok(taken) => {
+                let new = number != Some(taken.number);
+                self.snapshot = Some(taken);
+                self.history.adopted = true;
+                new
+            }
+            Err(error) => {
+                warn!(error = format!("{error:#}"), "no snapshot was taken");
+                false
+            }
+        }
+    }
+}
+
+/// What the engine would prune if it kept its rights.
+fn is_dying(observed: &Observed) -> bool {
+    let dies = |(id, live): (&ObjectId, &std::sync::Arc<plan::Object>)| {
+        matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition)
+            && live.deleting.is_some()
+    };
+    observed.objects.iter().any(dies)
 }

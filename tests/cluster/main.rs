@@ -5,3 +5,5 @@
     clippy::panic,
     reason = "a test fails by panicking"
 )]
+
+mod watchdog;

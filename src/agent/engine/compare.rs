@@ -1,0 +1,333 @@
+//! Whether a live object still has the fields that we set, whatever the API server has added to them.
+
+use serde_json::{Map, Value};
+
+/// At most this many differences are named; one is enough to act.
+const MAX_PATHS: usize = 8;
+
+/// Lists whose items are told apart by these keys, as server-side apply does it.
+const KEYED: [(&str, &[&str]); 9] = [
+    ("containers", &["name"]),
+    ("initContainers", &["name"]),
+    ("env", &["name"]),
+    ("volumes", &["name"]),
+    ("volumeMounts", &["mountPath"]),
+    ("ports", &["containerPort", "port", "protocol"]),
+    ("versions", &["name"]),
+    ("imagePullSecrets", &["name"]),
+    ("topologySpreadConstraints", &["topologyKey"]),
+];
+
+/// Fields of a Pod template that stop a controller when somebody else adds them.
+const ADDED: [&str; 7] = [
+    "nodeSelector",
+    "affinity",
+    "runtimeClassName",
+    "hostNetwork",
+    "schedulingGates",
+    "activeDeadlineSeconds",
+    "nodeName",
+];
+
+/// Paths at which `live` lacks what `wanted` says. What only `live` has (defaults, other managers' fields) is no
+/// difference, except inside lists without keys and in access rules, which hold as a whole.
+pub fn drift(wanted: &Value, live: &Value) -> Vec<String> {
+    let mut paths = Vec::new();
+    for (key, value) in wanted.as_object().into_iter().flatten() {
+        match key.as_str() {
+            "apiVersion" | "kind" | "status" => {}
+            "metadata" => {
+                for part in ["labels", "annotations"] {
+                    let there = live.pointer(&format!("/metadata/{part}"));
+                    if let Some(wanted) = value.get(part) {
+                        differ(wanted, there, &format!("/metadata/{part}"), &mut paths);
+                    }
+                }
+            }
+            _ => differ(value, live.get(key), &format!("/{key}"), &mut paths),
+        }
+    }
+    paths
+}
+
+/// Items and fields of a Pod template that nobody wanted and that can keep it from running.
+pub fn additions(wanted: &Value, live: &Value) -> Vec<String> {
+    let pod = "/spec/template/spec";
+    let (Some(wanted), Some(live)) = (wanted.pointer(pod), live.pointer(pod)) else {
+        return Vec::new();
+    };
+    let mut paths = Vec::new();
+    for field in ADDED {
+        if wanted.get(field).is_none() && live.get(field).is_some_and(|v| !is_zero(v)) {
+            paths.push(format!("{pod}/{field}"));
+        }
+    }
+    for list in ["containers", "initContainers", "volumes"] {
+        added_items(
+            wanted.get(list),
+            live.get(list),
+            &format!("{pod}/{list}"),
+            &mut paths,
+        );
+    }
+    for container in items(wanted.get("containers")) {
+        let same = items(live.get("containers")).find(|c| c.get("name") == container.get("name"));
+        let at = format!("{pod}/containers");
+        for list in ["env", "volumeMounts"] {
+            let there = same.and_then(|c| c.get(list));
+            added_items(
+                container.get(list),
+                there,
+                &format!("{at}/{list}"),
+                &mut paths,
+            );
+        }
+        for field in ["command", "envFrom", "lifecycle", "startupProbe"] {
+            if container.get(field).is_none() && same.is_some_and(|c| c.get(field).is_some()) {
+                paths.push(format!("{at}/{field}"));
+            }
+        }
+    }
+    paths.truncate(MAX_PATHS);
+    paths
+}
+
+fn added_items(wanted: Option<&Value>, live: Option<&Value>, at: &str, paths: &mut Vec<String>) {
+    let keys = keys_of(at);
+    for item in items(live) {
+        if !items(wanted).any(|w| same_item(w, item, keys)) {
+            let name = keys
+                .iter()
+                .find_map(|k| item.get(*k))
+                .and_then(Value::as_str);
+            paths.push(format!("{at}/{}", name.unwrap_or("?")));
+        }
+    }
+}
+
+fn items(list: Option<&Value>) -> impl Iterator<Item = &Value> {
+    list.and_then(Value::as_array).into_iter().flatten()
+}
+
+fn differ(wanted: &Value, live: Option<&Value>, at: &str, paths: &mut Vec<String>) {
+    if paths.len() >= MAX_PATHS {
+        return;
+    }
+    let Some(live) = live else {
+        if !is_zero(wanted) {
+            paths.push(at.to_owned());
+        }
+        return;
+    };
+    match (wanted, live) {
+        (Value::Object(wanted), Value::Object(live)) => {
+            for (key, value) in wanted {
+                differ(
+                    value,
+                    live.get(key),
+                    &format!("{at}/{}", escaped(key)),
+                    paths,
+                );
+            }
+        }
+        (Value::Array(wanted), Value::Array(live)) => list(wanted, live, at, paths),
+        _ if same_scalar(wanted, live) || is_zero(wanted) && is_zero(live) => {}
+        _ => paths.push(at.to_owned()),
+    }
+}
+
+fn list(wanted: &[Value], live: &[Value], at: &str, paths: &mut Vec<String>) {
+    let keys = keys_of(at);
+    if !keys.is_empty() && wanted.iter().all(Value::is_object) {
+        for item in wanted {
+            let name = keys
+                .iter()
+                .find_map(|k| item.get(*k))
+                .map(plain)
+                .unwrap_or_default();
+            let same = live.iter().find(|l| same_item(item, l, keys));
+            differ(item, same, &format!("{at}/{}", escaped(&name)), paths);
+        }
+        return;
+    }
+    let exact = at == "/rules";
+    if wanted.len() != live.len() || exact && wanted != live {
+        paths.push(at.to_owned());
+        return;
+    }
+    for (index, (wanted, live)) in wanted.iter().zip(live).enumerate() {
+        differ(wanted, Some(live), &format!("{at}/{index}"), paths);
+    }
+}
+
+fn keys_of(at: &str) -> &'static [&'static str] {
+    let field = at.rsplit('/').next().unwrap_or_default();
+    KEYED
+        .iter()
+        .find(|(name, _)| *name == field)
+        .map_or(&[], |(_, keys)| *keys)
+}
+
+/// Items are the same where every key that the wanted one gives is equal in the live one.
+fn same_item(wanted: &Value, live: &Value, keys: &[&str]) -> bool {
+    let given = keys.iter().filter_map(|k| wanted.get(*k).map(|v| (*k, v)));
+    let mut any = false;
+    for (key, value) in given {
+        any = true;
+        if live.get(key) != Some(value) {
+            return false;
+        }
+    }
+    any
+}
+
+/// What the API server leaves out of an answer.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => Map::is_empty(map),
+    }
+}
+
+fn same_scalar(wanted: &Value, live: &Value) -> bool {
+    if wanted == live {
+        return true;
+    }
+    match (quantity(&plain(wanted)), quantity(&plain(live))) {
+        (Some(wanted), Some(live)) => wanted == live,
+        (None, _) | (_, None) => false,
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => String::new(),
+    }
+}
+
+/// A Kubernetes quantity in millionths: `1000m` and `1`, `1Gi` and `1024Mi` are the same.
+fn quantity(text: &str) -> Option<i128> {
+    let split = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    let (digits, suffix) = text.split_at(split);
+    let factor: i128 = match suffix {
+        "u" => 1,
+        "m" => 1_000,
+        "" => 1_000_000,
+        "k" => 1_000_000_000,
+        "M" => 1_000_000_000_000,
+        "G" => 1_000_000_000_000_000,
+        "T" => 1_000_000_000_000_000_000,
+        "Ki" => 1_000_000 << 10,
+        "Mi" => 1_000_000 << 20,
+        "Gi" => 1_000_000 << 30,
+        "Ti" => 1_000_000_i128 << 40,
+        _ => return None,
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let scale = u32::try_from(fraction.len()).ok().filter(|n| *n <= 6)?;
+    let number: i128 = format!("{whole}{fraction}").parse().ok()?;
+    Some(number.checked_mul(factor)? / 10_i128.pow(scale))
+}
+
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn defaults_and_foreign_fields_are_no_drift() {
+        let wanted = json!({
+            "metadata": {"name": "x", "labels": {"a": "b"}},
+            "spec": {
+                "limits": {"cpu": "1000m", "memory": "1Gi"}, "sel": {}, "off": false,
+                "ports": [{"containerPort": 80, "name": "h"}], "ns": [{"namespaceSelector": {}}],
+            },
+        });
+        let live = json!({
+            "metadata": {"name": "x", "labels": {"a": "b", "c": "d"}},
+            "spec": {
+                "limits": {"cpu": "1", "memory": "1024Mi"}, "sel": {}, "policy": "Always",
+                "ports": [{"containerPort": 9}, {"containerPort": 80, "name": "h", "protocol": "TCP"}],
+                "ns": [{"namespaceSelector": {}}],
+            },
+            "status": {},
+        });
+        assert_eq!(drift(&wanted, &live), Vec::<String>::new());
+    }
+
+    #[test]
+    fn changed_fields_are_named() {
+        let wanted = json!({
+            "metadata": {"labels": {"k8s.io/x": "1"}},
+            "spec": {"replicas": 1, "containers": [{"name": "m", "image": "a:1", "args": ["--x", "--y"]}]},
+            "rules": [{"verbs": ["get"], "resources": ["*"]}],
+        });
+        let live = json!({
+            "metadata": {},
+            "spec": {"replicas": 0, "containers": [{"name": "m", "image": "a:2", "args": ["--x"]}]},
+            "rules": [{"verbs": ["get"], "resources": ["*"], "resourceNames": ["one"]}],
+        });
+        assert_eq!(
+            drift(&wanted, &live),
+            [
+                "/metadata/labels",
+                "/rules",
+                "/spec/containers/m/args",
+                "/spec/containers/m/image",
+                "/spec/replicas",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_somebody_added_to_a_pod_is_named() {
+        let pod = |spec: Value| json!({"spec": {"template": {"spec": spec}}});
+        let wanted = pod(json!({"containers": [{"name": "m"}], "volumes": [{"name": "tmp"}]}));
+        let live = pod(json!({
+            "containers": [{"name": "m", "command": ["sleep"], "env": [{"name": "X"}]}, {"name": "side"}],
+            "volumes": [{"name": "tmp"}, {"name": "gone"}],
+            "nodeSelector": {"no": "where"}, "hostNetwork": false,
+        }));
+        assert_eq!(
+            additions(&wanted, &live),
+            [
+                "/spec/template/spec/nodeSelector",
+                "/spec/template/spec/containers/side",
+                "/spec/template/spec/volumes/gone",
+                "/spec/template/spec/containers/env/X",
+                "/spec/template/spec/containers/command",
+            ]
+        );
+        assert_eq!(additions(&wanted, &wanted), Vec::<String>::new());
+    }
+
+    #[test]
+    fn quantities_are_numbers() {
+        for (a, b) in [
+            ("1", "1000m"),
+            ("0.5", "500m"),
+            ("1Gi", "1024Mi"),
+            ("1.5Ki", "1536"),
+            ("1k", "1000"),
+        ] {
+            assert_eq!(quantity(a), quantity(b), "{a} {b}");
+            assert!(quantity(a).is_some());
+        }
+        for junk in ["", "x", "1Q", "--", "1.2.3", "main"] {
+            assert_eq!(quantity(junk), None, "{junk}");
+        }
+    }
+}

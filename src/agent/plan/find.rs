@@ -1,0 +1,256 @@
+//! What is wrong: observed against wanted. Each finding stands for itself; what is done about it, and when, is
+//! decided by `steps`.
+
+use serde_json::Value;
+use time::{Duration, OffsetDateTime};
+
+use super::fault::Class;
+use super::health;
+use super::state::{History, Object, Observed};
+use crate::agent::engine::compare::{additions, drift};
+use crate::agent::engine::flux::{NAME, PRUNING_CRDS};
+use crate::agent::engine::{GUARD, Install, Wanted};
+use crate::bundle::{Kind, ObjectId};
+
+/// An absence counts only if the API server was heard of that kind this recently.
+const FRESH: Duration = Duration::seconds(90);
+
+/// One thing that is wrong with one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    pub class: Class,
+    pub object: ObjectId,
+    /// What was seen, for people.
+    pub evidence: String,
+    /// Who wrote the bad version, where known.
+    pub writer: String,
+    /// When it broke, as far as the cluster tells.
+    pub fault_at: Option<OffsetDateTime>,
+}
+
+impl Finding {
+    pub fn new(class: Class, object: &ObjectId, evidence: impl Into<String>) -> Self {
+        Self {
+            class,
+            object: object.clone(),
+            evidence: evidence.into(),
+            writer: String::new(),
+            fault_at: None,
+        }
+    }
+
+    fn written_by(mut self, live: &Object) -> Self {
+        self.writer.clone_from(&live.writer);
+        self.fault_at = live.written;
+        self
+    }
+}
+
+/// All that is wrong now, in the order of the install's stages.
+pub fn find(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> Vec<Finding> {
+    let mut found = terminating(install, observed);
+    if !found.is_empty() {
+        // What else is missing goes away with them; it is looked at when they are gone.
+        return found;
+    }
+    found.extend(stale(now, install, observed));
+    found.extend(foreign(install, observed, history));
+    let mut wanted: Vec<(&ObjectId, &Wanted)> = install.wanted.iter().collect();
+    wanted.sort_by_key(|(id, _)| (id.kind.stage(), *id));
+    for (id, wanted) in wanted {
+        if !known(now, observed, id.kind) {
+            continue;
+        }
+        match observed.objects.get(id) {
+            None => found.push(missing(id)),
+            Some(live) => found.extend(altered(now, id, wanted, live, history)),
+        }
+    }
+    health::workloads(now, install, observed, &mut found);
+    health::roots(now, install, observed, &mut found);
+    found
+}
+
+/// Whether what is known of a kind is recent enough for a verdict.
+pub fn known(now: OffsetDateTime, observed: &Observed, kind: Kind) -> bool {
+    let scope = observed.scopes.get(&kind).copied().unwrap_or_default();
+    scope.answered.is_some_and(|at| now - at <= FRESH)
+}
+
+fn terminating(install: &Install, observed: &Observed) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for id in install.wanted.keys() {
+        let Some(live) = observed.objects.get(id) else {
+            continue;
+        };
+        let class = match id.kind {
+            Kind::Namespace => Class::NamespaceTerminating,
+            Kind::CustomResourceDefinition => Class::CrdTerminating,
+            _ => continue,
+        };
+        if let Some(since) = live.deleting {
+            let prunes = PRUNING_CRDS.contains(&id.name.as_str());
+            let risk = if prunes {
+                "; its objects would prune workloads"
+            } else {
+                ""
+            };
+            let mut finding = Finding::new(class, id, format!("is being deleted{risk}"));
+            finding.fault_at = Some(since);
+            found.push(finding);
+        }
+    }
+    found
+}
+
+fn stale(now: OffsetDateTime, install: &Install, observed: &Observed) -> Option<Finding> {
+    let namespace = ObjectId::new(Kind::Namespace, "", &install.namespace);
+    let since = observed.scopes.values().filter_map(|s| s.answered).min()?;
+    let text = format!(
+        "the API server has not answered since {}",
+        crate::clock::rfc3339(since)
+    );
+    (now - since > FRESH).then(|| Finding::new(Class::ApiUnhealthy, &namespace, text))
+}
+
+/// Marks of another manager of the engine. With one of them nothing is written.
+fn foreign(install: &Install, observed: &Observed, history: &History) -> Option<Finding> {
+    for id in install.wanted.keys() {
+        let Some(live) = observed.objects.get(id) else {
+            continue;
+        };
+        let label = |name: &str| {
+            live.fields
+                .pointer("/metadata/labels")
+                .and_then(|l| l.get(name))
+                .and_then(Value::as_str)
+        };
+        let manager = label("app.kubernetes.io/managed-by")
+            .filter(|m| matches!(*m, "Helm" | "flux-operator"));
+        let olm = label("olm.owner");
+        if let Some(mark) = manager.or(olm) {
+            let text = format!("carries the mark of another manager: {mark}");
+            return Some(Finding::new(Class::ForeignManager, id, text));
+        }
+    }
+    if history.adopted {
+        return None;
+    }
+    // A root that somebody made before us and that follows something else is theirs.
+    for (id, pointer) in [
+        (&install.source, "/spec/url"),
+        (&install.sync, "/spec/path"),
+    ] {
+        let (Some(live), Some(wanted)) = (observed.objects.get(id), install.wanted.get(id)) else {
+            continue;
+        };
+        let ours = wanted
+            .expect
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let theirs = live.text(pointer);
+        let plain = |path: &str| path.trim_start_matches("./").trim_matches('/').to_owned();
+        if !live.ours && plain(theirs) != plain(ours) {
+            let text = format!(
+                "follows {theirs}, made by '{}'; {ours} was assigned",
+                live.writer
+            );
+            return Some(Finding::new(Class::ForeignManager, id, text));
+        }
+    }
+    None
+}
+
+fn missing(id: &ObjectId) -> Finding {
+    let class = match id.kind {
+        Kind::Namespace => Class::NamespaceMissing,
+        Kind::CustomResourceDefinition => Class::CrdMissing,
+        Kind::ServiceAccount => Class::ServiceAccountMissing,
+        Kind::Secret => Class::GitSecretBad,
+        Kind::GitRepository | Kind::Kustomization | Kind::HelmRelease => Class::RootDeleted,
+        Kind::ClusterRole
+        | Kind::ClusterRoleBinding
+        | Kind::Role
+        | Kind::RoleBinding
+        | Kind::ResourceQuota
+        | Kind::ConfigMap
+        | Kind::Service
+        | Kind::NetworkPolicy
+        | Kind::Deployment
+        | Kind::StatefulSet => Class::ObjectMissing,
+    };
+    Finding::new(class, id, "is missing")
+}
+
+fn altered(
+    now: OffsetDateTime,
+    id: &ObjectId,
+    wanted: &Wanted,
+    live: &Object,
+    history: &History,
+) -> Vec<Finding> {
+    if let Some(since) = live.deleting {
+        let text = format!("is being deleted, held by {}", live.finalizers.join(", "));
+        let finding = Finding::new(Class::LeftoverFinalizers, id, text);
+        let long = now - since > Duration::seconds(60) && !live.finalizers.is_empty();
+        return if long { vec![finding] } else { Vec::new() };
+    }
+    let mut found = Vec::new();
+    if id.namespace == NAME && live.fields.pointer("/spec/suspend") == Some(&Value::Bool(true)) {
+        let text = format!("spec.suspend is set by '{}'", live.writer);
+        found.push(Finding::new(Class::SuspendedByHuman, id, text).written_by(live));
+    }
+    if wanted.git_owned && health::works(live) || history.settled.get(id) == Some(&live.mark()) {
+        return found;
+    }
+    let mut paths = drift(&wanted.expect, &live.fields);
+    if !wanted.git_owned && paths.is_empty() && id.kind == Kind::Deployment && !health::works(live)
+    {
+        paths = additions(&wanted.expect, &live.fields);
+    }
+    if !paths.is_empty() {
+        let class = altered_class(id.kind, &paths, live);
+        let text = format!("differs at {}", paths.join(", "));
+        found.push(Finding::new(class, id, text).written_by(live));
+    }
+    found
+}
+
+fn altered_class(kind: Kind, paths: &[String], live: &Object) -> Class {
+    let any = |part: &str| paths.iter().any(|p| p.contains(part));
+    match kind {
+        Kind::Deployment | Kind::StatefulSet => {
+            if any("/image") {
+                Class::BadImage
+            } else if any("/args") || any("/env") || any("/serviceAccountName") {
+                Class::ReadyButUseless
+            } else if any("/spec/replicas")
+                && live.number("/spec/replicas") == 0
+                && live.writer != GUARD
+            {
+                Class::ScaledToZero
+            } else {
+                Class::ObjectAltered
+            }
+        }
+        Kind::ClusterRole | Kind::ClusterRoleBinding | Kind::Role | Kind::RoleBinding => {
+            Class::RbacAltered
+        }
+        Kind::Secret => Class::GitSecretBad,
+        Kind::GitRepository | Kind::Kustomization => Class::SourceAltered,
+        Kind::Namespace
+        | Kind::CustomResourceDefinition
+        | Kind::ServiceAccount
+        | Kind::ResourceQuota
+        | Kind::ConfigMap
+        | Kind::Service
+        | Kind::NetworkPolicy
+        | Kind::HelmRelease => Class::ObjectAltered,
+    }
+}

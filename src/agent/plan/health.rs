@@ -1,0 +1,250 @@
+//! Whether the engine works: its controllers, its Pods, and what the root objects say.
+
+use serde_json::Value;
+use time::{Duration, OffsetDateTime};
+
+use super::fault::Class;
+use super::find::Finding;
+use super::state::{Object, Observed, Pod};
+use crate::agent::engine::Install;
+use crate::bundle::{Kind, ObjectId};
+
+/// A probe without an answer for this long, while its controller is up, is a wedged queue.
+const WEDGED: Duration = Duration::seconds(90);
+/// The same for an object whose reconciliation makes progress.
+const SLOW: Duration = Duration::seconds(330);
+
+/// Available at the generation that was asked for.
+pub fn works(deployment: &Object) -> bool {
+    deployment.number("/status/observedGeneration") >= deployment.generation
+        && deployment.number("/status/availableReplicas") >= 1
+        && deployment.number("/status/updatedReplicas") >= 1
+}
+
+/// Whether every workload of the install works.
+pub fn workloads_work(install: &Install, observed: &Observed) -> bool {
+    let mut workloads = install
+        .wanted
+        .keys()
+        .filter(|id| id.kind == Kind::Deployment);
+    workloads.all(|id| observed.objects.get(id).is_some_and(|live| works(live)))
+}
+
+/// The revision that source and sync agree on.
+pub fn revision(install: &Install, observed: &Observed) -> Option<String> {
+    let source = observed.objects.get(&install.source)?;
+    let sync = observed.objects.get(&install.sync)?;
+    let fetched = source.text("/status/artifact/revision");
+    let applied = sync.text("/status/lastAppliedRevision");
+    (!fetched.is_empty() && fetched == applied).then(|| applied.to_owned())
+}
+
+/// Since when function is proven: both roots answered a probe sent then or later, the controllers are up, and what
+/// was fetched is what was tried last. A commit that cannot be applied does not unprove it: it reached the cluster.
+pub fn proven_since(install: &Install, observed: &Observed) -> Option<OffsetDateTime> {
+    let source = observed.objects.get(&install.source)?;
+    let sync = observed.objects.get(&install.sync)?;
+    let fetched = source.text("/status/artifact/revision");
+    let tried = fetched == sync.text("/status/lastAttemptedRevision") && !fetched.is_empty();
+    let alive = source.deleting.is_none() && sync.deleting.is_none() && source.is_true("Ready");
+    let asked = [source, sync].map(|o| o.probe().filter(|p| p.answered).map(|p| p.sent));
+    let [Some(of_source), Some(of_sync)] = asked else {
+        return None;
+    };
+    (tried && alive && workloads_work(install, observed)).then(|| of_source.min(of_sync))
+}
+
+/// Controllers that do not come up although their fields are as wanted.
+pub(super) fn workloads(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    found: &mut Vec<Finding>,
+) {
+    for id in install
+        .wanted
+        .keys()
+        .filter(|id| id.kind == Kind::Deployment)
+    {
+        let Some(live) = observed.objects.get(id) else {
+            continue;
+        };
+        let named = found
+            .iter()
+            .any(|f| f.object == *id && f.class != Class::SuspendedByHuman);
+        if named || works(live) || live.deleting.is_some() {
+            continue;
+        }
+        let pods: Vec<&Pod> = pods_of(observed, &id.name).collect();
+        let (class, evidence) = pods
+            .iter()
+            .find_map(|pod| pod_fault(pod))
+            .or_else(|| refused(live))
+            .unwrap_or_else(|| (Class::NotAvailable, "is not available".to_owned()));
+        found.push(Finding::new(class, id, evidence));
+    }
+    stale_tokens(now, install, observed, found);
+}
+
+pub(super) fn pods_of<'a>(observed: &'a Observed, app: &'a str) -> impl Iterator<Item = &'a Pod> {
+    observed
+        .pods
+        .values()
+        .map(AsRef::as_ref)
+        .filter(move |pod| pod.app == app && !pod.deleting)
+}
+
+fn pod_fault(pod: &Pod) -> Option<(Class, String)> {
+    if let Some(why) = &pod.unschedulable {
+        return Some((Class::Unschedulable, why.clone()));
+    }
+    let (reason, message) = pod.waiting.as_ref()?;
+    let text = format!("{reason}: {message}");
+    match reason.as_str() {
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
+            Some((Class::RegistryDown, format!("{text} ({})", pod.image)))
+        }
+        "CrashLoopBackOff" => {
+            let (code, why) = pod.ended.clone().unwrap_or_default();
+            let class = if why == "OOMKilled" {
+                Class::OomKilled
+            } else {
+                Class::CrashLoop
+            };
+            Some((
+                class,
+                format!(
+                    "{text}; exit code {code} ({why}), {} restarts",
+                    pod.restarts
+                ),
+            ))
+        }
+        "CreateContainerConfigError" | "CreateContainerError" => {
+            Some((Class::ConfigRefMissing, text))
+        }
+        _ => None,
+    }
+}
+
+/// Why the API server takes no Pods of a Deployment.
+fn refused(live: &Object) -> Option<(Class, String)> {
+    let (status, _, message) = live.condition("ReplicaFailure")?;
+    if status != "True" {
+        return None;
+    }
+    let has = |part: &str| message.contains(part);
+    let class = if has("exceeded quota") || has("insufficient quota") {
+        Class::QuotaBlocks
+    } else if has("violates PodSecurity") {
+        Class::PodSecurityBlocks
+    } else if has("failed calling webhook") || has("denied the request") {
+        Class::WebhookBlocks
+    } else {
+        Class::NotAvailable
+    };
+    Some((class, message.to_owned()))
+}
+
+/// A ServiceAccount that was made anew voids the tokens of Pods that are older than it.
+fn stale_tokens(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    found: &mut Vec<Finding>,
+) {
+    for id in install
+        .wanted
+        .keys()
+        .filter(|id| id.kind == Kind::ServiceAccount)
+    {
+        let Some(made) = observed.objects.get(id).and_then(|live| live.created) else {
+            continue;
+        };
+        let older = |pod: &Pod| pod.created.is_some_and(|at| at < made);
+        if now >= made && pods_of(observed, &id.name).any(older) {
+            let text = "its Pods hold tokens of the ServiceAccount that was there before";
+            found.push(Finding::new(Class::ServiceAccountMissing, id, text));
+        }
+    }
+}
+
+/// What source and sync say about themselves, and probes that nobody answers.
+pub(super) fn roots(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    found: &mut Vec<Finding>,
+) {
+    for (id, controller) in [
+        (&install.source, "source-controller"),
+        (&install.sync, "kustomize-controller"),
+    ] {
+        let Some(live) = observed.objects.get(id) else {
+            continue;
+        };
+        let suspended = live.fields.pointer("/spec/suspend") == Some(&Value::Bool(true));
+        if live.deleting.is_some() || suspended {
+            continue;
+        }
+        if let Some((status, reason, message)) = live.condition("Ready")
+            && status == "False"
+            && let Some(class) = root_fault(reason, message)
+        {
+            found.push(Finding::new(class, id, format!("{reason}: {message}")));
+        }
+        let up = ObjectId::new(Kind::Deployment, &install.namespace, controller);
+        let up = observed.objects.get(&up).is_some_and(|d| works(d));
+        let limit = if live.is_true("Reconciling") {
+            SLOW
+        } else {
+            WEDGED
+        };
+        if let Some(probe) = live.probe().filter(|p| !p.answered && up)
+            && pods_of(observed, controller)
+                .any(|p| p.created.is_some_and(|at| now - at.max(probe.sent) > limit))
+        {
+            let text = format!(
+                "a probe of {} has no answer",
+                crate::clock::rfc3339(probe.sent)
+            );
+            found.push(Finding::new(Class::QueueWedged, id, text));
+        }
+    }
+}
+
+/// The class of a root's failure, by its reason and, for Git, by its message.
+fn root_fault(reason: &str, message: &str) -> Option<Class> {
+    let has = |parts: &[&str]| parts.iter().any(|p| message.contains(p));
+    let class = match reason {
+        "GitOperationFailed" => {
+            if has(&[
+                "knownhosts: key is unknown",
+                "knownhosts: key mismatch",
+                "host key",
+            ]) {
+                Class::HostKeyMismatch
+            } else if has(&[
+                "unable to authenticate",
+                "permission denied",
+                "authorization failed",
+            ]) {
+                Class::KeyRevoked
+            } else {
+                Class::GitUnreachable
+            }
+        }
+        "AuthenticationFailed" => Class::KeyRevoked,
+        "VerificationError" | "InvalidCommitSignature" => Class::SignatureFailed,
+        "StorageOperationFailed" => Class::ArtifactLost,
+        "ArtifactFailed" if has(&["path not found", "no such file"]) => Class::PathMissing,
+        "ArtifactFailed" if has(&["not found", "not ready", "is not ready"]) => return None,
+        "ArtifactFailed" => Class::ArtifactUnreachable,
+        "BuildFailed" if has(&["path not found"]) => Class::PathMissing,
+        "BuildFailed" => Class::BuildFailed,
+        "ReconciliationFailed" => Class::ApplyFailed,
+        "HealthCheckFailed" => Class::HealthCheckFailed,
+        "DependencyNotReady" => Class::DependencyNotReady,
+        _ => return None,
+    };
+    Some(class)
+}

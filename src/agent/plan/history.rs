@@ -1,0 +1,82 @@
+//! How plans and outcomes become history.
+
+use time::{Duration, OffsetDateTime};
+
+use super::Plan;
+use super::fault::MAX_ATTEMPTS;
+use super::state::{History, Observed};
+use super::steps::{Action, Step};
+
+/// What a step came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// The API server found nothing to change.
+    Unchanged,
+    Failed(String),
+}
+
+impl Outcome {
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Done => "ok",
+            Self::Unchanged => "nothing to change",
+            Self::Failed(error) => error,
+        }
+    }
+}
+
+impl History {
+    /// Notes which faults are there, since when, and forgets what is over for an hour.
+    pub fn saw(&mut self, now: OffsetDateTime, plan: &Plan) {
+        for past in self.faults.values_mut() {
+            past.attempts.retain(|at| now - *at < Duration::hours(1));
+        }
+        for finding in &plan.findings {
+            let key = (finding.class, finding.object.clone());
+            self.faults.entry(key).or_default().since.get_or_insert(now);
+        }
+        let there = |key: &super::Key| {
+            plan.findings
+                .iter()
+                .any(|f| f.class == key.0 && f.object == key.1)
+        };
+        self.faults.retain(|key, past| {
+            if !there(key) {
+                past.since = None;
+            }
+            past.since.is_some() || !past.attempts.is_empty()
+        });
+    }
+
+    /// Notes one step and what it came to. `observed` is what the step was planned from.
+    pub fn acted(
+        &mut self,
+        now: OffsetDateTime,
+        step: &Step,
+        outcome: &Outcome,
+        observed: &Observed,
+    ) {
+        if let Some(key) = &step.cause {
+            let past = self.faults.entry(key.clone()).or_default();
+            past.attempts.push(now);
+            let surplus = past.attempts.len().saturating_sub(MAX_ATTEMPTS);
+            past.attempts.drain(..surplus);
+        }
+        match (&step.action, outcome) {
+            (Action::Nudge, Outcome::Done | Outcome::Unchanged | Outcome::Failed(_)) => {
+                self.nudged.insert(step.target.clone(), now);
+            }
+            (Action::Apply | Action::WriteSecret, Outcome::Unchanged) => {
+                if let Some(live) = observed.objects.get(&step.target) {
+                    self.settled.insert(step.target.clone(), live.mark());
+                }
+            }
+            (_, Outcome::Done) => {
+                self.settled.remove(&step.target);
+                self.last_write = Some(now);
+            }
+            (_, Outcome::Unchanged | Outcome::Failed(_)) => {}
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! API objects to what the planner keeps of them: fields without bookkeeping, their last writer, no schema, no
+//! secret value.
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
+use kube::core::DynamicObject;
+use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+
+use super::state::{Object, Pod};
+use crate::agent::engine::{GUARD, MANAGER, comparable};
+use crate::bundle::Kind;
+
+/// Status fields that the planner reads; `status.inventory` and `status.history` can be large and are not kept.
+const STATUS: [&str; 9] = [
+    "conditions",
+    "observedGeneration",
+    "availableReplicas",
+    "updatedReplicas",
+    "artifact",
+    "lastAppliedRevision",
+    "lastAttemptedRevision",
+    "lastHandledReconcileAt",
+    "phase",
+];
+
+pub fn object(kind: Kind, live: DynamicObject) -> Object {
+    let meta = live.metadata;
+    let entries = meta.managed_fields.unwrap_or_default();
+    let spoken = |e: &&ManagedFieldsEntry| e.subresource.as_deref().unwrap_or_default().is_empty();
+    let last = entries
+        .iter()
+        .filter(spoken)
+        .max_by_key(|e| e.time.as_ref().map(|t| t.0));
+    let mut annotations = meta.annotations.unwrap_or_default();
+    annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    let mut fields = match live.data {
+        Value::Object(map) => map,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Map::new()
+        }
+    };
+    if let Some(status) = fields.get_mut("status").and_then(Value::as_object_mut) {
+        status.retain(|key, _| STATUS.contains(&key.as_str()));
+    }
+    fields.insert(
+        "metadata".to_owned(),
+        json!({"labels": meta.labels.unwrap_or_default(), "annotations": annotations}),
+    );
+    Object {
+        uid: meta.uid.unwrap_or_default(),
+        version: meta
+            .resource_version
+            .and_then(|v| v.parse().ok())
+            .unwrap_or_default(),
+        generation: meta.generation.unwrap_or_default(),
+        created: meta.creation_timestamp.as_ref().and_then(at),
+        deleting: meta.deletion_timestamp.as_ref().and_then(at),
+        finalizers: meta.finalizers.unwrap_or_default(),
+        writer: last.and_then(|e| e.manager.clone()).unwrap_or_default(),
+        written: last.and_then(|e| e.time.as_ref()).and_then(at),
+        ours: entries
+            .iter()
+            .any(|e| matches!(e.manager.as_deref(), Some(MANAGER | GUARD))),
+        fields: comparable(kind, Value::Object(fields)),
+    }
+}
+
+pub fn pod(live: core::Pod) -> Pod {
+    let meta = live.metadata;
+    let status = live.status.unwrap_or_default();
+    let containers: Vec<&core::ContainerStatus> =
+        [&status.init_container_statuses, &status.container_statuses]
+            .into_iter()
+            .flatten()
+            .flatten()
+            .collect();
+    let waiting = containers
+        .iter()
+        .find_map(|c| c.state.as_ref()?.waiting.as_ref());
+    let ended = containers
+        .iter()
+        .find_map(|c| c.last_state.as_ref()?.terminated.as_ref());
+    let conditions = status.conditions.unwrap_or_default();
+    let condition = |kind: &str| conditions.iter().find(|c| c.type_ == kind);
+    let refused = condition("PodScheduled").filter(|c| c.status == "False");
+    Pod {
+        uid: meta.uid.unwrap_or_default(),
+        app: meta
+            .labels
+            .unwrap_or_default()
+            .remove("app")
+            .unwrap_or_default(),
+        created: meta.creation_timestamp.as_ref().and_then(at),
+        deleting: meta.deletion_timestamp.is_some(),
+        ready: condition("Ready").is_some_and(|c| c.status == "True"),
+        waiting: waiting.map(|w| {
+            (
+                w.reason.clone().unwrap_or_default(),
+                short(w.message.as_deref().unwrap_or_default()),
+            )
+        }),
+        ended: ended.map(|e| (e.exit_code, e.reason.clone().unwrap_or_default())),
+        restarts: containers.iter().map(|c| c.restart_count).sum(),
+        image: containers
+            .first()
+            .map(|c| c.image.clone())
+            .unwrap_or_default(),
+        unschedulable: refused.map(|c| short(c.message.as_deref().unwrap_or("no node takes it"))),
+    }
+}
+
+fn at(time: &Time) -> Option<OffsetDateTime> {
+    OffsetDateTime::from_unix_timestamp_nanos(time.0.as_nanosecond()).ok()
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(500).collect()
+}

@@ -1,0 +1,154 @@
+//! What the planner sees: the cluster as it was last observed, and what was done about it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use super::fault::Key;
+use crate::agent::engine::REQUESTED_AT;
+use crate::bundle::{Kind, ObjectId};
+
+/// The cluster as far as the install goes.
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    pub objects: BTreeMap<ObjectId, Arc<Object>>,
+    pub scopes: BTreeMap<Kind, Scope>,
+    /// The Pods of the engine's namespace, by name.
+    pub pods: BTreeMap<String, Arc<Pod>>,
+    /// When the Pods were last listed or their watch was last heard.
+    pub pods_at: Option<OffsetDateTime>,
+}
+
+/// How well one kind is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// When the API server last answered for this kind; absent = not yet.
+    pub answered: Option<OffsetDateTime>,
+    /// False while the API server says that it does not know the kind.
+    pub served: bool,
+}
+
+/// One live object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Object {
+    pub uid: String,
+    /// The resourceVersion as a number, 0 where it is none.
+    pub version: u64,
+    pub generation: i64,
+    pub created: Option<OffsetDateTime>,
+    pub deleting: Option<OffsetDateTime>,
+    pub finalizers: Vec<String>,
+    /// The manager that wrote anything but the status last, and when.
+    pub writer: String,
+    pub written: Option<OffsetDateTime>,
+    /// Whether we ever applied it.
+    pub ours: bool,
+    /// In the form of [`crate::agent::engine::comparable`].
+    pub fields: Value,
+}
+
+impl Object {
+    pub fn text(&self, pointer: &str) -> &str {
+        self.fields
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
+    pub fn number(&self, pointer: &str) -> i64 {
+        self.fields
+            .pointer(pointer)
+            .and_then(Value::as_i64)
+            .unwrap_or_default()
+    }
+
+    pub fn annotation(&self, name: &str) -> Option<&str> {
+        self.fields
+            .pointer("/metadata/annotations")?
+            .get(name)?
+            .as_str()
+    }
+
+    /// A condition's status, reason and message.
+    pub fn condition(&self, kind: &str) -> Option<(&str, &str, &str)> {
+        let conditions = self.fields.pointer("/status/conditions")?.as_array()?;
+        let found = conditions
+            .iter()
+            .find(|c| c.get("type").and_then(Value::as_str) == Some(kind))?;
+        let field = |name| found.get(name).and_then(Value::as_str).unwrap_or_default();
+        Some((field("status"), field("reason"), field("message")))
+    }
+
+    pub fn is_true(&self, condition: &str) -> bool {
+        self.condition(condition)
+            .is_some_and(|(status, _, _)| status == "True")
+    }
+
+    /// The probe that this object carries, and whether its controller has answered it.
+    pub fn probe(&self) -> Option<Probe> {
+        let asked = self.annotation(REQUESTED_AT)?;
+        let sent = crate::clock::parse_rfc3339(asked)?;
+        let answered = self.text("/status/lastHandledReconcileAt") == asked;
+        Some(Probe { sent, answered })
+    }
+
+    /// Changes with every change of what somebody wants of it, not with its status.
+    pub fn mark(&self) -> (String, i64, u64) {
+        let version = if self.generation > 0 { 0 } else { self.version };
+        (self.uid.clone(), self.generation, version)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Probe {
+    pub sent: OffsetDateTime,
+    pub answered: bool,
+}
+
+/// One Pod of the engine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pod {
+    pub uid: String,
+    /// The label `app`: its Deployment.
+    pub app: String,
+    pub created: Option<OffsetDateTime>,
+    pub deleting: bool,
+    pub ready: bool,
+    /// Why a container waits: reason and message.
+    pub waiting: Option<(String, String)>,
+    /// How a container ended last: exit code and reason.
+    pub ended: Option<(i32, String)>,
+    pub restarts: i32,
+    pub image: String,
+    /// Why no node takes it.
+    pub unschedulable: Option<String>,
+}
+
+/// What happened so far; folded by the edge from plans and outcomes with [`super::history`].
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    pub faults: BTreeMap<Key, Past>,
+    /// Differences that an apply found to be none: the object's mark when it was sent.
+    pub settled: BTreeMap<ObjectId, (String, i64, u64)>,
+    /// The install was proven to work once.
+    pub adopted: bool,
+    /// The last write that was no probe.
+    pub last_write: Option<OffsetDateTime>,
+    /// The catalog's head as the hub last said it, and when.
+    pub head: Option<(String, OffsetDateTime)>,
+    /// Sync objects that died with their CRD or Namespace and that Git will not bring back, by CRD.
+    pub saved: BTreeMap<ObjectId, Vec<Value>>,
+    /// When each object was last asked to reconcile.
+    pub nudged: BTreeMap<ObjectId, OffsetDateTime>,
+}
+
+/// What is known of one fault, kept for an hour after it has gone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Past {
+    /// Since when it has been there without a break; absent = it is not there now.
+    pub since: Option<OffsetDateTime>,
+    /// When something was done about it, oldest first, at most [`super::fault::MAX_ATTEMPTS`].
+    pub attempts: Vec<OffsetDateTime>,
+}

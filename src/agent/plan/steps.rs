@@ -1,0 +1,426 @@
+//! What is done about what is wrong: the steps that are allowed now, in the order in which they are safe.
+
+use std::sync::Arc;
+
+use time::{Duration, OffsetDateTime};
+
+use super::fault::{Class, Key, allowed, circuit_open};
+use super::find::{Finding, known};
+use super::health;
+use super::state::{History, Object, Observed, Past};
+use crate::agent::engine::Install;
+use crate::agent::engine::compare::{additions, drift};
+use crate::agent::engine::flux::{FINALIZER, PRUNERS, PRUNING_CRDS, RIGHTS};
+use crate::bundle::{Kind, ObjectId};
+
+/// One action against one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    pub action: Action,
+    pub target: ObjectId,
+    /// The fault that it is against; a routine probe has none.
+    pub cause: Option<Key>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Server-side apply of a missing object.
+    Create,
+    /// Server-side apply over a changed one.
+    Apply,
+    /// The whole object as wanted, without what others added.
+    Replace,
+    /// Delete under this UID, then apply: for fields that cannot be changed.
+    Recreate {
+        uid: String,
+    },
+    /// The key Secret.
+    WriteSecret,
+    /// Delete the controller's Pods that were made before this moment.
+    RestartPods {
+        before: OffsetDateTime,
+    },
+    /// Ask its controller to reconcile now.
+    Nudge,
+    /// Take the engine's rights: delete the binding.
+    CutRights {
+        uid: String,
+    },
+    ScaleToZero,
+    /// Drop the engine's finalizers of all objects of this CRD that are being deleted, and keep what they were.
+    Release,
+    /// Apply again what [`Action::Release`] kept of this CRD's objects.
+    Restore,
+    /// Drop the engine's finalizers of this object.
+    Unpin {
+        keep: Vec<String>,
+    },
+}
+
+impl Action {
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Apply => "apply",
+            Self::Replace => "replace",
+            Self::Recreate { .. } => "recreate",
+            Self::WriteSecret => "write-key",
+            Self::RestartPods { .. } => "restart",
+            Self::Nudge => "nudge",
+            Self::CutRights { .. } => "cut-rights",
+            Self::ScaleToZero => "scale-to-zero",
+            Self::Release => "release",
+            Self::Restore => "restore",
+            Self::Unpin { .. } => "unpin",
+        }
+    }
+}
+
+/// Steps for the findings, and when the next one that has to wait becomes possible.
+pub fn steps(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+    findings: &[Finding],
+) -> (Vec<Step>, Option<OffsetDateTime>) {
+    let mut steps = Vec::new();
+    let mut next: Option<OffsetDateTime> = None;
+    let guarded = findings.iter().any(guards);
+    for finding in findings {
+        let key = (finding.class, finding.object.clone());
+        let fresh = Past {
+            since: Some(now),
+            attempts: Vec::new(),
+        };
+        let past = history.faults.get(&key).unwrap_or(&fresh);
+        let Some(at) = allowed(finding.class, &finding.object, past, &install.cluster, now) else {
+            continue;
+        };
+        if at > now {
+            next = Some(next.map_or(at, |n| n.min(at)));
+            continue;
+        }
+        let actions = if guarded {
+            guard(install, observed, finding)
+        } else {
+            remedy(now, install, observed, finding)
+        };
+        steps.extend(actions.into_iter().map(|(action, target)| Step {
+            action,
+            target,
+            cause: Some(key.clone()),
+        }));
+    }
+    if !guarded {
+        steps.extend(restores(now, install, observed, history));
+    }
+    let mut done: Vec<Step> = Vec::new();
+    for step in steps {
+        let twin = |s: &Step| s.action == step.action && s.target == step.target;
+        if !done.iter().any(twin) {
+            done.push(step);
+        }
+    }
+    (done, next)
+}
+
+/// Objects that died with their CRD come back as soon as it serves again.
+fn restores<'a>(
+    now: OffsetDateTime,
+    install: &'a Install,
+    observed: &'a Observed,
+    history: &'a History,
+) -> impl Iterator<Item = Step> + 'a {
+    let crds = history.saved.keys().filter(move |crd| {
+        let served = observed
+            .objects
+            .get(*crd)
+            .is_some_and(|c| c.is_true("Established"));
+        served && ready_for(now, install, observed, &install.secret)
+    });
+    crds.map(|crd| Step {
+        action: Action::Restore,
+        target: crd.clone(),
+        cause: Some((Class::CrdTerminating, crd.clone())),
+    })
+}
+
+/// Findings with spent budgets: nothing but an hourly trial happens, a person has to look.
+pub fn open_circuits(now: OffsetDateTime, history: &History, findings: &[Finding]) -> Vec<Key> {
+    let keys = findings.iter().map(|f| (f.class, f.object.clone()));
+    keys.filter(|key| {
+        history
+            .faults
+            .get(key)
+            .is_some_and(|past| circuit_open(key.0, past, now))
+    })
+    .collect()
+}
+
+fn guards(finding: &Finding) -> bool {
+    matches!(
+        finding.class,
+        Class::NamespaceTerminating | Class::CrdTerminating
+    )
+}
+
+/// While a Namespace or CRD dies: rights first, so that no controller prunes what its objects brought, then what
+/// holds the deletion up. Rights and controllers come back with all else when it is gone.
+fn guard(install: &Install, observed: &Observed, finding: &Finding) -> Vec<(Action, ObjectId)> {
+    let mut actions = Vec::new();
+    let prunes = finding.class == Class::NamespaceTerminating
+        || PRUNING_CRDS.contains(&finding.object.name.as_str());
+    if prunes {
+        for name in RIGHTS {
+            let id = ObjectId::new(Kind::ClusterRoleBinding, "", name);
+            if let Some(live) = observed.objects.get(&id).filter(|o| o.deleting.is_none()) {
+                actions.push((
+                    Action::CutRights {
+                        uid: live.uid.clone(),
+                    },
+                    id,
+                ));
+            }
+        }
+        for name in PRUNERS {
+            let id = ObjectId::new(Kind::Deployment, &install.namespace, name);
+            let runs = |o: &&Arc<Object>| o.deleting.is_none() && o.number("/spec/replicas") > 0;
+            if observed.objects.get(&id).as_ref().is_some_and(runs) {
+                actions.push((Action::ScaleToZero, id));
+            }
+        }
+    }
+    match finding.class {
+        Class::CrdTerminating => actions.push((Action::Release, finding.object.clone())),
+        Class::NamespaceTerminating => {
+            let crds = install
+                .wanted
+                .keys()
+                .filter(|id| id.kind == Kind::CustomResourceDefinition);
+            let there = crds.filter(|id| observed.objects.contains_key(*id));
+            actions.extend(there.map(|id| (Action::Release, id.clone())));
+        }
+        _ => {}
+    }
+    actions
+}
+
+/// The step against one finding, if what it stands on is there.
+fn remedy(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    finding: &Finding,
+) -> Vec<(Action, ObjectId)> {
+    let id = &finding.object;
+    if !ready_for(now, install, observed, id) {
+        return Vec::new();
+    }
+    let live = observed.objects.get(id);
+    let one = |action| vec![(action, id.clone())];
+    match finding.class {
+        Class::ServiceAccountMissing => match live.and_then(|l| l.created) {
+            Some(before) => one(Action::RestartPods { before }),
+            None => one(Action::Create),
+        },
+        Class::GitSecretBad => one(Action::WriteSecret),
+        Class::ObjectMissing | Class::CrdMissing | Class::NamespaceMissing | Class::RootDeleted => {
+            one(Action::Create)
+        }
+        Class::ScaledToZero | Class::BadImage | Class::ReadyButUseless | Class::SourceAltered => {
+            one(Action::Apply)
+        }
+        Class::ObjectAltered if live.is_some_and(|l| added(install, id, l)) => one(Action::Replace),
+        // `roleRef` cannot be changed.
+        Class::RbacAltered if finding.evidence.contains("/roleRef") => {
+            let recreate = |l: &Arc<Object>| one(Action::Recreate { uid: l.uid.clone() });
+            live.map(recreate).unwrap_or_default()
+        }
+        Class::RbacAltered | Class::ObjectAltered => one(Action::Apply),
+        Class::QueueWedged => vec![(Action::RestartPods { before: now }, controller(install, id))],
+        Class::LeftoverFinalizers => {
+            let kept = |l: &Arc<Object>| {
+                l.finalizers
+                    .iter()
+                    .filter(|f| *f != FINALIZER)
+                    .cloned()
+                    .collect()
+            };
+            one(Action::Unpin {
+                keep: live.map(kept).unwrap_or_default(),
+            })
+        }
+        // Fields that are as wanted cannot be mended by applying them again.
+        Class::CrashLoop
+        | Class::OomKilled
+        | Class::NotAvailable
+        | Class::CrdTerminating
+        | Class::NamespaceTerminating
+        | Class::RegistryDown
+        | Class::ConfigRefMissing
+        | Class::ApiUnhealthy
+        | Class::HostKeyMismatch
+        | Class::KeyRevoked
+        | Class::GitUnreachable
+        | Class::SuspendedByHuman
+        | Class::SignatureFailed
+        | Class::ArtifactLost
+        | Class::ArtifactUnreachable
+        | Class::WebhookBlocks
+        | Class::QuotaBlocks
+        | Class::PodSecurityBlocks
+        | Class::Unschedulable
+        | Class::BuildFailed
+        | Class::ApplyFailed
+        | Class::HealthCheckFailed
+        | Class::DependencyNotReady
+        | Class::PathMissing
+        | Class::ForeignManager => Vec::new(),
+    }
+}
+
+/// The controller of a root object.
+fn controller(install: &Install, root: &ObjectId) -> ObjectId {
+    let name = if *root == install.source {
+        "source-controller"
+    } else {
+        "kustomize-controller"
+    };
+    ObjectId::new(Kind::Deployment, &install.namespace, name)
+}
+
+fn added(install: &Install, id: &ObjectId, live: &Object) -> bool {
+    install.wanted.get(id).is_some_and(|wanted| {
+        drift(&wanted.expect, &live.fields).is_empty()
+            && !additions(&wanted.expect, &live.fields).is_empty()
+    })
+}
+
+/// Whether all that an object stands on is there: the stages of the install, from the object's side.
+fn ready_for(now: OffsetDateTime, install: &Install, observed: &Observed, id: &ObjectId) -> bool {
+    let there = |id: &ObjectId| {
+        observed
+            .objects
+            .get(id)
+            .is_some_and(|o| o.deleting.is_none())
+    };
+    let namespace = ObjectId::new(Kind::Namespace, "", &install.namespace);
+    if id.kind.namespaced() && !there(&namespace) {
+        return false;
+    }
+    if id.kind.namespaced() && *id != install.rights && !there(&install.rights) {
+        return false;
+    }
+
+    let wanted = install.wanted.keys();
+    match id.kind {
+        // A Pod without its ServiceAccount, or a controller without its rights or kinds, fails and then backs off.
+        Kind::Deployment | Kind::StatefulSet => wanted
+            .filter(|w| {
+                matches!(
+                    w.kind,
+                    Kind::ServiceAccount | Kind::ClusterRole | Kind::ClusterRoleBinding
+                ) || w.kind == Kind::CustomResourceDefinition
+            })
+            .all(|w| there(w) || !known(now, observed, w.kind)),
+        Kind::GitRepository | Kind::Kustomization | Kind::HelmRelease => {
+            let (group, _, plural) = id.kind.resource();
+            let crd = ObjectId::new(
+                Kind::CustomResourceDefinition,
+                "",
+                &format!("{plural}.{group}"),
+            );
+            let established = observed
+                .objects
+                .get(&crd)
+                .is_some_and(|c| c.is_true("Established"));
+            established && there(&install.secret)
+        }
+        Kind::Namespace
+        | Kind::CustomResourceDefinition
+        | Kind::ClusterRole
+        | Kind::ServiceAccount
+        | Kind::ClusterRoleBinding
+        | Kind::Role
+        | Kind::RoleBinding
+        | Kind::ResourceQuota
+        | Kind::ConfigMap
+        | Kind::Service
+        | Kind::NetworkPolicy
+        | Kind::Secret => true,
+    }
+}
+
+/// Probes that are due: after a heal, now and then, and when the hub says that the catalog moved.
+pub fn probes(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> (Vec<Step>, OffsetDateTime) {
+    let routine = now + install.policy.probe_every;
+    let (Some(source), Some(sync)) = (
+        observed.objects.get(&install.source),
+        observed.objects.get(&install.sync),
+    ) else {
+        return (Vec::new(), routine);
+    };
+    let mut steps = Vec::new();
+    let nudge = |id: &ObjectId| Step {
+        action: Action::Nudge,
+        target: id.clone(),
+        cause: None,
+    };
+    let spaced = |id: &ObjectId| {
+        history
+            .nudged
+            .get(id)
+            .is_none_or(|at| now - *at >= Duration::seconds(5))
+    };
+    let due = |live: &Object| {
+        let Some(probe) = live.probe() else {
+            return true;
+        };
+        let unproven = history.last_write.is_some_and(|at| probe.sent < at);
+        unproven || now - probe.sent >= install.policy.probe_every && probe.answered
+    };
+    let (up, moved) = (
+        health::workloads_work(install, observed),
+        moved(install, observed, history),
+    );
+    if (moved || up && due(source)) && spaced(&install.source) {
+        steps.push(nudge(&install.source));
+    }
+    let fetched = source.probe().is_some_and(|p| p.answered) && source.is_true("Ready");
+    if steps.is_empty() && up && fetched && due(sync) && spaced(&install.sync) {
+        steps.push(nudge(&install.sync));
+    }
+    let soonest = [source, sync]
+        .into_iter()
+        .filter_map(|o| o.probe())
+        .map(|p| p.sent + install.policy.probe_every);
+    let waiting = now + Duration::seconds(5);
+    let at = soonest
+        .min()
+        .unwrap_or(waiting)
+        .max(now + Duration::seconds(1));
+    let quiet = up && fetched && !due(source) && !due(sync) && !moved;
+    (steps, if quiet { at } else { waiting })
+}
+
+/// The hub named a head that the source has not fetched, at most once asked for per second.
+fn moved(install: &Install, observed: &Observed, history: &History) -> bool {
+    let Some((head, at)) = &history.head else {
+        return false;
+    };
+    let fetched = observed
+        .objects
+        .get(&install.source)
+        .map_or("", |s| s.text("/status/artifact/revision"));
+    let asked = history
+        .nudged
+        .get(&install.source)
+        .is_some_and(|nudged| nudged >= at);
+    !fetched.ends_with(head.as_str()) && !asked
+}

@@ -1,0 +1,208 @@
+//! The record of each heal, from detection to restored function. Pure: ids and times are passed in.
+
+use std::collections::BTreeMap;
+
+use time::OffsetDateTime;
+
+use crate::agent::plan::history::Outcome;
+use crate::agent::plan::{Class, Finding, History, Key, Plan, Step};
+use crate::clock::rfc3339;
+use crate::wire::report::{HealRecord, HealResult, HealStep};
+
+/// Heals that are open at the same time; further faults are mended without a record of their own.
+const MAX_OPEN: usize = 64;
+/// Steps that are written down for one heal; the rest is counted.
+const MAX_STEPS: usize = 40;
+const MAX_EVIDENCE: usize = 4096;
+
+/// The open heals.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    open: BTreeMap<Key, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    record: HealRecord,
+    last_step: Option<OffsetDateTime>,
+    exhausted: bool,
+}
+
+/// What the cluster was like when the plan was made.
+pub(super) struct Moment<'a> {
+    pub(super) now: OffsetDateTime,
+    pub(super) plan: &'a Plan,
+    pub(super) history: &'a History,
+    /// Since when function is proven.
+    pub(super) proven: Option<OffsetDateTime>,
+    pub(super) revision: &'a str,
+}
+
+impl Records {
+    /// Opens and closes heals; returns what is to be told. `id` makes the id of a new record.
+    pub(super) fn update(
+        &mut self,
+        moment: &Moment<'_>,
+        mut id: impl FnMut() -> String,
+    ) -> Vec<HealRecord> {
+        let mut told = Vec::new();
+        for finding in &moment.plan.findings {
+            let key = (finding.class, finding.object.clone());
+            if self.counts(moment, &key) {
+                let open = opened(moment, finding, id());
+                told.push(open.record.clone());
+                self.open.insert(key, open);
+            }
+        }
+        for key in &moment.plan.exhausted {
+            if let Some(open) = self.open.get_mut(key).filter(|o| !o.exhausted) {
+                open.exhausted = true;
+                "the fault comes back again and again: find who writes it; the next trial is in an hour"
+                    .clone_into(&mut open.record.next);
+                told.push(open.record.clone());
+            }
+        }
+        let over: Vec<Key> = self
+            .open
+            .iter()
+            .filter(|(key, open)| is_over(key, open, moment))
+            .map(|(k, _)| k.clone())
+            .collect();
+        for key in over {
+            if let Some(open) = self.open.remove(&key) {
+                told.push(closed(open.record, moment.now));
+            }
+        }
+        told
+    }
+
+    /// Whether a fault gets a record of its own now.
+    fn counts(&self, moment: &Moment<'_>, key: &Key) -> bool {
+        let since = moment
+            .history
+            .faults
+            .get(key)
+            .and_then(|past| past.since)
+            .unwrap_or(moment.now);
+        let ripe = moment.now - since >= key.0.debounce();
+        // What is missing because the Namespace or a CRD went belongs to that heal.
+        let part = matches!(
+            key.0,
+            Class::ObjectMissing
+                | Class::ServiceAccountMissing
+                | Class::RootDeleted
+                | Class::GitSecretBad
+                | Class::CrdMissing
+                | Class::NamespaceMissing
+        ) && self.open.keys().any(|k| is_collapse(k.0));
+        moment.history.adopted
+            && ripe
+            && !part
+            && !self.open.contains_key(key)
+            && self.open.len() < MAX_OPEN
+    }
+
+    /// Notes a step at the heal that it belongs to.
+    pub(super) fn acted(&mut self, now: OffsetDateTime, step: &Step, outcome: &Outcome) {
+        let Some(cause) = &step.cause else {
+            return;
+        };
+        let own = self.open.contains_key(cause).then(|| cause.clone());
+        let collapse = self.open.keys().find(|k| is_collapse(k.0)).cloned();
+        let Some(open) = own.or(collapse).and_then(|key| self.open.get_mut(&key)) else {
+            return;
+        };
+        open.last_step = Some(now);
+        open.record.acted_at.get_or_insert_with(|| rfc3339(now));
+        let again = open.record.steps.last().is_some_and(|last| {
+            last.action == step.action.as_str()
+                && last.object == step.target.to_string()
+                && last.outcome == outcome.as_str()
+        });
+        if !again && open.record.steps.len() < MAX_STEPS {
+            open.record.steps.push(HealStep {
+                action: step.action.as_str().to_owned(),
+                object: step.target.to_string(),
+                at: rfc3339(now),
+                outcome: outcome.as_str().to_owned(),
+            });
+        }
+    }
+}
+
+fn is_collapse(class: Class) -> bool {
+    matches!(
+        class,
+        Class::NamespaceTerminating
+            | Class::NamespaceMissing
+            | Class::CrdTerminating
+            | Class::CrdMissing
+    )
+}
+
+fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open {
+    let key = (finding.class, finding.object.clone());
+    let since = moment
+        .history
+        .faults
+        .get(&key)
+        .and_then(|past| past.since)
+        .unwrap_or(moment.now);
+    let reported = finding.class.budget() == crate::agent::plan::fault::Budget::Report;
+    Open {
+        record: HealRecord {
+            id,
+            class: finding.class.as_str().to_owned(),
+            object: finding.object.to_string(),
+            evidence: finding.evidence.chars().take(MAX_EVIDENCE).collect(),
+            writer: finding.writer.clone(),
+            revision: moment.revision.to_owned(),
+            steps: Vec::new(),
+            fault_at: finding.fault_at.map(rfc3339),
+            detected_at: rfc3339(since),
+            acted_at: None,
+            restored_at: None,
+            result: if reported {
+                HealResult::Reported
+            } else {
+                HealResult::Open
+            },
+            next: finding.class.advice().to_owned(),
+        },
+        last_step: None,
+        exhausted: false,
+    }
+}
+
+/// A heal ends when its fault is gone and, where something was done, a probe sent after that was answered.
+fn is_over(key: &Key, open: &Open, moment: &Moment<'_>) -> bool {
+    let there = moment
+        .plan
+        .findings
+        .iter()
+        .any(|f| f.class == key.0 && f.object == key.1);
+    // A collapse is over when nothing is missing any more, not when the last old object is gone.
+    let rebuilding = is_collapse(key.0)
+        && moment
+            .plan
+            .findings
+            .iter()
+            .any(|f| f.class.debounce().is_zero());
+    if there || rebuilding {
+        return false;
+    }
+    match open.last_step {
+        Some(at) => moment.proven.is_some_and(|proven| proven >= at),
+        None => !is_collapse(key.0) || moment.proven.is_some(),
+    }
+}
+
+fn closed(mut record: HealRecord, now: OffsetDateTime) -> HealRecord {
+    record.restored_at = Some(rfc3339(now));
+    match record.result {
+        HealResult::Open => record.result = HealResult::Healed,
+        HealResult::Reported | HealResult::Healed | HealResult::Failed => {}
+    }
+    record.next = String::new();
+    record
+}

@@ -1,0 +1,293 @@
+//! What the hub is told of the engine: the steps of its adoption and its conditions. Pure.
+
+use time::OffsetDateTime;
+
+use crate::agent::engine::Install;
+use crate::agent::plan::fault::Budget;
+use crate::agent::plan::{Class, Finding, History, Mode, Observed, Plan, health};
+use crate::bundle::Kind;
+use crate::clock::rfc3339;
+use crate::wire::report::{Condition, ConditionType, Status, StepName, StepReport, StepState};
+
+const MAX_TEXT: usize = 1000;
+
+/// What is known at one moment.
+pub(super) struct Moment<'a> {
+    pub(super) now: OffsetDateTime,
+    pub(super) install: &'a Install,
+    pub(super) observed: &'a Observed,
+    pub(super) history: &'a History,
+    pub(super) plan: &'a Plan,
+}
+
+/// The adoption's steps from `apply` on: all that are done, and the first that is not.
+pub(super) fn steps(moment: &Moment<'_>) -> Vec<StepReport> {
+    let all: [(StepName, Option<String>); 5] = [
+        (StepName::Apply, apply(moment)),
+        (StepName::Secret, blocked(moment, &[Class::GitSecretBad])),
+        (StepName::Sync, sync(moment)),
+        (StepName::Revision, revision(moment)),
+        (
+            StepName::Adopted,
+            (!moment.history.adopted)
+                .then(|| "waits for the engine's answer to a probe".to_owned()),
+        ),
+    ];
+    let mut reports = Vec::new();
+    for (step, waits) in all {
+        let (state, reason) = match &waits {
+            None => (StepState::Done, String::new()),
+            Some(_) if moment.plan.mode == Mode::ObserveOnly => {
+                (StepState::Failed, foreign(moment.plan))
+            }
+            Some(reason) if step == StepName::Apply => (StepState::Running, short(reason)),
+            Some(reason) => (StepState::Waiting, short(reason)),
+        };
+        reports.push(StepReport {
+            step,
+            state,
+            reason,
+            at: rfc3339(moment.now),
+        });
+        if waits.is_some() {
+            break;
+        }
+    }
+    reports
+}
+
+fn apply(moment: &Moment<'_>) -> Option<String> {
+    let install = moment
+        .install
+        .wanted
+        .keys()
+        .filter(|id| id.kind.installable() && id.kind != Kind::Secret);
+    let (total, there) = install.fold((0, 0), |(total, there), id| {
+        (
+            total + 1,
+            there + usize::from(moment.observed.objects.contains_key(id)),
+        )
+    });
+    let last = moment.plan.findings.first();
+    (there < total).then(|| match last {
+        Some(f) => format!("{there} of {total} objects; {}: {}", f.class, f.object),
+        None => format!("{there} of {total} objects"),
+    })
+}
+
+fn blocked(moment: &Moment<'_>, classes: &[Class]) -> Option<String> {
+    let found = moment
+        .plan
+        .findings
+        .iter()
+        .find(|f| classes.contains(&f.class));
+    found.map(text).or_else(|| {
+        (!moment.observed.objects.contains_key(&moment.install.secret))
+            .then(|| "is not applied yet".to_owned())
+    })
+}
+
+fn sync(moment: &Moment<'_>) -> Option<String> {
+    let roots = [&moment.install.source, &moment.install.sync];
+    let absent = roots
+        .into_iter()
+        .find(|id| !moment.observed.objects.contains_key(id));
+    absent.map(|id| format!("{id} is not applied yet"))
+}
+
+fn revision(moment: &Moment<'_>) -> Option<String> {
+    if health::revision(moment.install, moment.observed).is_some() {
+        return None;
+    }
+    let at_fault = moment
+        .plan
+        .findings
+        .iter()
+        .find(|f| f.class != Class::SuspendedByHuman)
+        .map(text);
+    let said = [&moment.install.sync, &moment.install.source]
+        .into_iter()
+        .find_map(|id| {
+            let (status, reason, message) = moment.observed.objects.get(id)?.condition("Ready")?;
+            (status != "True").then(|| format!("{id}: {reason}: {message}"))
+        });
+    Some(
+        at_fault
+            .or(said)
+            .unwrap_or_else(|| "waits for the first revision".to_owned()),
+    )
+}
+
+/// The conditions that the watchdog answers for.
+pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) -> Vec<Condition> {
+    let mismatch = named(moment, &[Class::HostKeyMismatch]);
+    let kept = snapshot.map(|at| ("Kept".to_owned(), format!("of {}", rfc3339(at))));
+    let (observe, paused) = match moment.plan.mode {
+        Mode::ObserveOnly => (
+            Some(("ForeignManager".to_owned(), foreign(moment.plan))),
+            None,
+        ),
+        Mode::Paused(until) => (
+            None,
+            Some((
+                "Maintenance".to_owned(),
+                format!("until {}", rfc3339(until)),
+            )),
+        ),
+        Mode::Act | Mode::Learning => (None, None),
+    };
+    let installed = apply(moment).map(|message| ("ObjectsMissing".to_owned(), message));
+    let mut all = vec![
+        holds(
+            moment,
+            ConditionType::EngineInstalled,
+            installed,
+            "Installed",
+        ),
+        holds(
+            moment,
+            ConditionType::EngineHealthy,
+            sick(moment),
+            "Healthy",
+        ),
+        holds(moment, ConditionType::Synced, unsynced(moment), "Synced"),
+        stands(
+            moment,
+            ConditionType::HostKeyMismatch,
+            mismatch,
+            "KeysMatch",
+        ),
+        stands(moment, ConditionType::SnapshotFresh, kept, "NoneYet"),
+        stands(moment, ConditionType::ObserveOnly, observe, "Acts"),
+        stands(moment, ConditionType::Paused, paused, "Acts"),
+    ];
+    if moment.observed.objects.contains_key(&moment.install.source) {
+        let git = named(
+            moment,
+            &[
+                Class::GitUnreachable,
+                Class::KeyRevoked,
+                Class::HostKeyMismatch,
+            ],
+        );
+        all.push(holds(moment, ConditionType::GitReachable, git, "Fetched"));
+    }
+    all
+}
+
+type Because = Option<(String, String)>;
+
+/// True unless something is against it.
+fn holds(moment: &Moment<'_>, kind: ConditionType, against: Because, good: &str) -> Condition {
+    match against {
+        None => condition(moment.now, kind, Status::True, good, ""),
+        Some((reason, message)) => condition(moment.now, kind, Status::False, &reason, &message),
+    }
+}
+
+/// False unless something speaks for it.
+fn stands(
+    moment: &Moment<'_>,
+    kind: ConditionType,
+    because: Because,
+    otherwise: &str,
+) -> Condition {
+    match because {
+        None => condition(moment.now, kind, Status::False, otherwise, ""),
+        Some((reason, message)) => condition(moment.now, kind, Status::True, &reason, &message),
+    }
+}
+
+fn named(moment: &Moment<'_>, classes: &[Class]) -> Because {
+    let found = ripe(moment).find(|f| classes.contains(&f.class));
+    found.map(|f| (f.class.to_string(), text(f)))
+}
+
+fn sick(moment: &Moment<'_>) -> Because {
+    let fault = ripe(moment).find(|f| !about_catalog(f.class));
+    let down = || {
+        let up = health::workloads_work(moment.install, moment.observed);
+        (!up).then(|| {
+            (
+                "NotAvailable".to_owned(),
+                "controllers are not available".to_owned(),
+            )
+        })
+    };
+    fault.map(|f| (f.class.to_string(), text(f))).or_else(down)
+}
+
+fn unsynced(moment: &Moment<'_>) -> Because {
+    let waits = revision(moment).map(|message| ("NotSynced".to_owned(), message));
+    waits.or_else(|| {
+        named(
+            moment,
+            &[
+                Class::SuspendedByHuman,
+                Class::ApplyFailed,
+                Class::BuildFailed,
+                Class::PathMissing,
+                Class::HealthCheckFailed,
+            ],
+        )
+    })
+}
+
+/// Findings that are old enough to count.
+fn ripe<'a>(moment: &'a Moment<'a>) -> impl Iterator<Item = &'a Finding> {
+    moment.plan.findings.iter().filter(|f| {
+        let past = moment.history.faults.get(&(f.class, f.object.clone()));
+        let since = past.and_then(|p| p.since).unwrap_or(moment.now);
+        moment.now - since >= f.class.debounce()
+    })
+}
+
+/// Faults of what the engine follows, not of the engine.
+fn about_catalog(class: Class) -> bool {
+    class.budget() == Budget::Report
+        && matches!(
+            class,
+            Class::BuildFailed
+                | Class::ApplyFailed
+                | Class::HealthCheckFailed
+                | Class::DependencyNotReady
+                | Class::PathMissing
+                | Class::SuspendedByHuman
+                | Class::SignatureFailed
+                | Class::GitUnreachable
+                | Class::KeyRevoked
+                | Class::HostKeyMismatch
+        )
+}
+
+fn foreign(plan: &Plan) -> String {
+    let found = plan
+        .findings
+        .iter()
+        .find(|f| f.class == Class::ForeignManager);
+    found.map(text).unwrap_or_default()
+}
+
+fn text(finding: &Finding) -> String {
+    short(&format!("{} {}", finding.object, finding.evidence))
+}
+
+fn condition(
+    now: OffsetDateTime,
+    kind: ConditionType,
+    status: Status,
+    reason: &str,
+    message: &str,
+) -> Condition {
+    Condition {
+        kind,
+        status,
+        reason: reason.to_owned(),
+        message: short(message),
+        since: rfc3339(now),
+    }
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(MAX_TEXT).collect()
+}
