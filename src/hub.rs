@@ -1,5 +1,21 @@
 //! The hub: wires its parts and owns their tasks.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, broadcast};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::keys::KeyPair;
+use crate::wire::api::{HubKey, HubRef, Order};
+use crate::wire::id::ClusterName;
+
 pub mod access;
 pub mod api;
 pub mod assertion;
@@ -9,8 +25,184 @@ pub mod catalog;
 pub mod fleet;
 pub mod git;
 pub mod githost;
+pub mod presence;
 pub mod proxy;
 pub mod registration;
+pub mod serve;
 pub mod store;
 pub mod tls;
 pub mod tunnels;
+
+pub use presence::Presence;
+pub use serve::{serve, start};
+
+/// The repository's name on the built-in Git server and in the data directory.
+pub const CATALOG: &str = "catalog.git";
+
+/// Everything that the hub is told at its start.
+#[derive(Debug, Clone)]
+pub struct HubConfig {
+    /// Database, keys, certificates, the catalog's repository.
+    pub data: PathBuf,
+    /// `https://hub.example:8443`, as clusters and people reach it; a path prefix is kept.
+    pub url: String,
+    pub listen: SocketAddr,
+    pub health_listen: SocketAddr,
+    pub git_listen: SocketAddr,
+    /// `ssh://git@host:port`, as clusters and people reach the built-in Git server.
+    pub git_url: String,
+    pub tls: tls::TlsSource,
+    /// The agent's image in adoption YAML that names no other.
+    pub agent_image: String,
+    /// After this long without a word from an agent that has no line, the cluster is offline.
+    pub offline_after: Duration,
+    /// How long running requests have to end after a stop.
+    pub drain: Duration,
+}
+
+/// Sockets that the caller bound.
+pub struct Listeners {
+    pub https: TcpListener,
+    pub git: TcpListener,
+    pub health: TcpListener,
+}
+
+/// All that handlers share.
+pub struct Hub {
+    pub config: HubConfig,
+    pub id: String,
+    pub started: OffsetDateTime,
+    pub store: store::Store,
+    pub tunnels: tunnels::Tunnels,
+    pub audit: audit::Audit,
+    pub keys: HubKeys,
+    pub orders: Orders,
+    pub catalog: CatalogHost,
+    pub presence: Presence,
+    /// Its `ca` is what clients pin; empty where the certificate is publicly trusted.
+    pub tls: tls::Tls,
+    pub metrics: crate::telemetry::HubMetrics,
+    /// Joins in progress.
+    pub joins: Arc<Semaphore>,
+    /// Work that finishes although its caller went away.
+    pub work: TaskTracker,
+    /// Cancelled when the hub begins to stop.
+    pub stop: CancellationToken,
+}
+
+impl Hub {
+    /// How clusters find and trust this hub.
+    pub fn reference(&self) -> HubRef {
+        HubRef {
+            id: self.id.clone(),
+            urls: vec![self.config.url.clone()],
+            ca: self.tls.ca.clone(),
+            keyset: self.keys.keyset(),
+        }
+    }
+}
+
+/// The hub's Ed25519 signing keys.
+#[derive(Debug, Clone)]
+pub struct HubKeys {
+    active: KeyPair,
+    kid: String,
+}
+
+impl HubKeys {
+    pub fn new(active: KeyPair) -> Self {
+        let sum = crate::keys::sha256_hex(&active.public().0);
+        let kid = cut(&sum, 16).to_owned();
+        Self { active, kid }
+    }
+
+    /// The id of the key that signs now.
+    pub fn kid(&self) -> &str {
+        &self.kid
+    }
+
+    pub fn sign(&self, message: &[u8]) -> [u8; 64] {
+        self.active.sign(message)
+    }
+
+    pub fn public(&self) -> crate::keys::Public {
+        self.active.public()
+    }
+
+    /// What agents check signatures with.
+    pub fn keyset(&self) -> Vec<HubKey> {
+        vec![HubKey {
+            kid: self.kid.clone(),
+            key: self.active.public().to_base64(),
+            not_after: None,
+        }]
+    }
+}
+
+/// The catalog's repository and how it is reached.
+#[derive(Debug, Clone)]
+pub struct CatalogHost {
+    /// The bare repository in the hub's data directory.
+    pub repo: PathBuf,
+    /// `ssh://git@host:port/catalog.git`
+    pub url: String,
+    pub branch: String,
+    /// known_hosts lines for that URL's host.
+    pub known_hosts: String,
+    pub host_key: KeyPair,
+}
+
+/// Orders to the agents' open streams. A receiver that falls behind is told so, and starts from the present state.
+#[derive(Default)]
+pub struct Orders {
+    clusters: Mutex<BTreeMap<ClusterName, broadcast::Sender<Order>>>,
+}
+
+impl Orders {
+    const ROOM: usize = 64;
+
+    pub fn subscribe(&self, cluster: &ClusterName) -> broadcast::Receiver<Order> {
+        let mut clusters = self.lock();
+        // Clusters whose last stream ended leave no trace.
+        clusters.retain(|_, sender| sender.receiver_count() > 0);
+        clusters
+            .entry(cluster.clone())
+            .or_insert_with(|| broadcast::channel(Self::ROOM).0)
+            .subscribe()
+    }
+
+    /// To the cluster's agent, if it listens now: an agent that does not will start from the present state.
+    pub fn send(&self, cluster: &ClusterName, order: Order) {
+        if let Some(sender) = self.lock().get(cluster) {
+            // An error says that nobody listens.
+            let _listeners = sender.send(order);
+        }
+    }
+
+    pub fn send_all(&self, order: &Order) {
+        for sender in self.lock().values() {
+            let _listeners = sender.send(order.clone());
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<ClusterName, broadcast::Sender<Order>>> {
+        self.clusters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// At most `max` bytes of a text, cut between characters.
+pub(crate) fn cut(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+/// An error with its causes on one line.
+pub(crate) fn chain_of(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}

@@ -1,11 +1,227 @@
 //! HTTP routes: extract, call, answer.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue};
+use serde::de::DeserializeOwned;
+
+use crate::hub::Hub;
+use crate::hub::audit::{Entry, Verdict};
+use crate::hub::auth::{self, Role, User};
+use crate::wire::api::MAX_BODY;
+use problem::{Problem, Slug};
+
+pub mod adopt;
 pub mod agents;
 pub mod audit;
 pub mod bundles;
 pub mod catalog;
 pub mod clusters;
+pub mod heals;
 pub mod health;
 pub mod hub;
+pub mod openapi;
 pub mod problem;
 pub mod tunnel;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The caller's address.
+#[derive(Debug, Clone, Copy)]
+pub struct Remote(pub SocketAddr);
+
+/// A request's id: made by the hub, in its answer, in the audit and in the API server's audit.
+#[derive(Debug, Clone)]
+pub struct RequestId(pub String);
+
+/// Everything that the HTTPS port serves.
+pub fn router(hub: Arc<Hub>) -> Router {
+    Router::new()
+        .merge(hub::routes())
+        .merge(clusters::routes())
+        .merge(bundles::routes())
+        .merge(heals::routes())
+        .merge(audit::routes())
+        .merge(catalog::routes())
+        .merge(adopt::routes())
+        .merge(openapi::routes())
+        .merge(agents::routes(hub.clone()))
+        .fallback(async || Problem::not_found("such path").into_response())
+        .method_not_allowed_fallback(async || {
+            Problem::new(
+                Slug::MethodNotAllowed,
+                "the path exists, the method does not",
+                "see /openapi.json",
+            )
+        })
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(tower_http::catch_panic::CatchPanicLayer::custom(panicked))
+        .layer(middleware::from_fn_with_state(hub.clone(), outermost))
+        .with_state(hub)
+}
+
+/// Gives each request its id, renders problems with it, and counts the answer.
+async fn outermost(State(hub): State<Arc<Hub>>, mut request: Request, next: Next) -> Response {
+    let id = uuid::Uuid::now_v7().to_string();
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let mut response = next.run(request).await;
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        response = problem.render(&id);
+    }
+    hub.metrics.answered(response.status().as_u16());
+    let value = HeaderValue::from_str(&id).expect("a UUID is a header value");
+    response.headers_mut().insert(REQUEST_ID, value);
+    response
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "tower-http's ResponseForPanic takes the box"
+)]
+fn panicked(what: Box<dyn std::any::Any + Send>) -> Response {
+    let text = what
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| what.downcast_ref::<String>().cloned())
+        .unwrap_or_default();
+    tracing::error!(panic = text, "a handler panicked");
+    Problem::new(
+        Slug::Internal,
+        "the hub failed to carry the request out",
+        "look for the request's id in the hub's log",
+    )
+    .into_response()
+}
+
+/// Who calls, from where, under which id: what handlers for people begin with.
+pub struct Caller {
+    pub user: User,
+    pub request_id: String,
+    pub remote: String,
+}
+
+impl FromRequestParts<Arc<Hub>> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, hub: &Arc<Hub>) -> Result<Self, Problem> {
+        Ok(Self {
+            user: auth::user(hub, &parts.headers).await?,
+            request_id: request_id(parts),
+            remote: remote(parts),
+        })
+    }
+}
+
+pub(crate) fn request_id(parts: &Parts) -> String {
+    parts
+        .extensions
+        .get::<RequestId>()
+        .map(|id| id.0.clone())
+        .unwrap_or_default()
+}
+
+pub(crate) fn remote(parts: &Parts) -> String {
+    parts
+        .extensions
+        .get::<Remote>()
+        .map(|r| r.0.to_string())
+        .unwrap_or_default()
+}
+
+impl Caller {
+    fn entry(&self, action: &str, cluster: Option<&str>, target: &str) -> Entry {
+        Entry {
+            actor: format!("user:{}", self.user.name),
+            action: action.to_owned(),
+            cluster: cluster.map(str::to_owned),
+            target: target.to_owned(),
+            request_id: self.request_id.clone(),
+            verdict: Verdict::Allow,
+            reason: None,
+            remote: self.remote.clone(),
+        }
+    }
+
+    /// Refuses, on record, whoever lacks the role.
+    pub async fn require(&self, hub: &Hub, role: Role, action: &str) -> Result<(), Problem> {
+        if self.user.is(role) {
+            return Ok(());
+        }
+        let reason = format!("{} lacks the role {}", self.user.name, role.as_str());
+        let entry = Entry {
+            verdict: Verdict::Deny,
+            reason: Some(reason.clone()),
+            ..self.entry(action, None, "")
+        };
+        hub.audit.event(entry).await?;
+        Err(Problem::new(
+            Slug::NotAllowed,
+            reason,
+            "ask a hub admin for the role",
+        ))
+    }
+
+    /// Puts a change on record before it is made; a change that cannot be recorded is not made.
+    pub async fn record(
+        &self,
+        hub: &Hub,
+        action: &str,
+        cluster: Option<&str>,
+        target: &str,
+    ) -> Result<(), Problem> {
+        Ok(hub.audit.event(self.entry(action, cluster, target)).await?)
+    }
+}
+
+/// A person's JSON body: unknown fields are refused by name, an empty body reads as `{}`.
+pub struct UserBody<T>(pub T);
+
+impl<T: DeserializeOwned> axum::extract::FromRequest<Arc<Hub>> for UserBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _hub: &Arc<Hub>) -> Result<Self, Problem> {
+        let bytes = body(request.into_body(), MAX_BODY).await?;
+        let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+        serde_json::from_slice(text).map(Self).map_err(|error| {
+            let text = error.to_string();
+            let (slug, next) = if text.starts_with("unknown field") {
+                (
+                    Slug::UnknownField,
+                    "remove the field; /openapi.json lists those there are",
+                )
+            } else {
+                (Slug::BadRequest, "see /openapi.json for the body's shape")
+            };
+            Problem::new(slug, format!("the body: {text}"), next)
+        })
+    }
+}
+
+/// Reads a whole body of at most `max` bytes.
+pub(crate) async fn body(body: axum::body::Body, max: usize) -> Result<bytes::Bytes, Problem> {
+    axum::body::to_bytes(body, max).await.map_err(|error| {
+        let mut cause: Option<&dyn std::error::Error> = Some(&error);
+        while let Some(e) = cause {
+            if e.is::<http_body_util::LengthLimitError>() {
+                return Problem::new(
+                    Slug::BodyTooLarge,
+                    format!("the body has more than {max} bytes"),
+                    "send less",
+                )
+                .with("limit", &max);
+            }
+            cause = e.source();
+        }
+        Problem::new(
+            Slug::BadRequest,
+            "the body ended before it was complete",
+            "send it again",
+        )
+    })
+}

@@ -1,1 +1,278 @@
-//! A request's headers to its principal.
+//! A request's headers to its principal: people by bearer token, agents by signature.
+
+use http::HeaderMap;
+use http::request::Parts;
+use time::OffsetDateTime;
+
+use crate::clock;
+use crate::hub::Hub;
+use crate::hub::registration::{Prefix, TokenText};
+use crate::hub::store::{KeyKind, StoreError, UserRow};
+use crate::keys::{self, Public};
+use crate::wire::api::{SIGNATURE_HEADER, SIGNATURE_WINDOW, signing_input};
+use crate::wire::id::ClusterName;
+
+/// Who a request comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Principal {
+    User(User),
+    Agent(AgentPrincipal),
+}
+
+/// A person or a program with a hub token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    pub id: String,
+    pub name: String,
+    pub roles: Vec<Role>,
+    /// Kubernetes groups of the default grant, without the prefix `linesman:`.
+    pub groups: Vec<String>,
+    pub token_id: String,
+    pub expires_at: Option<OffsetDateTime>,
+}
+
+impl User {
+    /// Whether the user has this role; admins have all of them.
+    pub fn is(&self, role: Role) -> bool {
+        self.roles.contains(&role) || self.roles.contains(&Role::Admin)
+    }
+}
+
+/// What a user may do at the hub. Reaching a cluster's API is a grant, not a role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Sees clusters, heals and bundles.
+    Viewer,
+    /// Adds, readopts and removes clusters, imports bundles, pushes to the catalog.
+    Operator,
+    /// Manages grants.
+    Access,
+    /// Reads the audit chain.
+    Auditor,
+    Admin,
+}
+
+impl Role {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Access => "access",
+            Self::Auditor => "auditor",
+            Self::Admin => "admin",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [
+            Self::Viewer,
+            Self::Operator,
+            Self::Access,
+            Self::Auditor,
+            Self::Admin,
+        ]
+        .into_iter()
+        .find(|r| r.as_str() == text)
+    }
+}
+
+/// A cluster's agent. It comes from the key's record only, never from what the agent says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentPrincipal {
+    pub cluster: ClusterName,
+    pub cluster_id: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AuthError {
+    #[error("this call needs a hub token")]
+    Missing,
+    #[error("the hub token is unknown, expired or revoked")]
+    Invalid,
+    #[error("this call needs a signature in the header Linesman-Signature")]
+    Unsigned,
+    #[error("the signature does not fit the call")]
+    BadSignature,
+    /// The signature's time is too far from the hub's; sign once more with this time.
+    #[error("the signature is too old or too new")]
+    Stale { now: i64 },
+    #[error("the key is not registered at this hub")]
+    UnknownIdentity,
+    #[error("the key was revoked")]
+    Revoked,
+    #[error("the cluster was removed")]
+    Removed,
+    #[error("look up the caller")]
+    Store(#[from] StoreError),
+}
+
+/// The person behind a request's bearer token. Agents' calls are proven together with their body: [`agent`].
+pub async fn authenticate(hub: &Hub, parts: &Parts) -> Result<Principal, AuthError> {
+    if let Some(agent) = parts.extensions.get::<AgentPrincipal>() {
+        return Ok(Principal::Agent(agent.clone()));
+    }
+    user(hub, &parts.headers).await.map(Principal::User)
+}
+
+/// The person behind `Authorization: Bearer lmt1.…`.
+pub async fn user(hub: &Hub, headers: &HeaderMap) -> Result<User, AuthError> {
+    let text = bearer(headers).ok_or(AuthError::Missing)?;
+    let token = TokenText::parse(Prefix::Api, text).ok_or(AuthError::Invalid)?;
+    let found = hub.store.api_token(&token.id).await?;
+    let hash = found.as_ref().map(|(t, _)| &t.hash);
+    let matches = token.matches(hash);
+    let Some((stored, row)) = found.filter(|_| matches) else {
+        return Err(AuthError::Invalid);
+    };
+    let over = stored.expires_at.is_some_and(|e| clock::now() >= e);
+    if over || stored.revoked_at.is_some() || row.disabled {
+        return Err(AuthError::Invalid);
+    }
+    Ok(principal(row, stored.id, stored.expires_at))
+}
+
+fn principal(row: UserRow, token_id: String, expires_at: Option<OffsetDateTime>) -> User {
+    User {
+        roles: row.roles.iter().filter_map(|r| Role::parse(r)).collect(),
+        id: row.id,
+        name: row.name,
+        groups: row.groups,
+        token_id,
+        expires_at,
+    }
+}
+
+/// RFC 6750: the scheme's name in any case, one space, the token.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers
+        .get(http::header::AUTHORIZATION)?
+        .to_str()
+        .ok()?
+        .split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// The agent that signed a call with this body.
+pub async fn agent(hub: &Hub, parts: &Parts, body: &[u8]) -> Result<AgentPrincipal, AuthError> {
+    let signature = SignatureHeader::of(&parts.headers)?;
+    let key = hub
+        .store
+        .cluster_key_by_fingerprint(&signature.key)
+        .await?
+        .filter(|k| k.kind == KeyKind::Identity)
+        .ok_or(AuthError::UnknownIdentity)?;
+    signature.verify(&hub.id, parts, body, key.public)?;
+    let now = clock::now().unix_timestamp();
+    if (now - signature.time).abs() > SIGNATURE_WINDOW {
+        return Err(AuthError::Stale { now });
+    }
+    if key.removed {
+        return Err(AuthError::Removed);
+    }
+    if !key.state.is_valid() {
+        return Err(AuthError::Revoked);
+    }
+    Ok(AgentPrincipal {
+        cluster: key.cluster,
+        cluster_id: key.cluster_id,
+    })
+}
+
+/// Proves that the holder of `key` signed this call, at whatever time: joins are safe to replay.
+pub fn signed_by(hub_id: &str, parts: &Parts, body: &[u8], key: Public) -> Result<(), AuthError> {
+    let signature = SignatureHeader::of(&parts.headers)?;
+    if signature.key != key.fingerprint() {
+        return Err(AuthError::BadSignature);
+    }
+    signature.verify(hub_id, parts, body, key)
+}
+
+/// `Linesman-Signature: v1;key=<SHA-256 fp>;t=<unix s>;sig=<b64url>`
+struct SignatureHeader {
+    key: String,
+    time: i64,
+    sig: Vec<u8>,
+}
+
+impl SignatureHeader {
+    fn of(headers: &HeaderMap) -> Result<Self, AuthError> {
+        let text = headers
+            .get(SIGNATURE_HEADER)
+            .ok_or(AuthError::Unsigned)?
+            .to_str()
+            .map_err(|_| AuthError::BadSignature)?;
+        Self::parse(text).ok_or(AuthError::BadSignature)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let rest = text.strip_prefix("v1;")?;
+        let (mut key, mut time, mut sig) = (None, None, None);
+        for part in rest.split(';') {
+            match part.trim().split_once('=')? {
+                ("key", v) => key = Some(v.to_owned()),
+                ("t", v) => time = v.parse().ok(),
+                ("sig", v) => sig = keys::decode(v),
+                _ => {}
+            }
+        }
+        Some(Self {
+            key: key?,
+            time: time?,
+            sig: sig?,
+        })
+    }
+
+    fn verify(
+        &self,
+        hub_id: &str,
+        parts: &Parts,
+        body: &[u8],
+        key: Public,
+    ) -> Result<(), AuthError> {
+        let uri = parts
+            .extensions
+            .get::<axum::extract::OriginalUri>()
+            .map_or(&parts.uri, |o| &o.0);
+        let path = uri.path_and_query().map_or("/", |p| p.as_str());
+        let sum = keys::sha256_hex(body);
+        let input = signing_input(hub_id, parts.method.as_str(), path, self.time, &sum);
+        if key.verify(input.as_bytes(), &self.sig) {
+            Ok(())
+        } else {
+            Err(AuthError::BadSignature)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_signature_header_is_read_in_its_one_form() {
+        let read = SignatureHeader::parse("v1;key=SHA256:ab;t=12;sig=AAAA").unwrap();
+        assert_eq!(
+            (read.key.as_str(), read.time, read.sig),
+            ("SHA256:ab", 12, vec![0; 3])
+        );
+        for bad in [
+            "",
+            "v2;key=a;t=1;sig=AA",
+            "v1;key=a;t=x;sig=AA",
+            "v1;key=a;t=1",
+            "v1;key",
+        ] {
+            assert!(SignatureHeader::parse(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_bearer_scheme_is_read_in_any_case() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(bearer(&headers), None);
+        headers.insert("authorization", "bearer abc".parse().unwrap());
+        assert_eq!(bearer(&headers), Some("abc"));
+        headers.insert("authorization", "Basic abc".parse().unwrap());
+        assert_eq!(bearer(&headers), None);
+    }
+}

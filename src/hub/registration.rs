@@ -1,1 +1,242 @@
-//! A join token's life: issue, redeem, revoke, expire.
+//! A join token's life: issue, redeem, revoke, expire. Pure: the store calls [`redeem`] inside the transaction
+//! that carries its verdict out.
+
+use time::{Duration, OffsetDateTime};
+
+use crate::hub::store::{Cluster, ClusterKey, JoinToken, KeyKind, KeyState, TokenKind};
+use crate::keys::{self, Public};
+use crate::secret::Secret;
+use crate::wire::api::AgentBuild;
+use crate::wire::report::Facts;
+
+/// What a token may live at least and at most, in seconds.
+pub const TOKEN_TTL: std::ops::RangeInclusive<u32> = 300..=604_800;
+/// How long a redeemed token still answers the key that redeemed it.
+const REPEAT: Duration = Duration::hours(24);
+
+/// A token as it stands in the YAML: `<prefix>.<id>.<secret>`.
+#[derive(Debug, Clone)]
+pub struct TokenText {
+    pub id: String,
+    secret: Secret<[u8; 32]>,
+}
+
+/// What a token is for; the first part of its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prefix {
+    /// `lmj1`
+    Join,
+    /// `lmt1`
+    Api,
+}
+
+impl Prefix {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Join => "lmj1",
+            Self::Api => "lmt1",
+        }
+    }
+}
+
+impl TokenText {
+    /// A token out of 16 bytes for the id and 32 for the secret, all random.
+    pub fn new(id: [u8; 16], secret: [u8; 32]) -> Self {
+        Self {
+            id: keys::encode(&id),
+            secret: Secret::new(secret),
+        }
+    }
+
+    /// Reads a token of this kind; anything else is None, without a reason that would help to guess.
+    pub fn parse(prefix: Prefix, text: &str) -> Option<Self> {
+        let mut parts = text.trim().split('.');
+        let (kind, id, secret) = (parts.next()?, parts.next()?, parts.next()?);
+        if kind != prefix.as_str() || parts.next().is_some() || id.len() != 22 {
+            return None;
+        }
+        keys::decode(id)?;
+        let secret = keys::decode(secret)?.try_into().ok()?;
+        Some(Self {
+            id: id.to_owned(),
+            secret: Secret::new(secret),
+        })
+    }
+
+    pub fn text(&self, prefix: Prefix) -> Secret<String> {
+        let secret = keys::encode(self.secret.expose());
+        Secret::new(format!("{}.{}.{secret}", prefix.as_str(), self.id))
+    }
+
+    /// What the store keeps of the secret.
+    pub fn hash(&self) -> [u8; 32] {
+        keys::sha256(self.secret.expose())
+    }
+
+    /// Compares in constant time, also where there is nothing to compare with.
+    pub fn matches(&self, stored: Option<&[u8; 32]>) -> bool {
+        use subtle::ConstantTimeEq as _;
+        let known = stored.is_some();
+        let equal: bool = self.hash().ct_eq(stored.unwrap_or(&[0; 32])).into();
+        known && equal
+    }
+}
+
+/// A join whose signatures hold.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    pub token: TokenText,
+    /// The name that the agent believes to be its own.
+    pub cluster: String,
+    pub incarnation: String,
+    pub identity: Public,
+    pub deploy: Public,
+    pub agent: AgentBuild,
+    pub facts: Facts,
+    /// Where the call came from.
+    pub addr: String,
+}
+
+/// What the store knows that bears on a claim.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    pub token: Option<&'a JoinToken>,
+    /// The token's cluster.
+    pub cluster: Option<&'a Cluster>,
+    /// The record of the claim's identity key, whichever cluster has it.
+    pub identity: Option<&'a ClusterKey>,
+    /// The record of the claim's deploy key.
+    pub deploy: Option<&'a ClusterKey>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Bind the keys to the cluster.
+    Bind {
+        /// Other identity keys of the cluster end now.
+        replace: bool,
+        deploy: Deploy,
+    },
+    /// The same key and cluster have redeemed it before: the same answer again.
+    Repeat(Deploy),
+    Refuse(Refusal),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deploy {
+    Register,
+    /// Registered for this cluster before.
+    Known,
+    /// Another cluster has it, or it was revoked: the agent makes a new one.
+    InUse,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Unknown, wrong, expired or revoked: one answer for all, so that nothing can be guessed.
+    TokenInvalid,
+    /// Someone else's key has redeemed it: the YAML got into two clusters.
+    TokenRedeemed,
+    /// The identity key belongs to another cluster or was revoked.
+    KeyKnown,
+    /// Another `kube-system` than the one on record.
+    IncarnationChanged,
+    Removed,
+}
+
+/// What a claim came to.
+#[derive(Debug, Clone)]
+pub enum Redeemed {
+    Bound {
+        cluster: Box<Cluster>,
+        repeated: bool,
+        deploy: Deploy,
+    },
+    Refused {
+        refusal: Refusal,
+        /// The token's cluster, where the token is genuine.
+        cluster: Option<Box<Cluster>>,
+        /// Who redeemed the token before.
+        winner: Option<crate::hub::store::records::Redemption>,
+    },
+}
+
+/// Judges a claim. `now` is the hub's clock.
+pub fn redeem(now: OffsetDateTime, claim: &Claim, known: Known<'_>) -> Verdict {
+    let Some(token) = known.token.filter(|t| claim.token.matches(Some(&t.hash))) else {
+        // The comparison runs in any case, so that an unknown id takes as long as a wrong secret.
+        claim.token.matches(None);
+        return Verdict::Refuse(Refusal::TokenInvalid);
+    };
+    let Some(cluster) = known.cluster.filter(|c| c.name.as_str() == claim.cluster) else {
+        return Verdict::Refuse(Refusal::TokenInvalid);
+    };
+    if cluster.removed_at.is_some() {
+        return Verdict::Refuse(Refusal::Removed);
+    }
+    let fingerprint = claim.identity.fingerprint();
+    if let Some(redeemed) = &token.redeemed {
+        let same = redeemed.fingerprint == fingerprint;
+        return match (same, redeemed.incarnation == claim.incarnation) {
+            (true, true) if now < redeemed.at + REPEAT && token.revoked_at.is_none() => {
+                still_valid(cluster, known)
+            }
+            (true, true) => Verdict::Refuse(Refusal::TokenInvalid),
+            (true, false) => Verdict::Refuse(Refusal::IncarnationChanged),
+            (false, _) => Verdict::Refuse(Refusal::TokenRedeemed),
+        };
+    }
+    if token.revoked_at.is_some() || now >= token.expires_at {
+        return Verdict::Refuse(Refusal::TokenInvalid);
+    }
+    if let Some(refusal) = foreign(claim, cluster, token, known.identity) {
+        return Verdict::Refuse(refusal);
+    }
+    Verdict::Bind {
+        replace: token.kind == TokenKind::Readopt,
+        deploy: deploy(cluster, known.deploy),
+    }
+}
+
+/// A repeated join is the same answer only as long as its key may act.
+fn still_valid(cluster: &Cluster, known: Known<'_>) -> Verdict {
+    if known.identity.is_some_and(|k| k.state.is_valid()) {
+        Verdict::Repeat(deploy(cluster, known.deploy))
+    } else {
+        Verdict::Refuse(Refusal::KeyKnown)
+    }
+}
+
+fn foreign(
+    claim: &Claim,
+    cluster: &Cluster,
+    token: &JoinToken,
+    identity: Option<&ClusterKey>,
+) -> Option<Refusal> {
+    let elsewhere = identity.is_some_and(|k| {
+        k.cluster_id != cluster.id || k.kind != KeyKind::Identity || k.state == KeyState::Revoked
+    });
+    let moved = cluster
+        .incarnation
+        .as_ref()
+        .is_some_and(|i| *i != claim.incarnation);
+    match (elsewhere, moved && !token.new_cluster) {
+        (true, _) => Some(Refusal::KeyKnown),
+        (false, true) => Some(Refusal::IncarnationChanged),
+        (false, false) => None,
+    }
+}
+
+fn deploy(cluster: &Cluster, known: Option<&ClusterKey>) -> Deploy {
+    match known {
+        None => Deploy::Register,
+        Some(key)
+            if key.cluster_id == cluster.id
+                && key.kind == KeyKind::Deploy
+                && key.state != KeyState::Revoked =>
+        {
+            Deploy::Known
+        }
+        Some(_) => Deploy::InUse,
+    }
+}

@@ -1,3 +1,135 @@
-//! The store: records behind one type.
+//! The store: records behind one type. What any database must do stands in the table of [`Store`]'s methods;
+//! SQLite is the one that exists.
 
+use time::OffsetDateTime;
+
+use crate::hub::registration::{Claim, Redeemed};
+use crate::wire::api::{BundleView, EngineKind};
+use crate::wire::id::{ClusterName, Digest};
+use crate::wire::report::{Condition, HealRecord};
+
+pub mod records;
 pub mod sqlite;
+
+pub use records::{
+    ApiToken, AuditRow, Cluster, ClusterKey, Details, JoinToken, KeyKind, KeyState, NewBundle,
+    NewClusterRow, Reported, SshKey, TokenKind, UserRow,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("{0} already exists")]
+    Exists(String),
+    #[error("{doing} in the database")]
+    Database {
+        doing: &'static str,
+        source: sqlx::Error,
+    },
+    #[error("{doing}: a record in the database cannot be read: {why}")]
+    Corrupt { doing: &'static str, why: String },
+    #[error("{0}")]
+    Refused(String),
+}
+
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// The hub's records. Cheap to clone.
+#[derive(Clone)]
+pub enum Store {
+    Sqlite(sqlite::Sqlite),
+}
+
+/// One line a method: the contract, and the hand-over to the database.
+macro_rules! contract {
+    ($($(#[$doc:meta])* $name:ident(&self $(, $arg:ident: $ty:ty)*) -> $ret:ty;)*) => {
+        impl Store {
+            $(
+                $(#[$doc])*
+                pub async fn $name(&self $(, $arg: $ty)*) -> Result<$ret> {
+                    match self {
+                        Self::Sqlite(store) => store.$name($($arg),*).await,
+                    }
+                }
+            )*
+        }
+    };
+}
+
+contract! {
+    /// The hub's own id, a UUID made with the database.
+    hub_id(&self) -> String;
+    /// A read and a write, for readiness.
+    check(&self) -> ();
+
+    create_cluster(&self, new: NewClusterRow, now: OffsetDateTime) -> Cluster;
+    /// A living cluster by its name.
+    cluster(&self, name: &ClusterName) -> Option<Cluster>;
+    /// Also finds removed ones.
+    cluster_by_id(&self, id: &str) -> Option<Cluster>;
+    /// Living clusters in the order of their names, those behind `after`.
+    clusters(&self, after: Option<&str>, limit: u32) -> Vec<Cluster>;
+    /// Leaves a tombstone, revokes keys and tokens; false = there is none.
+    remove_cluster(&self, id: &str, now: OffsetDateTime) -> bool;
+    /// The next epoch of the cluster's line; never gives one twice.
+    next_epoch(&self, cluster_id: &str) -> u64;
+    /// Notes when each cluster was heard last.
+    seen(&self, seen: Vec<(String, OffsetDateTime)>) -> ();
+    /// The revision of an assignment whose content hashes to `hash`: a new one where the hash is new.
+    assignment_revision(&self, cluster_id: &str, hash: &str) -> u64;
+
+    /// A key in any state, with the cluster that it belongs to (which may be removed).
+    cluster_key_by_fingerprint(&self, fingerprint: &str) -> Option<ClusterKey>;
+    cluster_keys(&self, cluster_id: &str) -> Vec<ClusterKey>;
+    /// Registers a deploy key; idempotent on the key. None = another cluster has it.
+    add_deploy_key(&self, cluster_id: &str, public: crate::keys::Public, replaces: Option<crate::keys::Public>, now: OffsetDateTime) -> Option<ClusterKey>;
+
+    /// Stores a token and revokes the cluster's unredeemed older ones.
+    issue_join_token(&self, token: JoinToken) -> ();
+    join_token(&self, id: &str) -> Option<JoinToken>;
+    /// Decides by [`crate::hub::registration::redeem`] and does it, in one transaction.
+    redeem(&self, claim: Claim, now: OffsetDateTime) -> Redeemed;
+
+    /// Facts, steps and conditions of each of these clusters, in the same order.
+    details(&self, ids: &[String]) -> Vec<Details>;
+    /// Takes in a report; gives the ids of its heals, all of which are stored now.
+    report(&self, cluster_id: &str, reported: Reported, now: OffsetDateTime) -> Vec<String>;
+    /// Sets a condition that the hub itself sees.
+    set_condition(&self, cluster_id: &str, condition: Condition, now: OffsetDateTime) -> ();
+    /// Newest first, those before the id `before`, of one cluster or all.
+    heals(&self, cluster_id: Option<&str>, before: Option<&str>, limit: u32) -> Vec<(ClusterName, HealRecord)>;
+    heal(&self, id: &str) -> Option<(ClusterName, HealRecord)>;
+
+    /// Makes the user where there is none of that name; gives it either way.
+    ensure_user(&self, user: UserRow) -> UserRow;
+    add_api_token(&self, token: ApiToken, now: OffsetDateTime) -> ();
+    /// A token with its user, whatever their state.
+    api_token(&self, id: &str) -> Option<(ApiToken, UserRow)>;
+    revoke_api_token(&self, id: &str, now: OffsetDateTime) -> bool;
+    /// Tokens that are in force, of this user.
+    live_api_tokens(&self, user_id: &str, now: OffsetDateTime) -> u32;
+    /// All users who are not disabled.
+    users(&self) -> Vec<UserRow>;
+    /// Lets the user push with this key; the same key again changes nothing. None = someone else has it.
+    add_ssh_key(&self, key: SshKey, now: OffsetDateTime) -> Option<SshKey>;
+    ssh_keys(&self, user_id: &str) -> Vec<SshKey>;
+    ssh_key_by_fingerprint(&self, fingerprint: &str) -> Option<(SshKey, UserRow)>;
+
+    /// The same digest again changes nothing.
+    add_bundle(&self, bundle: NewBundle, now: OffsetDateTime) -> BundleView;
+    bundles(&self) -> Vec<BundleView>;
+    bundle(&self, digest: &Digest) -> Option<BundleView>;
+    /// The bundle as it is served (zstd).
+    bundle_data(&self, digest: &Digest) -> Option<Vec<u8>>;
+    newest_bundle(&self, engine: EngineKind) -> Option<BundleView>;
+
+    /// Appends rows that were chained by [`crate::hub::audit`]; safe over a crash of the process.
+    append_audit(&self, rows: &[AuditRow]) -> ();
+    /// The last row.
+    audit_head(&self) -> Option<AuditRow>;
+    /// Opens that have no close, oldest first.
+    audit_open(&self) -> Vec<AuditRow>;
+    /// In order, those behind `after`.
+    audit(&self, after: i64, cluster: Option<&str>, limit: u32) -> Vec<AuditRow>;
+    /// The newest rows, in order.
+    audit_tail(&self, cluster: Option<&str>, limit: u32) -> Vec<AuditRow>;
+}

@@ -1,1 +1,11 @@
-//! The catalog's coordinates, and the keys that may push.
+//! TODO
+
+use std::sync::Arc;
+
+use axum::Router;
+
+use crate::hub::Hub;
+
+pub fn routes() -> Router<Arc<Hub>> {
+    Router::new()
+}

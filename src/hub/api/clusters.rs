@@ -1,1 +1,11 @@
-//! Clusters, join tokens and heals, for operators.
+//! Clusters: add, list, show, remove, readopt.
+
+use std::sync::Arc;
+
+use axum::Router;
+
+use crate::hub::Hub;
+
+pub fn routes() -> Router<Arc<Hub>> {
+    Router::new()
+}

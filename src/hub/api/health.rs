@@ -1,1 +1,49 @@
-//! /livez, /readyz and /metrics, on their own port.
+//! Liveness, readiness and metrics, on their own port and without authentication.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use http::{StatusCode, header};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::hub::Hub;
+
+/// Serves until `stop`.
+pub async fn serve(listener: TcpListener, hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    let router = Router::new()
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(hub);
+    axum::serve(listener, router)
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await
+        .context("serve health")
+}
+
+/// Ready = not stopping, and the store takes writes.
+async fn ready(State(hub): State<Arc<Hub>>) -> Response {
+    if hub.stop.is_cancelled() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
+    }
+    match hub.store.check().await {
+        Ok(()) => "ok\n".into_response(),
+        Err(error) => {
+            let text = format!("{}\n", crate::hub::chain_of(&error));
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        }
+    }
+}
+
+async fn metrics(State(hub): State<Arc<Hub>>) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    match hub.metrics.text() {
+        Ok(text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}

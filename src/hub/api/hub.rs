@@ -1,1 +1,11 @@
-//! The hub itself: who it is, who the caller is, its own checks.
+//! TODO
+
+use std::sync::Arc;
+
+use axum::Router;
+
+use crate::hub::Hub;
+
+pub fn routes() -> Router<Arc<Hub>> {
+    Router::new()
+}

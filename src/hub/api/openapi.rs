@@ -1,0 +1,331 @@
+//! `/openapi.json`: OpenAPI 3.1, made from the tables below.
+//!
+//! `wire` may not know utoipa, so the bodies are described by samples: a test reads each sample as the type
+//! that the handlers use, and another asks the running router for every operation of the table.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Map, Value, json};
+use utoipa::openapi::OpenApi;
+
+use crate::hub::Hub;
+
+pub mod samples;
+
+pub fn routes() -> Router<Arc<Hub>> {
+    Router::new().route("/openapi.json", get(async || Json(document())))
+}
+
+/// Who may call an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caller {
+    Anyone,
+    /// `Authorization: Bearer lmt1.…`
+    User,
+    /// `Linesman-Signature`, or a stream of the line.
+    Agent,
+}
+
+/// One operation: method, path, who calls it, what it does, request body, answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Operation {
+    pub method: &'static str,
+    pub path: &'static str,
+    pub caller: Caller,
+    pub summary: &'static str,
+    /// The name of a component, or empty.
+    pub body: &'static str,
+    /// The name of a component, `[]` in front for a page of them, or empty.
+    pub answer: &'static str,
+}
+
+const fn operation(
+    call: (&'static str, &'static str),
+    caller: Caller,
+    summary: &'static str,
+    bodies: (&'static str, &'static str),
+) -> Operation {
+    Operation {
+        method: call.0,
+        path: call.1,
+        caller,
+        summary,
+        body: bodies.0,
+        answer: bodies.1,
+    }
+}
+
+use Caller::{Agent, Anyone, User};
+
+/// Every operation of the hub's own API; the Kubernetes API below `/clusters/{name}/` describes itself.
+pub const OPERATIONS: &[Operation] = &[
+    operation(
+        ("get", "/v1/hub"),
+        Anyone,
+        "The hub's id, version, clock and protocol",
+        ("", "HubInfo"),
+    ),
+    operation(
+        ("post", "/v1/join"),
+        Agent,
+        "Redeem a join token and bind the cluster's keys",
+        ("JoinRequest", "Assignment"),
+    ),
+    operation(
+        ("get", "/v1/line"),
+        Anyone,
+        "Upgrade to the line (WebSocket, subprotocol linesman.line.1)",
+        ("", ""),
+    ),
+    operation(
+        ("get", "/v1/clusters/{name}/assignment"),
+        Agent,
+        "What a cluster is told",
+        ("", "Assignment"),
+    ),
+    operation(
+        ("post", "/v1/clusters/{name}/reports"),
+        Agent,
+        "Steps, facts, conditions and heals",
+        ("Report", "ReportAck"),
+    ),
+    operation(
+        ("post", "/v1/clusters/{name}/deploy-keys"),
+        Agent,
+        "Register a deploy key, read-only",
+        ("DeployKeyRequest", "DeployKeyStatus"),
+    ),
+    operation(
+        ("get", "/v1/clusters/{name}/orders"),
+        Agent,
+        "The hub's orders, a JSON object a line",
+        ("", "Order"),
+    ),
+    operation(
+        ("get", "/v1/bundles/{digest}"),
+        Agent,
+        "A bundle's content (zstd)",
+        ("", ""),
+    ),
+    operation(
+        ("get", "/v1/clusters"),
+        User,
+        "All clusters",
+        ("", "[]ClusterView"),
+    ),
+    operation(
+        ("post", "/v1/clusters"),
+        User,
+        "Add a cluster; the answer holds its adoption YAML",
+        ("NewCluster", "AdoptionAnswer"),
+    ),
+    operation(
+        ("get", "/v1/clusters/{name}"),
+        User,
+        "One cluster with steps, conditions, facts and keys",
+        ("", "ClusterView"),
+    ),
+    operation(
+        ("delete", "/v1/clusters/{name}"),
+        User,
+        "Remove a cluster; its workloads and engine stay",
+        ("", ""),
+    ),
+    operation(
+        ("post", "/v1/clusters/{name}/join-tokens"),
+        User,
+        "A new adoption YAML for a cluster",
+        ("NewJoinToken", "AdoptionAnswer"),
+    ),
+    operation(
+        ("get", "/v1/clusters/{name}/heals"),
+        User,
+        "The heals of one cluster, newest first",
+        ("", "[]HealView"),
+    ),
+    operation(
+        ("get", "/v1/heals"),
+        User,
+        "Heals, newest first",
+        ("", "[]HealView"),
+    ),
+    operation(
+        ("get", "/v1/heals/{id}"),
+        User,
+        "One heal",
+        ("", "HealView"),
+    ),
+    operation(
+        ("get", "/v1/audit"),
+        User,
+        "The audit chain",
+        ("", "[]AuditView"),
+    ),
+    operation(
+        ("get", "/v1/bundles"),
+        User,
+        "Imported engine bundles",
+        ("", "[]BundleView"),
+    ),
+    operation(
+        ("post", "/v1/bundles"),
+        User,
+        "Import an engine's install manifest (YAML, .gz, .tar.gz)",
+        ("", "BundleView"),
+    ),
+    operation(("get", "/v1/whoami"), User, "The caller", ("", "WhoAmI")),
+    operation(
+        ("get", "/v1/catalog"),
+        User,
+        "Where the catalog is and who its host is",
+        ("", "CatalogView"),
+    ),
+    operation(
+        ("post", "/v1/catalog/ssh-keys"),
+        User,
+        "Let the caller push with an SSH key",
+        ("NewSshKey", ""),
+    ),
+    operation(
+        ("get", "/v1/hub/checks"),
+        User,
+        "The hub's checks of itself",
+        ("", "Check"),
+    ),
+    operation(("get", "/openapi.json"), Anyone, "This document", ("", "")),
+];
+
+/// The document, made once.
+pub fn document() -> &'static OpenApi {
+    static DOCUMENT: OnceLock<OpenApi> = OnceLock::new();
+    DOCUMENT.get_or_init(|| {
+        serde_json::from_value(value()).expect("a test reads the same value as OpenAPI 3.1")
+    })
+}
+
+fn value() -> Value {
+    let mut paths = Map::new();
+    for operation in OPERATIONS {
+        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        path[operation.method] = describe(operation);
+    }
+    let schemas: Map<String, Value> = samples::all()
+        .into_iter()
+        .map(|(name, sample)| (name.to_owned(), schema(&sample)))
+        .collect();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Linesman hub",
+            "version": env!("CARGO_PKG_VERSION"),
+            "license": { "name": "Apache-2.0" },
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "token": { "type": "http", "scheme": "bearer" },
+                "signature": { "type": "apiKey", "in": "header", "name": "Linesman-Signature" },
+            },
+        },
+    })
+}
+
+fn describe(operation: &Operation) -> Value {
+    let mut described = json!({
+        "summary": operation.summary,
+        "responses": {
+            "200": answer(operation),
+            "default": {
+                "description": "An RFC 9457 problem",
+                "content": { "application/problem+json": { "schema": reference("Problem") } },
+            },
+        },
+    });
+    let parameters: Vec<Value> = operation.path.split('/').filter_map(parameter).collect();
+    if !parameters.is_empty() {
+        described["parameters"] = parameters.into();
+    }
+    if !operation.body.is_empty() {
+        described["requestBody"] = json!({
+            "required": true,
+            "content": { "application/json": { "schema": reference(operation.body) } },
+        });
+    }
+    match operation.caller {
+        Anyone => {}
+        User => described["security"] = json!([{ "token": [] }]),
+        Agent => described["security"] = json!([{ "signature": [] }]),
+    }
+    described
+}
+
+fn parameter(segment: &str) -> Option<Value> {
+    let name = segment.strip_prefix('{')?.strip_suffix('}')?;
+    Some(json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
+}
+
+fn answer(operation: &Operation) -> Value {
+    if operation.answer.is_empty() {
+        return json!({ "description": operation.summary });
+    }
+    let schema = match operation.answer.strip_prefix("[]") {
+        Some(item) => json!({
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "items": { "type": "array", "items": reference(item) },
+                "cursor": { "type": "string" },
+            },
+        }),
+        None => reference(operation.answer),
+    };
+    json!({
+        "description": operation.summary,
+        "content": { "application/json": { "schema": schema } },
+    })
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+/// The schema of which `sample` is an example.
+fn schema(sample: &Value) -> Value {
+    match sample {
+        Value::Null => json!({}),
+        Value::Bool(_) => json!({ "type": "boolean" }),
+        Value::Number(_) => json!({ "type": "integer" }),
+        Value::String(text) => json!({ "type": "string", "examples": [text] }),
+        Value::Array(items) => {
+            json!({ "type": "array", "items": items.first().map_or_else(|| json!({}), schema) })
+        }
+        Value::Object(map) => {
+            let properties: Map<String, Value> = map
+                .iter()
+                .map(|(key, value)| (key.clone(), schema(value)))
+                .collect();
+            json!({ "type": "object", "properties": properties })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_is_openapi_3_1_and_its_references_exist() {
+        let document = serde_json::to_value(document()).unwrap();
+        assert_eq!(document["openapi"], "3.1.0");
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        for operation in OPERATIONS {
+            for name in [operation.body, operation.answer.trim_start_matches("[]")] {
+                assert!(name.is_empty() || schemas.contains_key(name), "{name}");
+            }
+            assert!(document["paths"][operation.path][operation.method].is_object());
+        }
+    }
+}

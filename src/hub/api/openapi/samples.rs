@@ -1,0 +1,219 @@
+//! One sample of each body, as JSON. A test reads each as its type, so a renamed field is noticed.
+
+use serde_json::{Value, json};
+
+/// Name and sample of every body that operations name.
+pub fn all() -> Vec<(&'static str, Value)> {
+    vec![
+        ("HubInfo", hub_info()),
+        ("JoinRequest", join_request()),
+        ("Assignment", assignment()),
+        ("Report", report()),
+        (
+            "ReportAck",
+            json!({ "heals": ["0197"], "assignmentRevision": 3 }),
+        ),
+        (
+            "DeployKeyRequest",
+            json!({ "publicKey": "ssh-ed25519 AAAA", "proof": "c2ln" }),
+        ),
+        (
+            "DeployKeyStatus",
+            json!({ "state": "registered", "reason": "" }),
+        ),
+        (
+            "Order",
+            json!({ "kind": "catalogHead", "revision": "3f2a" }),
+        ),
+        ("ClusterView", cluster()),
+        (
+            "NewCluster",
+            json!({ "name": "eu1", "engine": "flux", "labels": { "env": "prod" }, "adoption": adoption() }),
+        ),
+        (
+            "NewJoinToken",
+            json!({ "adoption": adoption(), "newCluster": false }),
+        ),
+        ("AdoptionAnswer", adoption_answer()),
+        ("HealView", heal_view()),
+        ("AuditView", audit()),
+        ("BundleView", bundle()),
+        (
+            "WhoAmI",
+            json!({ "user": "admin", "roles": ["admin"], "groups": ["admin"], "expiresAt": null, "hub": "https://hub.example" }),
+        ),
+        (
+            "CatalogView",
+            json!({ "url": "ssh://git@hub.example:2222/catalog.git", "branch": "main", "head": "3f2a", "knownHosts": "[hub.example]:2222 ssh-ed25519 AAAA" }),
+        ),
+        (
+            "NewSshKey",
+            json!({ "publicKey": "ssh-ed25519 AAAA", "title": "laptop" }),
+        ),
+        (
+            "Check",
+            json!({ "name": "database", "ok": true, "found": "answers", "fix": "" }),
+        ),
+        ("Problem", problem()),
+    ]
+}
+
+const TIME: &str = "2026-01-02T03:04:05.678Z";
+
+fn digest() -> String {
+    format!("sha256:{}", "0".repeat(64))
+}
+
+fn hub_info() -> Value {
+    json!({
+        "hubId": "0197", "version": "0.1.0", "protocol": { "min": 1, "max": 1 }, "time": 1_767_323_045,
+        "trust": null,
+    })
+}
+
+fn join_request() -> Value {
+    json!({
+        "protocol": { "min": 1, "max": 1 }, "token": "lmj1.id.secret", "cluster": "eu1",
+        "incarnation": "uid", "identityKey": "a2V5", "deployKey": "ssh-ed25519 AAAA",
+        "deployProof": "c2ln", "agent": build(), "facts": { "kubernetes.version": "v1.35.4" },
+    })
+}
+
+fn build() -> Value {
+    json!({ "version": "0.1.0", "image": "linesman:0.1.0", "arch": "x86_64", "features": ["line"] })
+}
+
+fn assignment() -> Value {
+    let key = json!({ "kid": "k1", "key": "a2V5", "notAfter": 1_767_323_045 });
+    json!({
+        "cluster": { "name": "eu1", "id": "0197" },
+        "hub": { "id": "0197", "urls": ["https://hub.example"], "ca": "", "keyset": [key] },
+        "catalog": {
+            "url": "ssh://git@hub.example:2222/catalog.git", "via": "direct", "branch": "main",
+            "path": "clusters/eu1", "knownHosts": "[hub.example]:2222 ssh-ed25519 AAAA",
+            "deployKey": { "state": "registered", "reason": "" },
+        },
+        "engine": { "kind": "flux", "version": "2.9.5", "bundle": digest(), "size": 37_000 },
+        "policy": { "snapshotAfter": 600, "probeEvery": 300 },
+        "revision": 3,
+    })
+}
+
+fn step() -> Value {
+    json!({ "step": "git", "state": "waiting", "reason": "auth", "at": TIME })
+}
+
+fn condition() -> Value {
+    json!({ "type": "Synced", "status": "True", "reason": "Applied", "message": "main@sha1:3f2a", "since": TIME })
+}
+
+fn heal() -> Value {
+    json!({
+        "id": "0197", "class": "ObjectMissing", "object": "Deployment flux-system/source-controller",
+        "evidence": "not found", "writer": "kubectl", "revision": "main@sha1:3f2a",
+        "steps": [{ "action": "create", "object": "Deployment flux-system/source-controller", "at": TIME, "outcome": "ok" }],
+        "faultAt": TIME, "detectedAt": TIME, "actedAt": TIME, "restoredAt": TIME, "result": "healed", "next": "",
+    })
+}
+
+fn report() -> Value {
+    json!({
+        "agent": build(), "facts": { "nodes.count": "3" }, "steps": [step()],
+        "conditions": [condition()], "heals": [heal()], "revision": "main@sha1:3f2a",
+    })
+}
+
+fn adoption() -> Value {
+    json!({
+        "image": "", "access": "admin", "tokenTtl": 86_400, "imagePullSecret": "", "httpsProxy": "",
+        "noProxy": "",
+    })
+}
+
+fn cluster() -> Value {
+    json!({
+        "name": "eu1", "id": "0197", "phase": "Healthy", "engine": "flux", "engineVersion": "2.9.5",
+        "labels": { "env": "prod" },
+        "line": { "up": true, "epoch": 7, "since": TIME, "remote": "192.0.2.1:40000", "rttMicros": 900, "streams": 2 },
+        "lastSeen": TIME, "revision": "main@sha1:3f2a", "agentVersion": "0.1.0",
+        "catalogPath": "clusters/eu1", "createdAt": TIME, "steps": [step()], "conditions": [condition()],
+        "facts": { "nodes.count": "3" },
+        "keys": [{ "kind": "deploy", "fingerprint": "SHA256:x", "public": "ssh-ed25519 AAAA", "state": "active" }],
+        "rev": 4,
+    })
+}
+
+fn adoption_answer() -> Value {
+    json!({
+        "cluster": cluster(), "yaml": "apiVersion: v1", "tokenExpiresAt": TIME,
+        "adoptUrl": "https://hub.example/adopt/TOKEN.yaml",
+    })
+}
+
+fn heal_view() -> Value {
+    let mut view = heal();
+    view["cluster"] = "eu1".into();
+    view
+}
+
+fn audit() -> Value {
+    json!({
+        "seq": 1, "at": TIME, "stage": "open", "actor": "user:admin", "action": "proxy.get", "cluster": "eu1",
+        "target": "GET /api/v1/pods", "requestId": "0197", "verdict": "allow", "reason": "", "code": 200,
+        "bytes": 512, "millis": 3, "remote": "192.0.2.1:40000", "prev": "00", "hash": "00",
+    })
+}
+
+fn bundle() -> Value {
+    json!({
+        "digest": digest(), "engine": "flux", "version": "2.9.5", "objects": 32,
+        "images": ["source-controller:v1.8.0"], "size": 37_000, "importedAt": TIME,
+    })
+}
+
+fn problem() -> Value {
+    json!({
+        "type": "urn:linesman:problem:not-found", "title": "Not found", "status": 404,
+        "detail": "there is no cluster eu9", "hop": "hub", "next": "check the name", "requestId": "0197",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::api;
+
+    fn reads_as<T: serde::de::DeserializeOwned + serde::Serialize>(name: &str) -> bool {
+        let (_, sample) = all().into_iter().find(|(n, _)| *n == name).unwrap();
+        let read: T = serde_json::from_value(sample.clone()).unwrap();
+        let back = serde_json::to_value(read).unwrap();
+        let (Value::Object(sample), Value::Object(back)) = (&sample, &back) else {
+            return false;
+        };
+        sample.keys().all(|key| back.contains_key(key))
+    }
+
+    #[test]
+    fn each_sample_is_a_body_of_its_type() {
+        assert!(reads_as::<api::HubInfo>("HubInfo"));
+        assert!(reads_as::<api::JoinRequest>("JoinRequest"));
+        assert!(reads_as::<api::Assignment>("Assignment"));
+        assert!(reads_as::<api::Report>("Report"));
+        assert!(reads_as::<api::ReportAck>("ReportAck"));
+        assert!(reads_as::<api::DeployKeyRequest>("DeployKeyRequest"));
+        assert!(reads_as::<api::DeployKeyStatus>("DeployKeyStatus"));
+        assert!(reads_as::<api::Order>("Order"));
+        assert!(reads_as::<api::ClusterView>("ClusterView"));
+        assert!(reads_as::<api::NewCluster>("NewCluster"));
+        assert!(reads_as::<api::NewJoinToken>("NewJoinToken"));
+        assert!(reads_as::<api::AdoptionAnswer>("AdoptionAnswer"));
+        assert!(reads_as::<api::HealView>("HealView"));
+        assert!(reads_as::<api::AuditView>("AuditView"));
+        assert!(reads_as::<api::BundleView>("BundleView"));
+        assert!(reads_as::<api::WhoAmI>("WhoAmI"));
+        assert!(reads_as::<api::CatalogView>("CatalogView"));
+        assert!(reads_as::<api::NewSshKey>("NewSshKey"));
+        assert!(reads_as::<api::Check>("Check"));
+        assert!(reads_as::<api::Problem>("Problem"));
+    }
+}

@@ -1,0 +1,235 @@
+//! Starts the hub's parts, runs them and ends them in order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::githost::embedded::{self, GitAccess, GitServer, Push};
+use super::store::{KeyKind, Store};
+use super::{Hub, HubConfig, Listeners, api, audit};
+use crate::clock;
+use crate::hub::auth::Role;
+use crate::keys::Public;
+use crate::lifetime::Tasks;
+use crate::wire::api::Order;
+use crate::wire::id::ClusterName;
+
+mod accept;
+mod open;
+
+pub use open::start;
+
+/// Pushes that wait to be told to agents.
+const PUSHES: usize = 64;
+/// How often what was heard is written down.
+const FLUSH: Duration = Duration::from_secs(15);
+const RENEW: Duration = Duration::from_mins(1);
+
+/// Runs a hub until `stop`, then drains it.
+pub async fn serve(listeners: Listeners, config: HubConfig, stop: CancellationToken) -> Result<()> {
+    let (hub, chain) = start(config, stop.child_token()).await?;
+    run(listeners, hub, chain).await
+}
+
+/// Runs a hub that [`start`] made.
+pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Result<()> {
+    let drain = hub.config.drain;
+    let mut tasks = Tasks::new(hub.stop.clone());
+    let (pushed, told) = mpsc::channel(PUSHES);
+    tasks.spawn("https", |stop| {
+        accept::run(listeners.https, hub.clone(), stop)
+    });
+    tasks.spawn("health", |stop| {
+        api::health::serve(listeners.health, hub.clone(), stop)
+    });
+    tasks.spawn("git", |stop| {
+        let server = GitServer {
+            repo: hub.catalog.repo.clone(),
+            repo_name: super::CATALOG.to_owned(),
+            branch: hub.catalog.branch.clone(),
+            host_key: hub.catalog.host_key.clone(),
+            limits: embedded::Limits::default(),
+        };
+        let store = hub.store.clone();
+        let authorize = move |key| {
+            let store = store.clone();
+            Box::pin(async move { git_access(&store, key).await }) as _
+        };
+        embedded::serve(listeners.git, server, authorize, pushed, stop)
+    });
+    tasks.spawn("pushes", |stop| tell(hub.clone(), told, stop));
+    tasks.spawn("flush", |stop| flush(hub.clone(), stop));
+    tasks.spawn("certificate", |stop| renew(hub.clone(), stop));
+
+    // The audit ends last: what the others do while they drain is on record too.
+    let over = CancellationToken::new();
+    let chain = chain.run(over.clone());
+    tokio::pin!(chain);
+    let tasks = tasks.run(drain + Duration::from_secs(5));
+    tokio::pin!(tasks);
+    let result = tokio::select! {
+        result = &mut tasks => result,
+        ended = &mut chain => {
+            hub.stop.cancel();
+            let result = ended.and_then(|()| anyhow::bail!("the audit chain ended"));
+            drop(tasks.await);
+            return result;
+        }
+    };
+    hub.work.close();
+    if tokio::time::timeout(drain, hub.work.wait()).await.is_err() {
+        tracing::warn!("work was still going on when the drain time was over");
+    }
+    write_seen(&hub).await;
+    over.cancel();
+    chain.await?;
+    result
+}
+
+/// What the holder of an SSH key may do with the catalog.
+async fn git_access(store: &Store, key: Public) -> Option<GitAccess> {
+    let fingerprint = key.fingerprint();
+    let lookup = async {
+        if let Some(key) = store.cluster_key_by_fingerprint(&fingerprint).await? {
+            let reads = key.kind == KeyKind::Deploy && key.state.is_valid() && !key.removed;
+            return Ok(reads.then(|| GitAccess {
+                who: format!("cluster {}", key.cluster),
+                push: false,
+            }));
+        }
+        let user = store.ssh_key_by_fingerprint(&fingerprint).await?;
+        Ok(user.filter(|(_, u)| !u.disabled).map(|(_, user)| {
+            let roles: Vec<Role> = user.roles.iter().filter_map(|r| Role::parse(r)).collect();
+            GitAccess {
+                who: user.name,
+                push: roles.contains(&Role::Operator) || roles.contains(&Role::Admin),
+            }
+        }))
+    };
+    match lookup.await {
+        Ok(access) => access,
+        Err(error) => {
+            let error: super::store::StoreError = error;
+            tracing::error!(error = %super::chain_of(&error), "look up an SSH key");
+            None
+        }
+    }
+}
+
+/// Turns pushes into orders to the clusters that they concern.
+async fn tell(
+    hub: Arc<Hub>,
+    mut pushes: mpsc::Receiver<Push>,
+    stop: CancellationToken,
+) -> Result<()> {
+    loop {
+        let push = tokio::select! {
+            push = pushes.recv() => push,
+            () = stop.cancelled() => return Ok(()),
+        };
+        let Some(push) = push else {
+            // The Git server ends when the hub does.
+            stop.cancelled().await;
+            return Ok(());
+        };
+        hub.metrics.pushed();
+        tracing::info!(who = push.who, head = push.new, "push to the catalog");
+        let order = Order::CatalogHead {
+            revision: push.new.clone(),
+        };
+        match concerned(&push.changed_paths).filter(|_| !push.truncated) {
+            Some(clusters) => clusters
+                .iter()
+                .for_each(|name| hub.orders.send(name, order.clone())),
+            None => hub.orders.send_all(&order),
+        }
+        let entry = audit::Entry {
+            actor: format!("user:{}", push.who),
+            action: "catalog.push".to_owned(),
+            target: format!("{} {}", push.branch, push.new),
+            ..audit::Entry::default()
+        };
+        if hub.audit.event(entry).await.is_err() {
+            tracing::error!(head = push.new, "a push could not be put on record");
+        }
+    }
+}
+
+/// The clusters whose own directories changed; None = something that all may share did.
+fn concerned(paths: &[String]) -> Option<std::collections::BTreeSet<ClusterName>> {
+    paths
+        .iter()
+        .map(|path| {
+            let (name, _) = path.strip_prefix("clusters/")?.split_once('/')?;
+            name.parse().ok()
+        })
+        .collect()
+}
+
+async fn flush(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    while stop
+        .run_until_cancelled(tokio::time::sleep(FLUSH))
+        .await
+        .is_some()
+    {
+        write_seen(&hub).await;
+    }
+    Ok(())
+}
+
+async fn write_seen(hub: &Hub) {
+    let now = clock::now();
+    let seen = hub.presence.take();
+    if seen.is_empty() {
+        return;
+    }
+    if let Err(error) = hub.store.seen(seen).await {
+        tracing::error!(error = %super::chain_of(&error), %now, "note when clusters were seen");
+    }
+}
+
+async fn renew(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    while stop
+        .run_until_cancelled(tokio::time::sleep(RENEW))
+        .await
+        .is_some()
+    {
+        let tls = hub.tls.clone();
+        let renewed = tokio::task::spawn_blocking(move || tls.renew(clock::now()))
+            .await
+            .context("renew the certificate")?;
+        if let Err(error) = renewed {
+            // The one that is served stays until a later try succeeds.
+            tracing::error!(error = format!("{error:#}"), "renew the certificate");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_concerns_the_clusters_whose_directories_it_touches() {
+        let of = |paths: &[&str]| {
+            let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
+            concerned(&paths).map(|set| set.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            of(&["clusters/b/x.yaml", "clusters/a/y/z.yaml", "clusters/a/q"]),
+            Some(vec!["a".to_owned(), "b".to_owned()])
+        );
+        for shared in [
+            "apps/base/x.yaml",
+            "clusters/README.md",
+            "clusters/A_/x",
+            "clusters",
+        ] {
+            assert_eq!(of(&["clusters/a/x", shared]), None, "{shared}");
+        }
+    }
+}

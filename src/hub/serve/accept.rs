@@ -1,0 +1,126 @@
+//! The HTTPS port: TLS, then HTTP/1.1 or HTTP/2, each connection within limits.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
+
+use crate::hub::Hub;
+use crate::hub::api::{self, Remote};
+
+/// Connections at once, lines among them.
+const CONNECTIONS: usize = 20_000;
+/// TLS handshakes and heads have this long.
+const HEAD: Duration = Duration::from_secs(10);
+const MAX_HEAD: usize = 64 << 10;
+const STREAMS: u32 = 250;
+/// HTTP/2 PING: finds peers that are gone behind a silent `logs -f`.
+const PING: Duration = Duration::from_secs(20);
+
+pub(super) async fn run(
+    listener: TcpListener,
+    hub: Arc<Hub>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let acceptor = TlsAcceptor::from(hub.tls.server_config());
+    let router = api::router(hub.clone());
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let connections = TaskTracker::new();
+    loop {
+        let place = room.clone().acquire_owned();
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = async { (place.await, listener.accept().await) } => accepted,
+        };
+        let (place, (socket, peer)) = match accepted {
+            (place, Ok(accepted)) => (place, accepted),
+            (_, Err(error)) => {
+                // Out of file descriptors: what is open has to end first.
+                tracing::warn!(%error, "accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (acceptor, router) = (acceptor.clone(), router.clone());
+        let (hub, stop) = (hub.clone(), stop.clone());
+        connections.spawn(async move {
+            let _place = place;
+            hub.metrics.connections().inc();
+            connection(socket, peer, acceptor, router, stop).await;
+            hub.metrics.connections().dec();
+        });
+    }
+    drop(listener);
+    connections.close();
+    let drained = tokio::time::timeout(hub.config.drain, connections.wait()).await;
+    if drained.is_err() {
+        tracing::info!(left = connections.len(), "drain time is over");
+    }
+    Ok(())
+}
+
+async fn connection(
+    socket: TcpStream,
+    peer: SocketAddr,
+    acceptor: TlsAcceptor,
+    router: Router,
+    stop: CancellationToken,
+) {
+    if let Err(error) = prepare(&socket) {
+        tracing::debug!(%peer, %error, "set up a connection");
+    }
+    let tls = match tokio::time::timeout(HEAD, acceptor.accept(socket)).await {
+        Ok(Ok(tls)) => tls,
+        Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake"),
+        Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
+    };
+    let service = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
+        request.extensions_mut().insert(Remote(peer));
+        let request: hyper::Request<hyper::body::Incoming> = request;
+        router.clone().oneshot(request)
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(MAX_HEAD);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
+    let serving = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
+    tokio::pin!(serving);
+    let result = tokio::select! {
+        result = &mut serving => result,
+        () = stop.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%peer, %error, "connection ended");
+    }
+}
+
+/// Small writes leave at once, and a peer that vanished shows within a minute or two.
+fn prepare(socket: &TcpStream) -> std::io::Result<()> {
+    socket.set_nodelay(true)?;
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(30))
+        .with_interval(Duration::from_secs(10));
+    socket2::SockRef::from(socket).set_tcp_keepalive(&keepalive)
+}

@@ -1,0 +1,169 @@
+//! The data directory: made on the first start, opened on every later one.
+
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use time::OffsetDateTime;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::clock;
+use crate::hub::auth::Role;
+use crate::hub::registration::{Prefix, TokenText};
+use crate::hub::store::sqlite::Sqlite;
+use crate::hub::store::{ApiToken, Store, UserRow};
+use crate::hub::tls::{self, Tls, TlsSource};
+use crate::hub::{
+    CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, audit, catalog, git, tunnels,
+};
+use crate::keys::KeyPair;
+use crate::ssh::GitUrl;
+use crate::ssh::known_hosts::known_hosts_line;
+
+/// Joins at once; more are told to come again.
+const JOINS: usize = 50;
+
+/// Opens everything in the data directory; what is not there yet is made.
+pub async fn start(
+    mut config: HubConfig,
+    stop: CancellationToken,
+) -> Result<(Arc<Hub>, audit::Chain)> {
+    let now = clock::now();
+    let data = config.data.clone();
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&data)
+        .with_context(|| format!("make the data directory {}", data.display()))?;
+    let store = Store::Sqlite(Sqlite::open(&data).await?);
+    config.tls = with_names(&config)?;
+    let id = store.hub_id().await?;
+    let tls = Tls::load(&data, config.tls.clone(), now)?;
+    let keys = HubKeys::new(key_pair(&data.join("hub.key"), "linesman hub")?);
+    let host_key = key_pair(&data.join("git_host_ed25519"), "linesman catalog")?;
+    let catalog = catalog_host(&config, host_key)?;
+    git::ensure(&catalog.repo, &catalog::template())
+        .await
+        .context("make the catalog's repository")?;
+    first_admin(&store, &data, now).await?;
+    let (audit, chain) = audit::start(store.clone(), &id).await?;
+    let hub = Hub {
+        id,
+        started: now,
+        store,
+        tunnels: tunnels::Tunnels::default(),
+        audit,
+        keys,
+        orders: Orders::default(),
+        catalog,
+        presence: Presence::default(),
+        tls,
+        metrics: crate::telemetry::HubMetrics::default(),
+        joins: Arc::new(Semaphore::new(JOINS)),
+        work: TaskTracker::new(),
+        stop,
+        config,
+    };
+    Ok((Arc::new(hub), chain))
+}
+
+/// Our own certificate is good for the URL's host, the listening address and localhost, beside the names given.
+fn with_names(config: &HubConfig) -> Result<TlsSource> {
+    let TlsSource::Own { names } = &config.tls else {
+        return Ok(config.tls.clone());
+    };
+    let url: http::Uri = config
+        .url
+        .parse()
+        .with_context(|| format!("the hub's URL {}", config.url))?;
+    let host = url
+        .host()
+        .with_context(|| format!("the hub's URL {} names no host", config.url))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let mut all = tls::names(host, &[config.listen.ip()]);
+    all.extend(names.iter().cloned());
+    all.sort();
+    all.dedup();
+    Ok(TlsSource::Own { names: all })
+}
+
+fn catalog_host(config: &HubConfig, host_key: KeyPair) -> Result<CatalogHost> {
+    let url = format!("{}/{CATALOG}", config.git_url.trim_end_matches('/'));
+    let parsed: GitUrl = url
+        .parse()
+        .with_context(|| format!("the URL of the built-in Git server, {url}"))?;
+    Ok(CatalogHost {
+        repo: config.data.join(CATALOG),
+        known_hosts: known_hosts_line(&parsed.host, parsed.port, host_key.public()),
+        url,
+        branch: git::BRANCH.to_owned(),
+        host_key,
+    })
+}
+
+/// The key in a file, made where there is none.
+fn key_pair(path: &Path, comment: &str) -> Result<KeyPair> {
+    if path.exists() {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("read the key {}", path.display()))?;
+        return KeyPair::from_openssh(&text)
+            .with_context(|| format!("read the key {}", path.display()));
+    }
+    let pair = KeyPair::from_seed(&clock::random());
+    let text = pair.openssh(comment).context("encode a key")?;
+    keep_secret(path, text.expose())?;
+    Ok(pair)
+}
+
+/// The user `admin` with a token in `admin.token`. Made again only while no token of it is in force: then the file
+/// was never written, or all tokens were revoked and the operator needs a way in.
+async fn first_admin(store: &Store, data: &Path, now: OffsetDateTime) -> Result<()> {
+    let user = store
+        .ensure_user(UserRow {
+            id: uuid::Uuid::now_v7().to_string(),
+            name: "admin".to_owned(),
+            roles: vec![Role::Admin.as_str().to_owned()],
+            groups: vec!["admin".to_owned()],
+            disabled: false,
+        })
+        .await?;
+    if store.live_api_tokens(&user.id, now).await? > 0 {
+        return Ok(());
+    }
+    let token = TokenText::new(clock::random(), clock::random());
+    // The file first: a token that nobody can read would lock the operator out.
+    keep_secret(&data.join("admin.token"), token.text(Prefix::Api).expose())?;
+    let record = ApiToken {
+        id: token.id.clone(),
+        user_id: user.id,
+        hash: token.hash(),
+        title: "first admin token".to_owned(),
+        expires_at: None,
+        revoked_at: None,
+    };
+    Ok(store.add_api_token(record, now).await?)
+}
+
+/// A file for its owner only, whole or not at all.
+fn keep_secret(path: &Path, text: &str) -> Result<()> {
+    let part = path.with_extension("part");
+    let write = || -> std::io::Result<()> {
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&part)?;
+        file.write_all(text.as_bytes())?;
+        if !text.ends_with('\n') {
+            file.write_all(b"\n")?;
+        }
+        file.sync_all()?;
+        std::fs::rename(&part, path)
+    };
+    write().with_context(|| format!("write {}", path.display()))
+}

@@ -1,0 +1,219 @@
+//! The records as the hub's parts see them, free of any database.
+
+use std::collections::BTreeMap;
+
+use time::OffsetDateTime;
+
+use crate::keys::Public;
+use crate::wire::api::{AdoptionOptions, AgentBuild, EngineKind, Policy};
+use crate::wire::id::{ClusterName, Digest};
+use crate::wire::report::{Condition, Facts, HealRecord, StepReport};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    pub id: String,
+    pub name: ClusterName,
+    pub labels: BTreeMap<String, String>,
+    pub engine: EngineKind,
+    pub engine_version: String,
+    pub bundle: Digest,
+    pub catalog_path: String,
+    pub adoption: AdoptionOptions,
+    pub policy: Policy,
+    pub desired_image: Option<String>,
+    /// UID of the namespace `kube-system`; absent until the first join.
+    pub incarnation: Option<String>,
+    pub epoch: u64,
+    pub agent_version: Option<String>,
+    pub synced_revision: Option<String>,
+    pub assignment_revision: u64,
+    pub joined_at: Option<OffsetDateTime>,
+    pub last_seen: Option<OffsetDateTime>,
+    pub removed_at: Option<OffsetDateTime>,
+    pub created_at: OffsetDateTime,
+    pub rev: i64,
+}
+
+#[derive(Debug, Clone)]
+pub struct NewClusterRow {
+    pub name: ClusterName,
+    pub labels: BTreeMap<String, String>,
+    pub engine: EngineKind,
+    pub engine_version: String,
+    pub bundle: Digest,
+    pub catalog_path: String,
+    pub adoption: AdoptionOptions,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyKind {
+    Identity,
+    Deploy,
+}
+
+impl KeyKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Identity => "identity",
+            Self::Deploy => "deploy",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyState {
+    /// Not yet known to the Git host.
+    Pending,
+    Active,
+    /// Replaced; still valid until its successor was used.
+    Retiring,
+    Revoked,
+}
+
+impl KeyState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Active => "active",
+            Self::Retiring => "retiring",
+            Self::Revoked => "revoked",
+        }
+    }
+
+    /// Whether its holder may act.
+    pub fn is_valid(self) -> bool {
+        matches!(self, Self::Active | Self::Retiring)
+    }
+}
+
+/// A public key with the cluster that it belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterKey {
+    pub cluster_id: String,
+    pub cluster: ClusterName,
+    /// The cluster was removed: its agent hears 410.
+    pub removed: bool,
+    pub kind: KeyKind,
+    pub public: Public,
+    pub fingerprint: String,
+    pub state: KeyState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenKind {
+    Join,
+    Readopt,
+}
+
+/// A join token; its secret is stored as SHA-256 only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinToken {
+    pub id: String,
+    pub cluster_id: String,
+    pub hash: [u8; 32],
+    pub kind: TokenKind,
+    pub new_cluster: bool,
+    pub adoption: AdoptionOptions,
+    pub issued_by: String,
+    pub expires_at: OffsetDateTime,
+    pub redeemed: Option<Redemption>,
+    pub revoked_at: Option<OffsetDateTime>,
+    pub created_at: OffsetDateTime,
+}
+
+/// Who redeemed a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redemption {
+    pub at: OffsetDateTime,
+    pub fingerprint: String,
+    pub incarnation: String,
+    pub addr: String,
+}
+
+/// What reports said of one cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Details {
+    pub facts: Facts,
+    pub steps: Vec<StepReport>,
+    pub conditions: Vec<Condition>,
+    pub open_heals: u32,
+}
+
+/// A report after its bounds were checked.
+#[derive(Debug, Clone, Default)]
+pub struct Reported {
+    pub agent: AgentBuild,
+    pub facts: Option<Facts>,
+    pub steps: Vec<StepReport>,
+    pub conditions: Option<Vec<Condition>>,
+    pub heals: Vec<HealRecord>,
+    pub revision: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserRow {
+    pub id: String,
+    pub name: String,
+    pub roles: Vec<String>,
+    /// Kubernetes groups of the default grant, without the prefix `linesman:`.
+    pub groups: Vec<String>,
+    pub disabled: bool,
+}
+
+/// A hub token; its secret is stored as SHA-256 only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiToken {
+    pub id: String,
+    pub user_id: String,
+    pub hash: [u8; 32],
+    pub title: String,
+    pub expires_at: Option<OffsetDateTime>,
+    pub revoked_at: Option<OffsetDateTime>,
+}
+
+/// A person's SSH key for the built-in Git server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshKey {
+    pub id: String,
+    pub user_id: String,
+    pub public: Public,
+    pub title: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct NewBundle {
+    pub digest: Digest,
+    pub engine: EngineKind,
+    pub version: String,
+    pub objects: u32,
+    pub images: Vec<String>,
+    /// zstd, as served.
+    pub data: Vec<u8>,
+    pub imported_by: String,
+}
+
+/// One row of the audit chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditRow {
+    pub seq: i64,
+    /// UTC milliseconds since 1970.
+    pub at: i64,
+    /// `open`, `close` or `event`.
+    pub stage: String,
+    pub actor: String,
+    pub action: String,
+    pub cluster: Option<String>,
+    pub target: String,
+    pub request_id: String,
+    /// `allow` or `deny`.
+    pub verdict: String,
+    pub reason: Option<String>,
+    /// Of a close: the `seq` of its open.
+    pub opened: Option<i64>,
+    pub code: Option<u16>,
+    pub bytes: Option<u64>,
+    pub millis: Option<u64>,
+    pub remote: String,
+    pub prev: [u8; 32],
+    pub hash: [u8; 32],
+}

@@ -1,0 +1,109 @@
+//! Engine bundles, by digest.
+
+use sqlx::FromRow;
+use time::OffsetDateTime;
+
+use super::clusters::{engine, engine_text};
+use super::{Sqlite, corrupt, db, from_json, from_ms, to_json, to_ms};
+use crate::hub::store::{NewBundle, Result};
+use crate::wire::api::{BundleView, EngineKind};
+use crate::wire::id::Digest;
+
+#[derive(FromRow)]
+struct Row {
+    digest: String,
+    engine: String,
+    version: String,
+    objects: u32,
+    images: String,
+    size: i64,
+    created_at: i64,
+}
+
+impl Row {
+    fn view(self) -> Result<BundleView> {
+        const DOING: &str = "read a bundle";
+        Ok(BundleView {
+            digest: self.digest.parse().map_err(corrupt(DOING))?,
+            engine: engine(&self.engine),
+            version: self.version,
+            objects: self.objects,
+            images: from_json(DOING, &self.images)?,
+            size: self.size.unsigned_abs(),
+            imported_at: crate::clock::rfc3339(from_ms(self.created_at)),
+        })
+    }
+}
+
+impl Sqlite {
+    pub async fn add_bundle(&self, bundle: NewBundle, now: OffsetDateTime) -> Result<BundleView> {
+        const DOING: &str = "store a bundle";
+        let mut write = self.begin(DOING).await?;
+        sqlx::query(
+            "INSERT INTO bundle (digest, engine, version, objects, images, data, imported_by, created_at)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING",
+        )
+        .bind(bundle.digest.as_str())
+        .bind(engine_text(bundle.engine))
+        .bind(&bundle.version)
+        .bind(bundle.objects)
+        .bind(to_json(&bundle.images))
+        .bind(&bundle.data)
+        .bind(&bundle.imported_by)
+        .bind(to_ms(now))
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        let row: Row = sqlx::query_as(
+            "SELECT digest, engine, version, objects, images, length(data) AS size, created_at FROM bundle WHERE digest = ?",
+        )
+        .bind(bundle.digest.as_str())
+        .fetch_one(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        row.view()
+    }
+
+    pub async fn bundles(&self) -> Result<Vec<BundleView>> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT digest, engine, version, objects, images, length(data) AS size, created_at FROM bundle
+             ORDER BY created_at DESC, digest LIMIT 500",
+        )
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db("list bundles"))?;
+        rows.into_iter().map(Row::view).collect()
+    }
+
+    pub async fn bundle(&self, digest: &Digest) -> Result<Option<BundleView>> {
+        let row: Option<Row> = sqlx::query_as(
+            "SELECT digest, engine, version, objects, images, length(data) AS size, created_at FROM bundle WHERE digest = ?",
+        )
+        .bind(digest.as_str())
+        .fetch_optional(&self.readers)
+        .await
+        .map_err(db("read a bundle"))?;
+        row.map(Row::view).transpose()
+    }
+
+    pub async fn bundle_data(&self, digest: &Digest) -> Result<Option<Vec<u8>>> {
+        sqlx::query_scalar("SELECT data FROM bundle WHERE digest = ?")
+            .bind(digest.as_str())
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(db("read a bundle"))
+    }
+
+    pub async fn newest_bundle(&self, engine: EngineKind) -> Result<Option<BundleView>> {
+        let row: Option<Row> = sqlx::query_as(
+            "SELECT digest, engine, version, objects, images, length(data) AS size, created_at FROM bundle
+             WHERE engine = ? ORDER BY created_at DESC LIMIT 1",
+        )
+        .bind(engine_text(engine))
+        .fetch_optional(&self.readers)
+        .await
+        .map_err(db("read a bundle"))?;
+        row.map(Row::view).transpose()
+    }
+}

@@ -1,0 +1,240 @@
+//! Clusters.
+
+use sqlx::FromRow;
+use time::OffsetDateTime;
+
+use super::{Sqlite, corrupt, db, from_json, from_ms, to_json, to_ms};
+use crate::hub::store::{Cluster, NewClusterRow, Result, StoreError};
+use crate::wire::api::EngineKind;
+use crate::wire::id::ClusterName;
+
+#[derive(FromRow)]
+pub(super) struct Row {
+    id: String,
+    name: String,
+    labels: String,
+    engine: String,
+    engine_version: String,
+    bundle: String,
+    catalog_path: String,
+    adoption: String,
+    policy: String,
+    desired_image: Option<String>,
+    incarnation: Option<String>,
+    epoch: i64,
+    agent_version: Option<String>,
+    synced_revision: Option<String>,
+    assignment_revision: i64,
+    joined_at: Option<i64>,
+    last_seen: Option<i64>,
+    removed_at: Option<i64>,
+    created_at: i64,
+    rev: i64,
+}
+
+impl Row {
+    pub(super) fn cluster(self) -> Result<Cluster> {
+        const DOING: &str = "read a cluster";
+        Ok(Cluster {
+            name: self.name.parse().map_err(corrupt(DOING))?,
+            labels: from_json(DOING, &self.labels)?,
+            engine: engine(&self.engine),
+            engine_version: self.engine_version,
+            bundle: self.bundle.parse().map_err(corrupt(DOING))?,
+            catalog_path: self.catalog_path,
+            adoption: from_json(DOING, &self.adoption)?,
+            policy: from_json(DOING, &self.policy)?,
+            desired_image: self.desired_image,
+            incarnation: self.incarnation,
+            epoch: self.epoch.unsigned_abs(),
+            agent_version: self.agent_version,
+            synced_revision: self.synced_revision,
+            assignment_revision: self.assignment_revision.unsigned_abs(),
+            joined_at: self.joined_at.map(from_ms),
+            last_seen: self.last_seen.map(from_ms),
+            removed_at: self.removed_at.map(from_ms),
+            created_at: from_ms(self.created_at),
+            rev: self.rev,
+            id: self.id,
+        })
+    }
+}
+
+pub(super) fn engine(text: &str) -> EngineKind {
+    // The table's CHECK knows these two only.
+    match text {
+        "argocd" => EngineKind::Argocd,
+        _ => EngineKind::Flux,
+    }
+}
+
+pub(super) fn engine_text(engine: EngineKind) -> &'static str {
+    match engine {
+        EngineKind::Flux => "flux",
+        EngineKind::Argocd => "argocd",
+    }
+}
+
+impl Sqlite {
+    pub async fn create_cluster(&self, new: NewClusterRow, now: OffsetDateTime) -> Result<Cluster> {
+        const DOING: &str = "create a cluster";
+        let mut write = self.begin(DOING).await?;
+        let insert = sqlx::query_as(
+            "INSERT INTO cluster (id, name, labels, engine, engine_version, bundle, catalog_path, adoption, policy, created_at, updated_at)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING *",
+        )
+        .bind(uuid::Uuid::now_v7().to_string())
+        .bind(new.name.as_str())
+        .bind(to_json(&new.labels))
+        .bind(engine_text(new.engine))
+        .bind(&new.engine_version)
+        .bind(new.bundle.as_str())
+        .bind(&new.catalog_path)
+        .bind(to_json(&new.adoption))
+        .bind(to_json(&crate::wire::api::Policy::default()))
+        .bind(to_ms(now))
+        .bind(to_ms(now))
+        .fetch_one(&mut *write.tx)
+        .await;
+        let row: Row = insert.map_err(|e| match &e {
+            sqlx::Error::Database(d) if d.is_unique_violation() => {
+                StoreError::Exists(format!("cluster {}", new.name))
+            }
+            _ => db(DOING)(e),
+        })?;
+        write.commit(DOING).await?;
+        row.cluster()
+    }
+
+    pub async fn cluster(&self, name: &ClusterName) -> Result<Option<Cluster>> {
+        let row: Option<Row> =
+            sqlx::query_as("SELECT * FROM cluster WHERE name = ? AND removed_at IS NULL")
+                .bind(name.as_str())
+                .fetch_optional(&self.readers)
+                .await
+                .map_err(db("read a cluster"))?;
+        row.map(Row::cluster).transpose()
+    }
+
+    pub async fn cluster_by_id(&self, id: &str) -> Result<Option<Cluster>> {
+        let row: Option<Row> = sqlx::query_as("SELECT * FROM cluster WHERE id = ?")
+            .bind(id)
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(db("read a cluster"))?;
+        row.map(Row::cluster).transpose()
+    }
+
+    pub async fn clusters(&self, after: Option<&str>, limit: u32) -> Result<Vec<Cluster>> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT * FROM cluster WHERE removed_at IS NULL AND name > ? ORDER BY name LIMIT ?",
+        )
+        .bind(after.unwrap_or_default())
+        .bind(limit)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db("list clusters"))?;
+        rows.into_iter().map(Row::cluster).collect()
+    }
+
+    pub async fn remove_cluster(&self, id: &str, now: OffsetDateTime) -> Result<bool> {
+        const DOING: &str = "remove a cluster";
+        let mut write = self.begin(DOING).await?;
+        let done = sqlx::query(
+            "UPDATE cluster SET removed_at = ?1, updated_at = ?1, rev = rev + 1 WHERE id = ?2 AND removed_at IS NULL",
+        )
+        .bind(to_ms(now))
+        .bind(id)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        for sql in [
+            "UPDATE cluster_key SET state = 'revoked', updated_at = ?1 WHERE cluster_id = ?2",
+            "UPDATE join_token SET revoked_at = ?1 WHERE cluster_id = ?2 AND revoked_at IS NULL",
+        ] {
+            sqlx::query(sql)
+                .bind(to_ms(now))
+                .bind(id)
+                .execute(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?;
+        }
+        // What reports said goes; heals and the audit stay as history.
+        for sql in [
+            "DELETE FROM fact WHERE cluster_id = ?",
+            "DELETE FROM condition WHERE cluster_id = ?",
+            "DELETE FROM step WHERE cluster_id = ?",
+            "DELETE FROM outbox WHERE cluster_id = ?",
+        ] {
+            sqlx::query(sql)
+                .bind(id)
+                .execute(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?;
+        }
+        write.commit(DOING).await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    pub async fn next_epoch(&self, cluster_id: &str) -> Result<u64> {
+        const DOING: &str = "count up a line's epoch";
+        let mut write = self.begin(DOING).await?;
+        let epoch: i64 =
+            sqlx::query_scalar("UPDATE cluster SET epoch = epoch + 1 WHERE id = ? RETURNING epoch")
+                .bind(cluster_id)
+                .fetch_one(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(epoch.unsigned_abs())
+    }
+
+    pub async fn seen(&self, seen: Vec<(String, OffsetDateTime)>) -> Result<()> {
+        const DOING: &str = "note when clusters were seen";
+        let mut write = self.begin(DOING).await?;
+        for (id, at) in seen {
+            sqlx::query(
+                "UPDATE cluster SET last_seen = max(coalesce(last_seen, 0), ?) WHERE id = ?",
+            )
+            .bind(to_ms(at))
+            .bind(id)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        }
+        write.commit(DOING).await
+    }
+
+    pub async fn assignment_revision(&self, cluster_id: &str, hash: &str) -> Result<u64> {
+        const DOING: &str = "count up an assignment's revision";
+        let known: Option<(i64, String)> =
+            sqlx::query_as("SELECT assignment_revision, assignment_hash FROM cluster WHERE id = ?")
+                .bind(cluster_id)
+                .fetch_optional(&self.readers)
+                .await
+                .map_err(db(DOING))?;
+        if let Some((revision, known)) = known
+            && known == hash
+        {
+            return Ok(revision.unsigned_abs());
+        }
+        let mut write = self.begin(DOING).await?;
+        sqlx::query(
+            "UPDATE cluster SET assignment_revision = assignment_revision + 1, assignment_hash = ?1
+             WHERE id = ?2 AND assignment_hash <> ?1",
+        )
+        .bind(hash)
+        .bind(cluster_id)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        let revision: i64 =
+            sqlx::query_scalar("SELECT assignment_revision FROM cluster WHERE id = ?")
+                .bind(cluster_id)
+                .fetch_one(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(revision.unsigned_abs())
+    }
+}

@@ -1,0 +1,147 @@
+//! Public keys of clusters.
+
+use sqlx::{FromRow, SqliteConnection};
+use time::OffsetDateTime;
+
+use super::{Sqlite, corrupt, db, to_ms};
+use crate::hub::store::{ClusterKey, KeyKind, KeyState, Result};
+use crate::keys::Public;
+
+#[derive(FromRow)]
+struct Row {
+    cluster_id: String,
+    cluster: String,
+    removed_at: Option<i64>,
+    kind: String,
+    public: String,
+    fingerprint: String,
+    state: String,
+}
+
+impl Row {
+    fn key(self) -> Result<ClusterKey> {
+        const DOING: &str = "read a cluster's key";
+        Ok(ClusterKey {
+            cluster_id: self.cluster_id,
+            cluster: self.cluster.parse().map_err(corrupt(DOING))?,
+            removed: self.removed_at.is_some(),
+            // The table's CHECKs know these words only.
+            kind: match self.kind.as_str() {
+                "identity" => KeyKind::Identity,
+                _ => KeyKind::Deploy,
+            },
+            public: Public::from_openssh(&self.public).map_err(corrupt(DOING))?,
+            fingerprint: self.fingerprint,
+            state: match self.state.as_str() {
+                "active" => KeyState::Active,
+                "pending" => KeyState::Pending,
+                "retiring" => KeyState::Retiring,
+                _ => KeyState::Revoked,
+            },
+        })
+    }
+}
+
+pub(super) async fn by_fingerprint(
+    connection: &mut SqliteConnection,
+    fingerprint: &str,
+) -> Result<Option<ClusterKey>> {
+    let row: Option<Row> = sqlx::query_as(
+        "SELECT k.*, c.name AS cluster, c.removed_at FROM cluster_key k JOIN cluster c ON c.id = k.cluster_id
+         WHERE k.fingerprint = ?",
+    )
+    .bind(fingerprint)
+    .fetch_optional(connection)
+    .await
+    .map_err(db("read a cluster's key"))?;
+    row.map(Row::key).transpose()
+}
+
+/// Adds a key or makes a known one of the same cluster active again.
+pub(super) async fn put(
+    connection: &mut SqliteConnection,
+    cluster_id: &str,
+    kind: KeyKind,
+    public: Public,
+    now: OffsetDateTime,
+) -> Result<()> {
+    const DOING: &str = "store a cluster's key";
+    let line = public.openssh("").map_err(corrupt(DOING))?;
+    sqlx::query(
+        "INSERT INTO cluster_key (id, cluster_id, kind, public, fingerprint, state, created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, 'active', ?6, ?6)
+         ON CONFLICT (fingerprint) DO UPDATE SET state = 'active', updated_at = ?6
+           WHERE cluster_id = ?2 AND kind = ?3",
+    )
+    .bind(uuid::Uuid::now_v7().to_string())
+    .bind(cluster_id)
+    .bind(kind.as_str())
+    .bind(line)
+    .bind(public.fingerprint())
+    .bind(to_ms(now))
+    .execute(connection)
+    .await
+    .map_err(db(DOING))?;
+    Ok(())
+}
+
+impl Sqlite {
+    pub async fn cluster_key_by_fingerprint(
+        &self,
+        fingerprint: &str,
+    ) -> Result<Option<ClusterKey>> {
+        let mut reader = self
+            .readers
+            .acquire()
+            .await
+            .map_err(db("read a cluster's key"))?;
+        by_fingerprint(&mut reader, fingerprint).await
+    }
+
+    pub async fn cluster_keys(&self, cluster_id: &str) -> Result<Vec<ClusterKey>> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT k.*, c.name AS cluster, c.removed_at FROM cluster_key k JOIN cluster c ON c.id = k.cluster_id
+             WHERE k.cluster_id = ? ORDER BY k.id",
+        )
+        .bind(cluster_id)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db("list a cluster's keys"))?;
+        rows.into_iter().map(Row::key).collect()
+    }
+
+    pub async fn add_deploy_key(
+        &self,
+        cluster_id: &str,
+        public: Public,
+        replaces: Option<Public>,
+        now: OffsetDateTime,
+    ) -> Result<Option<ClusterKey>> {
+        const DOING: &str = "register a deploy key";
+        let mut write = self.begin(DOING).await?;
+        let fingerprint = public.fingerprint();
+        let known = by_fingerprint(&mut write.tx, &fingerprint).await?;
+        let foreign = known.as_ref().is_some_and(|k| {
+            k.cluster_id != cluster_id || k.kind != KeyKind::Deploy || k.state == KeyState::Revoked
+        });
+        if foreign {
+            return Ok(None);
+        }
+        put(&mut write.tx, cluster_id, KeyKind::Deploy, public, now).await?;
+        if let Some(old) = replaces.filter(|old| *old != public) {
+            sqlx::query(
+                "UPDATE cluster_key SET state = 'retiring', updated_at = ? WHERE cluster_id = ? AND kind = 'deploy'
+                 AND fingerprint = ? AND state = 'active'",
+            )
+            .bind(to_ms(now))
+            .bind(cluster_id)
+            .bind(old.fingerprint())
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        }
+        let key = by_fingerprint(&mut write.tx, &fingerprint).await?;
+        write.commit(DOING).await?;
+        Ok(key)
+    }
+}

@@ -1,0 +1,330 @@
+//! What agents report: facts, steps, conditions and heals.
+
+use std::collections::BTreeMap;
+
+use sqlx::{FromRow, SqliteConnection};
+use time::OffsetDateTime;
+
+use super::{Sqlite, corrupt, db, from_json, to_json, to_ms};
+use crate::hub::store::{Details, Reported, Result};
+use crate::wire::id::ClusterName;
+use crate::wire::report::{Condition, Facts, HealRecord, StepReport};
+
+/// A closed enum's word, as JSON and the tables spell it.
+fn word<T: serde::Serialize>(value: &T) -> String {
+    to_json(value).trim_matches('"').to_owned()
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(doing: &'static str, word: &str) -> Result<T> {
+    serde_json::from_value(serde_json::Value::from(word)).map_err(corrupt(doing))
+}
+
+pub(super) async fn replace_facts(
+    connection: &mut SqliteConnection,
+    cluster_id: &str,
+    facts: &Facts,
+    now: OffsetDateTime,
+) -> Result<()> {
+    const DOING: &str = "store facts";
+    sqlx::query("DELETE FROM fact WHERE cluster_id = ?")
+        .bind(cluster_id)
+        .execute(&mut *connection)
+        .await
+        .map_err(db(DOING))?;
+    for (key, value) in facts {
+        sqlx::query(
+            "INSERT INTO fact (cluster_id, key, value, source, at) VALUES (?, ?, ?, 'agent', ?)",
+        )
+        .bind(cluster_id)
+        .bind(key)
+        .bind(value)
+        .bind(to_ms(now))
+        .execute(&mut *connection)
+        .await
+        .map_err(db(DOING))?;
+    }
+    Ok(())
+}
+
+async fn replace_conditions(
+    connection: &mut SqliteConnection,
+    cluster_id: &str,
+    conditions: &[Condition],
+    now: OffsetDateTime,
+) -> Result<()> {
+    const DOING: &str = "store conditions";
+    sqlx::query("DELETE FROM condition WHERE cluster_id = ? AND source = 'agent'")
+        .bind(cluster_id)
+        .execute(&mut *connection)
+        .await
+        .map_err(db(DOING))?;
+    for condition in conditions {
+        // What the hub itself sees is not for the agent to say.
+        sqlx::query(
+            "INSERT INTO condition (cluster_id, type, source, status, reason, message, since, observed_at)
+             VALUES (?, ?, 'agent', ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        )
+        .bind(cluster_id)
+        .bind(word(&condition.kind))
+        .bind(word(&condition.status))
+        .bind(&condition.reason)
+        .bind(&condition.message)
+        .bind(&condition.since)
+        .bind(to_ms(now))
+        .execute(&mut *connection)
+        .await
+        .map_err(db(DOING))?;
+    }
+    Ok(())
+}
+
+async fn put_step(
+    connection: &mut SqliteConnection,
+    cluster_id: &str,
+    step: &StepReport,
+) -> Result<()> {
+    sqlx::query(
+        "INSERT INTO step (cluster_id, step, state, reason, at) VALUES (?, ?, ?, ?, ?)
+         ON CONFLICT (cluster_id, step) DO UPDATE SET state = excluded.state, reason = excluded.reason, at = excluded.at",
+    )
+    .bind(cluster_id)
+    .bind(step.step.as_str())
+    .bind(word(&step.state))
+    .bind(&step.reason)
+    .bind(&step.at)
+    .execute(connection)
+    .await
+    .map_err(db("store an adoption step"))?;
+    Ok(())
+}
+
+/// Stores a heal or what became of it. A heal that ended does not open again, whatever comes late.
+async fn put_heal(
+    connection: &mut SqliteConnection,
+    cluster_id: &str,
+    heal: &HealRecord,
+    now: OffsetDateTime,
+) -> Result<()> {
+    sqlx::query(
+        "INSERT INTO heal (id, cluster_id, class, result, detected_at, restored_at, record, created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
+         ON CONFLICT (id) DO UPDATE SET result = ?4, restored_at = ?6, record = ?7, updated_at = ?8
+           WHERE cluster_id = ?2 AND (result = 'open' OR ?4 <> 'open')",
+    )
+    .bind(&heal.id)
+    .bind(cluster_id)
+    .bind(&heal.class)
+    .bind(word(&heal.result))
+    .bind(&heal.detected_at)
+    .bind(&heal.restored_at)
+    .bind(to_json(heal))
+    .bind(to_ms(now))
+    .execute(connection)
+    .await
+    .map_err(db("store a heal"))?;
+    Ok(())
+}
+
+#[derive(FromRow)]
+struct ConditionRow {
+    cluster_id: String,
+    r#type: String,
+    status: String,
+    reason: String,
+    message: String,
+    since: String,
+}
+
+#[derive(FromRow)]
+struct StepRow {
+    cluster_id: String,
+    step: String,
+    state: String,
+    reason: String,
+    at: String,
+}
+
+/// Conditions and steps by their cluster.
+fn reported(
+    conditions: Vec<ConditionRow>,
+    steps: Vec<StepRow>,
+) -> Result<BTreeMap<String, Details>> {
+    const DOING: &str = "read what clusters report";
+    let mut found: BTreeMap<String, Details> = BTreeMap::new();
+    for row in conditions {
+        let condition = Condition {
+            kind: parsed(DOING, &row.r#type)?,
+            status: parsed(DOING, &row.status)?,
+            reason: row.reason,
+            message: row.message,
+            since: row.since,
+        };
+        let details = found.entry(row.cluster_id).or_default();
+        details.conditions.push(condition);
+    }
+    for row in steps {
+        let step = StepReport {
+            step: parsed(DOING, &row.step)?,
+            state: parsed(DOING, &row.state)?,
+            reason: row.reason,
+            at: row.at,
+        };
+        found.entry(row.cluster_id).or_default().steps.push(step);
+    }
+    Ok(found)
+}
+
+impl Sqlite {
+    pub async fn details(&self, ids: &[String]) -> Result<Vec<Details>> {
+        const DOING: &str = "read what clusters report";
+        let wanted = to_json(&ids);
+        let facts: Vec<(String, String, String)> = sqlx::query_as(
+            "SELECT cluster_id, key, value FROM fact WHERE cluster_id IN (SELECT value FROM json_each(?))",
+        )
+        .bind(&wanted)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db(DOING))?;
+        let conditions: Vec<ConditionRow> = sqlx::query_as(
+            "SELECT * FROM condition WHERE cluster_id IN (SELECT value FROM json_each(?)) ORDER BY type",
+        )
+        .bind(&wanted)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db(DOING))?;
+        let steps: Vec<StepRow> = sqlx::query_as(
+            "SELECT * FROM step WHERE cluster_id IN (SELECT value FROM json_each(?))",
+        )
+        .bind(&wanted)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db(DOING))?;
+        let open: Vec<(String, u32)> = sqlx::query_as(
+            "SELECT cluster_id, count(*) FROM heal WHERE result = 'open'
+             AND cluster_id IN (SELECT value FROM json_each(?)) GROUP BY cluster_id",
+        )
+        .bind(&wanted)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db(DOING))?;
+        let mut found = reported(conditions, steps)?;
+        for (id, key, value) in facts {
+            found.entry(id).or_default().facts.insert(key, value);
+        }
+        for (id, count) in open {
+            found.entry(id).or_default().open_heals = count;
+        }
+        Ok(ids
+            .iter()
+            .map(|id| {
+                let mut details = found.remove(id).unwrap_or_default();
+                details.steps.sort_by_key(|s| s.step);
+                details
+            })
+            .collect())
+    }
+
+    pub async fn report(
+        &self,
+        cluster_id: &str,
+        reported: Reported,
+        now: OffsetDateTime,
+    ) -> Result<Vec<String>> {
+        const DOING: &str = "store a report";
+        let mut write = self.begin(DOING).await?;
+        sqlx::query(
+            "UPDATE cluster SET agent_version = coalesce(nullif(?1, ''), agent_version),
+               agent_image = coalesce(nullif(?2, ''), agent_image), agent_arch = coalesce(nullif(?3, ''), agent_arch),
+               synced_revision = coalesce(?4, synced_revision), last_seen = ?5, updated_at = ?5 WHERE id = ?6",
+        )
+        .bind(&reported.agent.version)
+        .bind(&reported.agent.image)
+        .bind(&reported.agent.arch)
+        .bind(&reported.revision)
+        .bind(to_ms(now))
+        .bind(cluster_id)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        if let Some(facts) = &reported.facts {
+            replace_facts(&mut write.tx, cluster_id, facts, now).await?;
+        }
+        if let Some(conditions) = &reported.conditions {
+            replace_conditions(&mut write.tx, cluster_id, conditions, now).await?;
+        }
+        for step in &reported.steps {
+            put_step(&mut write.tx, cluster_id, step).await?;
+        }
+        let mut stored = Vec::with_capacity(reported.heals.len());
+        for heal in &reported.heals {
+            put_heal(&mut write.tx, cluster_id, heal, now).await?;
+            stored.push(heal.id.clone());
+        }
+        write.commit(DOING).await?;
+        Ok(stored)
+    }
+
+    pub async fn set_condition(
+        &self,
+        cluster_id: &str,
+        condition: Condition,
+        now: OffsetDateTime,
+    ) -> Result<()> {
+        const DOING: &str = "store a condition";
+        let mut write = self.begin(DOING).await?;
+        sqlx::query(
+            "INSERT INTO condition (cluster_id, type, source, status, reason, message, since, observed_at)
+             VALUES (?1, ?2, 'hub', ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (cluster_id, type) DO UPDATE SET source = 'hub', reason = ?4, message = ?5, observed_at = ?7,
+               since = CASE WHEN status = ?3 THEN since ELSE ?6 END, status = ?3",
+        )
+        .bind(cluster_id)
+        .bind(word(&condition.kind))
+        .bind(word(&condition.status))
+        .bind(&condition.reason)
+        .bind(&condition.message)
+        .bind(&condition.since)
+        .bind(to_ms(now))
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await
+    }
+
+    pub async fn heals(
+        &self,
+        cluster_id: Option<&str>,
+        before: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<(ClusterName, HealRecord)>> {
+        const DOING: &str = "list heals";
+        let rows: Vec<(String, String)> = sqlx::query_as(
+            "SELECT c.name, h.record FROM heal h JOIN cluster c ON c.id = h.cluster_id
+             WHERE (?1 IS NULL OR h.cluster_id = ?1) AND (?2 IS NULL OR h.id < ?2) ORDER BY h.id DESC LIMIT ?3",
+        )
+        .bind(cluster_id)
+        .bind(before)
+        .bind(limit)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db(DOING))?;
+        rows.into_iter().map(|row| heal_row(DOING, &row)).collect()
+    }
+
+    pub async fn heal(&self, id: &str) -> Result<Option<(ClusterName, HealRecord)>> {
+        const DOING: &str = "read a heal";
+        let row: Option<(String, String)> = sqlx::query_as(
+            "SELECT c.name, h.record FROM heal h JOIN cluster c ON c.id = h.cluster_id WHERE h.id = ?",
+        )
+        .bind(id)
+        .fetch_optional(&self.readers)
+        .await
+        .map_err(db(DOING))?;
+        row.map(|row| heal_row(DOING, &row)).transpose()
+    }
+}
+
+fn heal_row(doing: &'static str, row: &(String, String)) -> Result<(ClusterName, HealRecord)> {
+    let name = row.0.parse().map_err(corrupt(doing))?;
+    Ok((name, from_json(doing, &row.1)?))
+}

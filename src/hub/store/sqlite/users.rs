@@ -1,0 +1,226 @@
+//! Users, their tokens and their SSH keys.
+
+use sqlx::FromRow;
+use time::OffsetDateTime;
+
+use super::{Sqlite, corrupt, db, from_json, from_ms, hash32, to_json, to_ms};
+use crate::hub::store::{ApiToken, Result, SshKey, UserRow};
+use crate::keys::Public;
+
+#[derive(FromRow)]
+struct User {
+    id: String,
+    name: String,
+    roles: String,
+    groups: String,
+    disabled_at: Option<i64>,
+}
+
+impl User {
+    fn user(self) -> Result<UserRow> {
+        const DOING: &str = "read a user";
+        Ok(UserRow {
+            roles: from_json(DOING, &self.roles)?,
+            groups: from_json(DOING, &self.groups)?,
+            disabled: self.disabled_at.is_some(),
+            id: self.id,
+            name: self.name,
+        })
+    }
+}
+
+#[derive(FromRow)]
+struct Token {
+    id: String,
+    user_id: String,
+    hash: Vec<u8>,
+    title: String,
+    expires_at: Option<i64>,
+    revoked_at: Option<i64>,
+}
+
+#[derive(FromRow)]
+struct Key {
+    id: String,
+    user_id: String,
+    public: String,
+    title: String,
+}
+
+impl Key {
+    fn key(self) -> Result<SshKey> {
+        Ok(SshKey {
+            public: Public::from_openssh(&self.public).map_err(corrupt("read an SSH key"))?,
+            id: self.id,
+            user_id: self.user_id,
+            title: self.title,
+        })
+    }
+}
+
+impl Sqlite {
+    pub async fn ensure_user(&self, user: UserRow) -> Result<UserRow> {
+        const DOING: &str = "store a user";
+        let mut write = self.begin(DOING).await?;
+        sqlx::query(
+            "INSERT INTO user (id, name, roles, groups, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?5)
+             ON CONFLICT (name) DO NOTHING",
+        )
+        .bind(&user.id)
+        .bind(&user.name)
+        .bind(to_json(&user.roles))
+        .bind(to_json(&user.groups))
+        .bind(to_ms(crate::clock::now()))
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        let row: User = sqlx::query_as("SELECT * FROM user WHERE name = ?")
+            .bind(&user.name)
+            .fetch_one(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        row.user()
+    }
+
+    pub async fn users(&self) -> Result<Vec<UserRow>> {
+        let rows: Vec<User> =
+            sqlx::query_as("SELECT * FROM user WHERE disabled_at IS NULL ORDER BY name")
+                .fetch_all(&self.readers)
+                .await
+                .map_err(db("list users"))?;
+        rows.into_iter().map(User::user).collect()
+    }
+
+    pub async fn add_api_token(&self, token: ApiToken, now: OffsetDateTime) -> Result<()> {
+        const DOING: &str = "store a hub token";
+        let mut write = self.begin(DOING).await?;
+        sqlx::query(
+            "INSERT INTO api_token (id, user_id, hash, title, expires_at, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+        )
+        .bind(&token.id)
+        .bind(&token.user_id)
+        .bind(token.hash.as_slice())
+        .bind(&token.title)
+        .bind(token.expires_at.map(to_ms))
+        .bind(to_ms(now))
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await
+    }
+
+    pub async fn api_token(&self, id: &str) -> Result<Option<(ApiToken, UserRow)>> {
+        const DOING: &str = "look up a hub token";
+        let token: Option<Token> = sqlx::query_as("SELECT * FROM api_token WHERE id = ?")
+            .bind(id)
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(db(DOING))?;
+        let Some(token) = token else { return Ok(None) };
+        let user: User = sqlx::query_as("SELECT * FROM user WHERE id = ?")
+            .bind(&token.user_id)
+            .fetch_one(&self.readers)
+            .await
+            .map_err(db(DOING))?;
+        let token = ApiToken {
+            hash: hash32(DOING, &token.hash)?,
+            id: token.id,
+            user_id: token.user_id,
+            title: token.title,
+            expires_at: token.expires_at.map(from_ms),
+            revoked_at: token.revoked_at.map(from_ms),
+        };
+        Ok(Some((token, user.user()?)))
+    }
+
+    pub async fn revoke_api_token(&self, id: &str, now: OffsetDateTime) -> Result<bool> {
+        const DOING: &str = "revoke a hub token";
+        let mut write = self.begin(DOING).await?;
+        let done =
+            sqlx::query("UPDATE api_token SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL")
+                .bind(to_ms(now))
+                .bind(id)
+                .execute(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    pub async fn live_api_tokens(&self, user_id: &str, now: OffsetDateTime) -> Result<u32> {
+        sqlx::query_scalar(
+            "SELECT count(*) FROM api_token WHERE user_id = ? AND revoked_at IS NULL
+             AND (expires_at IS NULL OR expires_at > ?)",
+        )
+        .bind(user_id)
+        .bind(to_ms(now))
+        .fetch_one(&self.readers)
+        .await
+        .map_err(db("count hub tokens"))
+    }
+
+    pub async fn add_ssh_key(&self, key: SshKey, now: OffsetDateTime) -> Result<Option<SshKey>> {
+        const DOING: &str = "store an SSH key";
+        let mut write = self.begin(DOING).await?;
+        let fingerprint = key.public.fingerprint();
+        let taken: Option<String> =
+            sqlx::query_scalar("SELECT cluster_id FROM cluster_key WHERE fingerprint = ?")
+                .bind(&fingerprint)
+                .fetch_optional(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?;
+        if taken.is_some() {
+            return Ok(None);
+        }
+        sqlx::query(
+            "INSERT INTO ssh_key (id, user_id, public, fingerprint, title, created_at) VALUES (?, ?, ?, ?, ?, ?)
+             ON CONFLICT (fingerprint) DO NOTHING",
+        )
+        .bind(&key.id)
+        .bind(&key.user_id)
+        .bind(key.public.openssh("").map_err(corrupt(DOING))?)
+        .bind(&fingerprint)
+        .bind(&key.title)
+        .bind(to_ms(now))
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        let stored: Key = sqlx::query_as("SELECT * FROM ssh_key WHERE fingerprint = ?")
+            .bind(&fingerprint)
+            .fetch_one(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        let stored = stored.key()?;
+        Ok((stored.user_id == key.user_id).then_some(stored))
+    }
+
+    pub async fn ssh_keys(&self, user_id: &str) -> Result<Vec<SshKey>> {
+        let rows: Vec<Key> = sqlx::query_as("SELECT * FROM ssh_key WHERE user_id = ? ORDER BY id")
+            .bind(user_id)
+            .fetch_all(&self.readers)
+            .await
+            .map_err(db("list SSH keys"))?;
+        rows.into_iter().map(Key::key).collect()
+    }
+
+    pub async fn ssh_key_by_fingerprint(
+        &self,
+        fingerprint: &str,
+    ) -> Result<Option<(SshKey, UserRow)>> {
+        const DOING: &str = "look up an SSH key";
+        let key: Option<Key> = sqlx::query_as("SELECT * FROM ssh_key WHERE fingerprint = ?")
+            .bind(fingerprint)
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(db(DOING))?;
+        let Some(key) = key else { return Ok(None) };
+        let user: User = sqlx::query_as("SELECT * FROM user WHERE id = ?")
+            .bind(&key.user_id)
+            .fetch_one(&self.readers)
+            .await
+            .map_err(db(DOING))?;
+        Ok(Some((key.key()?, user.user()?)))
+    }
+}
