@@ -29,6 +29,7 @@ use crate::wire::frame::{Code, Kind};
 pub mod credential;
 pub mod exchange;
 pub mod owner;
+mod send;
 pub mod subjects;
 pub mod upstream;
 
@@ -85,10 +86,7 @@ pub fn keepers(
         cluster_id,
         news,
     } = context;
-    let missing = Credential::Missing {
-        why: "no token for linesman-line was asked for yet".to_owned(),
-    };
-    let (token, credential) = watch::channel(missing);
+    let (token, credential) = watch::channel(Credential::Starting);
     let (renew, renewals) = mpsc::channel(1);
     let (wants, wanted) = mpsc::channel(WANTS);
     let (allowed, known) = watch::channel(BTreeSet::new());

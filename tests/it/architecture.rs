@@ -174,7 +174,7 @@ const RULES: &[Rule] = &[
         instead: "the Kubernetes client belongs to the agent's IO modules; plain JSON or k8s-openapi types are fine anywhere",
     },
     Rule {
-        at: &["agent/forward/exchange", "agent/gate"],
+        at: &["agent/forward/exchange", "agent/forward/send", "agent/gate"],
         but: &[],
         forbidden: &["kube::", "kube_client", "Api<"],
         instead: "no request of the line reaches the installer's client: send through forward::upstream",

@@ -315,13 +315,17 @@ async fn an_unseen_role_is_waited_for_and_a_write_is_not_repeated() {
         .unwrap();
     assert_eq!(response.status(), 200);
     server.refuse_impersonation(1);
-    let post = Request::post("/clusters/eu1/api/v1/namespaces/a/echo")
-        .body(Bytes::from("x"))
-        .unwrap();
+    let post = || {
+        Request::post("/clusters/eu1/api/v1/namespaces/a/echo")
+            .body(Bytes::from("x"))
+            .unwrap()
+    };
     let before = server.seen().len();
-    let response = pair.send(post).await.unwrap();
-    assert_eq!(response.status(), 403);
+    let response = pair.send(post()).await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert!(!response.headers().contains_key("retry-after"));
     assert_eq!(server.seen().len(), before + 1);
+    assert_eq!(pair.send(post()).await.unwrap().status(), 201);
 }
 
 #[tokio::test]

@@ -5,11 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -17,8 +15,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
+use super::send::send;
 use super::subjects::{Name, Want};
-use super::upstream::{Body, Credential, Upstream, full, passing};
+use super::upstream::{Body, Upstream, full};
 use crate::agent::gate::policy::Policy;
 use crate::agent::gate::replay::Replay;
 use crate::agent::gate::{self, Pass, Session};
@@ -56,9 +55,7 @@ pub struct Exchange {
 
 /// Below the hub's 75 s, so that the answer names the right hop.
 const HEAD: Duration = Duration::from_secs(70);
-const IMPERSONATION: (u32, Duration) = (3, Duration::from_millis(100));
-/// A refusal's body that is read to see whose it is.
-const REFUSAL: usize = 64 << 10;
+const POLICY: Duration = Duration::from_secs(5);
 
 /// Answers the request; never fails: what goes wrong is a `Status`.
 pub async fn answer(
@@ -92,7 +89,8 @@ async fn attempt(
     headers::framing(&parts.uri, &parts.headers).map_err(refused)?;
     let mut kept = headers::clean_request(&parts.headers).map_err(refused)?;
     let upgrade = headers::upgrade(&parts.headers).map_err(refused)?;
-    let pass = judge(shared, exchange, &parts, upgrade)?;
+    let policy = policy(shared).await?;
+    let pass = judge(shared, exchange, &policy, &parts, upgrade)?;
     identify(&mut kept, &pass)?;
     if let Some(token) = upgrade {
         headers::set_upgrade(&mut kept, token);
@@ -120,21 +118,32 @@ async fn attempt(
     Ok(finish(shared, exchange, &pass, response, user_side))
 }
 
-fn judge(
-    shared: &Shared,
-    exchange: &Exchange,
-    parts: &http::request::Parts,
-    upgrade: Option<Upgrade>,
-) -> Result<Pass, Refusal> {
-    let policy = shared.policy.borrow().clone().ok_or_else(|| {
+/// The owner's policy; waits a moment until it was read for the first time.
+async fn policy(shared: &Shared) -> Result<Policy, Refusal> {
+    let mut policy = shared.policy.clone();
+    let read = tokio::time::timeout(POLICY, policy.wait_for(Option::is_some)).await;
+    let known = read
+        .ok()
+        .and_then(|read| read.ok().and_then(|policy| policy.clone()));
+    known.ok_or_else(|| {
+        let what = "the agent could not read ConfigMap linesman-policy yet";
         Refusal::new(
             Hop::Agent,
             StatusCode::SERVICE_UNAVAILABLE,
             "Starting",
-            "the agent has not read linesman-policy yet",
+            what,
         )
-        .next("repeat it in some seconds")
-    })?;
+        .next("repeat it in some seconds; if it stays, apply the adoption YAML again")
+    })
+}
+
+fn judge(
+    shared: &Shared,
+    exchange: &Exchange,
+    policy: &Policy,
+    parts: &http::request::Parts,
+    upgrade: Option<Upgrade>,
+) -> Result<Pass, Refusal> {
     let hub_now: OffsetDateTime = clock::now() + exchange.hub_time_offset;
     let session = Session {
         hub: &shared.hub_id,
@@ -150,7 +159,7 @@ fn judge(
         upgrade,
     };
     let mut replay = shared.replay.lock().unwrap_or_else(PoisonError::into_inner);
-    gate::check(&policy, &session, &request, &mut replay)
+    gate::check(policy, &session, &request, &mut replay)
 }
 
 /// Sets who the request acts as; the token is added last, by [`Upstream`].
@@ -187,7 +196,7 @@ fn identify(kept: &mut HeaderMap, pass: &Pass) -> Result<(), Refusal> {
 }
 
 /// Waits until the role lets `linesman-line` act as these names.
-async fn impersonable(shared: &Shared, pass: &Pass, again: bool) -> Result<(), Refusal> {
+pub(super) async fn impersonable(shared: &Shared, pass: &Pass, again: bool) -> Result<(), Refusal> {
     let user = std::iter::once(Name::User(pass.claims.sub.clone()));
     let names: Vec<Name> = user
         .chain(pass.claims.grp.iter().cloned().map(Name::Group))
@@ -222,130 +231,6 @@ async fn impersonable(shared: &Shared, pass: &Pass, again: bool) -> Result<(), R
             "ClusterRole linesman-line-subjects was not extended in time".to_owned(),
         )),
     }
-}
-
-/// Sends, and once more where nothing was executed: after a refused token or a role not seen yet, and only
-/// without a body.
-async fn send(
-    shared: &Shared,
-    pass: &Pass,
-    parts: http::request::Parts,
-    body: Incoming,
-) -> Result<Response<Body>, Refusal> {
-    let repeatable = body.is_end_stream();
-    let mut body = Some(body);
-    let (mut renewed, mut tries) = (false, 0);
-    loop {
-        let Credential::Token { bearer, serial } = shared.upstream.credential() else {
-            return Err(no_token(&shared.upstream.credential()));
-        };
-        let sent = match body.take() {
-            Some(body) => passing(body),
-            None => full(Bytes::new()),
-        };
-        let mut request = Request::new(sent);
-        *request.method_mut() = parts.method.clone();
-        *request.uri_mut() = parts.uri.clone();
-        *request.headers_mut() = parts.headers.clone();
-        let response = shared
-            .upstream
-            .send(request, &bearer)
-            .await
-            .map_err(|e| unreachable_server(&e))?;
-        match response.status() {
-            StatusCode::UNAUTHORIZED => {
-                let next = shared.upstream.renewed(serial).await;
-                if renewed || !repeatable || matches!(next, Credential::Missing { .. }) {
-                    return Err(no_token(&next));
-                }
-                renewed = true;
-            }
-            StatusCode::FORBIDDEN => {
-                let (response, impersonation) = read_refusal(response).await;
-                if !impersonation {
-                    return Ok(response);
-                }
-                if !repeatable || tries == IMPERSONATION.0 {
-                    let what = "the API server does not let linesman-line act as you";
-                    return Err(Refusal::new(
-                        Hop::Agent,
-                        StatusCode::FORBIDDEN,
-                        "Impersonation",
-                        what,
-                    )
-                    .next("repeat it; if it stays, apply the adoption YAML again"));
-                }
-                tries += 1;
-                tokio::time::sleep(IMPERSONATION.1).await;
-                impersonable(shared, pass, true).await?;
-            }
-            _ => return Ok(response.map(passing)),
-        }
-    }
-}
-
-fn no_token(credential: &Credential) -> Refusal {
-    let why = match credential {
-        Credential::Missing { why } => why.clone(),
-        Credential::Token { .. } => "the API server refuses the token of linesman-line".to_owned(),
-    };
-    Refusal::new(Hop::ApiServer, StatusCode::BAD_GATEWAY, "Token", why)
-        .next("check Secret linesman-line-bind in the agent's namespace")
-}
-
-fn unreachable_server(error: &hyper_util::client::legacy::Error) -> Refusal {
-    debug!(error = ?error, "request to the API server");
-    let what = if error.is_connect() {
-        format!("the agent cannot connect to it: {}", chain(error))
-    } else {
-        format!("the connection broke before an answer: {}", chain(error))
-    };
-    let next = if error.is_connect() {
-        "check the API server's health"
-    } else {
-        "look whether it took effect before repeating it"
-    };
-    Refusal::new(Hop::ApiServer, StatusCode::BAD_GATEWAY, "Unreachable", what).next(next)
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
-}
-
-/// Reads a 403 to see whether it refuses the impersonation itself, and gives it back whole.
-async fn read_refusal(response: Response<Incoming>) -> (Response<Body>, bool) {
-    let (mut parts, body) = response.into_parts();
-    let small = body
-        .size_hint()
-        .upper()
-        .is_some_and(|size| size <= REFUSAL as u64);
-    let json = parts
-        .headers
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|v| v.as_bytes().starts_with(b"application/json"));
-    if !small || !json {
-        return (Response::from_parts(parts, passing(body)), false);
-    }
-    let read = tokio::time::timeout(
-        Duration::from_secs(5),
-        Limited::new(body, REFUSAL).collect(),
-    )
-    .await;
-    let Ok(Ok(read)) = read else {
-        parts.headers.remove(header::CONTENT_LENGTH);
-        return (Response::from_parts(parts, full(Bytes::new())), false);
-    };
-    let bytes = read.to_bytes();
-    let text = String::from_utf8_lossy(&bytes);
-    let impersonation =
-        text.contains("cannot impersonate resource") && text.contains("system:serviceaccount:");
-    (Response::from_parts(parts, full(bytes)), impersonation)
 }
 
 /// The answer's head without what is of this connection; a switched protocol is copied from here on.

@@ -26,6 +26,9 @@ const COALESCE: Duration = Duration::from_millis(50);
 const VISIBLE: Duration = Duration::from_secs(2);
 /// How long a name stays that no grant gives and nobody uses.
 const UNUSED: Duration = Duration::from_hours(24);
+/// How often the role is written although nothing changed, and how soon after a failure.
+const CHECK: Duration = Duration::from_hours(1);
+const RETRY: Duration = Duration::from_secs(30);
 /// Names in the role; it is one object in etcd.
 const MOST: usize = 2_000;
 
@@ -73,6 +76,10 @@ pub struct Keeper {
 #[derive(Debug, Default)]
 struct Book {
     names: BTreeMap<Name, Option<Instant>>,
+    /// What the role holds as far as we know.
+    written: Option<BTreeSet<Name>>,
+    /// The hub has said which names grants give.
+    granted: bool,
 }
 
 /// Runs until `stop`.
@@ -82,30 +89,25 @@ pub async fn keep(
     stop: CancellationToken,
 ) -> Result<()> {
     let mut book = Book::default();
-    let mut retry = Duration::from_hours(1);
-    book.grant(&keeper.granted.borrow_and_update().clone());
-    if let Err(error) = keeper.write(&book).await {
-        warn!(
-            error = format!("{error:#}"),
-            "{CLUSTER_ROLE} not written; it is written at first use"
-        );
-        retry = Duration::from_secs(30);
-    }
+    let (mut retry, mut granting) = (CHECK, true);
     loop {
         let mut batch = Vec::new();
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            changed = keeper.granted.changed() => {
-                if changed.is_err() {
-                    return Ok(());
-                }
+            changed = keeper.granted.changed(), if granting => {
+                granting = changed.is_ok();
+                book.granted = true;
                 book.grant(&keeper.granted.borrow_and_update().clone());
             }
             want = wants.recv() => match want {
                 Some(want) => batch.push(want),
                 None => return Ok(()),
             },
-            () = tokio::time::sleep(retry) => book.prune(Instant::now()),
+            () = tokio::time::sleep(retry) => {
+                book.prune(Instant::now());
+                // Someone may have changed it.
+                book.written = None;
+            }
         }
         if !batch.is_empty() {
             tokio::time::sleep(COALESCE).await;
@@ -115,10 +117,10 @@ pub async fn keep(
                 batch.push(want);
             }
         }
-        retry = Duration::from_hours(1);
+        retry = CHECK;
         if let Err(error) = keeper.serve(&mut book, batch).await {
             warn!(error, "{CLUSTER_ROLE}");
-            retry = Duration::from_secs(30);
+            retry = RETRY;
         }
     }
 }
@@ -128,6 +130,9 @@ impl Keeper {
     async fn serve(&self, book: &mut Book, batch: Vec<Want>) -> Result<(), String> {
         let now = Instant::now();
         let wanted: BTreeSet<Name> = batch.iter().flat_map(|want| want.names.clone()).collect();
+        if batch.iter().any(|want| want.again) {
+            book.written = None;
+        }
         let result = match book.used(&wanted, now) {
             Err(error) => Err(error),
             Ok(()) => self
@@ -142,7 +147,7 @@ impl Keeper {
         result
     }
 
-    async fn in_force(&self, book: &Book, wanted: &BTreeSet<Name>) -> Result<()> {
+    async fn in_force(&self, book: &mut Book, wanted: &BTreeSet<Name>) -> Result<()> {
         self.write(book).await?;
         let deadline = Instant::now() + VISIBLE;
         for name in wanted {
@@ -163,18 +168,25 @@ impl Keeper {
         Ok(())
     }
 
-    async fn write(&self, book: &Book) -> Result<()> {
+    async fn write(&self, book: &mut Book) -> Result<()> {
+        let names: BTreeSet<Name> = book.names.keys().cloned().collect();
+        // Before anything is known, the role stays as the agent before us left it.
+        let unknown = names.is_empty() && !book.granted;
+        if unknown || book.written.as_ref() == Some(&names) {
+            return Ok(());
+        }
+        // What is no longer in the role must be asked for again.
+        self.allowed
+            .send_modify(|allowed| allowed.retain(|name| names.contains(name)));
         let roles: Api<ClusterRole> = Api::all(self.kube.clone());
-        let role = role(book.names.keys());
+        let role = role(names.iter());
         let params = PatchParams::apply(FIELD_MANAGER).force();
         roles
             .patch(CLUSTER_ROLE, &params, &Patch::Apply(&role))
             .await
             .context("write ClusterRole linesman-line-subjects")?;
-        info!(names = book.names.len(), "{CLUSTER_ROLE} written");
-        // What is no longer in the role must be asked for again.
-        self.allowed
-            .send_modify(|allowed| allowed.retain(|name| book.names.contains_key(name)));
+        info!(names = names.len(), "{CLUSTER_ROLE} written");
+        book.written = Some(names);
         Ok(())
     }
 }

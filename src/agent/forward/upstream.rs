@@ -27,8 +27,15 @@ pub type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 /// The token of `linesman-line`, or why there is none.
 #[derive(Debug, Clone)]
 pub enum Credential {
-    Missing { why: String },
-    Token { bearer: Secret<String>, serial: u64 },
+    /// Not asked for yet.
+    Starting,
+    Missing {
+        why: String,
+    },
+    Token {
+        bearer: Secret<String>,
+        serial: u64,
+    },
 }
 
 type Sender = Arc<
@@ -49,6 +56,8 @@ pub struct Upstream {
 /// a request is not sent into a connection that it closes.
 const IDLE: (usize, Duration) = (32, Duration::from_mins(1));
 const DIAL: Duration = Duration::from_secs(10);
+/// How long a request waits for a token.
+const WAIT: Duration = Duration::from_secs(5);
 /// Bytes of an answer's head.
 const HEAD: usize = 64 << 10;
 /// Bytes of a review's answer.
@@ -89,8 +98,16 @@ impl Upstream {
         })
     }
 
-    pub fn credential(&self) -> Credential {
-        self.credential.borrow().clone()
+    /// The token in force; waits a moment for the first one.
+    pub async fn credential(&self) -> Credential {
+        let mut credential = self.credential.clone();
+        let known = credential.wait_for(|c| !matches!(c, Credential::Starting));
+        match tokio::time::timeout(WAIT, known).await {
+            Ok(Ok(found)) => found.clone(),
+            _ => Credential::Missing {
+                why: "the agent has no token for linesman-line yet".to_owned(),
+            },
+        }
     }
 
     /// Sends with `bearer`; the request's URI is path and query only.
@@ -114,7 +131,7 @@ impl Upstream {
         let mut credential = self.credential.clone();
         let other = credential
             .wait_for(|c| !matches!(c, Credential::Token { serial: s, .. } if *s == serial));
-        match tokio::time::timeout(Duration::from_secs(5), other).await {
+        match tokio::time::timeout(WAIT, other).await {
             Ok(Ok(found)) => found.clone(),
             _ => Credential::Missing {
                 why: "no new token within 5 s".to_owned(),
@@ -125,7 +142,7 @@ impl Upstream {
     /// Whether `linesman-line` may act as this user or group: its own `SelfSubjectAccessReview`, the only
     /// request that it makes as itself.
     pub async fn may_impersonate(&self, resource: &str, name: &str) -> Result<bool> {
-        let Credential::Token { bearer, .. } = self.credential() else {
+        let Credential::Token { bearer, .. } = self.credential().await else {
             anyhow::bail!("no token for linesman-line");
         };
         let review = json!({

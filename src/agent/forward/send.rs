@@ -1,0 +1,158 @@
+//! Sends a judged request to the API server, and says what it means when no answer comes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::{Body as _, Incoming};
+use tracing::debug;
+
+use super::exchange::{Shared, impersonable};
+use super::upstream::{Body, Credential, full, passing};
+use crate::agent::gate::Pass;
+use crate::kubeapi::status::{Hop, Refusal};
+
+/// How often a role that was not seen yet is waited for, and how long each time.
+const IMPERSONATION: (u32, Duration) = (3, Duration::from_millis(100));
+/// A refusal's body that is read to see whose it is.
+const REFUSAL: usize = 64 << 10;
+
+/// Sends, and once more where nothing was executed: after a refused token or a role not seen yet, and only
+/// without a body.
+pub(super) async fn send(
+    shared: &Shared,
+    pass: &Pass,
+    parts: http::request::Parts,
+    body: Incoming,
+) -> Result<Response<Body>, Refusal> {
+    let repeatable = body.is_end_stream();
+    let mut body = Some(body);
+    let (mut renewed, mut tries) = (false, 0);
+    loop {
+        let credential = shared.upstream.credential().await;
+        let Credential::Token { bearer, serial } = credential else {
+            return Err(no_token(&credential));
+        };
+        let sent = match body.take() {
+            Some(body) => passing(body),
+            None => full(Bytes::new()),
+        };
+        let mut request = Request::new(sent);
+        *request.method_mut() = parts.method.clone();
+        *request.uri_mut() = parts.uri.clone();
+        *request.headers_mut() = parts.headers.clone();
+        let response = shared
+            .upstream
+            .send(request, &bearer)
+            .await
+            .map_err(|e| unreachable_server(&e))?;
+        match response.status() {
+            StatusCode::UNAUTHORIZED => {
+                let next = shared.upstream.renewed(serial).await;
+                if renewed || matches!(next, Credential::Missing { .. }) {
+                    return Err(no_token(&next));
+                }
+                if !repeatable {
+                    return Err(again("the token of linesman-line was renewed just now"));
+                }
+                renewed = true;
+            }
+            StatusCode::FORBIDDEN => {
+                let (response, impersonation) = read_refusal(response).await;
+                if !impersonation {
+                    return Ok(response);
+                }
+                if tries == IMPERSONATION.0 {
+                    return Err(not_impersonable());
+                }
+                tries += 1;
+                tokio::time::sleep(IMPERSONATION.1).await;
+                impersonable(shared, pass, true).await?;
+                if !repeatable {
+                    return Err(again("ClusterRole linesman-line-subjects was written anew"));
+                }
+            }
+            _ => return Ok(response.map(passing)),
+        }
+    }
+}
+
+/// Nothing was executed, but the body is gone.
+fn again(what: &str) -> Refusal {
+    let code = StatusCode::SERVICE_UNAVAILABLE;
+    Refusal::new(Hop::Agent, code, "Renewed", what).next("nothing was executed; repeat it")
+}
+
+fn not_impersonable() -> Refusal {
+    let what = "the API server does not let linesman-line act as you";
+    Refusal::new(Hop::Agent, StatusCode::FORBIDDEN, "Impersonation", what)
+        .next("repeat it; if it stays, apply the adoption YAML again")
+}
+
+fn no_token(credential: &Credential) -> Refusal {
+    let why = match credential {
+        Credential::Missing { why } => why.clone(),
+        Credential::Starting | Credential::Token { .. } => {
+            "the API server refuses the token of linesman-line".to_owned()
+        }
+    };
+    Refusal::new(Hop::ApiServer, StatusCode::BAD_GATEWAY, "Token", why)
+        .next("check Secret linesman-line-bind in the agent's namespace")
+}
+
+fn unreachable_server(error: &hyper_util::client::legacy::Error) -> Refusal {
+    debug!(error = ?error, "request to the API server");
+    let what = if error.is_connect() {
+        format!("the agent cannot connect to it: {}", chain(error))
+    } else {
+        format!("the connection broke before an answer: {}", chain(error))
+    };
+    let next = if error.is_connect() {
+        "check the API server's health"
+    } else {
+        "look whether it took effect before repeating it"
+    };
+    Refusal::new(Hop::ApiServer, StatusCode::BAD_GATEWAY, "Unreachable", what).next(next)
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+/// Reads a 403 to see whether it refuses the impersonation itself, and gives it back whole.
+async fn read_refusal(response: Response<Incoming>) -> (Response<Body>, bool) {
+    let (mut parts, body) = response.into_parts();
+    let small = body
+        .size_hint()
+        .upper()
+        .is_some_and(|size| size <= REFUSAL as u64);
+    let json = parts
+        .headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|v| v.as_bytes().starts_with(b"application/json"));
+    if !small || !json {
+        return (Response::from_parts(parts, passing(body)), false);
+    }
+    let read = tokio::time::timeout(
+        Duration::from_secs(5),
+        Limited::new(body, REFUSAL).collect(),
+    )
+    .await;
+    let Ok(Ok(read)) = read else {
+        parts.headers.remove(header::CONTENT_LENGTH);
+        return (Response::from_parts(parts, full(Bytes::new())), false);
+    };
+    let bytes = read.to_bytes();
+    let text = String::from_utf8_lossy(&bytes);
+    let impersonation =
+        text.contains("cannot impersonate resource") && text.contains("system:serviceaccount:");
+    (Response::from_parts(parts, full(bytes)), impersonation)
+}
