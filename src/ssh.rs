@@ -11,6 +11,14 @@ use std::str::FromStr;
 pub use probe::{Head, Probe, ProbeError, Step, probe};
 pub use server::{Authorize, Command, Input, Limits, Output, Run, Server, serve};
 
+/// russh's algorithms without compression: packs are compressed already, and nobody can send us a bomb.
+fn uncompressed() -> russh::Preferred {
+    russh::Preferred {
+        compression: vec![russh::compression::NONE].into(),
+        ..russh::Preferred::DEFAULT
+    }
+}
+
 /// `ssh://user@host[:port]/path`, the only form that Flux, Argo CD and Linesman all take.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GitUrl {

@@ -1,1 +1,345 @@
 //! Facts, steps, conditions and heals go up; resumed after the last acknowledgement.
+//!
+//! Three tasks share the [`Outbox`]: one takes news in, one sends, one listens to the hub's orders. Heals are
+//! written to ConfigMap `linesman-heals` before they are sent, so that a restart loses none.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use http::StatusCode;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::caller::{self, Call, Caller};
+use super::forward::Subjects;
+use super::health::Heart;
+use super::link::LinkState;
+use super::{Hint, News};
+use crate::backoff::Schedule;
+use crate::lifetime::Tasks;
+use crate::wire::api::{AgentBuild, Order, ReportAck};
+use crate::wire::id::ClusterName;
+use crate::wire::report::{Facts, HealRecord};
+
+pub mod outbox;
+
+use outbox::Outbox;
+
+/// The ConfigMap in the agent's namespace that keeps unacknowledged heals.
+const HEALS_MAP: &str = "linesman-heals";
+/// News within this time of each other share a report.
+const COALESCE: Duration = Duration::from_millis(100);
+/// A sign of life, sent while there is no line whose pings would give it.
+const LIFE_SIGN: Duration = Duration::from_secs(10);
+/// The hub beats every 15 s on the stream of orders; one that is silent for this long is opened again.
+const SILENCE: Duration = Duration::from_secs(40);
+/// The pause between two looks at whether something is due; also what the heart promises.
+const LOOK: Duration = Duration::from_secs(5);
+const RETRY: Schedule = Schedule {
+    floor: Duration::from_millis(500),
+    first: Duration::from_secs(1),
+    cap: Duration::from_secs(30),
+};
+
+/// What the reporter needs.
+pub struct ReportConfig {
+    pub kube: kube::Client,
+    /// The agent's own namespace.
+    pub namespace: String,
+    pub cluster: ClusterName,
+    pub build: AgentBuild,
+    pub caller: Caller,
+    pub facts: watch::Receiver<Facts>,
+    pub heart: Heart,
+}
+
+/// Where the hub's orders go.
+#[derive(Clone)]
+pub struct Outlets {
+    pub hints: mpsc::Sender<Hint>,
+    pub subjects: watch::Sender<Subjects>,
+    /// The newest revision of the assignment that the hub spoke of; enrolment fetches what it lacks.
+    pub assignment: watch::Sender<u64>,
+    /// The time of the last acknowledgement, for readiness.
+    pub acked: watch::Sender<Option<Instant>>,
+    /// Cancelled when the hub says that the cluster was removed.
+    pub removed: CancellationToken,
+}
+
+struct Shared {
+    config: ReportConfig,
+    outbox: Mutex<Outbox>,
+    /// Something new is in the outbox.
+    news: Notify,
+    link: watch::Receiver<LinkState>,
+    outlets: Outlets,
+}
+
+/// Reports until stopped.
+pub async fn run(
+    config: ReportConfig,
+    news: mpsc::Receiver<News>,
+    link: watch::Receiver<LinkState>,
+    outlets: Outlets,
+    stop: CancellationToken,
+) -> Result<()> {
+    let heals = load(&config).await;
+    let shared = Arc::new(Shared {
+        outbox: Mutex::new(Outbox::new(config.build.clone(), heals)),
+        config,
+        news: Notify::new(),
+        link,
+        outlets,
+    });
+    let mut tasks = Tasks::new(stop);
+    let (one, two, three) = (shared.clone(), shared.clone(), shared);
+    tasks.spawn("take news", |stop| take(one, news, stop));
+    tasks.spawn("send reports", |stop| send(two, stop));
+    tasks.spawn("follow orders", |stop| follow(three, stop));
+    tasks.run(Duration::from_secs(3)).await
+}
+
+impl Shared {
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn take(
+    shared: Arc<Shared>,
+    mut news: mpsc::Receiver<News>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let mut facts = shared.config.facts.clone();
+    facts.mark_changed();
+    loop {
+        let mut keep = false;
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            next = news.recv() => match next {
+                Some(item) => keep = shared.outbox().add(item),
+                None => return Ok(()),
+            },
+            changed = facts.changed() => {
+                changed.context("the task that collects facts has ended")?;
+                let seen = facts.borrow_and_update().clone();
+                shared.outbox().set_facts(seen);
+            }
+        }
+        if keep {
+            store(&shared).await;
+        }
+        shared.news.notify_one();
+    }
+}
+
+async fn send(shared: Arc<Shared>, stop: CancellationToken) -> Result<()> {
+    let (mut attempt, mut sent_at, mut epoch) = (0, None::<Instant>, None);
+    loop {
+        shared.config.heart.beat();
+        let line = shared.config.caller.line();
+        let now_epoch = line.as_ref().map(|l| l.facts().epoch);
+        if now_epoch.is_some() && now_epoch != epoch {
+            shared.outbox().resend();
+        }
+        epoch = now_epoch.or(epoch);
+        let clean = shared.outbox().is_clean();
+        let quiet = sent_at.is_some_and(|at| at.elapsed() < LIFE_SIGN);
+        if clean && (line.is_some() || quiet) {
+            let mut state = shared.link.clone();
+            state.mark_unchanged();
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = shared.news.notified() => {}
+                _ = state.changed() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if pause(&stop, COALESCE).await {
+                return Ok(());
+            }
+            continue;
+        }
+        let Some(result) = stop.run_until_cancelled(report(&shared)).await else {
+            return Ok(());
+        };
+        match result {
+            Ok(()) => (attempt, sent_at) = (0, Some(Instant::now())),
+            Err(error) => {
+                let wait = RETRY.full_jitter(attempt, crate::clock::unit());
+                info!(
+                    error = format!("{error:#}"),
+                    wait_ms = wait.as_millis(),
+                    "report not delivered"
+                );
+                attempt += 1;
+                if retry_wait(&shared, &stop, wait).await {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Waits before a retry, no longer than until the line is back. True = stop.
+async fn retry_wait(shared: &Shared, stop: &CancellationToken, wait: Duration) -> bool {
+    let mut link = shared.link.clone();
+    link.mark_unchanged();
+    let up = async {
+        while link.changed().await.is_ok() {
+            if matches!(*link.borrow(), LinkState::Up { .. }) {
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = stop.cancelled() => true,
+        () = tokio::time::sleep(wait) => false,
+        () = up => false,
+    }
+}
+
+/// True = stop.
+async fn pause(stop: &CancellationToken, wait: Duration) -> bool {
+    stop.run_until_cancelled(tokio::time::sleep(wait))
+        .await
+        .is_none()
+}
+
+async fn report(shared: &Shared) -> Result<()> {
+    let parcel = shared.outbox().next();
+    let path = format!("/v1/clusters/{}/reports", shared.config.cluster);
+    let call = Call::post(path, &parcel.report)?;
+    let answer = shared.config.caller.call(&call).await?;
+    if answer.status == StatusCode::GONE {
+        shared.outlets.removed.cancel();
+    }
+    let ack: ReportAck = answer.json()?;
+    if shared.outbox().settle(&parcel, &ack) {
+        store(shared).await;
+    }
+    announce(shared, ack.assignment_revision);
+    shared.outlets.acked.send_replace(Some(Instant::now()));
+    Ok(())
+}
+
+fn announce(shared: &Shared, revision: u64) {
+    shared.outlets.assignment.send_if_modified(|known| {
+        let newer = revision > *known;
+        *known = revision.max(*known);
+        newer
+    });
+}
+
+/// Listens to the hub's orders as long as there is a line.
+async fn follow(shared: Arc<Shared>, stop: CancellationToken) -> Result<()> {
+    let call = Call::get(format!("/v1/clusters/{}/orders", shared.config.cluster));
+    let mut state = shared.link.clone();
+    let mut attempt = 0;
+    loop {
+        if let Some(line) = shared.config.caller.line() {
+            let mut heard = false;
+            let lines = caller::follow(&line, &call, SILENCE, |text| {
+                heard = true;
+                obey(&shared, text);
+            });
+            let Some(ended) = stop.run_until_cancelled(lines).await else {
+                return Ok(());
+            };
+            if let Err(error) = ended {
+                debug!(error = format!("{error:#}"), "stream of orders ended");
+            }
+            attempt = if heard { 0 } else { attempt + 1 };
+            if pause(&stop, RETRY.full_jitter(attempt, crate::clock::unit())).await {
+                return Ok(());
+            }
+            continue;
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            changed = state.changed() => changed.context("the link has ended")?,
+        }
+    }
+}
+
+fn obey(shared: &Shared, text: &[u8]) {
+    let order = match serde_json::from_slice::<Order>(text) {
+        Ok(order) => order,
+        Err(error) => return warn!(%error, "the hub sent an order that cannot be read"),
+    };
+    match order {
+        Order::Beat | Order::Unknown => {}
+        Order::CatalogHead { revision } => {
+            info!(revision, "the catalog moved");
+            // A full queue holds a hint already, and any hint means: look now.
+            if shared
+                .outlets
+                .hints
+                .try_send(Hint::CatalogHead(revision))
+                .is_err()
+            {
+                debug!("a hint is waiting already");
+            }
+        }
+        Order::Assignment { revision } => announce(shared, revision),
+        Order::Subjects { users, groups } => {
+            shared
+                .outlets
+                .subjects
+                .send_replace(Subjects { users, groups });
+        }
+        Order::Removed => shared.outlets.removed.cancel(),
+    }
+}
+
+/// Heals that a former process could not deliver. What cannot be read is said and left behind: a broken
+/// record of the past must not keep the agent from its work.
+async fn load(config: &ReportConfig) -> Vec<HealRecord> {
+    let api = Api::<ConfigMap>::namespaced(config.kube.clone(), &config.namespace);
+    let text = match api.get_opt(HEALS_MAP).await {
+        Ok(map) => map
+            .and_then(|m| m.data)
+            .and_then(|mut d| d.remove("heals.json")),
+        Err(error) => {
+            warn!(%error, "ConfigMap {HEALS_MAP} not read; heals of a former process stay there");
+            None
+        }
+    };
+    text.map_or_else(Vec::new, |text| {
+        serde_json::from_str(&text).unwrap_or_else(|error| {
+            warn!(%error, "ConfigMap {HEALS_MAP} holds no list of heals");
+            Vec::new()
+        })
+    })
+}
+
+async fn store(shared: &Shared) {
+    let (text, dropped) = {
+        let outbox = shared.outbox();
+        (serde_json::to_string(outbox.heals()), outbox.dropped())
+    };
+    let Ok(text) = text else { return };
+    let map = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(HEALS_MAP.to_owned()),
+            ..ObjectMeta::default()
+        },
+        data: Some(BTreeMap::from([
+            ("heals.json".to_owned(), text),
+            ("dropped".to_owned(), dropped.to_string()),
+        ])),
+        ..ConfigMap::default()
+    };
+    let config = &shared.config;
+    let api = Api::<ConfigMap>::namespaced(config.kube.clone(), &config.namespace);
+    let params = PatchParams::apply("linesman").force();
+    if let Err(error) = api.patch(HEALS_MAP, &params, &Patch::Apply(&map)).await {
+        warn!(%error, "ConfigMap {HEALS_MAP} not written; these heals would not outlive a restart");
+    }
+}

@@ -66,6 +66,7 @@ pub struct Changed {
 pub async fn ensure(repo: &Path, template: &Files) -> Result<()> {
     let (repo, files) = (repo.to_owned(), template.clone());
     blocking(move || {
+        trust_owner();
         remove_stale_locks(&repo);
         let mut options = RepositoryInitOptions::new();
         options
@@ -182,19 +183,23 @@ async fn blocking<T: Send + 'static>(
 }
 
 fn open(repo: &Path) -> Result<Repository> {
-    static OWNER_CHECK: Once = Once::new();
-    // A volume that was restored or is shared belongs to another uid; the directory is the operator's own
-    // choice, its configuration is ours, and hooks are never run.
+    trust_owner();
+    Repository::open_bare(repo)
+        .with_context(|| format!("open the catalog repository {}", repo.display()))
+}
+
+/// Opens repositories of other uids too: a volume that was restored or is shared belongs to another one. The
+/// directory is the operator's own choice, its configuration is ours, and hooks are never run.
+fn trust_owner() {
+    static ONCE: Once = Once::new();
     #[expect(
         unsafe_code,
         reason = "a process-wide switch of libgit2, set once before the first repository is opened"
     )]
-    OWNER_CHECK.call_once(|| {
+    ONCE.call_once(|| {
         // SAFETY: libgit2 asks that no other thread changes options at the same time; this is the only place.
         unsafe { git2::opts::set_verify_owner_validation(false) }.ok();
     });
-    Repository::open_bare(repo)
-        .with_context(|| format!("open the catalog repository {}", repo.display()))
 }
 
 fn tip<'a>(git: &'a Repository, branch: &str) -> Result<Option<Commit<'a>>> {

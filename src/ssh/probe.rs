@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use russh::client::{self, AuthResult, Handle};
 use russh::keys::{PrivateKeyWithHashAlg, PublicKeyOrCertificate};
-use russh::{ChannelMsg, Preferred};
+use russh::{ChannelMsg, Preferred, SshId};
 use ssh_key::{Algorithm, EcdsaCurve, PrivateKey};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -215,6 +215,7 @@ impl Walk<'_> {
             refusal: Arc::clone(&verdict),
         };
         let config = client::Config {
+            client_id: SshId::Standard("SSH-2.0-linesman".into()),
             preferred: preferred(known, host, *port),
             inactivity_timeout: Some(self.limit),
             ..client::Config::default()
@@ -358,7 +359,7 @@ fn preferred(known: &KnownHosts, host: &str, port: u16) -> Preferred {
     }
     Preferred {
         key: order.into(),
-        ..Preferred::DEFAULT
+        ..super::uncompressed()
     }
 }
 
@@ -441,5 +442,54 @@ impl Checker {
                 ),
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RSA: &str = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQDlKtWwRsk2zfhYJA2r8tcfjWXIB2HlAHwheVQlRtCo85ORn+ey8ZPX+R/4QknwQ/SuSWxHzWusWwkz31PQNuLfYL2skMNbNItL3WWK+2kwOBygc05HLF13qYEXBNPUQN84ff5odgwIGtxtFYRu8pvmDOGThyVlhQRJ+cxZNlxBSJ/mx4bVdoz/ll60zFHJq4GhQy9GZTuViLWDNlzVnZofi4lopvqZDMpVhjDgynUYYJGEXdH5n96AvW6Kd2zdCxIMmTIgJ4X4fbUrgq1SwAL7Ra4ebfWudv0y37qNdZSj/BnqQqZV3jYx/TKOyc0/M+MxF+IZnoQJUl4MBS8g5DBP";
+
+    #[test]
+    fn known_hosts_with_rsa_alone_is_refused_before_connecting() {
+        let walk = Walk {
+            url: &"ssh://git@h/c.git".parse().unwrap(),
+            deadline: Instant::now(),
+            limit: Duration::ZERO,
+        };
+        let error = walk.known(&format!("h {RSA}\n")).unwrap_err();
+        assert_eq!(error.step(), Step::HostKey);
+        assert!(
+            error.to_string().contains("only RSA keys for h:22"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_host_with_rsa_alone_is_named() {
+        let error = russh::Error::NoCommonAlgo {
+            kind: russh::AlgorithmKind::Key,
+            ours: vec!["ssh-ed25519".to_owned()],
+            theirs: vec!["rsa-sha2-512".to_owned()],
+        };
+        let url = "ssh://git@h/c.git".parse().unwrap();
+        let error = handshake_failed(&error, &url, Vec::new());
+        assert!(
+            error.to_string().contains("h:22 offers only rsa-sha2-512"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_kinds_of_key_that_are_listed_are_asked_for_first() {
+        let ecdsa = "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBJPZAx//MOnge3271HaKDxlaaksaK4aD4fvEyr/5lwommAC9oMXnyDlXbA4LCrPsmmS4cpuDxU+xXmq81r3f2ng=";
+        let known = KnownHosts::parse(&format!("h {RSA}\nh {ecdsa}\n")).unwrap();
+        let order = preferred(&known, "h", 22).key;
+        let p256 = Algorithm::Ecdsa {
+            curve: EcdsaCurve::NistP256,
+        };
+        assert_eq!(order[..2], [p256, Algorithm::Ed25519]);
+        assert!(order.iter().all(|a| !a.clone().is_rsa()));
     }
 }

@@ -180,6 +180,8 @@ async fn a_repository_of_another_uid_is_served() {
     let host = Host::start().await;
     let clone = host.clone_as(Who::User, "clone").await;
     host.give_to(54_321);
+    let again = git::ensure(&host.repo(), &Files::new()).await;
+    again.expect("a hub that starts on such a volume");
     host.git(Who::User, &clone, &["fetch", "origin"]).await.ok();
     let empty = ["commit", "-q", "--allow-empty", "-m", "more"];
     host.git(Who::User, &clone, &empty).await.ok();

@@ -11,7 +11,9 @@ use russh::keys::ssh_key;
 use russh::server::{
     Auth, ChannelOpenHandle, Config, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey,
 };
-use russh::{Channel, ChannelId, ChannelOpenFailure, Disconnect, MethodKind, MethodSet, Pty, Sig};
+use russh::{
+    Channel, ChannelId, ChannelOpenFailure, Disconnect, MethodKind, MethodSet, Pty, Sig, SshId,
+};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -33,10 +35,12 @@ pub(super) fn config<A>(server: &Server<A>) -> Result<Config, KeyError> {
     let host_key =
         ssh_key::PrivateKey::from_openssh(text.expose()).map_err(|_| KeyError::OpenSsh)?;
     Ok(Config {
+        server_id: SshId::Standard("SSH-2.0-linesman".into()),
         methods: MethodSet::from(&[MethodKind::PublicKey][..]),
         auth_rejection_time: REJECTION,
         auth_rejection_time_initial: Some(Duration::ZERO),
         keys: vec![host_key],
+        preferred: crate::ssh::uncompressed(),
         // OpenSSH's opening question "none" counts as a rejection.
         max_auth_attempts: server.limits.auth_tries + 1,
         inactivity_timeout: Some(server.limits.idle),

@@ -142,6 +142,26 @@ async fn each_failure_names_its_step_and_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_rsa_deploy_key_is_refused_with_words() {
+    let host = Host::start().await;
+    let file = host.folder().join("rsa");
+    let made = tokio::process::Command::new("ssh-keygen")
+        .args(["-q", "-t", "rsa", "-b", "2048", "-N", "", "-f"])
+        .arg(&file)
+        .status()
+        .await
+        .unwrap();
+    assert!(made.success());
+    let case = Case {
+        key: Secret::new(std::fs::read_to_string(&file).unwrap()),
+        ..Case::good(&host)
+    };
+    case.fails_at(Step::Auth, "RSA keys are not supported")
+        .await;
+    host.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dead_port_and_an_unknown_name_are_told_apart() {
     let host = Host::start().await;
     let dead = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();

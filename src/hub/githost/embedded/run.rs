@@ -53,13 +53,16 @@ pub(super) async fn run(catalog: Arc<Catalog>, command: Command<GitAccess>) -> u
         input,
         output,
         mut errors,
-        ..
+        key,
     } = command;
     let service = match wish(&text, &catalog.name) {
-        Ok(Service::ReceivePack) if !who.push => Err(format!(
-            "the key of {} reads the catalog and cannot push; push with your own key",
-            who.who
-        )),
+        Ok(Service::ReceivePack) if !who.push => {
+            warn!(who = %who.who, key = %key.fingerprint(), "push with a read-only key refused");
+            Err(format!(
+                "the key of {} reads the catalog and cannot push; push with your own key",
+                who.who
+            ))
+        }
         other => other,
     };
     let service = match service {

@@ -1,0 +1,283 @@
+//! What the hub has not acknowledged yet. State (steps, conditions, facts) is kept as the newest of each;
+//! heals are kept in order, one record an id, until the hub says that it has them.
+
+use std::collections::BTreeMap;
+
+use crate::wire::api::{AgentBuild, Report, ReportAck};
+use crate::wire::report::{
+    Condition, ConditionType, Facts, HealRecord, HealResult, StepName, StepReport,
+};
+
+use super::super::News;
+
+/// Heals that wait for the hub. Beyond this the oldest closed ones go, and are counted.
+pub const MAX_HEALS: usize = 200;
+/// Heals in one report; a hub that was away for weeks gets them in pieces.
+const HEALS_A_REPORT: usize = 50;
+
+#[derive(Debug, Default)]
+pub struct Outbox {
+    build: AgentBuild,
+    facts: Facts,
+    steps: BTreeMap<StepName, StepReport>,
+    conditions: BTreeMap<ConditionType, Condition>,
+    revision: Option<String>,
+    heals: Vec<HealRecord>,
+    /// Heals that were given up because the hub was away too long.
+    dropped: u64,
+    /// Counts every change of state; a report carries the count it was made at.
+    version: u64,
+    acked: u64,
+}
+
+/// A report and what its acknowledgement settles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parcel {
+    pub report: Report,
+    version: u64,
+    heals: Vec<HealRecord>,
+}
+
+impl Outbox {
+    /// `heals` are those that a former process left unacknowledged.
+    pub fn new(build: AgentBuild, heals: Vec<HealRecord>) -> Self {
+        Self {
+            build,
+            heals,
+            version: 1,
+            ..Self::default()
+        }
+    }
+
+    /// Takes news in. True where the heals changed, which outlive the process.
+    pub fn add(&mut self, news: News) -> bool {
+        match news {
+            News::Step(step) => {
+                let changed = self.steps.get(&step.step).is_none_or(|old| {
+                    (old.state, old.reason.as_str()) != (step.state, step.reason.as_str())
+                });
+                if changed {
+                    self.steps.insert(step.step, step);
+                    self.version += 1;
+                }
+                false
+            }
+            News::Condition(condition) => {
+                self.version += u64::from(self.merge(condition));
+                false
+            }
+            News::Revision(revision) => {
+                if self.revision.as_ref() != Some(&revision) {
+                    self.revision = Some(revision);
+                    self.version += 1;
+                }
+                false
+            }
+            News::Heal(heal) => self.keep(*heal),
+        }
+    }
+
+    pub fn set_facts(&mut self, facts: Facts) {
+        if self.facts != facts {
+            self.facts = facts;
+            self.version += 1;
+        }
+    }
+
+    /// The hub may have lost what it knew, or is another one: everything goes up again.
+    pub fn resend(&mut self) {
+        self.version += 1;
+    }
+
+    pub fn is_clean(&self) -> bool {
+        self.acked == self.version && self.heals.is_empty()
+    }
+
+    pub fn heals(&self) -> &[HealRecord] {
+        &self.heals
+    }
+
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// The next report. With nothing new it is a bare sign of life.
+    pub fn next(&self) -> Parcel {
+        let heals: Vec<_> = self.heals.iter().take(HEALS_A_REPORT).cloned().collect();
+        let mut report = Report {
+            agent: self.build.clone(),
+            heals: heals.clone(),
+            ..Report::default()
+        };
+        if self.acked != self.version {
+            report.facts = (!self.facts.is_empty()).then(|| self.facts.clone());
+            report.steps = self.steps.values().cloned().collect();
+            let all = !self.conditions.is_empty();
+            report.conditions = all.then(|| self.conditions.values().cloned().collect());
+            report.revision.clone_from(&self.revision);
+        }
+        Parcel {
+            report,
+            version: self.version,
+            heals,
+        }
+    }
+
+    /// The hub has `parcel`. True where the heals changed.
+    pub fn settle(&mut self, parcel: &Parcel, ack: &ReportAck) -> bool {
+        self.acked = self.acked.max(parcel.version);
+        let before = self.heals.len();
+        // A heal that changed while its report was under way goes up once more.
+        self.heals.retain(|heal| {
+            let stored = ack.heals.contains(&heal.id);
+            !(stored && parcel.heals.contains(heal))
+        });
+        self.heals.len() != before
+    }
+
+    fn merge(&mut self, mut condition: Condition) -> bool {
+        let Some(old) = self.conditions.get(&condition.kind) else {
+            self.conditions.insert(condition.kind, condition);
+            return true;
+        };
+        if old.status == condition.status {
+            condition.since.clone_from(&old.since);
+        }
+        let changed = *old != condition;
+        if changed {
+            self.conditions.insert(condition.kind, condition);
+        }
+        changed
+    }
+
+    fn keep(&mut self, heal: HealRecord) -> bool {
+        match self.heals.iter_mut().find(|old| old.id == heal.id) {
+            Some(old) if *old == heal => return false,
+            Some(old) => *old = heal,
+            None => self.heals.push(heal),
+        }
+        if self.heals.len() > MAX_HEALS {
+            let closed = self.heals.iter().position(|h| h.result != HealResult::Open);
+            self.heals.remove(closed.unwrap_or(0));
+            self.dropped += 1;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::report::{Status, StepState};
+
+    fn heal(id: &str, result: HealResult) -> HealRecord {
+        HealRecord {
+            id: id.to_owned(),
+            class: "ObjectMissing".to_owned(),
+            object: String::new(),
+            evidence: String::new(),
+            writer: String::new(),
+            revision: String::new(),
+            steps: Vec::new(),
+            fault_at: None,
+            detected_at: String::new(),
+            acted_at: None,
+            restored_at: None,
+            result,
+            next: String::new(),
+        }
+    }
+
+    fn outbox() -> Outbox {
+        Outbox::new(AgentBuild::default(), Vec::new())
+    }
+
+    fn ack(ids: &[&str]) -> ReportAck {
+        ReportAck {
+            heals: ids.iter().map(|id| (*id).to_owned()).collect(),
+            assignment_revision: 1,
+        }
+    }
+
+    /// H49: the history arrives once and in order.
+    #[test]
+    fn heals_wait_in_order_until_the_hub_has_them() {
+        let mut outbox = outbox();
+        for id in ["a", "b"] {
+            assert!(outbox.add(News::Heal(Box::new(heal(id, HealResult::Healed)))));
+        }
+        let parcel = outbox.next();
+        let sent: Vec<_> = parcel.report.heals.iter().map(|h| h.id.as_str()).collect();
+        assert_eq!(sent, ["a", "b"]);
+        assert!(outbox.settle(&parcel, &ack(&["a"])));
+        assert_eq!(outbox.heals(), [heal("b", HealResult::Healed)]);
+        assert!(outbox.settle(&parcel, &ack(&["b"])));
+        assert!(outbox.is_clean());
+    }
+
+    #[test]
+    fn a_heal_that_closes_while_its_report_travels_goes_up_again() {
+        let mut outbox = outbox();
+        outbox.add(News::Heal(Box::new(heal("a", HealResult::Open))));
+        let parcel = outbox.next();
+        outbox.add(News::Heal(Box::new(heal("a", HealResult::Healed))));
+        assert!(!outbox.settle(&parcel, &ack(&["a"])));
+        assert_eq!(outbox.heals(), [heal("a", HealResult::Healed)]);
+    }
+
+    #[test]
+    fn open_heals_outlast_closed_ones_and_losses_are_counted() {
+        let mut outbox = outbox();
+        outbox.add(News::Heal(Box::new(heal("open", HealResult::Open))));
+        for n in 0..MAX_HEALS {
+            outbox.add(News::Heal(Box::new(heal(
+                &n.to_string(),
+                HealResult::Healed,
+            ))));
+        }
+        assert_eq!((outbox.heals().len(), outbox.dropped()), (MAX_HEALS, 1));
+        assert_eq!(outbox.heals()[0].id, "open");
+        assert_eq!(outbox.heals()[1].id, "1");
+    }
+
+    #[test]
+    fn state_is_sent_whole_when_it_changed_and_not_otherwise() {
+        let mut outbox = outbox();
+        let step = |reason: &str, at: &str| {
+            News::Step(StepReport {
+                step: StepName::Git,
+                state: StepState::Waiting,
+                reason: reason.to_owned(),
+                at: at.to_owned(),
+            })
+        };
+        outbox.add(step("auth", "1"));
+        let parcel = outbox.next();
+        assert_eq!(parcel.report.steps.len(), 1);
+        outbox.settle(&parcel, &ack(&[]));
+        outbox.add(step("auth", "2"));
+        assert!(
+            outbox.is_clean(),
+            "the same state at another time is no news"
+        );
+        assert_eq!(outbox.next().report, Report::default());
+        outbox.resend();
+        assert_eq!(outbox.next().report.steps, parcel.report.steps);
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time_while_its_status_stays() {
+        let mut outbox = outbox();
+        let condition = |status, message: &str, since: &str| Condition {
+            kind: ConditionType::Synced,
+            status,
+            reason: "R".to_owned(),
+            message: message.to_owned(),
+            since: since.to_owned(),
+        };
+        outbox.add(News::Condition(condition(Status::True, "one", "1")));
+        outbox.add(News::Condition(condition(Status::True, "two", "2")));
+        let expected = vec![condition(Status::True, "two", "1")];
+        assert_eq!(outbox.next().report.conditions, Some(expected));
+    }
+}
