@@ -1,20 +1,23 @@
 //! Proves a Git path with our own client before an engine is pointed at it, and names the step that fails:
 //! dns, tcp, host-key, auth, repo, branch. The host key is checked before any credential is offered.
 
+mod host_key;
+
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use host_key::{Checker, handshake_failed, preferred};
 use russh::client::{self, AuthResult, Handle};
-use russh::keys::{PrivateKeyWithHashAlg, PublicKeyOrCertificate};
-use russh::{ChannelMsg, Preferred, SshId};
-use ssh_key::{Algorithm, EcdsaCurve, PrivateKey};
+use russh::keys::PrivateKeyWithHashAlg;
+use russh::{ChannelMsg, SshId};
+use ssh_key::{Algorithm, PrivateKey};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::GitUrl;
-use super::known_hosts::{KnownHosts, Verdict, fingerprint};
+use super::known_hosts::{KnownHosts, fingerprint};
 use super::lsrefs::{Asking, Turn, farewell, printable};
 use crate::secret::Secret;
 
@@ -320,49 +323,6 @@ fn refused(url: &GitUrl, words: &str) -> String {
     format!("{host} does not serve {path}: {words}; check the path and that the key may read it")
 }
 
-fn handshake_failed(error: &russh::Error, url: &GitUrl, expected: Vec<String>) -> ProbeError {
-    let GitUrl { host, port, .. } = url;
-    let text = match error {
-        russh::Error::NoCommonAlgo { theirs, .. } => format!(
-            "{host}:{port} offers only {}, none of which is supported (RSA host keys are not); give it an Ed25519 or ECDSA host key",
-            theirs.join(", ")
-        ),
-        e => format!("{host}:{port} did not complete the SSH handshake: {e}"),
-    };
-    ProbeError::HostKey {
-        presented: String::new(),
-        expected,
-        text,
-    }
-}
-
-/// The kinds of key that known_hosts lists come first, so that a host with several shows the one that we know;
-/// the others follow, so that a wrong key can be named.
-fn preferred(known: &KnownHosts, host: &str, port: u16) -> Preferred {
-    let mut order: Vec<Algorithm> = Vec::new();
-    let listed = known
-        .keys(host, port)
-        .into_iter()
-        .map(ssh_key::PublicKey::algorithm);
-    let curves = [
-        EcdsaCurve::NistP256,
-        EcdsaCurve::NistP384,
-        EcdsaCurve::NistP521,
-    ];
-    let supported =
-        std::iter::once(Algorithm::Ed25519).chain(curves.map(|curve| Algorithm::Ecdsa { curve }));
-    for algorithm in listed.chain(supported) {
-        let ours = matches!(algorithm, Algorithm::Ed25519 | Algorithm::Ecdsa { .. });
-        if ours && !order.contains(&algorithm) {
-            order.push(algorithm);
-        }
-    }
-    Preferred {
-        key: order.into(),
-        ..super::uncompressed()
-    }
-}
-
 fn private_key(text: &Secret<String>) -> Result<PrivateKey, ProbeError> {
     let fail = |text: &str| Err(ProbeError::at(Step::Auth, text.to_owned()));
     let Ok(key) = PrivateKey::from_openssh(text.expose()) else {
@@ -378,71 +338,6 @@ fn private_key(text: &Secret<String>) -> Result<PrivateKey, ProbeError> {
         return fail("the deploy key is neither Ed25519 nor ECDSA; RSA keys are not supported");
     }
     Ok(key)
-}
-
-/// Says yes to a known host key only; the refusal says why.
-struct Checker {
-    host: String,
-    port: u16,
-    known: KnownHosts,
-    refusal: Arc<Mutex<Option<ProbeError>>>,
-}
-
-impl client::Handler for Checker {
-    type Error = russh::Error;
-
-    async fn check_server_key(
-        &mut self,
-        presented: &PublicKeyOrCertificate,
-    ) -> Result<bool, russh::Error> {
-        let refusal = self.judge(presented);
-        let trusted = refusal.is_none();
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
-        Ok(trusted)
-    }
-}
-
-impl Checker {
-    fn judge(&self, presented: &PublicKeyOrCertificate) -> Option<ProbeError> {
-        let Self {
-            host, port, known, ..
-        } = self;
-        let expected: Vec<String> = known
-            .keys(host, *port)
-            .into_iter()
-            .map(fingerprint)
-            .collect();
-        let refuse = |presented: String, text: String| {
-            Some(ProbeError::HostKey {
-                presented,
-                expected: expected.clone(),
-                text,
-            })
-        };
-        let PublicKeyOrCertificate::PublicKey { key, .. } = presented else {
-            let text = format!(
-                "{host}:{port} shows a host certificate, which is not supported; let it show its plain key"
-            );
-            return refuse(String::new(), text);
-        };
-        let print = fingerprint(key);
-        match known.check(host, *port, key) {
-            Verdict::Known => None,
-            Verdict::Revoked => refuse(
-                print.clone(),
-                format!(
-                    "{host}:{port} shows the revoked key {print}; do not connect until its keys are replaced"
-                ),
-            ),
-            Verdict::Wrong { .. } | Verdict::Unlisted | Verdict::AuthorityOnly => refuse(
-                print.clone(),
-                format!(
-                    "{host}:{port} shows {print}, expected {}; if the host's key was changed on purpose, give the hub the new one",
-                    expected.join(" or ")
-                ),
-            ),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -464,32 +359,5 @@ mod tests {
             error.to_string().contains("only RSA keys for h:22"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn a_host_with_rsa_alone_is_named() {
-        let error = russh::Error::NoCommonAlgo {
-            kind: russh::AlgorithmKind::Key,
-            ours: vec!["ssh-ed25519".to_owned()],
-            theirs: vec!["rsa-sha2-512".to_owned()],
-        };
-        let url = "ssh://git@h/c.git".parse().unwrap();
-        let error = handshake_failed(&error, &url, Vec::new());
-        assert!(
-            error.to_string().contains("h:22 offers only rsa-sha2-512"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn the_kinds_of_key_that_are_listed_are_asked_for_first() {
-        let ecdsa = "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBJPZAx//MOnge3271HaKDxlaaksaK4aD4fvEyr/5lwommAC9oMXnyDlXbA4LCrPsmmS4cpuDxU+xXmq81r3f2ng=";
-        let known = KnownHosts::parse(&format!("h {RSA}\nh {ecdsa}\n")).unwrap();
-        let order = preferred(&known, "h", 22).key;
-        let p256 = Algorithm::Ecdsa {
-            curve: EcdsaCurve::NistP256,
-        };
-        assert_eq!(order[..2], [p256, Algorithm::Ed25519]);
-        assert!(order.iter().all(|a| !a.clone().is_rsa()));
     }
 }
