@@ -1,9 +1,21 @@
-//! Real-cluster tests: a lab, or the cluster of `LINESMAN_TEST_KUBECONFIG`.
+//! Real-cluster tests: a lab, or the cluster of `LINESMAN_TEST_KUBECONFIG` (`tests/cluster/README.md`).
+//!
+//! They share one lab, one hub and one adopted cluster, so they run one after the other. Deadlines are generous:
+//! the figures of `docs/benchmarks.md` are printed, never asserted.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test fails by panicking"
+    clippy::print_stdout,
+    clippy::similar_names,
+    reason = "a test fails by panicking, and prints its figures"
 )]
 
+mod adoption;
+mod boundaries;
+mod figures;
+mod healing;
+mod line;
+mod secrecy;
+mod support;
 mod watchdog;

@@ -195,9 +195,9 @@ const RULES: &[Rule] = &[
     },
     Rule {
         at: &[""],
-        but: &["client", "hub/githost", "hub/oidc"],
+        but: &["client", "agent/caller", "hub/githost", "hub/oidc"],
         forbidden: &["reqwest"],
-        instead: "HTTP calls go through crate::client (to a hub) or hub/githost (to a Git host)",
+        instead: "HTTP calls go through crate::client and agent/caller (to a hub) or hub/githost (to a Git host)",
     },
     Rule {
         at: &[""],

@@ -1,0 +1,166 @@
+//! H6, W3: the agent is killed at every boundary of the adoption, and converges with one key registered.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use linesman::wire::report::StepName;
+use serde_json::json;
+
+use crate::support::place::{binary, run};
+use crate::support::world::{CLUSTER, World, record};
+use crate::support::{eventually, figure, seconds, shown, until};
+
+/// H6, W3. The agent runs as a process on this machine, with its own ServiceAccount's rights, so that a kill costs no
+/// back-off of the kubelet: one adoption meets a kill before and after each of its ten steps.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
+    let world = World::open("kills");
+    world.add();
+    apply_without_the_pod(&world);
+    let kubeconfig = agents_kubeconfig(&world);
+    let mut missed = Vec::new();
+    for step in StepName::ALL {
+        for edge in ["before", "after"] {
+            let point = format!("{step}-{edge}");
+            let marker = world.directory.join(&point);
+            let mut agent = Agent::start(&world, &kubeconfig, Some((&point, &marker)));
+            let began = Instant::now();
+            let mut ended = false;
+            while began.elapsed() < seconds(90) && !ended {
+                ended = agent.0.try_wait().unwrap().is_some();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            if !(ended && marker.exists()) {
+                missed.push(format!("{point} (ended: {ended})"));
+            }
+        }
+    }
+    assert!(
+        missed.is_empty(),
+        "these boundaries were not reached: {missed:?}; see {}",
+        world.directory.display()
+    );
+    let agent = Agent::start(&world, &kubeconfig, None);
+    let began = Instant::now();
+    eventually("the cluster is adopted after all", seconds(180), || {
+        world.synced()
+    });
+    world
+        .hub
+        .linesman(&["cluster", "wait", CLUSTER, "--timeout", "3m"]);
+    figure(
+        "H6",
+        "last of 20 kills → adopted",
+        "≤ 60 s",
+        shown(began.elapsed()),
+    );
+    let view = world.hub.json(&["cluster", "show", CLUSTER]);
+    let keys = view["keys"].as_array().unwrap();
+    for kind in ["identity", "deploy"] {
+        assert_eq!(
+            keys.iter().filter(|k| k["kind"] == json!(kind)).count(),
+            1,
+            "{kind} keys: {keys:?}"
+        );
+    }
+    assert_eq!(
+        world
+            .hub
+            .json(&["cluster", "list"])
+            .as_array()
+            .map(Vec::len),
+        Some(1)
+    );
+    drop(agent);
+    // Two labs at once, and nothing of this one is left.
+    let lab = world.place.lab().to_owned();
+    world.close();
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    assert!(
+        !mounts.contains(&format!("/linesman-lab/{lab}/")),
+        "mounts are left"
+    );
+}
+
+/// The YAML as it is, but for the number of Pods: the process outside takes their place.
+fn apply_without_the_pod(world: &World) {
+    let yaml = fs::read_to_string(&world.adopt).unwrap();
+    assert!(yaml.contains("replicas: 1"), "the YAML says how many Pods");
+    let file = world.directory.join("adopt-no-pod.yaml");
+    fs::write(&file, yaml.replace("replicas: 1", "replicas: 0")).unwrap();
+    world.apply(&file);
+}
+
+/// A kubeconfig with a token of the agent's ServiceAccount.
+fn agents_kubeconfig(world: &World) -> PathBuf {
+    let kubectl = || world.place.kubectl();
+    let token = run(kubectl().args([
+        "-n",
+        "linesman",
+        "create",
+        "token",
+        "linesman-agent",
+        "--duration=2h",
+    ]));
+    let file = world.directory.join("agent.kubeconfig");
+    fs::copy(&world.place.kubeconfig, &file).unwrap();
+    let config = |args: &[&str]| {
+        run(kubectl()
+            .arg("config")
+            .args(args)
+            .env("KUBECONFIG", &file)
+            .arg("--kubeconfig")
+            .arg(&file));
+    };
+    config(&[
+        "set-credentials",
+        "agent",
+        &format!("--token={}", token.trim()),
+    ]);
+    config(&["set-context", "--current", "--user=agent"]);
+    file
+}
+
+/// An agent as a process of this machine; killed with the value.
+struct Agent(Child);
+
+impl Agent {
+    fn start(world: &World, kubeconfig: &Path, fault: Option<(&str, &Path)>) -> Self {
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(world.directory.join("agent.log"))
+            .unwrap();
+        let mut command = Command::new(binary());
+        command.args([
+            "agent",
+            "--pod",
+            "linesman-agent-test",
+            "--listen",
+            "127.0.0.1:0",
+        ]);
+        command.env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        if let Some((point, marker)) = fault {
+            command
+                .arg("--fault-at")
+                .arg(format!("{point}:{}", marker.display()));
+        }
+        let child = command.spawn().unwrap();
+        record(&world.directory, child.id());
+        Self(child)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _killed = self.0.kill();
+        let _joined = self.0.wait();
+        until("the agent has ended", seconds(5), || {
+            self.0.try_wait().is_ok_and(|s| s.is_some())
+        });
+    }
+}

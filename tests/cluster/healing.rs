@@ -1,0 +1,448 @@
+//! Heals of the engine: W5, W7, W8, W9, W11, W13, with the hub there and away.
+//!
+//! The watchdog needs no hub: everything that heals is in the cluster. So each test stops the hub for half of what
+//! it does, and the records must arrive when it is back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::api::{deployment, path_of};
+use crate::support::world::{self, CLUSTER, FLUX, World};
+use crate::support::{eventually, figure, seconds, shown, until};
+
+const CONTROLLERS: [&str; 2] = ["source-controller", "kustomize-controller"];
+/// How long a test waits for what the acceptance wants in seconds.
+const LIMIT: u64 = 240;
+
+/// W5: any object of the install deleted is back ≤ 5 s, function ≤ 60 s; with the hub stopped too.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn each_deleted_install_object_comes_back() {
+    let mut world = world::adopted();
+    settle(&world);
+    for hub in ["hub there", "hub stopped"] {
+        if hub == "hub stopped" {
+            world.hub.stop();
+        }
+        let mut times = BTreeMap::new();
+        for object in install(&world) {
+            let path = path_of(&object);
+            let uid = world
+                .uid(&path)
+                .unwrap_or_else(|| panic!("{path} is not there before the test"));
+            assert!(world.api.delete(&path));
+            let took = until(&format!("{path} is back"), seconds(LIMIT), || {
+                world.uid(&path).is_some_and(|new| new != uid)
+            });
+            times.insert(path, took);
+        }
+        let (slowest, worst) = times.iter().max_by_key(|(_, took)| **took).unwrap();
+        let mut sorted: Vec<Duration> = times.values().copied().collect();
+        sorted.sort();
+        figure(
+            "W5",
+            &format!(
+                "each of {} install objects deleted → back, median ({hub})",
+                times.len()
+            ),
+            "≤ 5 s",
+            shown(sorted[sorted.len() / 2]),
+        );
+        figure(
+            "W5",
+            &format!("… slowest: {slowest} ({hub})"),
+            "≤ 5 s",
+            shown(*worst),
+        );
+        works(
+            &world,
+            "W5",
+            &format!("function after all of them were deleted ({hub})"),
+            "≤ 60 s",
+        );
+    }
+    world.hub.up();
+    records_arrive(&world, "ObjectMissing");
+}
+
+/// W7: scaled to zero is back ≤ 35 s.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn controllers_scaled_to_zero_come_back() {
+    let mut world = world::adopted();
+    with_and_without_hub(&mut world, |world, hub| {
+        for name in CONTROLLERS {
+            let path = deployment(FLUX, name);
+            world
+                .api
+                .patch(&path, &json!({ "spec": { "replicas": 0 } }));
+            let took = until(
+                &format!("{name} has a replica again"),
+                seconds(LIMIT),
+                || {
+                    world
+                        .api
+                        .get(&path)
+                        .is_some_and(|d| d["spec"]["replicas"] == json!(1))
+                },
+            );
+            figure(
+                "W7",
+                &format!("{name} scaled to 0 → scaled back ({hub})"),
+                "≤ 35 s",
+                shown(took),
+            );
+        }
+        works(
+            world,
+            "W7",
+            &format!("function after scaled to 0 ({hub})"),
+            "≤ 60 s",
+        );
+    });
+}
+
+/// W8: wrong image, arguments, ServiceAccount by kubectl: function ≤ 90 s.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn wrong_fields_by_kubectl_are_mended() {
+    let mut world = world::adopted();
+    with_and_without_hub(&mut world, |world, hub| {
+        let path = deployment(FLUX, "kustomize-controller");
+        let spec =
+            |world: &World| world.api.get(&path).unwrap()["spec"]["template"]["spec"].clone();
+        let good = spec(world);
+        let container = "/spec/template/spec/containers/0";
+        for (what, patch) in [
+            (
+                "image",
+                json!([{ "op": "replace", "path": format!("{container}/image"), "value": "lab.invalid/none:0" }]),
+            ),
+            (
+                "arguments",
+                json!([{ "op": "replace", "path": format!("{container}/args"), "value": ["--no-such-flag"] }]),
+            ),
+            (
+                "ServiceAccount",
+                json!([{ "op": "replace", "path": "/spec/template/spec/serviceAccountName", "value": "nobody" }]),
+            ),
+        ] {
+            world.api.json_patch(&path, &patch);
+            assert_ne!(spec(world)["containers"][0]["image"], json!(""));
+            let took = until(
+                &format!("the {what} of kustomize-controller is as before"),
+                seconds(LIMIT),
+                || {
+                    let now = spec(world);
+                    let fields = |s: &Value| {
+                        let c = &s["containers"][0];
+                        (
+                            c["image"].clone(),
+                            c["args"].clone(),
+                            s["serviceAccountName"].clone(),
+                        )
+                    };
+                    fields(&now) == fields(&good)
+                },
+            );
+            figure(
+                "W8",
+                &format!("wrong {what} by kubectl → right again ({hub})"),
+                "≤ 90 s",
+                shown(took),
+            );
+        }
+        works(
+            world,
+            "W8",
+            &format!("function after wrong fields ({hub})"),
+            "≤ 90 s",
+        );
+    });
+}
+
+/// W9: Namespace deleted: function ≤ 180 s, no workload object lost.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_deleted_engine_namespace_comes_back_and_no_workload_is_lost() {
+    let mut world = world::adopted();
+    settle(&world);
+    world.hub.stop();
+    let workloads = workloads(&world);
+    let path = format!("/api/v1/namespaces/{FLUX}");
+    let uid = world.uid(&path).unwrap();
+    assert!(world.api.delete(&path));
+    until("the namespace is a new one", seconds(LIMIT), || {
+        world.uid(&path).is_some_and(|new| new != uid)
+    });
+    world.hub.up();
+    let began = std::time::Instant::now();
+    until("controllers are available", seconds(LIMIT), || {
+        world.engine_available()
+    });
+    world.function(seconds(LIMIT));
+    figure(
+        "W9",
+        "Namespace deleted → function (from the new Namespace on)",
+        "≤ 180 s",
+        shown(began.elapsed()),
+    );
+    unchanged(&world, &workloads);
+}
+
+/// W11: a CRD deleted is restored with its objects, and workloads are untouched.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_deleted_crd_is_restored_and_workloads_are_untouched() {
+    let mut world = world::adopted();
+    with_and_without_hub(&mut world, |world, hub| {
+        let workloads = workloads(world);
+        for name in [
+            "gitrepositories.source.toolkit.fluxcd.io",
+            "kustomizations.kustomize.toolkit.fluxcd.io",
+        ] {
+            let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+            let uid = world.uid(&path).unwrap();
+            assert!(world.api.delete(&path));
+            let took = until(&format!("CRD {name} is back"), seconds(LIMIT), || {
+                world.uid(&path).is_some_and(|new| new != uid)
+            });
+            figure(
+                "W11",
+                &format!("CRD {name} deleted → back ({hub})"),
+                "≤ 120 s",
+                shown(took),
+            );
+            let root = if name.starts_with("git") {
+                world::git_repository(FLUX)
+            } else {
+                world::kustomization(FLUX)
+            };
+            let took = until(&format!("{root} is back"), seconds(LIMIT), || {
+                world.uid(&root).is_some()
+            });
+            figure(
+                "W11",
+                &format!("… its root object back ({hub})"),
+                "≤ 120 s",
+                shown(took),
+            );
+        }
+        works(
+            world,
+            "W11",
+            &format!("function after CRDs were deleted ({hub})"),
+            "≤ 120 s",
+        );
+        unchanged(world, &workloads);
+    });
+}
+
+/// W13: the Git Secret deleted, then emptied: back ≤ 5 s each.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn the_git_secret_deleted_or_emptied_is_written_again() {
+    let mut world = world::adopted();
+    with_and_without_hub(&mut world, |world, hub| {
+        let path = format!("/api/v1/namespaces/{FLUX}/secrets/flux-system");
+        let good = world.api.get(&path).unwrap()["data"].clone();
+        let back = |what: &str| {
+            until(what, seconds(LIMIT), || {
+                world.api.get(&path).is_some_and(|s| s["data"] == good)
+            })
+        };
+        assert!(world.api.delete(&path));
+        figure(
+            "W13",
+            &format!("Git Secret deleted → back ({hub})"),
+            "≤ 5 s",
+            shown(back("the Secret is back")),
+        );
+        world
+            .api
+            .patch(&path, &json!({ "data": { "known_hosts": "" } }));
+        figure(
+            "W13",
+            &format!("known_hosts emptied → back ({hub})"),
+            "≤ 5 s",
+            shown(back("known_hosts is back")),
+        );
+        world.api.patch(&path, &json!({ "data": null }));
+        figure(
+            "W13",
+            &format!("Git Secret emptied → back ({hub})"),
+            "≤ 5 s",
+            shown(back("the data is back")),
+        );
+        works(
+            world,
+            "W13",
+            &format!("function after that ({hub})"),
+            "≤ 60 s",
+        );
+    });
+}
+
+/// The root objects deleted, suspended, changed: as they were.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn root_objects_deleted_suspended_or_changed_are_mended() {
+    let mut world = world::adopted();
+    with_and_without_hub(&mut world, |world, hub| {
+        let workloads = workloads(world);
+        for root in [world::git_repository(FLUX), world::kustomization(FLUX)] {
+            let kind = root.rsplit('/').nth(1).unwrap().to_owned();
+            let uid = world.uid(&root).unwrap();
+            world
+                .api
+                .patch(&root, &json!({ "spec": { "suspend": true } }));
+            let took = until(&format!("{kind} is resumed"), seconds(LIMIT), || {
+                world
+                    .api
+                    .get(&root)
+                    .is_some_and(|o| o["spec"]["suspend"] != json!(true))
+            });
+            figure(
+                "roots",
+                &format!("{kind} suspended → resumed ({hub})"),
+                "≤ 60 s",
+                shown(took),
+            );
+            assert!(world.api.delete(&root));
+            let took = until(&format!("{kind} is back"), seconds(LIMIT), || {
+                world.uid(&root).is_some_and(|new| new != uid)
+            });
+            figure(
+                "roots",
+                &format!("{kind} deleted → back ({hub})"),
+                "≤ 5 s",
+                shown(took),
+            );
+        }
+        let url = world.api.get(&world::git_repository(FLUX)).unwrap()["spec"]["url"].clone();
+        world.api.patch(
+            &world::git_repository(FLUX),
+            &json!({ "spec": { "url": "ssh://git@hub.lab.test:1/other.git" } }),
+        );
+        let took = until("the source's URL is as before", seconds(LIMIT), || {
+            world
+                .api
+                .get(&world::git_repository(FLUX))
+                .is_some_and(|o| o["spec"]["url"] == url)
+        });
+        figure(
+            "roots",
+            &format!("source's URL changed → as before ({hub})"),
+            "≤ 60 s",
+            shown(took),
+        );
+        works(
+            world,
+            "roots",
+            &format!("function after that ({hub})"),
+            "≤ 60 s",
+        );
+        unchanged(world, &workloads);
+    });
+}
+
+fn with_and_without_hub(world: &mut World, mut test: impl FnMut(&World, &str)) {
+    settle(world);
+    test(world, "hub there");
+    settle(world);
+    world.hub.stop();
+    test(world, "hub stopped");
+    world.hub.up();
+}
+
+/// The bundle's objects without CRDs and Namespace, which have tests of their own.
+fn install(world: &World) -> Vec<Value> {
+    let text = crate::support::place::run(
+        world
+            .place
+            .kubectl()
+            .args(["get", "-o", "json", "-f"])
+            .arg(world.directory.join("flux.yaml")),
+    );
+    let list: Value = serde_json::from_str(&text).unwrap();
+    let kind = |o: &Value| o["kind"].as_str().unwrap().to_owned();
+    let items = list["items"].as_array().unwrap().iter();
+    items
+        .filter(|o| !["CustomResourceDefinition", "Namespace"].contains(&kind(o).as_str()))
+        .cloned()
+        .collect()
+}
+
+/// Before the next fault the last one has to be over, or their times mix.
+fn settle(world: &World) {
+    until("the engine is available", seconds(LIMIT), || {
+        world.engine_available()
+    });
+    world.function(seconds(LIMIT));
+}
+
+fn works(world: &World, id: &str, what: &str, bar: &str) {
+    let began = std::time::Instant::now();
+    until("controllers are available", seconds(LIMIT), || {
+        world.engine_available()
+    });
+    if world.hub.runs() {
+        world.function(seconds(LIMIT));
+        figure(id, what, bar, shown(began.elapsed()));
+    } else {
+        // The catalog is on the hub; the sync object answers from the artifact, the source only reports Git away.
+        figure(
+            id,
+            &format!("{what}: controllers available"),
+            bar,
+            shown(began.elapsed()),
+        );
+    }
+}
+
+/// Path and UID of what the catalog brought.
+fn workloads(world: &World) -> BTreeMap<String, String> {
+    [
+        "/apis/apps/v1/namespaces/hello/deployments/hello",
+        "/api/v1/namespaces/hello/services/hello",
+        "/api/v1/namespaces/hello",
+    ]
+    .into_iter()
+    .map(|path| {
+        (
+            path.to_owned(),
+            world
+                .uid(path)
+                .unwrap_or_else(|| panic!("{path} is not there")),
+        )
+    })
+    .collect()
+}
+
+fn unchanged(world: &World, before: &BTreeMap<String, String>) {
+    assert_eq!(&workloads(world), before, "a workload object was lost");
+}
+
+/// Heals that happened while the hub was away are on its record once it is back.
+fn records_arrive(world: &World, class: &str) {
+    let (_, took) = eventually("heal records arrive at the hub", seconds(120), || {
+        let heals = world.hub.try_json(&["heal", "list", CLUSTER])?;
+        let found = heals
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|h| h["class"] == json!(class))
+            .count();
+        if found > 0 {
+            Ok(found)
+        } else {
+            Err(format!("no {class} in {heals}"))
+        }
+    });
+    println!(
+        "heal records arrived {} after the hub was back",
+        shown(took)
+    );
+}

@@ -1,0 +1,236 @@
+//! The line: H30, reconnects, watches through it, and what the hub shows of a cluster that is gone (H46).
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+
+use serde_json::json;
+
+use crate::support::place::{lab, output, run};
+use crate::support::world::{self, World};
+use crate::support::{figure, seconds, shown, until};
+
+/// H30: a push is in the cluster ≤ 10 s later, the interval left at its default.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_push_reaches_the_cluster() {
+    let world = world::adopted();
+    until("the line is up", seconds(60), || world.line_is_up());
+    for round in 1..=3 {
+        let name = format!("pushed-{round}");
+        let content = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: default}}\n"
+        );
+        world.push(
+            &format!("clusters/{}/{name}.yaml", world::CLUSTER),
+            &content,
+        );
+        let path = format!("/api/v1/namespaces/default/configmaps/{name}");
+        let took = until("the pushed object is in the cluster", seconds(120), || {
+            world.uid(&path).is_some()
+        });
+        figure(
+            "H30",
+            &format!("push → object in the cluster ({round})"),
+            "≤ 10 s",
+            shown(took),
+        );
+    }
+}
+
+/// get, list, logs, apply and a large list work through the line, as the caller.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn kubectl_works_through_the_line() {
+    let world = world::adopted();
+    until("the line is up", seconds(60), || world.line_is_up());
+    let line = |args: &[&str]| run(world.through_line().args(args));
+    assert!(line(&["get", "nodes"]).contains("Ready"));
+    assert!(
+        line(&["auth", "whoami"]).contains("linesman:"),
+        "the API server sees another user"
+    );
+    assert!(line(&["-n", "kube-system", "get", "pods,services", "-o", "json"]).len() > 2);
+    assert!(
+        !line(&[
+            "-n",
+            "linesman",
+            "logs",
+            "deployment/linesman-agent",
+            "--tail=3"
+        ])
+        .is_empty()
+    );
+    assert!(
+        line(&["get", "--raw", "/openapi/v2"]).len() > 1_000_000,
+        "a large answer is cut"
+    );
+    let file = world.directory.join("applied.yaml");
+    std::fs::write(&file, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: by-line, namespace: default}\ndata: {a: b}\n").unwrap();
+    line(&["apply", "--server-side", "-f", file.to_str().unwrap()]);
+    assert_eq!(
+        world
+            .api
+            .get("/api/v1/namespaces/default/configmaps/by-line")
+            .unwrap()["data"],
+        json!({ "a": "b" })
+    );
+    line(&["delete", "-f", file.to_str().unwrap()]);
+    let asked = output(
+        world
+            .through_line()
+            .args(["get", "pods", "--as", "system:admin"]),
+    );
+    assert!(
+        !asked.status.success(),
+        "kubectl --as ran silently as the caller"
+    );
+    let audit = world.hub.json(&["audit", "list"]);
+    assert!(
+        audit.to_string().contains("configmaps"),
+        "the requests are not on record: {audit}"
+    );
+}
+
+/// The hub restarts: the line is back ≤ 30 s, and a watch started then works.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn the_line_comes_back_after_a_hub_restart() {
+    let mut world = world::adopted();
+    until("the line is up", seconds(60), || world.line_is_up());
+    world.hub.stop();
+    world.hub.up();
+    let took = until("the line is back", seconds(120), || world.line_is_up());
+    figure("5", "hub restarted → line back", "≤ 30 s", shown(took));
+    watch_works(&world, "after-restart");
+    world.hub.kill();
+    world.hub.up();
+    let took = until("the line is back", seconds(120), || world.line_is_up());
+    figure(
+        "5",
+        "hub killed and started → line back",
+        "≤ 30 s",
+        shown(took),
+    );
+}
+
+/// The agent is killed: the line is back ≤ 30 s, and a watch started then works.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn the_line_comes_back_after_the_agent_is_killed() {
+    let world = world::adopted();
+    until("the line is up", seconds(60), || world.line_is_up());
+    let epoch = || {
+        world.hub.json(&["cluster", "show", world::CLUSTER])["line"]["epoch"]
+            .as_u64()
+            .unwrap_or_default()
+    };
+    let before = epoch();
+    let pid = agent_pid(&world);
+    run(Command::new("kill").args(["-KILL", &pid.to_string()]));
+    let took = until("a new line is up", seconds(120), || {
+        epoch() > before && world.line_is_up()
+    });
+    figure("5", "agent killed → line back", "≤ 30 s", shown(took));
+    watch_works(&world, "after-kill");
+}
+
+/// H46: a cluster that goes silent is shown offline ≤ 45 s later, and back ≤ 10 s after it returns.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_silent_cluster_is_shown_offline() {
+    let world = world::adopted();
+    until("the line is up", seconds(60), || world.line_is_up());
+    let name = world.place.lab().to_owned();
+    let host = world.place.host.clone();
+    // Dropped, not refused: nothing tells either side.
+    let rule = |flag: &str| {
+        for direction in ["-s", "-d"] {
+            run(lab().args([
+                "exec", &name, "iptables", "-w", flag, "FORWARD", direction, &host, "-j", "DROP",
+            ]));
+        }
+    };
+    rule("-I");
+    let took = until("the cluster is shown offline", seconds(120), || {
+        world.phase() == "Offline"
+    });
+    figure(
+        "H46",
+        "cluster silent → shown offline",
+        "≤ 45 s",
+        shown(took),
+    );
+    let list = world.hub.linesman(&["cluster", "list"]);
+    assert!(list.contains("Offline"), "{list}");
+    rule("-D");
+    let took = until("the cluster is back", seconds(120), || {
+        world.line_is_up() && world.phase() != "Offline"
+    });
+    figure(
+        "H46",
+        "network back → shown as there",
+        "≤ 10 s",
+        shown(took),
+    );
+}
+
+/// `kubectl get -w` through the line shows an object that is made after it started.
+fn watch_works(world: &World, name: &str) {
+    let mut watch = world.through_line();
+    watch
+        .args(["-n", "default", "get", "configmaps", "-w", "-o", "name"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut watch = Ended(watch.spawn().unwrap());
+    let (send, receive) = mpsc::channel();
+    let out = BufReader::new(watch.0.stdout.take().unwrap());
+    thread::spawn(move || {
+        for line in out.lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    // The first line is the state before; only then is the watch there.
+    receive
+        .recv_timeout(seconds(60))
+        .expect("kubectl get -w prints what is there");
+    run(world.place.kubectl().args(["create", "configmap", name]));
+    loop {
+        let line = receive
+            .recv_timeout(seconds(60))
+            .expect("the watch shows the new object");
+        if line.ends_with(name) {
+            break;
+        }
+    }
+    run(world.place.kubectl().args(["delete", "configmap", name]));
+}
+
+/// Killed and joined when the test is over, however it ends.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _joined = self.0.wait();
+    }
+}
+
+/// The agent's process as this machine sees it.
+pub(crate) fn agent_pid(world: &World) -> u32 {
+    let group = format!("linesman-lab-{}", world.place.lab());
+    let of = |pid: &str, file: &str| {
+        std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()
+    };
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|e| e.unwrap().file_name().into_string().ok())
+        .filter(|pid| pid.bytes().all(|b| b.is_ascii_digit()))
+        .filter(|pid| of(pid, "cgroup").contains(&group))
+        .find(|pid| of(pid, "cmdline").starts_with("/linesman\0agent"))
+        .and_then(|pid| pid.parse().ok())
+        .expect("an agent runs in the lab")
+}

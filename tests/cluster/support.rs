@@ -1,0 +1,68 @@
+//! A lab with a hub and one adopted cluster, and what the tests do to them.
+
+pub(crate) mod api;
+pub(crate) mod hub;
+pub(crate) mod place;
+pub(crate) mod world;
+
+use std::fmt::Display;
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Polls until `look` sees something; says how long that took. Panics with the last word of `look` at the end.
+pub(crate) fn eventually<T, E: Display>(
+    what: &str,
+    limit: Duration,
+    mut look: impl FnMut() -> Result<T, E>,
+) -> (T, Duration) {
+    let began = Instant::now();
+    loop {
+        match look() {
+            Ok(seen) => return (seen, began.elapsed()),
+            Err(e) if began.elapsed() > limit => {
+                panic!("{what}: not within {} s: {e}", limit.as_secs())
+            }
+            Err(_) => thread::sleep(Duration::from_millis(40)),
+        }
+    }
+}
+
+/// The same for a condition.
+pub(crate) fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) -> Duration {
+    eventually(what, limit, || {
+        holds().then_some(()).ok_or("it does not hold")
+    })
+    .1
+}
+
+pub(crate) fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// One measured figure: printed, and kept for `make bench`. `bar` is what the acceptance names.
+pub(crate) fn figure(id: &str, what: &str, bar: &str, value: impl Display) {
+    println!("figure | {id} | {what} | {bar} | {value}");
+    let path = scratch().join("figures.tsv");
+    let mut file = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .unwrap();
+    writeln!(file, "{id}\t{what}\t{bar}\t{value}").unwrap();
+}
+
+/// Seconds with two digits, as the figures show them.
+pub(crate) fn shown(took: Duration) -> String {
+    format!("{:.2} s", took.as_secs_f64())
+}
+
+/// `target/cluster-tests`, wherever cargo's target directory is.
+pub(crate) fn scratch() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    path.set_file_name("cluster-tests");
+    fs::create_dir_all(&path).unwrap();
+    path
+}

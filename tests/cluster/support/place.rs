@@ -1,0 +1,132 @@
+//! Where the tests run: a lab of their own, or a given cluster.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A cluster, this machine's address as that cluster sees it, and the agent's image in it.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// The lab's name; `None` for a given cluster.
+    pub(crate) lab: Option<String>,
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) host: String,
+    pub(crate) image: String,
+}
+
+impl Place {
+    /// Brings a lab up, unless a cluster is given. `audit` is where its API server shall write its audit log.
+    pub(crate) fn open(name: &str, audit: &Path) -> Self {
+        if let Some(kubeconfig) = var("LINESMAN_TEST_KUBECONFIG") {
+            let need = |key: &str| {
+                var(key).unwrap_or_else(|| panic!("with LINESMAN_TEST_KUBECONFIG, set {key} too"))
+            };
+            return Self {
+                lab: None,
+                kubeconfig: kubeconfig.into(),
+                host: need("LINESMAN_TEST_HOST"),
+                image: need("LINESMAN_TEST_IMAGE"),
+            };
+        }
+        let policy = audit.with_extension("policy.yaml");
+        std::fs::write(
+            &policy,
+            "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n",
+        )
+        .unwrap();
+        let flags = format!(
+            "--audit-policy-file={} --audit-log-path={}",
+            policy.display(),
+            audit.display()
+        );
+        run(lab()
+            .args(["up", name])
+            .env("LINESMAN_LAB_APISERVER_ARGS", flags));
+        let env = run(lab().args(["env", name]));
+        let value = |key: &str| {
+            let line = env.lines().find_map(|l| l.strip_prefix(&format!("{key}=")));
+            line.unwrap_or_else(|| panic!("lab env has no {key}: {env}"))
+                .to_owned()
+        };
+        run(Command::new(root().join("tests/image"))
+            .arg(name)
+            .arg(binary()));
+        Self {
+            lab: Some(name.to_owned()),
+            kubeconfig: value("KUBECONFIG").into(),
+            host: value("LAB_HOST_IP"),
+            image: "lab.invalid/linesman:dev".to_owned(),
+        }
+    }
+
+    /// The lab's name, for what only a lab can do.
+    pub(crate) fn lab(&self) -> &str {
+        self.lab
+            .as_deref()
+            .expect("this test needs the lab's powers; run it without LINESMAN_TEST_KUBECONFIG")
+    }
+
+    /// Flux' install manifests.
+    pub(crate) fn bundle() -> String {
+        match var("LINESMAN_TEST_BUNDLE") {
+            Some(file) => std::fs::read_to_string(file).unwrap(),
+            None => run(lab().args(["bundle", "flux"])),
+        }
+    }
+
+    /// kubectl as the cluster's admin.
+    pub(crate) fn kubectl(&self) -> Command {
+        let mut command = kubectl();
+        command.arg("--kubeconfig").arg(&self.kubeconfig);
+        command
+    }
+}
+
+/// kubectl for any kubeconfig: the lab's, or the machine's where a cluster is given.
+pub(crate) fn kubectl() -> Command {
+    if var("LINESMAN_TEST_KUBECONFIG").is_some() {
+        return Command::new("kubectl");
+    }
+    let mut command = Command::new(run(lab().args(["path", "kube"])).trim());
+    command.arg("kubectl");
+    command
+}
+
+pub(crate) fn lab() -> Command {
+    Command::new(root().join("tests/lab/lab"))
+}
+
+pub(crate) fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The program under test.
+pub(crate) fn binary() -> PathBuf {
+    let given = var("LINESMAN_TEST_BINARY").map(|p| root().join(p));
+    given.unwrap_or_else(|| env!("CARGO_BIN_EXE_linesman").into())
+}
+
+#[allow(clippy::disallowed_methods, reason = "the tests' own configuration")]
+pub(crate) fn var(key: &str) -> Option<String> {
+    env::var(key).ok().filter(|v| !v.is_empty())
+}
+
+/// Runs to the end; panics with what it said where that failed.
+pub(crate) fn run(command: &mut Command) -> String {
+    let output = output(command);
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub(crate) fn output(command: &mut Command) -> Output {
+    command
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"))
+}

@@ -1,0 +1,352 @@
+//! Lab, hub and adopted cluster together.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::api::{Api, path};
+use super::hub::Hub;
+use super::place::{Place, kubectl, output, root, run, var};
+use super::{eventually, scratch, seconds, until};
+
+/// The cluster's name at the hub.
+pub(crate) const CLUSTER: &str = "demo";
+pub(crate) const FLUX: &str = "flux-system";
+
+pub(crate) struct World {
+    pub(crate) directory: PathBuf,
+    pub(crate) place: Place,
+    pub(crate) hub: Hub,
+    pub(crate) api: Api,
+    /// The API server's audit log, in a lab.
+    pub(crate) audit: PathBuf,
+    /// The adoption YAML, once the cluster was added.
+    pub(crate) adopt: PathBuf,
+    /// Apply to first revision applied, once adopted.
+    pub(crate) adoption: Option<Duration>,
+}
+
+static SHARED: OnceLock<Mutex<World>> = OnceLock::new();
+
+/// The world that most tests share, with its cluster adopted and its hub running.
+pub(crate) fn adopted() -> MutexGuard<'static, World> {
+    let shared = SHARED.get_or_init(|| Mutex::new(World::open("main")));
+    // A test that failed leaves the world as it is; the next one says what it finds.
+    let mut world = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    if !world.hub.runs() {
+        world.hub.up();
+    }
+    if world.adoption.is_none() {
+        world.adopt();
+    }
+    world
+}
+
+impl World {
+    /// A lab of its own with a hub that holds the engine's bundle; nothing adopted yet.
+    pub(crate) fn open(name: &str) -> Self {
+        // An error means that one is installed already.
+        let _installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let directory = scratch().join(format!("{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("pids"), "").unwrap();
+        let lab = format!("t{}-{name}", std::process::id());
+        start_reaper(&directory, &lab);
+        let audit = directory.join("audit.log");
+        let place = Place::open(&lab, &audit);
+        // Names work in the lab only; an agent on this machine needs the address.
+        let named = if name == "kills" || place.lab.is_none() {
+            place.host.as_str()
+        } else {
+            "hub.lab.test"
+        };
+        let hub = Hub::start(&directory, &place.host, named, &place.image);
+        let bundle = directory.join("flux.yaml");
+        fs::write(&bundle, Place::bundle()).unwrap();
+        hub.linesman(&["engine", "import", bundle.to_str().unwrap()]);
+        let api = Api::of(&place.kubeconfig);
+        let adopt = directory.join("adopt.yaml");
+        Self {
+            directory,
+            place,
+            hub,
+            api,
+            audit,
+            adopt,
+            adoption: None,
+        }
+    }
+
+    /// Adds the cluster at the hub and keeps the YAML, not applied yet.
+    pub(crate) fn add(&self) {
+        self.hub.linesman(&[
+            "cluster",
+            "add",
+            CLUSTER,
+            "--engine",
+            "flux",
+            "--file",
+            self.adopt.to_str().unwrap(),
+        ]);
+    }
+
+    /// Adds the cluster, applies the YAML, waits for the first revision.
+    pub(crate) fn adopt(&mut self) {
+        self.add();
+        let began = Instant::now();
+        self.apply(&self.adopt);
+        eventually(
+            "the first catalog revision is applied",
+            seconds(240),
+            || self.synced(),
+        );
+        self.adoption = Some(began.elapsed());
+        self.hub
+            .linesman(&["cluster", "wait", CLUSTER, "--timeout", "2m"]);
+    }
+
+    pub(crate) fn apply(&self, file: &Path) {
+        run(self.place.kubectl().args(["apply", "-f"]).arg(file));
+    }
+
+    /// The root Kustomization's revision, where that is the catalog's head and Ready.
+    pub(crate) fn synced(&self) -> Result<String, String> {
+        let head = self.head()?;
+        let root = self
+            .api
+            .try_get(&kustomization(FLUX))?
+            .ok_or("no root Kustomization")?;
+        let applied = root["status"]["lastAppliedRevision"]
+            .as_str()
+            .unwrap_or_default();
+        if applied.ends_with(&head) {
+            Ok(applied.to_owned())
+        } else {
+            Err(format!("applied '{applied}', head {head}"))
+        }
+    }
+
+    /// The commit id of the catalog's branch, read from the hub's repository.
+    pub(crate) fn head(&self) -> Result<String, String> {
+        let repository = self.hub.data().join("catalog.git");
+        let output = output(Command::new("git").arg("-C").arg(repository).args([
+            "-c",
+            "safe.directory=*",
+            "rev-parse",
+            "refs/heads/main",
+        ]));
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    /// A new reconciliation asked for is answered by both controllers: the engine works.
+    pub(crate) fn function(&self, limit: Duration) -> Duration {
+        let began = Instant::now();
+        let stamp = format!(
+            "test-{:?}",
+            std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos()
+        );
+        for root in [git_repository(FLUX), kustomization(FLUX)] {
+            let patch = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": stamp } } });
+            // Root objects may be away for a moment after a CRD or the namespace was deleted.
+            until(
+                &format!("{root} takes the request and is Ready"),
+                limit,
+                || {
+                    let Ok(Some(object)) = self.api.try_get(&root) else {
+                        return false;
+                    };
+                    if object["metadata"]["annotations"]["reconcile.fluxcd.io/requestedAt"]
+                        != json!(stamp)
+                    {
+                        self.api.patch(&root, &patch);
+                        return false;
+                    }
+                    object["status"]["lastHandledReconcileAt"] == json!(stamp) && ready(&object)
+                },
+            );
+        }
+        began.elapsed()
+    }
+
+    /// All Deployments of the engine are available.
+    pub(crate) fn engine_available(&self) -> bool {
+        ["source-controller", "kustomize-controller"]
+            .iter()
+            .all(|name| {
+                let path = super::api::deployment(FLUX, name);
+                self.api
+                    .try_get(&path)
+                    .ok()
+                    .flatten()
+                    .is_some_and(|d| condition(&d, "Available"))
+            })
+    }
+
+    pub(crate) fn uid(&self, path: &str) -> Option<String> {
+        let object = self.api.try_get(path).ok().flatten()?;
+        let going = !object["metadata"]["deletionTimestamp"].is_null();
+        if going {
+            None
+        } else {
+            object["metadata"]["uid"].as_str().map(str::to_owned)
+        }
+    }
+
+    /// A clone of the catalog that can push, below the world's directory.
+    pub(crate) fn clone_catalog(&self) -> PathBuf {
+        let clone = self.directory.join("catalog");
+        if !clone.exists() {
+            // The hub's name exists only inside the lab.
+            let (host, port) = (&self.place.host, self.hub.git_port());
+            let wrapper = self.directory.join("bin");
+            fs::create_dir_all(&wrapper).unwrap();
+            let ssh = wrapper.join("ssh");
+            fs::write(&ssh, format!("#!/bin/sh\nexec /usr/bin/ssh -o HostName={host} -o 'HostKeyAlias=[hub.lab.test]:{port}' -o CheckHostIP=no \"$@\"\n")).unwrap();
+            run(Command::new("chmod").arg("755").arg(&ssh));
+            let path = format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", wrapper.display());
+            let mut command = self.hub.cli(&["catalog", "clone", clone.to_str().unwrap()]);
+            run(command.env("PATH", &path));
+        }
+        clone
+    }
+
+    /// Commits one file of the catalog and pushes; returns the commit's id.
+    pub(crate) fn push(&self, file: &str, content: &str) -> String {
+        let clone = self.clone_catalog();
+        fs::create_dir_all(clone.join(file).parent().unwrap()).unwrap();
+        fs::write(clone.join(file), content).unwrap();
+        let path = format!(
+            "{}:/usr/bin:/bin:/usr/sbin:/sbin",
+            self.directory.join("bin").display()
+        );
+        let git = |args: &[&str]| {
+            run(Command::new("git")
+                .arg("-C")
+                .arg(&clone)
+                .args(args)
+                .env("PATH", &path))
+        };
+        git(&["pull", "--quiet", "--rebase"]);
+        git(&["add", "--all"]);
+        git(&[
+            "commit",
+            "--quiet",
+            "--allow-empty",
+            "--message",
+            &format!("Change {file}"),
+        ]);
+        git(&["push", "--quiet"]);
+        git(&["rev-parse", "HEAD"]).trim().to_owned()
+    }
+
+    /// The kubeconfig through the line, made once.
+    pub(crate) fn line_kubeconfig(&self) -> PathBuf {
+        let file = self.directory.join("line.kubeconfig");
+        if !file.exists() {
+            fs::write(&file, self.hub.linesman(&["kubeconfig", CLUSTER])).unwrap();
+        }
+        file
+    }
+
+    /// kubectl through the hub, as its admin.
+    pub(crate) fn through_line(&self) -> Command {
+        let mut command = kubectl();
+        command.arg("--kubeconfig").arg(self.line_kubeconfig());
+        self.hub.environment(&mut command);
+        command
+    }
+
+    pub(crate) fn phase(&self) -> String {
+        let view = self.hub.try_json(&["cluster", "show", CLUSTER]);
+        view.map_or_else(|e| e, |v| v["phase"].as_str().unwrap_or("?").to_owned())
+    }
+
+    pub(crate) fn line_is_up(&self) -> bool {
+        self.hub
+            .try_json(&["cluster", "show", CLUSTER])
+            .is_ok_and(|v| v["line"]["up"] == json!(true))
+    }
+
+    /// Takes the lab down; the hub ends with the value.
+    pub(crate) fn close(mut self) {
+        self.hub.kill();
+        if let Some(lab) = &self.place.lab {
+            run(super::place::lab().args(["down", lab]));
+        }
+    }
+}
+
+pub(crate) fn kustomization(name: &str) -> String {
+    path(
+        "kustomize.toolkit.fluxcd.io/v1",
+        "Kustomization",
+        FLUX,
+        name,
+    )
+}
+
+pub(crate) fn git_repository(name: &str) -> String {
+    path("source.toolkit.fluxcd.io/v1", "GitRepository", FLUX, name)
+}
+
+pub(crate) fn ready(object: &Value) -> bool {
+    condition(object, "Ready")
+}
+
+pub(crate) fn condition(object: &Value, kind: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|c| c["type"] == json!(kind) && c["status"] == json!("True"))
+}
+
+/// Remembers a process for the reaper.
+pub(crate) fn record(directory: &Path, pid: u32) {
+    let mut file = fs::OpenOptions::new()
+        .append(true)
+        .open(directory.join("pids"))
+        .unwrap();
+    writeln!(file, "{pid} {}", start_time(pid)).unwrap();
+}
+
+fn start_time(pid: u32) -> String {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    after.split(' ').nth(19).unwrap_or("gone").to_owned()
+}
+
+/// However this process ends, hub and lab end too.
+#[allow(
+    clippy::zombie_processes,
+    reason = "the reaper outlives this process; that is its purpose"
+)]
+fn start_reaper(directory: &Path, lab: &str) {
+    if var("LINESMAN_TEST_KEEP").is_some() {
+        return;
+    }
+    let mut command = Command::new(root().join("tests/cluster/reaper"));
+    command
+        .arg(std::process::id().to_string())
+        .arg(start_time(std::process::id()))
+        .arg(directory);
+    if var("LINESMAN_TEST_KUBECONFIG").is_none() {
+        command.arg(lab);
+    }
+    // A group of its own: ^C in the terminal reaches the tests, not the reaper.
+    command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.spawn().unwrap();
+}
