@@ -1,11 +1,124 @@
-//! TODO
+//! The hub itself: who it is, who the caller is, its own checks.
 
 use std::sync::Arc;
 
-use axum::Router;
+use axum::extract::State;
+use axum::routing::get;
+use axum::{Json, Router};
+use time::Duration;
 
-use crate::hub::Hub;
+use super::Caller;
+use super::problem::Problem;
+use crate::clock;
+use crate::hub::auth::Role;
+use crate::hub::{Hub, git};
+use crate::wire::PROTOCOL;
+use crate::wire::api::{Check, HubInfo, WhoAmI};
+
+/// A certificate of files that ends sooner than this is worth a warning.
+const CERTIFICATE_MARGIN: Duration = Duration::days(14);
 
 pub fn routes() -> Router<Arc<Hub>> {
     Router::new()
+        .route("/v1/hub", get(info))
+        .route("/v1/whoami", get(whoami))
+        .route("/v1/hub/checks", get(checks))
+}
+
+async fn info(State(hub): State<Arc<Hub>>) -> Json<HubInfo> {
+    Json(HubInfo {
+        hub_id: hub.id.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        protocol: PROTOCOL,
+        time: clock::now().unix_timestamp(),
+        trust: None,
+    })
+}
+
+async fn whoami(State(hub): State<Arc<Hub>>, caller: Caller) -> Json<WhoAmI> {
+    let user = caller.user;
+    Json(WhoAmI {
+        roles: user.roles.iter().map(|r| r.as_str().to_owned()).collect(),
+        user: user.name,
+        groups: user.groups,
+        expires_at: user.expires_at.map(clock::rfc3339),
+        hub: hub.config.url.clone(),
+    })
+}
+
+async fn checks(State(hub): State<Arc<Hub>>, caller: Caller) -> Result<Json<Vec<Check>>, Problem> {
+    caller.require(&hub, Role::Viewer, "hub.check").await?;
+    Ok(Json(vec![
+        database(&hub).await,
+        catalog(&hub).await,
+        certificate(&hub),
+        bundle(&hub).await,
+        Check {
+            name: "clock".to_owned(),
+            ok: true,
+            found: clock::rfc3339(clock::now()),
+            fix: String::new(),
+        },
+    ]))
+}
+
+fn check(name: &str, found: Result<String, String>, fix: &str) -> Check {
+    let ok = found.is_ok();
+    Check {
+        name: name.to_owned(),
+        ok,
+        found: found.unwrap_or_else(|error| error),
+        fix: if ok { String::new() } else { fix.to_owned() },
+    }
+}
+
+async fn database(hub: &Hub) -> Check {
+    let found = hub
+        .store
+        .check()
+        .await
+        .map_err(|e| crate::hub::chain_of(&e));
+    let fix = "look at the hub's log, and at the room on the disk of its data directory";
+    check(
+        "database",
+        found.map(|()| "reads and writes".to_owned()),
+        fix,
+    )
+}
+
+async fn catalog(hub: &Hub) -> Check {
+    let found = match git::head(&hub.catalog.repo, &hub.catalog.branch).await {
+        Ok(Some(head)) => Ok(format!("{} is at {head}", hub.catalog.branch)),
+        Ok(None) => Err(format!("the catalog has no branch {}", hub.catalog.branch)),
+        Err(error) => Err(format!("{error:#}")),
+    };
+    check(
+        "catalog",
+        found,
+        "restore the catalog's repository from the backup or from a clone",
+    )
+}
+
+fn certificate(hub: &Hub) -> Check {
+    let end = hub.tls.not_after();
+    let text = format!("good until {}", clock::rfc3339(end));
+    let found = if end - clock::now() > CERTIFICATE_MARGIN {
+        Ok(text)
+    } else {
+        Err(text)
+    };
+    check(
+        "certificate",
+        found,
+        "put a renewed certificate in place of the files; the hub reads it by itself",
+    )
+}
+
+async fn bundle(hub: &Hub) -> Check {
+    let found = match hub.store.bundles().await {
+        Ok(bundles) if bundles.is_empty() => Err("no engine bundle is imported".to_owned()),
+        Ok(bundles) => Ok(format!("{} imported", bundles.len())),
+        Err(error) => Err(crate::hub::chain_of(&error)),
+    };
+    check("bundles", found, "run: linesman engine import FILE")
 }
