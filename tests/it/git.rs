@@ -25,7 +25,7 @@ async fn a_deploy_key_clones_and_cannot_push() {
         .await;
     let words = push.refused();
     assert!(
-        words.contains("the key of eu1 reads the catalog and cannot push; push with your own key"),
+        words.contains("the key of eu1 reads the catalog and cannot push; push with the key of a user with role operator"),
         "{words}"
     );
     host.end().await;

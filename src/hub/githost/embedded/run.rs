@@ -59,7 +59,7 @@ pub(super) async fn run(catalog: Arc<Catalog>, command: Command<GitAccess>) -> u
         Ok(Service::ReceivePack) if !who.push => {
             warn!(who = %who.who, key = %key.fingerprint(), "push with a read-only key refused");
             Err(format!(
-                "the key of {} reads the catalog and cannot push; push with your own key",
+                "the key of {} reads the catalog and cannot push; push with the key of a user with role operator",
                 who.who
             ))
         }
