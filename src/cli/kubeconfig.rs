@@ -78,6 +78,8 @@ pub(super) async fn run(args: Args) -> Result<()> {
         (None, true) => default_path()?,
         (None, false) => return emit(&crate::yaml::print(&ours)?),
     };
+    // A link, as some keep for ~/.kube/config, stays one.
+    let path = fs::canonicalize(&path).unwrap_or(path);
     let merged = merge(read(&path)?, &ours, args.switch);
     if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
         fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
