@@ -1,11 +1,272 @@
-//! `linesman hub`: runs the hub.
+//! `linesman hub`: flags and environment become the hub's configuration; says where things are, then serves.
 
-use anyhow::{Result, bail};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::duration;
+use super::exit::{Code, Failure};
+use super::output::emit;
+use crate::client;
+use crate::hub::tls::TlsSource;
+use crate::hub::{HubConfig, Listeners, serve};
+use crate::lifetime;
+
+const EXAMPLES: &str = "\
+Examples:
+  linesman hub --data ./hub --agent-image registry.example.org/linesman:0.1.0
+  linesman hub --url https://hub.example.org --tls-cert tls.crt --tls-key tls.key --agent-image …
+
+The first start makes a CA, the signing keys, the catalog and an admin token in the data directory, and prints how
+to log in. Clusters need to reach --url and --git-url; nothing needs to reach a cluster. It needs 'git' on the PATH.
+SIGTERM ends it: running requests get --drain to finish.";
 
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Directory of the database, keys, certificates and the catalog
+    #[arg(
+        long,
+        env = "LINESMAN_DATA",
+        value_name = "DIR",
+        default_value = "/var/lib/linesman"
+    )]
+    data: PathBuf,
+    /// The hub's address as clusters and people reach it; without it, `https://` with this machine's address and port
+    #[arg(long, env = "LINESMAN_URL", value_name = "URL")]
+    url: Option<String>,
+    /// Where to serve API, line and Kubernetes proxy (HTTPS)
+    #[arg(
+        long,
+        env = "LINESMAN_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:8443"
+    )]
+    listen: SocketAddr,
+    /// Where to serve the built-in Git (SSH)
+    #[arg(
+        long,
+        env = "LINESMAN_GIT_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:2222"
+    )]
+    git_listen: SocketAddr,
+    /// Where to serve /livez, /readyz and /metrics (HTTP)
+    #[arg(
+        long,
+        env = "LINESMAN_HEALTH_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:8081"
+    )]
+    health_listen: SocketAddr,
+    /// The built-in Git's address as clusters and people reach it; without it, `ssh://git@` with the host of --url
+    #[arg(long, env = "LINESMAN_GIT_URL", value_name = "URL")]
+    git_url: Option<String>,
+    /// PEM certificate chain; without it, one from the hub's own CA
+    #[arg(
+        long,
+        env = "LINESMAN_TLS_CERT",
+        value_name = "FILE",
+        requires = "tls_key"
+    )]
+    tls_cert: Option<PathBuf>,
+    /// PEM key of --tls-cert
+    #[arg(
+        long,
+        env = "LINESMAN_TLS_KEY",
+        value_name = "FILE",
+        requires = "tls_cert"
+    )]
+    tls_key: Option<PathBuf>,
+    /// PEM CA of --tls-cert for clusters and people to trust; without it, they use their systems' roots
+    #[arg(
+        long,
+        env = "LINESMAN_TLS_CA",
+        value_name = "FILE",
+        requires = "tls_cert"
+    )]
+    tls_ca: Option<PathBuf>,
+    /// The agent's image in adoption YAML, from a registry that clusters can pull from
+    #[arg(long, env = "LINESMAN_AGENT_IMAGE", value_name = "REF")]
+    #[arg(default_value = concat!("linesman-agent:", env!("CARGO_PKG_VERSION")))]
+    agent_image: String,
+    /// A cluster without a word for this long is shown offline
+    #[arg(long, env = "LINESMAN_OFFLINE_AFTER", value_name = "TIME", default_value = "40s", value_parser = duration::parse)]
+    offline_after: Duration,
+    /// How long running requests have to finish when the hub ends
+    #[arg(long, env = "LINESMAN_DRAIN", value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
+    drain: Duration,
+}
 
-#[expect(clippy::unused_async, reason = "the body is on its way")]
-pub async fn run(_args: Args) -> Result<()> {
-    bail!("the hub has not landed yet")
+pub async fn run(args: Args) -> Result<()> {
+    let listeners = Listeners {
+        https: bind(args.listen, "--listen").await?,
+        git: bind(args.git_listen, "--git-listen").await?,
+        health: bind(args.health_listen, "--health-listen").await?,
+    };
+    let config = config(args)?;
+    let first = !config.data.join("admin.token").exists();
+    let stop = CancellationToken::new();
+    let (hub, chain) = serve::start(config.clone(), stop.clone()).await?;
+    emit(&banner(&config, !hub.tls.ca.is_empty(), first))?;
+    let serving = serve::run(listeners, hub, chain);
+    tokio::pin!(serving);
+    tokio::select! {
+        result = &mut serving => return result,
+        signal = lifetime::signalled() => signal?,
+    }
+    info!("stopping");
+    stop.cancel();
+    serving.await
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|e| {
+        let next = format!("end what listens there, or choose another address with {flag}");
+        Failure::new(Code::Failed, format!("listen on {address}: {e}"), next).into()
+    })
+}
+
+fn config(args: Args) -> Result<HubConfig> {
+    let url = match &args.url {
+        Some(url) => client::address(url)?,
+        None => client::address(&format!(
+            "https://{}",
+            SocketAddr::new(own_address(), args.listen.port())
+        ))?,
+    };
+    let host = url.host_str().unwrap_or("localhost").to_owned();
+    let git_url = args
+        .git_url
+        .unwrap_or_else(|| format!("ssh://git@{host}:{}", args.git_listen.port()));
+    let tls = match (args.tls_cert, args.tls_key) {
+        (Some(cert), Some(key)) => TlsSource::Files {
+            cert,
+            key,
+            ca: args.tls_ca,
+        },
+        // The hub adds the names of its URL and listening address itself.
+        _ => TlsSource::Own { names: Vec::new() },
+    };
+    Ok(HubConfig {
+        data: std::path::absolute(&args.data).context("find the data directory")?,
+        url: url.as_str().trim_end_matches('/').to_owned(),
+        listen: args.listen,
+        health_listen: args.health_listen,
+        git_listen: args.git_listen,
+        git_url: git_url.trim_end_matches('/').to_owned(),
+        tls,
+        agent_image: args.agent_image,
+        offline_after: args.offline_after,
+        drain: args.drain,
+    })
+}
+
+/// The address that this machine would send from. Connecting a UDP socket chooses it and sends nothing.
+fn own_address() -> IpAddr {
+    let chosen = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        // TEST-NET-1 (RFC 5737): any address that the default route serves would do.
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
+        socket.local_addr()
+    };
+    chosen().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |a: SocketAddr| a.ip())
+}
+
+/// What a person needs after a start. The token itself is not printed: output ends up in logs.
+fn banner(config: &HubConfig, own_ca: bool, first: bool) -> String {
+    let file = |name: &str| config.data.join(name).display().to_string();
+    let where_to = format!(
+        "hub      {}\ncatalog  {}/catalog.git\nhealth   http://{}/readyz, /metrics\ndata     {}\n",
+        config.url,
+        config.git_url,
+        config.health_listen,
+        config.data.display()
+    );
+    let ca = if own_ca {
+        ca_flag(config, &file("ca.crt"))
+    } else {
+        String::new()
+    };
+    let then = if first {
+        let token = file("admin.token");
+        format!(
+            "\nThis was the first start. Log in as admin:\n  linesman login {} --token-file {token}{ca}\n",
+            config.url
+        )
+    } else {
+        String::new()
+    };
+    where_to + &then
+}
+
+fn ca_flag(config: &HubConfig, own: &str) -> String {
+    let path = match &config.tls {
+        TlsSource::Files { ca: Some(ca), .. } => ca.as_path(),
+        TlsSource::Own { .. } | TlsSource::Files { ca: None, .. } => Path::new(own),
+    };
+    format!(" --ca {}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parsed(flags: &[&str]) -> HubConfig {
+        let line = ["hub", "--data", "/d"].iter().chain(flags);
+        config(Line::try_parse_from(line).unwrap().args).unwrap()
+    }
+
+    #[test]
+    fn the_addresses_follow_from_the_url() {
+        let config = parsed(&[
+            "--url",
+            "https://hub.example.org/",
+            "--git-listen",
+            "0.0.0.0:22",
+        ]);
+        assert_eq!(
+            (config.url.as_str(), config.git_url.as_str()),
+            ("https://hub.example.org", "ssh://git@hub.example.org:22")
+        );
+        let config = parsed(&[
+            "--url",
+            "hub.example.org:8443",
+            "--git-url",
+            "ssh://git@git.example.org/",
+        ]);
+        assert_eq!(
+            (config.url.as_str(), config.git_url.as_str()),
+            ("https://hub.example.org:8443", "ssh://git@git.example.org")
+        );
+        assert!(parsed(&[]).url.ends_with(":8443"));
+    }
+
+    #[test]
+    fn the_first_start_says_how_to_log_in_and_shows_no_token() {
+        let config = parsed(&["--url", "https://h"]);
+        let text = banner(&config, true, true);
+        assert!(
+            text.ends_with(
+                "  linesman login https://h --token-file /d/admin.token --ca /d/ca.crt\n"
+            ),
+            "{text}"
+        );
+        assert!(!banner(&config, true, false).contains("login"));
+        let files = parsed(&["--url", "https://h", "--tls-cert", "c", "--tls-key", "k"]);
+        assert!(banner(&files, false, true).ends_with("--token-file /d/admin.token\n"));
+    }
 }
