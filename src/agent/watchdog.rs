@@ -8,11 +8,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::apply::Hands;
 use super::engine::Install;
 use super::observe::{self, View};
+use super::plan::history::Outcome;
 use super::plan::{self, Action, History, Key, Mode, Observed, Plan, Step, health};
 use super::snapshot::{self, Snapshot};
 use super::{Desired, Hint, News};
@@ -165,7 +166,9 @@ impl Watchdog {
             }
             if self.keep_snapshot(&install, &observed, &plan).await {
                 install = self.install(desired);
+                continue;
             }
+
             let wait = (plan.next_look - clock::now())
                 .try_into()
                 .unwrap_or(Duration::ZERO);
@@ -237,15 +240,26 @@ impl Watchdog {
         !plan.steps.is_empty()
     }
 
-    fn note(&mut self, step: &Step, outcome: &plan::history::Outcome, observed: &Observed) {
+    fn note(&mut self, step: &Step, outcome: &Outcome, observed: &Observed) {
         let now = clock::now();
         let cause = step
             .cause
             .as_ref()
             .map_or("probe", |key: &Key| key.0.as_str());
-        info!(action = step.action.as_str(), object = %step.target, cause, outcome = outcome.as_str(), "step");
+        let idle = matches!(
+            (&step.action, outcome),
+            (Action::Release, Outcome::Unchanged)
+        );
+        if idle {
+            debug!(object = %step.target, "nothing holds it");
+        } else {
+            info!(action = step.action.as_str(), object = %step.target, cause, outcome = outcome.as_str(), "step");
+        }
+
         self.history.acted(now, step, outcome, observed);
-        self.records.acted(now, step, outcome);
+        if !idle {
+            self.records.acted(now, step, outcome);
+        }
     }
 
     /// Heals that opened or closed.

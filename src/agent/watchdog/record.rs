@@ -89,6 +89,7 @@ impl Records {
         let part = matches!(
             key.0,
             Class::ObjectMissing
+                | Class::ObjectAltered
                 | Class::ServiceAccountMissing
                 | Class::RootDeleted
                 | Class::GitSecretBad
