@@ -1,11 +1,22 @@
 //! The agent: wires its parts and owns their tasks.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use crate::bundle::Bundle;
+use crate::lifetime::Tasks;
 use crate::secret::Secret;
-use crate::wire::api::Assignment;
+use crate::wire::api::{AgentBuild, Assignment};
 use crate::wire::report::{Condition, HealRecord, StepReport};
+
+use fault::Faults;
+use health::{Heart, Hearts, Readiness};
 
 pub mod apply;
 pub mod caller;
@@ -24,6 +35,86 @@ pub mod plan;
 pub mod report;
 pub mod snapshot;
 pub mod watchdog;
+mod wiring;
+
+/// How long parts may take to end.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// What the command line decides.
+pub struct Config {
+    /// The agent's own namespace.
+    pub namespace: String,
+    /// The Pod's name: holder of the Lease, source of Events.
+    pub pod: String,
+    /// What runs here, as the hub is told.
+    pub build: AgentBuild,
+    /// Where the API server is, for requests of the line.
+    pub server: kube::Config,
+    pub faults: Faults,
+}
+
+/// Runs the agent until `stop`: `/livez` and `/readyz` at once, all else as soon as this replica leads.
+pub async fn run(
+    config: Config,
+    kube: kube::Client,
+    health: TcpListener,
+    stop: CancellationToken,
+) -> Result<()> {
+    let hearts = Hearts::default();
+    let (ready, readiness) = watch::channel(Readiness::NotReady("starting".to_owned()));
+    let mut tasks = Tasks::new(stop);
+    let shown = hearts.clone();
+    tasks.spawn("health", |stop| {
+        health::serve(health, shown, readiness, stop)
+    });
+    let heart = hearts.heart("runtime", Duration::from_secs(30));
+    tasks.spawn("runtime", |stop| pulse(heart, stop));
+    tasks.spawn("agent", |stop| lead(config, kube, hearts, ready, stop));
+    tasks.run(DRAIN + Duration::from_secs(5)).await
+}
+
+/// Beats as long as the runtime turns at all.
+async fn pulse(heart: Heart, stop: CancellationToken) -> Result<()> {
+    while stop
+        .run_until_cancelled(sleep(Duration::from_secs(1)))
+        .await
+        .is_some()
+    {
+        heart.beat();
+    }
+    Ok(())
+}
+
+/// Waits for the Lease, then runs all parts.
+async fn lead(
+    config: Config,
+    kube: kube::Client,
+    hearts: Hearts,
+    ready: watch::Sender<Readiness>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let heart = hearts.heart("lease", Duration::from_mins(1));
+    let mut candidate = lease::Candidate::new(kube.clone(), &config.namespace, config.pod.clone());
+    let standby = |leader: &str| {
+        ready.send_replace(Readiness::Ready(format!("standby; {leader} leads")));
+    };
+    if !candidate.lead(&heart, &stop, standby).await {
+        return Ok(());
+    }
+    ready.send_replace(Readiness::NotReady("starting to lead".to_owned()));
+    let Some(start) = wiring::start(&config, &kube, &stop).await else {
+        return candidate.keep(heart, stop).await;
+    };
+    let mut tasks = Tasks::new(stop);
+    tasks.spawn("lease", |stop| candidate.keep(heart, stop));
+    let namespace = config.namespace.clone();
+    let removed = wiring::parts(config, &kube, (&hearts, ready), start, &mut tasks);
+    tasks.run(DRAIN).await?;
+    if removed.is_cancelled() {
+        enroll::removal::remove(&kube, &namespace).await?;
+    }
+    Ok(())
+}
 
 /// What the hub told this cluster, and how it is reached. Published on a `watch` channel by [`enroll`].
 #[derive(Debug, Clone)]

@@ -1,11 +1,91 @@
 //! `linesman agent`: runs the agent in a cluster.
 
-use anyhow::{Result, bail};
+use std::net::SocketAddr;
 
+use anyhow::{Context as _, Result};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::agent;
+use crate::agent::fault::{Fault, Faults};
+use crate::lifetime;
+use crate::manifests;
+use crate::wire::api::AgentBuild;
+
+/// In a Pod, the cluster is the one that the Pod runs in; elsewhere, the one of KUBECONFIG.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// The agent's namespace, with the Secret that the adoption YAML makes
+    #[arg(long, env = "POD_NAMESPACE", default_value = manifests::NAMESPACE)]
+    namespace: String,
+    /// This replica's name, as it holds the Lease [default: the host's name]
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pod: Option<String>,
+    /// The image that this process runs from, to be reported
+    #[arg(
+        long,
+        env = "LINESMAN_IMAGE",
+        default_value = "",
+        hide_default_value = true
+    )]
+    image: String,
+    /// Where /livez and /readyz are served
+    #[arg(long, env = "LINESMAN_AGENT_LISTEN", value_name = "ADDRESS")]
+    #[arg(default_value = "0.0.0.0:8080")]
+    listen: SocketAddr,
+    /// For tests: <step>-<before|after>:<marker file>, where this process kills itself once
+    #[arg(long, env = "LINESMAN_FAULT_AT", hide = true)]
+    fault_at: Option<Fault>,
+}
 
-#[expect(clippy::unused_async, reason = "the body is on its way")]
-pub async fn run(_args: Args) -> Result<()> {
-    bail!("the agent has not landed yet")
+pub async fn run(args: Args) -> Result<()> {
+    let server = kube::Config::infer()
+        .await
+        .context("find the cluster: neither a Pod's ServiceAccount nor a kubeconfig")?;
+    let kube = kube::Client::try_from(server.clone()).context("prepare calls to the API server")?;
+    let health = TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("listen on {}", args.listen))?;
+    let pod = match args.pod {
+        Some(pod) => pod,
+        None => host_name()?,
+    };
+    let config = agent::Config {
+        namespace: args.namespace,
+        pod,
+        build: AgentBuild {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            image: args.image,
+            arch: std::env::consts::ARCH.to_owned(),
+            features: Vec::new(),
+        },
+        server,
+        faults: Faults(args.fault_at),
+    };
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        pod = config.pod,
+        "agent starts"
+    );
+    let stop = CancellationToken::new();
+    let running = agent::run(config, kube, health, stop.clone());
+    tokio::pin!(running);
+    tokio::select! {
+        ended = &mut running => ended,
+        signal = lifetime::signalled() => {
+            signal?;
+            info!("stopping");
+            stop.cancel();
+            running.await
+        }
+    }
+}
+
+fn host_name() -> Result<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    Ok(name
+        .context("read the host's name; or give --pod")?
+        .trim()
+        .to_owned())
 }

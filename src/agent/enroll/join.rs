@@ -1,0 +1,358 @@
+//! From the token in the YAML to the hub's answer, and the answer kept current ever after.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Secret as Object;
+use kube::api::Api;
+use kube::runtime::events::EventType;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::answer::{self, Again};
+use super::stored::{self, Join, State};
+use super::{Context, Progress};
+use crate::agent::caller::{Answer, Call, Caller, Https};
+use crate::agent::health::Heart;
+use crate::agent::identity::{self, Identity, SecretData, Signed};
+use crate::agent::{Joined, facts};
+use crate::clock;
+use crate::manifests::{JOIN_SECRET, STATE_SECRET};
+use crate::wire::PROTOCOL;
+use crate::wire::api::{Assignment, DeployKeyState, HubInfo, JoinRequest};
+use crate::wire::report::{ConditionType, Status, StepName};
+
+/// Between looks at a deploy key that the Git host has not taken yet.
+const PENDING: Duration = Duration::from_secs(5);
+/// The longest pause between two turns of the loop.
+const TURN: Duration = Duration::from_secs(20);
+
+/// What joining needs and gives.
+pub struct Joining {
+    pub context: Context,
+    pub identity: Identity,
+    pub caller: Caller,
+    pub state: Option<State>,
+    /// The join Secret as it was at the start.
+    pub applied: Option<Join>,
+    pub heart: Heart,
+    /// Out: the answer, for all that talk to the hub.
+    pub joined: watch::Sender<Option<Joined>>,
+    /// Out: what Secret `linesman-state` has to hold.
+    pub kept: watch::Sender<Option<SecretData>>,
+    /// In: the newest revision of the assignment that the hub spoke of.
+    pub spoken: watch::Receiver<u64>,
+    /// In: what was proven readable, to be remembered.
+    pub proven: watch::Receiver<String>,
+}
+
+/// When the next try is due, and how many there were.
+struct Retry {
+    attempt: u32,
+    /// `None` = not before the YAML is applied again.
+    due: Option<Instant>,
+}
+
+impl Retry {
+    fn now() -> Self {
+        Self {
+            attempt: 0,
+            due: Some(Instant::now()),
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        self.due.is_some_and(|due| due <= Instant::now())
+    }
+
+    fn after(&mut self, again: Again, asked: Option<Duration>) {
+        let wait = answer::wait(again, self.attempt, asked, clock::unit());
+        self.due = wait.map(|wait| Instant::now() + wait);
+        self.attempt = self.attempt.saturating_add(1);
+    }
+}
+
+impl Joining {
+    /// Joins, keeps the answer current, and keeps the token out of the cluster, until `stop`.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<()> {
+        let secrets = stored::secrets(&self.context.kube, &self.context.namespace);
+        let events = watcher::watch_object(secrets.clone(), JOIN_SECRET).default_backoff();
+        tokio::pin!(events);
+        let mut progress = Progress::new(&self.context, StepName::Join);
+        let (mut retry, mut fetch) = (Retry::now(), Retry::now());
+        let mut applied = self.applied.take();
+        if let Some(state) = self.state.clone() {
+            self.publish(&secrets, state, applied.as_ref()).await;
+        }
+        loop {
+            self.heart.beat();
+            if let Some(join) = applied.clone() {
+                self.turn(&secrets, &join, &mut progress, &mut retry).await;
+            }
+            if self.state.is_some() {
+                progress.done().await;
+                if fetch.is_due() {
+                    self.fetch(&secrets, applied.as_ref(), &mut fetch).await;
+                }
+            }
+            let due = [
+                retry.due.filter(|_| self.wants_join(applied.as_ref())),
+                fetch.due,
+            ]
+            .into_iter()
+            .flatten()
+            .min()
+            .map_or_else(
+                || Instant::now() + TURN,
+                |due| due.min(Instant::now() + TURN),
+            );
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = sleep_until(due) => {}
+                Ok(()) = self.spoken.changed() => {
+                    let spoken = *self.spoken.borrow_and_update();
+                    let known = self.state.as_ref().map(|s| s.assignment.revision);
+                    if known.is_some_and(|known| known != spoken) {
+                        fetch = Retry::now();
+                    }
+                }
+                Ok(()) = self.proven.changed() => self.remember(&secrets).await,
+                event = events.next() => {
+                    let seen = event.context("the watch of Secret linesman-join ended")?;
+                    if let Some(join) = self.applied(seen).await? {
+                        applied = Some(join);
+                        retry = Retry::now();
+                    }
+                }
+            }
+        }
+    }
+
+    /// The Secret changed: what it says now.
+    async fn applied(&self, seen: watcher::Result<Option<Object>>) -> Result<Option<Join>> {
+        let join = match seen {
+            Ok(Some(object)) => Join::read(&object),
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                tracing::debug!(%error, "watch of the join secret failed");
+                return Ok(None);
+            }
+        };
+        match join {
+            Ok(join) if join.cluster != self.context.cluster => {
+                bail!("Secret linesman-join names another cluster now: starting again as it")
+            }
+            Ok(join) => Ok(Some(join)),
+            Err(error) => {
+                let text = format!("{error:#}");
+                warn!(error = text, "join secret not understood");
+                self.context
+                    .event(EventType::Warning, "JoinSecretInvalid", &text)
+                    .await;
+                Ok(None)
+            }
+        }
+    }
+
+    fn wants_join(&self, applied: Option<&Join>) -> bool {
+        let Some(token) = applied.and_then(|join| join.token.as_ref()) else {
+            return false;
+        };
+        let redeemed = self.state.as_ref().map(|s| s.redeemed.as_str());
+        redeemed.is_none() || redeemed != identity::token_id(token)
+    }
+
+    /// Drops a token that was redeemed, redeems one that was not.
+    async fn turn(
+        &mut self,
+        secrets: &Api<Object>,
+        join: &Join,
+        progress: &mut Progress,
+        retry: &mut Retry,
+    ) {
+        if !self.wants_join(Some(join)) {
+            if self.state.is_none() {
+                progress.waiting("Secret linesman-join has no token; run 'linesman cluster readopt' and apply the YAML it prints").await;
+            } else if (join.token.is_some() || join.echoed)
+                && let Err(error) = stored::forget_token(secrets).await
+            {
+                warn!(error = format!("{error:#}"), "token not removed");
+                retry.due = Some(Instant::now() + Duration::from_secs(2));
+            }
+            return;
+        }
+        if !retry.is_due() {
+            return;
+        }
+        progress.running().await;
+        match self.redeem(join).await {
+            Ok(answer) if answer.status.is_success() => match answer.json::<Assignment>() {
+                Ok(assignment) => {
+                    *retry = Retry::now();
+                    self.accept(secrets, join, assignment).await;
+                }
+                Err(error) => {
+                    progress.waiting(&format!("{error:#}")).await;
+                    retry.after(Again::Soon, None);
+                }
+            },
+            Ok(answer) => {
+                let refusal = answer::judge(answer.status.as_u16(), &answer.slug());
+                let text = answer.refusal();
+                warn!(text, next = refusal.next, "join refused");
+                if let Some(reason) = refusal.event {
+                    let note = format!("{text}; {}", refusal.next);
+                    self.context.event(EventType::Warning, reason, &note).await;
+                    progress.failed(&note).await;
+                } else {
+                    progress.waiting(&text).await;
+                }
+                retry.after(refusal.again, answer.retry_after);
+            }
+            Err(error) => {
+                let text = format!("{error:#}");
+                warn!(error = text, "hub not reached");
+                progress.waiting(&text).await;
+                retry.after(Again::Soon, None);
+            }
+        }
+    }
+
+    /// M0 for the hub's id, then M1.
+    async fn redeem(&self, join: &Join) -> Result<Answer> {
+        let token = join.token.as_ref().context("no token")?;
+        let https = Https::new(
+            std::slice::from_ref(&join.hub),
+            &join.ca,
+            join.proxy.as_ref(),
+        )?;
+        let hub: HubInfo = https.send(&Call::get("/v1/hub"), None).await?.json()?;
+        self.caller.set_hub_time(hub.time);
+        let cluster = &self.context.cluster;
+        let request = JoinRequest {
+            protocol: PROTOCOL,
+            token: token.expose().clone(),
+            cluster: cluster.clone(),
+            incarnation: facts::incarnation(&self.context.kube).await?,
+            identity_key: self.identity.identity.public().to_base64(),
+            deploy_key: self.identity.deploy_key(cluster)?.public,
+            deploy_proof: self.identity.deploy_proof(&hub.hub_id, cluster),
+            agent: self.context.build.clone(),
+            facts: facts::collect(&self.context.kube, &self.context.namespace).await,
+        };
+        let call = Call::post("/v1/join", &request)?;
+        let signed = Signed {
+            hub_id: &hub.hub_id,
+            method: "POST",
+            path_and_query: &call.path,
+            time: hub.time,
+            body: &call.body,
+        };
+        let signature = identity::signature(&self.identity.identity, signed);
+        https.send(&call, Some(signature)).await
+    }
+
+    /// The answer is stored before the token is forgotten: a kill between the two costs nothing.
+    async fn accept(&mut self, secrets: &Api<Object>, join: &Join, assignment: Assignment) {
+        info!(cluster = %assignment.cluster.name, revision = assignment.revision, "joined");
+        let token = join.token.as_ref().and_then(identity::token_id);
+        let proven = self.state.as_ref().map(|s| s.proven.clone());
+        let state = State {
+            assignment,
+            redeemed: token.unwrap_or_default().to_owned(),
+            proven: proven.unwrap_or_default(),
+        };
+        self.publish(secrets, state, Some(join)).await;
+        let note = "the hub accepted this cluster";
+        self.context.event(EventType::Normal, "Joined", note).await;
+        if let Err(error) = stored::forget_token(secrets).await {
+            warn!(error = format!("{error:#}"), "token not removed");
+        }
+    }
+
+    /// Stores the state, then tells everybody.
+    async fn publish(&mut self, secrets: &Api<Object>, state: State, join: Option<&Join>) {
+        self.store(secrets, &state).await;
+        let known = self.joined.borrow().as_ref().and_then(|j| j.proxy.clone());
+        let proxy = join.map_or(known, |join| join.proxy.clone());
+        let key = &state.assignment.catalog.deploy_key;
+        let (registered, reason) = match key.state {
+            DeployKeyState::Registered => (Status::True, "Registered"),
+            DeployKeyState::Pending => (Status::False, "Pending"),
+            DeployKeyState::Refused => (Status::False, "Refused"),
+        };
+        let (joined, known) = (ConditionType::Joined, ConditionType::DeployKeyRegistered);
+        self.context
+            .condition(joined, Status::True, "Accepted", "")
+            .await;
+        self.context
+            .condition(known, registered, reason, &key.reason)
+            .await;
+        self.joined.send_replace(Some(Joined {
+            assignment: state.assignment.clone(),
+            proxy,
+        }));
+        self.state = Some(state);
+    }
+
+    async fn store(&self, secrets: &Api<Object>, state: &State) {
+        let written = async {
+            let data = state.to_data()?;
+            self.kept.send_replace(Some(data.clone()));
+            if stored::read_state(secrets).await?.as_ref() == Some(state) {
+                return Ok(());
+            }
+            stored::write(secrets, STATE_SECRET, &data).await
+        };
+        // The keeper of the Secret goes on trying.
+        if let Err(error) = written.await {
+            warn!(error = format!("{error:#}"), "state not stored");
+        }
+    }
+
+    async fn remember(&mut self, secrets: &Api<Object>) {
+        let proven = self.proven.borrow_and_update().clone();
+        if let Some(state) = self.state.as_mut().filter(|s| s.proven != proven) {
+            state.proven = proven;
+            let state = state.clone();
+            self.store(secrets, &state).await;
+        }
+    }
+
+    /// M3: the assignment as it is now. The stored one stands while the hub is away.
+    async fn fetch(&mut self, secrets: &Api<Object>, join: Option<&Join>, retry: &mut Retry) {
+        let call = |base: String| Ok(Call::get(format!("{base}/assignment")));
+        let answer = self.caller.cluster(call).await;
+        let assignment = match answer.and_then(|a| a.json::<Assignment>()) {
+            Ok(assignment) => assignment,
+            Err(error) => {
+                info!(error = format!("{error:#}"), "assignment not fetched");
+                return retry.after(Again::Soon, None);
+            }
+        };
+        *retry = Retry {
+            attempt: 0,
+            due: None,
+        };
+        if assignment.catalog.deploy_key.state == DeployKeyState::Pending {
+            retry.due = Some(Instant::now() + PENDING);
+        }
+        let Some(state) = self.state.clone().filter(|s| s.assignment != assignment) else {
+            return;
+        };
+        info!(revision = assignment.revision, "assignment changed");
+        self.publish(
+            secrets,
+            State {
+                assignment,
+                ..state
+            },
+            join,
+        )
+        .await;
+    }
+}

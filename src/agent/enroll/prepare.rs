@@ -1,0 +1,378 @@
+//! What the engine needs before it is started: a Git path that was proven with our own SSH client, and the bundle.
+//!
+//! The first proof is remembered. A later start publishes what the watchdog needs from what is stored in the cluster,
+//! and looks at hub and Git host afterwards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::stored::within;
+use super::{Context, FIELD_MANAGER, Progress};
+use crate::agent::caller::{Call, Caller};
+use crate::agent::health::Heart;
+use crate::agent::identity::Identity;
+use crate::agent::link::LinkState;
+use crate::agent::{Desired, Joined};
+use crate::backoff::Schedule;
+use crate::bundle::Bundle;
+use crate::clock;
+use crate::keys;
+use crate::manifests::BUNDLE_MAP;
+use crate::ssh::{self, Probe, ProbeError};
+use crate::wire::api::{Assignment, CatalogRef, EngineRef};
+use crate::wire::id::Digest;
+use crate::wire::report::{ConditionType, Status, StepName};
+
+const PROBE: Duration = Duration::from_secs(10);
+/// Between proofs of a Git path that was fine the last time, and of one that was not.
+const PROBE_AGAIN: Duration = Duration::from_mins(5);
+const PROBE_SOON: Duration = Duration::from_secs(5);
+/// Between looks at the stored bundle.
+const STORED: Duration = Duration::from_mins(1);
+/// The longest pause between two turns of the loop.
+const TURN: Duration = Duration::from_secs(20);
+const RETRY: Schedule = Schedule {
+    floor: Duration::from_millis(500),
+    first: Duration::from_secs(1),
+    cap: Duration::from_secs(30),
+};
+
+/// What preparing needs and gives.
+pub struct Preparing {
+    pub context: Context,
+    pub identity: Identity,
+    pub caller: Caller,
+    pub heart: Heart,
+    pub joined: watch::Receiver<Option<Joined>>,
+    pub link: watch::Receiver<LinkState>,
+    /// Out: what the watchdog keeps true.
+    pub desired: watch::Sender<Option<Desired>>,
+    /// Out and, at the start, in: the Git path that was proven.
+    pub proven: watch::Sender<String>,
+}
+
+struct Steps {
+    line: Progress,
+    git: Progress,
+    bundle: Progress,
+}
+
+/// What is due, and what was reached.
+struct Held {
+    bundle: Option<Arc<Bundle>>,
+    bundle_due: Instant,
+    bundle_attempt: u32,
+    stored_due: Instant,
+    probe_due: Instant,
+}
+
+impl Preparing {
+    /// Works towards [`Desired`] and keeps it current, until `stop`.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<()> {
+        let mut steps = Steps {
+            line: Progress::new(&self.context, StepName::Line),
+            git: Progress::new(&self.context, StepName::Git),
+            bundle: Progress::new(&self.context, StepName::Bundle),
+        };
+        let now = Instant::now();
+        let mut held = Held {
+            bundle: None,
+            bundle_due: now,
+            bundle_attempt: 0,
+            stored_due: now + STORED,
+            probe_due: now,
+        };
+        let mut line_up = None;
+        loop {
+            self.heart.beat();
+            let joined = self.joined.borrow_and_update().clone();
+            if let Some(Joined { assignment, .. }) = joined {
+                self.line(&mut steps.line, &mut line_up).await;
+                let turn = Box::pin(self.turn(&assignment, &mut steps, &mut held));
+                if stop.run_until_cancelled(turn).await.is_none() {
+                    return Ok(());
+                }
+            }
+            let latest = Instant::now() + TURN;
+            let due = held.due().min(latest);
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = sleep_until(due) => {}
+                changed = self.joined.changed() => {
+                    changed.context("the task that joins has ended")?;
+                    (held.probe_due, held.bundle_due) = (Instant::now(), Instant::now());
+                }
+                changed = self.link.changed() => changed.context("the link has ended")?,
+            }
+        }
+    }
+
+    async fn line(&mut self, step: &mut Progress, line_up: &mut Option<bool>) {
+        step.running().await;
+        let state = self.link.borrow_and_update().clone();
+        let (up, cause) = match state {
+            LinkState::Up { .. } => (true, String::new()),
+            LinkState::Down { cause, .. } => (false, cause),
+        };
+        if up {
+            step.done().await;
+        } else {
+            step.waiting(&cause).await;
+        }
+        if line_up.replace(up) != Some(up) {
+            let (status, reason) = if up {
+                (Status::True, "Connected")
+            } else {
+                (Status::False, "Disconnected")
+            };
+            self.context
+                .condition(ConditionType::LineUp, status, reason, &cause)
+                .await;
+        }
+    }
+
+    async fn turn(&mut self, assignment: &Assignment, steps: &mut Steps, held: &mut Held) {
+        let path = fingerprint(&assignment.catalog, &self.identity);
+        let proven = *self.proven.borrow() == path;
+        if !proven && held.probe_due <= Instant::now() {
+            self.probe(assignment, &path, &mut steps.git, held).await;
+        }
+        self.bundle(&assignment.engine, &mut steps.bundle, held)
+            .await;
+        if *self.proven.borrow() == path {
+            steps.git.running().await;
+            steps.git.done().await;
+            if let Some(bundle) = held.bundle.clone() {
+                self.publish(assignment, bundle);
+            }
+        }
+        if proven && held.probe_due <= Instant::now() {
+            self.probe(assignment, &path, &mut steps.git, held).await;
+        }
+    }
+
+    fn publish(&self, assignment: &Assignment, bundle: Arc<Bundle>) {
+        let Ok(deploy_key) = self.identity.deploy_key(&self.context.cluster) else {
+            warn!("the deploy key has no OpenSSH form");
+            return;
+        };
+        self.desired.send_if_modified(|desired| {
+            let same = desired
+                .as_ref()
+                .is_some_and(|d| d.assignment == *assignment && d.bundle.digest == bundle.digest);
+            if !same {
+                *desired = Some(Desired {
+                    assignment: assignment.clone(),
+                    bundle,
+                    deploy_key,
+                });
+            }
+            !same
+        });
+    }
+
+    /// The branch, read with the deploy key from a host that shows a known key.
+    async fn probe(
+        &self,
+        assignment: &Assignment,
+        path: &str,
+        step: &mut Progress,
+        held: &mut Held,
+    ) {
+        step.running().await;
+        let catalog = &assignment.catalog;
+        let known = !catalog.known_hosts.trim().is_empty();
+        let (status, reason) = if known {
+            (Status::True, "Pinned")
+        } else {
+            (Status::False, "Missing")
+        };
+        self.context
+            .condition(ConditionType::HostKeysKnown, status, reason, "")
+            .await;
+        let result = match catalog.url.parse() {
+            Err(error) => Err(format!("{error}")),
+            Ok(_) if !known => {
+                Err("the hub has no host keys of the Git host yet; add them at the hub".to_owned())
+            }
+            Ok(url) => self.walk(&url, catalog).await,
+        };
+        match result {
+            Ok(commit) => {
+                info!(commit, "catalog read");
+                self.reached(Status::True, "Read", "").await;
+                self.proven.send_if_modified(|old| {
+                    let changed = old != path;
+                    path.clone_into(old);
+                    changed
+                });
+                step.done().await;
+                held.probe_due = Instant::now() + PROBE_AGAIN;
+            }
+            Err(text) => {
+                warn!(text, "catalog not read");
+                step.waiting(&text).await;
+                self.reached(Status::False, "NotRead", &text).await;
+                held.probe_due = Instant::now() + PROBE_SOON;
+            }
+        }
+    }
+
+    async fn walk(&self, url: &ssh::GitUrl, catalog: &CatalogRef) -> Result<String, String> {
+        let key = self.identity.deploy_key(&self.context.cluster);
+        let key = key.map_err(|e| e.to_string())?.private;
+        let probe = Probe {
+            url,
+            private_key: &key,
+            known_hosts: &catalog.known_hosts,
+            branch: &catalog.branch,
+        };
+        let result = ssh::probe(probe, PROBE).await;
+        let mismatch = ConditionType::HostKeyMismatch;
+        let (status, reason, text) = match &result {
+            Err(ProbeError::HostKey { text, .. }) => (Status::True, "OtherKey", text.as_str()),
+            _ => (Status::False, "KeyIsKnown", ""),
+        };
+        self.context.condition(mismatch, status, reason, text).await;
+        result.map(|head| head.0).map_err(|e| e.to_string())
+    }
+
+    async fn reached(&self, status: Status, reason: &str, text: &str) {
+        let kind = ConditionType::GitReachable;
+        self.context.condition(kind, status, reason, text).await;
+    }
+
+    /// The bundle: from memory, from ConfigMap `linesman-bundle`, or from the hub, in this order.
+    async fn bundle(&self, engine: &EngineRef, step: &mut Progress, held: &mut Held) {
+        let current = held
+            .bundle
+            .as_ref()
+            .is_some_and(|b| b.digest == engine.bundle);
+        if current {
+            if held.stored_due <= Instant::now() {
+                held.stored_due = Instant::now() + STORED;
+                self.keep_stored(held.bundle.as_deref()).await;
+            }
+            return;
+        }
+        if held.bundle_due > Instant::now() {
+            return;
+        }
+        step.running().await;
+        match self.obtain(&engine.bundle).await {
+            Ok(bundle) => {
+                held.bundle = Some(Arc::new(bundle));
+                held.bundle_attempt = 0;
+                step.done().await;
+            }
+            Err(error) => {
+                let text = format!("{error:#}");
+                warn!(text, "bundle not obtained");
+                step.waiting(&text).await;
+                let wait = RETRY.full_jitter(held.bundle_attempt, clock::unit());
+                held.bundle_attempt = held.bundle_attempt.saturating_add(1);
+                held.bundle_due = Instant::now() + wait;
+            }
+        }
+    }
+
+    async fn obtain(&self, digest: &Digest) -> Result<Bundle> {
+        if let Some(packed) = self.stored().await?
+            && let Ok(bundle) = Bundle::unpack(&packed, digest)
+        {
+            return Ok(bundle);
+        }
+        let mut call = Call::get(format!("/v1/bundles/{digest}"));
+        call.limit = crate::wire::api::MAX_BUNDLE;
+        let answer = self.caller.call(&call).await.context("fetch the bundle")?;
+        if !answer.status.is_success() {
+            bail!("fetch the bundle: {}", answer.refusal());
+        }
+        let bundle = Bundle::unpack(&answer.body, digest).context("read the bundle")?;
+        self.store(&bundle.digest, answer.body.to_vec()).await?;
+        info!(%digest, bytes = answer.body.len(), "bundle stored");
+        Ok(bundle)
+    }
+
+    fn maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.context.kube.clone(), &self.context.namespace)
+    }
+
+    async fn stored(&self) -> Result<Option<Vec<u8>>> {
+        let map = within(self.maps().get_opt(BUNDLE_MAP)).await;
+        let map = map.context("read ConfigMap linesman-bundle")?;
+        let data = map.and_then(|m| m.binary_data);
+        Ok(data.and_then(|mut d| d.remove("bundle.zst")).map(|b| b.0))
+    }
+
+    async fn store(&self, digest: &Digest, packed: Vec<u8>) -> Result<()> {
+        let map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(BUNDLE_MAP.to_owned()),
+                labels: Some(
+                    [(
+                        "app.kubernetes.io/part-of".to_owned(),
+                        "linesman".to_owned(),
+                    )]
+                    .into(),
+                ),
+                ..ObjectMeta::default()
+            },
+            data: Some([("digest".to_owned(), digest.to_string())].into()),
+            binary_data: Some([("bundle.zst".to_owned(), ByteString(packed))].into()),
+            ..ConfigMap::default()
+        };
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        within(self.maps().patch(BUNDLE_MAP, &params, &Patch::Apply(map)))
+            .await
+            .context("write ConfigMap linesman-bundle")?;
+        Ok(())
+    }
+
+    /// Somebody may have deleted or changed it; without it the next start needs the hub.
+    async fn keep_stored(&self, bundle: Option<&Bundle>) {
+        let Some(bundle) = bundle else { return };
+        let kept = async {
+            let stored = self.stored().await?;
+            if stored.is_some_and(|packed| Bundle::unpack(&packed, &bundle.digest).is_ok()) {
+                return Ok(());
+            }
+            warn!("ConfigMap linesman-bundle missing or changed; writing it again");
+            self.store(&bundle.digest, bundle.pack()).await
+        };
+        if let Err(error) = kept.await {
+            warn!(error = format!("{error:#}"), "bundle not kept");
+        }
+    }
+}
+
+impl Held {
+    fn due(&self) -> Instant {
+        let bundle = match self.bundle {
+            Some(_) => self.stored_due,
+            None => self.bundle_due,
+        };
+        self.probe_due.min(bundle)
+    }
+}
+
+/// What a proof holds for: another URL, branch, host key or deploy key needs another.
+fn fingerprint(catalog: &CatalogRef, identity: &Identity) -> String {
+    let key = identity.deploy.public().fingerprint();
+    let CatalogRef {
+        url,
+        branch,
+        known_hosts,
+        ..
+    } = catalog;
+    keys::sha256_hex(format!("{url}\n{branch}\n{known_hosts}\n{key}").as_bytes())
+}

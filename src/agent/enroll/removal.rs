@@ -1,0 +1,137 @@
+//! The hub let this cluster go: the agent removes itself. Engine, workloads, catalog, namespaces and CRDs stay.
+//!
+//! Rights go last: a role cannot be used to delete itself and its binding. So the bindings become dependants of what
+//! is deleted before them, and the garbage collector ends them.
+
+use std::fmt::Debug;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Secret, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+use super::stored::within;
+use crate::manifests::{AGENT, ENGINE_ROLE, LINE_ACCOUNT, LINE_SUBJECTS, READ_ROLE};
+
+/// Deletes what the adoption YAML made and what the agent made for itself.
+pub async fn remove(kube: &kube::Client, namespace: &str) -> Result<()> {
+    info!("the hub removed this cluster: removing the agent, leaving engine and workloads");
+    for group in [
+        "linesman-view",
+        "linesman-edit",
+        "linesman-admin",
+        LINE_SUBJECTS,
+    ] {
+        delete::<ClusterRoleBinding>(&Api::all(kube.clone()), group).await;
+    }
+    delete::<ClusterRole>(&Api::all(kube.clone()), LINE_SUBJECTS).await;
+    delete::<ClusterRole>(&Api::all(kube.clone()), ENGINE_ROLE).await;
+    delete::<NetworkPolicy>(&Api::namespaced(kube.clone(), namespace), AGENT).await;
+    delete::<ServiceAccount>(&Api::namespaced(kube.clone(), namespace), LINE_ACCOUNT).await;
+    let quotas = Api::<ResourceQuota>::namespaced(kube.clone(), namespace);
+    delete(&quotas, "linesman-critical-pods").await;
+    ours::<Service>(kube, namespace).await;
+    ours::<ConfigMap>(kube, namespace).await;
+    ours::<Secret>(kube, namespace).await;
+    last(kube, namespace).await
+}
+
+/// The rights, and the Deployment whose end is ours.
+async fn last(kube: &kube::Client, namespace: &str) -> Result<()> {
+    let deployments = Api::<Deployment>::namespaced(kube.clone(), namespace);
+    let owner = within(deployments.get(AGENT))
+        .await
+        .context("read Deployment linesman-agent")?;
+    let owner = reference("apps/v1", "Deployment", owner.metadata.uid.as_deref());
+    depend::<ServiceAccount>(&Api::namespaced(kube.clone(), namespace), AGENT, &owner).await;
+    depend::<Role>(&Api::namespaced(kube.clone(), namespace), AGENT, &owner).await;
+    depend::<RoleBinding>(&Api::namespaced(kube.clone(), namespace), AGENT, &owner).await;
+    let roles = Api::<ClusterRole>::all(kube.clone());
+    let bindings = Api::<ClusterRoleBinding>::all(kube.clone());
+    for name in [READ_ROLE, AGENT] {
+        let role = within(roles.get(name))
+            .await
+            .with_context(|| format!("read ClusterRole {name}"))?;
+        let owner = reference(
+            "rbac.authorization.k8s.io/v1",
+            "ClusterRole",
+            role.metadata.uid.as_deref(),
+        );
+        let owner = with_name(owner, name);
+        depend(&bindings, name, &owner).await;
+        delete(&roles, name).await;
+    }
+    within(deployments.delete(AGENT, &DeleteParams::background()))
+        .await
+        .context("delete Deployment linesman-agent")?;
+    Ok(())
+}
+
+fn reference(version: &str, kind: &str, uid: Option<&str>) -> Value {
+    json!({"apiVersion": version, "kind": kind, "name": AGENT, "uid": uid})
+}
+
+fn with_name(mut reference: Value, name: &str) -> Value {
+    reference["name"] = json!(name);
+    reference
+}
+
+async fn depend<K>(api: &Api<K>, name: &str, owner: &Value)
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let patch = json!({"metadata": {"ownerReferences": [owner]}});
+    let params = PatchParams::default();
+    if let Err(error) = within(api.patch(name, &params, &Patch::Merge(patch))).await {
+        left_over(name, &error);
+    }
+}
+
+async fn delete<K>(api: &Api<K>, name: &str)
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    match within(api.delete(name, &DeleteParams::background())).await {
+        Ok(_) => {}
+        Err(error) if is_gone(&error) => {}
+        Err(error) => left_over(name, &error),
+    }
+}
+
+/// Every object of a kind in our namespace that carries our label or name.
+async fn ours<K>(kube: &kube::Client, namespace: &str)
+where
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + Debug,
+{
+    let api = Api::<K>::namespaced(kube.clone(), namespace);
+    let all = match within(api.list_metadata(&ListParams::default())).await {
+        Ok(all) => all,
+        Err(error) => return left_over(&K::plural(&()), &error),
+    };
+    for object in all {
+        let name = object.metadata.name.unwrap_or_default();
+        if name.starts_with("linesman-") {
+            delete(&api, &name).await;
+        }
+    }
+}
+
+fn is_gone(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<kube::Error>(), Some(kube::Error::Api(status)) if status.code == 404)
+}
+
+fn left_over(name: &str, error: &anyhow::Error) {
+    warn!(
+        name,
+        error = format!("{error:#}"),
+        "not removed; delete it by hand"
+    );
+}

@@ -1,0 +1,303 @@
+//! What an adoption keeps in the agent's namespace: Secrets `linesman-join`, `linesman-keys`, `linesman-state`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret as Object;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::FIELD_MANAGER;
+use crate::agent::identity::{Identity, SecretData};
+use crate::agent::link::ProxyConfig;
+use crate::clock;
+use crate::manifests::{self, JOIN_SECRET, KEYS_SECRET, STATE_SECRET};
+use crate::secret::Secret;
+use crate::wire::api::{Assignment, HubKey};
+use crate::wire::id::ClusterName;
+
+const DEADLINE: Duration = Duration::from_secs(10);
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Secret `linesman-join` as the owner applied it.
+#[derive(Debug, Clone)]
+pub struct Join {
+    /// `None` once it is forgotten.
+    pub token: Option<Secret<String>>,
+    /// Whether the annotation of `kubectl apply` holds the token, too.
+    pub echoed: bool,
+    pub hub: String,
+    pub hub_keys: Vec<HubKey>,
+    pub ca: String,
+    pub cluster: ClusterName,
+    pub proxy: Option<ProxyConfig>,
+}
+
+/// Secret `linesman-state`: the answer to the join.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    pub assignment: Assignment,
+    /// The id of the token that was redeemed: should it come back, it is dropped.
+    pub redeemed: String,
+    /// What [`super::prepare`] has proven to be readable, so that a start without Git host does not wait for it.
+    pub proven: String,
+}
+
+pub fn secrets(kube: &kube::Client, namespace: &str) -> Api<Object> {
+    Api::namespaced(kube.clone(), namespace)
+}
+
+/// The bytes of a Secret's data.
+pub fn data(object: &Object) -> SecretData {
+    let data = object.data.clone().unwrap_or_default();
+    data.into_iter()
+        .map(|(key, value)| (key, value.0))
+        .collect()
+}
+
+impl Join {
+    pub fn read(object: &Object) -> Result<Self> {
+        let data = data(object);
+        let text = |key: &str| -> String {
+            let bytes = data.get(key).map(Vec::as_slice).unwrap_or_default();
+            String::from_utf8_lossy(bytes).trim().to_owned()
+        };
+        let hub = text("hub");
+        if !hub.starts_with("https://") {
+            bail!(
+                "Secret {JOIN_SECRET}: key 'hub' is not an https:// URL; apply the adoption YAML again"
+            );
+        }
+        let cluster = text("cluster")
+            .parse()
+            .with_context(|| format!("Secret {JOIN_SECRET}: key 'cluster'"))?;
+        let token = Some(text("token"))
+            .filter(|t| !t.is_empty())
+            .map(Secret::new);
+        let annotations = object.metadata.annotations.as_ref();
+        Ok(Self {
+            token,
+            echoed: annotations.is_some_and(|a| a.contains_key(LAST_APPLIED)),
+            hub,
+            hub_keys: manifests::parse_hub_key_lines(&text("hub-key")),
+            ca: text("ca.crt"),
+            cluster,
+            proxy: proxy(&text("proxy"), &text("no-proxy"))?,
+        })
+    }
+}
+
+/// `http://[user:password@]host:port` and a list as in `NO_PROXY`.
+fn proxy(url: &str, bypass: &str) -> Result<Option<ProxyConfig>> {
+    if url.is_empty() {
+        return Ok(None);
+    }
+    let rest = url
+        .strip_prefix("http://")
+        .unwrap_or(url)
+        .trim_end_matches('/');
+    let (credentials, address) = match rest.rsplit_once('@') {
+        Some((credentials, address)) => (Some(Secret::new(credentials.to_owned())), address),
+        None => (None, rest),
+    };
+    let shaped = address
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    if !shaped || address.contains('/') {
+        bail!("Secret {JOIN_SECRET}: key 'proxy' is not http://host:port");
+    }
+    Ok(Some(ProxyConfig {
+        address: address.to_owned(),
+        credentials,
+        bypass: bypass
+            .split([',', ' '])
+            .filter(|part| !part.is_empty())
+            .map(str::to_owned)
+            .collect(),
+    }))
+}
+
+/// Reads Secret `linesman-join`; `None` where it is not there.
+pub async fn read_join(api: &Api<Object>) -> Result<Option<Join>> {
+    let object = within(api.get_opt(JOIN_SECRET))
+        .await
+        .context("read Secret linesman-join")?;
+    object.as_ref().map(Join::read).transpose()
+}
+
+/// Removes the token and kubectl's copy of it.
+pub async fn forget_token(api: &Api<Object>) -> Result<()> {
+    let patch = json!({
+        "data": {"token": null},
+        "metadata": {"annotations": {LAST_APPLIED: null}},
+    });
+    let params = PatchParams::default();
+    within(api.patch(JOIN_SECRET, &params, &Patch::Merge(patch)))
+        .await
+        .context("remove the token from Secret linesman-join")?;
+    Ok(())
+}
+
+impl State {
+    /// `None` where the Secret is missing or cannot be understood: then the cluster joins again, with the same keys.
+    pub fn read(data: &SecretData) -> Option<Self> {
+        let text = |key: &str| {
+            let bytes = data.get(key)?;
+            String::from_utf8(bytes.clone()).ok()
+        };
+        Some(Self {
+            assignment: serde_json::from_slice(data.get("assignment.json")?).ok()?,
+            redeemed: text("redeemed").unwrap_or_default(),
+            proven: text("proven").unwrap_or_default(),
+        })
+    }
+
+    pub fn to_data(&self) -> Result<SecretData> {
+        let assignment =
+            serde_json::to_vec(&self.assignment).context("write the assignment's JSON")?;
+        Ok([
+            ("assignment.json".to_owned(), assignment),
+            ("redeemed".to_owned(), self.redeemed.clone().into_bytes()),
+            ("proven".to_owned(), self.proven.clone().into_bytes()),
+        ]
+        .into())
+    }
+}
+
+pub async fn read_state(api: &Api<Object>) -> Result<Option<State>> {
+    let object = within(api.get_opt(STATE_SECRET))
+        .await
+        .context("read Secret linesman-state")?;
+    Ok(object.and_then(|object| State::read(&data(&object))))
+}
+
+/// Writes a Secret of ours, whole.
+pub async fn write(api: &Api<Object>, name: &str, data: &SecretData) -> Result<()> {
+    let mut object = object(name, data);
+    object.metadata.managed_fields = None;
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    within(api.patch(name, &params, &Patch::Apply(object)))
+        .await
+        .with_context(|| format!("write Secret {name}"))?;
+    Ok(())
+}
+
+fn object(name: &str, data: &SecretData) -> Object {
+    let data: BTreeMap<_, _> = data
+        .iter()
+        .map(|(key, value)| (key.clone(), ByteString(value.clone())))
+        .collect();
+    Object {
+        metadata: kube::api::ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(
+                [(
+                    "app.kubernetes.io/part-of".to_owned(),
+                    "linesman".to_owned(),
+                )]
+                .into(),
+            ),
+            ..kube::api::ObjectMeta::default()
+        },
+        data: Some(data),
+        type_: Some("Opaque".to_owned()),
+        ..Object::default()
+    }
+}
+
+/// The cluster's keys: the stored ones, or new ones that are stored before anybody hears of them.
+///
+/// Two replicas may start at once, so they are created, never applied: the first wins. Keys that cannot be read are
+/// replaced.
+pub async fn keys(api: &Api<Object>, cluster: &ClusterName) -> Result<Identity> {
+    for _ in 0..3 {
+        let stored = within(api.get_opt(KEYS_SECRET))
+            .await
+            .context("read Secret linesman-keys")?;
+        if let Some(identity) = stored.as_ref().and_then(|o| Identity::from_data(&data(o))) {
+            return Ok(identity);
+        }
+        let fresh = Identity::from_seeds(&clock::random(), &clock::random());
+        let fresh_data = fresh.to_data(cluster).context("write new keys")?;
+        if stored.is_some() {
+            tracing::warn!("Secret linesman-keys cannot be read; making new keys");
+            write(api, KEYS_SECRET, &fresh_data).await?;
+            return Ok(fresh);
+        }
+        let object = object(KEYS_SECRET, &fresh_data);
+        let params = PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        match timeout(DEADLINE, api.create(&params, &object)).await {
+            Ok(Ok(_)) => return Ok(fresh),
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => {}
+            Ok(Err(error)) => return Err(error).context("create Secret linesman-keys"),
+            Err(_) => bail!("create Secret linesman-keys: no answer in 10 s"),
+        }
+    }
+    bail!("Secret linesman-keys comes and goes")
+}
+
+/// A call to the API server with a deadline.
+pub async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    let answer = timeout(DEADLINE, call).await;
+    Ok(answer.context("the API server did not answer in 10 s")??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(pairs: &[(&str, &str)]) -> Object {
+        let data = pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), v.as_bytes().to_vec()))
+            .collect();
+        super::object(JOIN_SECRET, &data)
+    }
+
+    #[test]
+    fn the_join_secret_of_the_manifests_is_read() {
+        let mut object = object(&[
+            ("token", "lmj1.a.b\n"),
+            ("hub", "https://hub.example.com"),
+            ("hub-key", "k1 AAAA\n"),
+            ("ca.crt", ""),
+            ("cluster", "eu1"),
+            ("proxy", "http://user:p@ss@proxy:3128/"),
+            ("no-proxy", ".svc,10.0.0.0/8"),
+        ]);
+        object.metadata.annotations = Some([(LAST_APPLIED.to_owned(), "{}".to_owned())].into());
+        let join = Join::read(&object).unwrap();
+        assert_eq!(join.token, Some(Secret::new("lmj1.a.b".to_owned())));
+        assert!(join.echoed);
+        assert_eq!(join.cluster.as_str(), "eu1");
+        assert_eq!(join.hub_keys.len(), 1);
+        let proxy = join.proxy.unwrap();
+        assert_eq!(proxy.address, "proxy:3128");
+        assert_eq!(proxy.credentials, Some(Secret::new("user:p@ss".to_owned())));
+        assert_eq!(proxy.bypass, [".svc", "10.0.0.0/8"]);
+    }
+
+    #[test]
+    fn a_join_secret_without_hub_or_cluster_names_the_key() {
+        let error = Join::read(&object(&[("cluster", "eu1")])).unwrap_err();
+        assert!(error.to_string().contains("'hub'"), "{error}");
+        let error = Join::read(&object(&[("hub", "https://h")])).unwrap_err();
+        assert!(error.to_string().contains("'cluster'"), "{error}");
+        let bad = [("hub", "https://h"), ("cluster", "eu1"), ("proxy", "proxy")];
+        let error = Join::read(&object(&bad)).unwrap_err();
+        assert!(error.to_string().contains("'proxy'"), "{error}");
+    }
+
+    #[test]
+    fn a_garbled_state_counts_as_missing() {
+        assert_eq!(State::read(&SecretData::new()), None);
+        let garbled = [("assignment.json".to_owned(), b"{".to_vec())].into();
+        assert_eq!(State::read(&garbled), None);
+    }
+}

@@ -1,0 +1,432 @@
+//! Which part hears and tells which: the channels between the leader's tasks.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::caller::Caller;
+use super::enroll::join::Joining;
+use super::enroll::prepare::Preparing;
+use super::enroll::stored::{Join, State};
+use super::enroll::{self, Progress, keep, stored};
+use super::fault::Faults;
+use super::forward::Subjects;
+use super::health::{Hearts, Readiness};
+use super::identity::{Identity, SecretData};
+use super::link::{LinkConfig, LinkState};
+use super::report::{Outlets, ReportConfig};
+use super::{Config, Joined, News, facts, forward, link, report, watchdog};
+use crate::backoff::Schedule;
+use crate::clock;
+use crate::lifetime::Tasks;
+use crate::manifests::{KEYS_SECRET, STATE_SECRET};
+use crate::wire::id::ClusterName;
+use crate::wire::report::{Facts, StepName};
+
+/// News that wait for the reporter.
+const NEWS: usize = 256;
+/// Streams that wait for the forwarder.
+const INCOMING: usize = 64;
+const HINTS: usize = 16;
+/// Ready by HTTPS: so long after the last acknowledged report.
+const HEARD: Duration = Duration::from_secs(45);
+const RETRY: Schedule = Schedule {
+    floor: Duration::from_millis(500),
+    first: Duration::from_millis(500),
+    cap: Duration::from_secs(10),
+};
+
+/// What the agent found of its own when it began to lead.
+pub(super) struct Start {
+    cluster: ClusterName,
+    identity: Identity,
+    join: Option<Join>,
+    state: Option<State>,
+    news: (mpsc::Sender<News>, mpsc::Receiver<News>),
+}
+
+/// Reads what an earlier life stored and makes the keys where there are none, as often as it takes; `None` where `stop`
+/// came first.
+pub(super) async fn start(
+    config: &Config,
+    kube: &kube::Client,
+    stop: &CancellationToken,
+) -> Option<Start> {
+    let mut attempt = 0;
+    loop {
+        match begin(config, kube).await {
+            Ok(start) => return Some(start),
+            Err(error) => warn!(error = format!("{error:#}"), "not started yet"),
+        }
+        let wait = RETRY.full_jitter(attempt, clock::unit());
+        attempt += 1;
+        stop.run_until_cancelled(sleep(wait)).await?;
+    }
+}
+
+async fn begin(config: &Config, kube: &kube::Client) -> Result<Start> {
+    let secrets = stored::secrets(kube, &config.namespace);
+    let join = stored::read_join(&secrets).await;
+    let state = stored::read_state(&secrets).await?;
+    let join = match (join, &state) {
+        (Ok(join), _) => join,
+        // An adopted cluster heals whatever became of the YAML's Secret.
+        (Err(error), Some(_)) => {
+            warn!(error = format!("{error:#}"), "join secret not read");
+            None
+        }
+        (Err(error), None) => return Err(error),
+    };
+    let named = join.as_ref().map(|join| &join.cluster);
+    let kept = state.as_ref().map(|state| &state.assignment.cluster.name);
+    let cluster = named
+        .or(kept)
+        .context("Secret linesman-join is missing; apply the adoption YAML")?;
+    let cluster = cluster.clone();
+    // The state of another name is not ours; the token in the YAML decides.
+    let state = state.filter(|state| state.assignment.cluster.name == cluster);
+    let news = mpsc::channel(NEWS);
+    let context = context(config, kube, &cluster, &news.0);
+    let mut step = Progress::new(&context, StepName::Keys);
+    step.running().await;
+    let identity = stored::keys(&secrets, &cluster).await?;
+    step.done().await;
+    Ok(Start {
+        cluster,
+        identity,
+        join,
+        state,
+        news,
+    })
+}
+
+fn context(
+    config: &Config,
+    kube: &kube::Client,
+    cluster: &ClusterName,
+    news: &mpsc::Sender<News>,
+) -> enroll::Context {
+    enroll::Context {
+        kube: kube.clone(),
+        namespace: config.namespace.clone(),
+        pod: config.pod.clone(),
+        cluster: cluster.clone(),
+        build: config.build.clone(),
+        faults: config.faults.clone(),
+        news: news.clone(),
+    }
+}
+
+/// Starts every part of a leader. The token is cancelled when the hub let the cluster go.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one list of channels and of the tasks at their ends"
+)]
+pub(super) fn parts(
+    config: Config,
+    kube: &kube::Client,
+    (hearts, ready): (&Hearts, watch::Sender<Readiness>),
+    start: Start,
+    tasks: &mut Tasks,
+) -> CancellationToken {
+    let (news, told) = start.news;
+    let context = context(&config, kube, &start.cluster, &news);
+    let first = start.state.as_ref().map(|s| s.proven.clone());
+    let (joined_out, joined) = watch::channel(None::<Joined>);
+    let (link_out, line) = watch::channel(LinkState::Down {
+        since: clock::now(),
+        cause: "not dialled yet".to_owned(),
+        attempt: 0,
+    });
+    let (kept_out, kept) = watch::channel(None);
+    let (proven_out, proven) = watch::channel(first.unwrap_or_default());
+    let (desired_out, desired) = watch::channel(None);
+    let (spoken_out, spoken) = watch::channel(0);
+    let (acked_out, acked) = watch::channel(None);
+    let (facts_out, facts) = watch::channel(Facts::new());
+    let (subjects_out, subjects) = watch::channel(Subjects::default());
+    let (hints_out, hints) = mpsc::channel(HINTS);
+    let removed = CancellationToken::new();
+    let caller = Caller::new(
+        start.identity.identity.clone(),
+        joined.clone(),
+        line.clone(),
+    );
+
+    let joining = Joining {
+        context: context.clone(),
+        identity: start.identity.clone(),
+        caller: caller.clone(),
+        state: start.state,
+        applied: start.join,
+        heart: hearts.heart("join", Duration::from_mins(3)),
+        joined: joined_out,
+        kept: kept_out,
+        spoken,
+        proven,
+    };
+    tasks.spawn("join", |stop| joining.run(stop));
+    let preparing = Preparing {
+        context: context.clone(),
+        identity: start.identity.clone(),
+        caller: caller.clone(),
+        heart: hearts.heart("prepare", Duration::from_mins(3)),
+        joined: joined.clone(),
+        link: line.clone(),
+        desired: desired_out,
+        proven: proven_out,
+    };
+    tasks.spawn("prepare", |stop| preparing.run(stop));
+    keepers(&context, &start.identity, kept, tasks);
+
+    let reporting = ReportConfig {
+        kube: kube.clone(),
+        namespace: config.namespace.clone(),
+        cluster: start.cluster.clone(),
+        build: config.build.clone(),
+        caller,
+        facts,
+        heart: hearts.heart("report", Duration::from_mins(2)),
+    };
+    let outlets = Outlets {
+        hints: hints_out,
+        subjects: subjects_out,
+        assignment: spoken_out,
+        acked: acked_out,
+        removed: removed.clone(),
+    };
+    let reported = line.clone();
+    tasks.spawn("report", |stop| {
+        report::run(reporting, told, reported, outlets, stop)
+    });
+    let heart = hearts.heart("facts", Duration::from_mins(5));
+    let (client, namespace) = (kube.clone(), config.namespace.clone());
+    tasks.spawn("facts", |stop| {
+        facts::run(client, namespace, heart, facts_out, stop)
+    });
+
+    let talk = Talk {
+        identity: start.identity,
+        server: config.server,
+        context: context.clone(),
+        joined: joined.clone(),
+        link: link_out,
+        line: line.clone(),
+        subjects,
+    };
+    tasks.spawn("line", |stop| talk.run(stop));
+
+    let (watchdog_out, watchdog_news) = mpsc::channel(NEWS);
+    let faults = config.faults.clone();
+    tasks.spawn("watchdog's news", |stop| {
+        pass_on(watchdog_news, news, faults, stop)
+    });
+    let watching = watchdog::Context {
+        kube: kube.clone(),
+        namespace: config.namespace.clone(),
+        pod: config.pod.clone(),
+    };
+    tasks.spawn("watchdog", |stop| {
+        watchdog::run(watching, desired, hints, watchdog_out, stop)
+    });
+    tasks.spawn("readiness", |stop| {
+        readiness(ready, joined, line, acked, stop)
+    });
+    let goes = removed.clone();
+    // Its end stops all others, keepers of Secrets included.
+    tasks.spawn("removal", |stop| async move {
+        stop.run_until_cancelled(goes.cancelled()).await;
+        Ok(())
+    });
+    removed
+}
+
+/// Keeps the Secrets that the agent cannot live without.
+fn keepers(
+    context: &enroll::Context,
+    identity: &Identity,
+    state: watch::Receiver<Option<SecretData>>,
+    tasks: &mut Tasks,
+) {
+    let secrets = stored::secrets(&context.kube, &context.namespace);
+    let data = identity.to_data(&context.cluster);
+    let data = data.expect("keys that were read or made can be written");
+    let keys = identity.clone();
+    let api = secrets.clone();
+    tasks.spawn("keep keys", |stop| async move {
+        // The sender lives as long as the keeper.
+        let (_sender, wanted) = watch::channel(Some(data));
+        keep::secret(api, KEYS_SECRET, wanted, move |d| keys.same_as(d), stop).await
+    });
+    let known = state.clone();
+    let same = move |data: &SecretData| known.borrow().as_ref() == Some(data);
+    tasks.spawn("keep state", |stop| {
+        keep::secret(secrets, STATE_SECRET, state, same, stop)
+    });
+}
+
+/// The line and what it carries, as soon as the cluster has joined.
+struct Talk {
+    identity: Identity,
+    server: kube::Config,
+    context: enroll::Context,
+    joined: watch::Receiver<Option<Joined>>,
+    link: watch::Sender<LinkState>,
+    line: watch::Receiver<LinkState>,
+    subjects: watch::Receiver<Subjects>,
+}
+
+impl Talk {
+    async fn run(mut self, stop: CancellationToken) -> Result<()> {
+        let waiting = self.joined.wait_for(Option::is_some);
+        let Some(first) = stop.run_until_cancelled(waiting).await else {
+            return Ok(());
+        };
+        let first = first.context("the task that joins has ended")?.clone();
+        let first = first.context("joined without an assignment")?;
+        let (hub_out, hub) = watch::channel(first.assignment.hub.clone());
+        let (incoming_out, incoming) = mpsc::channel(INCOMING);
+        let dial = LinkConfig {
+            hub,
+            cluster: self.context.cluster.clone(),
+            identity: self.identity.identity.clone(),
+            build: self.context.build.clone(),
+            instance: uuid::Builder::from_random_bytes(clock::random())
+                .into_uuid()
+                .to_string(),
+            proxy: first.proxy.clone(),
+        };
+        let forwarding = forward::Context {
+            kube: self.context.kube.clone(),
+            server: self.server,
+            namespace: self.context.namespace.clone(),
+            hub_id: first.assignment.hub.id.clone(),
+            cluster_id: first.assignment.cluster.id.clone(),
+            news: self.context.news.clone(),
+        };
+        let mut tasks = Tasks::new(stop);
+        let (state_out, state, subjects) = (self.link, self.line, self.subjects);
+        tasks.spawn("link", |stop| {
+            link::run(dial, state_out, incoming_out, stop)
+        });
+        tasks.spawn("forward", |stop| {
+            forward::run(forwarding, incoming, state, subjects, stop)
+        });
+        tasks.spawn("hub's record", |stop| {
+            follow(self.joined, first, hub_out, stop)
+        });
+        tasks.run(super::DRAIN).await
+    }
+}
+
+/// Hands changes of the hub's record to the link. Another hub or another cluster id is another life.
+async fn follow(
+    mut joined: watch::Receiver<Option<Joined>>,
+    first: Joined,
+    hub: watch::Sender<crate::wire::api::HubRef>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let of = |joined: &Joined| {
+        let assignment = &joined.assignment;
+        (assignment.hub.id.clone(), assignment.cluster.id.clone())
+    };
+    while let Some(changed) = stop.run_until_cancelled(joined.changed()).await {
+        changed.context("the task that joins has ended")?;
+        let Some(now) = joined.borrow_and_update().clone() else {
+            continue;
+        };
+        anyhow::ensure!(of(&now) == of(&first), "adopted anew: starting again");
+        hub.send_if_modified(|hub| {
+            let changed = *hub != now.assignment.hub;
+            hub.clone_from(&now.assignment.hub);
+            changed
+        });
+    }
+    Ok(())
+}
+
+/// The watchdog's steps are fault points, too.
+async fn pass_on(
+    mut heard: mpsc::Receiver<News>,
+    news: mpsc::Sender<News>,
+    faults: Faults,
+    stop: CancellationToken,
+) -> Result<()> {
+    while let Some(Some(item)) = stop.run_until_cancelled(heard.recv()).await {
+        if let News::Step(step) = &item {
+            faults.report(step);
+        }
+        if news.send(item).await.is_err() {
+            break;
+        }
+    }
+    stop.cancelled().await;
+    Ok(())
+}
+
+/// Says what is true of the way to the hub.
+async fn readiness(
+    ready: watch::Sender<Readiness>,
+    joined: watch::Receiver<Option<Joined>>,
+    line: watch::Receiver<LinkState>,
+    acked: watch::Receiver<Option<Instant>>,
+    stop: CancellationToken,
+) -> Result<()> {
+    loop {
+        let now = judge(
+            joined.borrow().is_some(),
+            &line.borrow(),
+            acked.borrow().map(|at| at.elapsed()),
+        );
+        ready.send_if_modified(|before| {
+            let changed = *before != now;
+            *before = now;
+            changed
+        });
+        let pause = sleep(Duration::from_millis(500));
+        if stop.run_until_cancelled(pause).await.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+fn judge(joined: bool, line: &LinkState, acked: Option<Duration>) -> Readiness {
+    match (joined, line) {
+        (false, _) => Readiness::NotReady("not joined yet".to_owned()),
+        (true, LinkState::Up { .. }) => Readiness::Ready("line up".to_owned()),
+        (true, LinkState::Down { cause, .. }) => match acked {
+            Some(ago) if ago <= HEARD => {
+                Readiness::Ready(format!("reporting over HTTPS; line down: {cause}"))
+            }
+            _ => Readiness::NotReady(format!("the hub is not reached: {cause}")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_follows_the_way_to_the_hub() {
+        let down = LinkState::Down {
+            since: clock::now(),
+            cause: "connection refused".into(),
+            attempt: 3,
+        };
+        let text = "the hub is not reached: connection refused".to_owned();
+        assert_eq!(judge(true, &down, None), Readiness::NotReady(text.clone()));
+        let late = Some(Duration::from_mins(2));
+        assert_eq!(judge(true, &down, late), Readiness::NotReady(text));
+        let lately = Some(Duration::from_secs(5));
+        assert!(matches!(judge(true, &down, lately), Readiness::Ready(_)));
+        assert_eq!(
+            judge(false, &down, lately),
+            Readiness::NotReady("not joined yet".into())
+        );
+    }
+}
