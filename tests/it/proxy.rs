@@ -2,6 +2,7 @@
 //! server, gate and client.
 
 mod apiserver;
+mod hub;
 mod pair;
 
 use std::time::Duration;
