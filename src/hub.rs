@@ -17,8 +17,10 @@ use crate::wire::api::{HubKey, HubRef, Order};
 use crate::wire::id::ClusterName;
 
 pub mod access;
+pub mod adoption;
 pub mod api;
 pub mod assertion;
+pub mod assignment;
 pub mod audit;
 pub mod auth;
 pub mod catalog;

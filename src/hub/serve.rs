@@ -176,6 +176,7 @@ async fn flush(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         .is_some()
     {
         write_seen(&hub).await;
+        api::clusters::count(&hub).await;
     }
     Ok(())
 }

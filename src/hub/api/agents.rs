@@ -2,17 +2,290 @@
 
 use std::sync::Arc;
 
-use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde::de::DeserializeOwned;
 
-use crate::hub::Hub;
-use crate::hub::auth::AgentPrincipal;
+use super::problem::{Problem, Slug};
+use super::{body, bundles};
+use crate::clock;
+use crate::hub::auth::{self, AgentPrincipal};
+use crate::hub::store::{Cluster, KeyKind, Reported};
+use crate::hub::{Hub, assignment, cut};
+use crate::keys::{self, Public};
+use crate::wire::api::{
+    Assignment, DeployKeyRequest, DeployKeyState, DeployKeyStatus, MAX_BODY, Report, ReportAck,
+    deploy_proof_input,
+};
+use crate::wire::report::{ConditionType, Facts, HealRecord, StepName};
+
+mod join;
+pub(super) use join::invalid;
+mod orders;
+
+/// Facts of one cluster.
+const MAX_FACTS: usize = 256;
+const MAX_VALUE: usize = 4096;
+const MAX_TEXT: usize = 1024;
+/// Heals in one report; the agent sends the rest when these are acknowledged.
+const MAX_HEALS: usize = 200;
+
+/// How a call came here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Came {
+    Https,
+    Line,
+}
 
 pub fn routes(hub: Arc<Hub>) -> Router<Arc<Hub>> {
-    drop(hub);
     Router::new()
+        .merge(calls())
+        .layer(middleware::from_fn_with_state(hub, signed))
+        .route("/v1/join", post(join::join))
 }
 
 /// The same routes for a stream of kind `report`, whose agent the line has proven.
 pub fn line_router(hub: Arc<Hub>, agent: AgentPrincipal) -> Router {
-    Router::new().layer(axum::Extension(agent)).with_state(hub)
+    Router::new()
+        .merge(calls())
+        .merge(bundles::serving())
+        .fallback(async || Problem::not_found("such path on the line"))
+        .layer(Extension(agent))
+        .layer(Extension(Came::Line))
+        .layer(middleware::from_fn_with_state(
+            hub.clone(),
+            super::outermost,
+        ))
+        .with_state(hub)
+}
+
+fn calls() -> Router<Arc<Hub>> {
+    Router::new()
+        .route("/v1/clusters/{name}/assignment", get(show))
+        .route("/v1/clusters/{name}/reports", post(report))
+        .route("/v1/clusters/{name}/deploy-keys", post(deploy_key))
+        .route("/v1/clusters/{name}/orders", get(orders::orders))
+}
+
+/// Proves who signed the call. The body is read whole, for it is signed too.
+async fn signed(
+    State(hub): State<Arc<Hub>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let (parts, content) = request.into_parts();
+    let bytes = body(content, MAX_BODY).await?;
+    let agent = auth::agent(&hub, &parts, &bytes).await?;
+    let mut request = Request::from_parts(parts, bytes.into());
+    request.extensions_mut().insert(agent);
+    request.extensions_mut().insert(Came::Https);
+    Ok(next.run(request).await)
+}
+
+/// The caller's own cluster. Another's answers as one that does not exist.
+async fn own(
+    hub: &Hub,
+    agent: &AgentPrincipal,
+    name: &str,
+    came: Came,
+) -> Result<Cluster, Problem> {
+    if agent.cluster.as_str() != name {
+        tracing::warn!(agent = %agent.cluster, asked = cut(name, 60), "an agent asked for another cluster");
+        return Err(Problem::not_found("such cluster for this key"));
+    }
+    let cluster = hub.store.cluster_by_id(&agent.cluster_id).await?;
+    let cluster = cluster
+        .filter(|c| c.removed_at.is_none())
+        .ok_or_else(|| Problem::from(auth::AuthError::Removed))?;
+    hub.presence
+        .heard(&cluster.id, clock::now(), came == Came::Line);
+    Ok(cluster)
+}
+
+async fn show(
+    State(hub): State<Arc<Hub>>,
+    Extension(agent): Extension<AgentPrincipal>,
+    Extension(came): Extension<Came>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let cluster = own(&hub, &agent, &name, came).await?;
+    let assignment = assignment::of(&hub, &cluster).await?;
+    let tag = HeaderValue::from_str(&format!("\"{}\"", assignment.revision))
+        .expect("a number is a header value");
+    if headers.get(header::IF_NONE_MATCH) == Some(&tag) {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
+    }
+    Ok(answer(&assignment, tag))
+}
+
+fn answer(assignment: &Assignment, tag: HeaderValue) -> Response {
+    ([(header::ETAG, tag)], Json(assignment)).into_response()
+}
+
+async fn report(
+    State(hub): State<Arc<Hub>>,
+    Extension(agent): Extension<AgentPrincipal>,
+    Extension(came): Extension<Came>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Json<ReportAck>, Problem> {
+    let cluster = own(&hub, &agent, &name, came).await?;
+    let report: Report = parsed(request).await?;
+    hub.metrics.reported();
+    let heals = hub
+        .store
+        .report(&cluster.id, bounded(report), clock::now())
+        .await?;
+    let assignment = assignment::of(&hub, &cluster).await?;
+    Ok(Json(ReportAck {
+        heals,
+        assignment_revision: assignment.revision,
+    }))
+}
+
+/// An agent's JSON body: fields that this hub does not know are ignored.
+async fn parsed<T: DeserializeOwned>(request: Request) -> Result<T, Problem> {
+    let bytes = body(request.into_body(), MAX_BODY).await?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        Problem::new(
+            Slug::BadRequest,
+            format!("the body: {error}"),
+            "agent and hub may be too far apart in version; see docs/protocol.md",
+        )
+    })
+}
+
+/// A report within what one cluster may store.
+fn bounded(report: Report) -> Reported {
+    let mut conditions = report.conditions;
+    if let Some(conditions) = &mut conditions {
+        let mut seen: Vec<ConditionType> = Vec::new();
+        conditions.retain(|c| {
+            let first = !seen.contains(&c.kind);
+            seen.push(c.kind);
+            first
+        });
+        for condition in conditions {
+            shorten(&mut condition.reason, 100);
+            shorten(&mut condition.message, MAX_TEXT);
+            shorten(&mut condition.since, 40);
+        }
+    }
+    let mut steps = report.steps;
+    steps.truncate(4 * StepName::ALL.len());
+    for step in &mut steps {
+        shorten(&mut step.reason, MAX_TEXT);
+        shorten(&mut step.at, 40);
+    }
+    Reported {
+        facts: report.facts.map(bounded_facts),
+        agent: report.agent,
+        steps,
+        conditions,
+        heals: report
+            .heals
+            .into_iter()
+            .filter(|h| uuid::Uuid::parse_str(&h.id).is_ok())
+            .take(MAX_HEALS)
+            .map(bounded_heal)
+            .collect(),
+        revision: report.revision.filter(|r| r.len() <= MAX_TEXT),
+    }
+}
+
+fn bounded_facts(facts: Facts) -> Facts {
+    facts
+        .into_iter()
+        .filter(|(key, _)| key.len() <= 200)
+        .take(MAX_FACTS)
+        .map(|(key, mut value)| {
+            shorten(&mut value, MAX_VALUE);
+            (key, value)
+        })
+        .collect()
+}
+
+fn bounded_heal(mut heal: HealRecord) -> HealRecord {
+    heal.steps.truncate(200);
+    for text in [
+        &mut heal.class,
+        &mut heal.object,
+        &mut heal.writer,
+        &mut heal.revision,
+        &mut heal.next,
+    ] {
+        shorten(text, MAX_TEXT);
+    }
+    shorten(&mut heal.evidence, MAX_VALUE);
+    for step in &mut heal.steps {
+        shorten(&mut step.outcome, MAX_TEXT);
+        shorten(&mut step.object, MAX_TEXT);
+    }
+    heal
+}
+
+fn shorten(text: &mut String, max: usize) {
+    text.truncate(cut(text, max).len());
+}
+
+async fn deploy_key(
+    State(hub): State<Arc<Hub>>,
+    Extension(agent): Extension<AgentPrincipal>,
+    Extension(came): Extension<Came>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Json<DeployKeyStatus>, Problem> {
+    let cluster = own(&hub, &agent, &name, came).await?;
+    let wanted: DeployKeyRequest = parsed(request).await?;
+    let public = deploy_public(&wanted.public_key)?;
+    let replaces = wanted.replaces.as_deref().map(deploy_public).transpose()?;
+    let known = hub.store.cluster_keys(&cluster.id).await?;
+    let proven = known
+        .iter()
+        .filter(|k| k.kind == KeyKind::Identity && k.state.is_valid())
+        .any(|k| proves(&hub.id, &name, k.public, public, &wanted.proof));
+    if !proven {
+        return Err(unproven());
+    }
+    let key = hub
+        .store
+        .add_deploy_key(&cluster.id, public, replaces, clock::now())
+        .await?;
+    let (state, reason) = match key {
+        Some(_) => (DeployKeyState::Registered, ""),
+        None => (DeployKeyState::Refused, "in-use"),
+    };
+    Ok(Json(DeployKeyStatus {
+        state,
+        reason: reason.to_owned(),
+    }))
+}
+
+fn deploy_public(line: &str) -> Result<Public, Problem> {
+    Public::from_openssh(line).map_err(|error| {
+        Problem::new(
+            Slug::BadRequest,
+            format!("the deploy key: {error}"),
+            "send an Ed25519 key as one line of OpenSSH",
+        )
+    })
+}
+
+/// Whether the deploy key's holder has signed for this cluster and identity.
+fn proves(hub_id: &str, cluster: &str, identity: Public, deploy: Public, proof: &str) -> bool {
+    let input = deploy_proof_input(hub_id, cluster, &identity.to_base64());
+    keys::decode(proof).is_some_and(|sig| deploy.verify(input.as_bytes(), &sig))
+}
+
+fn unproven() -> Problem {
+    Problem::new(
+        Slug::BadSignature,
+        "the proof is not the deploy key's signature for this cluster and identity key",
+        "sign the deploy key's proof again",
+    )
 }

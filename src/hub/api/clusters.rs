@@ -1,11 +1,353 @@
 //! Clusters: add, list, show, remove, readopt.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::Router;
+use axum::extract::{Path, Query, State};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use http::{HeaderMap, StatusCode, header};
+use serde::{Deserialize, Serialize};
 
-use crate::hub::Hub;
+use super::problem::{Problem, Slug};
+use super::{Caller, UserBody};
+use crate::clock;
+use crate::hub::auth::Role;
+use crate::hub::store::{Cluster, NewClusterRow};
+use crate::hub::{Hub, adoption, catalog, git, registration};
+use crate::keys;
+use crate::wire::api::{
+    AdoptionAnswer, AdoptionOptions, BundleView, ClusterView, EngineKind, NewCluster, NewJoinToken,
+    Order, Page,
+};
+use crate::wire::frame::Code;
+use crate::wire::id::ClusterName;
+
+mod view;
+
+pub use view::count;
+
+const MAX_PAGE: u32 = 500;
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 pub fn routes() -> Router<Arc<Hub>> {
     Router::new()
+        .route("/v1/clusters", get(list).post(add))
+        .route("/v1/clusters/{name}", get(show).delete(remove))
+        .route("/v1/clusters/{name}/join-tokens", post(readopt))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Wanted {
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+async fn list(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Query(wanted): Query<Wanted>,
+) -> Result<Json<Page<ClusterView>>, Problem> {
+    caller.require(&hub, Role::Viewer, "cluster.list").await?;
+    let limit = wanted.limit.unwrap_or(100).clamp(1, MAX_PAGE);
+    let after = wanted.cursor.as_deref().map(cursor).transpose()?;
+    let clusters = hub.store.clusters(after.as_deref(), limit).await?;
+    let full = clusters.len() == limit as usize;
+    let last = clusters.last().filter(|_| full);
+    let cursor = last.map(|c| keys::encode(c.name.as_str().as_bytes()));
+    let items = view::of(&hub, clusters).await?;
+    Ok(Json(Page { items, cursor }))
+}
+
+fn cursor(text: &str) -> Result<String, Problem> {
+    keys::decode(text)
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .ok_or_else(|| {
+            Problem::new(
+                Slug::BadRequest,
+                "the cursor is not one that a list gave",
+                "start the list again without a cursor",
+            )
+        })
+}
+
+async fn show(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<([(header::HeaderName, String); 1], Json<ClusterView>), Problem> {
+    caller.require(&hub, Role::Viewer, "cluster.show").await?;
+    let cluster = find(&hub, &name).await?;
+    let view = view::one(&hub, cluster).await?;
+    Ok(([(header::ETAG, format!("\"{}\"", view.rev))], Json(view)))
+}
+
+async fn find(hub: &Hub, name: &str) -> Result<Cluster, Problem> {
+    let unknown = || {
+        let name = crate::hub::cut(name, 60);
+        Problem::new(
+            Slug::NotFound,
+            format!("there is no cluster '{name}'"),
+            "see: linesman cluster list",
+        )
+    };
+    let name: ClusterName = name.parse().map_err(|_| unknown())?;
+    hub.store.cluster(&name).await?.ok_or_else(unknown)
+}
+
+async fn add(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    headers: HeaderMap,
+    UserBody(new): UserBody<NewCluster>,
+) -> Result<(StatusCode, Json<AdoptionAnswer>), Problem> {
+    caller.require(&hub, Role::Operator, "cluster.add").await?;
+    check(&new)?;
+    let repeated = repeated(&hub, &caller, &headers, "/v1/clusters", &new).await?;
+    let known = hub.store.cluster(&new.name).await?;
+    let cluster = match known {
+        Some(cluster) if repeated && cluster.joined_at.is_none() => cluster,
+        Some(_) => {
+            let next = format!(
+                "choose another name, or run: linesman cluster readopt {}",
+                new.name
+            );
+            let text = format!("cluster {} already exists", new.name);
+            return Err(Problem::new(Slug::Exists, text, next));
+        }
+        None => create(&hub, &caller, &new).await?,
+    };
+    let answer = adopt(&hub, &caller, cluster, new.adoption, false).await?;
+    Ok((StatusCode::CREATED, Json(answer)))
+}
+
+/// Whether this very call came before, by its Idempotency-Key.
+async fn repeated<T: Serialize>(
+    hub: &Hub,
+    caller: &Caller,
+    headers: &HeaderMap,
+    path: &str,
+    body: &T,
+) -> Result<bool, Problem> {
+    let Some(key) = headers.get(IDEMPOTENCY_KEY) else {
+        return Ok(false);
+    };
+    let key = key.to_str().unwrap_or_default();
+    if key.is_empty() || key.len() > 200 {
+        return Err(Problem::new(
+            Slug::BadRequest,
+            "the Idempotency-Key is not 1 to 200 visible characters",
+            "send a UUID",
+        ));
+    }
+    let mut call = serde_json::to_vec(body).expect("a body has string keys");
+    call.extend_from_slice(path.as_bytes());
+    let digest = keys::sha256(&call);
+    let now = clock::now();
+    let before = hub.store.idempotent(&caller.user.id, key, digest, now);
+    if before.await? == digest {
+        Ok(true)
+    } else {
+        Err(Problem::new(
+            Slug::IdempotencyMismatch,
+            "this Idempotency-Key came with another call before",
+            "send a new key",
+        ))
+    }
+}
+
+/// The catalog's files first: they are made again without harm, a cluster without them would not be.
+async fn create(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Cluster, Problem> {
+    let bundle = choose(hub, new).await?;
+    caller
+        .record(hub, "cluster.add", Some(new.name.as_str()), "")
+        .await?;
+    let record = catalog::ClusterRecord {
+        name: new.name.clone(),
+        engine: new.engine,
+        labels: new.labels.clone(),
+    };
+    let change = git::Change {
+        files: catalog::files(&record),
+        only_missing: true,
+        author: git::Author::hub(),
+        message: format!(
+            "Add cluster {}\n\nAsked for by {}.",
+            new.name, caller.user.name
+        ),
+    };
+    git::commit(&hub.catalog.repo, &hub.catalog.branch, change).await?;
+    let row = NewClusterRow {
+        name: new.name.clone(),
+        labels: new.labels.clone(),
+        engine: new.engine,
+        engine_version: bundle.version,
+        bundle: bundle.digest,
+        catalog_path: format!("clusters/{}", new.name),
+        adoption: new.adoption.clone(),
+    };
+    Ok(hub.store.create_cluster(row, clock::now()).await?)
+}
+
+async fn choose(hub: &Hub, new: &NewCluster) -> Result<BundleView, Problem> {
+    let engine = match new.engine {
+        EngineKind::Flux => "flux",
+        EngineKind::Argocd => "argocd",
+    };
+    let Some(digest) = &new.bundle else {
+        let newest = hub.store.newest_bundle(new.engine).await?;
+        return newest.ok_or_else(|| {
+            Problem::new(
+                Slug::NoBundle,
+                format!("the hub has no bundle of {engine}"),
+                "run: linesman engine import FILE",
+            )
+        });
+    };
+    let bundle = hub.store.bundle(digest).await?;
+    let fits = bundle.filter(|b| b.engine == new.engine);
+    fits.ok_or_else(|| {
+        Problem::new(
+            Slug::BundleUnknown,
+            format!("the hub has no bundle {digest} of {engine}"),
+            "see: linesman engine list",
+        )
+    })
+}
+
+fn check(new: &NewCluster) -> Result<(), Problem> {
+    check_options(&new.adoption)?;
+    let word = |text: &str, max: usize| {
+        text.len() <= max
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b))
+    };
+    let fits = |(key, value): (&String, &String)| {
+        !key.is_empty() && word(key, 253) && word(value, 63) && !value.contains('/')
+    };
+    if new.labels.len() > 64 || !new.labels.iter().all(fits) {
+        return Err(Problem::new(
+            Slug::BadRequest,
+            "a label is not one that Kubernetes takes, or there are more than 64",
+            "use letters, digits, '-', '_' and '.'",
+        ));
+    }
+    if new.labels.keys().any(|k| k.starts_with("linesman.")) {
+        return Err(Problem::new(
+            Slug::BadRequest,
+            "labels that begin with 'linesman.' are the hub's own",
+            "choose another key",
+        ));
+    }
+    Ok(())
+}
+
+fn check_options(options: &AdoptionOptions) -> Result<(), Problem> {
+    let bad = |what: &str, next: &str| Err(Problem::new(Slug::BadRequest, what, next));
+    if !registration::TOKEN_TTL.contains(&options.token_ttl) {
+        return bad(
+            "tokenTtl is not between 300 and 604800 seconds",
+            "choose a life between 5 minutes and 7 days",
+        );
+    }
+    let texts = [
+        &options.image,
+        &options.image_pull_secret,
+        &options.https_proxy,
+        &options.no_proxy,
+    ];
+    if texts
+        .iter()
+        .any(|t| t.len() > 2048 || t.chars().any(char::is_control))
+    {
+        return bad(
+            "an adoption option has a control character or more than 2048 bytes",
+            "correct the option",
+        );
+    }
+    Ok(())
+}
+
+/// A token, its YAML and the cluster as it stands.
+async fn adopt(
+    hub: &Hub,
+    caller: &Caller,
+    cluster: Cluster,
+    options: AdoptionOptions,
+    new_cluster: bool,
+) -> Result<AdoptionAnswer, Problem> {
+    let by = &caller.user.name;
+    let issued = adoption::issue(hub, &cluster, options.clone(), new_cluster, by).await?;
+    Ok(AdoptionAnswer {
+        yaml: adoption::yaml(hub, &cluster, &options, &issued.token),
+        token_expires_at: clock::rfc3339(issued.expires_at),
+        adopt_url: adoption::url(hub, &issued.token),
+        cluster: view::one(hub, cluster).await?,
+    })
+}
+
+async fn readopt(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    UserBody(new): UserBody<NewJoinToken>,
+) -> Result<(StatusCode, Json<AdoptionAnswer>), Problem> {
+    caller
+        .require(&hub, Role::Operator, "cluster.readopt")
+        .await?;
+    check_options(&new.adoption)?;
+    let cluster = find(&hub, &name).await?;
+    caller
+        .record(&hub, "cluster.readopt", Some(&name), "")
+        .await?;
+    // Options that are not given stay as they were.
+    let options = if new.adoption == AdoptionOptions::default() {
+        cluster.adoption.clone()
+    } else {
+        new.adoption
+    };
+    let answer = adopt(&hub, &caller, cluster, options, new.new_cluster).await?;
+    Ok((StatusCode::CREATED, Json(answer)))
+}
+
+async fn remove(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    caller
+        .require(&hub, Role::Operator, "cluster.remove")
+        .await?;
+    let cluster = find(&hub, &name).await?;
+    let Some(wanted) = headers.get(header::IF_MATCH) else {
+        return Err(Problem::new(
+            Slug::PreconditionRequired,
+            "removing a cluster needs the header If-Match",
+            "send the cluster's ETag",
+        ));
+    };
+    if wanted.as_bytes() != format!("\"{}\"", cluster.rev).as_bytes() && wanted != "*" {
+        return Err(Problem::new(
+            Slug::PreconditionFailed,
+            format!("cluster {name} changed since you looked at it"),
+            "look again, then decide",
+        ));
+    }
+    caller
+        .record(&hub, "cluster.remove", Some(&name), "")
+        .await?;
+    hub.store.remove_cluster(&cluster.id, clock::now()).await?;
+    hub.presence.forget(&cluster.id);
+    hub.orders.send(&cluster.name, Order::Removed);
+    // The agent hears the order over its line before that ends.
+    let work = hub.clone();
+    hub.work.spawn(async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        work.tunnels
+            .close(&cluster.name, Code::Revoked, "the cluster was removed");
+    });
+    Ok(StatusCode::NO_CONTENT)
 }

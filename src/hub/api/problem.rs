@@ -57,6 +57,7 @@ slugs! {
     NoBundle "no-bundle" CONFLICT "The hub has no bundle of this engine";
     Removed "removed" GONE "The cluster was removed";
     PreconditionFailed "precondition-failed" PRECONDITION_FAILED "The record changed meanwhile";
+    PreconditionRequired "precondition-required" PRECONDITION_REQUIRED "Say which revision you mean";
     BodyTooLarge "body-too-large" PAYLOAD_TOO_LARGE "The body is too large";
     IdempotencyMismatch "idempotency-mismatch" UNPROCESSABLE_ENTITY "The Idempotency-Key was used for another body";
     ProtocolUnsupported "protocol-unsupported" UPGRADE_REQUIRED "Agent and hub have no protocol in common";

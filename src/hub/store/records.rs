@@ -137,6 +137,7 @@ pub struct Details {
     pub steps: Vec<StepReport>,
     pub conditions: Vec<Condition>,
     pub open_heals: u32,
+    pub keys: Vec<ClusterKey>,
 }
 
 /// A report after its bounds were checked.

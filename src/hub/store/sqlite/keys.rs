@@ -110,6 +110,19 @@ impl Sqlite {
         rows.into_iter().map(Row::key).collect()
     }
 
+    /// The keys of all these clusters, oldest first.
+    pub(super) async fn keys_of(&self, ids: &str) -> Result<Vec<ClusterKey>> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT k.*, c.name AS cluster, c.removed_at FROM cluster_key k JOIN cluster c ON c.id = k.cluster_id
+             WHERE k.cluster_id IN (SELECT value FROM json_each(?)) ORDER BY k.id",
+        )
+        .bind(ids)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db("list clusters' keys"))?;
+        rows.into_iter().map(Row::key).collect()
+    }
+
     pub async fn add_deploy_key(
         &self,
         cluster_id: &str,

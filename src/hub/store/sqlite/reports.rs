@@ -211,6 +211,10 @@ impl Sqlite {
         for (id, key, value) in facts {
             found.entry(id).or_default().facts.insert(key, value);
         }
+        for key in self.keys_of(&wanted).await? {
+            let details = found.entry(key.cluster_id.clone()).or_default();
+            details.keys.push(key);
+        }
         for (id, count) in open {
             found.entry(id).or_default().open_heals = count;
         }

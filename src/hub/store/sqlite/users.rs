@@ -196,6 +196,42 @@ impl Sqlite {
         Ok((stored.user_id == key.user_id).then_some(stored))
     }
 
+    pub async fn idempotent(
+        &self,
+        user_id: &str,
+        key: &str,
+        digest: [u8; 32],
+        now: OffsetDateTime,
+    ) -> Result<[u8; 32]> {
+        const DOING: &str = "note an Idempotency-Key";
+        const DAY: i64 = 24 * 3600 * 1000;
+        let mut write = self.begin(DOING).await?;
+        sqlx::query("DELETE FROM idempotency WHERE created_at < ?")
+            .bind(to_ms(now) - DAY)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        sqlx::query(
+            "INSERT INTO idempotency (user_id, key, digest, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        )
+        .bind(user_id)
+        .bind(key)
+        .bind(digest.as_slice())
+        .bind(to_ms(now))
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        let known: Vec<u8> =
+            sqlx::query_scalar("SELECT digest FROM idempotency WHERE user_id = ? AND key = ?")
+                .bind(user_id)
+                .bind(key)
+                .fetch_one(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        hash32(DOING, &known)
+    }
+
     pub async fn ssh_keys(&self, user_id: &str) -> Result<Vec<SshKey>> {
         let rows: Vec<Key> = sqlx::query_as("SELECT * FROM ssh_key WHERE user_id = ? ORDER BY id")
             .bind(user_id)

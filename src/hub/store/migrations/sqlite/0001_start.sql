@@ -201,13 +201,13 @@ CREATE TABLE lease (
   expires_at INTEGER NOT NULL
 ) STRICT;
 
--- Answers to POST requests with an Idempotency-Key, kept for 24 hours. Answers that hold a token are not kept.
+-- The digest of each POST's body by its Idempotency-Key, for 24 hours. Answers are not kept, for they hold join
+-- tokens: a repeated call finds what the first one made, and gives a fresh token for it.
 CREATE TABLE idempotency (
   user_id    TEXT NOT NULL,
   key        TEXT NOT NULL,
   digest     BLOB NOT NULL,
-  status     INTEGER NOT NULL,
-  body       TEXT NOT NULL,
   created_at INTEGER NOT NULL,
   PRIMARY KEY (user_id, key)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX idempotency_age ON idempotency (created_at);

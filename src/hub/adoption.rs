@@ -1,0 +1,77 @@
+//! Join tokens on their way into adoption YAML.
+
+use time::{Duration, OffsetDateTime};
+
+use crate::clock;
+use crate::hub::Hub;
+use crate::hub::registration::{Prefix, TokenText};
+use crate::hub::store::{Cluster, JoinToken, StoreError, TokenKind};
+use crate::manifests::{self, AdoptionValues};
+use crate::wire::api::AdoptionOptions;
+
+/// A token that was just issued; its text is known here and in the YAML only.
+pub struct Issued {
+    pub token: TokenText,
+    pub expires_at: OffsetDateTime,
+}
+
+/// Issues a token for the cluster; its unredeemed older ones end.
+pub async fn issue(
+    hub: &Hub,
+    cluster: &Cluster,
+    options: AdoptionOptions,
+    new_cluster: bool,
+    issued_by: &str,
+) -> Result<Issued, StoreError> {
+    let now = clock::now();
+    let token = TokenText::new(clock::random(), clock::random());
+    let expires_at = now + Duration::seconds(i64::from(options.token_ttl));
+    let record = JoinToken {
+        id: token.id.clone(),
+        cluster_id: cluster.id.clone(),
+        hash: token.hash(),
+        kind: if cluster.joined_at.is_some() {
+            TokenKind::Readopt
+        } else {
+            TokenKind::Join
+        },
+        new_cluster,
+        adoption: options,
+        issued_by: issued_by.to_owned(),
+        expires_at,
+        redeemed: None,
+        revoked_at: None,
+        created_at: now,
+    };
+    hub.store.issue_join_token(record).await?;
+    Ok(Issued { token, expires_at })
+}
+
+/// The YAML that the cluster's owner applies.
+pub fn yaml(hub: &Hub, cluster: &Cluster, options: &AdoptionOptions, token: &TokenText) -> String {
+    let image = if options.image.is_empty() {
+        &hub.config.agent_image
+    } else {
+        &options.image
+    };
+    let values = AdoptionValues {
+        cluster: cluster.name.clone(),
+        engine: cluster.engine,
+        hub_url: hub.config.url.clone(),
+        hub_keys: hub.keys.keyset(),
+        hub_ca: hub.tls.ca.clone(),
+        token: token.text(Prefix::Join),
+        image: image.clone(),
+        access: options.access,
+        image_pull_secret: options.image_pull_secret.clone(),
+        https_proxy: options.https_proxy.clone(),
+        no_proxy: options.no_proxy.clone(),
+    };
+    manifests::to_yaml(&manifests::adoption(&values))
+}
+
+/// `https://…/adopt/<token>.yaml`
+pub fn url(hub: &Hub, token: &TokenText) -> String {
+    let base = hub.config.url.trim_end_matches('/');
+    format!("{base}/adopt/{}.yaml", token.text(Prefix::Join).expose())
+}

@@ -1,0 +1,227 @@
+//! `POST /v1/join`: a token against keys. A join that began is finished, even when its caller goes away.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use axum::Json;
+use axum::extract::{Request, State};
+
+use super::super::problem::{Problem, Slug};
+use super::super::{body, remote, request_id};
+use super::{deploy_public, proves, unproven};
+use crate::clock;
+use crate::hub::audit::{Entry, Verdict};
+use crate::hub::registration::{Claim, Deploy, Prefix, Redeemed, Refusal, TokenText};
+use crate::hub::store::records::Redemption;
+use crate::hub::store::{Cluster, KeyKind, KeyState};
+use crate::hub::{Hub, assignment, auth, cut};
+use crate::keys::Public;
+use crate::wire::PROTOCOL;
+use crate::wire::api::{Assignment, JoinRequest, MAX_BODY};
+use crate::wire::frame::Code;
+use crate::wire::report::{Condition, ConditionType, Status};
+
+pub(super) async fn join(
+    State(hub): State<Arc<Hub>>,
+    request: Request,
+) -> Result<Json<Assignment>, Problem> {
+    let (parts, content) = request.into_parts();
+    let bytes = body(content, MAX_BODY).await?;
+    let join: JoinRequest = serde_json::from_slice(&bytes).map_err(|error| {
+        let next = "see docs/protocol.md for the join's body";
+        Problem::new(Slug::BadRequest, format!("the join: {error}"), next)
+    })?;
+    if join.protocol.max < PROTOCOL.min || join.protocol.min > PROTOCOL.max {
+        return Err(too_far_apart());
+    }
+    let claim = claim(&hub, &parts, &bytes, join)?;
+    let Ok(place) = hub.joins.clone().try_acquire_owned() else {
+        let text = "too many clusters are joining at this moment";
+        return Err(Problem::new(Slug::Busy, text, "try again").retry_after(2));
+    };
+    let id = request_id(&parts);
+    let work = hub.clone();
+    let joined = hub.work.spawn(async move {
+        let _place = place;
+        redeem(&work, claim, id).await
+    });
+    joined.await.context("join a cluster")?.map(Json)
+}
+
+fn too_far_apart() -> Problem {
+    Problem::new(
+        Slug::ProtocolUnsupported,
+        format!(
+            "this hub speaks protocol {} to {}",
+            PROTOCOL.min, PROTOCOL.max
+        ),
+        "apply the adoption YAML of this hub: linesman cluster readopt NAME",
+    )
+    .with("min", &PROTOCOL.min)
+    .with("max", &PROTOCOL.max)
+}
+
+/// A claim both of whose keys have signed.
+fn claim(
+    hub: &Hub,
+    parts: &http::request::Parts,
+    bytes: &[u8],
+    join: JoinRequest,
+) -> Result<Claim, Problem> {
+    let bad = |what: &str| Problem::new(Slug::BadRequest, what, "see docs/protocol.md");
+    let identity = Public::from_base64(&join.identity_key)
+        .map_err(|e| bad(&format!("the identity key: {e}")))?;
+    auth::signed_by(&hub.id, parts, bytes, identity)?;
+    let deploy = deploy_public(&join.deploy_key)?;
+    let name = join.cluster.as_str();
+    if deploy == identity || !proves(&hub.id, name, identity, deploy, &join.deploy_proof) {
+        return Err(unproven());
+    }
+    if join.incarnation.is_empty() || join.incarnation.len() > 100 {
+        return Err(bad("the incarnation is not the UID of a namespace"));
+    }
+    let token = TokenText::parse(Prefix::Join, &join.token).ok_or_else(invalid)?;
+    let addr = remote(parts);
+    Ok(Claim {
+        token,
+        cluster: name.to_owned(),
+        incarnation: join.incarnation,
+        identity,
+        deploy,
+        agent: join.agent,
+        facts: super::bounded_facts(join.facts),
+        addr,
+    })
+}
+
+async fn redeem(hub: &Hub, claim: Claim, request_id: String) -> Result<Assignment, Problem> {
+    let fingerprint = claim.identity.fingerprint();
+    let addr = claim.addr.clone();
+    let now = clock::now();
+    let entry = |cluster: &Cluster, verdict, reason| Entry {
+        actor: format!("agent:{}", cluster.name),
+        action: "cluster.join".to_owned(),
+        cluster: Some(cluster.name.to_string()),
+        target: fingerprint.clone(),
+        request_id,
+        verdict,
+        reason,
+        remote: addr.clone(),
+    };
+    match hub.store.redeem(claim, now).await? {
+        Redeemed::Bound {
+            cluster,
+            repeated,
+            deploy,
+        } => {
+            hub.metrics.joined(if repeated { "repeat" } else { "ok" });
+            tracing::info!(cluster = %cluster.name, fingerprint, repeated, ?deploy, "cluster joined");
+            let reason = (deploy == Deploy::InUse).then(|| "deploy key in use".to_owned());
+            hub.audit
+                .event(entry(&cluster, Verdict::Allow, reason))
+                .await?;
+            hub.presence.heard(&cluster.id, now, false);
+            end_former_line(hub, &cluster).await?;
+            Ok(assignment::of(hub, &cluster).await?)
+        }
+        Redeemed::Refused {
+            refusal,
+            cluster,
+            winner,
+        } => {
+            let problem = refused(refusal);
+            hub.metrics.joined(problem.slug.as_str());
+            let Some(cluster) = cluster else {
+                tracing::info!(addr, "a join token that is not valid");
+                return Err(problem);
+            };
+            let reason = Some(problem.slug.as_str().to_owned());
+            hub.audit
+                .event(entry(&cluster, Verdict::Deny, reason))
+                .await?;
+            if refusal != Refusal::Removed {
+                let text = conflict(&cluster, refusal, &fingerprint, &addr, winner.as_ref());
+                let condition = Condition {
+                    kind: ConditionType::JoinConflict,
+                    status: Status::True,
+                    reason: format!("{refusal:?}"),
+                    message: cut(&text, 1024).to_owned(),
+                    since: clock::rfc3339(now),
+                };
+                hub.store.set_condition(&cluster.id, condition, now).await?;
+            }
+            Err(problem)
+        }
+    }
+}
+
+/// A line that the cluster's former identity holds ends with the join of the new one.
+async fn end_former_line(hub: &Hub, cluster: &Cluster) -> Result<(), Problem> {
+    let keys = hub.store.cluster_keys(&cluster.id).await?;
+    let replaced = keys
+        .iter()
+        .any(|k| k.kind == KeyKind::Identity && k.state == KeyState::Revoked);
+    if replaced {
+        hub.tunnels
+            .close(&cluster.name, Code::Revoked, "another key has joined");
+    }
+    Ok(())
+}
+
+fn conflict(
+    cluster: &Cluster,
+    refusal: Refusal,
+    fingerprint: &str,
+    addr: &str,
+    winner: Option<&Redemption>,
+) -> String {
+    let readopt = format!("run: linesman cluster readopt {}", cluster.name);
+    match (refusal, winner) {
+        (Refusal::TokenRedeemed, Some(first)) => format!(
+            "key {} from {} redeemed the join token at {}; key {fingerprint} from {addr} tried it again; \
+             if the second is the right cluster, {readopt}",
+            first.fingerprint,
+            first.addr,
+            clock::rfc3339(first.at)
+        ),
+        (Refusal::IncarnationChanged, _) => format!(
+            "key {fingerprint} from {addr} came from another kube-system than the one on record; \
+             if the cluster was made anew, {readopt} --new-cluster"
+        ),
+        _ => format!(
+            "key {fingerprint} from {addr} is known for another cluster or was revoked; \
+             delete the Secret linesman-keys there and {readopt}"
+        ),
+    }
+}
+
+fn refused(refusal: Refusal) -> Problem {
+    match refusal {
+        Refusal::TokenInvalid => invalid(),
+        Refusal::TokenRedeemed => Problem::new(
+            Slug::TokenRedeemed,
+            "another key has redeemed this join token",
+            "run: linesman cluster readopt NAME, and apply the new YAML in the right cluster",
+        ),
+        Refusal::KeyKnown => Problem::new(
+            Slug::KeyKnown,
+            "this identity key belongs to another cluster or was revoked",
+            "delete the Secret linesman-keys and restart the agent",
+        ),
+        Refusal::IncarnationChanged => Problem::new(
+            Slug::IncarnationChanged,
+            "this is another cluster than the one that joined under this name",
+            "run: linesman cluster readopt NAME --new-cluster, and apply the new YAML",
+        ),
+        Refusal::Removed => auth::AuthError::Removed.into(),
+    }
+}
+
+/// One answer for unknown, wrong, expired, revoked.
+pub(in crate::hub::api) fn invalid() -> Problem {
+    Problem::new(
+        Slug::TokenInvalid,
+        "the join token is unknown, expired, revoked or used",
+        "run: linesman cluster readopt NAME, and apply the new YAML",
+    )
+}

@@ -1,0 +1,134 @@
+//! `GET /v1/clusters/{name}/orders`: NDJSON that stays open. It begins with the present state, and begins so again
+//! for an agent that fell behind: no order is ever needed twice or missed for good.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use http::header;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::super::problem::Problem;
+use super::{Came, own};
+use crate::clock;
+use crate::hub::auth::AgentPrincipal;
+use crate::hub::store::Cluster;
+use crate::hub::{Hub, assignment, git};
+use crate::wire::api::Order;
+
+/// How often a silent stream shows that it lives.
+const BEAT: Duration = Duration::from_secs(15);
+
+pub(super) async fn orders(
+    State(hub): State<Arc<Hub>>,
+    Extension(agent): Extension<AgentPrincipal>,
+    Extension(came): Extension<Came>,
+    Path(name): Path<String>,
+) -> Result<Response, Problem> {
+    let cluster = own(&hub, &agent, &name, came).await?;
+    // Subscribed before the state is read: what changes in between comes as an order.
+    let orders = hub.orders.subscribe(&cluster.name);
+    let waiting = present(&hub, &cluster).await?;
+    let state = Stream {
+        hub,
+        cluster,
+        came,
+        orders,
+        waiting,
+        over: false,
+    };
+    let body = Body::from_stream(stream::unfold(state, next));
+    let kind = [
+        (header::CONTENT_TYPE, "application/x-ndjson"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    Ok((kind, body).into_response())
+}
+
+struct Stream {
+    hub: Arc<Hub>,
+    cluster: Cluster,
+    came: Came,
+    orders: Receiver<Order>,
+    waiting: VecDeque<Order>,
+    over: bool,
+}
+
+async fn next(mut state: Stream) -> Option<(Result<Bytes, Infallible>, Stream)> {
+    if state.over {
+        return None;
+    }
+    let order = match state.waiting.pop_front() {
+        Some(order) => order,
+        None => state.wait().await?,
+    };
+    state.over = order == Order::Removed;
+    let mut line = serde_json::to_vec(&order).expect("an order has string keys");
+    line.push(b'\n');
+    Some((Ok(line.into()), state))
+}
+
+impl Stream {
+    /// The next order, a beat where there is none, the end where the hub stops.
+    async fn wait(&mut self) -> Option<Order> {
+        let received = tokio::select! {
+            () = self.hub.stop.cancelled() => return None,
+            received = tokio::time::timeout(BEAT, self.orders.recv()) => received,
+        };
+        match received {
+            Ok(Ok(order)) => Some(order),
+            Ok(Err(RecvError::Lagged(_))) => {
+                self.waiting = present(&self.hub, &self.cluster).await.ok()?;
+                self.waiting.pop_front()
+            }
+            Ok(Err(RecvError::Closed)) => None,
+            Err(_) => {
+                // An open stream over HTTPS is a sign of life as long as its beats are taken.
+                let line = self.came == Came::Line;
+                self.hub
+                    .presence
+                    .heard(&self.cluster.id, clock::now(), line);
+                Some(Order::Beat)
+            }
+        }
+    }
+}
+
+/// All that an agent has to know when it begins to listen.
+async fn present(hub: &Hub, cluster: &Cluster) -> Result<VecDeque<Order>, Problem> {
+    let assignment = assignment::of(hub, cluster).await?;
+    let mut orders = VecDeque::from([
+        Order::Beat,
+        Order::Assignment {
+            revision: assignment.revision,
+        },
+        subjects(hub).await?,
+    ]);
+    match git::head(&hub.catalog.repo, &hub.catalog.branch).await {
+        Ok(Some(revision)) => orders.push_back(Order::CatalogHead { revision }),
+        Ok(None) => {}
+        Err(error) => {
+            tracing::error!(error = format!("{error:#}"), "read the catalog's head");
+        }
+    }
+    Ok(orders)
+}
+
+/// Users and groups that grants give; the default grant holds on every cluster.
+async fn subjects(hub: &Hub) -> Result<Order, Problem> {
+    let users = hub.store.users().await?;
+    let granted = users.iter().filter(|u| !u.groups.is_empty());
+    let groups: BTreeSet<String> = granted.clone().flat_map(|u| u.groups.clone()).collect();
+    Ok(Order::Subjects {
+        users: granted.map(|u| u.name.clone()).collect(),
+        groups: groups.into_iter().collect(),
+    })
+}

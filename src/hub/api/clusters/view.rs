@@ -1,0 +1,207 @@
+//! Clusters as people see them: records, reports and the line at this moment.
+
+use std::collections::BTreeMap;
+
+use time::OffsetDateTime;
+
+use crate::clock;
+use crate::hub::Hub;
+use crate::hub::fleet::{self, Seen};
+use crate::hub::store::{Cluster, Details, StoreError};
+use crate::hub::tunnels;
+use crate::wire::api::{ClusterView, KeyView, LineView};
+use crate::wire::report::{Condition, ConditionType, Phase, Status};
+
+pub(super) async fn one(hub: &Hub, cluster: Cluster) -> Result<ClusterView, StoreError> {
+    let details = hub.store.details(std::slice::from_ref(&cluster.id)).await?;
+    let details = details.into_iter().next().unwrap_or_default();
+    Ok(view(hub, clock::now(), cluster, details))
+}
+
+pub(super) async fn of(hub: &Hub, clusters: Vec<Cluster>) -> Result<Vec<ClusterView>, StoreError> {
+    let ids: Vec<String> = clusters.iter().map(|c| c.id.clone()).collect();
+    let details = hub.store.details(&ids).await?;
+    let now = clock::now();
+    let both = clusters.into_iter().zip(details);
+    Ok(both.map(|(c, d)| view(hub, now, c, d)).collect())
+}
+
+/// Counts the fleet for `/metrics`.
+pub async fn count(hub: &Hub) {
+    let mut phases: BTreeMap<String, i64> = BTreeMap::new();
+    let mut lines = 0;
+    let mut after: Option<String> = None;
+    loop {
+        let page = async {
+            let clusters = hub
+                .store
+                .clusters(after.as_deref(), super::MAX_PAGE)
+                .await?;
+            of(hub, clusters).await
+        };
+        let page = match page.await {
+            Ok(page) => page,
+            Err(error) => {
+                let error = crate::hub::chain_of(&error);
+                return tracing::error!(error, "count the fleet");
+            }
+        };
+        for cluster in &page {
+            *phases.entry(format!("{:?}", cluster.phase)).or_default() += 1;
+            lines += i64::from(cluster.line.up);
+        }
+        if page.len() < super::MAX_PAGE as usize {
+            break;
+        }
+        after = page.last().map(|c| c.name.to_string());
+    }
+    let phases: Vec<(String, i64)> = phases.into_iter().collect();
+    hub.metrics.fleet(&phases, lines);
+}
+
+fn view(hub: &Hub, now: OffsetDateTime, cluster: Cluster, details: Details) -> ClusterView {
+    let line = hub.tunnels.view(&cluster.name);
+    let heard = heard(hub, now, &cluster, &line);
+    let phase = fleet::phase(
+        now,
+        Seen {
+            hub_started: hub.started,
+            line_up: line.up.is_some(),
+            last_heard: heard,
+            steps: &details.steps,
+            conditions: &details.conditions,
+            open_heals: details.open_heals,
+        },
+    );
+    let last_seen = last_seen(hub, now, &cluster, &line);
+    let mut conditions = details.conditions;
+    if matches!(phase, Phase::Offline | Phase::Unknown) {
+        for condition in &mut conditions {
+            outdated(condition, last_seen);
+        }
+    }
+    if cluster.joined_at.is_some() {
+        conditions.retain(|c| c.kind != ConditionType::LineUp);
+        conditions.push(line_up(now, &cluster, &line));
+    }
+    ClusterView {
+        phase,
+        engine: cluster.engine,
+        engine_version: cluster.engine_version,
+        labels: cluster.labels,
+        line: line_view(cluster.epoch, line),
+        last_seen: last_seen.map(clock::rfc3339),
+        revision: cluster.synced_revision,
+        agent_version: cluster.agent_version,
+        catalog_path: cluster.catalog_path,
+        created_at: clock::rfc3339(cluster.created_at),
+        steps: details.steps,
+        conditions,
+        facts: details.facts,
+        keys: details
+            .keys
+            .iter()
+            .map(|key| KeyView {
+                kind: key.kind.as_str().to_owned(),
+                fingerprint: key.fingerprint.clone(),
+                public: key.public.openssh("").unwrap_or_default(),
+                state: key.state.as_str().to_owned(),
+            })
+            .collect(),
+        rev: cluster.rev,
+        name: cluster.name,
+        id: cluster.id,
+    }
+}
+
+/// What the phase counts from: the end of the last line, or now for an agent that has none and calls by HTTPS.
+fn heard(
+    hub: &Hub,
+    now: OffsetDateTime,
+    cluster: &Cluster,
+    line: &tunnels::LineView,
+) -> Option<OffsetDateTime> {
+    cluster.joined_at?;
+    let (last, https) = hub.presence.last(&cluster.id);
+    let calls = https.is_some_and(|at| now - at < hub.config.offline_after);
+    let present = calls.then_some(now);
+    [present, last, line.down_since, cluster.last_seen]
+        .into_iter()
+        .flatten()
+        .max()
+}
+
+fn last_seen(
+    hub: &Hub,
+    now: OffsetDateTime,
+    cluster: &Cluster,
+    line: &tunnels::LineView,
+) -> Option<OffsetDateTime> {
+    if line.up.is_some() {
+        return Some(now);
+    }
+    let (last, _) = hub.presence.last(&cluster.id);
+    [last, line.down_since, cluster.last_seen]
+        .into_iter()
+        .flatten()
+        .max()
+}
+
+/// What an agent said before it fell silent is no longer known.
+fn outdated(condition: &mut Condition, last_seen: Option<OffsetDateTime>) {
+    if condition.kind == ConditionType::JoinConflict {
+        return;
+    }
+    let was = format!("{:?}", condition.status);
+    let seen = last_seen.map(clock::rfc3339).unwrap_or_default();
+    condition.status = Status::Unknown;
+    condition.message = format!("last seen {seen}, then {was}: {}", condition.message);
+}
+
+/// The line is the hub's to judge.
+fn line_up(now: OffsetDateTime, cluster: &Cluster, line: &tunnels::LineView) -> Condition {
+    let (status, reason, message, since) = match &line.up {
+        Some(facts) => (
+            Status::True,
+            "Up",
+            format!("from {}", facts.remote),
+            facts.since,
+        ),
+        None => (
+            Status::False,
+            "Down",
+            line.last_cause.clone().unwrap_or_else(|| {
+                "no line since this hub started; see the agent's log".to_owned()
+            }),
+            line.down_since.or(cluster.last_seen).unwrap_or(now),
+        ),
+    };
+    Condition {
+        kind: ConditionType::LineUp,
+        status,
+        reason: reason.to_owned(),
+        message,
+        since: clock::rfc3339(since),
+    }
+}
+
+fn line_view(epoch: u64, line: tunnels::LineView) -> LineView {
+    let Some(facts) = line.up else {
+        return LineView {
+            up: false,
+            epoch,
+            since: line.down_since.map(clock::rfc3339),
+            ..LineView::default()
+        };
+    };
+    LineView {
+        up: true,
+        epoch: facts.epoch,
+        since: Some(clock::rfc3339(facts.since)),
+        remote: Some(facts.remote),
+        rtt_micros: facts
+            .rtt
+            .map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
+        streams: u32::try_from(facts.live).unwrap_or(u32::MAX),
+    }
+}
