@@ -61,7 +61,7 @@ pub fn plan(
 ) -> Plan {
     let findings = find::find(now, install, observed, history);
     let mode = mode(now, install, observed, &findings);
-    let exhausted = steps::open_circuits(now, history, &findings);
+    let exhausted = steps::open_circuits(history, &findings);
     let guarded = findings
         .iter()
         .any(|f| matches!(f.class, Class::NamespaceTerminating | Class::CrdTerminating));

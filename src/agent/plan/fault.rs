@@ -303,7 +303,7 @@ pub fn allowed(
             let tries = within(Duration::hours(1));
             if tries == 0 {
                 ripe
-            } else if tries >= limit {
+            } else if past.spent || tries >= limit {
                 *last + Duration::hours(1)
             } else {
                 *last + back_off(class, object, tries, seed)
@@ -313,16 +313,11 @@ pub fn allowed(
     Some(next.max(ripe))
 }
 
-/// Whether the budget of a fault is spent.
-pub fn circuit_open(class: Class, past: &Past, now: OffsetDateTime) -> bool {
+/// Whether the budget of a fault is spent by its latest attempts.
+pub fn spends(class: Class, attempts: &[OffsetDateTime], now: OffsetDateTime) -> bool {
+    let recent = attempts.iter().filter(|at| now - **at < Duration::hours(1));
     match class.budget() {
-        Budget::PerHour(limit) => {
-            past.attempts
-                .iter()
-                .filter(|at| now - **at < Duration::hours(1))
-                .count()
-                >= limit
-        }
+        Budget::PerHour(limit) => recent.count() >= limit,
         Budget::Spaced | Budget::Steady | Budget::Report => false,
     }
 }

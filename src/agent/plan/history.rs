@@ -3,7 +3,7 @@
 use time::{Duration, OffsetDateTime};
 
 use super::Plan;
-use super::fault::MAX_ATTEMPTS;
+use super::fault::{MAX_ATTEMPTS, spends};
 use super::state::{History, Observed};
 use super::steps::{Action, Step};
 
@@ -62,6 +62,7 @@ impl History {
             past.attempts.push(now);
             let surplus = past.attempts.len().saturating_sub(MAX_ATTEMPTS);
             past.attempts.drain(..surplus);
+            past.spent |= spends(key.0, &past.attempts, now);
         }
         match (&step.action, outcome) {
             (Action::Nudge, Outcome::Done | Outcome::Unchanged | Outcome::Failed(_)) => {

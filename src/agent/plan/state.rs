@@ -151,4 +151,6 @@ pub struct Past {
     pub since: Option<OffsetDateTime>,
     /// When something was done about it, oldest first, at most [`super::fault::MAX_ATTEMPTS`].
     pub attempts: Vec<OffsetDateTime>,
+    /// The budget was spent: one trial an hour, until the fault has been away for an hour.
+    pub spent: bool,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use time::{Duration, OffsetDateTime};
 
-use super::fault::{Class, Key, allowed, circuit_open};
+use super::fault::{Class, Key, allowed};
 use super::find::{Finding, known};
 use super::health;
 use super::state::{History, Object, Observed, Past};
@@ -92,6 +92,7 @@ pub fn steps(
         let fresh = Past {
             since: Some(now),
             attempts: Vec::new(),
+            spent: false,
         };
         let past = history.faults.get(&key).unwrap_or(&fresh);
         let Some(at) = allowed(finding.class, &finding.object, past, &install.cluster, now) else {
@@ -147,15 +148,10 @@ fn restores<'a>(
 }
 
 /// Findings with spent budgets: nothing but an hourly trial happens, a person has to look.
-pub fn open_circuits(now: OffsetDateTime, history: &History, findings: &[Finding]) -> Vec<Key> {
+pub fn open_circuits(history: &History, findings: &[Finding]) -> Vec<Key> {
     let keys = findings.iter().map(|f| (f.class, f.object.clone()));
-    keys.filter(|key| {
-        history
-            .faults
-            .get(key)
-            .is_some_and(|past| circuit_open(key.0, past, now))
-    })
-    .collect()
+    keys.filter(|key| history.faults.get(key).is_some_and(|past| past.spent))
+        .collect()
 }
 
 fn guards(finding: &Finding) -> bool {

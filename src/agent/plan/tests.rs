@@ -1,1 +1,711 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use time::{Duration, OffsetDateTime};
+
+use super::history::Outcome;
+use super::state::Scope;
+use super::*;
+use crate::agent::engine::{GUARD, MANAGER, REQUESTED_AT, comparable};
+use crate::agent::{DeployKey, Desired};
+use crate::bundle::{Bundle, Kind, ObjectId};
+use crate::clock::rfc3339;
+use crate::secret::Secret;
+
+const START: i64 = 1_800_000_000;
+
+fn start() -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp(START).unwrap()
+}
+
+fn bundle() -> Bundle {
+    let install = [
+        (Kind::Namespace, "flux-system"),
+        (
+            Kind::CustomResourceDefinition,
+            "gitrepositories.source.toolkit.fluxcd.io",
+        ),
+        (
+            Kind::CustomResourceDefinition,
+            "kustomizations.kustomize.toolkit.fluxcd.io",
+        ),
+        (Kind::ClusterRole, "crd-controller-flux-system"),
+        (Kind::ClusterRoleBinding, "cluster-reconciler-flux-system"),
+        (Kind::ClusterRoleBinding, "crd-controller-flux-system"),
+        (Kind::ServiceAccount, "source-controller"),
+        (Kind::ServiceAccount, "kustomize-controller"),
+        (Kind::Service, "source-controller"),
+        (Kind::NetworkPolicy, "allow-egress"),
+        (Kind::Deployment, "source-controller"),
+        (Kind::Deployment, "kustomize-controller"),
+    ];
+    let objects = install.map(|(kind, name)| {
+        let mut object = json!({
+            "apiVersion": kind.api_version(), "kind": kind.as_str(),
+            "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "flux"}},
+            "spec": {"some": "field"},
+        });
+        if kind == Kind::Deployment {
+            let containers = json!([{"name": "manager", "image": format!("ghcr.io/fluxcd/{name}:v1"), "args": ["--a"]}]);
+            object["spec"] = json!({"replicas": 1, "template": {"spec": {"containers": containers}}});
+        }
+        if kind == Kind::ClusterRoleBinding {
+            object["roleRef"] = json!({"kind": "ClusterRole", "name": "cluster-admin"});
+        }
+        object
+    });
+    Bundle::from_objects(objects.to_vec()).unwrap()
+}
+
+fn install() -> Install {
+    let bundle = bundle();
+    let assignment = json!({
+        "cluster": {"name": "eu1", "id": "1"},
+        "hub": {"id": "h", "urls": [], "ca": "", "keyset": []},
+        "catalog": {
+            "url": "ssh://git@git/catalog.git", "via": "direct", "branch": "main", "path": "clusters/eu1",
+            "knownHosts": "git ssh-ed25519 AAAA", "deployKey": {"state": "registered"},
+        },
+        "engine": {"kind": "flux", "version": "1", "bundle": bundle.digest, "size": 1},
+        "revision": 1,
+    });
+    let desired = Desired {
+        assignment: serde_json::from_value(assignment).unwrap(),
+        bundle: Arc::new(bundle),
+        deploy_key: DeployKey {
+            private: Secret::new("private".to_owned()),
+            public: "public".to_owned(),
+        },
+    };
+    Install::new(&desired, &BTreeMap::new(), None)
+}
+
+/// A cluster that does what it is told at once, and whose controllers do their work.
+struct Cluster {
+    install: Install,
+    history: History,
+    objects: BTreeMap<ObjectId, Object>,
+    pods: BTreeMap<String, Pod>,
+    now: OffsetDateTime,
+    serial: u64,
+    steps: Vec<(OffsetDateTime, Step)>,
+}
+
+impl Cluster {
+    fn empty() -> Self {
+        Self {
+            install: install(),
+            history: History::default(),
+            objects: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            now: start(),
+            serial: 0,
+            steps: Vec::new(),
+        }
+    }
+
+    /// With a working, adopted install and a clean record.
+    fn working() -> Self {
+        let mut cluster = Self::empty();
+        cluster.settle(200);
+        cluster.history = History {
+            adopted: true,
+            ..History::default()
+        };
+        cluster.steps.clear();
+        cluster
+    }
+
+    fn observed(&self) -> Observed {
+        let scope = Scope {
+            answered: Some(self.now),
+            served: true,
+        };
+        Observed {
+            objects: self
+                .objects
+                .iter()
+                .map(|(id, o)| (id.clone(), Arc::new(o.clone())))
+                .collect(),
+            scopes: self
+                .install
+                .wanted
+                .keys()
+                .map(|id| (id.kind, scope))
+                .collect(),
+            pods: self
+                .pods
+                .iter()
+                .map(|(n, p)| (n.clone(), Arc::new(p.clone())))
+                .collect(),
+            pods_at: Some(self.now),
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        plan(self.now, &self.install, &self.observed(), &self.history)
+    }
+
+    /// One round of the watchdog, then time passes.
+    fn round(&mut self) -> Plan {
+        let observed = self.observed();
+        let plan = plan(self.now, &self.install, &observed, &self.history);
+        assert_eq!(plan, self.plan(), "the same input gives the same plan");
+        assert!(plan.next_look > self.now, "{plan:?}");
+        assert!(plan.next_look <= self.now + Duration::minutes(1));
+        self.history.saw(self.now, &plan);
+        for step in &plan.steps {
+            assert_harmless(step);
+            let outcome = self.act(step);
+            self.history.acted(self.now, step, &outcome, &observed);
+            if step.action == Action::Restore {
+                self.history.saved.remove(&step.target);
+            }
+            self.steps.push((self.now, step.clone()));
+        }
+        self.controllers();
+        self.now = if plan.steps.is_empty() {
+            plan.next_look
+        } else {
+            self.now + Duration::milliseconds(500)
+        };
+        plan
+    }
+
+    /// Rounds until nothing is wrong and function is proven.
+    fn settle(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            let plan = self.round();
+            let proven = health::proven_since(&self.install, &self.observed());
+            let current = proven.is_some_and(|p| self.history.last_write.is_none_or(|at| p >= at));
+            if plan.findings.is_empty() && plan.steps.is_empty() && current {
+                return;
+            }
+        }
+        panic!("does not settle: {:#?}", self.plan());
+    }
+
+    fn act(&mut self, step: &Step) -> Outcome {
+        let id = &step.target;
+        let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+        let dying = |o: Option<&Object>| o.is_none_or(|o| o.deleting.is_some());
+        match &step.action {
+            Action::Create
+            | Action::Apply
+            | Action::Replace
+            | Action::WriteSecret
+            | Action::Recreate { .. } => {
+                if id.kind.namespaced() && dying(self.objects.get(&namespace)) {
+                    return Outcome::Failed("namespace".to_owned());
+                }
+                let body = self.install.body(id).unwrap();
+                self.put(id, body, MANAGER);
+                Outcome::Done
+            }
+            Action::Nudge => {
+                let asked = rfc3339(self.now);
+                let object = self.objects.get_mut(id).unwrap();
+                object.fields["metadata"]["annotations"][REQUESTED_AT] = json!(asked);
+                Outcome::Done
+            }
+            Action::CutRights { .. } => {
+                self.objects.remove(id);
+                Outcome::Done
+            }
+            Action::ScaleToZero => {
+                let object = self.objects.get_mut(id).unwrap();
+                object.fields["spec"]["replicas"] = json!(0);
+                object.generation += 1;
+                object.writer = GUARD.to_owned();
+                Outcome::Done
+            }
+            Action::Release | Action::Unpin { .. } | Action::Restore => Outcome::Done,
+            Action::RestartPods { before } => {
+                self.pods
+                    .retain(|_, pod| pod.app != id.name || pod.created >= Some(*before));
+                Outcome::Done
+            }
+        }
+    }
+
+    fn put(&mut self, id: &ObjectId, body: Value, writer: &str) {
+        self.serial += 1;
+        let fresh = Object {
+            uid: format!("uid-{}", self.serial),
+            version: self.serial,
+            generation: 0,
+            created: Some(self.now),
+            deleting: None,
+            finalizers: Vec::new(),
+            writer: String::new(),
+            written: None,
+            ours: true,
+            fields: Value::Null,
+        };
+        let object = self.objects.entry(id.clone()).or_insert(fresh);
+        let annotations = object.fields.pointer("/metadata/annotations").cloned();
+        let status = object.fields.get("status").cloned();
+        object.version = self.serial;
+        object.generation += 1;
+        writer.clone_into(&mut object.writer);
+        object.fields = comparable(id.kind, body);
+        object.fields["metadata"]["annotations"] = annotations.unwrap_or_else(|| json!({}));
+        object.fields["status"] = status.unwrap_or_else(|| json!({}));
+    }
+
+    /// What Kubernetes and Flux do meanwhile.
+    fn controllers(&mut self) {
+        let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+        let over = |o: &Object| {
+            o.deleting
+                .is_some_and(|at| self.now - at > Duration::seconds(3))
+        };
+        if self.objects.get(&namespace).is_some_and(over) {
+            self.objects
+                .retain(|id, _| id.namespace.is_empty() && *id != namespace);
+            self.pods.clear();
+        }
+        let crds: Vec<ObjectId> = self
+            .objects
+            .iter()
+            .filter(|(id, o)| id.kind == Kind::CustomResourceDefinition && over(o))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for crd in crds {
+            self.objects.remove(&crd);
+            self.objects.retain(|id, _| {
+                let (group, _, plural) = id.kind.resource();
+                crd.name != format!("{plural}.{group}")
+            });
+        }
+        let accounts: BTreeMap<String, OffsetDateTime> = self
+            .objects
+            .iter()
+            .filter(|(id, _)| id.kind == Kind::ServiceAccount)
+            .filter_map(|(id, o)| Some((id.name.clone(), o.created?)))
+            .collect();
+        let mut up = BTreeMap::new();
+        for (id, object) in &mut self.objects {
+            match id.kind {
+                Kind::CustomResourceDefinition => {
+                    object.fields["status"] =
+                        json!({"conditions": [{"type": "Established", "status": "True"}]});
+                }
+                Kind::Deployment => {
+                    let runs = object.fields["spec"]["replicas"] == json!(1)
+                        && object.fields["spec"]["template"]["spec"]["containers"][0]["image"]
+                            .as_str()
+                            .is_some_and(|i| i.ends_with(":v1"))
+                        && accounts.contains_key(&id.name);
+                    let replicas = i32::from(runs);
+                    object.fields["status"] = json!({"observedGeneration": object.generation, "availableReplicas": replicas, "updatedReplicas": replicas});
+                    if runs {
+                        let pod = self.pods.entry(id.name.clone()).or_default();
+                        pod.app.clone_from(&id.name);
+                        pod.created.get_or_insert(self.now);
+                    }
+                    let valid = self
+                        .pods
+                        .get(&id.name)
+                        .is_some_and(|p| p.created >= accounts.get(&id.name).copied());
+                    up.insert(id.name.clone(), runs && valid);
+                }
+                _ => {}
+            }
+        }
+        self.pods.retain(|_, pod| up.contains_key(&pod.app));
+        let rights = self.objects.contains_key(&ObjectId::new(
+            Kind::ClusterRoleBinding,
+            "",
+            "cluster-reconciler-flux-system",
+        ));
+        for (kind, controller) in [
+            (Kind::GitRepository, "source-controller"),
+            (Kind::Kustomization, "kustomize-controller"),
+        ] {
+            let works = rights && up.get(controller).copied().unwrap_or_default();
+            let root = ObjectId::new(kind, "flux-system", "flux-system");
+            if let Some(root) = self.objects.get_mut(&root).filter(|_| works) {
+                let asked = root.annotation(REQUESTED_AT).unwrap_or_default().to_owned();
+                root.fields["status"] = json!({
+                    "lastHandledReconcileAt": asked, "artifact": {"revision": "main@sha1:1"},
+                    "lastAppliedRevision": "main@sha1:1", "lastAttemptedRevision": "main@sha1:1",
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                });
+            }
+        }
+    }
+
+    fn damage(&mut self, what: &Damage) {
+        let ids: Vec<ObjectId> = self.objects.keys().cloned().collect();
+        let pick = |n: usize| ids[n % ids.len()].clone();
+        match *what {
+            Damage::Delete(n) => {
+                let id = pick(n);
+                match id.kind {
+                    Kind::Namespace | Kind::CustomResourceDefinition => {
+                        self.objects.get_mut(&id).unwrap().deleting = Some(self.now);
+                    }
+                    _ => drop(self.objects.remove(&id)),
+                }
+            }
+            Damage::Field(n) => {
+                let object = self.objects.get_mut(&pick(n)).unwrap();
+                object.fields["spec"] = json!({});
+                object.generation += 1;
+                self.serial += 1;
+                object.version = self.serial;
+                "kubectl".clone_into(&mut object.writer);
+            }
+            Damage::Scale(name) => self.alter(name, "/spec/replicas", json!(0)),
+            Damage::Image(name) => self.alter(
+                name,
+                "/spec/template/spec/containers/0/image",
+                json!("bad:0"),
+            ),
+        }
+    }
+
+    fn alter(&mut self, deployment: &str, pointer: &str, value: Value) {
+        let id = ObjectId::new(Kind::Deployment, "flux-system", deployment);
+        if let Some(object) = self.objects.get_mut(&id)
+            && let Some(field) = object.fields.pointer_mut(pointer)
+        {
+            *field = value;
+            object.generation += 1;
+            "kubectl".clone_into(&mut object.writer);
+        }
+    }
+}
+
+fn assert_harmless(step: &Step) {
+    let kind = step.target.kind;
+    match &step.action {
+        Action::CutRights { .. } => assert_eq!(kind, Kind::ClusterRoleBinding),
+        Action::ScaleToZero => assert_eq!(kind, Kind::Deployment),
+        Action::Recreate { .. } => assert!(
+            !matches!(
+                kind,
+                Kind::Namespace
+                    | Kind::CustomResourceDefinition
+                    | Kind::GitRepository
+                    | Kind::Kustomization
+            ),
+            "{step:?}"
+        ),
+        Action::RestartPods { .. } => {
+            assert!(matches!(kind, Kind::Deployment | Kind::ServiceAccount))
+        }
+        Action::Create
+        | Action::Apply
+        | Action::Replace
+        | Action::WriteSecret
+        | Action::Nudge
+        | Action::Release
+        | Action::Restore
+        | Action::Unpin { .. } => {}
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Damage {
+    Delete(usize),
+    Field(usize),
+    Scale(&'static str),
+    Image(&'static str),
+}
+
+fn damages() -> impl Strategy<Value = Vec<Damage>> {
+    let name = prop_oneof![Just("source-controller"), Just("kustomize-controller")];
+    let one = prop_oneof![
+        4 => any::<usize>().prop_map(Damage::Delete),
+        2 => any::<usize>().prop_map(Damage::Field),
+        1 => name.clone().prop_map(Damage::Scale),
+        1 => name.prop_map(Damage::Image),
+    ];
+    prop::collection::vec(one, 1..12)
+}
+
+#[test]
+fn an_empty_cluster_is_installed_in_stages() {
+    let mut cluster = Cluster::empty();
+    cluster.settle(100);
+    let order: Vec<Kind> = cluster
+        .steps
+        .iter()
+        .filter(|(_, s)| s.action == Action::Create)
+        .map(|(_, s)| s.target.kind)
+        .collect();
+    let first = |kind| order.iter().position(|k| *k == kind).unwrap();
+    assert_eq!(first(Kind::Namespace), 0);
+    assert!(first(Kind::RoleBinding) < first(Kind::ServiceAccount));
+    assert!(first(Kind::ServiceAccount) < first(Kind::Deployment));
+    assert!(first(Kind::CustomResourceDefinition) < first(Kind::GitRepository));
+    let last = cluster.steps.last().unwrap().0;
+    assert!(last - start() < Duration::seconds(30), "{}", last - start());
+}
+
+#[test]
+fn a_healthy_install_is_only_probed() {
+    let mut cluster = Cluster::working();
+    let end = cluster.now + Duration::hours(1);
+    while cluster.now < end {
+        cluster.round();
+    }
+    assert!(cluster.steps.iter().all(|(_, s)| s.action == Action::Nudge));
+    // A probe of each root every five minutes.
+    assert!(
+        (20..=28).contains(&cluster.steps.len()),
+        "{}",
+        cluster.steps.len()
+    );
+}
+
+#[test]
+fn nothing_is_judged_before_all_kinds_are_known() {
+    let cluster = Cluster::empty();
+    let plan = plan(
+        cluster.now,
+        &cluster.install,
+        &Observed::default(),
+        &cluster.history,
+    );
+    assert_eq!((plan.mode, plan.steps), (Mode::Learning, Vec::new()));
+}
+
+#[test]
+fn a_dying_crd_costs_the_engine_its_rights_first() {
+    let mut cluster = Cluster::working();
+    let crd = ObjectId::new(
+        Kind::CustomResourceDefinition,
+        "",
+        "kustomizations.kustomize.toolkit.fluxcd.io",
+    );
+    cluster.objects.get_mut(&crd).unwrap().deleting = Some(cluster.now);
+    let plan = cluster.round();
+    let actions: Vec<&str> = plan.steps.iter().map(|s| s.action.as_str()).collect();
+    assert_eq!(
+        actions,
+        ["cut-rights", "cut-rights", "scale-to-zero", "release"]
+    );
+    cluster.settle(100);
+    let back = |kind| {
+        cluster
+            .steps
+            .iter()
+            .position(|(_, s)| s.action == Action::Create && s.target.kind == kind)
+            .unwrap()
+    };
+    assert!(back(Kind::CustomResourceDefinition) < back(Kind::ClusterRoleBinding));
+}
+
+#[test]
+fn a_dying_source_crd_leaves_the_rights_alone() {
+    let mut cluster = Cluster::working();
+    let crd = ObjectId::new(
+        Kind::CustomResourceDefinition,
+        "",
+        "gitrepositories.source.toolkit.fluxcd.io",
+    );
+    cluster.objects.get_mut(&crd).unwrap().deleting = Some(cluster.now);
+    let actions: Vec<&str> = cluster
+        .round()
+        .steps
+        .iter()
+        .map(|s| s.action.as_str())
+        .collect();
+    assert_eq!(actions, ["release"]);
+    cluster.settle(100);
+}
+
+#[test]
+fn scaling_to_zero_is_undone_after_half_a_minute() {
+    let mut cluster = Cluster::working();
+    let fault = cluster.now;
+    cluster.damage(&Damage::Scale("kustomize-controller"));
+    cluster.settle(100);
+    let (at, step) = cluster
+        .steps
+        .iter()
+        .find(|(_, s)| s.action == Action::Apply)
+        .unwrap();
+    assert_eq!(step.cause.as_ref().unwrap().0, Class::ScaledToZero);
+    assert!(
+        (30..=35).contains(&(*at - fault).whole_seconds()),
+        "{}",
+        *at - fault
+    );
+}
+
+#[test]
+fn a_fault_that_returns_for_ever_is_not_hammered() {
+    let mut cluster = Cluster::working();
+    let end = cluster.now + Duration::hours(3);
+    while cluster.now < end {
+        cluster.damage(&Damage::Image("source-controller"));
+        cluster.round();
+    }
+    let applied: Vec<OffsetDateTime> = cluster
+        .steps
+        .iter()
+        .filter(|(_, s)| s.action == Action::Apply)
+        .map(|(at, _)| *at)
+        .collect();
+    for at in &applied {
+        let within = applied
+            .iter()
+            .filter(|b| *at - **b < Duration::hours(1) && **b <= *at)
+            .count();
+        assert!(within <= 5, "{within} within an hour");
+    }
+    assert!(applied.len() >= 6, "trials go on: {}", applied.len());
+    assert!(applied.len() <= 8, "once an hour: {}", applied.len());
+    assert_eq!(cluster.plan().exhausted.len(), 1);
+}
+
+#[test]
+fn what_an_apply_finds_equal_is_left_alone() {
+    let mut cluster = Cluster::working();
+    cluster.damage(&Damage::Field(0));
+    let observed = cluster.observed();
+    let plan = cluster.plan();
+    let step = plan.steps.first().unwrap();
+    cluster
+        .history
+        .acted(cluster.now, step, &Outcome::Unchanged, &observed);
+    assert_eq!(cluster.plan().findings, Vec::new());
+}
+
+#[test]
+fn a_window_and_a_foreign_manager_stop_all_writes() {
+    let mut cluster = Cluster::working();
+    let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+    let until = cluster.now + Duration::hours(1);
+    cluster.objects.get_mut(&namespace).unwrap().fields["metadata"]["annotations"][MAINTENANCE] =
+        json!(rfc3339(until));
+    cluster.damage(&Damage::Image("source-controller"));
+    let paused = cluster.plan();
+    assert_eq!(
+        (paused.mode, paused.steps),
+        (Mode::Paused(until), Vec::new())
+    );
+    cluster.now = until + Duration::seconds(1);
+    assert_eq!(cluster.plan().mode, Mode::Act);
+    cluster.objects.get_mut(&namespace).unwrap().fields["metadata"]["labels"]["app.kubernetes.io/managed-by"] =
+        json!("flux-operator");
+    let foreign = cluster.plan();
+    assert_eq!(
+        (foreign.mode, foreign.steps),
+        (Mode::ObserveOnly, Vec::new())
+    );
+}
+
+#[test]
+fn a_suspended_root_is_reported_and_left_suspended() {
+    let mut cluster = Cluster::working();
+    let sync = cluster.install.sync.clone();
+    cluster.objects.get_mut(&sync).unwrap().fields["spec"]["suspend"] = json!(true);
+    let plan = cluster.plan();
+    assert_eq!(
+        plan.findings.iter().map(|f| f.class).collect::<Vec<_>>(),
+        [Class::SuspendedByHuman]
+    );
+    assert!(plan.steps.iter().all(|s| s.action == Action::Nudge));
+}
+
+#[test]
+fn a_wedged_controller_is_restarted_and_a_busy_one_is_not() {
+    let mut cluster = Cluster::working();
+    let sync = cluster.install.sync.clone();
+    let asked = rfc3339(cluster.now);
+    let object = cluster.objects.get_mut(&sync).unwrap();
+    object.fields["metadata"]["annotations"][REQUESTED_AT] = json!(asked);
+    object.fields["status"]["conditions"] = json!([{"type": "Reconciling", "status": "True"}]);
+    cluster.now += Duration::seconds(120);
+    assert_eq!(cluster.plan().steps, Vec::new());
+    cluster.objects.get_mut(&sync).unwrap().fields["status"]["conditions"] = json!([]);
+    let steps = cluster.plan().steps;
+    assert_eq!(
+        steps
+            .iter()
+            .map(|s| (s.action.as_str(), s.target.name.as_str()))
+            .collect::<Vec<_>>(),
+        [("restart", "kustomize-controller")]
+    );
+}
+
+#[test]
+fn the_hubs_word_of_a_new_head_asks_the_source_once() {
+    let mut cluster = Cluster::working();
+    cluster.history.head = Some(("2".to_owned(), cluster.now));
+    let steps = cluster.round().steps;
+    assert_eq!(
+        steps.iter().map(|s| &s.target).collect::<Vec<_>>(),
+        [&cluster.install.source]
+    );
+    assert_eq!(cluster.plan().steps, Vec::new());
+}
+
+#[test]
+fn host_key_and_key_trouble_are_told_apart() {
+    let cases = [
+        (
+            "failed to checkout: knownhosts: key mismatch",
+            Class::HostKeyMismatch,
+        ),
+        (
+            "ssh: handshake failed: ssh: unable to authenticate",
+            Class::KeyRevoked,
+        ),
+        ("dial tcp: lookup git: no such host", Class::GitUnreachable),
+    ];
+    for (message, class) in cases {
+        let mut cluster = Cluster::working();
+        let source = cluster.install.source.clone();
+        cluster.objects.get_mut(&source).unwrap().fields["status"]["conditions"] = json!([{"type": "Ready", "status": "False", "reason": "GitOperationFailed", "message": message}]);
+        let plan = cluster.plan();
+        assert_eq!(
+            plan.findings.iter().map(|f| f.class).collect::<Vec<_>>(),
+            [class]
+        );
+        assert_eq!(plan.steps, Vec::new());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_damage_is_repaired(damage in damages()) {
+        let mut cluster = Cluster::working();
+        let began = cluster.now;
+        for one in &damage {
+            cluster.damage(one);
+        }
+        cluster.settle(400);
+        prop_assert!(cluster.now - began < Duration::minutes(10), "{}", cluster.now - began);
+    }
+
+    #[test]
+    fn budgets_hold_whatever_keeps_breaking(damage in damages(), again in 1_usize..5) {
+        let mut cluster = Cluster::working();
+        for round in 0..200 {
+            if round % again == 0 && !cluster.objects.is_empty() {
+                cluster.damage(&damage[round % damage.len()]);
+            }
+            cluster.round();
+        }
+        for (at, step) in &cluster.steps {
+            let Some((class, object)) = &step.cause else { continue };
+            if let fault::Budget::PerHour(limit) = class.budget() {
+                let times: std::collections::BTreeSet<OffsetDateTime> = cluster.steps.iter()
+                    .filter(|(t, s)| s.cause.as_ref() == Some(&(*class, object.clone())) && *at - *t < Duration::hours(1) && t <= at)
+                    .map(|(t, _)| *t)
+                    .collect();
+                prop_assert!(times.len() <= limit, "{class} {object}: {}", times.len());
+            }
+        }
+    }
+}
