@@ -257,29 +257,7 @@ impl Cluster {
 
     /// What Kubernetes and Flux do meanwhile.
     fn controllers(&mut self) {
-        let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
-        let over = |o: &Object| {
-            o.deleting
-                .is_some_and(|at| self.now - at > Duration::seconds(3))
-        };
-        if self.objects.get(&namespace).is_some_and(over) {
-            self.objects
-                .retain(|id, _| id.namespace.is_empty() && *id != namespace);
-            self.pods.clear();
-        }
-        let crds: Vec<ObjectId> = self
-            .objects
-            .iter()
-            .filter(|(id, o)| id.kind == Kind::CustomResourceDefinition && over(o))
-            .map(|(id, _)| id.clone())
-            .collect();
-        for crd in crds {
-            self.objects.remove(&crd);
-            self.objects.retain(|id, _| {
-                let (group, _, plural) = id.kind.resource();
-                crd.name != format!("{plural}.{group}")
-            });
-        }
+        self.collect_the_dead();
         let accounts: BTreeMap<String, OffsetDateTime> = self
             .objects
             .iter()
@@ -335,6 +313,32 @@ impl Cluster {
                     "conditions": [{"type": "Ready", "status": "True"}],
                 });
             }
+        }
+    }
+
+    fn collect_the_dead(&mut self) {
+        let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+        let over = |o: &Object| {
+            o.deleting
+                .is_some_and(|at| self.now - at > Duration::seconds(3))
+        };
+        if self.objects.get(&namespace).is_some_and(over) {
+            self.objects
+                .retain(|id, _| id.namespace.is_empty() && *id != namespace);
+            self.pods.clear();
+        }
+        let crds: Vec<ObjectId> = self
+            .objects
+            .iter()
+            .filter(|(id, o)| id.kind == Kind::CustomResourceDefinition && over(o))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for crd in crds {
+            self.objects.remove(&crd);
+            self.objects.retain(|id, _| {
+                let (group, _, plural) = id.kind.resource();
+                crd.name != format!("{plural}.{group}")
+            });
         }
     }
 
@@ -396,7 +400,7 @@ fn assert_harmless(step: &Step) {
             "{step:?}"
         ),
         Action::RestartPods { .. } => {
-            assert!(matches!(kind, Kind::Deployment | Kind::ServiceAccount))
+            assert!(matches!(kind, Kind::Deployment | Kind::ServiceAccount));
         }
         Action::Create
         | Action::Apply
