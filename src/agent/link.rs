@@ -1,14 +1,49 @@
 //! Dial the hub, back off, keep the line and hand out its streams.
+//!
+//! A line that drains is replaced before it ends; one that breaks is dialled again with full jitter. A hub
+//! that refuses this agent is asked again, slowly: keys are never given up here.
+
+use std::future::Future;
+use std::time::Duration;
 
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
 
+use crate::backoff::Schedule;
+use crate::clock;
 use crate::keys::KeyPair;
 use crate::secret::Secret;
-use crate::tunnel::{Incoming, Line};
+use crate::tunnel::handshake::HandshakeError;
+use crate::tunnel::{Ended, Incoming, Line};
 use crate::wire::api::{AgentBuild, HubKey, HubRef};
+use crate::wire::frame::{Code, Goaway};
 use crate::wire::id::ClusterName;
+
+mod dial;
+mod transport;
+
+pub use dial::DialError;
+
+const BROKEN: Schedule = Schedule {
+    floor: Duration::from_millis(500),
+    first: Duration::from_millis(500),
+    cap: Duration::from_secs(30),
+};
+/// For answers that only a person changes.
+const REFUSED: Schedule = Schedule {
+    floor: Duration::from_secs(2),
+    first: Duration::from_secs(4),
+    cap: Duration::from_mins(5),
+};
+/// A line that held so long was healthy: the next break starts the schedule anew.
+const HEALTHY: Duration = Duration::from_mins(1);
+/// Another process of this cluster took the line: give it the time to be the only one.
+const SUPERSEDED: Duration = Duration::from_secs(30);
+/// A hub cannot send its agents away for longer than this.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
 /// All that the link needs to know. The hub's record may change while it runs (CA, URLs, keys).
 #[derive(Debug)]
@@ -60,7 +95,208 @@ pub async fn run(
     incoming: mpsc::Sender<Incoming>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    stop.cancelled().await;
-    drop((config, line, incoming));
+    let mut lines = JoinSet::new();
+    let mut held: Option<Line> = None;
+    let mut attempt = 0;
+    while !stop.is_cancelled() {
+        let dialled = Box::pin(dial::dial(
+            &config,
+            held.as_ref(),
+            incoming.clone(),
+            stop.clone(),
+        ));
+        let Some(dialled) = stop.run_until_cancelled(dialled).await else {
+            break;
+        };
+        let wait = match dialled {
+            Ok(up) => {
+                lines.spawn(up.run);
+                info!(cluster = %config.cluster, line = ?up.line, "line up");
+                line.send_replace(LinkState::Up {
+                    line: up.line.clone(),
+                    hub_time_offset: up.hub_time_offset,
+                    keyset: up.keyset,
+                });
+                let (wait, next_attempt) = keep(&up.line, attempt, &stop, &line).await;
+                attempt = next_attempt;
+                held = Some(up.line);
+                wait
+            }
+            Err(error) => {
+                held = held.filter(|line| !is_over(line));
+                failed(&line, held.is_some(), attempt, &error);
+                let wait = after(&error, attempt, clock::unit());
+                attempt = attempt.saturating_add(1);
+                wait
+            }
+        };
+        while lines.try_join_next().is_some() {}
+        stop.run_until_cancelled(tokio::time::sleep(wait)).await;
+    }
+    // Each line says goodbye by itself when `stop` fires.
+    while lines.join_next().await.is_some() {}
     Ok(())
+}
+
+/// Holds a line until it has to be replaced; says how long to wait before that, and the attempt to count from.
+async fn keep(
+    line: &Line,
+    attempt: u32,
+    stop: &CancellationToken,
+    state: &watch::Sender<LinkState>,
+) -> (Duration, u32) {
+    let since = tokio::time::Instant::now();
+    let goaway = tokio::select! {
+        ended = line.closed() => {
+            let attempt = if since.elapsed() >= HEALTHY { 0 } else { attempt };
+            down(state, attempt, &ended);
+            return (after_end(&ended, attempt, clock::unit()), attempt.saturating_add(1));
+        }
+        goaway = line.draining() => goaway,
+        () = stop.cancelled() => return (Duration::ZERO, 0),
+    };
+    info!(code = %goaway.code, text = goaway.text, "the hub drains the line");
+    (after_goaway(&goaway, clock::unit()), 0)
+}
+
+fn is_over(line: &Line) -> bool {
+    use futures_util::FutureExt as _;
+    line.closed().now_or_never().is_some()
+}
+
+fn down(state: &watch::Sender<LinkState>, attempt: u32, ended: &Ended) {
+    let cause = format!("{}: {}", ended.code, ended.text);
+    info!(cause, "line down");
+    state.send_replace(LinkState::Down {
+        since: clock::now(),
+        cause,
+        attempt,
+    });
+}
+
+/// Keeps `since` of the first failure. A line that still drains stays in place.
+fn failed(state: &watch::Sender<LinkState>, is_held: bool, attempt: u32, error: &DialError) {
+    let cause = error.chain();
+    warn!(attempt, cause, "dial the hub");
+    if is_held {
+        return;
+    }
+    state.send_modify(|state| {
+        let since = match state {
+            LinkState::Down { since, .. } => *since,
+            LinkState::Up { .. } => clock::now(),
+        };
+        *state = LinkState::Down {
+            since,
+            cause,
+            attempt: attempt.saturating_add(1),
+        };
+    });
+}
+
+/// The wait after a dial that failed.
+fn after(error: &DialError, attempt: u32, unit: f64) -> Duration {
+    match error {
+        DialError::Handshake(HandshakeError::Refused(refusal)) => {
+            let asked = Duration::from_millis(refusal.retry_after_ms.into());
+            let schedule = match refusal.code {
+                Code::Revoked | Code::BadSignature | Code::UnknownCluster | Code::Version => {
+                    REFUSED
+                }
+                _ => BROKEN,
+            };
+            at_least(asked, schedule.full_jitter(attempt, unit))
+        }
+        DialError::Handshake(_) => REFUSED.full_jitter(attempt, unit),
+        DialError::Status { retry_after, .. } => at_least(
+            retry_after.unwrap_or_default(),
+            BROKEN.full_jitter(attempt, unit),
+        ),
+        DialError::Url(_)
+        | DialError::Tls(_)
+        | DialError::Connect { .. }
+        | DialError::Line(_)
+        | DialError::Late(_) => BROKEN.full_jitter(attempt, unit),
+    }
+}
+
+/// What the hub asked for comes first, our own jitter on top.
+fn at_least(asked: Duration, jitter: Duration) -> Duration {
+    asked.min(MAX_RETRY_AFTER) + jitter
+}
+
+fn after_end(ended: &Ended, attempt: u32, unit: f64) -> Duration {
+    match ended.code {
+        Code::Superseded => SUPERSEDED.mul_f64(1.0 + unit),
+        _ => BROKEN.full_jitter(attempt, unit),
+    }
+}
+
+fn after_goaway(goaway: &Goaway, unit: f64) -> Duration {
+    match goaway.code {
+        Code::Superseded => SUPERSEDED.mul_f64(1.0 + unit),
+        _ => Duration::from_millis(goaway.retry_after_ms.into())
+            .min(MAX_RETRY_AFTER)
+            .mul_f64(unit),
+    }
+}
+
+/// A dialled line.
+struct Up<F: Future<Output = Ended>> {
+    line: Line,
+    run: F,
+    hub_time_offset: time::Duration,
+    keyset: Vec<HubKey>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::frame::Refusal;
+
+    fn refused(code: Code, retry_after_ms: u32) -> DialError {
+        DialError::Handshake(HandshakeError::Refused(Refusal {
+            code,
+            retry_after_ms,
+            text: String::new(),
+        }))
+    }
+
+    #[test]
+    fn waits_follow_the_kind_of_failure() {
+        for attempt in 0..50 {
+            for unit in [0.0, 0.7, 1.0] {
+                let broken = after(&DialError::Late("TLS"), attempt, unit);
+                assert!((BROKEN.floor..=BROKEN.cap).contains(&broken), "{broken:?}");
+                let revoked = after(&refused(Code::Revoked, 0), attempt, unit);
+                assert!(
+                    (REFUSED.floor..=REFUSED.cap).contains(&revoked),
+                    "{revoked:?}"
+                );
+                let busy = after(&refused(Code::Busy, 5000), attempt, unit);
+                assert!(
+                    busy >= Duration::from_secs(5) && busy <= Duration::from_secs(35),
+                    "{busy:?}"
+                );
+            }
+        }
+        assert!(after(&refused(Code::Busy, u32::MAX), 0, 1.0) <= MAX_RETRY_AFTER + BROKEN.cap);
+    }
+
+    #[test]
+    fn a_superseded_agent_leaves_the_other_alone_for_a_while() {
+        let goaway = Goaway {
+            code: Code::Superseded,
+            retry_after_ms: 0,
+            drain_ms: 0,
+            text: String::new(),
+        };
+        assert!(after_goaway(&goaway, 0.0) >= SUPERSEDED);
+        let goaway = Goaway {
+            code: Code::Draining,
+            retry_after_ms: 2000,
+            ..goaway
+        };
+        assert_eq!(after_goaway(&goaway, 0.5), Duration::from_secs(1));
+    }
 }

@@ -1,18 +1,47 @@
 //! This replica's live lines, newest wins.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use time::OffsetDateTime;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
-use crate::tunnel::{Line, LineFacts};
+use crate::clock;
+use crate::tunnel::{Ended, Line, LineFacts};
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
+
+/// A cluster whose line ended so long ago is offline: nobody waits for it.
+const PARK_AFTER: time::Duration = time::Duration::seconds(60);
+const MAX_PARKED: usize = 100;
+const MAX_PARKED_ALL: usize = 2000;
+/// Lines that have not proven who they are, and handshakes being checked.
+const MAX_UNPROVEN: usize = 1024;
+const MAX_HANDSHAKES: usize = 256;
+/// The same process moves to its next line at its own pace.
+const MOVE: Duration = Duration::from_mins(10);
+/// A line that another process took over ends soon: mostly nobody is behind it any more.
+const TAKEN_OVER: Duration = Duration::from_secs(5);
+/// Agents come back spread over this time when the hub stops.
+const SPREAD: Duration = Duration::from_secs(2);
 
 /// The registry of lines; clones mean the same registry.
 #[derive(Debug, Clone)]
 pub struct Tunnels {
+    clusters: Arc<Mutex<HashMap<ClusterName, Entry>>>,
     changes: watch::Sender<u64>,
+    parked: Arc<Semaphore>,
+    pub(super) unproven: Arc<Semaphore>,
+    pub(super) handshakes: Arc<Semaphore>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// In the order of their epochs; all but the last drain.
+    lines: Vec<Line>,
+    down: Option<(OffsetDateTime, String)>,
+    parked: usize,
 }
 
 /// What is known of a cluster's line.
@@ -25,10 +54,21 @@ pub struct LineView {
     pub last_cause: Option<String>,
 }
 
+/// A line of another process of the cluster's agent, which the new one took over while it was up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Takeover {
+    pub instance: String,
+    pub remote: String,
+}
+
 impl Default for Tunnels {
     fn default() -> Self {
         Self {
+            clusters: Arc::default(),
             changes: watch::Sender::new(0),
+            parked: Arc::new(Semaphore::new(MAX_PARKED_ALL)),
+            unproven: Arc::new(Semaphore::new(MAX_UNPROVEN)),
+            handshakes: Arc::new(Semaphore::new(MAX_HANDSHAKES)),
         }
     }
 }
@@ -36,20 +76,64 @@ impl Default for Tunnels {
 impl Tunnels {
     /// The cluster's newest line that takes new streams.
     pub fn get(&self, cluster: &ClusterName) -> Option<Line> {
-        let _ = cluster;
-        None
+        let clusters = self.lock();
+        // An older epoch is never used again, even where the newest line drains.
+        clusters
+            .get(cluster)?
+            .lines
+            .last()
+            .filter(|line| line.takes_streams())
+            .cloned()
     }
 
     /// Waits up to `wait` for a line, if there was one less than 60 s ago; otherwise answers at once.
-    #[expect(clippy::unused_async, reason = "parks")]
     pub async fn park(&self, cluster: &ClusterName, wait: Duration) -> Option<Line> {
-        let _ = wait;
-        self.get(cluster)
+        if let Some(line) = self.get(cluster) {
+            return Some(line);
+        }
+        let _room = self.parked.try_acquire().ok()?;
+        let _place = self.place(cluster, clock::now())?;
+        let mut changes = self.changes.subscribe();
+        let next = async {
+            loop {
+                changes.borrow_and_update();
+                if let Some(line) = self.get(cluster) {
+                    return Some(line);
+                }
+                changes.changed().await.ok()?;
+            }
+        };
+        tokio::time::timeout(wait, next).await.ok().flatten()
+    }
+
+    fn place(&self, cluster: &ClusterName, now: OffsetDateTime) -> Option<Place<'_>> {
+        let mut clusters = self.lock();
+        let entry = clusters.get_mut(cluster)?;
+        let recent = entry
+            .down
+            .as_ref()
+            .is_some_and(|(at, _)| now - *at < PARK_AFTER);
+        if (entry.lines.is_empty() && !recent) || entry.parked >= MAX_PARKED {
+            return None;
+        }
+        entry.parked += 1;
+        Some(Place {
+            tunnels: self,
+            cluster: cluster.clone(),
+        })
     }
 
     pub fn view(&self, cluster: &ClusterName) -> LineView {
-        let _ = cluster;
-        LineView::default()
+        let clusters = self.lock();
+        let Some(entry) = clusters.get(cluster) else {
+            return LineView::default();
+        };
+        let (down_since, last_cause) = entry.down.clone().unzip();
+        LineView {
+            up: entry.lines.last().map(Line::facts),
+            down_since,
+            last_cause,
+        }
     }
 
     /// Changes each time a line comes or goes.
@@ -59,11 +143,88 @@ impl Tunnels {
 
     /// Ends the cluster's lines now (it was removed, its key revoked).
     pub fn close(&self, cluster: &ClusterName, code: Code, text: &str) {
-        let _ = (cluster, code, text);
+        let lines = self
+            .lock()
+            .get(cluster)
+            .map(|entry| entry.lines.clone())
+            .unwrap_or_default();
+        for line in lines {
+            line.close(code, text);
+        }
     }
 
-    /// Asks all agents to move to another replica or to come back: the hub stops.
+    /// Asks all agents to come back to another replica or a little later: the hub stops.
     pub fn drain(&self, drain: Duration) {
-        let _ = drain;
+        let lines: Vec<Line> = self
+            .lock()
+            .values()
+            .flat_map(|entry| entry.lines.clone())
+            .collect();
+        for line in lines {
+            line.goaway(Code::Draining, SPREAD, drain, "the hub stops");
+        }
+    }
+
+    /// Takes in a line that proved itself. Older ones drain, or end where the agent has let go of them already.
+    pub(super) fn add(
+        &self,
+        cluster: &ClusterName,
+        line: Line,
+        resumes: Option<u64>,
+    ) -> Option<Takeover> {
+        let facts = line.facts();
+        let mut clusters = self.lock();
+        let entry = clusters.entry(cluster.clone()).or_default();
+        let older = entry.lines.clone();
+        entry.lines.push(line);
+        entry.lines.sort_by_key(|line| line.facts().epoch);
+        drop(clusters);
+        let mut takeover = None;
+        for old in older {
+            let was = old.facts();
+            let text = format!("line {} took over", facts.epoch);
+            if was.instance != facts.instance {
+                old.goaway(Code::Superseded, Duration::ZERO, TAKEN_OVER, &text);
+                takeover = Some(Takeover {
+                    instance: was.instance,
+                    remote: was.remote,
+                });
+            } else if resumes == Some(was.epoch) {
+                old.goaway(Code::Superseded, Duration::ZERO, MOVE, &text);
+            } else {
+                old.close(Code::Superseded, &text);
+            }
+        }
+        self.changes.send_modify(|changes| *changes += 1);
+        takeover
+    }
+
+    /// A line ended.
+    pub(super) fn remove(&self, cluster: &ClusterName, epoch: u64, ended: &Ended) {
+        if let Some(entry) = self.lock().get_mut(cluster) {
+            entry.lines.retain(|line| line.facts().epoch != epoch);
+            if entry.lines.is_empty() {
+                entry.down = Some((clock::now(), format!("{}: {}", ended.code, ended.text)));
+            }
+        }
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClusterName, Entry>> {
+        self.clusters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request's place among those that wait for a cluster's line.
+struct Place<'a> {
+    tunnels: &'a Tunnels,
+    cluster: ClusterName,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.tunnels.lock().get_mut(&self.cluster) {
+            entry.parked = entry.parked.saturating_sub(1);
+        }
     }
 }

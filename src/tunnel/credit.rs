@@ -1,1 +1,222 @@
-//! Flow-control arithmetic.
+//! Flow-control arithmetic. Credit is a promise of buffer space: it is given for bytes that the reader
+//! consumed, never for bytes that arrived.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
+
+use std::time::{Duration, Instant};
+
+use crate::wire::frame::MAX_CREDIT;
+
+/// A stream's first window, each way.
+pub const INITIAL_WINDOW: u32 = 64 << 10;
+/// A window grows up to this, where the reader is fast enough.
+pub const MAX_WINDOW: u32 = 4 << 20;
+/// A window that nobody read from for this long falls back to the first one.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// The peer broke the credit rules; the stream is reset with FLOW.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("flow control broken")]
+pub struct FlowFault;
+
+/// What may still be queued for the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendWindow {
+    credit: u32,
+}
+
+impl SendWindow {
+    pub fn new(initial: u32) -> Self {
+        Self {
+            credit: initial.min(MAX_CREDIT),
+        }
+    }
+
+    pub fn available(self) -> usize {
+        usize::try_from(self.credit).unwrap_or(usize::MAX)
+    }
+
+    /// Takes up to `wanted` bytes of credit and says how many.
+    pub fn take(&mut self, wanted: usize) -> usize {
+        let taken = u32::try_from(wanted).unwrap_or(u32::MAX).min(self.credit);
+        self.credit -= taken;
+        usize::try_from(taken).unwrap_or_default()
+    }
+
+    pub fn add(&mut self, amount: u32) -> Result<(), FlowFault> {
+        let sum = self.credit.checked_add(amount).ok_or(FlowFault)?;
+        if sum > MAX_CREDIT {
+            return Err(FlowFault);
+        }
+        self.credit = sum;
+        Ok(())
+    }
+}
+
+/// What the peer may still send, and when it gets more.
+#[derive(Debug, Clone, Copy)]
+pub struct RecvWindow {
+    first: u32,
+    /// What promises and unread bytes together may come to.
+    window: u32,
+    /// Promised to the peer and not yet arrived.
+    promised: u32,
+    /// Arrived and not yet consumed.
+    unread: u32,
+    /// Consumption since `since`, to see whether the window is what limits the stream.
+    consumed: u32,
+    since: Instant,
+    last: Instant,
+}
+
+impl RecvWindow {
+    pub fn new(now: Instant, initial: u32) -> Self {
+        Self {
+            first: initial,
+            window: initial,
+            promised: initial,
+            unread: 0,
+            consumed: 0,
+            since: now,
+            last: now,
+        }
+    }
+
+    /// Counts `len` bytes that arrived.
+    pub fn receive(&mut self, len: usize) -> Result<(), FlowFault> {
+        let len = u32::try_from(len).map_err(|_| FlowFault)?;
+        self.promised = self.promised.checked_sub(len).ok_or(FlowFault)?;
+        self.unread = self.unread.saturating_add(len);
+        Ok(())
+    }
+
+    /// Counts `len` bytes that the reader took. The window doubles where half of it was consumed within two
+    /// round trips and `may_grow`.
+    pub fn consume(&mut self, now: Instant, len: usize, rtt: Option<Duration>, may_grow: bool) {
+        let len = u32::try_from(len).unwrap_or(u32::MAX).min(self.unread);
+        self.unread -= len;
+        if now.saturating_duration_since(self.last) > QUIET {
+            self.window = self.first;
+            (self.consumed, self.since) = (0, now);
+        }
+        self.last = now;
+        let span = rtt.map(|rtt| rtt * 2).unwrap_or_default();
+        if now.saturating_duration_since(self.since) > span {
+            (self.consumed, self.since) = (0, now);
+        }
+        self.consumed = self.consumed.saturating_add(len);
+        if self.consumed >= self.window / 2 {
+            if may_grow && rtt.is_some() {
+                self.window = self
+                    .window
+                    .saturating_mul(2)
+                    .min(MAX_WINDOW.max(self.first));
+            }
+            (self.consumed, self.since) = (0, now);
+        }
+    }
+
+    /// The credit to send now: a quarter of the window at least, or anything where the peer has none left.
+    pub fn due(&self) -> Option<u32> {
+        let owed = self
+            .window
+            .saturating_sub(self.promised)
+            .saturating_sub(self.unread);
+        let enough = owed >= self.window / 4 || self.promised == 0;
+        (owed > 0 && enough).then_some(owed)
+    }
+
+    pub fn grant(&mut self, amount: u32) {
+        self.promised = self.promised.saturating_add(amount);
+    }
+
+    pub fn unread(&self) -> u32 {
+        self.unread
+    }
+
+    pub fn window(&self) -> u32 {
+        self.window
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RTT: Option<Duration> = Some(Duration::from_millis(10));
+
+    #[test]
+    fn credit_returns_on_consumption_only() {
+        let now = Instant::now();
+        let mut window = RecvWindow::new(now, 1000);
+        window.receive(1000).unwrap();
+        assert_eq!(window.due(), None);
+        window.consume(now, 1, None, true);
+        assert_eq!(
+            window.due(),
+            Some(1),
+            "the peer stands still, so even one byte is due"
+        );
+        window.grant(1);
+        window.consume(now, 100, None, true);
+        assert_eq!(window.due(), None);
+        window.consume(now, 150, None, true);
+        assert_eq!(window.due(), Some(250));
+    }
+
+    #[test]
+    fn a_fast_reader_gets_a_bigger_window_and_a_quiet_one_loses_it() {
+        let mut now = Instant::now();
+        let mut window = RecvWindow::new(now, INITIAL_WINDOW);
+        for _ in 0..20 {
+            now += Duration::from_millis(5);
+            let len = window.promised / 2 + window.unread;
+            window
+                .receive(usize::try_from(window.promised / 2).unwrap())
+                .unwrap();
+            window.consume(now, usize::try_from(len).unwrap(), RTT, true);
+            window.grant(window.due().unwrap_or_default());
+        }
+        assert!(window.window() > INITIAL_WINDOW);
+        now += QUIET + Duration::from_secs(1);
+        window.receive(1).unwrap();
+        window.consume(now, 1, RTT, true);
+        assert_eq!(window.window(), INITIAL_WINDOW);
+        assert_eq!(
+            window.due(),
+            None,
+            "what was promised before is withheld from the new window"
+        );
+    }
+
+    #[test]
+    fn overruns_and_overflows_are_faults() {
+        let mut recv = RecvWindow::new(Instant::now(), 10);
+        assert_eq!(recv.receive(11), Err(FlowFault));
+        let mut send = SendWindow::new(1);
+        assert_eq!(send.add(MAX_CREDIT), Err(FlowFault));
+        assert_eq!(send.add(MAX_CREDIT - 1), Ok(()));
+        assert_eq!(send.take(usize::MAX), usize::try_from(MAX_CREDIT).unwrap());
+    }
+
+    proptest! {
+        /// Whatever the order of arrivals, reads and grants: promises and unread bytes stay within the largest
+        /// window, and a reader that keeps reading never leaves the peer without credit.
+        #[test]
+        fn promises_are_bounded_and_never_lost(steps in proptest::collection::vec((0_u32..40_000, 0_u32..40_000, 0_u64..3000), 1..200)) {
+            let mut now = Instant::now();
+            let mut window = RecvWindow::new(now, INITIAL_WINDOW);
+            for (arrive, read, wait) in steps {
+                now += Duration::from_millis(wait);
+                window.receive(usize::try_from(arrive.min(window.promised)).unwrap()).unwrap();
+                window.consume(now, usize::try_from(read).unwrap(), RTT, true);
+                if let Some(due) = window.due() { window.grant(due); }
+                prop_assert!(window.promised + window.unread <= MAX_WINDOW);
+            }
+            window.consume(now, usize::MAX, RTT, true);
+            if let Some(due) = window.due() { window.grant(due); }
+            prop_assert!(window.promised > 0);
+        }
+    }
+}

@@ -1,1 +1,644 @@
-//! The line's state machine, sans-IO.
+//! The line's state machine after the handshake, sans-IO: frames and commands go in, frames and events come
+//! out, time is an argument (`docs/protocol.md`).
+//!
+//! What input provokes is a flag or a counter, never a queue: the reader never waits for the writer, and a peer
+//! that sends without reading grows nothing here. All that is queued is covered by the peer's credit, so it
+//! can always be sent. There is no window of the connection as a whole.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::LineError;
+use super::credit::INITIAL_WINDOW;
+use crate::wire::frame::{Class, Code, Goaway, Kind, MAX_ID, MAX_META};
+
+mod input;
+mod output;
+mod path;
+mod state;
+
+use path::Path;
+use state::{Lane, Sending, StreamState};
+
+/// Bytes that one stream may have queued.
+const MAX_QUEUED: usize = 64 << 10;
+/// Bytes that a stream with an empty queue may always queue.
+const ALWAYS_QUEUED: usize = 8 << 10;
+/// Bytes that all streams together may have queued.
+const MAX_LINE_QUEUED: usize = 4 << 20;
+/// No FIN so long after STOP: RST.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
+/// Drained and empty, a line stays a little for streams that the peer opened before it heard of it.
+const LINGER: Duration = Duration::from_millis(200);
+
+/// Which end this is; the agent's streams have odd ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Agent,
+    Hub,
+}
+
+/// What both ends agreed on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Config {
+    pub role: Role,
+    /// What the peer may send on a new stream.
+    pub window: u32,
+    /// What we may send on a stream that we open.
+    pub peer_window: u32,
+    /// Streams that the peer may have open.
+    pub max_streams: usize,
+    /// Streams that we may have open.
+    pub peer_max_streams: usize,
+    /// Bytes that unread input may take.
+    pub budget: usize,
+    /// In 0..1; spreads timers.
+    pub unit: f64,
+}
+
+impl Config {
+    pub fn new(role: Role) -> Self {
+        Self {
+            role,
+            window: INITIAL_WINDOW,
+            peer_window: INITIAL_WINDOW,
+            max_streams: 16_384,
+            peer_max_streams: 16_384,
+            budget: match role {
+                Role::Agent => 16 << 20,
+                Role::Hub => 32 << 20,
+            },
+            unit: 0.5,
+        }
+    }
+}
+
+/// Something for the driver to pass on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    Opened {
+        id: u32,
+        kind: Kind,
+        class: Class,
+        meta: Bytes,
+    },
+    Readable(u32),
+    Writable(u32),
+    /// The stream ended badly; reads give what is left, then the error.
+    Failed(u32),
+    /// No new streams on this line.
+    Draining(Goaway),
+}
+
+/// What a read found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    Data(usize),
+    /// Nothing now; `Readable` follows.
+    Blocked,
+    End,
+}
+
+/// Why the session is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Over {
+    pub code: Code,
+    pub text: String,
+    /// The frames broke the protocol: close with 1002.
+    pub fault: bool,
+    pub by_peer: Option<Goaway>,
+}
+
+/// The session.
+#[derive(Debug)]
+pub struct Session {
+    config: Config,
+    streams: HashMap<u32, StreamState>,
+    next_id: u32,
+    highest_peer: u32,
+    own_live: usize,
+    peer_live: usize,
+    opened: u64,
+    closed: u64,
+
+    /// Streams whose OPEN is to be sent, in the order of their ids.
+    opens: VecDeque<u32>,
+    /// Streams with control frames to send.
+    urgent: VecDeque<u32>,
+    sparse: VecDeque<u32>,
+    bulk: VecDeque<u32>,
+    background: VecDeque<u32>,
+    sparse_run: usize,
+    bulk_run: u32,
+    queued: usize,
+    /// Streams that wait for room on the line.
+    crowded: VecDeque<u32>,
+    /// OPENs of the peer that get RST without ever having had a state.
+    refused: VecDeque<(u32, Code)>,
+    over_limit: (Instant, u32),
+    flow_faults: u32,
+    unread: usize,
+    stops: VecDeque<(Instant, u32)>,
+
+    pong: Option<u64>,
+    path: Path,
+    goaway: Option<Goaway>,
+    /// When drained (by either end), until when.
+    draining: Option<Drain>,
+    peer_goaway: Option<Goaway>,
+    over: Option<Over>,
+    events: VecDeque<Event>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Drain {
+    since: Instant,
+    until: Instant,
+    /// We asked for it and close the line when it is empty.
+    ours: bool,
+    code: Code,
+}
+
+impl Session {
+    pub fn new(now: Instant, config: Config) -> Self {
+        Self {
+            config,
+            streams: HashMap::new(),
+            next_id: match config.role {
+                Role::Agent => 1,
+                Role::Hub => 2,
+            },
+            highest_peer: 0,
+            own_live: 0,
+            peer_live: 0,
+            opened: 0,
+            closed: 0,
+            opens: VecDeque::new(),
+            urgent: VecDeque::new(),
+            sparse: VecDeque::new(),
+            bulk: VecDeque::new(),
+            background: VecDeque::new(),
+            sparse_run: 0,
+            bulk_run: 0,
+            queued: 0,
+            crowded: VecDeque::new(),
+            refused: VecDeque::new(),
+            over_limit: (now, 0),
+            flow_faults: 0,
+            unread: 0,
+            stops: VecDeque::new(),
+            pong: None,
+            path: Path::new(now, config.unit),
+            goaway: None,
+            draining: None,
+            peer_goaway: None,
+            over: None,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Opens a stream; DATA may follow at once.
+    pub fn open(
+        &mut self,
+        now: Instant,
+        kind: Kind,
+        class: Class,
+        meta: Bytes,
+    ) -> Result<u32, LineError> {
+        if let Some(over) = &self.over {
+            return Err(LineError::new(Code::LineLost, over.text.clone()));
+        }
+        if let Some(drain) = self.draining {
+            return Err(LineError::new(drain.code, "the line takes no new streams"));
+        }
+        if meta.len() > MAX_META {
+            return Err(LineError::new(
+                Code::Limit,
+                format!("{} bytes of metadata", meta.len()),
+            ));
+        }
+        if self.own_live >= self.config.peer_max_streams {
+            return Err(LineError::new(
+                Code::Limit,
+                format!("{} streams are open on the line", self.own_live),
+            ));
+        }
+        if self.unread > self.config.budget / 4 * 3 {
+            return Err(LineError::new(
+                Code::OverBudget,
+                "unread input takes the line's memory",
+            ));
+        }
+        let id = self.next_id;
+        if id > MAX_ID {
+            let text = "stream ids are used up";
+            self.drain(
+                now,
+                Goaway {
+                    code: Code::Ids,
+                    retry_after_ms: 0,
+                    drain_ms: 600_000,
+                    text: text.to_owned(),
+                },
+            );
+            return Err(LineError::new(Code::Ids, text));
+        }
+        self.next_id = id.saturating_add(2);
+        let mut stream = StreamState::new(
+            now,
+            true,
+            class,
+            self.config.peer_window,
+            self.config.window,
+        );
+        stream.opening = Some((kind, meta));
+        self.streams.insert(id, stream);
+        self.opens.push_back(id);
+        self.own_live += 1;
+        self.opened += 1;
+        Ok(id)
+    }
+
+    /// Queues as much of `data` as there is credit and room for. 0 bytes taken: `Writable` follows.
+    pub fn write(&mut self, now: Instant, id: u32, data: &[u8]) -> Result<usize, LineError> {
+        let line_room = MAX_LINE_QUEUED.saturating_sub(self.queued);
+        let stream = self.streams.get_mut(&id).ok_or_else(gone)?;
+        if let Some(error) = &stream.error {
+            return Err(error.clone());
+        }
+        if stream.muted {
+            return Ok(data.len());
+        }
+        if stream.sending != Sending::Open {
+            return Err(LineError::new(Code::Internal, "written after shutdown"));
+        }
+        let empty = stream.queue.is_empty();
+        let mut room = MAX_QUEUED.saturating_sub(stream.queue.len()).min(line_room);
+        if empty {
+            room = room.max(ALWAYS_QUEUED);
+        }
+        let taken = stream.send.take(data.len().min(room));
+        if taken < data.len() {
+            stream.want_write = true;
+            if line_room < MAX_QUEUED && !stream.crowded {
+                stream.crowded = true;
+                self.crowded.push_back(id);
+            }
+        }
+        if let Some(data) = data.get(..taken).filter(|data| !data.is_empty()) {
+            stream.queue.extend_from_slice(data);
+            self.queued += taken;
+            if stream.lane.is_none() {
+                let lane = stream.choose_lane(now, empty);
+                stream.lane = Some(lane);
+                self.lane(lane).push_back(id);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Takes bytes that arrived, and with that gives the peer room for more.
+    pub fn read(&mut self, now: Instant, id: u32, out: &mut [u8]) -> Result<Read, LineError> {
+        let may_grow = self.unread <= self.config.budget / 2;
+        let tight = self.unread > self.config.budget / 4 * 3;
+        let rtt = self.path.rtt();
+        let stream = self.streams.get_mut(&id).ok_or_else(gone)?;
+        let before = stream.buffer.cost();
+        let len = stream.buffer.read(out);
+        if len == 0 {
+            return match &stream.error {
+                // All that the peer sent was read: a later loss takes nothing from it.
+                Some(error) if stream.truncated || !stream.fin_received => Err(error.clone()),
+                _ if stream.fin_received || stream.discarding => Ok(Read::End),
+                _ if out.is_empty() => Ok(Read::Data(0)),
+                _ => Ok(Read::Blocked),
+            };
+        }
+        self.unread = self
+            .unread
+            .saturating_sub(before)
+            .saturating_add(stream.buffer.cost());
+        stream.unread_since = now;
+        stream.recv.consume(now, len, rtt, may_grow);
+        let due = stream.recv.due().is_some() && (!tight || stream.buffer.len() == 0);
+        if due && !stream.fin_received && stream.live {
+            self.mark_urgent(id);
+        }
+        Ok(Read::Data(len))
+    }
+
+    /// This direction is complete.
+    pub fn finish(&mut self, id: u32) -> Result<(), LineError> {
+        let stream = self.streams.get_mut(&id).ok_or_else(gone)?;
+        if let Some(error) = &stream.error {
+            return Err(error.clone());
+        }
+        if stream.sending == Sending::Open {
+            stream.sending = Sending::Finishing;
+            if stream.queue.is_empty() {
+                self.mark_urgent(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// The application reads no more of this stream; what it writes still goes.
+    pub fn stop(&mut self, now: Instant, id: u32, code: Code) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        if stream.discarding {
+            return;
+        }
+        stream.discarding = true;
+        self.unread = self.unread.saturating_sub(stream.buffer.cost());
+        stream.buffer.clear();
+        if !stream.fin_received && stream.live {
+            stream.stop = Some(code);
+            self.stops.push_back((now + STOP_PATIENCE, id));
+            self.mark_urgent(id);
+        }
+    }
+
+    /// Ends both directions at once.
+    pub fn reset(&mut self, id: u32, code: Code, text: &str) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        if stream.live && stream.rst.is_none() {
+            let error = LineError::new(code, text);
+            stream.rst = Some(error.clone());
+            stream.error.get_or_insert(error);
+            self.drop_bytes(id);
+            if self
+                .streams
+                .get(&id)
+                .is_some_and(|stream| stream.opening.is_some())
+            {
+                // The peer never heard of it.
+                self.end(id);
+            } else {
+                self.mark_urgent(id);
+            }
+        }
+    }
+
+    /// The application dropped its handle.
+    pub fn release(&mut self, now: Instant, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.held = false;
+        let finished = stream.sending != Sending::Open;
+        if !stream.live {
+            self.forget(id);
+        } else if finished {
+            self.stop(now, id, Code::None);
+        } else {
+            self.reset(id, Code::Cancelled, "");
+        }
+    }
+
+    /// No new streams; the line ends when it is empty, or when the time to drain is over.
+    pub fn drain(&mut self, now: Instant, goaway: Goaway) {
+        if self.over.is_some() || self.draining.is_some_and(|drain| drain.ours) {
+            return;
+        }
+        let until = now + Duration::from_millis(goaway.drain_ms.into());
+        self.draining = Some(Drain {
+            since: now,
+            until,
+            ours: true,
+            code: goaway.code,
+        });
+        self.events.push_back(Event::Draining(goaway.clone()));
+        self.goaway = Some(goaway);
+    }
+
+    /// Says goodbye and ends the session now.
+    pub fn leave(&mut self, code: Code, text: &str) {
+        if self.over.is_none() {
+            self.goaway = Some(Goaway {
+                code,
+                retry_after_ms: 0,
+                drain_ms: 0,
+                text: text.to_owned(),
+            });
+            self.over = Some(Over {
+                code,
+                text: text.to_owned(),
+                fault: false,
+                by_peer: self.peer_goaway.clone(),
+            });
+        }
+    }
+
+    /// The connection below is gone: every stream that is not complete fails.
+    pub fn lose(&mut self, code: Code, text: &str) {
+        self.leave(code, text);
+        let live: Vec<u32> = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| stream.live)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in live {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream
+                    .error
+                    .get_or_insert_with(|| LineError::new(Code::LineLost, text));
+                self.events.push_back(Event::Failed(id));
+            }
+            self.end(id);
+        }
+    }
+
+    /// Something arrived at the socket, be it part of a message.
+    pub fn heard(&mut self, now: Instant) {
+        self.path.heard(now);
+    }
+
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.path.timeout(now) && self.over.is_none() {
+            self.over = Some(Over {
+                code: Code::LineLost,
+                text: "nothing was heard from the peer for 25 s".to_owned(),
+                fault: false,
+                by_peer: self.peer_goaway.clone(),
+            });
+        }
+        while let Some(&(at, id)) = self.stops.front() {
+            if at > now {
+                break;
+            }
+            self.stops.pop_front();
+            if self
+                .streams
+                .get(&id)
+                .is_some_and(|stream| !stream.fin_received)
+            {
+                self.reset(id, Code::Cancelled, "no end within 30 s after STOP");
+            }
+        }
+        self.end_of_drain(now);
+    }
+
+    fn end_of_drain(&mut self, now: Instant) {
+        let Some(drain) = self.draining.filter(|_| self.over.is_none()) else {
+            return;
+        };
+        let linger = self.path.rtt().map_or(LINGER, |rtt| (rtt * 2).max(LINGER));
+        let empty =
+            drain.ours && self.live() == 0 && now >= drain.since + linger && self.goaway.is_none();
+        if empty || now >= drain.until {
+            self.over = Some(Over {
+                code: drain.code,
+                text: if empty {
+                    "drained".to_owned()
+                } else {
+                    "the time to drain is over".to_owned()
+                },
+                fault: false,
+                by_peer: self.peer_goaway.clone(),
+            });
+        }
+    }
+
+    /// When to call [`Session::handle_timeout`].
+    pub fn poll_timeout(&self) -> Instant {
+        let mut next = self.path.next_timeout();
+        if let Some((at, _)) = self.stops.front() {
+            next = next.min(*at);
+        }
+        if let Some(drain) = self.draining {
+            next = next.min(drain.until);
+            if drain.ours && self.live() == 0 && self.goaway.is_none() {
+                next = next
+                    .min(drain.since + self.path.rtt().map_or(LINGER, |rtt| (rtt * 2).max(LINGER)));
+            }
+        }
+        next
+    }
+
+    pub fn poll_event(&mut self) -> Option<Event> {
+        if self.events.is_empty() {
+            self.wake_crowded();
+        }
+        self.events.pop_front()
+    }
+
+    /// Set once: the session is over when its last frames are sent.
+    pub fn over(&self) -> Option<&Over> {
+        self.over.as_ref()
+    }
+
+    /// The error that ended `id`, while the application holds it.
+    pub fn error(&self, id: u32) -> Option<&LineError> {
+        self.streams
+            .get(&id)
+            .and_then(|stream| stream.error.as_ref())
+    }
+
+    pub fn rtt(&self) -> Option<Duration> {
+        self.path.rtt()
+    }
+
+    /// Streams that are not over on the wire.
+    pub fn live(&self) -> usize {
+        self.own_live + self.peer_live
+    }
+
+    /// Streams ever opened, and of these ended.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.opened, self.closed)
+    }
+
+    /// Memory that unread input takes.
+    pub fn unread(&self) -> usize {
+        self.unread
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.is_some()
+    }
+
+    fn lane(&mut self, lane: Lane) -> &mut VecDeque<u32> {
+        match lane {
+            Lane::Sparse => &mut self.sparse,
+            Lane::Bulk => &mut self.bulk,
+            Lane::Background => &mut self.background,
+        }
+    }
+
+    fn mark_urgent(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get_mut(&id)
+            && !stream.urgent
+        {
+            stream.urgent = true;
+            self.urgent.push_back(id);
+        }
+    }
+
+    /// Drops what is queued and what is unread.
+    fn drop_bytes(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            self.queued = self.queued.saturating_sub(stream.queue.len());
+            stream.queue = bytes::BytesMut::new();
+            stream.truncated |= stream.buffer.len() > 0;
+            self.unread = self.unread.saturating_sub(stream.buffer.cost());
+            stream.buffer.clear();
+        }
+    }
+
+    /// The stream is over on the wire.
+    fn end(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        if stream.live {
+            stream.live = false;
+            self.closed += 1;
+            if stream.ours {
+                self.own_live = self.own_live.saturating_sub(1);
+            } else {
+                self.peer_live = self.peer_live.saturating_sub(1);
+            }
+        }
+        if !stream.held {
+            self.forget(id);
+        }
+    }
+
+    fn forget(&mut self, id: u32) {
+        self.drop_bytes(id);
+        self.streams.remove(&id);
+        // Queues name streams that are gone; they must not outgrow the table while the writer stands.
+        let most = 64 + 2 * self.streams.len();
+        let streams = &self.streams;
+        for queue in [
+            &mut self.opens,
+            &mut self.urgent,
+            &mut self.sparse,
+            &mut self.bulk,
+            &mut self.background,
+            &mut self.crowded,
+        ] {
+            if queue.len() > most {
+                queue.retain(|id| streams.contains_key(id));
+            }
+        }
+        if self.stops.len() > most {
+            self.stops.retain(|(_, id)| streams.contains_key(id));
+        }
+    }
+}
+
+fn gone() -> LineError {
+    LineError::new(Code::Internal, "the stream has ended")
+}
+
+#[cfg(test)]
+mod tests;

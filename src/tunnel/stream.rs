@@ -1,56 +1,153 @@
 //! `AsyncRead` and `AsyncWrite` over one stream of a line.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
+use super::LineError;
+use super::driver::Shared;
+use super::session::Read;
 use crate::wire::frame::Code;
 
 /// One stream. Dropped after shutdown with unread input it sends STOP, dropped without shutdown RST(CANCELLED).
-#[derive(Debug)]
 pub struct Stream {
-    cancelled: CancellationToken,
+    shared: Arc<Shared>,
+    id: u32,
 }
 
 impl Stream {
+    pub(super) fn new(shared: Arc<Shared>, id: u32) -> Self {
+        Self { shared, id }
+    }
+
     /// Ends both directions at once; the peer may read what it has, then gets the code.
     pub fn reset(self, code: Code, text: &str) {
-        let _ = (code, text);
+        self.shared
+            .with(|state| state.session.reset(self.id, code, text));
+    }
+
+    /// "I read no more": the peer drops what it has queued; what is written here still goes.
+    pub fn stop(&self, code: Code) {
+        self.shared
+            .with(|state| state.session.stop(super::driver::now(), self.id, code));
     }
 
     /// Fires when the peer resets the stream or the line is lost.
     pub fn cancelled(&self) -> CancellationToken {
-        self.cancelled.clone()
+        self.shared.with(|state| {
+            let token = state
+                .slot(self.id)
+                .cancel
+                .get_or_insert_with(CancellationToken::new)
+                .clone();
+            if state.session.error(self.id).is_some() {
+                token.cancel();
+            }
+            token
+        })
+    }
+
+    /// The id on the wire.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({})", self.id)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.shared.with(|state| {
+            state.session.release(super::driver::now(), self.id);
+            state.forget(self.id);
+        });
     }
 }
 
 impl AsyncRead for Stream {
     fn poll_read(
         self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
-        _buf: &mut ReadBuf<'_>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Poll::Pending
+        let space = buf.initialize_unfilled();
+        let read = self.shared.with(|state| {
+            let read = state.session.read(super::driver::now(), self.id, space);
+            if read == Ok(Read::Blocked) {
+                state.slot(self.id).reader = Some(cx.waker().clone());
+            }
+            read
+        });
+        match read {
+            Ok(Read::Data(len)) => {
+                buf.advance(len);
+                Poll::Ready(Ok(()))
+            }
+            Ok(Read::End) => Poll::Ready(Ok(())),
+            Ok(Read::Blocked) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
     }
 }
 
 impl AsyncWrite for Stream {
     fn poll_write(
         self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
-        _buf: &[u8],
+        cx: &mut Context<'_>,
+        buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Poll::Pending
+        if buf.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let written = self.shared.with(|state| {
+            let written = state.session.write(super::driver::now(), self.id, buf);
+            if written == Ok(0) {
+                state.slot(self.id).writer = Some(cx.waker().clone());
+            }
+            written
+        });
+        match written {
+            Ok(0) => Poll::Pending,
+            Ok(len) => Poll::Ready(Ok(len)),
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
     }
 
+    /// Nothing to do: what was written is covered by credit and goes out by itself.
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+        Poll::Ready(
+            self.shared
+                .with(|state| state.session.finish(self.id))
+                .map_err(Into::into),
+        )
+    }
+}
+
+impl From<LineError> for io::Error {
+    fn from(error: LineError) -> Self {
+        let kind = match error.code {
+            Code::LineLost | Code::Superseded | Code::Draining | Code::Revoked => {
+                io::ErrorKind::ConnectionAborted
+            }
+            Code::DialRefused => io::ErrorKind::ConnectionRefused,
+            Code::DialTimeout => io::ErrorKind::TimedOut,
+            Code::Dns | Code::Unreachable => io::ErrorKind::HostUnreachable,
+            Code::Internal => io::ErrorKind::BrokenPipe,
+            _ => io::ErrorKind::ConnectionReset,
+        };
+        Self::new(kind, error)
     }
 }

@@ -1,1 +1,385 @@
-//! The line's endpoint: WebSocket upgrade and handshake.
+//! The line's endpoint: WebSocket upgrade, handshake, and the streams that the agent opens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use http::header::{
+    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+use tracing::{debug, info, warn};
+
+use super::problem::{Problem, Slug};
+use super::{Remote, agents};
+use crate::clock;
+use crate::hub::Hub;
+use crate::hub::audit::{Entry, Verdict};
+use crate::hub::auth::AgentPrincipal;
+use crate::hub::store::KeyKind;
+use crate::keys::Public;
+use crate::tunnel::driver::{self, Counted, ExchangeError, Identity};
+use crate::tunnel::handshake::{self, Hello, Limits, SUBPROTOCOL, Welcome};
+use crate::tunnel::session::Role;
+use crate::tunnel::{Incoming, Line, Stream};
+use crate::wire::frame::{Code, Frame, Kind, Refusal};
+
+/// From the answer 101 to the first byte.
+const UPGRADED: Duration = Duration::from_secs(10);
+/// Streams of an agent that wait to be served, and that are served at once.
+const WAITING: usize = 64;
+const MAX_REPORTS: usize = 64;
+/// The agent's calls have this long to end when the hub stops.
+const ENDING: Duration = Duration::from_secs(2);
+
+type Socket = WebSocketStream<Counted<TokioIo<Upgraded>>>;
+
+pub fn routes() -> Router<Arc<Hub>> {
+    Router::new().route("/v1/line", get(upgrade))
+}
+
+/// Answers the upgrade; who asks shows in the handshake behind it.
+async fn upgrade(State(hub): State<Arc<Hub>>, mut request: Request) -> Response {
+    let Some(accept) = accept_key(request.headers()) else {
+        let text = format!("this is the line's endpoint: WebSocket 13, subprotocol {SUBPROTOCOL}");
+        return Problem::new(Slug::BadRequest, text, "agents dial it by themselves")
+            .into_response();
+    };
+    let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
+        let text = "the line needs HTTP/1.1";
+        return Problem::new(
+            Slug::BadRequest,
+            text,
+            "let the proxy before the hub pass the upgrade",
+        )
+        .into_response();
+    };
+    let Ok(place) = hub.tunnels.unproven.clone().try_acquire_owned() else {
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            [(http::header::RETRY_AFTER, "5")],
+        )
+            .into_response();
+    };
+    let remote = request.extensions().get::<Remote>().copied();
+    let work = hub.clone();
+    hub.work
+        .spawn(async move { serve(work, upgrade, remote, place).await });
+    let head = [
+        (UPGRADE, HeaderValue::from_static("websocket")),
+        (CONNECTION, HeaderValue::from_static("upgrade")),
+        (SEC_WEBSOCKET_ACCEPT, accept),
+        (
+            SEC_WEBSOCKET_PROTOCOL,
+            HeaderValue::from_static(SUBPROTOCOL),
+        ),
+    ];
+    (StatusCode::SWITCHING_PROTOCOLS, head).into_response()
+}
+
+/// The answer to the client's key (RFC 6455 §4.2.1), where the request is one for a line.
+fn accept_key(headers: &HeaderMap) -> Option<HeaderValue> {
+    let has = |name: HeaderName, word: &str| {
+        let values = headers.get_all(name);
+        let mut words = values
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','));
+        words.any(|found| found.trim().eq_ignore_ascii_case(word))
+    };
+    let asked = has(UPGRADE, "websocket")
+        && has(CONNECTION, "upgrade")
+        && has(SEC_WEBSOCKET_VERSION, "13")
+        && has(SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL);
+    let key = headers.get(SEC_WEBSOCKET_KEY).filter(|_| asked)?;
+    HeaderValue::from_str(&derive_accept_key(key.as_bytes())).ok()
+}
+
+async fn serve(
+    hub: Arc<Hub>,
+    upgrade: OnUpgrade,
+    remote: Option<Remote>,
+    place: OwnedSemaphorePermit,
+) {
+    let peer = remote
+        .map(|remote| remote.0.to_string())
+        .unwrap_or_default();
+    let upgraded = match timeout(UPGRADED, upgrade).await {
+        Ok(Ok(upgraded)) => upgraded,
+        Ok(Err(error)) => return debug!(peer, %error, "upgrade to a line"),
+        Err(_) => return debug!(peer, "upgrade to a line took too long"),
+    };
+    let mut socket = driver::websocket(TokioIo::new(upgraded), Role::Hub).await;
+    let proven = match timeout(UPGRADED, prove(&hub, &mut socket, &peer)).await {
+        Ok(Ok(proven)) => proven,
+        Ok(Err(error)) => return debug!(peer, %error, "handshake of a line"),
+        Err(_) => return debug!(peer, "handshake of a line took too long"),
+    };
+    drop(place);
+    if let Some(proven) = proven {
+        run(hub, socket, proven, remote, peer).await;
+    }
+}
+
+/// An agent that proved who it is, and was told so.
+struct Proven {
+    agent: AgentPrincipal,
+    hello: Hello,
+    epoch: u64,
+    session: String,
+}
+
+/// Challenge, hello, welcome; `None` where the agent was refused.
+async fn prove(
+    hub: &Hub,
+    socket: &mut Socket,
+    peer: &str,
+) -> Result<Option<Proven>, ExchangeError> {
+    let challenge = handshake::challenge(&hub.id, clock::random(), millis());
+    driver::send(socket, &Frame::Challenge(challenge.clone())).await?;
+    let Frame::Hello(payload) = driver::receive(socket).await? else {
+        return Err(ExchangeError::Shape);
+    };
+    let refusal = match check(hub, &challenge, &payload).await {
+        Ok((agent, hello, epoch)) => {
+            let session = uuid::Uuid::now_v7().to_string();
+            let ours = hub.keys.keyset();
+            let held = ours.iter().all(|key| hello.keyset.contains(&key.kid))
+                && ours.len() == hello.keyset.len();
+            let welcome = Welcome {
+                epoch,
+                session: session.clone(),
+                replica: hub.id.clone(),
+                time_ms: millis(),
+                features: Vec::new(),
+                limits: Limits::default(),
+                keyset: (!held).then_some(ours),
+            };
+            let welcome = handshake::welcome(&payload, &welcome, |message| hub.keys.sign(message));
+            driver::send(socket, &Frame::Welcome(welcome)).await?;
+            return Ok(Some(Proven {
+                agent,
+                hello,
+                epoch,
+                session,
+            }));
+        }
+        Err(refusal) => refusal,
+    };
+    let claimed = handshake::read_hello(&payload)
+        .ok()
+        .map(|hello| hello.cluster.to_string());
+    warn!(peer, claimed, code = %refusal.code, text = refusal.text, "line refused");
+    if matches!(
+        refusal.code,
+        Code::BadSignature | Code::UnknownCluster | Code::Revoked
+    ) {
+        record(
+            hub,
+            Verdict::Deny,
+            line_entry(
+                claimed,
+                peer,
+                "line.open",
+                format!("{}: {}", refusal.code, refusal.text),
+            ),
+        )
+        .await;
+    }
+    driver::send(socket, &Frame::Refuse(refusal)).await?;
+    // A goodbye is a courtesy: the agent has its answer.
+    drop(timeout(ENDING, socket.close(None)).await);
+    Ok(None)
+}
+
+/// Whether the HELLO is by the identity key that is registered for its cluster.
+async fn check(
+    hub: &Hub,
+    challenge: &[u8],
+    payload: &[u8],
+) -> Result<(AgentPrincipal, Hello, u64), Refusal> {
+    let refuse = |code, retry_after_ms, text: &str| Refusal {
+        code,
+        retry_after_ms,
+        text: text.to_owned(),
+    };
+    let _turn = hub
+        .tunnels
+        .handshakes
+        .try_acquire()
+        .map_err(|_| refuse(Code::Busy, 2000, "many agents connect"))?;
+    let shape = || refuse(Code::Protocol, 0, "HELLO is not what the protocol says");
+    let claim = handshake::read_hello(payload).map_err(|_| shape())?;
+    let key = Public::from_base64(&claim.key).map_err(|_| shape())?;
+    let unavailable = |error: crate::hub::store::StoreError| {
+        tracing::error!(error = %crate::hub::chain_of(&error), "look up an agent's key");
+        refuse(Code::Unavailable, 2000, "the hub's store does not answer")
+    };
+    let record = hub
+        .store
+        .cluster_key_by_fingerprint(&key.fingerprint())
+        .await
+        .map_err(unavailable)?;
+    let record =
+        record.filter(|record| record.kind == KeyKind::Identity && record.cluster == claim.cluster);
+    let Some(record) = record else {
+        let text = "the key is not registered for the cluster; run 'linesman cluster readopt' if it should be";
+        return Err(refuse(Code::UnknownCluster, 0, text));
+    };
+    let host = hub.config.url.parse::<http::Uri>().ok();
+    let host = host
+        .as_ref()
+        .and_then(http::Uri::authority)
+        .map(http::uri::Authority::as_str)
+        .unwrap_or_default();
+    let hello = handshake::check_hello(challenge, payload, record.public, &hub.id, &[host])?;
+    if record.removed || !record.state.is_valid() {
+        return Err(refuse(
+            Code::Revoked,
+            0,
+            "the cluster was removed or its key revoked",
+        ));
+    }
+    let epoch = hub
+        .store
+        .next_epoch(&record.cluster_id)
+        .await
+        .map_err(unavailable)?;
+    let agent = AgentPrincipal {
+        cluster: record.cluster,
+        cluster_id: record.cluster_id,
+    };
+    Ok((agent, hello, epoch))
+}
+
+async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remote>, peer: String) {
+    let Proven {
+        agent,
+        hello,
+        epoch,
+        session,
+    } = proven;
+    let cluster = agent.cluster.clone();
+    let identity = Identity {
+        epoch,
+        session,
+        remote: peer.clone(),
+        instance: hello.instance,
+        since: clock::now(),
+    };
+    let config = Limits::default().session(Role::Hub, hello.limits, clock::unit());
+    let (streams, incoming) = mpsc::channel(WAITING);
+    // The hub's stop drains the line; what ends it is the drain.
+    let (line, running) = driver::line(socket, config, identity, streams, CancellationToken::new());
+    if let Some(before) = hub.tunnels.add(&cluster, line.clone(), hello.resumes) {
+        warn!(%cluster, epoch, peer, before = before.remote, "another process of the agent took the line over");
+        let reason = format!("instance {} at {} held it", before.instance, before.remote);
+        record(
+            &hub,
+            Verdict::Allow,
+            line_entry(Some(cluster.to_string()), &peer, "line.takeover", reason),
+        )
+        .await;
+    }
+    info!(%cluster, epoch, peer, "line up");
+    hub.presence.heard(&agent.cluster_id, clock::now(), true);
+    let cluster_id = agent.cluster_id.clone();
+    tokio::pin!(running);
+    let serving = reports(&hub, &line, agent, incoming, remote);
+    let ended = tokio::select! {
+        ended = &mut running => ended,
+        () = serving => running.await,
+    };
+    hub.tunnels.remove(&cluster, epoch, &ended);
+    hub.presence.heard(&cluster_id, clock::now(), true);
+    info!(%cluster, epoch, code = %ended.code, text = ended.text, "line down");
+}
+
+/// Serves the streams that the agent opens; ends a little after the hub's stop.
+async fn reports(
+    hub: &Arc<Hub>,
+    line: &Line,
+    agent: AgentPrincipal,
+    mut incoming: mpsc::Receiver<Incoming>,
+    remote: Option<Remote>,
+) {
+    let mut served = JoinSet::new();
+    loop {
+        tokio::select! {
+            next = incoming.recv() => match next {
+                None => break,
+                Some(next) if next.kind != Kind::Report => {
+                    next.stream.reset(Code::Refused, "the hub does not serve streams of this kind");
+                }
+                Some(next) if served.len() >= MAX_REPORTS => {
+                    next.stream.reset(Code::Limit, "too many calls at once");
+                }
+                Some(next) => {
+                    served.spawn(report(hub.clone(), agent.clone(), next.stream, remote));
+                }
+            },
+            Some(_) = served.join_next() => {}
+            () = hub.stop.cancelled() => break,
+        }
+    }
+    line.goaway(Code::Draining, ENDING, hub.config.drain, "the hub stops");
+    let rest = async { while served.join_next().await.is_some() {} };
+    drop(timeout(ENDING, rest).await);
+}
+
+/// One HTTP exchange with the agent's routes.
+async fn report(hub: Arc<Hub>, agent: AgentPrincipal, stream: Stream, remote: Option<Remote>) {
+    let router = agents::line_router(hub, agent);
+    let service =
+        hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            if let Some(remote) = remote {
+                request.extensions_mut().insert(remote);
+            }
+            router.clone().oneshot(request)
+        });
+    let served = hyper::server::conn::http1::Builder::new()
+        .half_close(true)
+        .keep_alive(false)
+        .auto_date_header(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        debug!(%error, "call of an agent ended");
+    }
+}
+
+fn line_entry(cluster: Option<String>, peer: &str, action: &str, reason: String) -> Entry {
+    Entry {
+        actor: format!("agent:{}", cluster.as_deref().unwrap_or("?")),
+        action: action.to_owned(),
+        cluster,
+        reason: Some(reason),
+        remote: peer.to_owned(),
+        ..Entry::default()
+    }
+}
+
+async fn record(hub: &Hub, verdict: Verdict, entry: Entry) {
+    let action = entry.action.clone();
+    if hub.audit.event(Entry { verdict, ..entry }).await.is_err() {
+        tracing::error!(action, "an event of a line could not be put on record");
+    }
+}
+
+/// Unix milliseconds.
+fn millis() -> i64 {
+    i64::try_from(clock::now().unix_timestamp_nanos() / 1_000_000).unwrap_or_default()
+}

@@ -1,0 +1,213 @@
+//! TCP, the proxy where there is one, and TLS.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_platform_verifier::ConfigVerifierExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::{DialError, ProxyConfig};
+use crate::tunnel::driver::tune;
+
+/// Bytes of the longest answer to CONNECT.
+const MAX_ANSWER: usize = 8 << 10;
+
+/// Where a hub is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    /// As it stands in the URL: `host` or `host:port`.
+    pub(super) authority: String,
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// The URL's path without a slash at its end.
+    pub(super) prefix: String,
+}
+
+impl Target {
+    pub(super) fn parse(url: &str) -> Result<Self, DialError> {
+        let wrong = || DialError::Url(url.to_owned());
+        let uri: http::Uri = url.parse().map_err(|_| wrong())?;
+        let authority = uri
+            .authority()
+            .filter(|_| uri.scheme_str() == Some("https"))
+            .ok_or_else(wrong)?;
+        if authority.as_str().contains('@') {
+            return Err(wrong());
+        }
+        Ok(Self {
+            authority: authority.as_str().to_owned(),
+            host: authority.host().trim_matches(['[', ']']).to_owned(),
+            port: authority.port_u16().unwrap_or(443),
+            prefix: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// Whether `NO_PROXY` names this host.
+    fn is_bypassed(&self, bypass: &[String]) -> bool {
+        bypass.iter().any(|rule| {
+            let rule = rule.trim().trim_start_matches('.');
+            let host = self.host.as_str();
+            rule == "*"
+                || (!rule.is_empty()
+                    && (host == rule
+                        || host
+                            .strip_suffix(rule)
+                            .is_some_and(|rest| rest.ends_with('.'))))
+        })
+    }
+}
+
+/// A TLS connection to the hub.
+pub(super) async fn connect(
+    target: &Target,
+    ca: &str,
+    proxy: Option<&ProxyConfig>,
+) -> Result<TlsStream<TcpStream>, DialError> {
+    let config = tls(ca)?;
+    let name = ServerName::try_from(target.host.clone())
+        .map_err(|_| DialError::Url(target.authority.clone()))?;
+    let proxy = proxy.filter(|proxy| !target.is_bypassed(&proxy.bypass));
+    let socket = match proxy {
+        None => tcp((target.host.as_str(), target.port), &target.authority).await?,
+        Some(proxy) => through(proxy, target).await?,
+    };
+    TlsConnector::from(config)
+        .connect(name, socket)
+        .await
+        .map_err(|source| DialError::Connect {
+            what: format!("TLS with {}", target.authority),
+            source,
+        })
+}
+
+async fn tcp(address: impl tokio::net::ToSocketAddrs, name: &str) -> Result<TcpStream, DialError> {
+    let socket = TcpStream::connect(address)
+        .await
+        .map_err(|source| DialError::Connect {
+            what: format!("connect to {name}"),
+            source,
+        })?;
+    tune(&socket);
+    Ok(socket)
+}
+
+/// Asks a proxy to CONNECT (RFC 9110 §9.3.6).
+async fn through(proxy: &ProxyConfig, target: &Target) -> Result<TcpStream, DialError> {
+    let broken = |source| DialError::Connect {
+        what: format!("CONNECT through proxy {}", proxy.address),
+        source,
+    };
+    let mut socket = tcp(proxy.address.as_str(), &format!("proxy {}", proxy.address)).await?;
+    let host = if target.host.contains(':') {
+        format!("[{}]", target.host)
+    } else {
+        target.host.clone()
+    };
+    let port = target.port;
+    let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
+    if let Some(credentials) = &proxy.credentials {
+        let basic = STANDARD.encode(credentials.expose());
+        request.push_str("Proxy-Authorization: Basic ");
+        request.push_str(&basic);
+        request.push_str("\r\n");
+    }
+    request.push_str("\r\n");
+    socket.write_all(request.as_bytes()).await.map_err(broken)?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        if answer.len() >= MAX_ANSWER {
+            return Err(broken(std::io::Error::other(
+                "the answer's head is too long",
+            )));
+        }
+        // By the byte: what follows the head belongs to TLS.
+        answer.push(socket.read_u8().await.map_err(broken)?);
+    }
+    let line = answer
+        .split(|byte| *byte == b'\r')
+        .next()
+        .unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    match line.split_whitespace().nth(1) {
+        Some("200") => Ok(socket),
+        Some("407") => Err(broken(std::io::Error::other(
+            "the proxy wants other credentials (407)",
+        ))),
+        _ => Err(broken(std::io::Error::other(format!(
+            "the proxy answered '{line}'"
+        )))),
+    }
+}
+
+/// A pinned CA never falls back to the system's roots.
+fn tls(ca: &str) -> Result<Arc<ClientConfig>, DialError> {
+    let wrong = |text: String| DialError::Tls(text);
+    let mut config = if ca.trim().is_empty() {
+        ClientConfig::with_platform_verifier().map_err(|error| wrong(error.to_string()))?
+    } else {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
+            let certificate =
+                certificate.map_err(|_| wrong("the hub's CA is not PEM".to_owned()))?;
+            roots
+                .add(certificate)
+                .map_err(|error| wrong(format!("the hub's CA: {error}")))?;
+        }
+        ClientConfig::builder()
+            .with_root_certificates(roots)
+            .with_no_client_auth()
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_keep_their_authority_and_prefix() {
+        let target = Target::parse("https://hub.example:8443/fleet/").unwrap();
+        assert_eq!(
+            target,
+            Target {
+                authority: "hub.example:8443".into(),
+                host: "hub.example".into(),
+                port: 8443,
+                prefix: "/fleet".into()
+            }
+        );
+        assert_eq!(Target::parse("https://[::1]").unwrap().host, "::1");
+        for wrong in [
+            "http://hub",
+            "hub",
+            "https://",
+            "https://u:p@hub",
+            "ssh://hub",
+        ] {
+            assert!(Target::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_proxy_names_hosts_and_their_subdomains() {
+        let target = Target::parse("https://hub.corp.example").unwrap();
+        for (rules, bypassed) in [
+            (vec!["corp.example"], true),
+            (vec![".example"], true),
+            (vec!["orp.example"], false),
+            (vec!["*"], true),
+            (vec!["", "x"], false),
+        ] {
+            let rules: Vec<String> = rules.into_iter().map(str::to_owned).collect();
+            assert_eq!(target.is_bypassed(&rules), bypassed, "{rules:?}");
+        }
+    }
+}

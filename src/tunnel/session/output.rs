@@ -1,0 +1,243 @@
+//! What is sent next: control before sparse before bulk before background.
+
+use std::time::Instant;
+
+use bytes::BytesMut;
+
+use super::state::{Lane, Sending, dequeue};
+use super::{ALWAYS_QUEUED, Event, MAX_LINE_QUEUED, MAX_QUEUED, Session};
+use crate::wire::frame::{self, Frame, HEADER, MAX_PAYLOAD, Open};
+
+/// Bytes of the message that one call makes, DATA aside from the last frame.
+const BATCH: usize = 32 << 10;
+/// After so many bytes of sparse streams in a row bulk gets one frame.
+const SPARSE_RUN: usize = 64 << 10;
+/// One background frame for so many bulk frames: the 5 % that it is sure of.
+const BULK_RUN: u32 = 19;
+
+impl Session {
+    /// True where [`Session::poll_transmit`] would write something.
+    pub fn has_transmit(&self) -> bool {
+        if self.over.is_some() {
+            return self.goaway.is_some();
+        }
+        let control = self.goaway.is_some()
+            || self.pong.is_some()
+            || self.path.wants_ping()
+            || !(self.refused.is_empty() && self.opens.is_empty() && self.urgent.is_empty());
+        let bulk = !(self.bulk.is_empty() && self.background.is_empty());
+        control || !self.sparse.is_empty() || (bulk && self.path.has_room())
+    }
+
+    /// Appends the next frames to `out`, one message of whole frames; false where there was nothing to send.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut BytesMut) -> bool {
+        let start = out.len();
+        if let Some(goaway) = self.goaway.take() {
+            frame::encode(&Frame::Goaway(goaway), out);
+        }
+        if self.over.is_none() {
+            if let Some(serial) = self.pong.take() {
+                frame::encode(&Frame::Pong(serial), out);
+            }
+            if let Some(serial) = self.path.ping(now) {
+                frame::encode(&Frame::Ping(serial), out);
+            }
+            let end = start + BATCH;
+            if self.send_control(end, out) {
+                self.send_data(now, end, out);
+            }
+        }
+        self.wake_crowded();
+        out.len() > start
+    }
+
+    /// False where the message is full before all control frames are in it.
+    fn send_control(&mut self, end: usize, out: &mut BytesMut) -> bool {
+        while out.len() < end {
+            let Some((id, code)) = self.refused.pop_front() else {
+                break;
+            };
+            frame::encode(
+                &Frame::Rst {
+                    id,
+                    code,
+                    text: String::new(),
+                },
+                out,
+            );
+        }
+        while out.len() < end {
+            let Some(id) = self.opens.pop_front() else {
+                break;
+            };
+            self.send_open(id, out);
+        }
+        if !self.opens.is_empty() {
+            return false;
+        }
+        while out.len() < end {
+            let Some(id) = self.urgent.pop_front() else {
+                return true;
+            };
+            self.send_flags(id, out);
+        }
+        self.urgent.is_empty()
+    }
+
+    fn send_open(&mut self, id: u32, out: &mut BytesMut) {
+        let window = self.config.window;
+        if let Some(stream) = self.streams.get_mut(&id)
+            && let Some((kind, meta)) = stream.opening.take()
+        {
+            let class = stream.class;
+            frame::encode(
+                &Frame::Open(Open {
+                    id,
+                    kind,
+                    class,
+                    window,
+                    meta,
+                }),
+                out,
+            );
+        }
+    }
+
+    fn send_flags(&mut self, id: u32, out: &mut BytesMut) {
+        let tight = self.unread > self.config.budget / 4 * 3;
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.urgent = false;
+        if !stream.live {
+            return;
+        }
+        if let Some(error) = stream.rst.take() {
+            frame::encode(
+                &Frame::Rst {
+                    id,
+                    code: error.code,
+                    text: error.text,
+                },
+                out,
+            );
+            self.end(id);
+            return;
+        }
+        if let Some(code) = stream.stop.take() {
+            frame::encode(&Frame::Stop { id, code }, out);
+        }
+        let wants =
+            !stream.fin_received && !stream.discarding && (!tight || stream.buffer.len() == 0);
+        if let Some(amount) = stream.recv.due().filter(|_| wants) {
+            stream.recv.grant(amount);
+            frame::encode(&Frame::Credit { id, amount }, out);
+        }
+        self.send_fin(id, out);
+    }
+
+    fn send_fin(&mut self, id: u32, out: &mut BytesMut) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        if stream.sending == Sending::Finishing && stream.queue.is_empty() {
+            stream.sending = Sending::Finished;
+            frame::encode(&Frame::Fin { id }, out);
+            if stream.is_over() {
+                self.end(id);
+            }
+        }
+    }
+
+    fn send_data(&mut self, now: Instant, end: usize, out: &mut BytesMut) {
+        while out.len() < end {
+            let bulk_waits =
+                !(self.bulk.is_empty() && self.background.is_empty()) && self.path.has_room();
+            if !(self.sparse.is_empty() || bulk_waits && self.sparse_run >= SPARSE_RUN) {
+                let Some(id) = self.sparse.pop_front() else {
+                    break;
+                };
+                self.sparse_run += self.send_from(now, id, Lane::Sparse, out);
+                continue;
+            }
+            if !bulk_waits {
+                break;
+            }
+            self.sparse_run = 0;
+            let background =
+                self.bulk.is_empty() || (self.bulk_run >= BULK_RUN && !self.background.is_empty());
+            let sent = if background {
+                self.bulk_run = 0;
+                self.background
+                    .pop_front()
+                    .map(|id| self.send_from(now, id, Lane::Background, out))
+            } else {
+                self.bulk_run = self.bulk_run.saturating_add(1);
+                self.bulk
+                    .pop_front()
+                    .map(|id| self.send_from(now, id, Lane::Bulk, out))
+            };
+            self.path.count_bulk(sent.unwrap_or_default());
+        }
+    }
+
+    /// One frame of a stream's queue; then it stands at the end of its lane again, or FIN follows.
+    fn send_from(&mut self, now: Instant, id: u32, lane: Lane, out: &mut BytesMut) -> usize {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return 0;
+        };
+        stream.lane = None;
+        let len = stream.queue.len().min(MAX_PAYLOAD);
+        let Some(payload) = stream
+            .queue
+            .get(..len)
+            .filter(|payload| !payload.is_empty())
+        else {
+            return 0;
+        };
+        frame::data(id, payload, out);
+        dequeue(&mut stream.queue, len);
+        stream.count_sent(now, len);
+        self.queued = self.queued.saturating_sub(len);
+        if stream.queue.is_empty() {
+            self.send_fin(id, out);
+        } else {
+            let next = if lane == Lane::Sparse && stream.is_bulky(now) {
+                Lane::Bulk
+            } else {
+                lane
+            };
+            stream.lane = Some(next);
+            self.lane(next).push_back(id);
+        }
+        self.wake_writer(id);
+        len
+    }
+
+    fn wake_writer(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        let room = MAX_QUEUED - stream.queue.len().min(MAX_QUEUED);
+        if stream.want_write && stream.send.available() > 0 && room >= MAX_QUEUED / 4 {
+            stream.want_write = false;
+            self.events.push_back(Event::Writable(id));
+        }
+    }
+
+    pub(super) fn wake_crowded(&mut self) {
+        while self.queued + MAX_QUEUED + ALWAYS_QUEUED <= MAX_LINE_QUEUED {
+            let Some(id) = self.crowded.pop_front() else {
+                break;
+            };
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.crowded = false;
+                if std::mem::take(&mut stream.want_write) {
+                    self.events.push_back(Event::Writable(id));
+                }
+            }
+        }
+    }
+}
+
+const _: () = assert!(BATCH + MAX_PAYLOAD + HEADER * 4 + 1024 < frame::MAX_MESSAGE);

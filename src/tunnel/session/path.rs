@@ -1,0 +1,181 @@
+//! Is the peer alive, how far away is it, and how much bulk is on the way to it.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Nothing received for this long (and a tenth more or less): PING.
+const IDLE: Duration = Duration::from_secs(10);
+/// Nothing received for this long: the line is dead.
+const DEAD: Duration = Duration::from_secs(25);
+/// A process that slept gets this long to hear from its peer.
+const GRACE: Duration = Duration::from_secs(2);
+/// A timer that comes this late means that the process slept.
+const SLEPT: Duration = Duration::from_secs(5);
+/// One PING for so many bytes of bulk: the answered ones tell what is on the way.
+const BULK_PER_PING: u64 = 128 << 10;
+const MAX_UNANSWERED: usize = 256;
+/// Bulk on the way that is always allowed.
+const MIN_FLIGHT: u64 = 256 << 10;
+const MIN_SPAN: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+struct Ping {
+    serial: u64,
+    at: Instant,
+    /// Bulk sent before it.
+    bulk: u64,
+}
+
+/// What PING and PONG tell.
+#[derive(Debug)]
+pub(super) struct Path {
+    idle: Duration,
+    heard: Instant,
+    /// A PING has to go out.
+    due: bool,
+    serial: u64,
+    unanswered: VecDeque<Ping>,
+    smoothed: Option<Duration>,
+    least: Option<Duration>,
+    bulk: u64,
+    /// Bulk sent before the newest PING, and before the newest answered one.
+    marked: u64,
+    answered: u64,
+    answered_at: Instant,
+    /// Bytes a second that arrive at the peer.
+    rate: f64,
+}
+
+impl Path {
+    /// `unit` in 0..1 spreads the PINGs of many lines.
+    pub(super) fn new(now: Instant, unit: f64) -> Self {
+        Self {
+            idle: IDLE.mul_f64(0.9 + 0.2 * unit.clamp(0.0, 1.0)),
+            heard: now,
+            due: true,
+            serial: 0,
+            unanswered: VecDeque::new(),
+            smoothed: None,
+            least: None,
+            bulk: 0,
+            marked: 0,
+            answered: 0,
+            answered_at: now,
+            rate: 0.0,
+        }
+    }
+
+    pub(super) fn heard(&mut self, now: Instant) {
+        self.heard = self.heard.max(now);
+    }
+
+    pub(super) fn rtt(&self) -> Option<Duration> {
+        self.smoothed
+    }
+
+    pub(super) fn pong(&mut self, now: Instant, serial: u64) {
+        // An answer to a PING that a later one replaced, or to none of ours.
+        if !self.unanswered.iter().any(|ping| ping.serial == serial) {
+            return;
+        }
+        while let Some(ping) = self.unanswered.pop_front() {
+            if ping.serial != serial {
+                continue;
+            }
+            let sample = now.saturating_duration_since(ping.at);
+            self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
+            self.smoothed = Some(self.smoothed.map_or(sample, |old| (old * 7 + sample) / 8));
+            let span = now
+                .saturating_duration_since(self.answered_at)
+                .as_secs_f64()
+                .max(0.0001);
+            let moved = ping.bulk.saturating_sub(self.answered);
+            if moved > 0 {
+                let rate = f64::from(u32::try_from(moved).unwrap_or(u32::MAX)) / span;
+                self.rate = if rate > self.rate {
+                    rate
+                } else {
+                    (self.rate * 7.0 + rate) / 8.0
+                };
+            }
+            (self.answered, self.answered_at) = (ping.bulk, now);
+            break;
+        }
+    }
+
+    pub(super) fn count_bulk(&mut self, len: usize) {
+        self.bulk = self
+            .bulk
+            .saturating_add(u64::try_from(len).unwrap_or_default());
+        if self.bulk - self.marked >= BULK_PER_PING && self.unanswered.len() < MAX_UNANSWERED {
+            self.due = true;
+        }
+    }
+
+    /// Bulk that does not fit on the way stands in a queue that sparse streams wait behind.
+    pub(super) fn has_room(&self) -> bool {
+        let span = self
+            .least
+            .map_or(MIN_SPAN, |least| (least * 2).max(MIN_SPAN));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a float cast saturates, and the rate is not negative"
+        )]
+        let flight = (self.rate * span.as_secs_f64()) as u64;
+        self.bulk - self.answered < flight.max(MIN_FLIGHT)
+    }
+
+    pub(super) fn wants_ping(&self) -> bool {
+        self.due
+    }
+
+    pub(super) fn ping(&mut self, now: Instant) -> Option<u64> {
+        if !std::mem::take(&mut self.due) {
+            return None;
+        }
+        self.serial += 1;
+        if self.unanswered.len() >= MAX_UNANSWERED {
+            self.unanswered.pop_back();
+        }
+        self.unanswered.push_back(Ping {
+            serial: self.serial,
+            at: now,
+            bulk: self.bulk,
+        });
+        self.marked = self.bulk;
+        Some(self.serial)
+    }
+
+    /// True where the peer is dead.
+    pub(super) fn timeout(&mut self, now: Instant) -> bool {
+        let next = self.next_timeout();
+        if now.saturating_duration_since(next) > SLEPT {
+            let grace = now.checked_sub(DEAD.saturating_sub(GRACE)).unwrap_or(now);
+            self.heard = self.heard.max(grace);
+            self.due = true;
+            return false;
+        }
+        let silent = now.saturating_duration_since(self.heard);
+        if silent >= DEAD {
+            return true;
+        }
+        let asked = self
+            .unanswered
+            .back()
+            .is_some_and(|ping| ping.at >= self.heard);
+        if silent >= self.idle && !asked {
+            self.due = true;
+        }
+        false
+    }
+
+    pub(super) fn next_timeout(&self) -> Instant {
+        let asked = self.due
+            || self
+                .unanswered
+                .back()
+                .is_some_and(|ping| ping.at >= self.heard);
+        self.heard + if asked { DEAD } else { self.idle }
+    }
+}

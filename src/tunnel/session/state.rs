@@ -1,0 +1,222 @@
+//! One stream's state.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+
+use crate::tunnel::LineError;
+use crate::tunnel::credit::{RecvWindow, SendWindow};
+use crate::wire::frame::{Class, Code, Kind};
+
+/// A payload shorter than this is copied: a slice of it would pin the whole message.
+const COPY_BELOW: usize = 1024;
+/// A stream is sparse while it sends less than this in [`SPARSE_SPAN`].
+const SPARSE_BYTES: usize = 8 << 10;
+const SPARSE_SPAN: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sending {
+    Open,
+    /// FIN is to follow the queue.
+    Finishing,
+    /// FIN is on its way.
+    Finished,
+}
+
+/// Where a stream with queued bytes waits for its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    Sparse,
+    Bulk,
+    Background,
+}
+
+#[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "flags that input sets and output clears"
+)]
+pub(super) struct StreamState {
+    pub(super) ours: bool,
+    pub(super) class: Class,
+    /// The application still has its handle.
+    pub(super) held: bool,
+    /// Not over on the wire: counts against `max_streams`.
+    pub(super) live: bool,
+    /// OPEN is not sent yet.
+    pub(super) opening: Option<(Kind, Bytes)>,
+
+    pub(super) queue: BytesMut,
+    pub(super) send: SendWindow,
+    pub(super) sending: Sending,
+    /// STOP came: what is written goes nowhere.
+    pub(super) muted: bool,
+    pub(super) want_write: bool,
+    /// Waits for room on the line.
+    pub(super) crowded: bool,
+    pub(super) lane: Option<Lane>,
+    burst: usize,
+    burst_since: Instant,
+
+    pub(super) buffer: RecvBuffer,
+    pub(super) recv: RecvWindow,
+    pub(super) fin_received: bool,
+    /// Unread bytes were dropped.
+    pub(super) truncated: bool,
+    /// The application reads no more: what arrives is dropped.
+    pub(super) discarding: bool,
+    pub(super) stop: Option<Code>,
+    /// Since when unread bytes lie here.
+    pub(super) unread_since: Instant,
+
+    /// To be sent; ends the stream on the wire.
+    pub(super) rst: Option<LineError>,
+    /// What the holder of the handle gets, after what it can still read.
+    pub(super) error: Option<LineError>,
+    /// Waits in the queue of streams with control frames.
+    pub(super) urgent: bool,
+}
+
+impl StreamState {
+    pub(super) fn new(now: Instant, ours: bool, class: Class, send: u32, recv: u32) -> Self {
+        Self {
+            ours,
+            class,
+            held: true,
+            live: true,
+            opening: None,
+            queue: BytesMut::new(),
+            send: SendWindow::new(send),
+            sending: Sending::Open,
+            muted: false,
+            want_write: false,
+            crowded: false,
+            lane: None,
+            burst: 0,
+            burst_since: now,
+            buffer: RecvBuffer::default(),
+            recv: RecvWindow::new(now, recv),
+            fin_received: false,
+            truncated: false,
+            discarding: false,
+            stop: None,
+            unread_since: now,
+            rst: None,
+            error: None,
+            urgent: false,
+        }
+    }
+
+    /// Nothing more will pass in either direction.
+    pub(super) fn is_over(&self) -> bool {
+        self.sending == Sending::Finished && self.fin_received
+    }
+
+    /// The lane for bytes that were just queued.
+    pub(super) fn choose_lane(&self, now: Instant, was_empty: bool) -> Lane {
+        let recent = if now.saturating_duration_since(self.burst_since) < SPARSE_SPAN {
+            self.burst
+        } else {
+            0
+        };
+        match self.class {
+            Class::Background => Lane::Background,
+            Class::Normal if was_empty && recent < SPARSE_BYTES => Lane::Sparse,
+            Class::Normal => Lane::Bulk,
+        }
+    }
+
+    pub(super) fn count_sent(&mut self, now: Instant, len: usize) {
+        if now.saturating_duration_since(self.burst_since) >= SPARSE_SPAN {
+            (self.burst, self.burst_since) = (0, now);
+        }
+        self.burst = self.burst.saturating_add(len);
+    }
+
+    /// A stream that had its share is not sparse any more.
+    pub(super) fn is_bulky(&self, now: Instant) -> bool {
+        self.burst >= SPARSE_BYTES && now.saturating_duration_since(self.burst_since) < SPARSE_SPAN
+    }
+}
+
+/// Bytes that arrived and were not read.
+#[derive(Debug, Default)]
+pub(super) struct RecvBuffer {
+    chunks: VecDeque<Bytes>,
+    len: usize,
+    /// The newest bytes, where they came in small pieces.
+    tail: BytesMut,
+}
+
+impl RecvBuffer {
+    /// `message` is the length of the allocation that `payload` is a slice of.
+    pub(super) fn push(&mut self, payload: Bytes, message: usize) {
+        self.len += payload.len();
+        if payload.len() >= COPY_BELOW && payload.len().saturating_mul(4) >= message {
+            if !self.tail.is_empty() {
+                self.chunks
+                    .push_back(std::mem::take(&mut self.tail).freeze());
+            }
+            self.chunks.push_back(payload);
+        } else {
+            self.tail.extend_from_slice(&payload);
+        }
+    }
+
+    pub(super) fn read(&mut self, out: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while let Some(space) = out.get_mut(filled..).filter(|space| !space.is_empty()) {
+            let done = if let Some(chunk) = self.chunks.front_mut() {
+                let done = take(chunk, space);
+                if chunk.is_empty() {
+                    self.chunks.pop_front();
+                }
+                done
+            } else {
+                let done = take(&mut self.tail, space);
+                if self.tail.is_empty() {
+                    self.tail = BytesMut::new();
+                }
+                done
+            };
+            if done == 0 {
+                break;
+            }
+            filled += done;
+        }
+        self.len = self.len.saturating_sub(filled);
+        filled
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What the buffer costs: slices by their length, the copied tail by its allocation.
+    pub(super) fn cost(&self) -> usize {
+        self.len
+            .saturating_sub(self.tail.len())
+            .saturating_add(self.tail.capacity())
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+fn take(from: &mut impl bytes::Buf, into: &mut [u8]) -> usize {
+    let len = from.remaining().min(into.len());
+    if let Some(into) = into.get_mut(..len) {
+        from.copy_to_slice(into);
+    }
+    len
+}
+
+/// Takes up to `max` bytes off the front of a queue and gives its memory back when it is empty.
+pub(super) fn dequeue(queue: &mut BytesMut, len: usize) {
+    queue.advance(len.min(queue.len()));
+    if queue.is_empty() {
+        *queue = BytesMut::new();
+    }
+}
