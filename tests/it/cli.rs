@@ -1,5 +1,7 @@
 //! The built program as people and scripts use it: exit codes, stdout, stderr, the session file, kubectl's plugin.
 
+mod hub;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

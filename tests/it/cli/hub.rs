@@ -1,0 +1,432 @@
+//! The program against a real hub in this process.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use linesman::hub::tls::TlsSource;
+use linesman::hub::{HubConfig, Listeners, serve};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::{Home, Ran, mode};
+
+/// A hub on ports of its own, ended and waited for when dropped.
+struct Hub {
+    url: String,
+    data: PathBuf,
+    stop: CancellationToken,
+    thread: Option<std::thread::JoinHandle<anyhow::Result<()>>>,
+}
+
+impl Hub {
+    fn start(home: &Home) -> Self {
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        let data = home.0.join("hub");
+        let stop = CancellationToken::new();
+        let (ready, started) = std::sync::mpsc::channel();
+        let (token, directory) = (stop.clone(), data.clone());
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new()?;
+            runtime.block_on(async {
+                let port = async || TcpListener::bind("127.0.0.1:0").await;
+                let listeners = Listeners {
+                    https: port().await?,
+                    git: port().await?,
+                    health: port().await?,
+                };
+                let config = config(&directory, &listeners)?;
+                let url = config.url.clone();
+                let (hub, chain) = serve::start(config, token).await?;
+                ready.send(url)?;
+                serve::run(listeners, hub, chain).await
+            })
+        });
+        let Ok(url) = started.recv() else {
+            panic!("the hub did not start: {:?}", thread.join());
+        };
+        Self {
+            url,
+            data,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn token_file(&self) -> String {
+        self.data.join("admin.token").display().to_string()
+    }
+
+    fn token(&self) -> String {
+        fs::read_to_string(self.token_file())
+            .unwrap()
+            .trim()
+            .to_owned()
+    }
+
+    fn ca_file(&self) -> String {
+        self.data.join("ca.crt").display().to_string()
+    }
+
+    /// A home that is logged in.
+    fn log_in(&self, home: &Home) {
+        let ran = home.run(&[
+            "login",
+            &self.url,
+            "--token-file",
+            &self.token_file(),
+            "--ca",
+            &self.ca_file(),
+        ]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+
+    /// As any HTTP client would.
+    fn get(&self, url: &str, token: &str) -> (u16, Value) {
+        let ca = fs::read_to_string(self.ca_file()).unwrap();
+        let request = linesman::client::http(Some(&ca))
+            .unwrap()
+            .get(url)
+            .bearer_auth(token);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let answer = request.send().await.unwrap();
+            (answer.status().as_u16(), answer.json().await.unwrap())
+        })
+    }
+
+    /// With an engine to give to clusters.
+    fn import(home: &Home) {
+        let file = home.write("flux.yaml", &flux());
+        let ran = home.run(&["engine", "import", file.to_str().unwrap(), "-o", "name"]);
+        assert!(ran.code == 0 && ran.out.starts_with("sha256:"), "{ran:?}");
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+fn config(data: &Path, listeners: &Listeners) -> anyhow::Result<HubConfig> {
+    let (https, git) = (listeners.https.local_addr()?, listeners.git.local_addr()?);
+    Ok(HubConfig {
+        data: data.to_owned(),
+        url: format!("https://{https}"),
+        listen: https,
+        health_listen: listeners.health.local_addr()?,
+        git_listen: git,
+        git_url: format!("ssh://git@{git}"),
+        tls: TlsSource::Own { names: Vec::new() },
+        agent_image: "registry.invalid/linesman-agent:1".to_owned(),
+        offline_after: std::time::Duration::from_secs(40),
+        drain: std::time::Duration::from_secs(1),
+    })
+}
+
+/// The least that an import takes for Flux.
+fn flux() -> String {
+    let object = |api: &str, kind: &str, name: &str, namespace: Option<&str>| {
+        let mut object = json!({ "apiVersion": api, "kind": kind, "metadata": { "name": name } });
+        if let Some(namespace) = namespace {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        if kind == "Deployment" {
+            let image = format!("ghcr.io/fluxcd/{name}:v1.8.0");
+            object["spec"] = json!({ "template": { "spec": { "containers": [{ "name": "manager", "image": image }] } } });
+        }
+        object
+    };
+    let ours = Some("flux-system");
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let crd = |name| {
+        object(
+            "apiextensions.k8s.io/v1",
+            "CustomResourceDefinition",
+            name,
+            None,
+        )
+    };
+    let objects = [
+        object("v1", "Namespace", "flux-system", None),
+        crd("gitrepositories.source.toolkit.fluxcd.io"),
+        crd("kustomizations.kustomize.toolkit.fluxcd.io"),
+        object(rbac, "ClusterRole", "crd-controller-flux-system", None),
+        object(
+            rbac,
+            "ClusterRoleBinding",
+            "cluster-reconciler-flux-system",
+            None,
+        ),
+        object("v1", "ServiceAccount", "source-controller", ours),
+        object("v1", "ServiceAccount", "kustomize-controller", ours),
+        object("v1", "Service", "source-controller", ours),
+        object("apps/v1", "Deployment", "source-controller", ours),
+        object("apps/v1", "Deployment", "kustomize-controller", ours),
+    ];
+    linesman::yaml::print_all(&objects).unwrap()
+}
+
+fn json_of(ran: &Ran) -> Value {
+    assert_eq!(ran.code, 0, "{ran:?}");
+    serde_json::from_str(&ran.out).unwrap()
+}
+
+#[test]
+fn a_login_proves_the_token_and_trusts_the_given_ca_only() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    let login = |file: &str| {
+        home.run(&[
+            "login",
+            &hub.url,
+            "--token-file",
+            file,
+            "--ca",
+            &hub.ca_file(),
+        ])
+    };
+
+    let untrusted = home.run(&["login", &hub.url, "--token-file", &hub.token_file()]);
+    untrusted.fails(7, "unknown CA");
+    assert!(untrusted.err.contains("--ca FILE"), "{untrusted:?}");
+
+    let wrong = home.write(
+        "wrong.token",
+        &hub.token().replace('.', "0").replacen("lmt10", "lmt1.", 1),
+    );
+    login(wrong.to_str().unwrap()).fails(4, "does not know this token");
+    let made_up = home.write(
+        "other.token",
+        "lmt1.00000000-0000-7000-8000-000000000000.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n",
+    );
+    login(made_up.to_str().unwrap()).fails(4, "does not know this token");
+    assert!(!home.0.join("state/linesman/sessions.json").exists());
+
+    let ran = login(&hub.token_file());
+    assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{ran:?}");
+    assert!(!ran.err.contains(&hub.token()), "{ran:?}");
+    assert_eq!(mode(&home.0.join("state/linesman/sessions.json")), 0o600);
+    assert_eq!(
+        json_of(&home.run(&["whoami", "-o", "json"]))["user"],
+        "admin"
+    );
+}
+
+#[test]
+fn the_environment_takes_the_place_of_a_login() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    let mut command = home.linesman(&["cluster", "list", "-o", "json"]);
+    command
+        .env("LINESMAN_HUB", &hub.url)
+        .env("LINESMAN_TOKEN_FILE", hub.token_file());
+    command.env("LINESMAN_CA_FILE", hub.ca_file());
+    let ran = Ran::of(&command.output().unwrap());
+    assert_eq!(json_of(&ran), json!([]));
+}
+
+#[test]
+fn a_clusters_life_ends_each_verb_with_its_code() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+
+    home.run(&["cluster", "show", "eu1"])
+        .fails(3, "show cluster eu1");
+    let garbage = home.write("garbage.yaml", "kind: Nonsense\n");
+    home.run(&["engine", "import", garbage.to_str().unwrap()])
+        .fails(1, "import the engine bundle");
+    Hub::import(&home);
+    assert_eq!(
+        json_of(&home.run(&["engine", "list", "-o", "json"]))[0]["engine"],
+        "flux"
+    );
+
+    let added = home.run(&["cluster", "add", "eu1", "--label", "env=prod"]);
+    assert_eq!(added.code, 0, "{added:?}");
+    assert!(
+        added.out.starts_with("---\n") && added.out.contains("lmj1."),
+        "{added:?}"
+    );
+    assert!(!added.err.contains("lmj1."), "{added:?}");
+    home.run(&["cluster", "add", "eu1"])
+        .fails(5, "add cluster eu1");
+
+    let waited = home.run(&["cluster", "wait", "eu1", "--timeout", "1s"]);
+    waited.fails(6, "no word from cluster eu1 yet");
+
+    let again = home.run(&["cluster", "readopt", "eu1", "--file", "adopt.yaml"]);
+    assert_eq!((again.code, again.out.as_str()), (0, ""), "{again:?}");
+    assert_eq!(mode(&home.0.join("adopt.yaml")), 0o600);
+    assert_ne!(
+        fs::read_to_string(home.0.join("adopt.yaml")).unwrap(),
+        added.out
+    );
+
+    assert_eq!(home.run(&["cluster", "list", "-o", "name"]).out, "eu1\n");
+    let table = home.run(&["cluster", "list", "-l", "env=prod"]).out;
+    assert!(
+        table.starts_with("NAME ") && table.contains("\neu1 "),
+        "{table}"
+    );
+    home.run(&["cluster", "remove", "eu1"])
+        .fails(2, "needs a yes");
+    assert_eq!(home.run(&["cluster", "remove", "eu1", "--yes"]).code, 0);
+    home.run(&["cluster", "show", "eu1"])
+        .fails(3, "show cluster eu1");
+
+    let audit = home.run(&["audit", "list", "-o", "json"]);
+    assert!(
+        json_of(&audit)
+            .as_array()
+            .is_some_and(|records| records.len() >= 3),
+        "{audit:?}"
+    );
+    assert!(
+        !audit.out.contains("lmj1.") && !audit.out.contains(&hub.token()),
+        "{audit:?}"
+    );
+}
+
+#[test]
+fn the_yaml_reaches_the_pipe_before_the_wait() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    let mut child = home
+        .linesman(&["cluster", "add", "eu1", "--wait=20s"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Ends only when the program has closed its stdout, which kubectl waits for.
+    let yaml = std::io::read_to_string(child.stdout.take().unwrap()).unwrap();
+    assert!(yaml.contains("lmj1."));
+    let arguments = fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
+    assert!(
+        arguments.contains("wait") && !arguments.contains("lm"),
+        "{arguments:?}"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_kubeconfig_works_for_kubectl_without_any_key() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    home.run(&["kubeconfig", "eu1"])
+        .fails(3, "show cluster eu1");
+    assert_eq!(home.run(&["cluster", "add", "eu1"]).code, 0);
+    let printed = home.run(&["kubeconfig", "eu1"]);
+    assert_eq!(printed.code, 0, "{printed:?}");
+    assert!(!printed.out.contains(&hub.token()));
+    assert!(
+        printed.out.contains(&format!("{}/clusters/eu1", hub.url)),
+        "{printed:?}"
+    );
+    assert_eq!(home.run(&["kubeconfig", "eu1", "--into", "config"]).code, 0);
+    assert_eq!(
+        fs::read_to_string(home.0.join("config")).unwrap(),
+        printed.out
+    );
+    assert_eq!(mode(&home.0.join("config")), 0o600);
+
+    // What kubectl does with it: run the plugin, send its token, trust the CA in the file.
+    let config = linesman::yaml::documents(&printed.out).unwrap().remove(0);
+    let plugin = config["users"][0]["user"]["exec"]["args"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|a| a.as_str().unwrap());
+    let credential = json_of(&home.run(&plugin.collect::<Vec<_>>()));
+    let server = config["clusters"][0]["cluster"]["server"].as_str().unwrap();
+    let (status, answer) = hub.get(
+        &format!("{server}/version"),
+        credential["status"]["token"].as_str().unwrap(),
+    );
+    assert_eq!(status, 503, "{answer}");
+    assert_eq!(answer["kind"], "Status", "{answer}");
+    assert!(
+        answer["message"]
+            .as_str()
+            .is_some_and(|m| m.contains("line")),
+        "{answer}"
+    );
+}
+
+#[test]
+fn a_clone_of_the_catalog_can_push() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    let cloned = home.run(&["catalog", "clone", "catalog"]);
+    assert_eq!(cloned.code, 0, "{cloned:?}");
+    let linted = home.run(&["catalog", "lint", "catalog"]);
+    assert_eq!(linted.code, 0, "{linted:?}");
+    let git = |args: &[&str]| {
+        let output = Command::new("git")
+            .args(args)
+            .current_dir(home.0.join("catalog"))
+            .env_clear()
+            .env("HOME", &home.0)
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    fs::File::options()
+        .append(true)
+        .open(home.0.join("catalog/README.md"))
+        .unwrap()
+        .write_all(b"\nOne line more.\n")
+        .unwrap();
+    git(&["commit", "--quiet", "--all", "--message", "Add a line"]);
+    git(&["push", "--quiet"]);
+    assert_eq!(
+        git(&["rev-parse", "HEAD"]),
+        git(&["rev-parse", "origin/main"])
+    );
+    // Again on the same directory: mended, nothing lost.
+    assert_eq!(home.run(&["catalog", "clone", "catalog"]).code, 0);
+    assert_eq!(mode(&key(&home.0.join("state/linesman/git"))), 0o600);
+}
+
+fn key(git: &Path) -> PathBuf {
+    let hub = fs::read_dir(git).unwrap().next().unwrap().unwrap();
+    hub.path().join("id_ed25519")
+}
+
+#[test]
+fn the_doctor_looks_at_both_ends() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    let ran = home.run(&["doctor", "-o", "json"]);
+    let findings: Vec<Value> = serde_json::from_str(&ran.out).unwrap();
+    let of = |end: &str| findings.iter().filter(|f| f["end"] == end).count();
+    assert!(of("local") >= 5 && of("hub") >= 1, "{ran:?}");
+    for name in ["dns", "tcp", "tls", "clock", "login"] {
+        assert!(
+            findings
+                .iter()
+                .any(|f| f["name"] == name && f["ok"] == true),
+            "{name}: {ran:?}"
+        );
+    }
+}
