@@ -114,8 +114,8 @@ contract! {
     ssh_keys(&self, user_id: &str) -> Vec<SshKey>;
     ssh_key_by_fingerprint(&self, fingerprint: &str) -> Option<(SshKey, UserRow)>;
 
-    /// Notes a POST under its Idempotency-Key for 24 hours; gives what is on record for the key, new or not.
-    idempotent(&self, user_id: &str, key: &str, digest: [u8; 32], now: OffsetDateTime) -> [u8; 32];
+    /// Notes a POST under its Idempotency-Key for 24 hours; gives what the key came with before, if it did.
+    idempotent(&self, user_id: &str, key: &str, digest: [u8; 32], now: OffsetDateTime) -> Option<[u8; 32]>;
 
     /// The same digest again changes nothing.
     add_bundle(&self, bundle: NewBundle, now: OffsetDateTime) -> BundleView;

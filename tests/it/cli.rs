@@ -60,11 +60,22 @@ impl Drop for Home {
     }
 }
 
-#[derive(Debug)]
 struct Ran {
     code: i32,
     out: String,
     err: String,
+}
+
+/// Adoption YAML is long: a failed assertion shows the beginning.
+impl std::fmt::Debug for Ran {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let out: String = self.out.chars().take(600).collect();
+        write!(
+            f,
+            "exit {}, stdout {out:?}, stderr {:?}",
+            self.code, self.err
+        )
+    }
 }
 
 impl Ran {
@@ -78,7 +89,10 @@ impl Ran {
 
     /// Every failure says what was attempted and what to do next, on stderr alone.
     fn fails(&self, code: i32, says: &str) {
-        assert_eq!((self.code, self.out.as_str()), (code, ""), "{self:?}");
+        assert!(
+            self.code == code && self.out.is_empty(),
+            "not {code}: {self:?}"
+        );
         assert!(
             self.err.contains("error: ") && self.err.contains(says),
             "{self:?}"

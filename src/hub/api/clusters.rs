@@ -146,14 +146,14 @@ async fn repeated<T: Serialize>(
     let digest = keys::sha256(&call);
     let now = clock::now();
     let before = hub.store.idempotent(&caller.user.id, key, digest, now);
-    if before.await? == digest {
-        Ok(true)
-    } else {
-        Err(Problem::new(
+    match before.await? {
+        None => Ok(false),
+        Some(known) if known == digest => Ok(true),
+        Some(_) => Err(Problem::new(
             Slug::IdempotencyMismatch,
             "this Idempotency-Key came with another call before",
             "send a new key",
-        ))
+        )),
     }
 }
 

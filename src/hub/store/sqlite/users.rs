@@ -202,7 +202,7 @@ impl Sqlite {
         key: &str,
         digest: [u8; 32],
         now: OffsetDateTime,
-    ) -> Result<[u8; 32]> {
+    ) -> Result<Option<[u8; 32]>> {
         const DOING: &str = "note an Idempotency-Key";
         const DAY: i64 = 24 * 3600 * 1000;
         let mut write = self.begin(DOING).await?;
@@ -211,7 +211,7 @@ impl Sqlite {
             .execute(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
-        sqlx::query(
+        let noted = sqlx::query(
             "INSERT INTO idempotency (user_id, key, digest, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
         )
         .bind(user_id)
@@ -229,7 +229,10 @@ impl Sqlite {
                 .await
                 .map_err(db(DOING))?;
         write.commit(DOING).await?;
-        hash32(DOING, &known)
+        if noted.rows_affected() > 0 {
+            return Ok(None);
+        }
+        hash32(DOING, &known).map(Some)
     }
 
     pub async fn ssh_keys(&self, user_id: &str) -> Result<Vec<SshKey>> {
