@@ -18,4 +18,3 @@ mod healing;
 mod line;
 mod secrecy;
 mod support;
-mod watchdog;
