@@ -52,6 +52,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .merge(adopt::routes())
         .merge(openapi::routes())
         .merge(agents::routes(hub.clone()))
+        .merge(tunnel::routes())
         .merge(crate::hub::proxy::routes())
         .fallback(async || Problem::not_found("such path").into_response())
         .method_not_allowed_fallback(async || {
