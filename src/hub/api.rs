@@ -51,6 +51,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .merge(catalog::routes())
         .merge(adopt::routes())
         .merge(openapi::routes())
+        .merge(tunnel::routes())
         .merge(agents::routes(hub.clone()))
         .merge(tunnel::routes())
         .merge(crate::hub::proxy::routes())
