@@ -53,6 +53,8 @@ pub struct Context {
 
 /// Streams served at once; a watch is one.
 const STREAMS: usize = 4_096;
+/// How long a stream waits for the state of the line that it came on.
+const ANNOUNCED: Duration = Duration::from_secs(2);
 /// First uses of names that wait for the role.
 const WANTS: usize = 1_024;
 /// How long running exchanges may go on after `stop`.
@@ -129,7 +131,7 @@ struct Handshake {
 async fn streams(
     shared: Arc<Shared>,
     mut incoming: mpsc::Receiver<Incoming>,
-    link: watch::Receiver<LinkState>,
+    mut link: watch::Receiver<LinkState>,
     stop: CancellationToken,
 ) -> Result<()> {
     let mut handshake = Handshake::default();
@@ -146,6 +148,11 @@ async fn streams(
                 None => break,
             },
         };
+        if handshake.keyset.is_empty() {
+            // The first stream may be here before the news of its line.
+            let up = link.wait_for(|state| matches!(state, LinkState::Up { .. }));
+            drop(tokio::time::timeout(ANNOUNCED, up).await);
+        }
         if let LinkState::Up {
             hub_time_offset,
             keyset,

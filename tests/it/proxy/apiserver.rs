@@ -200,6 +200,10 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
             let _open = Open::new(&state.open);
             std::future::pending().await
         }
+        "slow" | "slowly" => {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            full(StatusCode::OK, "{}")
+        }
         "endless" => endless(state),
         "broken" => {
             // The head and the half leave before it dies.

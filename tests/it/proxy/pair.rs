@@ -40,6 +40,30 @@ pub(super) struct Pair {
 
 impl Pair {
     pub(super) fn new(server: &ApiServer) -> Self {
+        let (policy, policies) = watch::channel(Some(Policy::default()));
+        let (shared, tasks) = Self::parts(server, "hub", "cluster", policies);
+        Self {
+            shared: Arc::new(shared),
+            policy,
+            key: KeyPair::from_seed(&[5; 32]),
+            count: AtomicU32::new(0),
+            tasks: Mutex::new(tasks),
+        }
+    }
+
+    /// The agent's side alone, for a real line; its helpers end with the runtime.
+    pub(super) fn shared(server: &ApiServer, hub: &str, cluster: &str) -> Arc<Shared> {
+        let (shared, mut tasks) = Self::parts(server, hub, cluster, watch::channel(Some(Policy::default())).1);
+        tasks.detach_all();
+        Arc::new(shared)
+    }
+
+    fn parts(
+        server: &ApiServer,
+        hub: &str,
+        cluster: &str,
+        policy: watch::Receiver<Option<Policy>>,
+    ) -> (Shared, JoinSet<()>) {
         let token = |n: u64| Credential::Token {
             bearer: Secret::new(if n == 1 {
                 "line-token".to_owned()
@@ -51,7 +75,6 @@ impl Pair {
         let (credential, credentials) = watch::channel(token(1));
         let (renew, mut renewals) = mpsc::channel(1);
         let (wants, mut wanted) = mpsc::channel::<Want>(16);
-        let (policy, policies) = watch::channel(Some(Policy::default()));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             while let Some(serial) = renewals.recv().await {
@@ -65,22 +88,16 @@ impl Pair {
         });
         let config = kube::Config::new(format!("http://{}/", server.authority()).parse().unwrap());
         let shared = Shared {
-            hub_id: "hub".to_owned(),
-            cluster_id: "cluster".to_owned(),
+            hub_id: hub.to_owned(),
+            cluster_id: cluster.to_owned(),
             upstream: Upstream::new(&config, credentials, renew).unwrap(),
-            policy: policies,
+            policy,
             allowed: watch::channel(BTreeSet::new()).1,
             wants,
             replay: Mutex::new(Replay::default()),
             switched: TaskTracker::new(),
         };
-        Self {
-            shared: Arc::new(shared),
-            policy,
-            key: KeyPair::from_seed(&[5; 32]),
-            count: AtomicU32::new(0),
-            tasks: Mutex::new(tasks),
-        }
+        (shared, tasks)
     }
 
     pub(super) fn policy(&self, key: &str, value: &str) {
