@@ -140,96 +140,61 @@ async fn refusal(response: Response<Body>) -> (u16, String, String) {
     )
 }
 
+/// Path, token (0 unknown, 1 with a grant, 2 without), whether with `--as`, and: code, hop, text.
+const REFUSALS: [(&str, usize, bool, u16, &str, &str); 10] = [
+    (PODS, 0, false, 401, "hub", "run 'linesman login'"),
+    (
+        PODS,
+        2,
+        false,
+        403,
+        "hub",
+        "bob has no grant on cluster eu1",
+    ),
+    (
+        OTHER,
+        1,
+        false,
+        403,
+        "hub",
+        "ada has no grant on cluster eu2",
+    ),
+    ("/clusters/e%751/api", 1, false, 403, "hub", "no grant"),
+    (PODS, 1, true, 403, "hub", "leave out --as"),
+    (
+        "/clusters/eu1/debug/x",
+        1,
+        false,
+        404,
+        "hub",
+        "not a path of",
+    ),
+    ("/clusters/eu1", 1, false, 404, "hub", "not a path of"),
+    (DOTS, 1, false, 400, "hub", "a dot segment in the path"),
+    (
+        "/clusters/eu1//api",
+        1,
+        false,
+        400,
+        "hub",
+        "an empty segment",
+    ),
+    (PODS, 1, false, 503, "line", "it has not connected yet"),
+];
+const PODS: &str = "/clusters/eu1/api/v1/pods";
+const OTHER: &str = "/clusters/eu2/api/v1/pods";
+const DOTS: &str = "/clusters/eu1/api/v1/../x";
+
 #[tokio::test]
 async fn refusals_name_the_hop_and_the_request() {
     let fixture = Fixture::new("refusals").await;
-    let admin = fixture.token("ada", &["admin"]).await;
+    let granted = fixture.token("ada", &["admin"]).await;
     let nobody = fixture.token("bob", &[]).await;
-    let pods = "/clusters/eu1/api/v1/pods";
-    let as_root = [("impersonate-user", "root")];
-    for (path, token, headers, code, hop, text) in [
-        (
-            pods,
-            "lmt1.x.y",
-            &[][..],
-            401,
-            "hub",
-            "run 'linesman login'",
-        ),
-        (
-            pods,
-            nobody.as_str(),
-            &[][..],
-            403,
-            "hub",
-            "bob has no grant on cluster eu1",
-        ),
-        (
-            "/clusters/eu2/api/v1/pods",
-            admin.as_str(),
-            &[][..],
-            403,
-            "hub",
-            "ada has no grant on cluster eu2",
-        ),
-        (
-            "/clusters/e%751/api",
-            admin.as_str(),
-            &[][..],
-            403,
-            "hub",
-            "no grant",
-        ),
-        (
-            pods,
-            admin.as_str(),
-            &as_root[..],
-            403,
-            "hub",
-            "leave out --as",
-        ),
-        (
-            "/clusters/eu1/debug/pprof",
-            admin.as_str(),
-            &[][..],
-            404,
-            "hub",
-            "not a path of the Kubernetes API",
-        ),
-        (
-            "/clusters/eu1",
-            admin.as_str(),
-            &[][..],
-            404,
-            "hub",
-            "not a path of the Kubernetes API",
-        ),
-        (
-            "/clusters/eu1/api/v1/../x",
-            admin.as_str(),
-            &[][..],
-            400,
-            "hub",
-            "a dot segment in the path",
-        ),
-        (
-            "/clusters/eu1//api",
-            admin.as_str(),
-            &[][..],
-            400,
-            "hub",
-            "an empty segment in the path",
-        ),
-        (
-            pods,
-            admin.as_str(),
-            &[][..],
-            503,
-            "line",
-            "it has not connected yet",
-        ),
-    ] {
-        let response = fixture.get(path, token, headers).await;
+    let tokens = ["lmt1.x.y", &granted, &nobody];
+    for (path, token, as_root, code, hop, text) in REFUSALS {
+        let headers = [("impersonate-user", "root")];
+        let headers = if as_root { &headers[..] } else { &[] };
+        let response = fixture.get(path, tokens[token], headers).await;
         let id = response.headers()["x-request-id"]
             .to_str()
             .unwrap()

@@ -53,7 +53,12 @@ impl Pair {
 
     /// The agent's side alone, for a real line; its helpers end with the runtime.
     pub(super) fn shared(server: &ApiServer, hub: &str, cluster: &str) -> Arc<Shared> {
-        let (shared, mut tasks) = Self::parts(server, hub, cluster, watch::channel(Some(Policy::default())).1);
+        let (shared, mut tasks) = Self::parts(
+            server,
+            hub,
+            cluster,
+            watch::channel(Some(Policy::default())).1,
+        );
         tasks.detach_all();
         Arc::new(shared)
     }
