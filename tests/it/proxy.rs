@@ -3,6 +3,7 @@
 
 mod apiserver;
 mod hub;
+mod line;
 mod pair;
 
 use std::time::Duration;

@@ -53,10 +53,15 @@ impl Drop for World {
 impl World {
     async fn new(name: &str, server: &ApiServer) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-        let data = std::env::temp_dir().join(format!("linesman-it-line-{name}-{}", std::process::id()));
+        let data =
+            std::env::temp_dir().join(format!("linesman-it-line-{name}-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&data));
         let bind = || TcpListener::bind("127.0.0.1:0");
-        let listeners = Listeners { https: bind().await.unwrap(), git: bind().await.unwrap(), health: bind().await.unwrap() };
+        let listeners = Listeners {
+            https: bind().await.unwrap(),
+            git: bind().await.unwrap(),
+            health: bind().await.unwrap(),
+        };
         let https = listeners.https.local_addr().unwrap();
         // The agent dials through this door, which tests can shut.
         let door = bind().await.unwrap();
@@ -83,7 +88,15 @@ impl World {
         let identity = KeyPair::from_seed(&[11; 32]);
         let cluster_id = join(&hub, &identity).await;
         let token = user(&hub).await;
-        let world = Self { hub, https, token, cut, data, stop: stop.clone(), tasks };
+        let world = Self {
+            hub,
+            https,
+            token,
+            cut,
+            data,
+            stop: stop.clone(),
+            tasks,
+        };
         world.agent(server, identity, cluster_id).await
     }
 
@@ -98,7 +111,11 @@ impl World {
             instance: uuid::Uuid::now_v7().to_string(),
             proxy: None,
         };
-        let down = LinkState::Down { since: clock::now(), cause: String::new(), attempt: 0 };
+        let down = LinkState::Down {
+            since: clock::now(),
+            cause: String::new(),
+            attempt: 0,
+        };
         let (line, mut state) = watch::channel(down);
         let (incoming, streams) = mpsc::channel(64);
         let stop = self.stop.clone();
@@ -108,26 +125,46 @@ impl World {
         });
         self.tasks.spawn(forward(shared, streams, state.clone()));
         let up = state.wait_for(|state| matches!(state, LinkState::Up { .. }));
-        drop(tokio::time::timeout(Duration::from_secs(10), up).await.expect("the line comes up").unwrap());
+        drop(
+            tokio::time::timeout(Duration::from_secs(10), up)
+                .await
+                .expect("the line comes up")
+                .unwrap(),
+        );
         self
     }
 
     /// As kubectl: HTTP/1.1 over TLS.
     async fn send(&self, request: Request<Bytes>) -> Response<Answer> {
         let (mut parts, body) = request.into_parts();
-        parts.headers.insert("authorization", format!("Bearer {}", self.token).parse().unwrap());
+        parts.headers.insert(
+            "authorization",
+            format!("Bearer {}", self.token).parse().unwrap(),
+        );
         parts.headers.insert("host", "localhost".parse().unwrap());
         let tcp = TcpStream::connect(self.https).await.unwrap();
         let mut roots = rustls::RootCertStore::empty();
-        let ca = rustls_pki_types::CertificateDer::from_pem_slice(self.hub.reference().ca.as_bytes()).unwrap();
+        let ca =
+            rustls_pki_types::CertificateDer::from_pem_slice(self.hub.reference().ca.as_bytes())
+                .unwrap();
         roots.add(ca).unwrap();
-        let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let config = rustls::ClientConfig::builder()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let tls = connector.connect("localhost".try_into().unwrap(), tcp).await.unwrap();
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.unwrap();
+        let tls = connector
+            .connect("localhost".try_into().unwrap(), tcp)
+            .await
+            .unwrap();
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls))
+            .await
+            .unwrap();
         #[expect(clippy::disallowed_methods, reason = "ends with its connection")]
         tokio::spawn(async move { drop(connection.await) });
-        sender.send_request(Request::from_parts(parts, Full::new(body))).await.unwrap()
+        sender
+            .send_request(Request::from_parts(parts, Full::new(body)))
+            .await
+            .unwrap()
     }
 }
 
@@ -157,12 +194,33 @@ async fn door_to(door: TcpListener, to: std::net::SocketAddr, mut cuts: mpsc::Re
     }
 }
 
-async fn forward(shared: Arc<Shared>, mut streams: mpsc::Receiver<Incoming>, state: watch::Receiver<LinkState>) {
+async fn forward(
+    shared: Arc<Shared>,
+    mut streams: mpsc::Receiver<Incoming>,
+    state: watch::Receiver<LinkState>,
+) {
     let mut running = JoinSet::new();
-    while let Some(Incoming { meta, epoch, stream, .. }) = streams.recv().await {
+    while let Some(Incoming {
+        meta,
+        epoch,
+        stream,
+        ..
+    }) = streams.recv().await
+    {
         let mut state = state.clone();
-        let up = state.wait_for(|state| matches!(state, LinkState::Up { .. })).await.unwrap().clone();
-        let LinkState::Up { hub_time_offset, keyset, .. } = up else { panic!("it is up") };
+        let up = state
+            .wait_for(|state| matches!(state, LinkState::Up { .. }))
+            .await
+            .unwrap()
+            .clone();
+        let LinkState::Up {
+            hub_time_offset,
+            keyset,
+            ..
+        } = up
+        else {
+            panic!("it is up")
+        };
         let exchange = Exchange {
             meta: serde_json::from_slice(&meta).unwrap(),
             epoch,
@@ -251,7 +309,9 @@ async fn user(hub: &Hub) -> String {
 }
 
 fn get(path: &str) -> Request<Bytes> {
-    Request::get(format!("/clusters/eu1{path}")).body(Bytes::new()).unwrap()
+    Request::get(format!("/clusters/eu1{path}"))
+        .body(Bytes::new())
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -260,7 +320,10 @@ async fn a_users_request_crosses_the_line_as_that_user() {
     let world = World::new("crosses", &server).await;
     let response = world.send(get("/api/v1/pods?limit=1")).await;
     assert_eq!(response.status(), 200);
-    let id = response.headers()["x-request-id"].to_str().unwrap().to_owned();
+    let id = response.headers()["x-request-id"]
+        .to_str()
+        .unwrap()
+        .to_owned();
     let seen = server.seen();
     assert_eq!(seen[0].target, "/api/v1/pods?limit=1");
     assert_eq!(seen[0].headers["impersonate-user"], "linesman:ada");
@@ -275,7 +338,9 @@ async fn a_large_body_crosses_both_ways() {
     let server = ApiServer::start().await;
     let world = World::new("large", &server).await;
     let sent = Bytes::from(vec![b'x'; 2_500_000]);
-    let post = Request::post("/clusters/eu1/api/v1/namespaces/a/echo").body(sent.clone()).unwrap();
+    let post = Request::post("/clusters/eu1/api/v1/namespaces/a/echo")
+        .body(sent.clone())
+        .unwrap();
     let response = world.send(post).await;
     assert_eq!(response.status(), 201);
     assert!(response.into_body().collect().await.unwrap().to_bytes() == sent);
@@ -288,13 +353,21 @@ async fn a_watch_ends_upstream_when_its_user_leaves() {
     let mut body = world.send(get("/api/v1/pods?watch=1")).await.into_body();
     for n in 0..3 {
         server.event(&format!("event {n}\n"));
-        let frame = tokio::time::timeout(Duration::from_secs(5), body.frame()).await.unwrap().unwrap().unwrap();
+        let frame = tokio::time::timeout(Duration::from_secs(5), body.frame())
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
         assert_eq!(frame.into_data().unwrap(), format!("event {n}\n"));
     }
     let since = Instant::now();
     drop(body);
     server.no_watches().await;
-    assert!(since.elapsed() < Duration::from_millis(100), "{:?}", since.elapsed());
+    assert!(
+        since.elapsed() < Duration::from_millis(100),
+        "{:?}",
+        since.elapsed()
+    );
     let again = world.send(get("/api/v1/pods")).await;
     assert_eq!(again.status(), 200, "the line is up after the cancel");
 }
@@ -308,17 +381,31 @@ async fn a_large_list_without_a_reader_is_not_taken_in() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     let taken = server.produced();
     assert!(taken < 32 << 20, "{taken} bytes were taken in");
-    assert_eq!(world.send(get("/api/v1/pods")).await.status(), 200, "others pass beside it");
+    assert_eq!(
+        world.send(get("/api/v1/pods")).await.status(),
+        200,
+        "others pass beside it"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_line_repeats_a_get_and_never_a_post() {
     let server = ApiServer::start().await;
     let world = World::new("cut", &server).await;
-    let asked = |path: &str| server.seen().iter().filter(|seen| seen.target.ends_with(path)).count();
+    let asked = |path: &str| {
+        server
+            .seen()
+            .iter()
+            .filter(|seen| seen.target.ends_with(path))
+            .count()
+    };
     // The line breaks while the API server thinks.
     let reading = world.send(get("/api/v1/slow"));
-    let writing = world.send(Request::post("/clusters/eu1/api/v1/namespaces/a/slowly").body(Bytes::from("x")).unwrap());
+    let writing = world.send(
+        Request::post("/clusters/eu1/api/v1/namespaces/a/slowly")
+            .body(Bytes::from("x"))
+            .unwrap(),
+    );
     let cutting = async {
         while asked("slow") + asked("slowly") < 2 {
             tokio::time::sleep(Duration::from_millis(5)).await;
