@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use tracing::{info, warn};
 
 use super::engine::flux::place;
-use super::engine::{Install, MANAGER, fields};
+use super::engine::{Install, MANAGER, fields, is_git_owned};
 use super::observe::api;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
@@ -32,7 +32,8 @@ pub struct Snapshot {
     pub number: u64,
     pub taken: OffsetDateTime,
     pub digest: String,
-    /// Objects as somebody set them, by their place.
+    /// The objects that Git owns, as somebody set them, by their place. The others are healed from the bundle and
+    /// are kept in the cluster only.
     pub objects: BTreeMap<ObjectId, Value>,
 }
 
@@ -86,10 +87,8 @@ fn read(map: &ConfigMap) -> Result<Snapshot> {
         .context("decompress")?;
     ensure!(sha256_hex(&plain) == digest, "the digest does not match");
     let objects: Vec<Value> = serde_json::from_slice(&plain).context("read the objects")?;
-    let objects = objects
-        .into_iter()
-        .filter_map(|o| Some((place(&o)?, o)))
-        .collect();
+    let objects = objects.into_iter().filter(is_git_owned);
+    let objects = objects.filter_map(|o| Some((place(&o)?, o))).collect();
     Ok(Snapshot {
         number,
         taken,
@@ -120,6 +119,8 @@ pub async fn take(
     if let Some(last) = last.filter(|l| l.digest == digest) {
         return Ok(last.clone());
     }
+    let total = objects.len();
+    objects.retain(|_, object| is_git_owned(object));
     let snapshot = Snapshot {
         number: last.map_or(1, |l| l.number + 1),
         taken,
@@ -127,11 +128,7 @@ pub async fn take(
         objects,
     };
     store(kube, namespace, &snapshot, &plain).await?;
-    info!(
-        number = snapshot.number,
-        objects = snapshot.objects.len(),
-        "snapshot kept"
-    );
+    info!(number = snapshot.number, objects = total, "snapshot kept");
     Ok(snapshot)
 }
 

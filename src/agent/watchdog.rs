@@ -96,7 +96,7 @@ impl Watchdog {
                 }
                 continue;
             };
-            if !self.follow(&desired).await? {
+            if !self.follow(desired).await? {
                 return Ok(());
             }
         }
@@ -119,8 +119,8 @@ impl Watchdog {
     }
 
     /// Works for one desired state, until another one is given. False = there will be none.
-    async fn follow(&mut self, desired: &Desired) -> Result<bool> {
-        let install = self.install(desired);
+    async fn follow(&mut self, desired: Desired) -> Result<bool> {
+        let install = self.install(&desired);
         let view = View::new();
         let watches = CancellationToken::new();
         let _guard = watches.clone().drop_guard();
@@ -148,7 +148,7 @@ impl Watchdog {
     async fn rounds(
         &mut self,
         mut install: Install,
-        desired: &Desired,
+        mut desired: Desired,
         view: &View,
         observers: &mut JoinSet<Result<()>>,
     ) -> Result<bool> {
@@ -165,10 +165,9 @@ impl Watchdog {
                 continue;
             }
             if self.keep_snapshot(&install, &observed, &plan).await {
-                install = self.install(desired);
+                install = self.install(&desired);
                 continue;
             }
-
             let wait = (plan.next_look - clock::now())
                 .try_into()
                 .unwrap_or(Duration::ZERO);
@@ -180,7 +179,19 @@ impl Watchdog {
                     Some(Hint::CatalogHead(head)) => self.history.head = Some((head, clock::now())),
                     None => self.hub_speaks = false,
                 },
-                changed = self.desired.changed() => return Ok(changed.is_ok()),
+                changed = self.desired.changed() => {
+                    let next = self.desired.borrow_and_update().clone();
+                    let (Ok(()), Some(next)) = (changed, next) else {
+                        return Ok(false);
+                    };
+                    let wanted = self.install(&next);
+                    if !wanted.wanted.keys().eq(install.wanted.keys()) {
+                        self.desired.mark_changed();
+                        return Ok(true);
+                    }
+                    // The same objects are watched, whatever is to be in them.
+                    (install, desired) = (wanted, next);
+                }
                 ended = observers.join_next() => {
                     ended.context("no watches")?.context("a watch panicked")??;
                     anyhow::bail!("the watches ended");

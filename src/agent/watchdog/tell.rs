@@ -22,7 +22,7 @@ use crate::wire::report::{
 
 /// Closed heals that are kept in the cluster, so that none is lost while the hub is away.
 const MAX_KEPT: usize = 50;
-const CALL: Duration = Duration::from_secs(10);
+const CALL: Duration = Duration::from_secs(3);
 
 pub(super) struct Teller {
     news: mpsc::Sender<News>,
