@@ -88,7 +88,6 @@ impl Watchdog {
     async fn keep(mut self) -> Result<()> {
         self.snapshot = self.load().await;
         self.history.adopted = self.snapshot.is_some();
-        self.teller.resume().await;
         loop {
             let Some(desired) = self.desired.borrow_and_update().clone() else {
                 if self.desired.changed().await.is_err() {

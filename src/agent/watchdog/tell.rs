@@ -1,32 +1,27 @@
-//! Tells the hub and the cluster what happened: news once per change, Events, and heals that outlive the process.
+//! Tells the hub and the cluster what happened: news once per change, and Events. The report task keeps what the hub
+//! has not taken yet.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
-use kube::api::{Api, Patch, PatchParams};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::Context;
 use crate::agent::News;
-use crate::agent::engine::MANAGER;
-use crate::manifests::{AGENT, HEALS_MAP};
+use crate::manifests::AGENT;
 use crate::wire::id::Digest;
 use crate::wire::report::{
     Condition, ConditionType, HealRecord, HealResult, Status, StepName, StepReport, StepState,
 };
 
-/// Closed heals that are kept in the cluster, so that none is lost while the hub is away.
-const MAX_KEPT: usize = 50;
 const CALL: Duration = Duration::from_secs(3);
 
 pub(super) struct Teller {
     news: mpsc::Sender<News>,
-    maps: Api<ConfigMap>,
     namespace: String,
     events: Recorder,
     steps: BTreeMap<StepName, (StepState, String)>,
@@ -34,7 +29,6 @@ pub(super) struct Teller {
     episode: Option<Digest>,
     conditions: BTreeMap<String, (Status, String, String)>,
     revision: String,
-    kept: VecDeque<HealRecord>,
 }
 
 impl Teller {
@@ -45,30 +39,12 @@ impl Teller {
         };
         Self {
             news,
-            maps: Api::namespaced(context.kube.clone(), &context.namespace),
             namespace: context.namespace.clone(),
             events: Recorder::new(context.kube.clone(), reporter),
             steps: BTreeMap::new(),
             episode: None,
             conditions: BTreeMap::new(),
             revision: String::new(),
-            kept: VecDeque::new(),
-        }
-    }
-
-    /// Sends again what an earlier process kept; the hub stores each heal once.
-    pub(super) async fn resume(&mut self) {
-        let found = timeout(CALL, self.maps.get_opt(HEALS_MAP)).await;
-        let map = found.ok().and_then(Result::ok).flatten();
-        let text = map
-            .and_then(|m| m.data)
-            .and_then(|mut d| d.remove("heals.json"));
-        let kept: Vec<HealRecord> = text
-            .and_then(|t| serde_json::from_str(&t).ok())
-            .unwrap_or_default();
-        self.kept = kept.into_iter().rev().take(MAX_KEPT).rev().collect();
-        for heal in self.kept.clone() {
-            self.send(News::Heal(Box::new(heal))).await;
         }
     }
 
@@ -128,19 +104,11 @@ impl Teller {
     }
 
     pub(super) async fn heal(&mut self, heal: HealRecord) {
-        let closed = heal.restored_at.is_some();
         info!(
             class = heal.class, object = heal.object, evidence = heal.evidence, result = ?heal.result,
             detected = heal.detected_at, acted = heal.acted_at, restored = heal.restored_at, "heal"
         );
         self.publish(&heal).await;
-        if closed {
-            self.kept.push_back(heal.clone());
-            while self.kept.len() > MAX_KEPT {
-                self.kept.pop_front();
-            }
-            self.keep().await;
-        }
         self.send(News::Heal(Box::new(heal))).await;
     }
 
@@ -184,29 +152,6 @@ impl Teller {
             Ok(Ok(())) => {}
             Ok(Err(error)) => debug!(%error, "no Event was written"),
             Err(_) => debug!("no Event was written in time"),
-        }
-    }
-
-    async fn keep(&self) {
-        let kept: Vec<&HealRecord> = self.kept.iter().collect();
-        let Ok(text) = serde_json::to_string(&kept) else {
-            return;
-        };
-        let body = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": HEALS_MAP, "namespace": self.namespace},
-            "data": {"heals.json": text},
-        });
-        let params = PatchParams::apply(MANAGER).force();
-        match timeout(
-            CALL,
-            self.maps.patch(HEALS_MAP, &params, &Patch::Apply(&body)),
-        )
-        .await
-        {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => warn!(%error, "heals are not kept in the cluster"),
-            Err(_) => warn!("heals are not kept in the cluster: no answer in time"),
         }
     }
 
