@@ -1,1 +1,354 @@
-//! See the file's tests.
+//! The line between a real hub and a real link: TLS and WebSocket on loopback.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use linesman::keys::{KeyPair, sha256};
+use linesman::tunnel::{Incoming, LineError, Stream};
+use linesman::wire::frame::{Class, Code, Kind};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+mod world;
+
+use world::{PATIENCE, World};
+
+/// Echoes every stream until its end.
+fn echo(mut incoming: mpsc::Receiver<Incoming>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut streams = JoinSet::new();
+        while let Some(Incoming { stream, .. }) = incoming.recv().await {
+            streams.spawn(async move {
+                let (mut read, mut write) = tokio::io::split(stream);
+                if tokio::io::copy(&mut read, &mut write).await.is_ok() {
+                    drop(write.shutdown().await);
+                }
+            });
+        }
+    });
+    tasks
+}
+
+async fn open(line: &linesman::tunnel::Line) -> Stream {
+    line.open(Kind::Api, Class::Normal, Bytes::from_static(b"{}"))
+        .await
+        .unwrap()
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len)
+        .map(|n| u8::try_from((n * 31 + seed) % 251).unwrap())
+        .collect()
+}
+
+/// Sends `data` and reads its echo at the same time.
+async fn round_trip(stream: Stream, data: Vec<u8>) -> Vec<u8> {
+    let (mut read, mut write) = tokio::io::split(stream);
+    let send = async {
+        write.write_all(&data).await.unwrap();
+        write.shutdown().await.unwrap();
+    };
+    let mut back = Vec::new();
+    let receive = async { read.read_to_end(&mut back).await.unwrap() };
+    tokio::join!(send, receive);
+    back
+}
+
+fn code(error: &std::io::Error) -> Option<Code> {
+    error
+        .get_ref()?
+        .downcast_ref::<LineError>()
+        .map(|error| error.code)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixteen_full_duplex_streams_give_every_byte_back() {
+    let world = World::new().await;
+    let mut agent = world.agent();
+    agent.up().await;
+    let _echo = echo(agent.incoming);
+    let line = world.line(1).await;
+    let mut streams = JoinSet::new();
+    for seed in 0..16 {
+        let stream = open(&line).await;
+        streams.spawn(async move {
+            let data = pattern(2 << 20, seed);
+            let back = round_trip(stream, data.clone()).await;
+            assert_eq!(
+                (back.len(), sha256(&back)),
+                (data.len(), sha256(&data)),
+                "stream {seed}"
+            );
+        });
+    }
+    let all = async {
+        while let Some(done) = streams.join_next().await {
+            done.unwrap()
+        }
+    };
+    timeout(PATIENCE, all).await.expect("all streams complete");
+    assert_eq!(line.facts().live, 0);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unread_streams_hold_up_no_other() {
+    let world = World::new().await;
+    let mut agent = world.agent();
+    agent.up().await;
+    let line = world.line(1).await;
+    let mut unread = Vec::new();
+    for _ in 0..100 {
+        let mut stream = open(&line).await;
+        // More than any window: what the peer does not read is not taken.
+        drop(timeout(Duration::from_millis(2), stream.write_all(&[7; 256 << 10])).await);
+        unread.push((stream, agent.incoming.recv().await.unwrap()));
+    }
+    let _echo = echo(agent.incoming);
+    let data = pattern(1 << 20, 1);
+    let back = timeout(PATIENCE, round_trip(open(&line).await, data.clone()))
+        .await
+        .expect("the others run");
+    assert_eq!(sha256(&back), sha256(&data));
+    // The reverse direction of an unread stream is free, too.
+    let (mut ours, mut theirs) = unread.pop().unwrap();
+    theirs.stream.write_all(b"hello").await.unwrap();
+    let mut hello = [0; 5];
+    timeout(PATIENCE, ours.read_exact(&mut hello))
+        .await
+        .expect("the reverse direction runs")
+        .unwrap();
+    assert_eq!(&hello, b"hello");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_reset_reaches_its_stream_only_and_says_why() {
+    let world = World::new().await;
+    let mut agent = world.agent();
+    agent.up().await;
+    let line = world.line(1).await;
+    let (mut one, mut two) = (open(&line).await, open(&line).await);
+    let (first, mut second) = (
+        agent.incoming.recv().await.unwrap(),
+        agent.incoming.recv().await.unwrap(),
+    );
+    let cancelled = one.cancelled();
+    first.stream.reset(Code::DialRefused, "10.0.0.1:443");
+    timeout(PATIENCE, cancelled.cancelled())
+        .await
+        .expect("the token fires");
+    let error = one.read_u8().await.unwrap_err();
+    assert_eq!(
+        (code(&error), error.to_string()),
+        (
+            Some(Code::DialRefused),
+            "connection refused: 10.0.0.1:443".into()
+        )
+    );
+    second.stream.write_all(b"x").await.unwrap();
+    assert_eq!(two.read_u8().await.unwrap(), b'x');
+    drop(two);
+    let error = timeout(PATIENCE, second.stream.read_u8())
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(
+        code(&error),
+        Some(Code::Cancelled),
+        "a handle dropped without shutdown resets"
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn agents_reach_their_routes_over_the_line() {
+    let world = World::new().await;
+    let mut agent = world.agent();
+    let line = agent.up().await;
+    let mut stream = line
+        .open(Kind::Report, Class::Normal, Bytes::from_static(b"{}"))
+        .await
+        .unwrap();
+    stream
+        .write_all(b"GET /v1/nothing HTTP/1.1\r\nhost: hub\r\n\r\n")
+        .await
+        .unwrap();
+    stream.shutdown().await.unwrap();
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer))
+        .await
+        .expect("an answer")
+        .unwrap();
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    let mut stream = line
+        .open(Kind::State, Class::Background, Bytes::new())
+        .await
+        .unwrap();
+    let error = timeout(PATIENCE, stream.read_u8())
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(code(&error), Some(Code::Refused));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn the_newest_line_wins() {
+    let world = World::new().await;
+    let mut old = world.agent();
+    let old_line = old.up().await;
+    let waiting = open(&world.line(1).await).await;
+    let mut new = world.agent();
+    new.up().await;
+    let line = world.line(2).await;
+    drop(open(&line).await);
+    assert!(
+        timeout(PATIENCE, new.incoming.recv())
+            .await
+            .expect("the new one is asked")
+            .is_some()
+    );
+    assert_eq!(
+        timeout(PATIENCE, old_line.draining())
+            .await
+            .expect("the old one hears")
+            .code,
+        Code::Superseded
+    );
+    let ended = timeout(PATIENCE, old_line.closed())
+        .await
+        .expect("the old line ends");
+    assert_eq!(ended.code, Code::Superseded);
+    timeout(PATIENCE, waiting.cancelled().cancelled())
+        .await
+        .expect("its streams end with it");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_the_clusters_is_refused() {
+    let world = World::new().await;
+    let mut stranger = world.agent_as(KeyPair::from_seed(&[3; 32]));
+    let cause = stranger.failure().await;
+    assert!(
+        cause.starts_with("the hub refused the line: unknown cluster"),
+        "{cause}"
+    );
+    assert!(world.hub.tunnels.get(&world.cluster).is_none());
+    let rows = world.hub.store.audit_tail(Some("eu1"), 10).await.unwrap();
+    assert_eq!(rows.len(), 1, "the attempt is on record");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_removed_cluster_loses_its_line_and_gets_no_other() {
+    let world = World::new().await;
+    let mut agent = world.agent();
+    let line = agent.up().await;
+    let record = world
+        .hub
+        .store
+        .cluster(&world.cluster)
+        .await
+        .unwrap()
+        .unwrap();
+    world
+        .hub
+        .store
+        .remove_cluster(&record.id, linesman::clock::now())
+        .await
+        .unwrap();
+    world.line(1).await;
+    world
+        .hub
+        .tunnels
+        .close(&world.cluster, Code::Revoked, "the cluster was removed");
+    let ended = timeout(PATIENCE, line.closed())
+        .await
+        .expect("the line ends");
+    assert_eq!((ended.code, ended.by_peer), (Code::Revoked, true));
+    let cause = agent.failure().await;
+    assert!(
+        cause.starts_with("the hub refused the line: revoked"),
+        "{cause}"
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_cut_line_comes_back_and_requests_wait_for_it() {
+    let world = World::new().await;
+    let mut agent = world.agent();
+    let line = agent.up().await;
+    let mut stream = open(&world.line(1).await).await;
+    world.cut.send_modify(|cuts| *cuts += 1);
+    let error = timeout(PATIENCE, stream.read_u8())
+        .await
+        .expect("the stream ends")
+        .unwrap_err();
+    assert_eq!(code(&error), Some(Code::LineLost));
+    timeout(PATIENCE, line.closed())
+        .await
+        .expect("the agent's end ends");
+    let parked = world
+        .hub
+        .tunnels
+        .park(&world.cluster, Duration::from_secs(10))
+        .await
+        .expect("the line is back");
+    assert!(parked.facts().epoch >= 2);
+    drop(open(&parked).await);
+    assert!(
+        timeout(PATIENCE, agent.incoming.recv())
+            .await
+            .unwrap()
+            .is_some()
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_cluster_that_never_came() {
+    let world = World::new().await;
+    let park = world.hub.tunnels.park(&world.cluster, PATIENCE);
+    assert!(
+        timeout(Duration::from_secs(1), park)
+            .await
+            .expect("at once")
+            .is_none()
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_stopping_hub_lets_running_streams_end() {
+    let world = World::new().await;
+    let mut agent = world.agent();
+    let line = agent.up().await;
+    let mut ours = open(&world.line(1).await).await;
+    let mut theirs = agent.incoming.recv().await.unwrap().stream;
+    world.hub.stop.cancel();
+    assert_eq!(
+        timeout(PATIENCE, line.draining()).await.unwrap().code,
+        Code::Draining
+    );
+    theirs.write_all(b"late").await.unwrap();
+    theirs.shutdown().await.unwrap();
+    ours.shutdown().await.unwrap();
+    let mut text = String::new();
+    timeout(PATIENCE, ours.read_to_string(&mut text))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(text, "late");
+    assert_eq!(
+        timeout(PATIENCE, line.closed()).await.unwrap().code,
+        Code::Draining
+    );
+    agent.stop.cancel();
+    world.end().await;
+}

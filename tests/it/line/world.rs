@@ -1,0 +1,264 @@
+//! A hub with one registered cluster, reached through a relay that can be cut.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use linesman::agent::link::{self, LinkConfig, LinkState};
+use linesman::clock;
+use linesman::hub::registration::{Claim, Prefix, TokenText};
+use linesman::hub::store::{JoinToken, NewBundle, NewClusterRow, TokenKind};
+use linesman::hub::tls::TlsSource;
+use linesman::hub::{Hub, HubConfig, Listeners, serve};
+use linesman::keys::KeyPair;
+use linesman::tunnel::{Incoming, Line};
+use linesman::wire::api::{AdoptionOptions, AgentBuild, EngineKind};
+use linesman::wire::id::{ClusterName, Digest};
+use linesman::wire::report::Facts;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) struct World {
+    pub(super) hub: Arc<Hub>,
+    pub(super) cluster: ClusterName,
+    pub(super) identity: KeyPair,
+    /// Dropping the connections that stand: send anything.
+    pub(super) cut: watch::Sender<u32>,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+    data: PathBuf,
+}
+
+/// An agent's link.
+pub(super) struct Agent {
+    pub(super) state: watch::Receiver<LinkState>,
+    pub(super) incoming: mpsc::Receiver<Incoming>,
+    pub(super) stop: CancellationToken,
+    _task: JoinSet<()>,
+}
+
+impl World {
+    pub(super) async fn new() -> Self {
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        let data = std::env::temp_dir().join(format!("linesman-line-{}", uuid::Uuid::now_v7()));
+        let bind = || TcpListener::bind("127.0.0.1:0");
+        let (https, git, health, relay) = (
+            bind().await.unwrap(),
+            bind().await.unwrap(),
+            bind().await.unwrap(),
+            bind().await.unwrap(),
+        );
+        let at = |listener: &TcpListener| listener.local_addr().unwrap();
+        let config = HubConfig {
+            data: data.clone(),
+            url: format!("https://{}", at(&relay)),
+            listen: at(&https),
+            health_listen: at(&health),
+            git_listen: at(&git),
+            git_url: format!("ssh://git@{}", at(&git)),
+            tls: TlsSource::Own { names: vec![] },
+            agent_image: "lab.invalid/linesman:test".to_owned(),
+            offline_after: Duration::from_secs(45),
+            drain: Duration::from_secs(2),
+        };
+        let stop = CancellationToken::new();
+        let (hub, chain) = serve::start(config, stop.clone()).await.unwrap();
+        let (cut, cuts) = watch::channel(0);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(relay_to(relay, at(&https), cuts));
+        let listeners = Listeners { https, git, health };
+        let running = hub.clone();
+        tasks.spawn(async move { serve::run(listeners, running, chain).await.unwrap() });
+        let (cluster, identity) = ("eu1".parse().unwrap(), KeyPair::from_seed(&clock::random()));
+        let world = Self {
+            hub,
+            cluster,
+            identity,
+            cut,
+            stop,
+            tasks,
+            data,
+        };
+        world.register().await;
+        world
+    }
+
+    async fn register(&self) {
+        let (now, store) = (clock::now(), &self.hub.store);
+        let bundle = NewBundle {
+            digest: Digest::from_bytes([0; 32]),
+            engine: EngineKind::Flux,
+            version: "v2".to_owned(),
+            objects: 1,
+            images: vec![],
+            data: vec![1],
+            imported_by: "test".to_owned(),
+        };
+        store.add_bundle(bundle, now).await.unwrap();
+        let row = NewClusterRow {
+            name: self.cluster.clone(),
+            labels: [].into(),
+            engine: EngineKind::Flux,
+            engine_version: "v2".to_owned(),
+            bundle: Digest::from_bytes([0; 32]),
+            catalog_path: "clusters/eu1".to_owned(),
+            adoption: AdoptionOptions::default(),
+        };
+        let cluster = store.create_cluster(row, now).await.unwrap();
+        let token = TokenText::new(clock::random(), clock::random());
+        let record = JoinToken {
+            id: token.id.clone(),
+            cluster_id: cluster.id,
+            hash: token.hash(),
+            kind: TokenKind::Join,
+            new_cluster: true,
+            adoption: AdoptionOptions::default(),
+            issued_by: "test".to_owned(),
+            expires_at: now + Duration::from_mins(10),
+            redeemed: None,
+            revoked_at: None,
+            created_at: now,
+        };
+        store.issue_join_token(record).await.unwrap();
+        let text = token.text(Prefix::Join);
+        let claim = Claim {
+            token: TokenText::parse(Prefix::Join, text.expose()).unwrap(),
+            cluster: self.cluster.to_string(),
+            incarnation: "uid".to_owned(),
+            identity: self.identity.public(),
+            deploy: KeyPair::from_seed(&clock::random()).public(),
+            agent: AgentBuild::default(),
+            facts: Facts::default(),
+            addr: "127.0.0.1".to_owned(),
+        };
+        store.redeem(claim, now).await.unwrap();
+        assert_eq!(
+            store
+                .cluster_keys(&store.cluster(&self.cluster).await.unwrap().unwrap().id)
+                .await
+                .unwrap()
+                .len(),
+            2
+        );
+    }
+
+    /// An agent with the cluster's key.
+    pub(super) fn agent(&self) -> Agent {
+        self.agent_as(self.identity.clone())
+    }
+
+    pub(super) fn agent_as(&self, identity: KeyPair) -> Agent {
+        let (_hub, hub) = watch::channel(self.hub.reference());
+        let since = clock::now();
+        let (out, state) = watch::channel(LinkState::Down {
+            since,
+            cause: String::new(),
+            attempt: 0,
+        });
+        let (streams, incoming) = mpsc::channel(64);
+        let stop = CancellationToken::new();
+        let config = LinkConfig {
+            hub,
+            cluster: self.cluster.clone(),
+            identity,
+            build: AgentBuild::default(),
+            instance: uuid::Uuid::now_v7().to_string(),
+            proxy: None,
+        };
+        let mut task = JoinSet::new();
+        let stopped = stop.clone();
+        task.spawn(async move { link::run(config, out, streams, stopped).await.unwrap() });
+        Agent {
+            state,
+            incoming,
+            stop,
+            _task: task,
+        }
+    }
+
+    /// The hub's end of the newest line, once it has this epoch at least.
+    pub(super) async fn line(&self, epoch: u64) -> Line {
+        let mut changes = self.hub.tunnels.changes();
+        let found = async {
+            loop {
+                changes.borrow_and_update();
+                if let Some(line) = self
+                    .hub
+                    .tunnels
+                    .get(&self.cluster)
+                    .filter(|line| line.facts().epoch >= epoch)
+                {
+                    return line;
+                }
+                changes.changed().await.unwrap();
+            }
+        };
+        timeout(PATIENCE, found).await.expect("the hub has a line")
+    }
+
+    /// Ends the hub and waits for it.
+    pub(super) async fn end(mut self) {
+        self.stop.cancel();
+        timeout(PATIENCE, async { self.tasks.join_next().await })
+            .await
+            .expect("the hub ends");
+        drop(std::fs::remove_dir_all(&self.data));
+    }
+}
+
+impl Agent {
+    /// The agent's end of a line that is up.
+    pub(super) async fn up(&mut self) -> Line {
+        let up = self
+            .state
+            .wait_for(|state| matches!(state, LinkState::Up { .. }));
+        let state = timeout(PATIENCE, up)
+            .await
+            .expect("the line comes up")
+            .unwrap()
+            .clone();
+        match state {
+            LinkState::Up { line, .. } => line,
+            LinkState::Down { cause, .. } => panic!("down: {cause}"),
+        }
+    }
+
+    /// The cause of the first failure.
+    pub(super) async fn failure(&mut self) -> String {
+        let down = self
+            .state
+            .wait_for(|state| matches!(state, LinkState::Down { attempt: 1.., .. }));
+        match timeout(PATIENCE, down)
+            .await
+            .expect("a failure")
+            .unwrap()
+            .clone()
+        {
+            LinkState::Down { cause, .. } => cause,
+            LinkState::Up { .. } => unreachable!("asked for down"),
+        }
+    }
+}
+
+async fn relay_to(listener: TcpListener, to: SocketAddr, cuts: watch::Receiver<u32>) {
+    let mut open = JoinSet::new();
+    while let Ok((mut client, _)) = listener.accept().await {
+        let mut cut = cuts.clone();
+        cut.mark_unchanged();
+        open.spawn(async move {
+            let Ok(mut server) = TcpStream::connect(to).await else {
+                return;
+            };
+            tokio::select! {
+                _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                _ = cut.changed() => {}
+            }
+        });
+    }
+}
