@@ -53,7 +53,6 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .merge(openapi::routes())
         .merge(tunnel::routes())
         .merge(agents::routes(hub.clone()))
-        .merge(tunnel::routes())
         .merge(crate::hub::proxy::routes())
         .fallback(async || Problem::not_found("such path").into_response())
         .method_not_allowed_fallback(async || {
