@@ -89,7 +89,11 @@ async fn watch(
                 match verdict(&cluster, goal) {
                     Verdict::There => return Ok(cluster),
                     Verdict::Never(failure) => return Err(failure.into()),
-                    Verdict::NotYet(why) => progress.say(&why),
+                    // Steps tell of themselves; what they do not tell is said.
+                    Verdict::NotYet(why) if progress::current(&cluster.steps).is_none() => {
+                        progress.say(&why);
+                    }
+                    Verdict::NotYet(_) => {}
                 }
                 last = Some(cluster);
             }
