@@ -10,6 +10,7 @@
 //! - [`wire`] (P): what agent and hub say to each other.
 //! - [`bundle`] (P): an engine version's install objects in normal form, named by their digest.
 //! - [`manifests`] (P): the YAML that a cluster owner applies.
+//! - [`kubeapi`] (P), [`assertion`] (P): what hub and agent must agree on about a Kubernetes request.
 //! - [`yaml`] (P), [`backoff`] (P), [`secret`] (P), [`keys`] (P), [`ssh`], [`lifetime`], [`telemetry`], [`clock`]: the foundation.
 
 pub mod agent;
