@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HOST, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -134,7 +134,7 @@ impl Https {
 
     /// Sends to the first URL that can be reached.
     pub async fn send(&self, call: &Call, signature: Option<String>) -> Result<Answer> {
-        let mut last = anyhow::anyhow!("no URL of the hub is known");
+        let mut last = anyhow!("no URL of the hub is known");
         for url in &self.urls {
             match self.send_to(url, call, signature.clone()).await {
                 Ok(answer) => return Ok(answer),
@@ -156,10 +156,8 @@ impl Https {
         if let Some(signature) = signature {
             request = request.header(SIGNATURE_HEADER, signature);
         }
-        let mut response = request
-            .send()
-            .await
-            .with_context(|| format!("reach {url}"))?;
+        let sent = request.send().await;
+        let mut response = sent.map_err(|error| anyhow!("reach {url}: {}", root(&error)))?;
         let mut body = BytesMut::new();
         while let Some(chunk) = response.chunk().await.context("read the hub's answer")? {
             if body.len() + chunk.len() > call.limit {
@@ -173,6 +171,18 @@ impl Https {
             body: body.freeze(),
         })
     }
+}
+
+/// The cause below the layers of the HTTP client, which all say the same.
+fn root(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    if error.is_timeout() {
+        return "no answer in time".to_owned();
+    }
+    cause.to_string()
 }
 
 fn through(config: &ProxyConfig) -> Result<reqwest::Proxy> {
@@ -324,7 +334,7 @@ async fn over_line(line: &Line, call: &Call) -> Result<Answer> {
         let body = http_body_util::Limited::new(body, call.limit)
             .collect()
             .await
-            .map_err(|e| anyhow::anyhow!("read from the line: {e}"))?;
+            .map_err(|e| anyhow!("read from the line: {e}"))?;
         Ok(Answer {
             status: head.status,
             retry_after: retry_after(&head.headers),

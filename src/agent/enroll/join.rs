@@ -28,6 +28,9 @@ use crate::wire::report::{ConditionType, Status, StepName};
 
 /// Between looks at a deploy key that the Git host has not taken yet.
 const PENDING: Duration = Duration::from_secs(5);
+/// Between tries to drop the token.
+const FORGET: Duration = Duration::from_secs(2);
+const NO_TOKEN: &str = "Secret linesman-join has no token; run 'linesman cluster readopt' and apply the YAML it prints";
 /// The longest pause between two turns of the loop.
 const TURN: Duration = Duration::from_secs(20);
 
@@ -85,6 +88,9 @@ impl Joining {
         let mut progress = Progress::new(&self.context, StepName::Join);
         let (mut retry, mut fetch) = (Retry::now(), Retry::now());
         let mut applied = self.applied.take();
+        if applied.is_none() {
+            retry.due = None;
+        }
         if let Some(state) = self.state.clone() {
             self.publish(&secrets, state, applied.as_ref()).await;
         }
@@ -99,17 +105,9 @@ impl Joining {
                     self.fetch(&secrets, applied.as_ref(), &mut fetch).await;
                 }
             }
-            let due = [
-                retry.due.filter(|_| self.wants_join(applied.as_ref())),
-                fetch.due,
-            ]
-            .into_iter()
-            .flatten()
-            .min()
-            .map_or_else(
-                || Instant::now() + TURN,
-                |due| due.min(Instant::now() + TURN),
-            );
+            let latest = Instant::now() + TURN;
+            let due = [retry.due, fetch.due.filter(|_| self.state.is_some())];
+            let due = due.into_iter().flatten().fold(latest, Instant::min);
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = sleep_until(due) => {}
@@ -174,26 +172,24 @@ impl Joining {
         progress: &mut Progress,
         retry: &mut Retry,
     ) {
-        if !self.wants_join(Some(join)) {
-            if self.state.is_none() {
-                progress.waiting("Secret linesman-join has no token; run 'linesman cluster readopt' and apply the YAML it prints").await;
-            } else if (join.token.is_some() || join.echoed)
-                && let Err(error) = stored::forget_token(secrets).await
-            {
-                warn!(error = format!("{error:#}"), "token not removed");
-                retry.due = Some(Instant::now() + Duration::from_secs(2));
-            }
+        if !retry.is_due() {
             return;
         }
-        if !retry.is_due() {
+        if !self.wants_join(Some(join)) {
+            retry.due = None;
+            if self.state.is_none() {
+                progress.waiting(NO_TOKEN).await;
+            } else if join.token.is_some() || join.echoed {
+                self.forget(secrets, retry).await;
+            }
             return;
         }
         progress.running().await;
         match self.redeem(join).await {
             Ok(answer) if answer.status.is_success() => match answer.json::<Assignment>() {
                 Ok(assignment) => {
-                    *retry = Retry::now();
                     self.accept(secrets, join, assignment).await;
+                    self.forget(secrets, retry).await;
                 }
                 Err(error) => {
                     progress.waiting(&format!("{error:#}")).await;
@@ -269,8 +265,17 @@ impl Joining {
         self.publish(secrets, state, Some(join)).await;
         let note = "the hub accepted this cluster";
         self.context.event(EventType::Normal, "Joined", note).await;
+    }
+
+    /// Drops the token; tried again soon where that fails.
+    async fn forget(&self, secrets: &Api<Object>, retry: &mut Retry) {
+        *retry = Retry {
+            attempt: 0,
+            due: None,
+        };
         if let Err(error) = stored::forget_token(secrets).await {
             warn!(error = format!("{error:#}"), "token not removed");
+            retry.due = Some(Instant::now() + FORGET);
         }
     }
 

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use futures_util::StreamExt as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -36,8 +38,8 @@ const PROBE: Duration = Duration::from_secs(10);
 /// Between proofs of a Git path that was fine the last time, and of one that was not.
 const PROBE_AGAIN: Duration = Duration::from_mins(5);
 const PROBE_SOON: Duration = Duration::from_secs(5);
-/// Between looks at the stored bundle.
-const STORED: Duration = Duration::from_mins(1);
+/// Between looks at the stored bundle that no change calls for.
+const STORED: Duration = Duration::from_mins(10);
 /// The longest pause between two turns of the loop.
 const TURN: Duration = Duration::from_secs(20);
 const RETRY: Schedule = Schedule {
@@ -69,6 +71,8 @@ struct Steps {
 /// What is due, and what was reached.
 struct Held {
     bundle: Option<Arc<Bundle>>,
+    /// Whether it is the one that the hub wants.
+    current: bool,
     bundle_due: Instant,
     bundle_attempt: u32,
     stored_due: Instant,
@@ -86,12 +90,15 @@ impl Preparing {
         let now = Instant::now();
         let mut held = Held {
             bundle: None,
+            current: false,
             bundle_due: now,
             bundle_attempt: 0,
             stored_due: now + STORED,
             probe_due: now,
         };
         let mut line_up = None;
+        let stored = watcher::watch_object(self.maps(), BUNDLE_MAP).default_backoff();
+        tokio::pin!(stored);
         loop {
             self.heart.beat();
             let joined = self.joined.borrow_and_update().clone();
@@ -103,7 +110,12 @@ impl Preparing {
                 }
             }
             let latest = Instant::now() + TURN;
-            let due = held.due().min(latest);
+            let joined = self.joined.borrow().is_some();
+            let due = if joined {
+                held.due().min(latest)
+            } else {
+                latest
+            };
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = sleep_until(due) => {}
@@ -112,6 +124,8 @@ impl Preparing {
                     (held.probe_due, held.bundle_due) = (Instant::now(), Instant::now());
                 }
                 changed = self.link.changed() => changed.context("the link has ended")?,
+                // Deleted or changed, it has to be back before the next start without hub.
+                Some(Ok(_)) = stored.next() => held.stored_due = Instant::now(),
             }
         }
     }
@@ -152,6 +166,7 @@ impl Preparing {
             steps.git.running().await;
             steps.git.done().await;
             if let Some(bundle) = held.bundle.clone() {
+                // While a new bundle is on its way, the old one is kept in force.
                 self.publish(assignment, bundle);
             }
         }
@@ -253,11 +268,9 @@ impl Preparing {
 
     /// The bundle: from memory, from ConfigMap `linesman-bundle`, or from the hub, in this order.
     async fn bundle(&self, engine: &EngineRef, step: &mut Progress, held: &mut Held) {
-        let current = held
-            .bundle
-            .as_ref()
-            .is_some_and(|b| b.digest == engine.bundle);
-        if current {
+        let wanted = |bundle: &Arc<Bundle>| bundle.digest == engine.bundle;
+        held.current = held.bundle.as_ref().is_some_and(wanted);
+        if held.current {
             if held.stored_due <= Instant::now() {
                 held.stored_due = Instant::now() + STORED;
                 self.keep_stored(held.bundle.as_deref()).await;
@@ -270,7 +283,7 @@ impl Preparing {
         step.running().await;
         match self.obtain(&engine.bundle).await {
             Ok(bundle) => {
-                held.bundle = Some(Arc::new(bundle));
+                (held.bundle, held.current) = (Some(Arc::new(bundle)), true);
                 held.bundle_attempt = 0;
                 step.done().await;
             }
@@ -357,9 +370,10 @@ impl Preparing {
 
 impl Held {
     fn due(&self) -> Instant {
-        let bundle = match self.bundle {
-            Some(_) => self.stored_due,
-            None => self.bundle_due,
+        let bundle = if self.current {
+            self.stored_due
+        } else {
+            self.bundle_due
         };
         self.probe_due.min(bundle)
     }
