@@ -54,10 +54,11 @@ pub fn find(
     history: &History,
 ) -> Vec<Finding> {
     let mut found = terminating(install, observed);
-    if !found.is_empty() {
+    if found.iter().any(prunes) {
         // What else is missing goes away with them; it is looked at when they are gone.
         return found;
     }
+
     found.extend(stale(now, install, observed));
     found.extend(foreign(install, observed, history));
     let mut wanted: Vec<(&ObjectId, &Wanted)> = install.wanted.iter().collect();
@@ -80,6 +81,13 @@ pub fn find(
 pub fn known(now: OffsetDateTime, observed: &Observed, kind: Kind) -> bool {
     let scope = observed.scopes.get(&kind).copied().unwrap_or_default();
     scope.answered.is_some_and(|at| now - at <= FRESH)
+}
+
+/// Whether the engine would take workloads away with what is being deleted.
+pub fn prunes(finding: &Finding) -> bool {
+    finding.class == Class::NamespaceTerminating
+        || finding.class == Class::CrdTerminating
+            && PRUNING_CRDS.contains(&finding.object.name.as_str())
 }
 
 fn terminating(install: &Install, observed: &Observed) -> Vec<Finding> {
@@ -198,7 +206,8 @@ fn altered(
     if let Some(since) = live.deleting {
         let text = format!("is being deleted, held by {}", live.finalizers.join(", "));
         let finding = Finding::new(Class::LeftoverFinalizers, id, text);
-        let long = now - since > Duration::seconds(60) && !live.finalizers.is_empty();
+        let guarded = matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition);
+        let long = now - since > Duration::seconds(60) && !live.finalizers.is_empty() && !guarded;
         return if long { vec![finding] } else { Vec::new() };
     }
     let mut found = Vec::new();

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use time::{Duration, OffsetDateTime};
 
 use super::fault::{Class, Key, allowed};
-use super::find::{Finding, known};
+use super::find::{Finding, known, prunes};
 use super::health;
 use super::state::{History, Object, Observed, Past};
 use crate::agent::engine::Install;
 use crate::agent::engine::compare::{additions, drift};
-use crate::agent::engine::flux::{FINALIZER, PRUNERS, PRUNING_CRDS, RIGHTS};
+use crate::agent::engine::flux::{FINALIZER, PRUNERS, RIGHTS};
 use crate::bundle::{Kind, ObjectId};
 
 /// One action against one object.
@@ -86,7 +86,7 @@ pub fn steps(
 ) -> (Vec<Step>, Option<OffsetDateTime>) {
     let mut steps = Vec::new();
     let mut next: Option<OffsetDateTime> = None;
-    let guarded = findings.iter().any(guards);
+    let guarded = findings.iter().any(prunes);
     for finding in findings {
         let key = (finding.class, finding.object.clone());
         let fresh = Past {
@@ -102,7 +102,7 @@ pub fn steps(
             next = Some(next.map_or(at, |n| n.min(at)));
             continue;
         }
-        let actions = if guarded {
+        let actions = if guarded || guards(finding) {
             guard(install, observed, finding)
         } else {
             remedy(now, install, observed, finding)
@@ -165,9 +165,7 @@ fn guards(finding: &Finding) -> bool {
 /// holds the deletion up. Rights and controllers come back with all else when it is gone.
 fn guard(install: &Install, observed: &Observed, finding: &Finding) -> Vec<(Action, ObjectId)> {
     let mut actions = Vec::new();
-    let prunes = finding.class == Class::NamespaceTerminating
-        || PRUNING_CRDS.contains(&finding.object.name.as_str());
-    if prunes {
+    if prunes(finding) {
         for name in RIGHTS {
             let id = ObjectId::new(Kind::ClusterRoleBinding, "", name);
             if let Some(live) = observed.objects.get(&id).filter(|o| o.deleting.is_none()) {
@@ -319,7 +317,7 @@ fn ready_for(now: OffsetDateTime, install: &Install, observed: &Observed, id: &O
                     Kind::ServiceAccount | Kind::ClusterRole | Kind::ClusterRoleBinding
                 ) || w.kind == Kind::CustomResourceDefinition
             })
-            .all(|w| there(w) || !known(now, observed, w.kind)),
+            .all(|w| observed.objects.contains_key(w) || !known(now, observed, w.kind)),
         Kind::GitRepository | Kind::Kustomization | Kind::HelmRelease => {
             let (group, _, plural) = id.kind.resource();
             let crd = ObjectId::new(

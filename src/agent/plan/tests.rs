@@ -521,6 +521,15 @@ fn a_dying_source_crd_leaves_the_rights_alone() {
         .map(|s| s.action.as_str())
         .collect();
     assert_eq!(actions, ["release"]);
+    // It may take long; what else breaks is mended meanwhile.
+    cluster.damage(&Damage::Image("kustomize-controller"));
+    assert!(
+        cluster
+            .round()
+            .steps
+            .iter()
+            .any(|s| s.action == Action::Apply)
+    );
     cluster.settle(100);
 }
 
