@@ -302,6 +302,12 @@ impl Client {
                 problem: Box::new(problem),
             };
         }
+        if let Some(problem) = of_status(body) {
+            return Error::Refused {
+                operation,
+                problem: Box::new(problem),
+            };
+        }
         let body = String::from_utf8_lossy(body)
             .trim()
             .chars()
@@ -314,6 +320,31 @@ impl Client {
             body,
         }
     }
+}
+
+/// Below `/clusters/` the hub, the agent and the API server answer with a Kubernetes `Status`, whose message reads
+/// `<hop>: <reason>; <next action>`.
+fn of_status(body: &[u8]) -> Option<Problem> {
+    let status: serde_json::Value = serde_json::from_slice(body).ok()?;
+    if status["kind"] != "Status" {
+        return None;
+    }
+    let message = status["message"].as_str()?;
+    let (detail, next) = message.split_once("; ").unwrap_or((message, ""));
+    Some(Problem {
+        kind: "urn:linesman:problem:kubernetes-status".to_owned(),
+        title: status["reason"].as_str().unwrap_or_default().to_owned(),
+        status: u16::try_from(status["code"].as_u64()?).ok()?,
+        detail: detail.to_owned(),
+        hop: String::new(),
+        next: if next.is_empty() {
+            "run: linesman doctor --cluster NAME".to_owned()
+        } else {
+            next.to_owned()
+        },
+        request_id: String::new(),
+        more: std::collections::BTreeMap::new(),
+    })
 }
 
 /// The hub's address from what a person wrote: `https://` may be left out, a path prefix may follow.

@@ -11,7 +11,7 @@ use super::output::{Format, Output, document, emit, rows_text};
 use crate::client::Client;
 use crate::wire::api::{Check, ClusterView};
 use crate::wire::id::ClusterName;
-use crate::wire::report::{ConditionType, Status};
+use crate::wire::report::{Condition, ConditionType, Status};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -155,46 +155,54 @@ async fn cluster(client: &Client, name: &ClusterName) -> Vec<Check> {
 
 /// The line and the conditions of a cluster as checks.
 fn conditions(view: &ClusterView) -> Vec<Check> {
-    let name = &view.name;
-    let mut checks = vec![Check {
+    // Of a cluster out of reach nothing else is known.
+    let known = |c: &&Condition| view.line.up || c.status != Status::Unknown;
+    let others = view
+        .conditions
+        .iter()
+        .filter(|c| c.kind != ConditionType::LineUp);
+    let mut checks = vec![line(view)];
+    checks.extend(others.filter(known).map(|c| condition(c, &view.name)));
+    checks
+}
+
+fn line(view: &ClusterView) -> Check {
+    let says = view
+        .conditions
+        .iter()
+        .find(|c| c.kind == ConditionType::LineUp);
+    let says = says.map(|c| c.message.as_str()).unwrap_or_default();
+    let seen = view.last_seen.as_deref().unwrap_or("never");
+    Check {
         name: "line".to_owned(),
         ok: view.line.up,
-        found: if view.line.up {
-            "up".to_owned()
-        } else {
-            format!(
-                "down, last seen {}",
-                view.last_seen.as_deref().unwrap_or("never")
-            )
-        },
-        fix: format!(
-            "in the cluster: kubectl -n linesman logs deploy/linesman-agent; never adopted: linesman cluster readopt {name}"
-        ),
-    }];
-    for condition in &view.conditions {
-        // These are bad when they hold; all others when they do not.
-        let bad = matches!(
-            condition.kind,
-            ConditionType::HostKeyMismatch
-                | ConditionType::Quarantined
-                | ConditionType::ObserveOnly
-                | ConditionType::Paused
-                | ConditionType::Uncovered
-                | ConditionType::RightsLost
-                | ConditionType::JoinConflict
-        );
-        let wanted = if bad { Status::False } else { Status::True };
-        let text = [&condition.reason, &condition.message]
-            .map(String::as_str)
-            .join(": ");
-        checks.push(Check {
-            name: format!("{:?}", condition.kind),
-            ok: condition.status == wanted,
-            found: format!("{:?} {}", condition.status, text.trim_end_matches(": ")),
-            fix: fix(condition.kind, name),
-        });
+        found: if view.line.up { format!("up, {says}") } else { format!("down, last seen {seen}; {says}") },
+        fix: "see in the cluster: kubectl -n linesman get pods; kubectl -n linesman logs deploy/linesman-agent".to_owned(),
     }
-    checks
+}
+
+fn condition(condition: &Condition, cluster: &ClusterName) -> Check {
+    // These are bad when they hold; all others when they do not.
+    let bad = matches!(
+        condition.kind,
+        ConditionType::HostKeyMismatch
+            | ConditionType::Quarantined
+            | ConditionType::ObserveOnly
+            | ConditionType::Paused
+            | ConditionType::Uncovered
+            | ConditionType::RightsLost
+            | ConditionType::JoinConflict
+    );
+    let wanted = if bad { Status::False } else { Status::True };
+    let text = [&condition.reason, &condition.message]
+        .map(String::as_str)
+        .join(": ");
+    Check {
+        name: format!("{:?}", condition.kind),
+        ok: condition.status == wanted,
+        found: format!("{:?} {}", condition.status, text.trim_end_matches(": ")),
+        fix: fix(condition.kind, cluster),
+    }
 }
 
 fn fix(kind: ConditionType, name: &ClusterName) -> String {
@@ -223,5 +231,37 @@ fn fix(kind: ConditionType, name: &ClusterName) -> String {
         | ConditionType::AgentCurrent
         | ConditionType::PolicyAccepted
         | ConditionType::Uncovered => format!("see: linesman cluster show {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(kind: ConditionType, status: Status) -> Condition {
+        let since = "2026-01-01T00:00:00Z".to_owned();
+        Condition {
+            kind,
+            status,
+            reason: "Why".to_owned(),
+            message: String::new(),
+            since,
+        }
+    }
+
+    #[test]
+    fn a_condition_is_good_when_it_is_as_wanted() {
+        let name: ClusterName = "eu1".parse().unwrap();
+        for (kind, status, ok) in [
+            (ConditionType::Synced, Status::True, true),
+            (ConditionType::Synced, Status::False, false),
+            (ConditionType::Synced, Status::Unknown, false),
+            (ConditionType::HostKeyMismatch, Status::False, true),
+            (ConditionType::HostKeyMismatch, Status::True, false),
+        ] {
+            let check = condition(&says(kind, status), &name);
+            assert_eq!(check.ok, ok, "{kind:?} {status:?}");
+            assert!(!check.fix.is_empty());
+        }
     }
 }

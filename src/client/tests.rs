@@ -69,3 +69,13 @@ fn a_debug_print_shows_no_token() {
     let client = Client::new(address("hub").unwrap(), None, token).unwrap();
     assert!(!format!("{client:?}").contains("hunter2"));
 }
+
+#[test]
+fn a_kubernetes_status_is_a_refusal_with_its_next_action() {
+    provider();
+    let client = Client::new(address("hub").unwrap(), None, None).unwrap();
+    let body = br#"{"kind":"Status","code":502,"message":"agent: no token; create it (request r1)","reason":""}"#;
+    let error = client.refusal("reach eu1", StatusCode::BAD_GATEWAY, body);
+    assert_eq!(error.to_string(), "reach eu1: agent: no token");
+    assert_eq!(error.next(), "create it (request r1)");
+}
