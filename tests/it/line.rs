@@ -86,7 +86,7 @@ async fn sixteen_full_duplex_streams_give_every_byte_back() {
     }
     let all = async {
         while let Some(done) = streams.join_next().await {
-            done.unwrap()
+            done.unwrap();
         }
     };
     timeout(PATIENCE, all).await.expect("all streams complete");
@@ -104,7 +104,13 @@ async fn unread_streams_hold_up_no_other() {
     for _ in 0..100 {
         let mut stream = open(&line).await;
         // More than any window: what the peer does not read is not taken.
-        drop(timeout(Duration::from_millis(2), stream.write_all(&[7; 256 << 10])).await);
+        drop(
+            timeout(
+                Duration::from_millis(2),
+                stream.write_all(&vec![7; 256 << 10]),
+            )
+            .await,
+        );
         unread.push((stream, agent.incoming.recv().await.unwrap()));
     }
     let _echo = echo(agent.incoming);
@@ -205,7 +211,7 @@ async fn the_newest_line_wins() {
     let mut new = world.agent();
     new.up().await;
     let line = world.line(2).await;
-    drop(open(&line).await);
+    let _kept = open(&line).await;
     assert!(
         timeout(PATIENCE, new.incoming.recv())
             .await
@@ -301,7 +307,7 @@ async fn a_cut_line_comes_back_and_requests_wait_for_it() {
         .await
         .expect("the line is back");
     assert!(parked.facts().epoch >= 2);
-    drop(open(&parked).await);
+    let _kept = open(&parked).await;
     assert!(
         timeout(PATIENCE, agent.incoming.recv())
             .await
