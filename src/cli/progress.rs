@@ -51,6 +51,10 @@ impl Progress {
 
     /// Tells what is new in these steps.
     pub(super) fn steps(&mut self, steps: &[StepReport]) {
+        // An adoption that was over before we looked is no news.
+        if self.told.is_empty() && !steps.is_empty() && current(steps).is_none() {
+            steps.clone_into(&mut self.told);
+        }
         for line in news(&self.told, steps) {
             self.line(&line);
         }

@@ -69,7 +69,7 @@ pub(in crate::cli) fn run(args: &Args) -> Result<()> {
     let count = findings.len();
     Err(Failure::new(
         Code::Failed,
-        format!("{count} findings"),
+        format!("findings: {count}"),
         "mend them before the push",
     )
     .into())
