@@ -374,3 +374,6 @@ pub fn verify(prev: [u8; 32], after: i64, rows: &[AuditRow]) -> Result<(), i64> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -240,3 +240,6 @@ fn deploy(cluster: &Cluster, known: Option<&ClusterKey>) -> Deploy {
         Some(_) => Deploy::InUse,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,6 +36,7 @@ pub(super) async fn run(
     let router = api::router(hub.clone());
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let connections = TaskTracker::new();
+    let end = CancellationToken::new();
     loop {
         let place = room.clone().acquire_owned();
         let accepted = tokio::select! {
@@ -52,11 +53,12 @@ pub(super) async fn run(
             }
         };
         let (acceptor, router) = (acceptor.clone(), router.clone());
-        let (hub, stop) = (hub.clone(), stop.clone());
+        let (hub, stop, end) = (hub.clone(), stop.clone(), end.clone());
         connections.spawn(async move {
             let _place = place;
             hub.metrics.connections().inc();
-            connection(socket, peer, acceptor, router, stop).await;
+            let serving = connection(socket, peer, acceptor, router, stop);
+            end.run_until_cancelled(serving).await;
             hub.metrics.connections().dec();
         });
     }
@@ -64,6 +66,7 @@ pub(super) async fn run(
     connections.close();
     let drained = tokio::time::timeout(hub.config.drain, connections.wait()).await;
     if drained.is_err() {
+        end.cancel();
         tracing::info!(left = connections.len(), "drain time is over");
     }
     Ok(())

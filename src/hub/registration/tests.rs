@@ -1,0 +1,259 @@
+use super::*;
+use crate::hub::store::records::Redemption;
+use crate::keys::KeyPair;
+use crate::wire::api::{AdoptionOptions, EngineKind, Policy};
+use crate::wire::id::Digest;
+
+const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH.saturating_add(Duration::days(20_000));
+
+fn public(seed: u8) -> Public {
+    KeyPair::from_seed(&[seed; 32]).public()
+}
+
+fn text() -> TokenText {
+    TokenText::new([1; 16], [2; 32])
+}
+
+fn claim() -> Claim {
+    Claim {
+        token: text(),
+        cluster: "eu1".to_owned(),
+        incarnation: "uid-1".to_owned(),
+        identity: public(1),
+        deploy: public(2),
+        agent: AgentBuild::default(),
+        facts: Facts::default(),
+        addr: "192.0.2.1:1".to_owned(),
+    }
+}
+
+fn token() -> JoinToken {
+    JoinToken {
+        id: text().id,
+        cluster_id: "c1".to_owned(),
+        hash: text().hash(),
+        kind: TokenKind::Join,
+        new_cluster: false,
+        adoption: AdoptionOptions::default(),
+        issued_by: "admin".to_owned(),
+        expires_at: NOW + Duration::hours(1),
+        redeemed: None,
+        revoked_at: None,
+        created_at: NOW,
+    }
+}
+
+fn cluster() -> Cluster {
+    Cluster {
+        id: "c1".to_owned(),
+        name: "eu1".parse().unwrap(),
+        labels: std::collections::BTreeMap::default(),
+        engine: EngineKind::Flux,
+        engine_version: "2.9.5".to_owned(),
+        bundle: Digest::from_bytes([0; 32]),
+        catalog_path: "clusters/eu1".to_owned(),
+        adoption: AdoptionOptions::default(),
+        policy: Policy::default(),
+        desired_image: None,
+        incarnation: None,
+        epoch: 0,
+        agent_version: None,
+        synced_revision: None,
+        assignment_revision: 0,
+        joined_at: None,
+        last_seen: None,
+        removed_at: None,
+        created_at: NOW,
+        rev: 1,
+    }
+}
+
+fn key(cluster_id: &str, kind: KeyKind, seed: u8, state: KeyState) -> ClusterKey {
+    ClusterKey {
+        cluster_id: cluster_id.to_owned(),
+        cluster: "eu1".parse().unwrap(),
+        removed: false,
+        kind,
+        public: public(seed),
+        fingerprint: public(seed).fingerprint(),
+        state,
+    }
+}
+
+fn redeemed(seed: u8, incarnation: &str, ago: Duration) -> Redemption {
+    Redemption {
+        at: NOW - ago,
+        fingerprint: public(seed).fingerprint(),
+        incarnation: incarnation.to_owned(),
+        addr: "192.0.2.1:1".to_owned(),
+    }
+}
+
+/// A whole case: what is known, and the verdict on the same claim.
+#[derive(Default)]
+struct Case {
+    token: Option<JoinToken>,
+    cluster: Option<Cluster>,
+    identity: Option<ClusterKey>,
+    deploy: Option<ClusterKey>,
+}
+
+fn case(change: impl FnOnce(&mut Case, &mut Claim)) -> Verdict {
+    let mut case = Case {
+        token: Some(token()),
+        cluster: Some(cluster()),
+        ..Case::default()
+    };
+    let mut claim = claim();
+    change(&mut case, &mut claim);
+    let known = Known {
+        token: case.token.as_ref(),
+        cluster: case.cluster.as_ref(),
+        identity: case.identity.as_ref(),
+        deploy: case.deploy.as_ref(),
+    };
+    redeem(NOW, &claim, known)
+}
+
+fn with_token(change: impl FnOnce(&mut JoinToken)) -> Verdict {
+    case(|case, _| change(case.token.as_mut().unwrap()))
+}
+
+const BIND: Verdict = Verdict::Bind {
+    replace: false,
+    deploy: Deploy::Register,
+};
+
+fn refuse(refusal: Refusal) -> Verdict {
+    Verdict::Refuse(refusal)
+}
+
+#[test]
+fn a_live_token_binds_a_new_key() {
+    assert_eq!(case(|_, _| {}), BIND);
+    assert_eq!(
+        with_token(|t| t.kind = TokenKind::Readopt),
+        Verdict::Bind {
+            replace: true,
+            deploy: Deploy::Register
+        }
+    );
+}
+
+#[test]
+fn unknown_wrong_expired_revoked_and_misnamed_are_one_answer() {
+    let invalid = refuse(Refusal::TokenInvalid);
+    assert_eq!(case(|c, _| c.token = None), invalid);
+    assert_eq!(with_token(|t| t.hash = [9; 32]), invalid);
+    assert_eq!(with_token(|t| t.expires_at = NOW), invalid);
+    assert_eq!(with_token(|t| t.revoked_at = Some(NOW)), invalid);
+    assert_eq!(case(|c, _| c.cluster = None), invalid);
+    assert_eq!(case(|_, claim| claim.cluster = "us1".to_owned()), invalid);
+    assert_eq!(
+        with_token(|t| t.expires_at = NOW + Duration::milliseconds(1)),
+        BIND
+    );
+}
+
+#[test]
+fn the_same_key_repeats_for_a_day() {
+    let repeat = |ago: Duration, state: KeyState| {
+        case(|case, _| {
+            case.token.as_mut().unwrap().redeemed = Some(redeemed(1, "uid-1", ago));
+            // Long past its life: a repetition is not a redemption.
+            case.token.as_mut().unwrap().expires_at = NOW - Duration::hours(20);
+            case.identity = Some(key("c1", KeyKind::Identity, 1, state));
+            case.deploy = Some(key("c1", KeyKind::Deploy, 2, KeyState::Active));
+        })
+    };
+    let hours = Duration::hours;
+    assert_eq!(
+        repeat(hours(23), KeyState::Active),
+        Verdict::Repeat(Deploy::Known)
+    );
+    assert_eq!(
+        repeat(hours(24), KeyState::Active),
+        refuse(Refusal::TokenInvalid)
+    );
+    assert_eq!(
+        repeat(hours(1), KeyState::Revoked),
+        refuse(Refusal::KeyKnown)
+    );
+}
+
+#[test]
+fn a_spent_token_names_the_conflict() {
+    assert_eq!(
+        with_token(|t| t.redeemed = Some(redeemed(7, "uid-1", Duration::ZERO))),
+        refuse(Refusal::TokenRedeemed)
+    );
+    assert_eq!(
+        with_token(|t| t.redeemed = Some(redeemed(1, "uid-2", Duration::ZERO))),
+        refuse(Refusal::IncarnationChanged)
+    );
+}
+
+#[test]
+fn a_key_of_elsewhere_is_refused() {
+    for known in [
+        key("c2", KeyKind::Identity, 1, KeyState::Active),
+        key("c1", KeyKind::Identity, 1, KeyState::Revoked),
+        key("c1", KeyKind::Deploy, 1, KeyState::Active),
+    ] {
+        let verdict = case(|case, _| case.identity = Some(known));
+        assert_eq!(verdict, refuse(Refusal::KeyKnown));
+    }
+    let own = key("c1", KeyKind::Identity, 1, KeyState::Active);
+    assert_eq!(case(|case, _| case.identity = Some(own)), BIND);
+}
+
+#[test]
+fn another_incarnation_needs_the_owners_word() {
+    let moved = |new_cluster| {
+        case(|case, _| {
+            case.cluster.as_mut().unwrap().incarnation = Some("uid-0".to_owned());
+            case.token.as_mut().unwrap().new_cluster = new_cluster;
+        })
+    };
+    assert_eq!(moved(false), refuse(Refusal::IncarnationChanged));
+    assert_eq!(moved(true), BIND);
+}
+
+#[test]
+fn a_deploy_key_of_elsewhere_does_not_stop_the_join() {
+    let with = |known| match case(|case, _| case.deploy = Some(known)) {
+        Verdict::Bind { deploy, .. } => deploy,
+        other => panic!("{other:?}"),
+    };
+    let key = |cluster, state| key(cluster, KeyKind::Deploy, 2, state);
+    assert_eq!(with(key("c2", KeyState::Active)), Deploy::InUse);
+    assert_eq!(with(key("c1", KeyState::Revoked)), Deploy::InUse);
+    assert_eq!(with(key("c1", KeyState::Active)), Deploy::Known);
+}
+
+#[test]
+fn a_removed_cluster_is_told_so() {
+    let verdict = case(|case, _| case.cluster.as_mut().unwrap().removed_at = Some(NOW));
+    assert_eq!(verdict, refuse(Refusal::Removed));
+}
+
+#[test]
+fn token_text_is_read_in_its_one_form() {
+    let token = text();
+    let line = token.text(Prefix::Join);
+    let back = TokenText::parse(Prefix::Join, line.expose()).unwrap();
+    assert!(back.matches(Some(&token.hash())) && back.id == token.id);
+    assert!(!back.matches(None) && !back.matches(Some(&[0; 32])));
+    let short = "lmj1.AAAAAAAAAAAAAAAAAAAAAA.AAAA";
+    for bad in [
+        "",
+        "lmj1",
+        "lmj1.a.b",
+        short,
+        &format!("{}.x", line.expose()),
+    ] {
+        assert!(TokenText::parse(Prefix::Join, bad).is_none(), "{bad}");
+    }
+    assert!(TokenText::parse(Prefix::Api, line.expose()).is_none());
+    assert!(!format!("{token:?}").contains(&keys::encode(&[2; 32])));
+}

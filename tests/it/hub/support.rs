@@ -1,0 +1,277 @@
+//! A real hub on port 0, and agents that speak to it over HTTPS.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use linesman::clock;
+use linesman::hub::store::NewBundle;
+use linesman::hub::tls::TlsSource;
+use linesman::hub::{Hub, HubConfig, Listeners, serve, start};
+use linesman::keys::{self, KeyPair};
+use linesman::wire::PROTOCOL;
+use linesman::wire::api::{
+    AgentBuild, EngineKind, JoinRequest, SIGNATURE_HEADER, deploy_proof_input, signing_input,
+};
+use linesman::wire::id::Digest;
+use linesman::wire::report::Facts;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) struct TestHub {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) admin: String,
+    data: PathBuf,
+    address: SocketAddr,
+    client: reqwest::Client,
+    tasks: JoinSet<anyhow::Result<()>>,
+}
+
+impl TestHub {
+    pub(crate) async fn start(name: &str) -> Self {
+        let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&data));
+        let hub = Self::open(name, data).await;
+        let bundle = NewBundle {
+            digest: Digest::from_bytes([1; 32]),
+            engine: EngineKind::Flux,
+            version: "2.9.5".to_owned(),
+            objects: 1,
+            images: vec![],
+            data: vec![1],
+            imported_by: "admin".to_owned(),
+        };
+        hub.hub
+            .store
+            .add_bundle(bundle, clock::now())
+            .await
+            .unwrap();
+        hub
+    }
+
+    pub(crate) async fn open(_name: &str, data: PathBuf) -> Self {
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        let listeners = Listeners {
+            https: TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            git: TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            health: TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        };
+        let address = listeners.https.local_addr().unwrap();
+        let git = listeners.git.local_addr().unwrap();
+        let config = HubConfig {
+            data: data.clone(),
+            url: format!("https://localhost:{}", address.port()),
+            listen: address,
+            health_listen: listeners.health.local_addr().unwrap(),
+            git_listen: git,
+            git_url: format!("ssh://git@localhost:{}", git.port()),
+            tls: TlsSource::Own { names: vec![] },
+            agent_image: "lab.invalid/linesman:dev".to_owned(),
+            offline_after: Duration::from_secs(45),
+            drain: Duration::from_secs(2),
+        };
+        let (hub, chain) = start(config, CancellationToken::new()).await.unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve::run(listeners, hub.clone(), chain));
+        let ca = std::fs::read(data.join("ca.crt")).unwrap();
+        let client = reqwest::Client::builder()
+            .tls_certs_only([reqwest::Certificate::from_pem(&ca).unwrap()])
+            .resolve("localhost", address)
+            .no_proxy()
+            .build()
+            .unwrap();
+        Self {
+            admin: admin_token(&data),
+            hub,
+            data,
+            address,
+            client,
+            tasks,
+        }
+    }
+
+    /// Ends as a signal would, and leaves nothing behind.
+    pub(crate) async fn stop(mut self) {
+        self.hub.stop.cancel();
+        self.tasks.join_next().await.unwrap().unwrap().unwrap();
+        std::fs::remove_dir_all(&self.data).unwrap();
+    }
+
+    /// Ends in the middle of everything; gives a copy of the data directory as a killed process leaves it.
+    pub(crate) async fn crash(mut self) -> PathBuf {
+        let copy = self.data.with_extension("crashed");
+        drop(std::fs::remove_dir_all(&copy));
+        copy_tree(&self.data, &copy);
+        self.hub.stop.cancel();
+        self.tasks.join_next().await.unwrap().unwrap().unwrap();
+        std::fs::remove_dir_all(&self.data).unwrap();
+        copy
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("https://localhost:{}{path}", self.address.port())
+    }
+
+    /// Without any authentication.
+    pub(crate) async fn raw(&self, method: &str, path: &str) -> reqwest::Response {
+        let method = method.parse().unwrap();
+        let request = self.client.request(method, self.url(path));
+        request.send().await.unwrap()
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> (u16, Value) {
+        let request = self.client.get(self.url(path)).bearer_auth(&self.admin);
+        answer(request.send().await.unwrap()).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let request = self.client.post(self.url(path)).bearer_auth(&self.admin);
+        answer(request.json(body).send().await.unwrap()).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str, tag: Option<&str>) -> u16 {
+        let mut request = self.client.delete(self.url(path)).bearer_auth(&self.admin);
+        if let Some(tag) = tag {
+            request = request.header("if-match", tag);
+        }
+        request.send().await.unwrap().status().as_u16()
+    }
+
+    /// Adds a cluster; gives its join token.
+    pub(crate) async fn add(&self, name: &str) -> String {
+        let (code, answer) = self.post("/v1/clusters", &json!({"name": name})).await;
+        assert_eq!(code, 201, "{answer}");
+        token_of(&answer)
+    }
+
+    pub(crate) fn call<'a>(&'a self, method: &'a str, path: &'a str, body: &'a str) -> Call<'a> {
+        Call {
+            hub: self,
+            method,
+            path,
+            body,
+        }
+    }
+}
+
+/// The join token in an adoption answer.
+pub(crate) fn token_of(answer: &Value) -> String {
+    let url = answer["adoptUrl"].as_str().unwrap();
+    let file = url.rsplit('/').next().unwrap();
+    file.strip_suffix(".yaml").unwrap().to_owned()
+}
+
+fn admin_token(data: &Path) -> String {
+    let text = std::fs::read_to_string(data.join("admin.token")).unwrap();
+    text.trim().to_owned()
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_tree(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+async fn answer(response: reqwest::Response) -> (u16, Value) {
+    let code = response.status().as_u16();
+    let text = response.text().await.unwrap();
+    (code, serde_json::from_str(&text).unwrap_or(Value::Null))
+}
+
+/// One call that an agent signs.
+pub(crate) struct Call<'a> {
+    hub: &'a TestHub,
+    method: &'a str,
+    path: &'a str,
+    body: &'a str,
+}
+
+impl Call<'_> {
+    /// Signed with this key, at the hub's time plus `skew` seconds.
+    pub(crate) async fn signed_by(&self, key: &KeyPair, skew: i64) -> (u16, Value) {
+        answer(self.send(key, skew).await).await
+    }
+
+    pub(crate) async fn stream(&self, key: &KeyPair) -> reqwest::Response {
+        self.send(key, 0).await
+    }
+
+    async fn send(&self, key: &KeyPair, skew: i64) -> reqwest::Response {
+        let time = clock::now().unix_timestamp() + skew;
+        let sum = keys::sha256_hex(self.body.as_bytes());
+        let input = signing_input(&self.hub.hub.id, self.method, self.path, time, &sum);
+        let signature = keys::encode(&key.sign(input.as_bytes()));
+        let fingerprint = key.public().fingerprint();
+        let header = format!("v1;key={fingerprint};t={time};sig={signature}");
+        let method = self.method.parse().unwrap();
+        self.hub
+            .client
+            .request(method, self.hub.url(self.path))
+            .header(SIGNATURE_HEADER, header)
+            .body(self.body.to_owned())
+            .send()
+            .await
+            .unwrap()
+    }
+}
+
+/// A cluster with its keys.
+pub(crate) struct Agent {
+    pub(crate) identity: KeyPair,
+    deploy: KeyPair,
+}
+
+impl Agent {
+    pub(crate) fn new(seed: u8) -> Self {
+        Self {
+            identity: KeyPair::from_seed(&[seed; 32]),
+            deploy: KeyPair::from_seed(&[seed + 100; 32]),
+        }
+    }
+
+    pub(crate) fn join_body(&self, hub: &TestHub, name: &str, token: &str) -> String {
+        let identity = self.identity.public().to_base64();
+        let proof = deploy_proof_input(&hub.hub.id, name, &identity);
+        let join = JoinRequest {
+            protocol: PROTOCOL,
+            token: token.to_owned(),
+            cluster: name.parse().unwrap(),
+            incarnation: format!("uid-of-{name}"),
+            identity_key: identity,
+            deploy_key: self.deploy.public().openssh("").unwrap(),
+            deploy_proof: keys::encode(&self.deploy.sign(proof.as_bytes())),
+            agent: AgentBuild::default(),
+            facts: Facts::default(),
+        };
+        serde_json::to_string(&join).unwrap()
+    }
+
+    pub(crate) async fn join(&self, hub: &TestHub, name: &str, token: &str) -> (u16, Value) {
+        let body = self.join_body(hub, name, token);
+        hub.call("POST", "/v1/join", &body)
+            .signed_by(&self.identity, 0)
+            .await
+    }
+
+    pub(crate) async fn call(
+        &self,
+        hub: &TestHub,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> (u16, Value) {
+        hub.call(method, path, body)
+            .signed_by(&self.identity, 0)
+            .await
+    }
+}
