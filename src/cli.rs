@@ -27,6 +27,7 @@ mod version;
 mod whoami;
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -140,7 +141,8 @@ fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let filter = cli
         .log
         .unwrap_or_else(|| if serves { "info" } else { "warn" }.to_owned());
-    crate::telemetry::init(&filter, cli.log_format == LogFormat::Json);
+    let colour = output::paints(std::io::stderr().is_terminal());
+    crate::telemetry::init(&filter, cli.log_format == LogFormat::Json, colour);
     exit::report(dispatch(cli.verb))
 }
 

@@ -1,7 +1,5 @@
 //! Logs to stderr, and the registry that `/metrics` prints.
 
-use std::io::IsTerminal as _;
-
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -10,13 +8,11 @@ use prometheus_client::registry::Registry;
 use tracing_subscriber::EnvFilter;
 
 /// Installs the subscriber: text for people, JSON for collectors. Called once, by `main`.
-pub fn init(filter: &str, json: bool) {
+pub fn init(filter: &str, json: bool, colour: bool) {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let terminal = std::io::stderr().is_terminal();
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(terminal && !plain)
+        .with_ansi(colour)
         .with_writer(std::io::stderr);
     // Only `main` calls this; a second call keeps the first subscriber.
     let _installed = if json {

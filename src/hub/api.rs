@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, OriginalUri, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use http::request::Parts;
@@ -118,6 +118,13 @@ impl FromRequestParts<Arc<Hub>> for Caller {
             remote: remote(parts),
         })
     }
+}
+
+/// What the caller wrote, which a nested router has cut.
+pub(crate) fn path_and_query(parts: &Parts) -> &str {
+    let original = parts.extensions.get::<OriginalUri>();
+    let uri = original.map_or(&parts.uri, |o| &o.0);
+    uri.path_and_query().map_or("/", |p| p.as_str())
 }
 
 pub(crate) fn request_id(parts: &Parts) -> String {

@@ -5,9 +5,9 @@ use http::request::Parts;
 use time::OffsetDateTime;
 
 use crate::clock;
-use crate::hub::Hub;
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::store::{KeyKind, StoreError, UserRow};
+use crate::hub::{Hub, api};
 use crate::keys::{self, Public};
 use crate::wire::api::{SIGNATURE_HEADER, SIGNATURE_WINDOW, signing_input};
 use crate::wire::id::ClusterName;
@@ -229,11 +229,7 @@ impl SignatureHeader {
         body: &[u8],
         key: Public,
     ) -> Result<(), AuthError> {
-        let uri = parts
-            .extensions
-            .get::<axum::extract::OriginalUri>()
-            .map_or(&parts.uri, |o| &o.0);
-        let path = uri.path_and_query().map_or("/", |p| p.as_str());
+        let path = api::path_and_query(parts);
         let sum = keys::sha256_hex(body);
         let input = signing_input(hub_id, parts.method.as_str(), path, self.time, &sum);
         if key.verify(input.as_bytes(), &self.sig) {

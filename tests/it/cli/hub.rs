@@ -310,9 +310,16 @@ fn the_yaml_reaches_the_pipe_before_the_wait() {
     // Ends only when the program has closed its stdout, which kubectl waits for.
     let yaml = std::io::read_to_string(child.stdout.take().unwrap()).unwrap();
     assert!(yaml.contains("lmj1."));
-    let arguments = fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
+    // From there on the same process is `cluster wait`.
+    let file = format!("/proc/{}/cmdline", child.id());
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let mut arguments = String::new();
+    while !arguments.contains("wait\0") && std::time::Instant::now() < until {
+        arguments = fs::read_to_string(&file).unwrap();
+        std::thread::yield_now();
+    }
     assert!(
-        arguments.contains("wait") && !arguments.contains("lm"),
+        arguments.contains("wait\0") && !arguments.contains("lmt1") && !arguments.contains("lmj1"),
         "{arguments:?}"
     );
     child.kill().unwrap();
