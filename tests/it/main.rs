@@ -8,6 +8,7 @@
 
 mod architecture;
 mod cli;
+mod corpus;
 mod git;
 mod hub;
 mod line;
