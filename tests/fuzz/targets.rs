@@ -42,7 +42,7 @@ pub(super) fn session(data: &[u8]) {
         let picked = mine
             .get(amount % mine.len().max(1))
             .copied()
-            .unwrap_or(u32::try_from(amount).unwrap_or(1));
+            .unwrap_or_else(|| u32::try_from(amount).unwrap_or(1));
         match what % 10 {
             0 => {
                 let (message, after) = tail.split_at(amount.min(tail.len()));
