@@ -292,12 +292,12 @@ fn reference(name: &str) -> Value {
 /// The schema of which `sample` is an example.
 fn schema(sample: &Value) -> Value {
     match sample {
-        Value::Null => json!({}),
+        Value::Null => json!({ "type": "null" }),
         Value::Bool(_) => json!({ "type": "boolean" }),
         Value::Number(_) => json!({ "type": "integer" }),
         Value::String(text) => json!({ "type": "string", "examples": [text] }),
         Value::Array(items) => {
-            json!({ "type": "array", "items": items.first().map_or_else(|| json!({}), schema) })
+            json!({ "type": "array", "items": items.first().map_or_else(|| json!({ "type": "string" }), schema) })
         }
         Value::Object(map) => {
             let properties: Map<String, Value> = map
@@ -317,6 +317,7 @@ mod tests {
     fn the_document_is_openapi_3_1_and_its_references_exist() {
         let document = document();
         assert_eq!(document["openapi"], "3.1.0");
+        serde_json::from_value::<utoipa::openapi::OpenApi>(document.clone()).unwrap();
         let schemas = document["components"]["schemas"].as_object().unwrap();
         for operation in OPERATIONS {
             for name in [operation.body, operation.answer.trim_start_matches("[]")] {

@@ -40,7 +40,7 @@ pub fn all() -> Vec<(&'static str, Value)> {
         ("BundleView", bundle()),
         (
             "WhoAmI",
-            json!({ "user": "admin", "roles": ["admin"], "groups": ["admin"], "expiresAt": null, "hub": "https://hub.example" }),
+            json!({ "user": "admin", "roles": ["admin"], "groups": ["admin"], "expiresAt": TIME, "hub": "https://hub.example" }),
         ),
         (
             "CatalogView",
@@ -67,7 +67,6 @@ fn digest() -> String {
 fn hub_info() -> Value {
     json!({
         "hubId": "0197", "version": "0.1.0", "protocol": { "min": 1, "max": 1 }, "time": 1_767_323_045,
-        "trust": null,
     })
 }
 
