@@ -22,7 +22,7 @@ try-down: ## Take down what `make try` left running
 test: ## Everything that CI runs: format, lints, unit, in-process and real-cluster tests
 	@tests/run all
 
-check: ## Format and lints (and cargo-deny, cargo-machete where they are installed)
+check: ## Format, lints and unit tests (and cargo-deny, cargo-machete where they are installed)
 	@tests/run check
 
 bench: ## Measure the figures of docs/benchmarks.md on a lab, and write that page

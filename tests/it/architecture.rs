@@ -165,7 +165,14 @@ const RULES: &[Rule] = &[
     },
     Rule {
         at: &[""],
-        but: &["hub.rs", "hub/api", "hub/proxy", "hub/serve", "hub/ui"],
+        but: &[
+            "hub.rs",
+            "hub/api",
+            "hub/auth",
+            "hub/proxy",
+            "hub/serve",
+            "hub/ui",
+        ],
         forbidden: &["axum"],
         instead: "axum lives in hub/api*, hub/proxy and hub/ui*; elsewhere take http types, or serve with hyper",
     },
