@@ -9,7 +9,7 @@ use super::health;
 use super::state::{History, Object, Observed};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{NAME, PRUNING_CRDS};
-use crate::agent::engine::{GUARD, Install, Wanted};
+use crate::agent::engine::{GUARD, Install, MANAGER, Wanted};
 use crate::bundle::{Kind, ObjectId};
 
 /// An absence counts only if the API server was heard of that kind this recently.
@@ -39,7 +39,11 @@ impl Finding {
         }
     }
 
+    /// Our own last write is not what broke it: then neither writer nor time is known.
     fn written_by(mut self, live: &Object) -> Self {
+        if live.writer == MANAGER {
+            return self;
+        }
         self.writer.clone_from(&live.writer);
         self.fault_at = live.written;
         self

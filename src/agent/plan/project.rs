@@ -27,10 +27,9 @@ const STATUS: [&str; 9] = [
 pub fn object(kind: Kind, live: DynamicObject) -> Object {
     let meta = live.metadata;
     let entries = meta.managed_fields.unwrap_or_default();
-    let spoken = |e: &&ManagedFieldsEntry| e.subresource.as_deref().unwrap_or_default().is_empty();
     let last = entries
         .iter()
-        .filter(spoken)
+        .filter(|e| decides(e))
         .max_by_key(|e| e.time.as_ref().map(|t| t.0));
     let mut annotations = meta.annotations.unwrap_or_default();
     annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
@@ -64,6 +63,12 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
             .any(|e| matches!(e.manager.as_deref(), Some(MANAGER | GUARD))),
         fields: comparable(kind, Value::Object(fields)),
     }
+}
+
+/// Whether an entry of `managedFields` speaks of what someone wants: `kubectl scale` writes by the subresource
+/// `scale`, while `status` only says what is.
+fn decides(entry: &ManagedFieldsEntry) -> bool {
+    matches!(entry.subresource.as_deref(), None | Some("" | "scale"))
 }
 
 pub fn pod(live: core::Pod) -> Pod {
@@ -116,4 +121,32 @@ fn at(time: &Time) -> Option<OffsetDateTime> {
 
 fn short(text: &str) -> String {
     text.chars().take(500).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_writer_is_who_scaled_last_and_not_who_wrote_the_status() {
+        let live = json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {
+                "name": "source-controller",
+                "managedFields": [
+                    { "manager": "linesman", "time": "2026-01-02T03:00:00Z" },
+                    { "manager": "kubectl", "subresource": "scale", "time": "2026-01-02T03:10:00Z" },
+                    { "manager": "kube-controller-manager", "subresource": "status", "time": "2026-01-02T03:11:00Z" },
+                ],
+            },
+            "spec": { "replicas": 0 },
+        });
+        let object = object(Kind::Deployment, serde_json::from_value(live).unwrap());
+        assert_eq!(object.writer, "kubectl");
+        assert_eq!(
+            object.written.map(crate::clock::rfc3339).as_deref(),
+            Some("2026-01-02T03:10:00.000Z")
+        );
+    }
 }
