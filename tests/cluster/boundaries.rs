@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use linesman::wire::report::StepName;
 use serde_json::json;
@@ -23,7 +24,7 @@ fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
     apply_without_the_pod(&world);
     let kubeconfig = agents_kubeconfig(&world);
     let mut missed = Vec::new();
-    let mut kills = 0;
+    let mut kills = 0_u8;
     for step in StepName::ALL {
         let begun = step <= StepName::Apply;
         for edge in ["before", "after"]
@@ -33,13 +34,7 @@ fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
             kills += 1;
             let point = format!("{step}-{edge}");
             let marker = world.directory.join(&point);
-            let mut agent = Agent::start(&world, &kubeconfig, Some((&point, &marker)));
-            let began = Instant::now();
-            let mut ended = false;
-            while began.elapsed() < seconds(90) && !ended {
-                ended = agent.0.try_wait().unwrap().is_some();
-                std::thread::sleep(std::time::Duration::from_millis(20));
-            }
+            let ended = Agent::start(&world, &kubeconfig, Some((&point, &marker))).ends_itself();
             if !(ended && marker.exists()) {
                 missed.push(format!("{point} (ended: {ended})"));
             }
@@ -159,6 +154,19 @@ impl Agent {
         let child = command.spawn().unwrap();
         record(&world.directory, child.id());
         Self(child)
+    }
+}
+
+impl Agent {
+    fn ends_itself(&mut self) -> bool {
+        let began = Instant::now();
+        while began.elapsed() < seconds(90) {
+            if self.0.try_wait().unwrap().is_some() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        false
     }
 }
 
