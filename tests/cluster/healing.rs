@@ -458,7 +458,7 @@ fn unchanged(world: &World, before: &BTreeMap<String, String>) {
 
 /// Heals that happened while the hub was away are on its record once it is back.
 fn records_arrive(world: &World, before: usize) {
-    let (_, took) = eventually("heal records arrive at the hub", seconds(120), || {
+    let ((), took) = eventually("heal records arrive at the hub", seconds(120), || {
         let now = heals(world).len();
         if now > before {
             Ok(())
