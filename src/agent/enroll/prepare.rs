@@ -35,15 +35,9 @@ use crate::wire::id::Digest;
 use crate::wire::report::{ConditionType, Status, StepName};
 
 const PROBE: Duration = Duration::from_secs(10);
-/// Between proofs of a Git path that was fine the last time, and of one that never was: then an adoption waits.
+/// Between proofs of a Git path that was fine the last time, and of one that was not.
 const PROBE_AGAIN: Duration = Duration::from_mins(5);
 const PROBE_SOON: Duration = Duration::from_secs(5);
-/// Between proofs of one that was fine once: a fleet must not keep a Git host down that struggles to come back.
-const PROBE_BACK: Schedule = Schedule {
-    floor: Duration::from_secs(10),
-    first: Duration::from_secs(10),
-    cap: Duration::from_mins(2),
-};
 /// Between looks at the stored bundle that no change calls for.
 const STORED: Duration = Duration::from_mins(10);
 /// The longest pause between two turns of the loop.
@@ -83,7 +77,6 @@ struct Held {
     bundle_attempt: u32,
     stored_due: Instant,
     probe_due: Instant,
-    probe_attempt: u32,
 }
 
 impl Preparing {
@@ -102,7 +95,6 @@ impl Preparing {
             bundle_attempt: 0,
             stored_due: now + STORED,
             probe_due: now,
-            probe_attempt: 0,
         };
         let mut line_up = None;
         let stored = watcher::watch_object(self.maps(), BUNDLE_MAP).default_backoff();
@@ -239,20 +231,13 @@ impl Preparing {
                     changed
                 });
                 step.done().await;
-                held.probe_attempt = 0;
                 held.probe_due = Instant::now() + PROBE_AGAIN;
             }
             Err(text) => {
                 warn!(text, "catalog not read");
                 step.waiting(&text).await;
                 self.reached(Status::False, "NotRead", &text).await;
-                let wait = if *self.proven.borrow() == path {
-                    PROBE_BACK.full_jitter(held.probe_attempt, clock::unit())
-                } else {
-                    PROBE_SOON
-                };
-                held.probe_attempt = held.probe_attempt.saturating_add(1);
-                held.probe_due = Instant::now() + wait;
+                held.probe_due = Instant::now() + PROBE_SOON;
             }
         }
     }

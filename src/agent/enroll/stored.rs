@@ -249,4 +249,55 @@ pub async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T>
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn object(pairs: &[(&str, &str)]) -> Object {
+        let data = pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), v.as_bytes().to_vec()))
+            .collect();
+        super::object(JOIN_SECRET, &data)
+    }
+
+    #[test]
+    fn the_join_secret_of_the_manifests_is_read() {
+        let mut object = object(&[
+            ("token", "lmj1.a.b\n"),
+            ("hub", "https://hub.example.com"),
+            ("hub-key", "k1 AAAA\n"),
+            ("ca.crt", ""),
+            ("cluster", "eu1"),
+            ("proxy", "http://user:p@ss@proxy:3128/"),
+            ("no-proxy", ".svc,10.0.0.0/8"),
+        ]);
+        object.metadata.annotations = Some([(LAST_APPLIED.to_owned(), "{}".to_owned())].into());
+        let join = Join::read(&object).unwrap();
+        assert_eq!(join.token, Some(Secret::new("lmj1.a.b".to_owned())));
+        assert!(join.echoed);
+        assert_eq!(join.cluster.as_str(), "eu1");
+        assert_eq!(join.hub_keys.len(), 1);
+        let proxy = join.proxy.unwrap();
+        assert_eq!(proxy.address, "proxy:3128");
+        assert_eq!(proxy.credentials, Some(Secret::new("user:p@ss".to_owned())));
+        assert_eq!(proxy.bypass, [".svc", "10.0.0.0/8"]);
+    }
+
+    #[test]
+    fn a_join_secret_without_hub_or_cluster_names_the_key() {
+        let error = Join::read(&object(&[("cluster", "eu1")])).unwrap_err();
+        assert!(error.to_string().contains("'hub'"), "{error}");
+        let error = Join::read(&object(&[("hub", "https://h")])).unwrap_err();
+        assert!(error.to_string().contains("'cluster'"), "{error}");
+        let bad = [("hub", "https://h"), ("cluster", "eu1"), ("proxy", "proxy")];
+        let error = Join::read(&object(&bad)).unwrap_err();
+        assert!(error.to_string().contains("'proxy'"), "{error}");
+    }
+
+    #[test]
+    fn a_garbled_state_counts_as_missing() {
+        assert_eq!(State::read(&SecretData::new()), None);
+        let garbled = [("assignment.json".to_owned(), b"{".to_vec())].into();
+        assert_eq!(State::read(&garbled), None);
+    }
+}
