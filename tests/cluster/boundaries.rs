@@ -27,10 +27,12 @@ fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
     let mut kills = 0_u8;
     for step in StepName::ALL {
         let begun = step <= StepName::Apply;
-        for edge in ["before", "after"]
-            .into_iter()
-            .filter(|e| begun || *e == "after")
-        {
+        let edges: &[&str] = if begun {
+            &["before", "after"]
+        } else {
+            &["after"]
+        };
+        for edge in edges {
             kills += 1;
             let point = format!("{step}-{edge}");
             let marker = world.directory.join(&point);
