@@ -97,7 +97,7 @@ fn applying_the_yaml_again_changes_nothing() {
     });
     figure(
         "H2",
-        "YAML applied again → token gone from Secret and annotation",
+        "YAML applied again, kubectl returned → token gone from Secret and annotation",
         "≤ 5 s",
         shown(took),
     );

@@ -102,14 +102,19 @@ fn the_line_comes_back_after_a_hub_restart() {
     world.hub.stop();
     world.hub.up();
     let took = until("the line is back", seconds(120), || world.line_is_up());
-    figure("5", "hub restarted → line back", "≤ 30 s", shown(took));
+    figure(
+        "5",
+        "hub restarted and ready → line back",
+        "≤ 30 s",
+        shown(took),
+    );
     watch_works(&world, "after-restart");
     world.hub.kill();
     world.hub.up();
     let took = until("the line is back", seconds(120), || world.line_is_up());
     figure(
         "5",
-        "hub killed and started → line back",
+        "hub killed, started and ready → line back",
         "≤ 30 s",
         shown(took),
     );

@@ -59,7 +59,7 @@ pub(crate) fn shown(took: Duration) -> String {
     format!("{:.2} s", took.as_secs_f64())
 }
 
-/// `target/cluster-tests`, wherever cargo's target directory is.
+/// `cluster-tests`, wherever cargo's target directory is.
 pub(crate) fn scratch() -> PathBuf {
     let mut path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     path.set_file_name("cluster-tests");
