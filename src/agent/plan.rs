@@ -12,6 +12,7 @@ pub mod fault;
 pub mod find;
 pub mod health;
 pub mod history;
+pub mod pace;
 pub mod project;
 pub mod state;
 pub mod steps;

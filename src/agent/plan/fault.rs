@@ -1,15 +1,10 @@
-//! The closed set of faults, and how often each may be acted upon.
+//! The closed set of faults, and what each allows; [`super::pace`] says when.
 
 use std::fmt;
 
-use time::{Duration, OffsetDateTime};
+use time::Duration;
 
-use super::state::Past;
 use crate::bundle::ObjectId;
-use crate::keys::sha256;
-
-/// Attempts that are remembered for one fault.
-pub const MAX_ATTEMPTS: usize = 64;
 
 /// A class of faults on one object.
 pub type Key = (Class, ObjectId);
@@ -63,7 +58,7 @@ pub enum Class {
 /// How often a step may be tried for one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Budget {
-    /// Only spaced: 2 s → 30 s while it repeats.
+    /// Only spaced: 2 s, growing to 30 s in a fight.
     Spaced,
     /// Every 2 s for as long as it is there.
     Steady,
@@ -236,7 +231,9 @@ impl Class {
                 "register the cluster's deploy key at the Git host again: 'linesman cluster readopt'"
             }
             Self::GitUnreachable => "make the Git host reachable from the cluster",
-            Self::SuspendedByHuman => "resume it with 'flux resume', or ask who suspended it",
+            Self::SuspendedByHuman => {
+                "ask who suspended it, then resume it: set spec.suspend to false, or use 'flux resume'"
+            }
             Self::SignatureFailed => "sign the catalog's head commit with a known key",
             Self::ArtifactLost | Self::ArtifactUnreachable => {
                 "look at source-controller's log and its Service"
@@ -255,7 +252,7 @@ impl Class {
             Self::HealthCheckFailed | Self::DependencyNotReady => {
                 "look at the object that the message names"
             }
-            Self::PathMissing => "commit the cluster's directory to the catalog",
+            Self::PathMissing => "commit the directory that it names to the catalog",
             Self::ForeignManager => {
                 "decide who manages the engine: remove the other manager, or this cluster's \
                                      adoption"
@@ -269,66 +266,4 @@ impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
-}
-
-/// When the next attempt against a fault is allowed; none = never. A time in the past means now.
-pub fn allowed(
-    class: Class,
-    object: &ObjectId,
-    past: &Past,
-    seed: &str,
-    now: OffsetDateTime,
-) -> Option<OffsetDateTime> {
-    let ripe = past.since.unwrap_or(now) + class.debounce();
-    let within = |window: Duration| {
-        past.attempts
-            .iter()
-            .filter(|at| now - **at < window)
-            .count()
-    };
-    let Some(last) = past.attempts.last() else {
-        return (class.budget() != Budget::Report).then_some(ripe);
-    };
-    let next = match class.budget() {
-        Budget::Report => return None,
-        Budget::Steady => *last + Duration::seconds(2),
-        Budget::Spaced => {
-            let repeats = u32::try_from(within(Duration::minutes(10))).unwrap_or(u32::MAX);
-            match repeats {
-                0 => ripe,
-                n => *last + Duration::seconds(2_i64.saturating_pow(n.min(5)).min(30)),
-            }
-        }
-        Budget::PerHour(limit) => {
-            let tries = within(Duration::hours(1));
-            if tries == 0 {
-                ripe
-            } else if past.spent || tries >= limit {
-                *last + Duration::hours(1)
-            } else {
-                *last + back_off(class, object, tries, seed)
-            }
-        }
-    };
-    Some(next.max(ripe))
-}
-
-/// Whether the budget of a fault is spent by its latest attempts.
-pub fn spends(class: Class, attempts: &[OffsetDateTime], now: OffsetDateTime) -> bool {
-    let recent = attempts.iter().filter(|at| now - **at < Duration::hours(1));
-    match class.budget() {
-        Budget::PerHour(limit) => recent.count() >= limit,
-        Budget::Spaced | Budget::Steady | Budget::Report => false,
-    }
-}
-
-/// 5 s · 2ⁿ up to 10 min, ± 20 % that depend on nothing but the arguments.
-fn back_off(class: Class, object: &ObjectId, tries: usize, seed: &str) -> Duration {
-    let tries = u32::try_from(tries).unwrap_or(u32::MAX);
-    let ceiling = 5_000_i64
-        .saturating_mul(2_i64.saturating_pow(tries.saturating_sub(1).min(20)))
-        .min(600_000);
-    let hash = sha256(format!("{seed}/{class}/{object}/{tries}").as_bytes());
-    let percent = 80 + i64::from(hash[0]) % 41;
-    Duration::milliseconds(ceiling * percent / 100)
 }

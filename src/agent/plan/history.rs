@@ -3,7 +3,7 @@
 use time::{Duration, OffsetDateTime};
 
 use super::Plan;
-use super::fault::{MAX_ATTEMPTS, spends};
+use super::pace::{MAX_ATTEMPTS, spends};
 use super::state::{History, Observed};
 use super::steps::{Action, Step};
 

@@ -149,7 +149,7 @@ pub struct History {
 pub struct Past {
     /// Since when it has been there without a break; absent = it is not there now.
     pub since: Option<OffsetDateTime>,
-    /// When something was done about it, oldest first, at most [`super::fault::MAX_ATTEMPTS`].
+    /// When something was done about it, oldest first, at most [`super::pace::MAX_ATTEMPTS`].
     pub attempts: Vec<OffsetDateTime>,
     /// The budget was spent: one trial an hour, until the fault has been away for an hour.
     pub spent: bool,

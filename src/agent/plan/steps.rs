@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use time::{Duration, OffsetDateTime};
 
-use super::fault::{Class, Key, allowed};
+use super::fault::{Class, Key};
 use super::find::{Finding, known, prunes};
 use super::health;
+use super::pace::allowed;
 use super::state::{History, Object, Observed, Past};
 use crate::agent::engine::Install;
 use crate::agent::engine::compare::{additions, drift};
