@@ -8,6 +8,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::engine::Install;
 
+pub mod children;
 pub mod fault;
 pub mod find;
 pub mod health;
@@ -137,4 +138,4 @@ fn mode(now: OffsetDateTime, install: &Install, observed: &Observed, findings: &
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -14,7 +14,7 @@ use super::apply::Hands;
 use super::engine::Install;
 use super::observe::{self, View};
 use super::plan::history::Outcome;
-use super::plan::{self, Action, History, Key, Mode, Observed, Plan, Step, health};
+use super::plan::{self, Action, History, Key, Mode, Observed, Plan, Step, children, health};
 use super::snapshot::{self, Snapshot};
 use super::{Desired, Hint, News};
 use crate::bundle::{Kind, ObjectId};
@@ -340,7 +340,12 @@ impl Watchdog {
         let revision = health::revision(install, observed);
         let works = revision.is_some()
             && proven.is_some_and(|p| self.history.last_write.is_none_or(|at| p >= at));
-        let healthy = plan.findings.is_empty() && plan.mode == Mode::Act && works;
+        // What the catalog brought may be broken; the engine is not.
+        let well = plan
+            .findings
+            .iter()
+            .all(|f| children::is_child(observed, f));
+        let healthy = well && plan.mode == Mode::Act && works;
         let due = if self.history.adopted {
             quiet && !looked
         } else {

@@ -218,7 +218,7 @@ fn complete(engine: EngineKind, seen: &BTreeSet<ObjectId>) -> Result<(), CheckEr
 }
 
 /// Flux says its version in a label, Argo CD in the tag of its image. A Flux install composed from the
-/// controllers' sources has no label: it is named after its source-controller.
+/// controllers' sources may have no label: then it has the version of its source-controller.
 fn version(engine: EngineKind, objects: &[Value]) -> Option<String> {
     let clean = |v: &str| v.trim_start_matches('v').to_owned();
     let label = || {
@@ -235,8 +235,7 @@ fn version(engine: EngineKind, objects: &[Value]) -> Option<String> {
         })
     };
     match engine {
-        EngineKind::Flux => label()
-            .or_else(|| tag("/source-controller").map(|tag| format!("source-controller-{tag}"))),
+        EngineKind::Flux => label().or_else(|| tag("/source-controller")),
         EngineKind::Argocd => tag("/argocd").or_else(label),
     }
 }

@@ -55,7 +55,7 @@ fn the_digest_does_not_depend_on_order_or_form() {
     let two = Bundle::import(yaml_of(&reversed).as_bytes()).unwrap();
     assert_eq!(one, two);
     assert_eq!(one.engine, EngineKind::Flux);
-    assert_eq!(one.version, "source-controller-1.8.0");
+    assert_eq!(one.version, "1.8.0");
     let kinds: Vec<&str> = one
         .objects
         .iter()

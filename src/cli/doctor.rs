@@ -223,6 +223,9 @@ fn fix(kind: ConditionType, name: &ClusterName) -> String {
         ConditionType::Synced => {
             "see what the engine says: kubectl -n flux-system get gitrepositories,kustomizations".to_owned()
         }
+        ConditionType::ChildrenReady => {
+            "mend the catalog: see kubectl get kustomizations,helmreleases --all-namespaces".to_owned()
+        }
         ConditionType::LineUp
         | ConditionType::Quarantined
         | ConditionType::SnapshotFresh

@@ -60,6 +60,7 @@ pub fn phase(now: OffsetDateTime, seen: Seen<'_>) -> Phase {
     }
     let degraded = [
         (ConditionType::Synced, Status::False),
+        (ConditionType::ChildrenReady, Status::False),
         (ConditionType::GitReachable, Status::False),
         (ConditionType::HostKeyMismatch, Status::True),
         (ConditionType::Quarantined, Status::True),
@@ -142,6 +143,22 @@ mod tests {
         };
         assert_eq!(phase(seconds(1044), seen), Phase::Unknown);
         assert_eq!(phase(seconds(1045), seen), Phase::Offline);
+    }
+
+    #[test]
+    fn what_the_catalog_brought_degrades_a_cluster_whose_root_is_synced() {
+        let seen = Seen {
+            hub_started: START,
+            line_up: true,
+            last_heard: Some(seconds(100)),
+            steps: &[step(StepName::Adopted, StepState::Done)],
+            conditions: &[
+                condition(ConditionType::Synced, Status::True),
+                condition(ConditionType::ChildrenReady, Status::False),
+            ],
+            open_heals: 0,
+        };
+        assert_eq!(phase(seconds(200), seen), Phase::Degraded);
     }
 
     #[test]

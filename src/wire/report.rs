@@ -93,6 +93,8 @@ pub enum ConditionType {
     EngineInstalled,
     EngineHealthy,
     Synced,
+    /// What the catalog brought below the root is Ready.
+    ChildrenReady,
     Quarantined,
     SnapshotFresh,
     ObserveOnly,

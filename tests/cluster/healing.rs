@@ -297,6 +297,33 @@ fn the_git_secret_deleted_or_emptied_is_written_again() {
     });
 }
 
+/// W41: the same object deleted as soon as it is back, again and again.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn an_object_deleted_again_and_again_comes_back_each_time() {
+    let world = world::adopted();
+    settle(&world);
+    let path = format!("/api/v1/namespaces/{FLUX}/services/source-controller");
+    let mut slowest = Duration::ZERO;
+    for time in 1..=6 {
+        let uid = world.uid(&path).unwrap();
+        assert!(world.api.delete(&path));
+        let took = until(
+            &format!("back for the {time}th time"),
+            seconds(LIMIT),
+            || world.uid(&path).is_some_and(|new| new != uid),
+        );
+        slowest = slowest.max(took);
+    }
+    figure(
+        "W41",
+        "a Service deleted 6 times in a row, as soon as it is back: slowest",
+        "≤ 5 s",
+        shown(slowest),
+    );
+    works(&world, "W41", "function after that", "≤ 60 s");
+}
+
 /// The root objects deleted or changed: as they were.
 #[test]
 #[ignore = "needs a real cluster: make test"]
@@ -355,12 +382,24 @@ fn a_suspended_root_is_reported_and_left_suspended() {
     world
         .api
         .patch(&root, &json!({ "spec": { "suspend": true } }));
-    let reported = || {
-        heals(&world)
-            .iter()
-            .any(|h| h["class"] == json!("SuspendedByHuman"))
+    let record = || {
+        let all = heals(&world).into_iter();
+        all.rev()
+            .find(|h| h["class"] == json!("SuspendedByHuman"))
+            .ok_or("no record")
     };
-    let took = until("the hub shows who suspended it", seconds(LIMIT), reported);
+    let (heal, took) = eventually("the hub shows who suspended it", seconds(LIMIT), record);
+    assert_eq!(heal["result"], json!("reported"), "{heal}");
+    assert!(
+        heal["next"].as_str().unwrap().contains("flux resume"),
+        "{heal}"
+    );
+    until("the condition says so", seconds(LIMIT), || {
+        let view = world.hub.json(&["cluster", "show", CLUSTER]);
+        let all = view["conditions"].as_array().cloned().unwrap_or_default();
+        all.iter()
+            .any(|c| c["type"] == json!("Synced") && c["reason"] == json!("SuspendedByHuman"))
+    });
     figure(
         "F29",
         "Kustomization suspended by kubectl → shown at the hub",

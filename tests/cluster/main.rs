@@ -13,6 +13,7 @@
 
 mod adoption;
 mod boundaries;
+mod children;
 mod figures;
 mod healing;
 mod line;

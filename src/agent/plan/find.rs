@@ -5,8 +5,8 @@ use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
-use super::health;
 use super::state::{History, Object, Observed};
+use super::{children, health};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{NAME, PRUNING_CRDS};
 use crate::agent::engine::{GUARD, Install, MANAGER, Wanted};
@@ -78,6 +78,7 @@ pub fn find(
     }
     health::workloads(now, install, observed, &mut found);
     health::roots(now, install, observed, &mut found);
+    children::children(observed, &mut found);
     found
 }
 

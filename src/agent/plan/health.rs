@@ -212,8 +212,8 @@ pub(super) fn roots(
     }
 }
 
-/// The class of a root's failure, by its reason and, for Git, by its message.
-fn root_fault(reason: &str, message: &str) -> Option<Class> {
+/// The class of a sync object's failure, by its reason and, for Git, by its message.
+pub(super) fn root_fault(reason: &str, message: &str) -> Option<Class> {
     let has = |parts: &[&str]| parts.iter().any(|p| message.contains(p));
     let class = match reason {
         "GitOperationFailed" => {

@@ -7,7 +7,7 @@ use kube::core::DynamicObject;
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
-use super::state::{Object, Pod};
+use super::state::{Child, Object, Pod};
 use crate::agent::engine::{GUARD, MANAGER, comparable};
 use crate::bundle::Kind;
 
@@ -71,6 +71,25 @@ fn decides(entry: &ManagedFieldsEntry) -> bool {
     matches!(entry.subresource.as_deref(), None | Some("" | "scale"))
 }
 
+/// What a sync object says of itself; none = it is at work and says nothing yet.
+pub fn child(live: &DynamicObject) -> Option<Child> {
+    let suspended = live.data.pointer("/spec/suspend") == Some(&Value::Bool(true));
+    if suspended || live.metadata.deletion_timestamp.is_some() {
+        return Some(Child::default());
+    }
+    let conditions = live.data.pointer("/status/conditions")?.as_array()?;
+    let text =
+        |c: &Value, name: &str| short(c.get(name).and_then(Value::as_str).unwrap_or_default());
+    let ready = conditions.iter().find(|c| text(c, "type") == "Ready")?;
+    match text(ready, "status").as_str() {
+        "True" => Some(Child::default()),
+        "False" => Some(Child {
+            trouble: Some((text(ready, "reason"), text(ready, "message"))),
+        }),
+        _ => None,
+    }
+}
+
 pub fn pod(live: core::Pod) -> Pod {
     let meta = live.metadata;
     let status = live.status.unwrap_or_default();
@@ -126,6 +145,25 @@ fn short(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sync_object_at_work_says_nothing_of_itself() {
+        let said = |spec: Value, status: &str| {
+            let ready = json!({"type": "Ready", "status": status, "reason": "BuildFailed", "message": "no such file"});
+            let live = json!({
+                "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+                "metadata": {"name": "apps", "namespace": "apps"},
+                "spec": spec, "status": {"conditions": [ready]},
+            });
+            child(&serde_json::from_value(live).unwrap())
+        };
+        let trouble = Some(("BuildFailed".to_owned(), "no such file".to_owned()));
+        assert_eq!(said(json!({}), "False"), Some(Child { trouble }));
+        assert_eq!(said(json!({}), "True"), Some(Child::default()));
+        assert_eq!(said(json!({}), "Unknown"), None);
+        let suspended = said(json!({"suspend": true}), "False");
+        assert_eq!(suspended, Some(Child::default()));
+    }
 
     #[test]
     fn the_writer_is_who_scaled_last_and_not_who_wrote_the_status() {

@@ -19,6 +19,15 @@ pub struct Observed {
     pub pods: BTreeMap<String, Arc<Pod>>,
     /// When the Pods were last listed or their watch was last heard.
     pub pods_at: Option<OffsetDateTime>,
+    /// The sync objects below the root, in all namespaces.
+    pub children: Arc<BTreeMap<ObjectId, Child>>,
+}
+
+/// A sync object that the catalog brought.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Child {
+    /// Why it is not Ready: reason and message.
+    pub trouble: Option<(String, String)>,
 }
 
 /// How well one kind is known.

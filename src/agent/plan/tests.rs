@@ -59,7 +59,7 @@ fn bundle() -> Bundle {
     Bundle::from_objects(objects.to_vec()).unwrap()
 }
 
-fn install() -> Install {
+pub(in crate::agent) fn install() -> Install {
     let bundle = bundle();
     let assignment = json!({
         "cluster": {"name": "eu1", "id": "1"},
@@ -141,6 +141,7 @@ impl Cluster {
                 .map(|(n, p)| (n.clone(), Arc::new(p.clone())))
                 .collect(),
             pods_at: Some(self.now),
+            children: Arc::default(),
         }
     }
 

@@ -327,6 +327,21 @@ mod tests {
         );
     }
 
+    /// F29: a suspended root is on record, with the next action, until it is resumed.
+    #[test]
+    fn a_suspended_root_is_on_record_with_what_to_do() {
+        let (mut records, mut history) = adopted();
+        let root = ObjectId::new(Kind::Kustomization, "flux-system", "flux-system");
+        let fault = [(Class::SuspendedByHuman, root)];
+        let told = round(&mut records, &mut history, 0, &fault, Some(-100));
+        assert_eq!(told[0].result, HealResult::Reported);
+        assert_eq!(told[0].next, Class::SuspendedByHuman.advice());
+        assert!(told[0].next.contains("flux resume"), "{}", told[0].next);
+        assert_eq!(round(&mut records, &mut history, 9, &fault, Some(-100)), []);
+        let resumed = round(&mut records, &mut history, 20, &[], Some(-100));
+        assert_eq!(resumed[0].restored_at, Some(rfc3339(at(20))));
+    }
+
     #[test]
     fn open_heals_are_bounded() {
         let (mut records, mut history) = adopted();

@@ -4,7 +4,7 @@ use time::OffsetDateTime;
 
 use crate::agent::engine::Install;
 use crate::agent::plan::fault::Budget;
-use crate::agent::plan::{Class, Finding, History, Mode, Observed, Plan, health};
+use crate::agent::plan::{Class, Finding, History, Mode, Observed, Plan, children, health};
 use crate::bundle::Kind;
 use crate::clock::rfc3339;
 use crate::wire::report::{Condition, ConditionType, Status, StepName, StepReport, StepState};
@@ -103,7 +103,7 @@ fn revision(moment: &Moment<'_>) -> Option<String> {
         .plan
         .findings
         .iter()
-        .find(|f| f.class != Class::SuspendedByHuman)
+        .find(|f| f.class != Class::SuspendedByHuman && !children::is_child(moment.observed, f))
         .map(text);
     let said = [&moment.install.sync, &moment.install.source]
         .into_iter()
@@ -151,6 +151,12 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
             "Healthy",
         ),
         holds(moment, ConditionType::Synced, unsynced(moment), "Synced"),
+        holds(
+            moment,
+            ConditionType::ChildrenReady,
+            unready(moment),
+            "Ready",
+        ),
         stands(
             moment,
             ConditionType::HostKeyMismatch,
@@ -198,13 +204,14 @@ fn stands(
     }
 }
 
+/// The first of these faults of the engine or its roots, with what a person does about it.
 fn named(moment: &Moment<'_>, classes: &[Class]) -> Because {
-    let found = ripe(moment).find(|f| classes.contains(&f.class));
-    found.map(|f| (f.class.to_string(), text(f)))
+    let found = of_engine(moment).find(|f| classes.contains(&f.class));
+    found.map(|f| (f.class.to_string(), with_advice(f)))
 }
 
 fn sick(moment: &Moment<'_>) -> Because {
-    let fault = ripe(moment).find(|f| !about_catalog(f.class));
+    let fault = of_engine(moment).find(|f| !about_catalog(f.class));
     let down = || {
         let up = health::workloads_work(moment.install, moment.observed);
         (!up).then(|| {
@@ -214,7 +221,24 @@ fn sick(moment: &Moment<'_>) -> Because {
             )
         })
     };
-    fault.map(|f| (f.class.to_string(), text(f))).or_else(down)
+    let fault = fault.map(|f| (f.class.to_string(), with_advice(f)));
+    fault.or_else(down)
+}
+
+/// What the catalog brought and what does not work: neither engine nor root are at fault.
+fn unready(moment: &Moment<'_>) -> Because {
+    let found: Vec<&Finding> = ripe(moment)
+        .filter(|f| children::is_child(moment.observed, f))
+        .collect();
+    let first = found.first()?;
+    let (total, troubled) = children::count(moment.observed);
+    let named: Vec<String> = found.iter().map(|f| text(f)).collect();
+    let text = format!(
+        "{troubled} of {total} sync objects: {}; {}",
+        named.join("; "),
+        first.class.advice()
+    );
+    Some((first.class.to_string(), text))
 }
 
 fn unsynced(moment: &Moment<'_>) -> Because {
@@ -231,6 +255,11 @@ fn unsynced(moment: &Moment<'_>) -> Because {
             ],
         )
     })
+}
+
+/// Findings about the engine and its roots that are old enough to count.
+fn of_engine<'a>(moment: &'a Moment<'a>) -> impl Iterator<Item = &'a Finding> {
+    ripe(moment).filter(|f| !children::is_child(moment.observed, f))
 }
 
 /// Findings that are old enough to count.
@@ -272,6 +301,13 @@ fn text(finding: &Finding) -> String {
     short(&format!("{} {}", finding.object, finding.evidence))
 }
 
+fn with_advice(finding: &Finding) -> String {
+    match finding.class.advice() {
+        "" => text(finding),
+        advice => short(&format!("{}; {advice}", text(finding))),
+    }
+}
+
 fn condition(
     now: OffsetDateTime,
     kind: ConditionType,
@@ -291,3 +327,6 @@ fn condition(
 fn short(text: &str) -> String {
     text.chars().take(MAX_TEXT).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,385 @@
+//! One list and watch, and what it makes known.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use kube::api::{Api, DynamicObject, ListParams, WatchEvent, WatchParams};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::{View, insert};
+use crate::agent::plan::state::Child;
+use crate::agent::plan::{Object, Observed, Pod, project};
+use crate::bundle::{Kind, ObjectId};
+use crate::clock;
+
+/// A full list this often, whatever the watch says.
+const RELIST: Duration = Duration::from_mins(1);
+/// The API server closes watches by itself after 290 s; it is asked to, so that both ends agree.
+const WATCH_SECONDS: u32 = 290;
+const CALL: Duration = Duration::from_secs(20);
+/// Objects of one answer; sync objects with their inventories can be large.
+const PAGE: u32 = 100;
+const MAX_PODS: usize = 256;
+/// Sync objects that are known; the catalog may hold more, and then the rest is not judged.
+const MAX_CHILDREN: usize = 4096;
+
+pub(super) struct Scope {
+    pub(super) what: What,
+    pub(super) api: Api<DynamicObject>,
+    pub(super) selector: Selector,
+    /// Objects that are kept; for children the one that is none.
+    pub(super) wanted: BTreeSet<ObjectId>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum What {
+    Objects(Kind),
+    /// Sync objects below the root.
+    Children(Kind),
+    Pods,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Selector {
+    All,
+    Field(String),
+    Label(String),
+}
+
+/// The answer to one list, in the form in which it is kept.
+enum Found {
+    Objects(Kind, Vec<(ObjectId, Object)>),
+    Children(Kind, BTreeMap<ObjectId, Option<Child>>),
+    Pods(BTreeMap<String, Arc<Pod>>),
+}
+
+impl Scope {
+    pub(super) async fn run(self, view: View, stop: CancellationToken) {
+        stop.run_until_cancelled(self.observe(&view)).await;
+    }
+
+    async fn observe(&self, view: &View) {
+        let mut place = Place {
+            relist_at: Instant::now(),
+            floor: 0,
+            resume: String::new(),
+            events: None,
+            failures: 0,
+        };
+        loop {
+            if Instant::now() >= place.relist_at && !self.relist(view, &mut place).await {
+                continue;
+            }
+            if place.events.is_none() {
+                let asked =
+                    timeout(CALL, self.api.watch(&self.watch_params(), &place.resume)).await;
+                place.events = asked.ok().and_then(Result::ok).map(StreamExt::boxed);
+            }
+            let Some(events) = place.events.as_mut() else {
+                place.relist_at = Instant::now() + Duration::from_millis(300);
+                sleep_until(place.relist_at).await;
+                continue;
+            };
+            tokio::select! {
+                () = sleep_until(place.relist_at) => {}
+                event = events.next() => match event {
+                    Some(Ok(WatchEvent::Added(live) | WatchEvent::Modified(live))) => {
+                        place.at(self.changed(view, live, place.floor));
+                    }
+                    Some(Ok(WatchEvent::Deleted(live))) => {
+                        place.at(self.deleted(view, live, place.floor));
+                    }
+                    Some(Ok(WatchEvent::Bookmark(mark))) => {
+                        place.at(Some(mark.metadata.resource_version));
+                    }
+                    Some(Ok(WatchEvent::Error(_)) | Err(_)) => {
+                        place.events = None;
+                        place.relist_at = Instant::now();
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                    }
+                    // The usual end of a watch: go on where it stopped.
+                    None => place.events = None,
+                },
+            }
+        }
+    }
+
+    /// Whether the watch can go on from here.
+    async fn relist(&self, view: &View, place: &mut Place) -> bool {
+        place.failures = place.failures.saturating_add(1);
+        match self.list(view).await {
+            Listed::At(version) => {
+                place.floor = version.parse().unwrap_or_default();
+                if place.events.is_none() {
+                    place.resume = version;
+                }
+                place.failures = 0;
+                place.relist_at = Instant::now() + RELIST + RELIST.mul_f64(clock::unit() / 10.0);
+                return true;
+            }
+            Listed::Unserved => {
+                place.events = None;
+                let wait = if place.failures < 60 { 1 } else { 5 };
+                place.relist_at = Instant::now() + Duration::from_secs(wait);
+            }
+            Listed::Failed => {
+                let wait = Duration::from_millis(500) * 2_u32.pow(place.failures.min(4));
+                place.relist_at = Instant::now() + wait.mul_f64(0.5 + clock::unit() / 2.0);
+                if place.events.is_some() {
+                    return true;
+                }
+            }
+        }
+        sleep_until(place.relist_at).await;
+        false
+    }
+
+    async fn list(&self, view: &View) -> Listed {
+        let mut params = ListParams::default().limit(PAGE);
+        match &self.selector {
+            Selector::All => {}
+            Selector::Field(text) => params = params.fields(text),
+            Selector::Label(text) => params = params.labels(text),
+        }
+        let mut found = self.nothing();
+        loop {
+            match timeout(CALL, self.api.list(&params)).await {
+                Ok(Ok(page)) => {
+                    self.gather(&mut found, page.items);
+                    let next = page.metadata.continue_.unwrap_or_default();
+                    if next.is_empty() {
+                        replace(view, found, true);
+                        return Listed::At(page.metadata.resource_version.unwrap_or_default());
+                    }
+                    params = params.continue_token(&next);
+                }
+                Ok(Err(kube::Error::Api(status))) if matches!(status.code, 403 | 404) => {
+                    replace(view, self.nothing(), false);
+                    return Listed::Unserved;
+                }
+                Ok(Err(error)) => {
+                    debug!(what = ?self.what, %error, "list failed");
+                    return Listed::Failed;
+                }
+                Err(_) => {
+                    debug!(what = ?self.what, "list timed out");
+                    return Listed::Failed;
+                }
+            }
+        }
+    }
+
+    fn watch_params(&self) -> WatchParams {
+        let params = WatchParams::default().timeout(WATCH_SECONDS);
+        match &self.selector {
+            Selector::All => params,
+            Selector::Field(text) => params.fields(text),
+            Selector::Label(text) => params.labels(text),
+        }
+    }
+
+    fn nothing(&self) -> Found {
+        match self.what {
+            What::Objects(kind) => Found::Objects(kind, Vec::new()),
+            What::Children(kind) => Found::Children(kind, BTreeMap::new()),
+            What::Pods => Found::Pods(BTreeMap::new()),
+        }
+    }
+
+    /// Adds one page to what was found.
+    fn gather(&self, found: &mut Found, items: Vec<DynamicObject>) {
+        for live in items {
+            match found {
+                Found::Objects(kind, objects) => {
+                    if let Some(id) = self.id(*kind, &live) {
+                        objects.push((id, project::object(*kind, live)));
+                    }
+                }
+                Found::Children(kind, children) => {
+                    if children.len() < MAX_CHILDREN
+                        && let Some(id) = self.id(*kind, &live)
+                    {
+                        children.insert(id, project::child(&live));
+                    }
+                }
+                Found::Pods(pods) => {
+                    if pods.len() < MAX_PODS
+                        && let Some(name) = live.metadata.name.clone()
+                        && let Ok(pod) = live.try_parse()
+                    {
+                        pods.insert(name, Arc::new(project::pod(pod)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn id(&self, kind: Kind, live: &DynamicObject) -> Option<ObjectId> {
+        let namespace = live.metadata.namespace.as_deref().unwrap_or_default();
+        let id = ObjectId::new(kind, namespace, live.metadata.name.as_deref()?);
+        let listed = self.wanted.contains(&id);
+        let kept = match self.what {
+            What::Objects(_) | What::Pods => listed,
+            What::Children(_) => !listed,
+        };
+        kept.then_some(id)
+    }
+
+    /// Returns where to resume.
+    fn changed(&self, view: &View, live: DynamicObject, floor: u64) -> Option<String> {
+        let version = live.metadata.resource_version.clone()?;
+        if version.parse::<u64>().is_ok_and(|v| v <= floor) {
+            return Some(version);
+        }
+        match self.what {
+            What::Objects(kind) => {
+                if let Some(id) = self.id(kind, &live) {
+                    view.put(&id, Some(project::object(kind, live)));
+                }
+            }
+            What::Children(kind) => {
+                if let Some(id) = self.id(kind, &live) {
+                    let child = project::child(&live);
+                    view.0.send_if_modified(|seen| heard(seen, id, child));
+                }
+            }
+            What::Pods => {
+                let name = live.metadata.name.clone()?;
+                let pod = Arc::new(project::pod(live.try_parse().ok()?));
+                view.0.send_if_modified(|seen| {
+                    let before = seen.pods.insert(name, Arc::clone(&pod));
+                    before != Some(pod)
+                });
+            }
+        }
+        Some(version)
+    }
+
+    fn deleted(&self, view: &View, live: DynamicObject, floor: u64) -> Option<String> {
+        let version = live.metadata.resource_version.clone()?;
+        if version.parse::<u64>().is_ok_and(|v| v <= floor) {
+            return Some(version);
+        }
+        match self.what {
+            What::Objects(kind) => {
+                let uid = live.metadata.uid.clone();
+                if let Some(id) = self.id(kind, &live) {
+                    view.0.send_if_modified(|seen| {
+                        let same = seen
+                            .objects
+                            .get(&id)
+                            .is_some_and(|o| Some(&o.uid) == uid.as_ref());
+                        same && seen.objects.remove(&id).is_some()
+                    });
+                }
+            }
+            What::Children(kind) => {
+                if let Some(id) = self.id(kind, &live) {
+                    view.0.send_if_modified(|seen| gone(seen, &id));
+                }
+            }
+            What::Pods => {
+                let name = live.metadata.name?;
+                view.0
+                    .send_if_modified(|seen| seen.pods.remove(&name).is_some());
+            }
+        }
+        Some(version)
+    }
+}
+
+/// The answer to a list takes the place of all that was known of the kind.
+fn replace(view: &View, found: Found, served: bool) {
+    let now = clock::now();
+    match found {
+        Found::Objects(kind, listed) => {
+            view.0.send_if_modified(|seen| {
+                let known = seen.objects.len();
+                seen.objects
+                    .retain(|id, _| id.kind != kind || listed.iter().any(|(i, _)| i == id));
+                let mut changed = known != seen.objects.len();
+                for (id, live) in listed {
+                    changed |= insert(seen, &id, live);
+                }
+                let scope = seen.scopes.entry(kind).or_default();
+                changed |= scope.answered.is_none() || scope.served != served;
+                scope.answered = Some(now);
+                scope.served = served;
+                changed
+            });
+        }
+        Found::Children(kind, listed) => {
+            view.0.send_if_modified(|seen| {
+                let over: Vec<ObjectId> = seen
+                    .children
+                    .keys()
+                    .filter(|id| id.kind == kind && !listed.contains_key(*id))
+                    .cloned()
+                    .collect();
+                let mut changed = false;
+                for id in over {
+                    changed |= gone(seen, &id);
+                }
+                for (id, child) in listed {
+                    changed |= heard(seen, id, child);
+                }
+                changed
+            });
+        }
+        Found::Pods(pods) => {
+            view.0.send_if_modified(|seen| {
+                let changed = seen.pods != pods;
+                seen.pods = pods;
+                seen.pods_at = Some(now);
+                changed
+            });
+        }
+    }
+}
+
+/// What a sync object says; none = it is at work, and what it said last stands. Whether that changed anything.
+fn heard(seen: &mut Observed, id: ObjectId, child: Option<Child>) -> bool {
+    let known = seen.children.get(&id);
+    let full = seen.children.len() >= MAX_CHILDREN;
+    if known.is_none() && full || known.is_some() && (child.is_none() || known == child.as_ref()) {
+        return false;
+    }
+    Arc::make_mut(&mut seen.children).insert(id, child.unwrap_or_default());
+    true
+}
+
+fn gone(seen: &mut Observed, id: &ObjectId) -> bool {
+    seen.children.contains_key(id) && Arc::make_mut(&mut seen.children).remove(id).is_some()
+}
+
+/// How far one scope has come.
+struct Place {
+    relist_at: Instant,
+    /// Events up to this resourceVersion are older than the last list.
+    floor: u64,
+    /// Where the next watch goes on.
+    resume: String,
+    events: Option<BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>>,
+    failures: u32,
+}
+
+impl Place {
+    fn at(&mut self, version: Option<String>) {
+        if let Some(version) = version {
+            self.resume = version;
+        }
+    }
+}
+
+enum Listed {
+    At(String),
+    /// The API server does not know the kind, or does not let us see it.
+    Unserved,
+    Failed,
+}

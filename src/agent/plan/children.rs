@@ -1,0 +1,126 @@
+//! The sync objects below the root: what is wrong with them is shown, and left to the catalog. It says nothing of
+//! the engine, which did what the catalog told it.
+
+use super::fault::Class;
+use super::find::Finding;
+use super::health::root_fault;
+use super::state::Observed;
+
+/// So many are named; the condition counts all of them.
+const MAX_FOUND: usize = 8;
+
+/// Those that are not Ready. One that only waits for others is named where nothing else is wrong.
+pub(super) fn children(observed: &Observed, found: &mut Vec<Finding>) {
+    let troubles = observed.children.iter().filter_map(|(id, child)| {
+        let (reason, message) = child.trouble.as_ref()?;
+        let text = format!("is not Ready: {reason}: {message}");
+        Some(Finding::new(class(reason, message), id, text))
+    });
+    let (waiting, broken): (Vec<Finding>, Vec<Finding>) =
+        troubles.partition(|f| f.class == Class::DependencyNotReady);
+    let named = if broken.is_empty() { waiting } else { broken };
+    found.extend(named.into_iter().take(MAX_FOUND));
+}
+
+/// Whether a finding is about what the engine brought, and not about the engine.
+pub fn is_child(observed: &Observed, finding: &Finding) -> bool {
+    observed.children.contains_key(&finding.object)
+}
+
+/// How many there are, and how many of them are not Ready.
+pub fn count(observed: &Observed) -> (usize, usize) {
+    let troubled = observed.children.values().filter(|c| c.trouble.is_some());
+    (observed.children.len(), troubled.count())
+}
+
+fn class(reason: &str, message: &str) -> Class {
+    match reason {
+        "ArtifactFailed" if !message.contains("path") && waits(message) => {
+            Class::DependencyNotReady
+        }
+        "TestFailed" => Class::HealthCheckFailed,
+        _ => root_fault(reason, message).unwrap_or(Class::ApplyFailed),
+    }
+}
+
+fn waits(message: &str) -> bool {
+    message.contains("not found") || message.contains("not ready")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::agent::plan::state::Child;
+    use crate::bundle::{Kind, ObjectId};
+
+    fn observed(children: &[(&str, Option<(&str, &str)>)]) -> Observed {
+        let children: BTreeMap<ObjectId, Child> = children
+            .iter()
+            .map(|(name, trouble)| {
+                let trouble = trouble.map(|(r, m)| (r.to_owned(), m.to_owned()));
+                let id = ObjectId::new(Kind::Kustomization, "apps", name);
+                (id, Child { trouble })
+            })
+            .collect();
+        Observed {
+            children: Arc::new(children),
+            ..Observed::default()
+        }
+    }
+
+    fn found(observed: &Observed) -> Vec<(Class, String)> {
+        let mut found = Vec::new();
+        children(observed, &mut found);
+        let named = found.into_iter().map(|f| (f.class, f.object.name));
+        named.collect()
+    }
+
+    #[test]
+    fn each_reason_has_its_class() {
+        for (reason, message, class) in [
+            ("BuildFailed", "kustomize build failed", Class::BuildFailed),
+            (
+                "ArtifactFailed",
+                "kustomization path not found",
+                Class::PathMissing,
+            ),
+            (
+                "ArtifactFailed",
+                "Source artifact not found, retrying in 30s",
+                Class::DependencyNotReady,
+            ),
+            ("ReconciliationFailed", "apply failed", Class::ApplyFailed),
+            (
+                "HealthCheckFailed",
+                "timeout waiting",
+                Class::HealthCheckFailed,
+            ),
+            ("InstallFailed", "timed out", Class::ApplyFailed),
+            ("TestFailed", "timed out", Class::HealthCheckFailed),
+        ] {
+            let seen = observed(&[("fine", None), ("broken", Some((reason, message)))]);
+            assert_eq!(found(&seen), [(class, "broken".to_owned())], "{reason}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_broken_one_is_not_named() {
+        let waits = Some(("DependencyNotReady", "dependency 'apps/a' is not ready"));
+        let seen = observed(&[("a", Some(("BuildFailed", "x"))), ("b", waits)]);
+        assert_eq!(found(&seen), [(Class::BuildFailed, "a".to_owned())]);
+        assert_eq!(count(&seen), (2, 2));
+        let alone = observed(&[("b", waits)]);
+        assert_eq!(found(&alone), [(Class::DependencyNotReady, "b".to_owned())]);
+    }
+
+    #[test]
+    fn many_are_named_up_to_a_bound() {
+        let names: Vec<String> = (0..50).map(|n| n.to_string()).collect();
+        let broken = Some(("BuildFailed", "x"));
+        let many: Vec<_> = names.iter().map(|n| (n.as_str(), broken)).collect();
+        assert_eq!(found(&observed(&many)).len(), MAX_FOUND);
+    }
+}

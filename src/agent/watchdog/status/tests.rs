@@ -1,0 +1,164 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::agent::plan;
+use crate::agent::plan::state::{Child, Scope};
+use crate::agent::plan::{Object, project};
+use crate::bundle::ObjectId;
+
+const START: i64 = 1_800_000_000;
+
+fn at(seconds: i64) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp(START + seconds).unwrap()
+}
+
+/// The install as it is wanted, working, with the catalog's head applied.
+fn working(install: &Install) -> Observed {
+    let live = |id: &ObjectId| {
+        let mut body = install.body(id).unwrap();
+        body["metadata"]["uid"] = json!(id.to_string());
+        body["status"] = json!({
+            "observedGeneration": 0, "availableReplicas": 1, "updatedReplicas": 1,
+            "artifact": {"revision": "main@sha1:1"},
+            "lastAppliedRevision": "main@sha1:1", "lastAttemptedRevision": "main@sha1:1",
+            "conditions": [{"type": "Ready", "status": "True"}, {"type": "Established", "status": "True"}],
+        });
+        project::object(id.kind, serde_json::from_value(body).unwrap())
+    };
+    let scope = Scope {
+        answered: Some(at(60)),
+        served: true,
+    };
+    Observed {
+        objects: install
+            .wanted
+            .keys()
+            .map(|id| (id.clone(), Arc::new(live(id))))
+            .collect(),
+        scopes: install.wanted.keys().map(|id| (id.kind, scope)).collect(),
+        ..Observed::default()
+    }
+}
+
+fn alter(observed: &mut Observed, id: &ObjectId, change: impl FnOnce(&mut Value)) {
+    let mut live: Object = observed.objects[id].as_ref().clone();
+    change(&mut live.fields);
+    "kubectl".clone_into(&mut live.writer);
+    observed.objects.insert(id.clone(), Arc::new(live));
+}
+
+/// What is told a minute after `observed` began to be so: condition to (status, reason, message).
+fn told(install: &Install, observed: &Observed) -> BTreeMap<String, (Status, String, String)> {
+    let mut history = History {
+        adopted: true,
+        ..History::default()
+    };
+    let first = plan::plan(at(0), install, observed, &history);
+    history.saw(at(0), &first);
+    let plan = plan::plan(at(60), install, observed, &history);
+    let moment = Moment {
+        now: at(60),
+        install,
+        observed,
+        history: &history,
+        plan: &plan,
+    };
+    let all = conditions(&moment, None).into_iter();
+    all.map(|c| (format!("{:?}", c.kind), (c.status, c.reason, c.message)))
+        .collect()
+}
+
+fn status(told: &BTreeMap<String, (Status, String, String)>, kind: &str) -> (Status, String) {
+    (told[kind].0, told[kind].1.clone())
+}
+
+#[test]
+fn a_broken_sync_object_shows_and_leaves_engine_and_root_well() {
+    let install = plan::tests::install();
+    let mut observed = working(&install);
+    let child = |trouble: Option<(&str, &str)>| Child {
+        trouble: trouble.map(|(r, m)| (r.to_owned(), m.to_owned())),
+    };
+    let id = |name| ObjectId::new(Kind::Kustomization, "apps", name);
+    observed.children = Arc::new(BTreeMap::from([
+        (id("fine"), child(None)),
+        (
+            id("shop"),
+            child(Some(("BuildFailed", "no such file 'x.yaml'"))),
+        ),
+    ]));
+    let told = told(&install, &observed);
+    assert_eq!(
+        told["ChildrenReady"],
+        (
+            Status::False,
+            "BuildFailed".to_owned(),
+            "1 of 2 sync objects: Kustomization apps/shop is not Ready: BuildFailed: no such file \
+             'x.yaml'; mend the catalog: the message names the file or object"
+                .to_owned()
+        )
+    );
+    for (kind, good) in [("EngineHealthy", "Healthy"), ("Synced", "Synced")] {
+        assert_eq!(status(&told, kind), (Status::True, good.to_owned()));
+    }
+}
+
+/// F29: whoever suspended the root meant it, so it is told with what to do, and left.
+#[test]
+fn a_suspended_root_is_not_synced_and_the_message_names_who_and_what_next() {
+    let install = plan::tests::install();
+    let mut observed = working(&install);
+    alter(&mut observed, &install.sync, |fields| {
+        fields["spec"]["suspend"] = json!(true);
+    });
+    let told = told(&install, &observed);
+    assert_eq!(
+        told["Synced"],
+        (
+            Status::False,
+            "SuspendedByHuman".to_owned(),
+            "Kustomization flux-system/flux-system spec.suspend is set by 'kubectl'; ask who suspended it, \
+             then resume it: set spec.suspend to false, or use 'flux resume'"
+                .to_owned()
+        )
+    );
+    assert_eq!(
+        status(&told, "EngineHealthy"),
+        (Status::True, "Healthy".to_owned())
+    );
+}
+
+#[test]
+fn a_working_install_has_nothing_against_it() {
+    let install = plan::tests::install();
+    let told = told(&install, &working(&install));
+    let bad: Vec<&String> = told
+        .iter()
+        .filter(|(kind, (status, _, _))| {
+            let holds = ["HostKeyMismatch", "SnapshotFresh", "ObserveOnly", "Paused"];
+            (*status == Status::True) == holds.contains(&kind.as_str())
+        })
+        .map(|(kind, _)| kind)
+        .collect();
+    assert_eq!(bad, Vec::<&String>::new(), "{told:#?}");
+}
+
+#[test]
+fn a_missing_controller_is_the_engines_fault() {
+    let install = plan::tests::install();
+    let mut observed = working(&install);
+    observed.objects.remove(&ObjectId::new(
+        Kind::Deployment,
+        "flux-system",
+        "source-controller",
+    ));
+    let told = told(&install, &observed);
+    assert_eq!(
+        status(&told, "EngineHealthy"),
+        (Status::False, "ObjectMissing".to_owned())
+    );
+    assert_eq!(status(&told, "Synced"), (Status::True, "Synced".to_owned()));
+}

@@ -1,0 +1,66 @@
+//! What the catalog brought and what does not work: shown, left to the catalog, and no word against the engine.
+
+use serde_json::{Value, json};
+
+use crate::support::world::{self, CLUSTER, FLUX, World};
+use crate::support::{figure, seconds, shown, until};
+
+const FILE: &str = "clusters/demo/broken.yaml";
+
+/// A sync object of the catalog that is not Ready shows at the hub with its own words; the root stays Synced.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_broken_sync_object_shows_at_the_hub_and_the_root_stays_synced() {
+    let world = world::adopted();
+    let child = json!({
+        "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+        "metadata": {"name": "broken", "namespace": FLUX},
+        "spec": {
+            "interval": "10m", "retryInterval": "5s", "path": "./no/such/path", "prune": true,
+            "sourceRef": {"kind": "GitRepository", "name": FLUX},
+        },
+    });
+    until("all sync objects are Ready", seconds(180), || {
+        holds(&world, "ChildrenReady", "True")
+    });
+    world.push(FILE, &child.to_string());
+    let took = until("the hub shows it", seconds(180), || {
+        holds(&world, "ChildrenReady", "False")
+    });
+    figure(
+        "children",
+        "broken sync object pushed → shown at the hub (after its debounce of 60 s)",
+        "",
+        shown(took),
+    );
+    let view = world.hub.json(&["cluster", "show", CLUSTER]);
+    let told = condition(&view, "ChildrenReady");
+    let message = told["message"].as_str().unwrap();
+    assert!(
+        message.contains("Kustomization flux-system/broken")
+            && message.contains("no/such/path")
+            && message.contains("commit the directory"),
+        "{message}"
+    );
+    assert_eq!(told["reason"], json!("PathMissing"));
+    assert_eq!(view["phase"], json!("Degraded"));
+    for well in ["EngineHealthy", "Synced", "GitReachable"] {
+        assert_eq!(condition(&view, well)["status"], json!("True"), "{view}");
+    }
+    // Valid and empty: what it brought is pruned.
+    world.push(FILE, "# nothing\n");
+    until("the hub shows that it is over", seconds(180), || {
+        holds(&world, "ChildrenReady", "True")
+    });
+}
+
+fn condition(view: &Value, kind: &str) -> Value {
+    let all = view["conditions"].as_array().cloned().unwrap_or_default();
+    let found = all.into_iter().find(|c| c["type"] == json!(kind));
+    found.unwrap_or_default()
+}
+
+fn holds(world: &World, kind: &str, status: &str) -> bool {
+    let view = world.hub.try_json(&["cluster", "show", CLUSTER]);
+    view.is_ok_and(|v| condition(&v, kind)["status"] == json!(status))
+}
