@@ -103,11 +103,11 @@ pub struct Args {
     drain: Duration,
 }
 
-pub async fn run(args: Args) -> Result<()> {
+pub async fn run(mut args: Args) -> Result<()> {
     let listeners = Listeners {
-        https: bind(args.listen, "--listen").await?,
-        git: bind(args.git_listen, "--git-listen").await?,
-        health: bind(args.health_listen, "--health-listen").await?,
+        https: bind(&mut args.listen, "--listen").await?,
+        git: bind(&mut args.git_listen, "--git-listen").await?,
+        health: bind(&mut args.health_listen, "--health-listen").await?,
     };
     let config = config(args)?;
     let first = !config.data.join("admin.token").exists();
@@ -125,20 +125,23 @@ pub async fn run(args: Args) -> Result<()> {
     serving.await
 }
 
-async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|e| {
+/// Port 0 becomes the port that the system chose, so that all that is printed and told names the real one.
+async fn bind(address: &mut SocketAddr, flag: &str) -> Result<TcpListener> {
+    let bound = async {
+        let listener = TcpListener::bind(*address).await?;
+        *address = listener.local_addr()?;
+        Ok::<_, std::io::Error>(listener)
+    };
+    bound.await.map_err(|e| {
         let next = format!("end what listens there, or choose another address with {flag}");
-        Failure::new(Code::Failed, format!("listen on {address}: {e}"), next).into()
+        Failure::new(Code::Failed, format!("listen on {flag}: {e}"), next).into()
     })
 }
 
 fn config(args: Args) -> Result<HubConfig> {
     let url = match &args.url {
         Some(url) => client::address(url)?,
-        None => client::address(&format!(
-            "https://{}",
-            SocketAddr::new(own_address(), args.listen.port())
-        ))?,
+        None => client::address(&format!("https://{}", reached_at(args.listen)))?,
     };
     let host = url.host_str().unwrap_or("localhost").to_owned();
     let git_url = args
@@ -165,6 +168,15 @@ fn config(args: Args) -> Result<HubConfig> {
         offline_after: args.offline_after,
         drain: args.drain,
     })
+}
+
+/// Where others find a listener: the address it was given, or this machine's own where that was "any".
+fn reached_at(listen: SocketAddr) -> SocketAddr {
+    if listen.ip().is_unspecified() {
+        SocketAddr::new(own_address(), listen.port())
+    } else {
+        listen
+    }
 }
 
 /// The address that this machine would send from. Connecting a UDP socket chooses it and sends nothing.

@@ -2,6 +2,8 @@
 
 mod hub;
 
+pub(crate) use hub::flux;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -10,10 +12,10 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 /// A state directory of its own for each test, gone at its end.
-struct Home(PathBuf);
+pub(crate) struct Home(PathBuf);
 
 impl Home {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let path = std::env::temp_dir().join(format!(
             "linesman-it-{}",
             linesman::keys::hex(&linesman::clock::random::<8>())
@@ -22,7 +24,11 @@ impl Home {
         Self(path)
     }
 
-    fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
@@ -30,7 +36,7 @@ impl Home {
     }
 
     /// The program with nothing of our own environment.
-    fn linesman(&self, args: &[&str]) -> Command {
+    pub(crate) fn linesman(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_linesman"));
         command
             .env_clear()
@@ -41,7 +47,7 @@ impl Home {
         command
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
         Ran::of(&self.linesman(args).output().unwrap())
     }
 
@@ -60,10 +66,10 @@ impl Drop for Home {
     }
 }
 
-struct Ran {
-    code: i32,
-    out: String,
-    err: String,
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 /// Adoption YAML is long: a failed assertion shows the beginning.

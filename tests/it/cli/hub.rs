@@ -131,7 +131,7 @@ fn config(data: &Path, listeners: &Listeners) -> anyhow::Result<HubConfig> {
 }
 
 /// The least that an import takes for Flux.
-fn flux() -> String {
+pub(crate) fn flux() -> String {
     let object = |api: &str, kind: &str, name: &str, namespace: Option<&str>| {
         let mut object = json!({ "apiVersion": api, "kind": kind, "metadata": { "name": name } });
         if let Some(namespace) = namespace {
