@@ -74,8 +74,7 @@ impl Bundle {
 
     /// As it travels and is kept: zstd of the normal form.
     pub fn pack(&self) -> Vec<u8> {
-        zstd::encode_all(normal_form(&self.objects).as_slice(), 19)
-            .expect("compression from memory to memory has no way to fail")
+        compress(&normal_form(&self.objects))
     }
 
     /// The reverse of [`Bundle::pack`]; what does not have the digest `expected` is refused.
@@ -102,6 +101,12 @@ impl Bundle {
         images.dedup();
         images
     }
+}
+
+/// zstd with its size in the header. A level as high as this one takes 80 MB of tables and window at both ends for
+/// content of unknown size, and some 5 MB where the size is known to be small.
+pub(crate) fn compress(plain: &[u8]) -> Vec<u8> {
+    zstd::bulk::compress(plain, 19).expect("compression from memory to memory has no way to fail")
 }
 
 fn normal_form(objects: &[Value]) -> Vec<u8> {

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use super::engine::flux::place;
 use super::engine::{Install, MANAGER, fields, is_git_owned};
 use super::observe::api;
-use crate::bundle::{Kind, ObjectId};
+use crate::bundle::{self, Kind, ObjectId};
 use crate::clock;
 use crate::keys::sha256_hex;
 
@@ -145,7 +145,7 @@ fn as_set(live: &DynamicObject) -> Result<Value> {
 }
 
 async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]) -> Result<()> {
-    let packed = zstd::encode_all(plain, 19).context("compress the snapshot")?;
+    let packed = bundle::compress(plain);
     ensure!(
         packed.len() <= MAX_PACKED,
         "the snapshot has {} bytes, more than a ConfigMap holds",

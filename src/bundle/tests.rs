@@ -79,6 +79,15 @@ fn a_label_names_the_version() {
     assert_eq!(Bundle::from_objects(objects).unwrap().version, "2.9.4");
 }
 
+/// Without the size in the header, readers set aside 8 MiB and the writer 80 MB.
+#[test]
+fn what_is_packed_tells_its_size_beforehand() {
+    let plain = vec![7; 300_000];
+    let packed = compress(&plain);
+    let size = zstd::zstd_safe::get_frame_content_size(&packed);
+    assert_eq!(size.ok().flatten(), Some(300_000));
+}
+
 #[test]
 fn what_is_packed_unpacks_only_under_its_digest() {
     let bundle = Bundle::from_objects(install()).unwrap();
