@@ -3,5 +3,6 @@
 //! the bytes that are forwarded.
 
 pub mod headers;
+pub mod message;
 pub mod path;
 pub mod status;

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::agent::News;
 use crate::agent::gate::replay::Replay;
@@ -222,10 +222,19 @@ where
 {
     let cancelled = exchange.cancelled.clone();
     let id = exchange.meta.id.clone();
+    let upstream = shared.upstream.clone();
+    let streams = CancellationToken::new();
+    let begun = streams.clone();
     let service = service_fn(move |request| {
-        let answer = exchange::answer(shared.clone(), exchange.clone(), request);
+        let (shared, exchange) = (shared.clone(), exchange.clone());
+        let answer = exchange::answer(shared, exchange, request, begun.clone());
         async move { Ok::<_, Infallible>(answer.await) }
     });
+    // A watch or a log that runs ends with the access; a short request may finish.
+    let withdrawn = async {
+        streams.cancelled().await;
+        upstream.withdrawn().await;
+    };
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_secs(10))
@@ -235,10 +244,14 @@ where
         .max_buf_size(64 << 10)
         .serve_connection(TokioIo::new(io), service)
         .with_upgrades();
-    match cancelled.run_until_cancelled(connection).await {
-        Some(Ok(())) => {}
-        Some(Err(error)) => debug!(request = id, %error, "exchange ended"),
-        // Dropping the connection drops the request to the API server with it.
-        None => debug!(request = id, "exchange cancelled"),
+    // Dropping the connection drops the request to the API server with it.
+    tokio::select! {
+        ended = connection => {
+            if let Err(error) = ended {
+                debug!(request = id, %error, "exchange ended");
+            }
+        }
+        () = cancelled.cancelled() => debug!(request = id, "exchange cancelled"),
+        () = withdrawn => info!(request = id, "exchange cut: access was withdrawn"),
     }
 }

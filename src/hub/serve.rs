@@ -18,6 +18,7 @@ use crate::wire::api::Order;
 use crate::wire::id::ClusterName;
 
 mod accept;
+mod guard;
 mod open;
 
 pub use open::start;

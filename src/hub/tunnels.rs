@@ -40,8 +40,28 @@ pub struct Tunnels {
 struct Entry {
     /// In the order of their epochs; all but the last drain.
     lines: Vec<Line>,
-    down: Option<(OffsetDateTime, String)>,
+    down: Option<Down>,
     parked: usize,
+    /// A request has waited for the next line in vain. One per outage is enough: kubectl makes dozens.
+    in_vain: bool,
+}
+
+/// The end of a cluster's last line.
+#[derive(Debug, Clone)]
+struct Down {
+    since: OffsetDateTime,
+    cause: String,
+    /// The agent said goodbye: it will not be back in a moment.
+    left: bool,
+}
+
+/// Why a request gets no line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoLine {
+    /// There is none, and waiting for one is no use.
+    Offline,
+    /// None came in the time that the request waited.
+    InVain,
 }
 
 /// What is known of a cluster's line.
@@ -86,34 +106,51 @@ impl Tunnels {
             .cloned()
     }
 
-    /// Waits up to `wait` for a line, if there was one less than 60 s ago; otherwise answers at once.
-    pub async fn park(&self, cluster: &ClusterName, wait: Duration) -> Option<Line> {
-        if let Some(line) = self.get(cluster) {
-            return Some(line);
-        }
-        let _room = self.parked.try_acquire().ok()?;
-        let _place = self.place(cluster, clock::now())?;
+    /// The cluster's line, with an epoch above `after`. Where there is none, but its return is likely, waits
+    /// up to `limit` for it.
+    pub async fn wait(
+        &self,
+        cluster: &ClusterName,
+        after: Option<u64>,
+        limit: Duration,
+    ) -> Result<Line, NoLine> {
+        let newer = || {
+            let line = self.get(cluster)?;
+            (after < Some(line.facts().epoch)).then_some(line)
+        };
         let mut changes = self.changes.subscribe();
+        if let Some(line) = newer() {
+            return Ok(line);
+        }
+        let _room = self.parked.try_acquire().map_err(|_| NoLine::Offline)?;
+        let _place = self.place(cluster).ok_or(NoLine::Offline)?;
         let next = async {
             loop {
                 changes.borrow_and_update();
-                if let Some(line) = self.get(cluster) {
-                    return Some(line);
+                if let Some(line) = newer() {
+                    return Ok(line);
                 }
-                changes.changed().await.ok()?;
+                let expected = self.lock().get(cluster).is_some_and(Entry::expected);
+                if !expected || changes.changed().await.is_err() {
+                    return Err(NoLine::Offline);
+                }
             }
         };
-        tokio::time::timeout(wait, next).await.ok().flatten()
+        let waited = tokio::time::timeout(limit, next).await;
+        waited.unwrap_or_else(|_| {
+            if let Some(entry) = self.lock().get_mut(cluster) {
+                entry.in_vain = true;
+            }
+            // The others that wait need not go on.
+            self.changes.send_modify(|changes| *changes += 1);
+            Err(NoLine::InVain)
+        })
     }
 
-    fn place(&self, cluster: &ClusterName, now: OffsetDateTime) -> Option<Place<'_>> {
+    fn place(&self, cluster: &ClusterName) -> Option<Place<'_>> {
         let mut clusters = self.lock();
         let entry = clusters.get_mut(cluster)?;
-        let recent = entry
-            .down
-            .as_ref()
-            .is_some_and(|(at, _)| now - *at < PARK_AFTER);
-        if (entry.lines.is_empty() && !recent) || entry.parked >= MAX_PARKED {
+        if !entry.expected() || entry.parked >= MAX_PARKED {
             return None;
         }
         entry.parked += 1;
@@ -123,12 +160,18 @@ impl Tunnels {
         })
     }
 
+    /// Requests that wait for the cluster's line now.
+    pub fn parked(&self, cluster: &ClusterName) -> usize {
+        self.lock().get(cluster).map_or(0, |entry| entry.parked)
+    }
+
     pub fn view(&self, cluster: &ClusterName) -> LineView {
         let clusters = self.lock();
         let Some(entry) = clusters.get(cluster) else {
             return LineView::default();
         };
-        let (down_since, last_cause) = entry.down.clone().unzip();
+        let down = entry.down.clone();
+        let (down_since, last_cause) = down.map(|down| (down.since, down.cause)).unzip();
         LineView {
             up: entry.lines.last().map(Line::facts),
             down_since,
@@ -176,6 +219,7 @@ impl Tunnels {
         let mut clusters = self.lock();
         let entry = clusters.entry(cluster.clone()).or_default();
         let older = entry.lines.clone();
+        entry.in_vain = false;
         entry.lines.push(line);
         entry.lines.sort_by_key(|line| line.facts().epoch);
         drop(clusters);
@@ -204,7 +248,12 @@ impl Tunnels {
         if let Some(entry) = self.lock().get_mut(cluster) {
             entry.lines.retain(|line| line.facts().epoch != epoch);
             if entry.lines.is_empty() {
-                entry.down = Some((clock::now(), format!("{}: {}", ended.code, ended.text)));
+                entry.in_vain = false;
+                entry.down = Some(Down {
+                    since: clock::now(),
+                    cause: format!("{}: {}", ended.code, ended.text),
+                    left: ended.by_peer && ended.code == Code::Draining,
+                });
             }
         }
         self.changes.send_modify(|changes| *changes += 1);
@@ -212,6 +261,14 @@ impl Tunnels {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ClusterName, Entry>> {
         self.clusters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    /// Whether a line may be there in a moment.
+    fn expected(&self) -> bool {
+        let lost = |down: &Down| !down.left && clock::now() - down.since < PARK_AFTER;
+        !self.in_vain && (!self.lines.is_empty() || self.down.as_ref().is_some_and(lost))
     }
 }
 

@@ -160,6 +160,10 @@ fn segment(raw: &str) -> Result<String, PathError> {
     if text.contains(|c: char| c.is_control()) {
         return Err(PathError::Malformed("a control character"));
     }
+    // Kubernetes allows no name with it (`path.IsValidPathSegmentName`): an escape within an escape.
+    if text.contains('%') {
+        return Err(PathError::Malformed("a double escape"));
+    }
     if text == "." || text == ".." {
         return Err(PathError::Malformed("a dot segment"));
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use linesman::hub::tunnels::NoLine;
 use linesman::keys::{KeyPair, sha256};
 use linesman::tunnel::{Incoming, LineError, Stream};
 use linesman::wire::frame::{Class, Code, Kind};
@@ -303,7 +304,7 @@ async fn a_cut_line_comes_back_and_requests_wait_for_it() {
     let parked = world
         .hub
         .tunnels
-        .park(&world.cluster, Duration::from_secs(10))
+        .wait(&world.cluster, None, Duration::from_secs(10))
         .await
         .expect("the line is back");
     assert!(parked.facts().epoch >= 2);
@@ -320,13 +321,9 @@ async fn a_cut_line_comes_back_and_requests_wait_for_it() {
 #[tokio::test]
 async fn nobody_waits_for_a_cluster_that_never_came() {
     let world = World::new().await;
-    let park = world.hub.tunnels.park(&world.cluster, PATIENCE);
-    assert!(
-        timeout(Duration::from_secs(1), park)
-            .await
-            .expect("at once")
-            .is_none()
-    );
+    let wait = world.hub.tunnels.wait(&world.cluster, None, PATIENCE);
+    let waited = timeout(Duration::from_secs(1), wait).await;
+    assert_eq!(waited.expect("at once").unwrap_err(), NoLine::Offline);
     world.end().await;
 }
 

@@ -1,17 +1,21 @@
 //! Keeps the token of `linesman-line`: asked for an hour, bound to Secret `linesman-line-bind`, renewed
 //! after 80 % of its life and once when the API server refuses it. The Secret is the owner's kill switch:
-//! it is made once, and whoever deletes it ends access through the line until they make it again.
+//! it is made once, and whoever deletes it ends access through the line until they make it again. It is
+//! watched, so that both take effect at once and not when a token is next looked at.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret as KubeSecret, ServiceAccount};
-use kube::api::{Api, PostParams};
+use kube::api::{Api, ObjectMeta, PartialObjectMeta, PostParams};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::watch_object;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::upstream::Credential;
 use crate::backoff::Schedule;
@@ -31,6 +35,17 @@ const RETRY: Schedule = Schedule {
     cap: Duration::from_secs(30),
 };
 
+/// What asking for a token came to.
+enum Asked {
+    Token {
+        bearer: Secret<String>,
+        /// The UID of the Secret that it is bound to.
+        bound: String,
+    },
+    /// The Secret was deleted.
+    Withdrawn,
+}
+
 /// Runs until `stop`; every change is published.
 pub async fn keep(
     kube: kube::Client,
@@ -40,17 +55,25 @@ pub async fn keep(
     stop: CancellationToken,
 ) -> Result<()> {
     let (mut serial, mut attempt) = (0_u64, 0_u32);
+    let mut bound = None;
     // Whether the token in force still works as far as we know.
     let mut works_until = tokio::time::Instant::now();
+    let mut secret = uids(&kube, &namespace).boxed();
     loop {
         let wait = match stop.run_until_cancelled(request(&kube, &namespace)).await {
             None => return Ok(()),
-            Some(Ok(bearer)) => {
-                (serial, attempt) = (serial + 1, 0);
+            Some(Ok(Asked::Token { bearer, bound: uid })) => {
+                (serial, attempt, bound) = (serial + 1, 0, Some(uid));
                 works_until = tokio::time::Instant::now() + LIFE;
                 info!(serial, "token of linesman-line renewed");
                 publish.send_replace(Credential::Token { bearer, serial });
                 LIFE * 4 / 5
+            }
+            Some(Ok(Asked::Withdrawn)) => {
+                (attempt, bound) = (0, None);
+                works_until = tokio::time::Instant::now();
+                withdraw(&publish, &namespace);
+                RETRY.cap
             }
             Some(Err(error)) => {
                 let why = format!("{error:#}");
@@ -62,25 +85,72 @@ pub async fn keep(
                 RETRY.full_jitter(attempt - 1, clock::unit())
             }
         };
-        let refused = async {
-            // Only a refusal of the token in force counts; older ones are answered by it.
-            while let Some(refused) = renew.recv().await {
-                if refused == serial {
-                    return;
-                }
-            }
-            std::future::pending::<()>().await;
-        };
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(wait) => {}
-            () = refused, if attempt == 0 => works_until = tokio::time::Instant::now(),
+            () = refused(&mut renew, serial) => works_until = tokio::time::Instant::now(),
+            () = changed(&mut secret, bound.as_deref()) => attempt = 0,
         }
     }
 }
 
-async fn request(kube: &kube::Client, namespace: &str) -> Result<Secret<String>> {
-    let bound = bind(kube, namespace).await?;
+fn withdraw(publish: &watch::Sender<Credential>, namespace: &str) {
+    let namespace = namespace.to_owned();
+    publish.send_if_modified(|now| {
+        let first = !matches!(now, Credential::Withdrawn { .. });
+        if first {
+            warn!("access through the line was withdrawn: Secret {BIND_SECRET} was deleted");
+            *now = Credential::Withdrawn { namespace };
+        }
+        first
+    });
+}
+
+/// Completes when the token with this serial was refused; the refusal of an older one says nothing of it.
+async fn refused(renew: &mut mpsc::Receiver<u64>, serial: u64) {
+    while let Some(refused) = renew.recv().await {
+        if refused == serial {
+            return;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Completes when the Secret is another than the one with the UID `bound`.
+async fn changed(secret: &mut (impl Stream<Item = Option<String>> + Unpin), bound: Option<&str>) {
+    while let Some(uid) = secret.next().await {
+        if uid.as_deref() != bound {
+            return;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// The Secret's UID each time it changes; `None` where there is no Secret. Its content is not asked for.
+fn uids(kube: &kube::Client, namespace: &str) -> impl Stream<Item = Option<String>> + use<> {
+    let secrets: Api<PartialObjectMeta<KubeSecret>> = Api::namespaced(kube.clone(), namespace);
+    let watched = watch_object(secrets, BIND_SECRET).default_backoff();
+    watched.filter_map(|seen| {
+        let uid = seen.map(|secret| secret.and_then(|secret| living(&secret.metadata)));
+        if let Err(error) = &uid {
+            debug!(%error, "watch of {BIND_SECRET}");
+        }
+        std::future::ready(uid.ok())
+    })
+}
+
+/// The UID of an object that is not being deleted.
+fn living(metadata: &ObjectMeta) -> Option<String> {
+    metadata
+        .uid
+        .clone()
+        .filter(|_| metadata.deletion_timestamp.is_none())
+}
+
+async fn request(kube: &kube::Client, namespace: &str) -> Result<Asked> {
+    let Some(bound) = bind(kube, namespace).await? else {
+        return Ok(Asked::Withdrawn);
+    };
     let accounts: Api<ServiceAccount> = Api::namespaced(kube.clone(), namespace);
     let asked = TokenRequest {
         spec: TokenRequestSpec {
@@ -89,7 +159,7 @@ async fn request(kube: &kube::Client, namespace: &str) -> Result<Secret<String>>
                 api_version: Some("v1".to_owned()),
                 kind: Some("Secret".to_owned()),
                 name: Some(BIND_SECRET.to_owned()),
-                uid: Some(bound),
+                uid: Some(bound.clone()),
             }),
             expiration_seconds: i64::try_from(LIFE.as_secs()).ok(),
         },
@@ -100,12 +170,13 @@ async fn request(kube: &kube::Client, namespace: &str) -> Result<Secret<String>>
         .await
         .context("request a token for ServiceAccount linesman-line")?;
     let status = answer.status.context("the API server gave no token")?;
-    Ok(Secret::new(status.token))
+    let bearer = Secret::new(status.token);
+    Ok(Asked::Token { bearer, bound })
 }
 
-/// The UID of the Secret, made where it never was.
-async fn bind(kube: &kube::Client, namespace: &str) -> Result<String> {
-    let secrets: Api<KubeSecret> = Api::namespaced(kube.clone(), namespace);
+/// The UID of the Secret, made where it never was; `None` where it was deleted.
+async fn bind(kube: &kube::Client, namespace: &str) -> Result<Option<String>> {
+    let secrets: Api<PartialObjectMeta<KubeSecret>> = Api::namespaced(kube.clone(), namespace);
     let marks: Api<ConfigMap> = Api::namespaced(kube.clone(), namespace);
     let found = secrets
         .get_opt(BIND_SECRET)
@@ -116,23 +187,10 @@ async fn bind(kube: &kube::Client, namespace: &str) -> Result<String> {
         .await
         .context("read ConfigMap linesman-line")?
         .is_some();
-    let secret = match found {
-        Some(secret) => secret,
-        None if marked => anyhow::bail!(
-            "Secret linesman-line-bind was deleted, which ends access through the line; \
-             to allow it again: kubectl -n {namespace} create secret generic linesman-line-bind"
-        ),
-        None => {
-            let secret = serde_json::from_value(json!({
-                "metadata": {"name": BIND_SECRET, "labels": {"app.kubernetes.io/managed-by": "linesman"},
-                    "annotations": {"linesman.dev/purpose": "deleting this Secret ends access through the line"}},
-                "type": "Opaque",
-            }))?;
-            secrets
-                .create(&PostParams::default(), &secret)
-                .await
-                .context("create Secret linesman-line-bind")?
-        }
+    let uid = match found {
+        Some(secret) => living(&secret.metadata),
+        None if marked => None,
+        None => Some(make(kube, namespace).await?),
     };
     if !marked {
         let mark = serde_json::from_value(json!({
@@ -144,8 +202,24 @@ async fn bind(kube: &kube::Client, namespace: &str) -> Result<String> {
             other => drop(other.context("create ConfigMap linesman-line")?),
         }
     }
-    secret
-        .metadata
+    Ok(uid)
+}
+
+async fn make(kube: &kube::Client, namespace: &str) -> Result<String> {
+    let secrets: Api<KubeSecret> = Api::namespaced(kube.clone(), namespace);
+    let secret = serde_json::from_value(json!({
+        "metadata": {"name": BIND_SECRET, "labels": {"app.kubernetes.io/managed-by": "linesman"},
+            "annotations": {"linesman.dev/purpose": "deleting this Secret ends access through the line"}},
+        "type": "Opaque",
+    }))?;
+    let made = secrets
+        .create(&PostParams::default(), &secret)
+        .await
+        .context("create Secret linesman-line-bind")?;
+    made.metadata
         .uid
         .context("Secret linesman-line-bind has no uid")
 }
+
+#[cfg(test)]
+mod tests;

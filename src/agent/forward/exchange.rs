@@ -8,14 +8,16 @@ use std::time::Duration;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use time::OffsetDateTime;
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
-use super::send::send;
+use super::send::{credential, send};
 use super::subjects::{Name, Want};
 use super::upstream::{Body, Upstream, full};
 use crate::agent::gate::policy::Policy;
@@ -57,15 +59,27 @@ pub struct Exchange {
 const HEAD: Duration = Duration::from_secs(70);
 const POLICY: Duration = Duration::from_secs(5);
 
-/// Answers the request; never fails: what goes wrong is a `Status`.
+/// Answers the request; never fails: what goes wrong is a `Status`. Fires `streams` where the answer goes on
+/// without an end.
 pub async fn answer(
     shared: Arc<Shared>,
     exchange: Exchange,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
+    streams: CancellationToken,
 ) -> Response<Body> {
     let id = exchange.meta.id.clone();
-    match attempt(&shared, &exchange, request).await {
-        Ok(response) => response,
+    let mut user_side = request.extensions_mut().remove::<OnUpgrade>();
+    let answered = attempt(&shared, &exchange, request, &mut user_side).await;
+    if let Some(user_side) = user_side {
+        shared.switched.spawn(end(user_side));
+    }
+    match answered {
+        Ok((response, long_running)) => {
+            if long_running {
+                streams.cancel();
+            }
+            response
+        }
         Err(refusal) => {
             info!(
                 request = id,
@@ -83,7 +97,8 @@ async fn attempt(
     shared: &Arc<Shared>,
     exchange: &Exchange,
     request: Request<Incoming>,
-) -> Result<Response<Body>, Refusal> {
+    user_side: &mut Option<OnUpgrade>,
+) -> Result<(Response<Body>, bool), Refusal> {
     let (mut parts, body) = request.into_parts();
     let refused = |e: headers::HeaderError| e.refusal(Hop::Agent);
     headers::framing(&parts.uri, &parts.headers).map_err(refused)?;
@@ -95,11 +110,9 @@ async fn attempt(
     if let Some(token) = upgrade {
         headers::set_upgrade(&mut kept, token);
     }
+    // A first use of a name asks with this token too.
+    credential(shared).await?;
     impersonable(shared, &pass, false).await?;
-    let user_side = upgrade
-        .is_some()
-        .then(|| parts.extensions.remove::<hyper::upgrade::OnUpgrade>())
-        .flatten();
     parts.headers = kept;
     let sent = send(shared, &pass, parts, body);
     let response = if pass.info.long_running() {
@@ -115,7 +128,8 @@ async fn attempt(
             .next("look whether it took effect before repeating it")
         })??
     };
-    Ok(finish(shared, exchange, &pass, response, user_side))
+    let response = finish(shared, exchange, &pass, response, user_side);
+    Ok((response, pass.info.long_running()))
 }
 
 /// The owner's policy; waits a moment until it was read for the first time.
@@ -239,20 +253,19 @@ fn finish(
     exchange: &Exchange,
     pass: &Pass,
     mut response: Response<Body>,
-    user_side: Option<hyper::upgrade::OnUpgrade>,
+    user_side: &mut Option<OnUpgrade>,
 ) -> Response<Body> {
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let protocol = response.headers().get(header::UPGRADE).cloned();
     let proxied = pass.info.subresource == "proxy" || pass.info.verb == "proxy";
     let kept = headers::clean_response(response.headers(), proxied);
     *response.headers_mut() = kept;
-    let server_side = response
-        .extensions_mut()
-        .remove::<hyper::upgrade::OnUpgrade>();
+    let server_side = response.extensions_mut().remove::<OnUpgrade>();
     if !switched {
         return response;
     }
-    let (Some(user_side), Some(server_side), Some(protocol)) = (user_side, server_side, protocol)
+    let (Some(server_side), Some(protocol), Some(user_side)) =
+        (server_side, protocol, user_side.take())
     else {
         let what = "a switch of protocol that nobody asked for";
         return Refusal::new(Hop::ApiServer, StatusCode::BAD_GATEWAY, "BadAnswer", what)
@@ -265,23 +278,31 @@ fn finish(
         .insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     response.headers_mut().insert(header::UPGRADE, protocol);
     let cancelled = exchange.cancelled.clone();
+    let upstream = shared.upstream.clone();
     shared.switched.spawn(async move {
-        match cancelled
-            .run_until_cancelled(copy(user_side, server_side))
-            .await
-        {
-            Some(Ok((to, from))) => debug!(to, from, "switched protocol ended"),
-            Some(Err(error)) => debug!(error = format!("{error:#}"), "switched protocol broke"),
-            None => debug!("switched protocol cancelled"),
+        tokio::select! {
+            ended = copy(user_side, server_side) => match ended {
+                Ok((to, from)) => debug!(to, from, "switched protocol ended"),
+                Err(error) => debug!(error = format!("{error:#}"), "switched protocol broke"),
+            },
+            () = cancelled.cancelled() => debug!("switched protocol cancelled"),
+            () = upstream.withdrawn() => info!("switched protocol cut: access was withdrawn"),
         }
     });
     response
 }
 
-async fn copy(
-    one: hyper::upgrade::OnUpgrade,
-    other: hyper::upgrade::OnUpgrade,
-) -> anyhow::Result<(u64, u64)> {
+/// Says goodbye where no protocol was switched: hyper leaves the stream to whoever asked for the switch, and
+/// one that is dropped as it is takes the answer with it.
+async fn end(user_side: OnUpgrade) {
+    if let Ok(stream) = user_side.await
+        && let Err(error) = TokioIo::new(stream).shutdown().await
+    {
+        debug!(%error, "end of a refused switch");
+    }
+}
+
+async fn copy(one: OnUpgrade, other: OnUpgrade) -> anyhow::Result<(u64, u64)> {
     let (one, other) = tokio::try_join!(one, other)?;
     let (mut one, mut other) = (TokioIo::new(one), TokioIo::new(other));
     Ok(tokio::io::copy_bidirectional_with_sizes(&mut one, &mut other, 16 << 10, 16 << 10).await?)

@@ -13,6 +13,7 @@ use super::exchange::{Shared, impersonable};
 use super::upstream::{Body, Credential, full, passing};
 use crate::agent::gate::Pass;
 use crate::kubeapi::status::{Hop, Refusal};
+use crate::secret::Secret;
 
 /// How often a role that was not seen yet is waited for, and how long each time.
 const IMPERSONATION: (u32, Duration) = (3, Duration::from_millis(100));
@@ -31,10 +32,7 @@ pub(super) async fn send(
     let mut body = Some(body);
     let (mut renewed, mut tries) = (false, 0);
     loop {
-        let credential = shared.upstream.credential().await;
-        let Credential::Token { bearer, serial } = credential else {
-            return Err(no_token(&credential));
-        };
+        let (bearer, serial) = credential(shared).await?;
         let sent = match body.take() {
             Some(body) => passing(body),
             None => full(Bytes::new()),
@@ -51,7 +49,7 @@ pub(super) async fn send(
         match response.status() {
             StatusCode::UNAUTHORIZED => {
                 let next = shared.upstream.renewed(serial).await;
-                if renewed || matches!(next, Credential::Missing { .. }) {
+                if renewed || !matches!(next, Credential::Token { .. }) {
                     return Err(no_token(&next));
                 }
                 if !repeatable {
@@ -79,6 +77,14 @@ pub(super) async fn send(
     }
 }
 
+/// The token in force and its serial.
+pub(super) async fn credential(shared: &Shared) -> Result<(Secret<String>, u64), Refusal> {
+    match shared.upstream.credential().await {
+        Credential::Token { bearer, serial } => Ok((bearer, serial)),
+        other => Err(no_token(&other)),
+    }
+}
+
 /// Nothing was executed, but the body is gone.
 fn again(what: &str) -> Refusal {
     let code = StatusCode::SERVICE_UNAVAILABLE;
@@ -93,6 +99,12 @@ fn not_impersonable() -> Refusal {
 
 fn no_token(credential: &Credential) -> Refusal {
     let why = match credential {
+        Credential::Withdrawn { namespace } => {
+            let what = "the cluster's owner ended access through the line: Secret linesman-line-bind was deleted";
+            return Refusal::new(Hop::Agent, StatusCode::BAD_GATEWAY, "Withdrawn", what).next(format!(
+                "to allow it again: kubectl -n {namespace} create secret generic linesman-line-bind"
+            ));
+        }
         Credential::Missing { why } => why.clone(),
         Credential::Starting | Credential::Token { .. } => {
             "the API server refuses the token of linesman-line".to_owned()

@@ -32,6 +32,10 @@ pub enum Credential {
     Missing {
         why: String,
     },
+    /// The cluster's owner deleted the Secret that it was bound to, in this namespace.
+    Withdrawn {
+        namespace: String,
+    },
     Token {
         bearer: Secret<String>,
         serial: u64,
@@ -107,6 +111,16 @@ impl Upstream {
             _ => Credential::Missing {
                 why: "the agent has no token for linesman-line yet".to_owned(),
             },
+        }
+    }
+
+    /// Completes when the cluster's owner withdraws access.
+    pub async fn withdrawn(&self) {
+        let mut credential = self.credential.clone();
+        let gone = credential.wait_for(|c| matches!(c, Credential::Withdrawn { .. }));
+        if gone.await.is_err() {
+            // Its keeper ends with the process: nobody withdraws any more.
+            std::future::pending::<()>().await;
         }
     }
 

@@ -13,6 +13,16 @@ use crate::kubeapi::status::{Hop, Refusal};
 use crate::wire::id::ClusterName;
 
 const ROOT: &str = "/clusters/";
+/// What a Kubernetes client or a page behind `/proxy/` sends.
+const METHODS: [Method; 7] = [
+    Method::GET,
+    Method::HEAD,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+    Method::OPTIONS,
+];
 
 /// Where a request goes: the cluster that its path names, and the rest of the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +82,7 @@ pub fn outgoing(parts: &Parts, target: &Target) -> Result<Outgoing, Refusal> {
     let mut kept = headers::clean_request(&parts.headers).map_err(refused)?;
     let info = path::classify(&parts.method, target.rest.path(), target.rest.query())
         .map_err(|e| e.refusal(Hop::Hub))?;
-    if parts.method == Method::CONNECT || parts.method == Method::TRACE {
+    if !METHODS.contains(&parts.method) {
         return Err(Refusal::new(
             Hop::Hub,
             StatusCode::METHOD_NOT_ALLOWED,
@@ -304,6 +314,7 @@ mod tests {
             ("GET", "/clusters/eu1/api/../x", vec![], 400),
             ("GET", "/clusters/eu1//api", vec![], 400),
             ("TRACE", "/clusters/eu1/api", vec![], 405),
+            ("PRI", "/clusters/eu1/api", vec![], 405),
         ] {
             assert_eq!(
                 plan(method, uri, &rows).unwrap_err().code,

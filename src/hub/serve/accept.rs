@@ -15,8 +15,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use super::guard::Guarded;
 use crate::hub::Hub;
 use crate::hub::api::{self, Remote};
+use crate::kubeapi::message::Scanner;
 
 /// Connections at once, lines among them.
 const CONNECTIONS: usize = 20_000;
@@ -92,6 +94,13 @@ async fn connection(
         let request: hyper::Request<hyper::body::Incoming> = request;
         router.clone().oneshot(request)
     });
+    // HTTP/2 has its own framing; without having been agreed on it is a bad HTTP/1 request.
+    let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+    let requests = if http2 {
+        Scanner::open()
+    } else {
+        Scanner::default()
+    };
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -105,7 +114,8 @@ async fn connection(
         .keep_alive_timeout(PING)
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
-    let serving = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
+    let io = TokioIo::new(Guarded::new(tls, requests));
+    let serving = builder.serve_connection_with_upgrades(io, service);
     tokio::pin!(serving);
     let result = tokio::select! {
         result = &mut serving => result,

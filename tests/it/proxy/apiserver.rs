@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
@@ -14,9 +13,12 @@ use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
-use tokio::sync::broadcast;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::world::PATIENCE;
 
 pub(super) const FORBIDDEN: &str = r#"{"kind":"Status","message":"pods is forbidden: User \"linesman:ada\" cannot list","code":403}"#;
 pub(super) const NOT_FOUND: &str =
@@ -30,15 +32,19 @@ pub(super) struct Seen {
     pub(super) method: String,
     pub(super) target: String,
     pub(super) headers: HeaderMap,
+    /// Of bodies that are echoed.
+    pub(super) trailers: Option<HeaderMap>,
 }
 
 struct State {
-    seen: Mutex<Vec<Seen>>,
+    seen: watch::Sender<Vec<Seen>>,
     events: broadcast::Sender<Bytes>,
-    open: Arc<AtomicUsize>,
+    open: watch::Sender<usize>,
     produced: Arc<AtomicUsize>,
     token: Mutex<Option<String>>,
     unseen_role: AtomicUsize,
+    /// Whether answers that take their time are given.
+    released: watch::Sender<bool>,
 }
 
 pub(super) struct ApiServer {
@@ -48,18 +54,18 @@ pub(super) struct ApiServer {
 }
 
 /// Counts a request for as long as its answer is wanted.
-struct Open(Arc<AtomicUsize>);
+struct Open(watch::Sender<usize>);
 
 impl Open {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
+    fn new(count: &watch::Sender<usize>) -> Self {
+        count.send_modify(|open| *open += 1);
         Self(count.clone())
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        self.0.send_modify(|open| *open -= 1);
     }
 }
 
@@ -68,12 +74,13 @@ impl ApiServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let authority = listener.local_addr().unwrap().to_string();
         let state = Arc::new(State {
-            seen: Mutex::default(),
+            seen: watch::Sender::default(),
             events: broadcast::channel(16).0,
-            open: Arc::default(),
+            open: watch::Sender::default(),
             produced: Arc::default(),
             token: Mutex::default(),
             unseen_role: AtomicUsize::new(0),
+            released: watch::Sender::new(false),
         });
         let mut tasks = JoinSet::new();
         let shared = state.clone();
@@ -83,6 +90,12 @@ impl ApiServer {
                 let (socket, _) = listener.accept().await.unwrap();
                 let state = shared.clone();
                 connections.spawn(async move {
+                    let mut head = [0; 128];
+                    let n = socket.peek(&mut head).await.unwrap_or_default();
+                    let head = String::from_utf8_lossy(&head[..n]).into_owned();
+                    if let Some((_, what)) = head.split_once("/raw/") {
+                        return raw(socket, what).await;
+                    }
                     let service = service_fn(move |request| {
                         let state = state.clone();
                         async move { Ok::<_, Infallible>(answer(&state, request).await) }
@@ -106,7 +119,40 @@ impl ApiServer {
     }
 
     pub(super) fn seen(&self) -> Vec<Seen> {
-        self.state.seen.lock().unwrap().clone()
+        self.state.seen.borrow().clone()
+    }
+
+    /// How often a target that ends so was asked for.
+    pub(super) fn asked(&self, end: &str) -> usize {
+        of(&self.state.seen.borrow(), end)
+    }
+
+    /// Waits until it was asked for so often.
+    pub(super) async fn asked_for(&self, end: &str, times: usize) {
+        let mut seen = self.state.seen.subscribe();
+        let asked = seen.wait_for(|seen| of(seen, end) >= times);
+        drop(timeout(PATIENCE, asked).await.expect("it is asked for"));
+    }
+
+    /// Lets go of the answers that take their time: `slow`, `slowly`, and the rest of `broken`.
+    pub(super) fn release(&self) {
+        self.state.released.send_replace(true);
+    }
+
+    /// Waits until an endless answer stands still: nothing more was taken in while `other` ran so often.
+    pub(super) async fn settled(&self, mut other: impl AsyncFnMut()) -> usize {
+        let (mut taken, mut still) = (self.produced(), 0);
+        while still < 20 {
+            other().await;
+            still = if self.produced() == taken {
+                still + 1
+            } else {
+                0
+            };
+            taken = self.produced();
+            assert!(taken < 64 << 20, "{taken} bytes were taken in");
+        }
+        taken
     }
 
     pub(super) fn event(&self, text: &str) {
@@ -115,7 +161,7 @@ impl ApiServer {
     }
 
     pub(super) fn watches(&self) -> usize {
-        self.state.open.load(Ordering::SeqCst)
+        *self.state.open.borrow()
     }
 
     pub(super) fn produced(&self) -> usize {
@@ -132,14 +178,9 @@ impl ApiServer {
     }
 
     pub(super) async fn no_watches(&self) {
-        let gone = async {
-            while self.watches() > 0 {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(5), gone)
-            .await
-            .expect("the request upstream ends");
+        let mut open = self.state.open.subscribe();
+        let gone = timeout(PATIENCE, open.wait_for(|open| *open == 0));
+        drop(gone.await.expect("the request upstream ends"));
     }
 
     pub(super) async fn stop(&self) {
@@ -161,11 +202,13 @@ fn full(status: StatusCode, body: &str) -> Response<Body> {
 }
 
 async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
-    state.seen.lock().unwrap().push(Seen {
+    let seen = Seen {
         method: request.method().to_string(),
         target: request.uri().to_string(),
         headers: request.headers().clone(),
-    });
+        trailers: None,
+    };
+    state.seen.send_modify(|all| all.push(seen));
     let token = state.token.lock().unwrap().clone();
     if token.is_some_and(|token| {
         request
@@ -186,11 +229,15 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
     }
     let path = request.uri().path().to_owned();
     if request.uri().query().is_some_and(|q| q.contains("watch=1")) {
-        return watch(state);
+        return events(state);
     }
     match path.rsplit('/').next().unwrap() {
         "echo" => {
-            let bytes = request.into_body().collect().await.unwrap().to_bytes();
+            let body = request.into_body().collect().await.unwrap();
+            let trailers = body.trailers().cloned();
+            let last = |all: &mut Vec<Seen>| all.last_mut().unwrap().trailers = trailers;
+            state.seen.send_modify(last);
+            let bytes = body.to_bytes();
             let mut response =
                 Response::new(Full::new(bytes).map_err(|n| match n {}).boxed_unsync());
             *response.status_mut() = StatusCode::CREATED;
@@ -201,15 +248,16 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
             std::future::pending().await
         }
         "slow" | "slowly" => {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            released(state).await;
             full(StatusCode::OK, "{}")
         }
         "endless" => endless(state),
         "broken" => {
             // The head and the half leave before it dies.
             let half = stream::iter([Ok(Frame::data(Bytes::from("half")))]);
-            let death = stream::once(async {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+            let mut released = state.released.subscribe();
+            let death = stream::once(async move {
+                drop(released.wait_for(|released| *released).await);
                 Err(std::io::Error::other("died"))
             });
             Response::new(StreamBody::new(half.chain(death)).boxed_unsync())
@@ -222,7 +270,37 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
     }
 }
 
-fn watch(state: &State) -> Response<Body> {
+/// Answers that no server gives.
+async fn raw(mut socket: TcpStream, what: &str) {
+    let mut request = [0; 4096];
+    drop(socket.read(&mut request).await);
+    let text = match what.split(' ').next().unwrap() {
+        "early-switch" => {
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+                .to_owned()
+        }
+        "huge-head" => format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(1 << 20)),
+        "bad-head" => "HTTP/1.1 200 OK\r\nX\r\nSet-Cookie : a\r\n\r\n".to_owned(),
+        "endless-hints" => "HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n".repeat(10_000),
+        other => panic!("{other}"),
+    };
+    // The agent leaves before all is written.
+    drop(socket.write_all(text.as_bytes()).await);
+    drop(socket.shutdown().await);
+}
+
+fn of(seen: &[Seen], end: &str) -> usize {
+    seen.iter()
+        .filter(|seen| seen.target.ends_with(end))
+        .count()
+}
+
+async fn released(state: &State) {
+    let mut released = state.released.subscribe();
+    drop(released.wait_for(|released| *released).await);
+}
+
+fn events(state: &State) -> Response<Body> {
     let (events, open) = (state.events.subscribe(), Open::new(&state.open));
     let body = stream::unfold((events, open), |(mut events, open)| async move {
         let event = events.recv().await.ok()?;

@@ -1,132 +1,32 @@
 //! What the hub answers below `/clusters/` before and without a line.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
+use bytes::Bytes;
 use http::{Request, Response};
-use linesman::clock;
-use linesman::hub::registration::{Prefix, TokenText};
-use linesman::hub::store::{ApiToken, AuditRow, NewBundle, NewClusterRow, UserRow};
-use linesman::hub::tls::TlsSource;
-use linesman::hub::{Hub, HubConfig, api, start};
-use linesman::wire::api::{AdoptionOptions, EngineKind};
-use linesman::wire::id::Digest;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use serde_json::Value;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
-use tower::ServiceExt as _;
 
-struct Fixture {
-    hub: Arc<Hub>,
-    data: PathBuf,
-    _tasks: JoinSet<()>,
+use super::world::World;
+
+async fn ask(
+    world: &World,
+    path: &str,
+    token: &str,
+    headers: &[(&str, &str)],
+) -> Response<Incoming> {
+    let mut request = Request::get(path).header("authorization", format!("Bearer {token}"));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    world.send(request.body(Bytes::new()).unwrap()).await
 }
 
-impl Drop for Fixture {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.data));
-    }
-}
-
-impl Fixture {
-    async fn new(name: &str) -> Self {
-        let data =
-            std::env::temp_dir().join(format!("linesman-it-proxy-{name}-{}", std::process::id()));
-        drop(std::fs::remove_dir_all(&data));
-        let any = "127.0.0.1:0".parse().unwrap();
-        let config = HubConfig {
-            data: data.clone(),
-            url: "https://localhost:8443".to_owned(),
-            listen: any,
-            health_listen: any,
-            git_listen: any,
-            git_url: "ssh://git@localhost:2222".to_owned(),
-            tls: TlsSource::Own { names: Vec::new() },
-            agent_image: "lab.invalid/linesman:dev".to_owned(),
-            offline_after: Duration::from_secs(45),
-            drain: Duration::from_secs(1),
-        };
-        let (hub, chain) = start(config, CancellationToken::new()).await.unwrap();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move { chain.run(CancellationToken::new()).await.unwrap() });
-        let digest = Digest::from_bytes([1; 32]);
-        let bundle = NewBundle {
-            digest: digest.clone(),
-            engine: EngineKind::Flux,
-            version: "2.9.5".to_owned(),
-            objects: 0,
-            images: Vec::new(),
-            data: Vec::new(),
-            imported_by: "test".to_owned(),
-        };
-        hub.store.add_bundle(bundle, clock::now()).await.unwrap();
-        let new = NewClusterRow {
-            name: "eu1".parse().unwrap(),
-            labels: std::collections::BTreeMap::default(),
-            engine: EngineKind::Flux,
-            engine_version: "2.9.5".to_owned(),
-            bundle: digest,
-            catalog_path: "clusters/eu1".to_owned(),
-            adoption: AdoptionOptions::default(),
-        };
-        hub.store.create_cluster(new, clock::now()).await.unwrap();
-        Self {
-            hub,
-            data,
-            _tasks: tasks,
-        }
-    }
-
-    async fn token(&self, name: &str, groups: &[&str]) -> String {
-        let user = UserRow {
-            id: format!("id-{name}"),
-            name: name.to_owned(),
-            roles: Vec::new(),
-            groups: groups.iter().map(|g| (*g).to_owned()).collect(),
-            disabled: false,
-        };
-        let user = self.hub.store.ensure_user(user).await.unwrap();
-        let token = TokenText::new(clock::random(), clock::random());
-        let record = ApiToken {
-            id: token.id.clone(),
-            user_id: user.id,
-            hash: token.hash(),
-            title: "test".to_owned(),
-            expires_at: None,
-            revoked_at: None,
-        };
-        self.hub
-            .store
-            .add_api_token(record, clock::now())
-            .await
-            .unwrap();
-        token.text(Prefix::Api).into_inner()
-    }
-
-    async fn get(&self, path: &str, token: &str, headers: &[(&str, &str)]) -> Response<Body> {
-        let mut request = Request::get(path).header("authorization", format!("Bearer {token}"));
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let router = api::router(self.hub.clone());
-        router
-            .oneshot(request.body(Body::empty()).unwrap())
-            .await
-            .unwrap()
-    }
-
-    async fn audit(&self) -> Vec<AuditRow> {
-        self.hub.store.audit_tail(None, 100).await.unwrap()
-    }
-}
-
-async fn refusal(response: Response<Body>) -> (u16, String, String) {
+/// Code, hop and message of a `Status`.
+pub(super) async fn refusal(response: Response<Incoming>) -> (u16, String, String) {
     let code = response.status().as_u16();
-    let bytes = axum::body::to_bytes(response.into_body(), 1 << 16)
-        .await
-        .unwrap();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
     let status: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(
         (&status["kind"], &status["code"]),
@@ -179,7 +79,7 @@ const REFUSALS: [(&str, usize, bool, u16, &str, &str); 10] = [
         "hub",
         "an empty segment",
     ),
-    (PODS, 1, false, 503, "line", "it has not connected yet"),
+    (PODS, 1, false, 503, "line", "cluster eu1 is offline"),
 ];
 const PODS: &str = "/clusters/eu1/api/v1/pods";
 const OTHER: &str = "/clusters/eu2/api/v1/pods";
@@ -187,14 +87,13 @@ const DOTS: &str = "/clusters/eu1/api/v1/../x";
 
 #[tokio::test]
 async fn refusals_name_the_hop_and_the_request() {
-    let fixture = Fixture::new("refusals").await;
-    let granted = fixture.token("ada", &["admin"]).await;
-    let nobody = fixture.token("bob", &[]).await;
-    let tokens = ["lmt1.x.y", &granted, &nobody];
+    let world = World::new().await;
+    let nobody = world.user("bob", &[]).await;
+    let tokens = ["lmt1.x.y", &world.token, &nobody];
     for (path, token, as_root, code, hop, text) in REFUSALS {
         let headers = [("impersonate-user", "root")];
         let headers = if as_root { &headers[..] } else { &[] };
-        let response = fixture.get(path, tokens[token], headers).await;
+        let response = ask(&world, path, tokens[token], headers).await;
         let id = response.headers()["x-request-id"]
             .to_str()
             .unwrap()
@@ -209,50 +108,23 @@ async fn refusals_name_the_hop_and_the_request() {
 
 #[tokio::test]
 async fn an_offline_cluster_is_told_at_once_and_without_retry_after() {
-    let fixture = Fixture::new("offline").await;
-    let admin = fixture.token("ada", &["admin"]).await;
+    let world = World::new().await;
     let since = Instant::now();
-    let response = fixture.get("/clusters/eu1/api", &admin, &[]).await;
-    assert!(
-        since.elapsed() < Duration::from_millis(200),
-        "{:?}",
-        since.elapsed()
-    );
+    let response = ask(&world, "/clusters/eu1/api", &world.token, &[]).await;
+    let took = since.elapsed();
+    assert!(took < Duration::from_millis(200), "{took:?}");
     assert_eq!(response.status(), 503);
     assert!(!response.headers().contains_key("retry-after"));
 }
 
 #[tokio::test]
 async fn every_request_is_on_record_with_its_verdict() {
-    let fixture = Fixture::new("record").await;
-    let admin = fixture.token("ada", &["admin"]).await;
-    drop(
-        fixture
-            .get(
-                "/clusters/eu1/api/v1/namespaces/a/pods?watch=1&x=secret",
-                &admin,
-                &[],
-            )
-            .await,
-    );
-    drop(
-        fixture
-            .get(
-                "/clusters/eu1/api/v1/pods",
-                &admin,
-                &[("impersonate-user", "root")],
-            )
-            .await,
-    );
-    // The close is written behind the answer.
-    let mut rows = Vec::new();
-    for _ in 0..100 {
-        rows = fixture.audit().await;
-        if rows.len() >= 3 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let world = World::new().await;
+    let watch = "/clusters/eu1/api/v1/namespaces/a/pods?watch=1&x=secret";
+    drop(ask(&world, watch, &world.token, &[]).await);
+    let headers = [("impersonate-user", "root")];
+    drop(ask(&world, PODS, &world.token, &headers).await);
+    let rows = world.audit().await;
     let mut seen: Vec<_> = rows
         .iter()
         .map(|row| {

@@ -1,0 +1,212 @@
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Method, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
+use serde_json::Value;
+use tokio::sync::broadcast;
+
+use super::*;
+
+type Body = UnsyncBoxBody<Bytes, std::convert::Infallible>;
+
+/// As much of an API server as the keeper asks.
+#[derive(Clone)]
+struct Server {
+    state: Arc<Mutex<State>>,
+    events: broadcast::Sender<String>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The Secret's UID.
+    secret: Option<String>,
+    marked: bool,
+    /// The UIDs that tokens were bound to.
+    tokens: Vec<String>,
+}
+
+fn secret(uid: &str) -> Value {
+    json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+        "metadata": {"name": BIND_SECRET, "namespace": "ns", "uid": uid, "resourceVersion": "2"},
+    })
+}
+
+fn answer(code: u16, body: &Value) -> Response<Body> {
+    let body = Full::new(Bytes::from(body.to_string())).boxed_unsync();
+    Response::builder().status(code).body(body).unwrap()
+}
+
+impl Server {
+    fn new(state: State) -> Self {
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            events: broadcast::channel(8).0,
+        }
+    }
+
+    /// Makes or deletes the Secret, as the owner does, and tells who watches.
+    fn set(&self, uid: Option<&str>) {
+        let old = std::mem::replace(
+            &mut self.state.lock().unwrap().secret,
+            uid.map(str::to_owned),
+        );
+        let (kind, of) = match uid {
+            Some(uid) => ("ADDED", uid.to_owned()),
+            None => ("DELETED", old.unwrap()),
+        };
+        let event = json!({"type": kind, "object": secret(&of)});
+        self.events.send(format!("{event}\n")).unwrap();
+    }
+
+    async fn handle(self, request: Request<kube::client::Body>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let query = parts.uri.query().unwrap_or_default();
+        if query.contains("watch=true") {
+            let events = stream::unfold(self.events.subscribe(), |mut events| async move {
+                let event = events.recv().await.ok()?;
+                Some((Ok(Frame::data(Bytes::from(event))), events))
+            });
+            return Response::new(StreamBody::new(events).boxed_unsync());
+        }
+        let sent = body.collect().await.unwrap().to_bytes();
+        let mut state = self.state.lock().unwrap();
+        let last = parts.uri.path().rsplit('/').next().unwrap();
+        match (parts.method, last) {
+            (Method::GET, "secrets") => {
+                let items: Vec<Value> = state.secret.iter().map(|uid| secret(uid)).collect();
+                answer(
+                    200,
+                    &json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                    "metadata": {"resourceVersion": "1"}, "items": items}),
+                )
+            }
+            (Method::GET, BIND_SECRET) if state.secret.is_some() => {
+                answer(200, &secret(state.secret.as_deref().unwrap()))
+            }
+            (Method::POST, "secrets") => {
+                state.secret = Some("first".to_owned());
+                answer(201, &json!({"metadata": {"uid": "first"}}))
+            }
+            (Method::GET, MARK) if state.marked => answer(200, &json!({"metadata": {}})),
+            (Method::POST, "configmaps") => {
+                state.marked = true;
+                answer(201, &json!({"metadata": {}}))
+            }
+            (Method::POST, "token") => {
+                let asked: Value = serde_json::from_slice(&sent).unwrap();
+                let uid = asked["spec"]["boundObjectRef"]["uid"].as_str().unwrap();
+                state.tokens.push(uid.to_owned());
+                answer(
+                    201,
+                    &json!({"metadata": {}, "spec": {"audiences": []},
+                    "status": {"token": format!("for {uid}"), "expirationTimestamp": "2030-01-01T00:00:00Z"}}),
+                )
+            }
+            _ => answer(
+                404,
+                &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "reason": "NotFound", "code": 404, "message": "not found"}),
+            ),
+        }
+    }
+
+    fn client(&self) -> kube::Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request| {
+            let answer = server.clone().handle(request);
+            async move { Ok::<_, std::convert::Infallible>(answer.await) }
+        });
+        kube::Client::new(service, "ns")
+    }
+}
+
+/// The keeper against that server.
+struct Kept {
+    server: Server,
+    credential: watch::Receiver<Credential>,
+    renew: mpsc::Sender<u64>,
+    _keeper: tokio::task::JoinSet<Result<()>>,
+}
+
+impl Kept {
+    fn new(state: State) -> Self {
+        let server = Server::new(state);
+        let (publish, credential) = watch::channel(Credential::Starting);
+        let (renew, renewals) = mpsc::channel(1);
+        let mut keeper = tokio::task::JoinSet::new();
+        let stop = CancellationToken::new();
+        keeper.spawn(keep(
+            server.client(),
+            "ns".to_owned(),
+            publish,
+            renewals,
+            stop,
+        ));
+        Self {
+            server,
+            credential,
+            renew,
+            _keeper: keeper,
+        }
+    }
+
+    /// The next credential in words; far sooner than any retry by time.
+    async fn next(&mut self) -> String {
+        let changed = self.credential.changed();
+        tokio::time::timeout(Duration::from_secs(5), changed)
+            .await
+            .expect("the credential changes")
+            .unwrap();
+        match &*self.credential.borrow_and_update() {
+            Credential::Starting => "starting".to_owned(),
+            Credential::Missing { why } => format!("missing: {why}"),
+            Credential::Withdrawn { namespace } => format!("withdrawn in {namespace}"),
+            Credential::Token { bearer, serial } => format!("{serial}: {}", bearer.expose()),
+        }
+    }
+}
+
+/// L47
+#[tokio::test]
+async fn deleting_the_secret_withdraws_access_at_once_and_making_it_gives_it_back() {
+    let mut kept = Kept::new(State::default());
+    assert_eq!(kept.next().await, "1: for first");
+    // Its watch begins with what is there.
+    while kept.server.events.receiver_count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    kept.server.set(None);
+    assert_eq!(kept.next().await, "withdrawn in ns");
+    kept.server.set(Some("second"));
+    assert_eq!(kept.next().await, "2: for second");
+    assert_eq!(
+        kept.server.state.lock().unwrap().tokens,
+        ["first", "second"]
+    );
+}
+
+#[tokio::test]
+async fn a_deleted_secret_stays_deleted_over_a_restart() {
+    let mut kept = Kept::new(State {
+        marked: true,
+        ..State::default()
+    });
+    assert_eq!(kept.next().await, "withdrawn in ns");
+    assert_eq!(kept.server.state.lock().unwrap().secret, None);
+}
+
+#[tokio::test]
+async fn a_refused_token_is_asked_for_anew_and_an_older_refusal_is_not_heard() {
+    let mut kept = Kept::new(State::default());
+    assert_eq!(kept.next().await, "1: for first");
+    kept.renew.send(1).await.unwrap();
+    assert_eq!(kept.next().await, "2: for first");
+    kept.renew.send(1).await.unwrap();
+    kept.renew.send(2).await.unwrap();
+    assert_eq!(kept.next().await, "3: for first");
+}

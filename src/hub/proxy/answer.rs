@@ -1,0 +1,102 @@
+//! The answer's way back to the user: its head cleaned, its body counted, a switched protocol copied.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::StatusCode;
+use http::header::{self, HeaderValue};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt as _;
+use tracing::debug;
+
+use super::Case;
+use super::exchange::Answer;
+use super::record::{Counted, Recorded, Running};
+use super::rewrite::{self, Outgoing};
+use crate::kubeapi::status::{Hop, Refusal};
+
+/// Buffer of a switched protocol, each way.
+const COPY: usize = 16 << 10;
+/// How long a refused user may take to go.
+const LINGER: Duration = Duration::from_secs(2);
+
+impl Case {
+    pub(super) fn answer(
+        &self,
+        response: http::Response<Answer>,
+        outgoing: &Outgoing,
+        running: Running,
+        user_side: &mut Option<OnUpgrade>,
+    ) -> Result<Response, Refusal> {
+        let (mut parts, answer) = response.into_parts();
+        let line_side = parts.extensions.remove::<OnUpgrade>();
+        if let Err(refusal) = rewrite::answer(&mut parts, outgoing) {
+            running.close(refusal.code.as_u16(), 0);
+            return Err(refusal);
+        }
+        let code = parts.status.as_u16();
+        if parts.status != StatusCode::SWITCHING_PROTOCOLS {
+            if outgoing.upgrade.is_some() {
+                // Whatever was sent behind the request was meant for the other protocol.
+                let close = HeaderValue::from_static("close");
+                parts.headers.insert(header::CONNECTION, close);
+            }
+            let body = Recorded {
+                answer,
+                running: Some(running),
+                code,
+                bytes: 0,
+            };
+            return Ok(Response::from_parts(parts, Body::new(body)));
+        }
+        let (Some(line_side), Some(user_side)) = (line_side, user_side.take()) else {
+            running.close(StatusCode::BAD_REQUEST.as_u16(), 0);
+            return Err(Refusal::new(
+                Hop::Hub,
+                StatusCode::BAD_REQUEST,
+                "Upgrade",
+                "this connection cannot switch its protocol",
+            )
+            .next("use HTTP/1.1 for exec, attach and port-forward")
+            .close());
+        };
+        // It goes on while the hub drains.
+        self.hub.work.spawn(async move {
+            let bytes = Arc::new(AtomicU64::new(0));
+            if let Err(error) = copy(user_side, line_side, bytes.clone()).await {
+                debug!(error = format!("{error:#}"), "switched protocol broke");
+            }
+            running.close(code, bytes.load(Ordering::Relaxed));
+        });
+        Ok(Response::from_parts(parts, Body::empty()))
+    }
+}
+
+/// Ends a connection whose switch of protocol was not granted, so that its answer arrives: hyper leaves it to
+/// whoever asked for the switch. What the user sent behind it is not for anyone.
+pub(super) async fn end(user_side: OnUpgrade) {
+    let ending = async {
+        let mut user = TokioIo::new(user_side.await?);
+        user.shutdown().await?;
+        tokio::io::copy(&mut user, &mut tokio::io::sink()).await?;
+        anyhow::Ok(())
+    };
+    if let Ok(Err(error)) = tokio::time::timeout(LINGER, ending).await {
+        debug!(%error, "end of a refused switch");
+    }
+}
+
+async fn copy(user: OnUpgrade, line: OnUpgrade, bytes: Arc<AtomicU64>) -> anyhow::Result<()> {
+    let (user, line) = tokio::try_join!(user, line)?;
+    let mut user = Counted {
+        io: TokioIo::new(user),
+        bytes,
+    };
+    let mut line = TokioIo::new(line);
+    tokio::io::copy_bidirectional_with_sizes(&mut user, &mut line, COPY, COPY).await?;
+    Ok(())
+}

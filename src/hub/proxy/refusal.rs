@@ -1,0 +1,127 @@
+//! What a user is told where the hub or the line fails, and which failures are the line's.
+
+use http::StatusCode;
+
+use super::exchange::Failed;
+use super::rewrite::Outgoing;
+use crate::hub::auth::AuthError;
+use crate::hub::chain_of;
+use crate::kubeapi::status::{Hop, Refusal};
+use crate::tunnel::LineError;
+use crate::wire::frame::Code;
+
+pub(super) fn unauthenticated(error: &AuthError) -> Refusal {
+    match error {
+        AuthError::Store(_) => Refusal::new(
+            Hop::Hub,
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Store",
+            "the hub's store does not answer",
+        )
+        .next("repeat it; if it stays, look at the hub's log")
+        .retry_after(1),
+        _ => Refusal::new(
+            Hop::Hub,
+            StatusCode::UNAUTHORIZED,
+            "Unauthorized",
+            error.to_string(),
+        )
+        .next("run 'linesman login'"),
+    }
+}
+
+pub(super) fn unrecorded() -> Refusal {
+    Refusal::new(
+        Hop::Hub,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "Audit",
+        "the request could not be put on record",
+    )
+    .next("repeat it; if it stays, look at the hub's disk and log")
+    .retry_after(1)
+}
+
+/// Whether the line went away rather than refused.
+pub(super) fn moved(code: Code) -> bool {
+    matches!(
+        code,
+        Code::LineLost
+            | Code::Draining
+            | Code::Superseded
+            | Code::Ids
+            | Code::Cancelled
+            | Code::None
+    )
+}
+
+pub(super) fn lost(failed: &Failed) -> bool {
+    match failed {
+        Failed::Timeout => false,
+        Failed::Stream(error) => line_error(error).is_none_or(|error| moved(error.code)),
+    }
+}
+
+/// What the line says below hyper's error.
+fn line_error(error: &hyper::Error) -> Option<LineError> {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(io) = error.downcast_ref::<std::io::Error>() {
+            return io
+                .get_ref()
+                .and_then(|inner| inner.downcast_ref::<LineError>())
+                .cloned();
+        }
+        next = error.source();
+    }
+    None
+}
+
+pub(super) fn not_opened(error: &LineError) -> Refusal {
+    let code = match error.code {
+        Code::Limit | Code::OverBudget | Code::Busy => StatusCode::TOO_MANY_REQUESTS,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Refusal::new(
+        Hop::Line,
+        code,
+        "NotSent",
+        format!("the line takes no request now: {error}"),
+    )
+    .next("repeat it in some seconds")
+    .retry_after(1)
+}
+
+/// Bytes may have reached the cluster: nothing here asks the client to repeat.
+pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing) -> Refusal {
+    let careful = if outgoing.bodyless {
+        "repeat it"
+    } else {
+        "look whether it took effect before repeating it"
+    };
+    match failed {
+        Failed::Timeout => Refusal::new(
+            Hop::Line,
+            StatusCode::GATEWAY_TIMEOUT,
+            "NoAnswer",
+            "no answer within 75 s",
+        )
+        .next(careful),
+        Failed::Stream(error) => {
+            let line = line_error(error);
+            let why = line
+                .as_ref()
+                .map_or_else(|| chain_of(error), ToString::to_string);
+            let code = match line.map(|line| line.code) {
+                Some(Code::Limit | Code::OverBudget | Code::Busy) => StatusCode::TOO_MANY_REQUESTS,
+                _ => StatusCode::BAD_GATEWAY,
+            };
+            Refusal::new(
+                Hop::Line,
+                code,
+                "LineLost",
+                format!("the line was lost before an answer, outcome unknown: {why}"),
+            )
+            .next(careful)
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A granted request onto the cluster's line: finds it, opens a stream with a fresh assertion, waits for the
+//! answer's head.
+
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody as _};
+use bytes::Bytes;
+use http::StatusCode;
+use tracing::debug;
+
+use super::exchange::{self, Answer};
+use super::{Case, Granted, refusal};
+use crate::assertion::Mode;
+use crate::clock;
+use crate::hub::access;
+use crate::hub::assertion::{self, Subject};
+use crate::hub::tunnels::NoLine;
+use crate::kubeapi::status::{Hop, Refusal};
+use crate::tunnel::{Line, LineError, Stream};
+use crate::wire::frame::{Class, Code, Kind};
+use crate::wire::id::ClusterName;
+
+/// How long a request waits for a line that was up a moment ago.
+const PARK: Duration = Duration::from_secs(10);
+/// How long the answer's head may take where the API server itself has a deadline (60 s).
+const HEAD: Duration = Duration::from_secs(75);
+
+impl Case {
+    /// Finds the line, sends, and sends once more on a new line where nothing can happen twice.
+    pub(super) async fn exchange(
+        &self,
+        granted: &Granted,
+        body: Body,
+    ) -> Result<http::Response<Answer>, Refusal> {
+        let outgoing = &granted.outgoing;
+        let repeatable = outgoing.repeatable() && body.is_end_stream();
+        let mut body = Some(body);
+        let (mut attempt, mut last_epoch) = (0, None);
+        loop {
+            let line = self.line(&granted.cluster.name, last_epoch).await?;
+            let epoch = line.facts().epoch;
+            let sent = self.open(&line, granted, attempt).await;
+            let stream = match sent {
+                Ok(stream) => stream,
+                // Nothing left: any request may try the next line, once.
+                Err(error) if attempt == 0 && refusal::moved(error.code) => {
+                    (attempt, last_epoch) = (1, Some(epoch));
+                    continue;
+                }
+                Err(error) => return Err(refusal::not_opened(&error)),
+            };
+            let request = outgoing.request(body.take().unwrap_or_else(Body::empty));
+            let head = (!outgoing.info.long_running()).then_some(HEAD);
+            match exchange::send(stream, request, head).await {
+                Ok(response) => return Ok(response),
+                Err(failed) if repeatable && attempt == 0 && refusal::lost(&failed) => {
+                    debug!(
+                        request = self.id,
+                        epoch, "line lost before an answer; sent once more"
+                    );
+                    (attempt, last_epoch) = (1, Some(epoch));
+                }
+                Err(failed) => return Err(refusal::no_head(&failed, outgoing)),
+            }
+        }
+    }
+
+    /// A line newer than `after`; waits a moment where one was there just now.
+    async fn line(&self, cluster: &ClusterName, after: Option<u64>) -> Result<Line, Refusal> {
+        match self.hub.tunnels.wait(cluster, after, PARK).await {
+            Ok(line) => Ok(line),
+            // Nothing was sent, so the client may come again.
+            Err(NoLine::InVain) => Err(self.offline(cluster).await.retry_after(1)),
+            Err(NoLine::Offline) => Err(self.offline(cluster).await),
+        }
+    }
+
+    /// Why there is no line, as far as the hub knows.
+    async fn offline(&self, cluster: &ClusterName) -> Refusal {
+        let view = self.hub.tunnels.view(cluster);
+        let record = self.hub.store.cluster(cluster).await.ok().flatten();
+        let heard =
+            record.and_then(|record| self.hub.presence.last(&record.id).0.or(record.last_seen));
+        let since = match (view.down_since.or(heard), view.last_cause) {
+            (Some(at), Some(cause)) => format!("offline since {}: {cause}", clock::rfc3339(at)),
+            (Some(at), None) => format!("offline, last heard at {}", clock::rfc3339(at)),
+            (None, _) => "offline, it has not connected yet".to_owned(),
+        };
+        Refusal::new(Hop::Line, StatusCode::SERVICE_UNAVAILABLE, "Offline", format!("cluster {cluster} is {since}"))
+            .next(format!("see 'linesman cluster show {cluster}', and in the cluster 'kubectl -n linesman logs deploy/linesman-agent'"))
+    }
+
+    async fn open(
+        &self,
+        line: &Line,
+        granted: &Granted,
+        attempt: u32,
+    ) -> Result<Stream, LineError> {
+        let Granted {
+            cluster,
+            subject,
+            outgoing,
+        } = granted;
+        let request = assertion::Request {
+            hub_id: &self.hub.id,
+            cluster_id: &cluster.id,
+            epoch: line.facts().epoch,
+            id: &self.id,
+            attempt,
+            method: &outgoing.method,
+            target: outgoing.rest.as_str(),
+            ip: &self.ip,
+        };
+        let mode = match subject.mode {
+            access::Mode::Full => Mode::Full,
+            access::Mode::Read => Mode::Read,
+        };
+        let subject = Subject {
+            user: &subject.user,
+            groups: &subject.groups,
+            mode,
+        };
+        let keys = &self.hub.keys;
+        let meta = assertion::issue(&request, &subject, clock::now(), keys.kid(), |input| {
+            keys.sign(input)
+        })
+        .map_err(|e| LineError::new(Code::Limit, e.to_string()))?;
+        let meta =
+            serde_json::to_vec(&meta).map_err(|e| LineError::new(Code::Internal, e.to_string()))?;
+        line.open(Kind::Api, Class::Normal, Bytes::from(meta)).await
+    }
+}

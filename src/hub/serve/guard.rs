@@ -1,0 +1,182 @@
+//! The user's side of an HTTP/1 connection, held to the rules of [`message`]: a request that two servers could
+//! frame differently never reaches the parser, and nothing that a client sends behind a switch of protocol is
+//! read before the switch was granted.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf as _, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::kubeapi::message::{Scanner, Violation};
+
+/// What is given to the parser in the place of a bad request: it answers 400 and closes.
+const BAD: &[u8] = b"\0\r\n\r\n";
+/// Bytes that are read while the answer to a switch is waited for, so that the end of the connection shows.
+const MAX_HELD: usize = 16 << 10;
+const READ: usize = 16 << 10;
+/// Until where an answer's head tells its code: `HTTP/1.1 101`.
+const CODE: usize = 12;
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// A connection whose requests are checked as they are read.
+pub(super) struct Guarded<S> {
+    io: S,
+    scanner: Scanner,
+    /// Read, not checked.
+    held: BytesMut,
+    /// Checked, not handed on.
+    ready: Vec<u8>,
+    handed: usize,
+    /// The beginning of the answer to a switch.
+    answer: Vec<u8>,
+    /// Who reads, while that answer is waited for.
+    reader: Option<Waker>,
+    violation: Option<Violation>,
+}
+
+impl<S> Guarded<S> {
+    pub(super) fn new(io: S, scanner: Scanner) -> Self {
+        Self {
+            io,
+            scanner,
+            held: BytesMut::new(),
+            ready: Vec::new(),
+            handed: 0,
+            answer: Vec::new(),
+            reader: None,
+            violation: None,
+        }
+    }
+
+    /// Checks what was read; whether something can be handed on now.
+    fn scan(&mut self) -> bool {
+        if self.violation.is_none() && !self.held.is_empty() {
+            match self.scanner.push(&self.held, &mut self.ready) {
+                Ok(taken) => self.held.advance(taken),
+                Err(violation) => {
+                    tracing::debug!(%violation, "bad request");
+                    self.violation = Some(violation);
+                    self.held = BytesMut::new();
+                    self.ready.extend(BAD);
+                }
+            }
+        }
+        self.handed < self.ready.len()
+    }
+
+    fn hand_on(&mut self, buf: &mut ReadBuf<'_>) {
+        let rest = self.ready.get(self.handed..).unwrap_or_default();
+        let now = rest.len().min(buf.remaining());
+        buf.put_slice(rest.get(..now).unwrap_or_default());
+        self.handed += now;
+        if self.handed == self.ready.len() {
+            self.ready = Vec::new();
+            self.handed = 0;
+        }
+    }
+
+    /// Looks for the code of the answer to a switch in what is written.
+    fn written(&mut self, bytes: &[u8]) {
+        if !self.scanner.is_asked() {
+            return;
+        }
+        let room = (CONTINUE.len() + CODE).saturating_sub(self.answer.len());
+        self.answer.extend(bytes.iter().take(room));
+        let answer = self.answer.strip_prefix(CONTINUE).unwrap_or(&self.answer);
+        if answer.len() < CODE || CONTINUE.starts_with(answer) {
+            return;
+        }
+        self.scanner.answered(answer.get(8..CODE) == Some(b" 101"));
+        self.answer = Vec::new();
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let this = &mut *self;
+        loop {
+            if this.scan() {
+                this.hand_on(buf);
+                return Poll::Ready(Ok(()));
+            }
+            match this.scanner.passes() {
+                _ if !this.held.is_empty() => {}
+                0 => {}
+                u64::MAX => return Pin::new(&mut this.io).poll_read(cx, buf),
+                passes => {
+                    let room = usize::try_from(passes).unwrap_or(READ).min(READ);
+                    let room = room.min(buf.remaining());
+                    let mut part = ReadBuf::new(buf.initialize_unfilled_to(room));
+                    ready!(Pin::new(&mut this.io).poll_read(cx, &mut part))?;
+                    let read = part.filled().len();
+                    buf.advance(read);
+                    this.scanner.passed(read as u64);
+                    return Poll::Ready(Ok(()));
+                }
+            }
+            if this.scanner.is_asked() {
+                this.reader = Some(cx.waker().clone());
+                if this.held.len() >= MAX_HELD {
+                    return Poll::Pending;
+                }
+            }
+            let mut room = [0; READ];
+            let mut read = ReadBuf::new(&mut room);
+            ready!(Pin::new(&mut this.io).poll_read(cx, &mut read))?;
+            if read.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            // After a bad request, reading goes on only to see the end.
+            if this.violation.is_none() {
+                this.held.extend_from_slice(read.filled());
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.io).poll_write(cx, buf))?;
+        self.written(buf.get(..written).unwrap_or_default());
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, bufs))?;
+        let mut left = written;
+        for buf in bufs {
+            let now = left.min(buf.len());
+            self.written(buf.get(..now).unwrap_or_default());
+            left -= now;
+        }
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,352 @@
+//! A real hub on loopback with the cluster `eu1`, its users, and its agent's line.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, header};
+use http_body_util::Full;
+use hyper::body::Incoming as Answer;
+use hyper_util::rt::TokioIo;
+use linesman::agent::forward::exchange::{Exchange, Shared};
+use linesman::agent::forward::serve;
+use linesman::agent::link::{self, LinkConfig, LinkState};
+use linesman::clock;
+use linesman::hub::audit::Entry;
+use linesman::hub::registration::{Claim, Prefix, Redeemed, TokenText};
+use linesman::hub::store::{
+    ApiToken, AuditRow, JoinToken, NewBundle, NewClusterRow, TokenKind, UserRow,
+};
+use linesman::hub::tls::TlsSource;
+use linesman::hub::{self, Hub, HubConfig, Listeners};
+use linesman::keys::KeyPair;
+use linesman::tunnel::Incoming;
+use linesman::wire::api::{AdoptionOptions, AgentBuild, EngineKind};
+use linesman::wire::id::{ClusterName, Digest};
+use linesman::wire::report::Facts;
+use rustls_pki_types::pem::PemObject as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+use super::apiserver::ApiServer;
+use super::pair::Pair;
+
+/// How long anything may take that is not measured.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A hub with one cluster, which has a line where [`World::agent`] was called.
+pub(super) struct World {
+    pub(super) hub: Arc<Hub>,
+    /// The token of user `ada`, who has a grant.
+    pub(super) token: String,
+    /// What the agent dials through.
+    pub(super) door: watch::Sender<Door>,
+    https: SocketAddr,
+    cluster_id: String,
+    data: PathBuf,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+/// The way between agent and hub.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Door {
+    /// New connections are dropped.
+    pub(super) shut: bool,
+    /// Every change of this drops those that stand.
+    pub(super) cuts: u32,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.tasks.abort_all();
+        drop(std::fs::remove_dir_all(&self.data));
+    }
+}
+
+impl World {
+    /// The cluster's key is on record, and nobody has connected.
+    pub(super) async fn new() -> Self {
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        let data = std::env::temp_dir().join(format!("linesman-it-proxy-{}", uuid::Uuid::now_v7()));
+        let bind = || TcpListener::bind("127.0.0.1:0");
+        let listeners = Listeners {
+            https: bind().await.unwrap(),
+            git: bind().await.unwrap(),
+            health: bind().await.unwrap(),
+        };
+        let https = listeners.https.local_addr().unwrap();
+        let outside = bind().await.unwrap();
+        let config = HubConfig {
+            data: data.clone(),
+            url: format!("https://localhost:{}", outside.local_addr().unwrap().port()),
+            listen: https,
+            health_listen: listeners.health.local_addr().unwrap(),
+            git_listen: listeners.git.local_addr().unwrap(),
+            git_url: "ssh://git@localhost:2222".to_owned(),
+            tls: TlsSource::Own { names: Vec::new() },
+            agent_image: "lab.invalid/linesman:dev".to_owned(),
+            offline_after: Duration::from_secs(45),
+            drain: Duration::from_secs(1),
+        };
+        let stop = CancellationToken::new();
+        let (hub, chain) = hub::start(config, stop.clone()).await.unwrap();
+        let mut tasks = JoinSet::new();
+        let running = hub::serve::run(listeners, hub.clone(), chain);
+        tasks.spawn(async move { drop(running.await) });
+        let (door, state) = watch::channel(Door::default());
+        tasks.spawn(relay(outside, https, state));
+        let cluster_id = join(&hub).await;
+        let mut world = Self {
+            hub,
+            token: String::new(),
+            door,
+            https,
+            cluster_id,
+            data,
+            stop,
+            tasks,
+        };
+        world.token = world.user("ada", &["admin"]).await;
+        world
+    }
+
+    /// The same with the line up.
+    pub(super) async fn with_line(server: &ApiServer) -> Self {
+        let mut world = Self::new().await;
+        world.agent(server).await;
+        world
+    }
+
+    /// Starts the cluster's agent, which ends with the token; its line is up when this returns.
+    pub(super) async fn agent(&mut self, server: &ApiServer) -> CancellationToken {
+        let shared = Pair::shared(server, &self.hub.id, &self.cluster_id);
+        let (hub_held, hub_ref) = watch::channel(self.hub.reference());
+        let config = LinkConfig {
+            hub: hub_ref,
+            cluster: name(),
+            identity: identity(),
+            build: AgentBuild::default(),
+            instance: uuid::Uuid::now_v7().to_string(),
+            proxy: None,
+        };
+        let down = LinkState::Down {
+            since: clock::now(),
+            cause: String::new(),
+            attempt: 0,
+        };
+        let (line, mut state) = watch::channel(down);
+        let (incoming, streams) = mpsc::channel(64);
+        let stop = self.stop.child_token();
+        let stopped = stop.clone();
+        self.tasks.spawn(async move {
+            link::run(config, line, incoming, stopped).await.unwrap();
+            drop(hub_held);
+        });
+        self.tasks.spawn(forward(shared, streams, state.clone()));
+        let up = state.wait_for(|state| matches!(state, LinkState::Up { .. }));
+        drop(timeout(PATIENCE, up).await.expect("the line comes up"));
+        self.has_line(true).await;
+        stop
+    }
+
+    /// Waits until the hub has a line, or none.
+    pub(super) async fn has_line(&self, wanted: bool) {
+        let mut changes = self.hub.tunnels.changes();
+        let seen = async {
+            while self.hub.tunnels.get(&name()).is_some() != wanted {
+                changes.changed().await.unwrap();
+            }
+        };
+        timeout(PATIENCE, seen).await.expect("the hub sees it");
+    }
+
+    /// A user's API token.
+    pub(super) async fn user(&self, name: &str, groups: &[&str]) -> String {
+        let user = UserRow {
+            id: format!("id-{name}"),
+            name: name.to_owned(),
+            roles: Vec::new(),
+            groups: groups.iter().map(|g| (*g).to_owned()).collect(),
+            disabled: false,
+        };
+        let user = self.hub.store.ensure_user(user).await.unwrap();
+        let token = TokenText::new(clock::random(), clock::random());
+        let record = ApiToken {
+            id: token.id.clone(),
+            user_id: user.id,
+            hash: token.hash(),
+            title: "test".to_owned(),
+            expires_at: None,
+            revoked_at: None,
+        };
+        let store = &self.hub.store;
+        store.add_api_token(record, clock::now()).await.unwrap();
+        token.text(Prefix::Api).into_inner()
+    }
+
+    /// All audit records of what was answered before.
+    pub(super) async fn audit(&self) -> Vec<AuditRow> {
+        // Records are stored in order: behind this one, all before it are there.
+        self.hub.audit.event(Entry::default()).await.unwrap();
+        let rows = self.hub.store.audit_tail(None, 100).await.unwrap();
+        rows.into_iter()
+            .filter(|row| !row.action.is_empty())
+            .collect()
+    }
+
+    /// A TLS connection to the hub, as any client has it.
+    pub(super) async fn connect(&self, alpn: &[&[u8]]) -> TlsStream<TcpStream> {
+        let tcp = TcpStream::connect(self.https).await.unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        let ca = self.hub.reference().ca;
+        let ca = rustls_pki_types::CertificateDer::from_pem_slice(ca.as_bytes()).unwrap();
+        roots.add(ca).unwrap();
+        let mut config = rustls::ClientConfig::builder()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let name = "localhost".try_into().unwrap();
+        connector.connect(name, tcp).await.unwrap()
+    }
+
+    /// As kubectl: HTTP/1.1 over TLS, as `ada` where the request names nobody.
+    pub(super) async fn send(&self, mut request: Request<Bytes>) -> Response<Answer> {
+        let headers = request.headers_mut();
+        headers.insert(header::HOST, HeaderValue::from_static("localhost"));
+        let bearer = format!("Bearer {}", self.token);
+        headers
+            .entry(header::AUTHORIZATION)
+            .or_insert(bearer.parse().unwrap());
+        let tls = TokioIo::new(self.connect(&[]).await);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(tls).await.unwrap();
+        #[expect(clippy::disallowed_methods, reason = "ends with its connection")]
+        tokio::spawn(async move { drop(connection.with_upgrades().await) });
+        sender.send_request(request.map(Full::new)).await.unwrap()
+    }
+}
+
+pub(super) fn name() -> ClusterName {
+    "eu1".parse().unwrap()
+}
+
+pub(super) fn get(path: &str) -> Request<Bytes> {
+    let path = format!("/clusters/eu1{path}");
+    Request::get(path).body(Bytes::new()).unwrap()
+}
+
+pub(super) fn post(path: &str, body: impl Into<Bytes>) -> Request<Bytes> {
+    let path = format!("/clusters/eu1{path}");
+    Request::post(path).body(body.into()).unwrap()
+}
+
+fn identity() -> KeyPair {
+    KeyPair::from_seed(&[11; 32])
+}
+
+async fn relay(outside: TcpListener, to: SocketAddr, door: watch::Receiver<Door>) {
+    let mut open = JoinSet::new();
+    while let Ok((mut socket, _)) = outside.accept().await {
+        let mut door = door.clone();
+        if door.borrow_and_update().shut {
+            continue;
+        }
+        open.spawn(async move {
+            let mut hub = TcpStream::connect(to).await.unwrap();
+            tokio::select! {
+                _ = tokio::io::copy_bidirectional(&mut socket, &mut hub) => {}
+                _ = door.changed() => {}
+            }
+        });
+    }
+}
+
+/// Serves each stream as the agent does.
+async fn forward(
+    shared: Arc<Shared>,
+    mut streams: mpsc::Receiver<Incoming>,
+    mut state: watch::Receiver<LinkState>,
+) {
+    let mut running = JoinSet::new();
+    while let Some(arrived) = streams.recv().await {
+        let up = state.wait_for(|state| matches!(state, LinkState::Up { .. }));
+        let Ok(LinkState::Up {
+            hub_time_offset,
+            keyset,
+            ..
+        }) = up.await.map(|up| up.clone())
+        else {
+            return;
+        };
+        let exchange = Exchange {
+            meta: serde_json::from_slice(&arrived.meta).unwrap(),
+            epoch: arrived.epoch,
+            keyset,
+            hub_time_offset,
+            cancelled: arrived.stream.cancelled(),
+        };
+        running.spawn(serve(arrived.stream, shared.clone(), exchange));
+    }
+}
+
+/// The cluster with its agent's key on record; gives its id.
+async fn join(hub: &Hub) -> String {
+    let (store, now, digest) = (&hub.store, clock::now(), Digest::from_bytes([1; 32]));
+    let bundle = NewBundle {
+        digest: digest.clone(),
+        engine: EngineKind::Flux,
+        version: "2.9.5".to_owned(),
+        objects: 0,
+        images: Vec::new(),
+        data: Vec::new(),
+        imported_by: "test".to_owned(),
+    };
+    store.add_bundle(bundle, now).await.unwrap();
+    let new = NewClusterRow {
+        name: name(),
+        labels: BTreeMap::default(),
+        engine: EngineKind::Flux,
+        engine_version: "2.9.5".to_owned(),
+        bundle: digest,
+        catalog_path: "clusters/eu1".to_owned(),
+        adoption: AdoptionOptions::default(),
+    };
+    let cluster = store.create_cluster(new, now).await.unwrap();
+    let token = TokenText::new(clock::random(), clock::random());
+    let record = JoinToken {
+        id: token.id.clone(),
+        cluster_id: cluster.id.clone(),
+        hash: token.hash(),
+        kind: TokenKind::Join,
+        new_cluster: false,
+        adoption: AdoptionOptions::default(),
+        issued_by: "test".to_owned(),
+        expires_at: now + time::Duration::hours(1),
+        redeemed: None,
+        revoked_at: None,
+        created_at: now,
+    };
+    store.issue_join_token(record).await.unwrap();
+    let claim = Claim {
+        token,
+        cluster: "eu1".to_owned(),
+        incarnation: "uid".to_owned(),
+        identity: identity().public(),
+        deploy: KeyPair::from_seed(&[12; 32]).public(),
+        agent: AgentBuild::default(),
+        facts: Facts::default(),
+        addr: "127.0.0.1:1".to_owned(),
+    };
+    let redeemed = store.redeem(claim, now).await.unwrap();
+    assert!(matches!(redeemed, Redeemed::Bound { .. }));
+    cluster.id
+}
