@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use super::engine::flux::FINALIZER;
+use super::engine::guard::ALLOW_DELETE;
 use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT};
 use super::observe::{View, api, resource};
 use super::plan::history::Outcome;
@@ -58,6 +59,10 @@ impl Hands<'_> {
             }
             Action::Release => self.release(id, &mut kept).await,
             Action::Restore => self.restore(id, saved).await,
+            Action::Lock => {
+                let none = json!({"metadata": {"annotations": {ALLOW_DELETE: null}}});
+                self.merge(id, &none, GUARD).await
+            }
             Action::Unpin { keep } => {
                 let finalizers = json!({"metadata": {"finalizers": keep}});
                 self.merge(id, &finalizers, GUARD).await
@@ -389,7 +394,9 @@ fn replaceable(kind: Kind) -> bool {
         | Kind::ConfigMap
         | Kind::GitRepository
         | Kind::Kustomization
-        | Kind::HelmRelease => false,
+        | Kind::HelmRelease
+        | Kind::ValidatingAdmissionPolicy
+        | Kind::ValidatingAdmissionPolicyBinding => false,
     }
 }
 

@@ -14,6 +14,7 @@ use crate::wire::id::Digest;
 pub mod compare;
 pub mod fields;
 pub mod flux;
+pub mod guard;
 
 /// The label of an object that the engine itself applies from Git.
 pub const GIT_OWNER: &str = "kustomize.toolkit.fluxcd.io/name";
@@ -108,7 +109,7 @@ fn always_ours(id: &ObjectId, install: &Install) -> bool {
         &install.sync,
         &install.rights,
     ];
-    id.kind == Kind::Namespace || roots.contains(&id)
+    id.kind == Kind::Namespace || id.kind.optional() || roots.contains(&id)
 }
 
 pub fn is_git_owned(fields: &Value) -> bool {
@@ -153,7 +154,9 @@ pub fn comparable(kind: Kind, mut object: Value) -> Value {
         | Kind::StatefulSet
         | Kind::GitRepository
         | Kind::Kustomization
-        | Kind::HelmRelease => {}
+        | Kind::HelmRelease
+        | Kind::ValidatingAdmissionPolicy
+        | Kind::ValidatingAdmissionPolicyBinding => {}
     }
     object
 }

@@ -90,6 +90,9 @@ pub fn plan(
     let (mut steps, waiting) = steps::steps(now, install, observed, history, &findings);
     let mut next_look = waiting.unwrap_or(now + LOOK).min(now + LOOK);
     if steps.is_empty() && !guarded {
+        steps = steps::locks(now, install, observed);
+    }
+    if steps.is_empty() && !guarded {
         let (probes, at) = steps::probes(now, install, observed, history);
         steps = probes;
         next_look = next_look.min(at);

@@ -105,7 +105,8 @@ pub async fn take(
     last: Option<&Snapshot>,
 ) -> Result<Snapshot> {
     let mut objects = BTreeMap::new();
-    for id in install.wanted.keys().filter(|id| id.kind != Kind::Secret) {
+    let kept = |id: &&ObjectId| id.kind != Kind::Secret && !id.kind.optional();
+    for id in install.wanted.keys().filter(kept) {
         let live = api(kube, id.kind, &id.namespace)
             .get(&id.name)
             .await

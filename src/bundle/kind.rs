@@ -22,10 +22,12 @@ pub enum Kind {
     GitRepository,
     Kustomization,
     HelmRelease,
+    ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBinding,
 }
 
 impl Kind {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Namespace,
         Self::CustomResourceDefinition,
         Self::ClusterRole,
@@ -43,6 +45,8 @@ impl Kind {
         Self::GitRepository,
         Self::Kustomization,
         Self::HelmRelease,
+        Self::ValidatingAdmissionPolicy,
+        Self::ValidatingAdmissionPolicyBinding,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -64,12 +68,15 @@ impl Kind {
             Self::GitRepository => "GitRepository",
             Self::Kustomization => "Kustomization",
             Self::HelmRelease => "HelmRelease",
+            Self::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
+            Self::ValidatingAdmissionPolicyBinding => "ValidatingAdmissionPolicyBinding",
         }
     }
 
     /// Group (empty for the core), version, plural.
     pub fn resource(self) -> (&'static str, &'static str, &'static str) {
         const RBAC: &str = "rbac.authorization.k8s.io";
+        const ADMISSION: &str = "admissionregistration.k8s.io";
         match self {
             Self::Namespace => ("", "v1", "namespaces"),
             Self::CustomResourceDefinition => {
@@ -90,6 +97,10 @@ impl Kind {
             Self::GitRepository => ("source.toolkit.fluxcd.io", "v1", "gitrepositories"),
             Self::Kustomization => ("kustomize.toolkit.fluxcd.io", "v1", "kustomizations"),
             Self::HelmRelease => ("helm.toolkit.fluxcd.io", "v2", "helmreleases"),
+            Self::ValidatingAdmissionPolicy => (ADMISSION, "v1", "validatingadmissionpolicies"),
+            Self::ValidatingAdmissionPolicyBinding => {
+                (ADMISSION, "v1", "validatingadmissionpolicybindings")
+            }
         }
     }
 
@@ -107,7 +118,9 @@ impl Kind {
             Self::Namespace
             | Self::CustomResourceDefinition
             | Self::ClusterRole
-            | Self::ClusterRoleBinding => false,
+            | Self::ClusterRoleBinding
+            | Self::ValidatingAdmissionPolicy
+            | Self::ValidatingAdmissionPolicyBinding => false,
             Self::ServiceAccount
             | Self::Role
             | Self::RoleBinding
@@ -125,7 +138,7 @@ impl Kind {
     }
 
     /// When it is applied: 1 what others stand on, 2 identities and plumbing, 3 Secrets, 4 workloads,
-    /// 5 sources, 6 what follows them.
+    /// 5 sources, 6 what follows them, 7 what guards all of it.
     pub fn stage(self) -> u8 {
         match self {
             Self::Namespace | Self::CustomResourceDefinition | Self::ClusterRole => 1,
@@ -141,12 +154,18 @@ impl Kind {
             Self::Deployment | Self::StatefulSet => 4,
             Self::GitRepository => 5,
             Self::Kustomization | Self::HelmRelease => 6,
+            Self::ValidatingAdmissionPolicy | Self::ValidatingAdmissionPolicyBinding => 7,
         }
     }
 
     /// A kind that an install manifest may hold.
     pub fn installable(self) -> bool {
         self.stage() <= 4
+    }
+
+    /// A kind that an API server may lack (Kubernetes 1.30 brought it), and that the install works without.
+    pub fn optional(self) -> bool {
+        self.stage() == 7
     }
 
     pub fn parse(api_version: &str, kind: &str) -> Option<Self> {

@@ -226,6 +226,9 @@ fn fix(kind: ConditionType, name: &ClusterName) -> String {
         ConditionType::ChildrenReady => {
             "mend the catalog: see kubectl get kustomizations,helmreleases --all-namespaces".to_owned()
         }
+        ConditionType::Guarded => {
+            format!("apply the YAML again, it gives the agent the right to its policy (Kubernetes 1.30 or later): linesman cluster readopt {name} --file adopt.yaml")
+        }
         ConditionType::LineUp
         | ConditionType::Quarantined
         | ConditionType::SnapshotFresh

@@ -8,11 +8,16 @@ use serde_json::{Value, json};
 use crate::wire::api::{AccessLevel, EngineKind};
 
 use super::{
-    ACCESS_GROUPS, AGENT, ENGINE_ROLE, LINE_ACCOUNT, LINE_SUBJECTS, NAMESPACE, READ_ROLE, labels,
-    metadata,
+    ACCESS_GROUPS, AGENT, ENGINE_ROLE, GUARD_POLICY, LINE_ACCOUNT, LINE_SUBJECTS, NAMESPACE,
+    READ_ROLE, labels, metadata,
 };
 
 const RBAC: &str = "rbac.authorization.k8s.io";
+const ADMISSION: &str = "admissionregistration.k8s.io";
+const POLICIES: [&str; 2] = [
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+];
 const READ: [&str; 3] = ["get", "list", "watch"];
 const KEEP: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
 
@@ -170,6 +175,13 @@ fn agent_rules(names: &EngineNames) -> Vec<Value> {
             &["namespaces"],
             &[NAMESPACE, names.namespace],
             &["create", "patch"],
+        ),
+        rule(ADMISSION, &POLICIES, &READ),
+        pinned(
+            ADMISSION,
+            &POLICIES,
+            &[GUARD_POLICY],
+            &["create", "patch", "delete"],
         ),
         rule("config.openshift.io", &["clusterversions"], &READ),
         rule("", &["events"], &["create", "patch"]),

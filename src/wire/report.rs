@@ -97,6 +97,8 @@ pub enum ConditionType {
     ChildrenReady,
     Quarantined,
     SnapshotFresh,
+    /// Deleting the engine's CRDs, Namespace or roots is refused.
+    Guarded,
     ObserveOnly,
     Paused,
     AgentCurrent,

@@ -182,7 +182,7 @@ fn a_deleted_engine_namespace_comes_back_and_no_workload_is_lost() {
     let path = format!("/api/v1/namespaces/{FLUX}");
     let uid = world.uid(&path).unwrap();
     let began = Instant::now();
-    assert!(world.api.delete(&path));
+    world.delete_guarded(&path);
     until("the namespace is a new one", seconds(LIMIT), || {
         world.uid(&path).is_some_and(|new| new != uid)
     });
@@ -214,7 +214,7 @@ fn a_deleted_crd_is_restored_and_workloads_are_untouched() {
         ] {
             let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
             let uid = world.uid(&path).unwrap();
-            assert!(world.api.delete(&path));
+            world.delete_guarded(&path);
             let took = until(&format!("CRD {name} is back"), seconds(LIMIT), || {
                 world.uid(&path).is_some_and(|new| new != uid)
             });
@@ -334,7 +334,7 @@ fn root_objects_deleted_or_changed_are_mended() {
         for root in [world::git_repository(FLUX), world::kustomization(FLUX)] {
             let kind = root.rsplit('/').nth(1).unwrap().to_owned();
             let uid = world.uid(&root).unwrap();
-            assert!(world.api.delete(&root));
+            world.delete_guarded(&root);
             let took = until(&format!("{kind} is back"), seconds(LIMIT), || {
                 world.uid(&root).is_some_and(|new| new != uid)
             });

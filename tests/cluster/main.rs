@@ -15,6 +15,7 @@ mod adoption;
 mod boundaries;
 mod children;
 mod figures;
+mod guard;
 mod healing;
 mod line;
 mod secrecy;

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::{Body, Install, Policy, Wanted, comparable};
+use super::{Body, Install, Policy, Wanted, comparable, guard};
 use crate::agent::Desired;
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::keys::sha256;
@@ -58,6 +58,10 @@ pub(super) fn install(desired: &Desired, paused_until: Option<OffsetDateTime>) -
             id.clone(),
             entry(object.clone(), Body::Own(Arc::new(object))),
         );
+    }
+    let guard = guard::objects(wanted.keys(), [&source, &sync], &labels());
+    for (id, object) in guard {
+        wanted.insert(id, entry(object.clone(), Body::Own(Arc::new(object))));
     }
     let policy = &desired.assignment.policy;
     let known: String = wanted.values().map(|w| w.expect.to_string()).collect();

@@ -6,6 +6,9 @@
 use std::fmt::Debug;
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -16,7 +19,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::stored::within;
-use crate::manifests::{AGENT, ENGINE_ROLE, LINE_ACCOUNT, LINE_SUBJECTS, READ_ROLE};
+use crate::manifests::{AGENT, ENGINE_ROLE, GUARD_POLICY, LINE_ACCOUNT, LINE_SUBJECTS, READ_ROLE};
 
 /// Deletes what the adoption YAML made and what the agent made for itself.
 pub async fn remove(kube: &kube::Client, namespace: &str) -> Result<()> {
@@ -64,6 +67,13 @@ async fn last(kube: &kube::Client, namespace: &str) -> Result<()> {
         );
         let owner = with_name(owner, name);
         depend(&bindings, name, &owner).await;
+        if name == AGENT {
+            // Deleted here it would be written again: the watchdog works until its rights are gone.
+            let policies = Api::<ValidatingAdmissionPolicy>::all(kube.clone());
+            depend(&policies, GUARD_POLICY, &owner).await;
+            let policies = Api::<ValidatingAdmissionPolicyBinding>::all(kube.clone());
+            depend(&policies, GUARD_POLICY, &owner).await;
+        }
         delete(&roles, name).await;
     }
     within(deployments.delete(AGENT, &DeleteParams::background()))
@@ -87,8 +97,10 @@ where
 {
     let patch = json!({"metadata": {"ownerReferences": [owner]}});
     let params = PatchParams::default();
-    if let Err(error) = within(api.patch(name, &params, &Patch::Merge(patch))).await {
-        left_over(name, &error);
+    match within(api.patch(name, &params, &Patch::Merge(patch))).await {
+        Ok(_) => {}
+        Err(error) if is_gone(&error) => {}
+        Err(error) => left_over(name, &error),
     }
 }
 

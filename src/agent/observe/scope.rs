@@ -125,8 +125,12 @@ impl Scope {
             }
             Listed::Unserved => {
                 place.events = None;
-                let wait = if place.failures < 60 { 1 } else { 5 };
-                place.relist_at = Instant::now() + Duration::from_secs(wait);
+                let wait = match (self.optional(), place.failures) {
+                    (true, _) => RELIST,
+                    (false, ..60) => Duration::from_secs(1),
+                    (false, _) => Duration::from_secs(5),
+                };
+                place.relist_at = Instant::now() + wait;
             }
             Listed::Failed => {
                 let wait = Duration::from_millis(500) * 2_u32.pow(place.failures.min(4));
@@ -138,6 +142,10 @@ impl Scope {
         }
         sleep_until(place.relist_at).await;
         false
+    }
+
+    fn optional(&self) -> bool {
+        matches!(self.what, What::Objects(kind) if kind.optional())
     }
 
     async fn list(&self, view: &View) -> Listed {

@@ -68,7 +68,7 @@ pub fn find(
     let mut wanted: Vec<(&ObjectId, &Wanted)> = install.wanted.iter().collect();
     wanted.sort_by_key(|(id, _)| (id.kind.stage(), *id));
     for (id, wanted) in wanted {
-        if !known(now, observed, id.kind) {
+        if !known(now, observed, id.kind) || id.kind.optional() && !served(observed, id.kind) {
             continue;
         }
         match observed.objects.get(id) {
@@ -86,6 +86,11 @@ pub fn find(
 pub fn known(now: OffsetDateTime, observed: &Observed, kind: Kind) -> bool {
     let scope = observed.scopes.get(&kind).copied().unwrap_or_default();
     scope.answered.is_some_and(|at| now - at <= FRESH)
+}
+
+/// Whether the API server knows a kind, as far as was heard.
+pub fn served(observed: &Observed, kind: Kind) -> bool {
+    observed.scopes.get(&kind).is_some_and(|scope| scope.served)
 }
 
 /// Whether the engine would take workloads away with what is being deleted.
@@ -196,7 +201,9 @@ fn missing(id: &ObjectId) -> Finding {
         | Kind::Service
         | Kind::NetworkPolicy
         | Kind::Deployment
-        | Kind::StatefulSet => Class::ObjectMissing,
+        | Kind::StatefulSet
+        | Kind::ValidatingAdmissionPolicy
+        | Kind::ValidatingAdmissionPolicyBinding => Class::ObjectMissing,
     };
     Finding::new(class, id, "is missing")
 }
@@ -265,6 +272,8 @@ fn altered_class(kind: Kind, paths: &[String], live: &Object) -> Class {
         | Kind::ConfigMap
         | Kind::Service
         | Kind::NetworkPolicy
-        | Kind::HelmRelease => Class::ObjectAltered,
+        | Kind::HelmRelease
+        | Kind::ValidatingAdmissionPolicy
+        | Kind::ValidatingAdmissionPolicyBinding => Class::ObjectAltered,
     }
 }

@@ -12,6 +12,7 @@ use super::state::{History, Object, Observed, Past};
 use crate::agent::engine::Install;
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{FINALIZER, PRUNERS, RIGHTS};
+use crate::agent::engine::guard::{ALLOW_DELETE, is_guarded};
 use crate::bundle::{Kind, ObjectId};
 
 /// One action against one object.
@@ -56,6 +57,8 @@ pub enum Action {
     Unpin {
         keep: Vec<String>,
     },
+    /// Take away the word that this object may be deleted.
+    Lock,
 }
 
 impl Action {
@@ -73,6 +76,7 @@ impl Action {
             Self::Release => "release",
             Self::Restore => "restore",
             Self::Unpin { .. } => "unpin",
+            Self::Lock => "lock",
         }
     }
 }
@@ -343,8 +347,34 @@ fn ready_for(now: OffsetDateTime, install: &Install, observed: &Observed, id: &O
         | Kind::ConfigMap
         | Kind::Service
         | Kind::NetworkPolicy
-        | Kind::Secret => true,
+        | Kind::Secret
+        | Kind::ValidatingAdmissionPolicy
+        | Kind::ValidatingAdmissionPolicyBinding => true,
     }
+}
+
+/// Guarded objects whose permission to be deleted is over, or was never one.
+pub fn locks(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec<Step> {
+    let guarded = install.wanted.keys().filter(|id| {
+        let live = observed.objects.get(*id);
+        let word = live
+            .filter(|l| l.deleting.is_none())
+            .and_then(|l| l.annotation(ALLOW_DELETE));
+        is_guarded(id, [&install.source, &install.sync])
+            && word.is_some_and(|word| !holds(now, word))
+    });
+    let step = |id: &ObjectId| Step {
+        action: Action::Lock,
+        target: id.clone(),
+        cause: None,
+    };
+    guarded.map(step).collect()
+}
+
+/// Whether a permission holds now: an end within a day.
+fn holds(now: OffsetDateTime, word: &str) -> bool {
+    let until = crate::clock::parse_rfc3339(word);
+    until.is_some_and(|until| until > now && until - now <= Duration::days(1))
 }
 
 /// Probes that are due: after a heal, now and then, and when the hub says that the catalog moved.

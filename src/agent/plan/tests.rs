@@ -8,6 +8,7 @@ use time::{Duration, OffsetDateTime};
 use super::history::Outcome;
 use super::state::Scope;
 use super::*;
+use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::engine::{GUARD, MANAGER, REQUESTED_AT, comparable};
 use crate::agent::{DeployKey, Desired};
 use crate::bundle::{Bundle, Kind, ObjectId};
@@ -222,6 +223,12 @@ impl Cluster {
                 object.writer = GUARD.to_owned();
                 Outcome::Done
             }
+            Action::Lock => {
+                let object = self.objects.get_mut(id).unwrap();
+                let annotations = object.fields["metadata"]["annotations"].as_object_mut();
+                annotations.unwrap().remove(ALLOW_DELETE);
+                Outcome::Done
+            }
             Action::Release | Action::Unpin { .. } | Action::Restore => Outcome::Done,
             Action::RestartPods { before } => {
                 self.pods
@@ -410,6 +417,7 @@ fn assert_harmless(step: &Step) {
         | Action::Nudge
         | Action::Release
         | Action::Restore
+        | Action::Lock
         | Action::Unpin { .. } => {}
     }
 }
@@ -660,6 +668,42 @@ fn the_hubs_word_of_a_new_head_asks_the_source_once() {
         [&cluster.install.source]
     );
     assert_eq!(cluster.plan().steps, Vec::new());
+}
+
+#[test]
+fn a_permission_to_delete_ends_with_its_time() {
+    let mut cluster = Cluster::working();
+    let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+    let now = cluster.now;
+    for (word, kept) in [
+        (rfc3339(now + Duration::hours(1)), true),
+        (rfc3339(now - Duration::seconds(1)), false),
+        (rfc3339(now + Duration::hours(25)), false),
+        ("forever".to_owned(), false),
+    ] {
+        let object = cluster.objects.get_mut(&namespace).unwrap();
+        object.fields["metadata"]["annotations"][ALLOW_DELETE] = json!(word);
+        let plan = cluster.plan();
+        let locked = plan.steps.iter().any(|s| s.action == Action::Lock);
+        assert_eq!(locked, !kept, "{word}");
+        assert_eq!(plan.findings, Vec::new());
+    }
+    cluster.settle(10);
+    assert_eq!(cluster.objects[&namespace].annotation(ALLOW_DELETE), None);
+}
+
+#[test]
+fn an_api_server_without_admission_policies_is_done_without() {
+    let mut cluster = Cluster::working();
+    cluster.objects.retain(|id, _| !id.kind.optional());
+    let missing = cluster.plan().findings;
+    assert_eq!(missing.len(), 2, "{missing:?}");
+    let mut observed = cluster.observed();
+    for (kind, scope) in &mut observed.scopes {
+        scope.served = !kind.optional();
+    }
+    let plan = plan(cluster.now, &cluster.install, &observed, &cluster.history);
+    assert_eq!((plan.mode, plan.findings), (Mode::Act, Vec::new()));
 }
 
 #[test]

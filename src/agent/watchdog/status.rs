@@ -4,6 +4,7 @@ use time::OffsetDateTime;
 
 use crate::agent::engine::Install;
 use crate::agent::plan::fault::Budget;
+use crate::agent::plan::find::served;
 use crate::agent::plan::{Class, Finding, History, Mode, Observed, Plan, children, health};
 use crate::bundle::Kind;
 use crate::clock::rfc3339;
@@ -164,6 +165,7 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
             "KeysMatch",
         ),
         stands(moment, ConditionType::SnapshotFresh, kept, "NoneYet"),
+        holds(moment, ConditionType::Guarded, unguarded(moment), "Refuses"),
         stands(moment, ConditionType::ObserveOnly, observe, "Acts"),
         stands(moment, ConditionType::Paused, paused, "Acts"),
     ];
@@ -223,6 +225,18 @@ fn sick(moment: &Moment<'_>) -> Because {
     };
     let fault = fault.map(|f| (f.class.to_string(), with_advice(f)));
     fault.or_else(down)
+}
+
+/// Why a deletion of what the engine lives on would not be refused.
+fn unguarded(moment: &Moment<'_>) -> Because {
+    let mut guards = moment.install.wanted.keys().filter(|id| id.kind.optional());
+    let absent = guards.find(|id| !moment.observed.objects.contains_key(id))?;
+    if served(moment.observed, absent.kind) {
+        return Some(("Missing".to_owned(), format!("{absent} is missing")));
+    }
+    let text = "the API server serves the agent no ValidatingAdmissionPolicy; with Kubernetes 1.30 or later, apply the \
+                adoption YAML again: 'linesman cluster readopt'";
+    Some(("NotServed".to_owned(), text.to_owned()))
 }
 
 /// What the catalog brought and what does not work: neither engine nor root are at fault.

@@ -52,17 +52,27 @@ impl Api {
 
     /// True if there was something to delete.
     pub(crate) fn delete(&self, path: &str) -> bool {
-        let options = json!({ "propagationPolicy": "Background" });
-        match self.call(
-            Method::DELETE,
-            path,
-            Some("application/json"),
-            Some(&options),
-        ) {
-            Ok(_) => true,
+        match self.try_delete(path) {
+            Ok(()) => true,
             Err((404, _)) => false,
             Err((_, e)) => panic!("DELETE {path}: {e}"),
         }
+    }
+
+    /// The status code and message of the refusal.
+    pub(crate) fn try_delete(&self, path: &str) -> Result<(), (u16, String)> {
+        let options = json!({ "propagationPolicy": "Background" });
+        let kind = Some("application/json");
+        self.call(Method::DELETE, path, kind, Some(&options))
+            .map(drop)
+    }
+
+    /// What a deletion would come to, without one.
+    pub(crate) fn dry_delete(&self, path: &str) -> Result<(), (u16, String)> {
+        let options = json!({ "dryRun": ["All"] });
+        let kind = Some("application/json");
+        self.call(Method::DELETE, path, kind, Some(&options))
+            .map(drop)
     }
 
     /// A merge patch, as `kubectl edit` would leave it.

@@ -177,6 +177,19 @@ impl World {
         began.elapsed()
     }
 
+    /// Deletes what the guard policy keeps, after allowing it as its message says.
+    pub(crate) fn delete_guarded(&self, path: &str) {
+        let until = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() + 3600;
+        let until = time::OffsetDateTime::from_unix_timestamp(until.try_into().unwrap());
+        let until = until
+            .unwrap()
+            .format(&time::format_description::well_known::Rfc3339)
+            .unwrap();
+        let word = json!({ "metadata": { "annotations": { "linesman.dev/allow-delete": until } } });
+        self.api.patch(path, &word);
+        assert!(self.api.delete(path), "{path} was not there");
+    }
+
     /// All Deployments of the engine are available.
     pub(crate) fn engine_available(&self) -> bool {
         ["source-controller", "kustomize-controller"]
@@ -222,8 +235,6 @@ impl World {
     /// Commits one file of the catalog and pushes; returns the commit's id.
     pub(crate) fn push(&self, file: &str, content: &str) -> String {
         let clone = self.clone_catalog();
-        fs::create_dir_all(clone.join(file).parent().unwrap()).unwrap();
-        fs::write(clone.join(file), content).unwrap();
         let path = format!(
             "{}:/usr/bin:/bin:/usr/sbin:/sbin",
             self.directory.join("bin").display()
@@ -236,6 +247,8 @@ impl World {
                 .env("PATH", &path))
         };
         git(&["pull", "--quiet", "--rebase"]);
+        fs::create_dir_all(clone.join(file).parent().unwrap()).unwrap();
+        fs::write(clone.join(file), content).unwrap();
         git(&["add", "--all"]);
         git(&[
             "commit",

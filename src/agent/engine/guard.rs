@@ -1,0 +1,179 @@
+//! The admission policy that keeps the engine's CRDs, Namespace and roots from being deleted by accident: with them
+//! the engine prunes all that it brought. A race against that can be lost; a deletion that is refused cannot.
+//!
+//! Everyone is refused, the cluster's admin too, until the object says that it may go. The API server has no clock in
+//! its policies, so the agent takes that word away again when its time is over.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::bundle::{Kind, ObjectId};
+use crate::manifests::GUARD_POLICY;
+
+/// On a guarded object: it may be deleted until then, RFC 3339, at most a day ahead.
+pub const ALLOW_DELETE: &str = "linesman.dev/allow-delete";
+
+/// Who deletes for the cluster itself what somebody was allowed to delete before.
+const EXEMPT: [&str; 3] = [
+    "system:serviceaccount:kube-system:namespace-controller",
+    "system:serviceaccount:kube-system:generic-garbage-collector",
+    // Where the controllers have no accounts of their own.
+    "system:kube-controller-manager",
+];
+
+/// A time in CEL; whether it is over is for the agent to see.
+const TIME: &str = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}";
+
+/// Whether an object is one that the policy is about.
+pub fn is_guarded(id: &ObjectId, roots: [&ObjectId; 2]) -> bool {
+    matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition) || roots.contains(&id)
+}
+
+/// The policy over those of `ids` that are guarded, and its binding.
+pub(super) fn objects<'a>(
+    ids: impl Iterator<Item = &'a ObjectId>,
+    roots: [&ObjectId; 2],
+    labels: &Value,
+) -> [(ObjectId, Value); 2] {
+    let mut guarded: BTreeMap<Kind, Vec<&ObjectId>> = BTreeMap::new();
+    for id in ids.filter(|id| is_guarded(id, roots)) {
+        guarded.entry(id.kind).or_default().push(id);
+    }
+    let policy = Kind::ValidatingAdmissionPolicy;
+    let binding = Kind::ValidatingAdmissionPolicyBinding;
+    let metadata = json!({"name": GUARD_POLICY, "labels": labels});
+    let rules: Vec<Value> = guarded.keys().map(|kind| rule(*kind)).collect();
+    let named: Vec<String> = guarded.values().flatten().map(|id| names(id)).collect();
+    let exempt: Vec<String> = EXEMPT.iter().map(|user| format!("'{user}'")).collect();
+    let spec = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": rules},
+        "matchConditions": [
+            {"name": "guarded", "expression": named.join(" || ")},
+            {"name": "by-a-person", "expression": format!("!(request.userInfo.username in [{}])", exempt.join(", "))},
+        ],
+        "validations": [{
+            "expression": allowed(),
+            "reason": "Forbidden",
+            "message": format!("linesman guards this object; to delete it, annotate it first: {ALLOW_DELETE}=TIME"),
+            "messageExpression": message(),
+        }],
+    });
+    [
+        (
+            ObjectId::new(policy, "", GUARD_POLICY),
+            json!({
+                "apiVersion": policy.api_version(), "kind": policy.as_str(),
+                "metadata": metadata, "spec": spec,
+            }),
+        ),
+        (
+            ObjectId::new(binding, "", GUARD_POLICY),
+            json!({
+                "apiVersion": binding.api_version(), "kind": binding.as_str(),
+                "metadata": metadata,
+                "spec": {"policyName": GUARD_POLICY, "validationActions": ["Deny"]},
+            }),
+        ),
+    ]
+}
+
+fn rule(kind: Kind) -> Value {
+    let (group, _, plural) = kind.resource();
+    json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["DELETE"], "resources": [plural]})
+}
+
+/// By the object's own name: a deletion of a whole collection carries none in its request.
+fn names(id: &ObjectId) -> String {
+    let (group, _, plural) = id.kind.resource();
+    let mut parts = vec![
+        format!("request.resource.group == '{group}'"),
+        format!("request.resource.resource == '{plural}'"),
+        format!("oldObject.metadata.name == '{}'", id.name),
+    ];
+    if !id.namespace.is_empty() {
+        parts.push(format!(
+            "oldObject.metadata.namespace == '{}'",
+            id.namespace
+        ));
+    }
+    format!("({})", parts.join(" && "))
+}
+
+fn allowed() -> String {
+    let annotations = "oldObject.metadata.annotations";
+    format!(
+        "has({annotations}) && '{ALLOW_DELETE}' in {annotations} && {annotations}['{ALLOW_DELETE}'].matches('{TIME}')"
+    )
+}
+
+/// Names the object and the command that allows its deletion.
+fn message() -> String {
+    let kind = "(request.resource.group == '' ? request.resource.resource : request.resource.resource + '.' + request.resource.group)";
+    let name = "oldObject.metadata.name";
+    let place = "(has(oldObject.metadata.namespace) ? ' -n ' + oldObject.metadata.namespace : '')";
+    format!(
+        "'linesman guards ' + {kind} + ' ' + {name} + ': without it the engine prunes what it brought. To delete it all the \
+         same, allow it first, for at most a day: kubectl annotate --overwrite ' + {kind} + ' ' + {name} + {place} + \
+         ' {ALLOW_DELETE}=' + 'TIME, with TIME such as 2030-01-31T12:00:00Z'"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(kind: Kind, name: &str) -> ObjectId {
+        ObjectId::new(kind, "flux-system", name)
+    }
+
+    #[test]
+    fn crds_namespace_and_roots_are_guarded_by_name_and_nothing_else_is() {
+        let roots = [
+            id(Kind::GitRepository, "flux-system"),
+            id(Kind::Kustomization, "flux-system"),
+        ];
+        let all = [
+            id(Kind::Namespace, "flux-system"),
+            id(
+                Kind::CustomResourceDefinition,
+                "gitrepositories.source.toolkit.fluxcd.io",
+            ),
+            id(Kind::Deployment, "source-controller"),
+            roots[0].clone(),
+            roots[1].clone(),
+        ];
+        let [(_, policy), (_, binding)] = objects(all.iter(), [&roots[0], &roots[1]], &json!({}));
+        let rules = policy["spec"]["matchConstraints"]["resourceRules"].as_array();
+        let resources: Vec<&Value> = rules.unwrap().iter().map(|r| &r["resources"][0]).collect();
+        assert_eq!(
+            resources,
+            [
+                "namespaces",
+                "customresourcedefinitions",
+                "gitrepositories",
+                "kustomizations"
+            ]
+        );
+        assert!(
+            rules
+                .unwrap()
+                .iter()
+                .all(|r| r["operations"] == json!(["DELETE"]))
+        );
+        let guarded = policy["spec"]["matchConditions"][0]["expression"].as_str();
+        assert_eq!(
+            guarded.unwrap().split(" || ").nth(2),
+            Some(
+                "(request.resource.group == 'source.toolkit.fluxcd.io' && \
+                 request.resource.resource == 'gitrepositories' && \
+                 oldObject.metadata.name == 'flux-system' && \
+                 oldObject.metadata.namespace == 'flux-system')"
+            )
+        );
+        assert!(!policy.to_string().contains("source-controller"));
+        assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
+        assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
+    }
+}
