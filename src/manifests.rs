@@ -26,7 +26,7 @@ pub const LINE_BIND: &str = "linesman-line-bind";
 pub const ENGINE_ROLE: &str = "linesman-engine";
 /// ClusterRole: read access to what is shown of a cluster; never Secrets, never ConfigMaps.
 pub const READ_ROLE: &str = "linesman-read";
-/// ValidatingAdmissionPolicy, and its binding, that refuses the deletion of what the engine lives on.
+/// `ValidatingAdmissionPolicy`, and its binding, that refuses the deletion of what the engine lives on.
 pub const GUARD_POLICY: &str = "linesman-guard";
 /// Secret {token, hub, hub-key, ca.crt, cluster, proxy, no-proxy}.
 pub const JOIN_SECRET: &str = "linesman-join";

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions,
@@ -18,6 +19,7 @@ use super::engine::guard::ALLOW_DELETE;
 use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT};
 use super::observe::{View, api, resource};
 use super::plan::history::Outcome;
+use super::plan::project::LEASE_SUFFIX;
 use super::plan::{Action, Observed, Step, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
@@ -59,6 +61,7 @@ impl Hands<'_> {
             }
             Action::Release => self.release(id, &mut kept).await,
             Action::Restore => self.restore(id, saved).await,
+            Action::FreeLease { uid } => self.free_lease(id, uid).await,
             Action::Lock => {
                 let none = json!({"metadata": {"annotations": {ALLOW_DELETE: null}}});
                 self.merge(id, &none, GUARD).await
@@ -187,6 +190,23 @@ impl Hands<'_> {
             Err(refused) => return Err(anyhow!(refused).context(format!("delete {id}"))),
         }
         self.view.put(id, None);
+        Ok(Outcome::Done)
+    }
+
+    /// A controller's Pods then choose a leader anew.
+    async fn free_lease(&self, id: &ObjectId, uid: &str) -> Result<Outcome> {
+        let leases: Api<Lease> = Api::namespaced(self.kube.clone(), &id.namespace);
+        let name = format!("{}{LEASE_SUFFIX}", id.name);
+        let params = DeleteParams::default().preconditions(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        });
+        match leases.delete(&name, &params).await_at_most(CALL).await {
+            Ok(_) => {}
+            Err(Refused::Status(status)) if matches!(status.code, 404 | 409) => {}
+            Err(refused) => return Err(anyhow!(refused).context(format!("delete Lease {name}"))),
+        }
+        self.view.forget_lease(&id.name);
         Ok(Outcome::Done)
     }
 

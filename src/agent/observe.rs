@@ -17,6 +17,10 @@ use super::engine::Install;
 use super::plan::{Object, Observed};
 use crate::bundle::{Kind, ObjectId};
 
+/// The label that all of an install carries.
+const PART_OF: &str = "app.kubernetes.io/part-of";
+
+mod found;
 mod scope;
 
 use scope::{Scope, Selector, What};
@@ -33,6 +37,12 @@ impl View {
 
     pub fn subscribe(&self) -> watch::Receiver<Observed> {
         self.0.subscribe()
+    }
+
+    /// A Lease that was deleted is not looked at again until the next list.
+    pub fn forget_lease(&self, controller: &str) {
+        self.0
+            .send_if_modified(|seen| seen.leases.remove(controller).is_some());
     }
 
     /// What an answer of the API server says of one object; none = it is gone.
@@ -101,6 +111,7 @@ fn scopes_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
         plural: "pods".to_owned(),
     };
     scopes.extend(children_of(kube, install));
+    scopes.extend(latent(kube, install));
     scopes.push(Scope {
         what: What::Pods,
         api: Api::namespaced_with(kube.clone(), &install.namespace, &pods),
@@ -108,6 +119,32 @@ fn scopes_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
         wanted: BTreeSet::new(),
     });
     scopes
+}
+
+/// What is listed now and then, for faults that do not stop the engine.
+fn latent(kube: &kube::Client, install: &Install) -> [Scope; 2] {
+    let leases = ApiResource {
+        group: "coordination.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "coordination.k8s.io/v1".to_owned(),
+        kind: "Lease".to_owned(),
+        plural: "leases".to_owned(),
+    };
+    let part_of = format!("{PART_OF}=flux");
+    [
+        Scope {
+            what: What::Leases,
+            api: Api::namespaced_with(kube.clone(), &install.namespace, &leases),
+            selector: Selector::All,
+            wanted: BTreeSet::new(),
+        },
+        Scope {
+            what: What::Elsewhere,
+            api: Api::all_with(kube.clone(), &resource(Kind::Deployment)),
+            selector: Selector::Label(part_of),
+            wanted: BTreeSet::new(),
+        },
+    ]
 }
 
 /// What the catalog brings is told by the sync objects of all namespaces.
@@ -156,11 +193,10 @@ fn selector(kind: Kind, install: &Install) -> Selector {
     if let (1, Some((id, _))) = (count, wanted.clone().next()) {
         return Selector::Field(format!("metadata.name={}", id.name));
     }
-    let label = "app.kubernetes.io/part-of";
     let part_of = |fields: &Value| {
         fields
             .pointer("/metadata/labels")?
-            .get(label)?
+            .get(PART_OF)?
             .as_str()
             .map(str::to_owned)
     };
@@ -170,7 +206,7 @@ fn selector(kind: Kind, install: &Install) -> Selector {
             if !kind.namespaced()
                 && wanted.all(|(_, w)| part_of(&w.expect).as_ref() == Some(&value)) =>
         {
-            Selector::Label(format!("{label}={value}"))
+            Selector::Label(format!("{PART_OF}={value}"))
         }
         Some(_) | None => Selector::All,
     }

@@ -13,6 +13,7 @@ pub mod fault;
 pub mod find;
 pub mod health;
 pub mod history;
+mod latent;
 pub mod pace;
 pub mod project;
 pub mod state;

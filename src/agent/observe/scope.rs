@@ -1,6 +1,6 @@
 //! One list and watch, and what it makes known.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::{View, insert};
-use crate::agent::plan::state::Child;
-use crate::agent::plan::{Object, Observed, Pod, project};
+use super::View;
+use super::found::{Found, gone, heard};
+use crate::agent::plan::project;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
@@ -25,9 +25,8 @@ const WATCH_SECONDS: u32 = 290;
 const CALL: Duration = Duration::from_secs(20);
 /// Objects of one answer; sync objects with their inventories can be large.
 const PAGE: u32 = 100;
-const MAX_PODS: usize = 256;
-/// Sync objects that are known; the catalog may hold more, and then the rest is not judged.
-const MAX_CHILDREN: usize = 4096;
+/// What is far from sudden is listed this often.
+const SELDOM: Duration = Duration::from_mins(5);
 
 pub(super) struct Scope {
     pub(super) what: What,
@@ -43,6 +42,10 @@ pub(super) enum What {
     /// Sync objects below the root.
     Children(Kind),
     Pods,
+    /// Leases of the engine's controllers; listed only, for they change all the time.
+    Leases,
+    /// Controllers of another install of the engine; listed only.
+    Elsewhere,
 }
 
 #[derive(Debug, Clone)]
@@ -50,13 +53,6 @@ pub(super) enum Selector {
     All,
     Field(String),
     Label(String),
-}
-
-/// The answer to one list, in the form in which it is kept.
-enum Found {
-    Objects(Kind, Vec<(ObjectId, Object)>),
-    Children(Kind, BTreeMap<ObjectId, Option<Child>>),
-    Pods(BTreeMap<String, Arc<Pod>>),
 }
 
 impl Scope {
@@ -74,6 +70,10 @@ impl Scope {
         };
         loop {
             if Instant::now() >= place.relist_at && !self.relist(view, &mut place).await {
+                continue;
+            }
+            if matches!(self.what, What::Leases | What::Elsewhere) {
+                sleep_until(place.relist_at).await;
                 continue;
             }
             if place.events.is_none() {
@@ -120,7 +120,8 @@ impl Scope {
                     place.resume = version;
                 }
                 place.failures = 0;
-                place.relist_at = Instant::now() + RELIST + RELIST.mul_f64(clock::unit() / 10.0);
+                let every = self.every();
+                place.relist_at = Instant::now() + every + every.mul_f64(clock::unit() / 10.0);
                 return true;
             }
             Listed::Unserved => {
@@ -145,7 +146,18 @@ impl Scope {
     }
 
     fn optional(&self) -> bool {
-        matches!(self.what, What::Objects(kind) if kind.optional())
+        match self.what {
+            What::Objects(kind) => kind.optional(),
+            What::Leases | What::Elsewhere => true,
+            What::Children(_) | What::Pods => false,
+        }
+    }
+
+    fn every(&self) -> Duration {
+        match self.what {
+            What::Elsewhere => SELDOM,
+            What::Objects(_) | What::Children(_) | What::Pods | What::Leases => RELIST,
+        }
     }
 
     async fn list(&self, view: &View) -> Listed {
@@ -155,20 +167,22 @@ impl Scope {
             Selector::Field(text) => params = params.fields(text),
             Selector::Label(text) => params = params.labels(text),
         }
-        let mut found = self.nothing();
+        let mut found = Found::nothing(self.what);
         loop {
             match timeout(CALL, self.api.list(&params)).await {
                 Ok(Ok(page)) => {
-                    self.gather(&mut found, page.items);
+                    for live in page.items {
+                        found.add(live, |kind, live| self.id(kind, live));
+                    }
                     let next = page.metadata.continue_.unwrap_or_default();
                     if next.is_empty() {
-                        replace(view, found, true);
+                        found.put(view, true);
                         return Listed::At(page.metadata.resource_version.unwrap_or_default());
                     }
                     params = params.continue_token(&next);
                 }
                 Ok(Err(kube::Error::Api(status))) if matches!(status.code, 403 | 404) => {
-                    replace(view, self.nothing(), false);
+                    Found::nothing(self.what).put(view, false);
                     return Listed::Unserved;
                 }
                 Ok(Err(error)) => {
@@ -192,48 +206,12 @@ impl Scope {
         }
     }
 
-    fn nothing(&self) -> Found {
-        match self.what {
-            What::Objects(kind) => Found::Objects(kind, Vec::new()),
-            What::Children(kind) => Found::Children(kind, BTreeMap::new()),
-            What::Pods => Found::Pods(BTreeMap::new()),
-        }
-    }
-
-    /// Adds one page to what was found.
-    fn gather(&self, found: &mut Found, items: Vec<DynamicObject>) {
-        for live in items {
-            match found {
-                Found::Objects(kind, objects) => {
-                    if let Some(id) = self.id(*kind, &live) {
-                        objects.push((id, project::object(*kind, live)));
-                    }
-                }
-                Found::Children(kind, children) => {
-                    if children.len() < MAX_CHILDREN
-                        && let Some(id) = self.id(*kind, &live)
-                    {
-                        children.insert(id, project::child(&live));
-                    }
-                }
-                Found::Pods(pods) => {
-                    if pods.len() < MAX_PODS
-                        && let Some(name) = live.metadata.name.clone()
-                        && let Ok(pod) = live.try_parse()
-                    {
-                        pods.insert(name, Arc::new(project::pod(pod)));
-                    }
-                }
-            }
-        }
-    }
-
     fn id(&self, kind: Kind, live: &DynamicObject) -> Option<ObjectId> {
         let namespace = live.metadata.namespace.as_deref().unwrap_or_default();
         let id = ObjectId::new(kind, namespace, live.metadata.name.as_deref()?);
         let listed = self.wanted.contains(&id);
         let kept = match self.what {
-            What::Objects(_) | What::Pods => listed,
+            What::Objects(_) | What::Pods | What::Leases | What::Elsewhere => listed,
             What::Children(_) => !listed,
         };
         kept.then_some(id)
@@ -265,6 +243,7 @@ impl Scope {
                     before != Some(pod)
                 });
             }
+            What::Leases | What::Elsewhere => {}
         }
         Some(version)
     }
@@ -297,73 +276,10 @@ impl Scope {
                 view.0
                     .send_if_modified(|seen| seen.pods.remove(&name).is_some());
             }
+            What::Leases | What::Elsewhere => {}
         }
         Some(version)
     }
-}
-
-/// The answer to a list takes the place of all that was known of the kind.
-fn replace(view: &View, found: Found, served: bool) {
-    let now = clock::now();
-    match found {
-        Found::Objects(kind, listed) => {
-            view.0.send_if_modified(|seen| {
-                let known = seen.objects.len();
-                seen.objects
-                    .retain(|id, _| id.kind != kind || listed.iter().any(|(i, _)| i == id));
-                let mut changed = known != seen.objects.len();
-                for (id, live) in listed {
-                    changed |= insert(seen, &id, live);
-                }
-                let scope = seen.scopes.entry(kind).or_default();
-                changed |= scope.answered.is_none() || scope.served != served;
-                scope.answered = Some(now);
-                scope.served = served;
-                changed
-            });
-        }
-        Found::Children(kind, listed) => {
-            view.0.send_if_modified(|seen| {
-                let over: Vec<ObjectId> = seen
-                    .children
-                    .keys()
-                    .filter(|id| id.kind == kind && !listed.contains_key(*id))
-                    .cloned()
-                    .collect();
-                let mut changed = false;
-                for id in over {
-                    changed |= gone(seen, &id);
-                }
-                for (id, child) in listed {
-                    changed |= heard(seen, id, child);
-                }
-                changed
-            });
-        }
-        Found::Pods(pods) => {
-            view.0.send_if_modified(|seen| {
-                let changed = seen.pods != pods;
-                seen.pods = pods;
-                seen.pods_at = Some(now);
-                changed
-            });
-        }
-    }
-}
-
-/// What a sync object says; none = it is at work, and what it said last stands. Whether that changed anything.
-fn heard(seen: &mut Observed, id: ObjectId, child: Option<Child>) -> bool {
-    let known = seen.children.get(&id);
-    let full = seen.children.len() >= MAX_CHILDREN;
-    if known.is_none() && full || known.is_some() && (child.is_none() || known == child.as_ref()) {
-        return false;
-    }
-    Arc::make_mut(&mut seen.children).insert(id, child.unwrap_or_default());
-    true
-}
-
-fn gone(seen: &mut Observed, id: &ObjectId) -> bool {
-    seen.children.contains_key(id) && Arc::make_mut(&mut seen.children).remove(id).is_some()
 }
 
 /// How far one scope has come.

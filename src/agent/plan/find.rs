@@ -6,7 +6,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
 use super::state::{History, Object, Observed};
-use super::{children, health};
+use super::{children, health, latent};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{NAME, PRUNING_CRDS};
 use crate::agent::engine::{GUARD, Install, MANAGER, Wanted};
@@ -78,6 +78,7 @@ pub fn find(
     }
     health::workloads(now, install, observed, &mut found);
     health::roots(now, install, observed, &mut found);
+    latent::latent(now, install, observed, &mut found);
     children::children(observed, &mut found);
     found
 }
@@ -230,17 +231,62 @@ fn altered(
     if wanted.git_owned && health::works(live) || history.settled.get(id) == Some(&live.mark()) {
         return found;
     }
+    if let Some(finding) = unservable(id, wanted, live) {
+        found.push(finding);
+        return found;
+    }
     let mut paths = drift(&wanted.expect, &live.fields);
     if !wanted.git_owned && paths.is_empty() && id.kind == Kind::Deployment && !health::works(live)
     {
         paths = additions(&wanted.expect, &live.fields);
     }
     if !paths.is_empty() {
-        let class = altered_class(id.kind, &paths, live);
+        let class = if posts_in_vain(wanted, live) {
+            Class::EventSinkMissing
+        } else {
+            altered_class(id.kind, &paths, live)
+        };
         let text = format!("differs at {}", paths.join(", "));
         found.push(Finding::new(class, id, text).written_by(live));
     }
     found
+}
+
+/// A CRD that the API server would not let us apply: objects are stored in a version that the bundle lacks.
+fn unservable(id: &ObjectId, wanted: &Wanted, live: &Object) -> Option<Finding> {
+    if id.kind != Kind::CustomResourceDefinition {
+        return None;
+    }
+    let versions = wanted.expect.pointer("/spec/versions")?.as_array()?;
+    let stored = live.fields.pointer("/status/storedVersions")?.as_array()?;
+    let kept = |version: &&Value| versions.iter().any(|v| v.get("name") == Some(*version));
+    let lost: Vec<&str> = stored
+        .iter()
+        .filter(|version| !kept(version))
+        .filter_map(Value::as_str)
+        .collect();
+    (!lost.is_empty()).then(|| {
+        let text = format!(
+            "stores objects in {}, which the bundle does not have",
+            lost.join(", ")
+        );
+        Finding::new(Class::CrdStoredVersion, id, text)
+    })
+}
+
+/// Whether a controller posts events that nobody of the install takes.
+fn posts_in_vain(wanted: &Wanted, live: &Object) -> bool {
+    const FLAG: &str = "--events-addr=";
+    let addresses = |fields: &Value| -> Vec<String> {
+        let containers = fields.pointer("/spec/template/spec/containers");
+        let containers = containers.and_then(Value::as_array).into_iter().flatten();
+        let args = containers.filter_map(|c| c.get("args")?.as_array());
+        let args = args.flatten().filter_map(Value::as_str);
+        args.filter_map(|a| a.strip_prefix(FLAG).map(str::to_owned))
+            .collect()
+    };
+    let emptied = addresses(&wanted.expect).iter().any(String::is_empty);
+    emptied && addresses(&live.fields).iter().any(|a| !a.is_empty())
 }
 
 fn altered_class(kind: Kind, paths: &[String], live: &Object) -> Class {

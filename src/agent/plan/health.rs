@@ -94,7 +94,7 @@ pub(super) fn pods_of<'a>(observed: &'a Observed, app: &'a str) -> impl Iterator
         .filter(move |pod| pod.app == app && !pod.deleting)
 }
 
-fn pod_fault(pod: &Pod) -> Option<(Class, String)> {
+pub(super) fn pod_fault(pod: &Pod) -> Option<(Class, String)> {
     if let Some(why) = &pod.unschedulable {
         return Some((Class::Unschedulable, why.clone()));
     }

@@ -115,6 +115,7 @@ fn writes_fields(class: Class) -> bool {
         Class::ScaledToZero
             | Class::BadImage
             | Class::ReadyButUseless
+            | Class::EventSinkMissing
             | Class::RbacAltered
             | Class::SourceAltered
             | Class::ObjectAltered

@@ -7,22 +7,27 @@ use kube::core::DynamicObject;
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
-use super::state::{Child, Object, Pod};
+use super::state::{Child, Lease, Object, Pod};
 use crate::agent::engine::{GUARD, MANAGER, comparable};
 use crate::bundle::Kind;
 
 /// Status fields that the planner reads; `status.inventory` and `status.history` can be large and are not kept.
-const STATUS: [&str; 9] = [
+const STATUS: [&str; 11] = [
     "conditions",
     "observedGeneration",
     "availableReplicas",
     "updatedReplicas",
+    "unavailableReplicas",
+    "storedVersions",
     "artifact",
     "lastAppliedRevision",
     "lastAttemptedRevision",
     "lastHandledReconcileAt",
     "phase",
 ];
+
+/// What follows a controller's name in that of its Lease.
+pub const LEASE_SUFFIX: &str = "-leader-election";
 
 pub fn object(kind: Kind, live: DynamicObject) -> Object {
     let meta = live.metadata;
@@ -69,6 +74,21 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
 /// `scale`, while `status` only says what is.
 fn decides(entry: &ManagedFieldsEntry) -> bool {
     matches!(entry.subresource.as_deref(), None | Some("" | "scale"))
+}
+
+/// A controller's Lease, read at `seen`; none for any other Lease.
+pub fn lease(live: &DynamicObject, seen: OffsetDateTime) -> Option<(String, Lease)> {
+    let name = live.metadata.name.as_deref()?;
+    let controller = name.strip_suffix(LEASE_SUFFIX)?;
+    let text = |pointer| live.data.pointer(pointer).and_then(Value::as_str);
+    let holder = text("/spec/holderIdentity")?.split('_').next()?;
+    let lease = Lease {
+        uid: live.metadata.uid.clone()?,
+        holder: holder.to_owned(),
+        renewed: crate::clock::parse_rfc3339(text("/spec/renewTime")?)?,
+        seen,
+    };
+    Some((controller.to_owned(), lease))
 }
 
 /// What a sync object says of itself; none = it is at work and says nothing yet.
@@ -145,6 +165,29 @@ fn short(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_names_its_controller_and_the_pod_that_holds_it() {
+        let live = |name: &str| {
+            let lease = json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": name, "namespace": "flux-system", "uid": "u"},
+                "spec": {"holderIdentity": "source-controller-7f_1a2b", "renewTime": "2026-01-02T03:04:05.678901Z"},
+            });
+            serde_json::from_value::<DynamicObject>(lease).unwrap()
+        };
+        let seen = OffsetDateTime::UNIX_EPOCH;
+        let (controller, read) = lease(&live("source-controller-leader-election"), seen).unwrap();
+        assert_eq!(
+            (controller.as_str(), read.holder.as_str()),
+            ("source-controller", "source-controller-7f")
+        );
+        assert_eq!(
+            crate::clock::rfc3339(read.renewed),
+            "2026-01-02T03:04:05.678Z"
+        );
+        assert_eq!(lease(&live("some-other"), seen), None);
+    }
 
     #[test]
     fn a_sync_object_at_work_says_nothing_of_itself() {

@@ -1,6 +1,6 @@
 //! What the planner sees: the cluster as it was last observed, and what was done about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -21,6 +21,21 @@ pub struct Observed {
     pub pods_at: Option<OffsetDateTime>,
     /// The sync objects below the root, in all namespaces.
     pub children: Arc<BTreeMap<ObjectId, Child>>,
+    /// By controller, as of the last list.
+    pub leases: BTreeMap<String, Lease>,
+    /// Namespaces with controllers of the same engine, ours among them.
+    pub elsewhere: BTreeSet<String>,
+}
+
+/// Who of a controller's Pods leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    pub uid: String,
+    /// The Pod's name.
+    pub holder: String,
+    pub renewed: OffsetDateTime,
+    /// When it was read.
+    pub seen: OffsetDateTime,
 }
 
 /// A sync object that the catalog brought.

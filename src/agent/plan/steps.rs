@@ -59,6 +59,10 @@ pub enum Action {
     },
     /// Take away the word that this object may be deleted.
     Lock,
+    /// Delete the Lease of this controller.
+    FreeLease {
+        uid: String,
+    },
 }
 
 impl Action {
@@ -77,6 +81,7 @@ impl Action {
             Self::Restore => "restore",
             Self::Unpin { .. } => "unpin",
             Self::Lock => "lock",
+            Self::FreeLease { .. } => "free-lease",
         }
     }
 }
@@ -227,33 +232,37 @@ fn remedy(
         Class::ObjectMissing | Class::CrdMissing | Class::NamespaceMissing | Class::RootDeleted => {
             one(Action::Create)
         }
-        Class::ScaledToZero | Class::BadImage | Class::ReadyButUseless | Class::SourceAltered => {
-            one(Action::Apply)
-        }
+        Class::LeaderStuck => match observed.leases.get(&id.name) {
+            Some(lease) => one(Action::FreeLease {
+                uid: lease.uid.clone(),
+            }),
+            None => Vec::new(),
+        },
         Class::ObjectAltered if live.is_some_and(|l| added(install, id, l)) => one(Action::Replace),
         // `roleRef` cannot be changed.
         Class::RbacAltered if finding.evidence.contains("/roleRef") => {
             let recreate = |l: &Arc<Object>| one(Action::Recreate { uid: l.uid.clone() });
             live.map(recreate).unwrap_or_default()
         }
-        Class::RbacAltered | Class::ObjectAltered => one(Action::Apply),
+        Class::ScaledToZero
+        | Class::BadImage
+        | Class::ReadyButUseless
+        | Class::EventSinkMissing
+        | Class::SourceAltered
+        | Class::RbacAltered
+        | Class::ObjectAltered => one(Action::Apply),
         Class::QueueWedged => vec![(Action::RestartPods { before: now }, controller(install, id))],
-        Class::LeftoverFinalizers => {
-            let kept = |l: &Arc<Object>| {
-                l.finalizers
-                    .iter()
-                    .filter(|f| *f != FINALIZER)
-                    .cloned()
-                    .collect()
-            };
-            one(Action::Unpin {
-                keep: live.map(kept).unwrap_or_default(),
-            })
-        }
+        Class::LeftoverFinalizers => one(Action::Unpin {
+            keep: live.map(|l| without_ours(l)).unwrap_or_default(),
+        }),
         // Fields that are as wanted cannot be mended by applying them again.
         Class::CrashLoop
         | Class::OomKilled
         | Class::NotAvailable
+        | Class::HalfRolled
+        | Class::CrdStoredVersion
+        | Class::TwoInstalls
+        | Class::ClockSkew
         | Class::CrdTerminating
         | Class::NamespaceTerminating
         | Class::RegistryDown
@@ -277,6 +286,12 @@ fn remedy(
         | Class::PathMissing
         | Class::ForeignManager => Vec::new(),
     }
+}
+
+/// The finalizers that are not the engine's.
+fn without_ours(live: &Object) -> Vec<String> {
+    let others = live.finalizers.iter().filter(|f| *f != FINALIZER);
+    others.cloned().collect()
 }
 
 /// The controller of a root object.

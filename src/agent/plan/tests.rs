@@ -17,7 +17,7 @@ use crate::secret::Secret;
 
 const START: i64 = 1_800_000_000;
 
-fn start() -> OffsetDateTime {
+pub(super) fn start() -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(START).unwrap()
 }
 
@@ -84,12 +84,12 @@ pub(in crate::agent) fn install() -> Install {
 }
 
 /// A cluster that does what it is told at once, and whose controllers do their work.
-struct Cluster {
-    install: Install,
+pub(super) struct Cluster {
+    pub(super) install: Install,
     history: History,
     objects: BTreeMap<ObjectId, Object>,
     pods: BTreeMap<String, Pod>,
-    now: OffsetDateTime,
+    pub(super) now: OffsetDateTime,
     serial: u64,
     steps: Vec<(OffsetDateTime, Step)>,
 }
@@ -108,7 +108,7 @@ impl Cluster {
     }
 
     /// With a working, adopted install and a clean record.
-    fn working() -> Self {
+    pub(super) fn working() -> Self {
         let mut cluster = Self::empty();
         cluster.settle(200);
         cluster.history = History {
@@ -119,7 +119,7 @@ impl Cluster {
         cluster
     }
 
-    fn observed(&self) -> Observed {
+    pub(super) fn observed(&self) -> Observed {
         let scope = Scope {
             answered: Some(self.now),
             served: true,
@@ -142,7 +142,7 @@ impl Cluster {
                 .map(|(n, p)| (n.clone(), Arc::new(p.clone())))
                 .collect(),
             pods_at: Some(self.now),
-            children: Arc::default(),
+            ..Observed::default()
         }
     }
 
@@ -229,7 +229,9 @@ impl Cluster {
                 annotations.unwrap().remove(ALLOW_DELETE);
                 Outcome::Done
             }
-            Action::Release | Action::Unpin { .. } | Action::Restore => Outcome::Done,
+            Action::Release | Action::Unpin { .. } | Action::Restore | Action::FreeLease { .. } => {
+                Outcome::Done
+            }
             Action::RestartPods { before } => {
                 self.pods
                     .retain(|_, pod| pod.app != id.name || pod.created >= Some(*before));
@@ -418,6 +420,7 @@ fn assert_harmless(step: &Step) {
         | Action::Release
         | Action::Restore
         | Action::Lock
+        | Action::FreeLease { .. }
         | Action::Unpin { .. } => {}
     }
 }
@@ -690,6 +693,86 @@ fn a_permission_to_delete_ends_with_its_time() {
     }
     cluster.settle(10);
     assert_eq!(cluster.objects[&namespace].annotation(ALLOW_DELETE), None);
+}
+
+/// F17: applying it would be refused; what to do is told instead.
+#[test]
+fn a_crd_that_stores_a_lost_version_is_reported_and_not_applied() {
+    let mut cluster = Cluster::working();
+    let crd = ObjectId::new(
+        Kind::CustomResourceDefinition,
+        "",
+        "gitrepositories.source.toolkit.fluxcd.io",
+    );
+    let mut wanted = cluster.install.wanted[&crd].clone();
+    let versions = json!({"spec": {"versions": [{"name": "v1"}]}});
+    wanted.expect = Arc::new(versions);
+    cluster.install.wanted.insert(crd.clone(), wanted);
+    let live = cluster.objects.get_mut(&crd).unwrap();
+    live.fields["spec"] = json!({"versions": [{"name": "v1"}, {"name": "v1beta2"}]});
+    live.fields["status"]["storedVersions"] = json!(["v1beta2", "v1"]);
+    let plan = cluster.plan();
+    let found: Vec<(Class, &str)> = plan
+        .findings
+        .iter()
+        .map(|f| (f.class, f.evidence.as_str()))
+        .collect();
+    assert_eq!(
+        found,
+        [(
+            Class::CrdStoredVersion,
+            "stores objects in v1beta2, which the bundle does not have"
+        )]
+    );
+    assert!(plan.steps.iter().all(|s| s.action == Action::Nudge));
+}
+
+/// F11: with an address of nobody, each event stalls a reconciliation.
+#[test]
+fn events_for_nobody_are_switched_off() {
+    let mut cluster = Cluster::working();
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    let args = "/spec/template/spec/containers/0/args";
+    let mut wanted = cluster.install.wanted[&id].clone();
+    let mut expect = wanted.expect.as_ref().clone();
+    *expect.pointer_mut(args).unwrap() = json!(["--events-addr="]);
+    wanted.expect = Arc::new(expect);
+    cluster.install.wanted.insert(id, wanted);
+    cluster.alter(
+        "source-controller",
+        args,
+        json!(["--events-addr=http://notification-controller"]),
+    );
+    let plan = cluster.plan();
+    let steps: Vec<(&str, Class)> = plan
+        .steps
+        .iter()
+        .map(|s| (s.action.as_str(), s.cause.as_ref().unwrap().0))
+        .collect();
+    assert_eq!(steps, [("apply", Class::EventSinkMissing)]);
+}
+
+/// F13: the Lease of a Pod that is gone is deleted, at most three times an hour.
+#[test]
+fn a_stuck_leader_loses_its_lease() {
+    let cluster = Cluster::working();
+    let mut observed = cluster.observed();
+    let lease = state::Lease {
+        uid: "lease".to_owned(),
+        holder: "gone".to_owned(),
+        renewed: cluster.now - Duration::minutes(5),
+        seen: cluster.now,
+    };
+    observed
+        .leases
+        .insert("source-controller".to_owned(), lease);
+    let later = cluster.now + Duration::seconds(80);
+    let plan = plan(later, &cluster.install, &observed, &cluster.history);
+    let freed = Action::FreeLease {
+        uid: "lease".to_owned(),
+    };
+    let actions: Vec<&Action> = plan.steps.iter().map(|s| &s.action).collect();
+    assert_eq!(actions, [&freed]);
 }
 
 #[test]

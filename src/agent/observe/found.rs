@@ -1,0 +1,150 @@
+//! The answer to one list, in the form in which it is kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube::api::DynamicObject;
+
+use super::scope::What;
+use super::{View, insert};
+use crate::agent::plan::state::{Child, Lease};
+use crate::agent::plan::{Object, Observed, Pod, project};
+use crate::bundle::{Kind, ObjectId};
+use crate::clock;
+
+const MAX_PODS: usize = 256;
+const MAX_LEASES: usize = 32;
+const MAX_ELSEWHERE: usize = 8;
+/// Sync objects that are known; the catalog may hold more, and then the rest is not judged.
+const MAX_CHILDREN: usize = 4096;
+
+pub(super) enum Found {
+    Objects(Kind, Vec<(ObjectId, Object)>),
+    Children(Kind, BTreeMap<ObjectId, Option<Child>>),
+    Pods(BTreeMap<String, Arc<Pod>>),
+    Leases(BTreeMap<String, Lease>),
+    Elsewhere(BTreeSet<String>),
+}
+
+impl Found {
+    pub(super) fn nothing(what: What) -> Self {
+        match what {
+            What::Objects(kind) => Self::Objects(kind, Vec::new()),
+            What::Children(kind) => Self::Children(kind, BTreeMap::new()),
+            What::Pods => Self::Pods(BTreeMap::new()),
+            What::Leases => Self::Leases(BTreeMap::new()),
+            What::Elsewhere => Self::Elsewhere(BTreeSet::new()),
+        }
+    }
+
+    /// Adds one listed object, if `id` knows it.
+    pub(super) fn add(
+        &mut self,
+        live: DynamicObject,
+        id: impl Fn(Kind, &DynamicObject) -> Option<ObjectId>,
+    ) {
+        match self {
+            Self::Objects(kind, objects) => {
+                if let Some(id) = id(*kind, &live) {
+                    objects.push((id, project::object(*kind, live)));
+                }
+            }
+            Self::Children(kind, children) => {
+                if children.len() < MAX_CHILDREN
+                    && let Some(id) = id(*kind, &live)
+                {
+                    children.insert(id, project::child(&live));
+                }
+            }
+            Self::Pods(pods) => {
+                if pods.len() < MAX_PODS
+                    && let Some(name) = live.metadata.name.clone()
+                    && let Ok(pod) = live.try_parse()
+                {
+                    pods.insert(name, Arc::new(project::pod(pod)));
+                }
+            }
+            Self::Leases(leases) => {
+                if leases.len() < MAX_LEASES
+                    && let Some((controller, lease)) = project::lease(&live, clock::now())
+                {
+                    leases.insert(controller, lease);
+                }
+            }
+            Self::Elsewhere(namespaces) => {
+                if namespaces.len() < MAX_ELSEWHERE
+                    && let Some(namespace) = live.metadata.namespace
+                {
+                    namespaces.insert(namespace);
+                }
+            }
+        }
+    }
+
+    /// Takes the place of all that was known of the kind.
+    pub(super) fn put(self, view: &View, served: bool) {
+        let now = clock::now();
+        view.0.send_if_modified(|seen| match self {
+            Self::Objects(kind, listed) => {
+                let known = seen.objects.len();
+                seen.objects
+                    .retain(|id, _| id.kind != kind || listed.iter().any(|(i, _)| i == id));
+                let mut changed = known != seen.objects.len();
+                for (id, live) in listed {
+                    changed |= insert(seen, &id, live);
+                }
+                let scope = seen.scopes.entry(kind).or_default();
+                changed |= scope.answered.is_none() || scope.served != served;
+                scope.answered = Some(now);
+                scope.served = served;
+                changed
+            }
+            Self::Children(kind, listed) => {
+                let of_kind = seen.children.keys().filter(|id| id.kind == kind);
+                let over: Vec<ObjectId> = of_kind
+                    .filter(|id| !listed.contains_key(*id))
+                    .cloned()
+                    .collect();
+                let mut changed = false;
+                for id in over {
+                    changed |= gone(seen, &id);
+                }
+                for (id, child) in listed {
+                    changed |= heard(seen, id, child);
+                }
+                changed
+            }
+            Self::Pods(pods) => {
+                let changed = seen.pods != pods;
+                seen.pods = pods;
+                seen.pods_at = Some(now);
+                changed
+            }
+            // Renewed all the time: the next look is soon enough.
+            Self::Leases(leases) => {
+                seen.leases = leases;
+                false
+            }
+            Self::Elsewhere(namespaces) => {
+                let changed = seen.elsewhere != namespaces;
+                seen.elsewhere = namespaces;
+                changed
+            }
+        });
+    }
+}
+
+/// What a sync object says; none = it is at work, and what it said last stands. Whether that changed anything.
+pub(super) fn heard(seen: &mut Observed, id: ObjectId, child: Option<Child>) -> bool {
+    let known = seen.children.get(&id);
+    let full = seen.children.len() >= MAX_CHILDREN;
+    if known.is_none() && full || known.is_some() && (child.is_none() || known == child.as_ref()) {
+        return false;
+    }
+    Arc::make_mut(&mut seen.children).insert(id, child.unwrap_or_default());
+    true
+}
+
+pub(super) fn gone(seen: &mut Observed, id: &ObjectId) -> bool {
+    seen.children.contains_key(id) && Arc::make_mut(&mut seen.children).remove(id).is_some()
+}

@@ -1,0 +1,284 @@
+//! One row a class: all that is fixed about it. `docs/faults.md` is printed from here.
+
+use time::Duration;
+
+use super::Budget;
+
+/// What is fixed about one class.
+#[derive(Debug)]
+pub struct About {
+    /// As in `docs/faults.md`; 0 = a class without a number.
+    pub number: u8,
+    pub name: &'static str,
+    pub budget: Budget,
+    /// How long it has to be there before it counts.
+    pub debounce: Duration,
+    pub seen: &'static str,
+    pub evidence: &'static str,
+    pub does: &'static str,
+    /// What a person does; empty = nothing.
+    pub advice: &'static str,
+}
+
+macro_rules! faults {
+    ($($name:ident: $number:literal, $budget:expr, $seconds:literal s;
+        seen $seen:literal; evidence $evidence:literal; does $does:literal; advice $advice:literal;)*) => {
+        /// What can be wrong, and with it what may be done. A class without a safe step is reported, never hammered.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Class {
+            $($name,)*
+        }
+
+        impl Class {
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// What is fixed about it, for people and for the budget.
+            pub fn about(self) -> &'static About {
+                match self {
+                    $(Self::$name => const {
+                        &About {
+                            number: $number,
+                            name: stringify!($name),
+                            budget: $budget,
+                            debounce: Duration::seconds($seconds),
+                            seen: $seen,
+                            evidence: $evidence,
+                            does: $does,
+                            advice: $advice,
+                        }
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+faults! {
+    ObjectMissing: 1, Budget::Spaced, 0 s;
+        seen "a workload, Service, role, binding, policy, quota or ConfigMap of the install is gone";
+        evidence "the object; the API server was heard of that kind within 90 s";
+        does "creates it";
+        advice "";
+    ServiceAccountMissing: 2, Budget::Spaced, 0 s;
+        seen "a controller's ServiceAccount is gone, or is newer than the Pods that hold its tokens";
+        evidence "the account; the Pods' ages";
+        does "creates it; deletes the Pods whose tokens it made void";
+        advice "";
+    ScaledToZero: 3, Budget::PerHour(5), 30 s;
+        seen "a controller has `replicas: 0`";
+        evidence "the field; who wrote it and when";
+        does "applies the fields as last known good";
+        advice "";
+    BadImage: 4, Budget::PerHour(5), 0 s;
+        seen "a controller's image is another than last known good";
+        evidence "the field; who wrote it and when";
+        does "applies the fields as last known good";
+        advice "";
+    RegistryDown: 5, Budget::Report, 20 s;
+        seen "ErrImagePull, ImagePullBackOff or InvalidImageName with the image that is last known good";
+        evidence "the kubelet's message, the image";
+        does "reports: another image would be a wrong one";
+        advice "make the image's registry reachable from the cluster's nodes";
+    CrashLoop: 6, Budget::Report, 20 s;
+        seen "CrashLoopBackOff although the fields are last known good";
+        evidence "the last exit code and reason, the number of restarts";
+        does "reports: the kubelet restarts it already. Fields that differ are a fault of their own, and are mended";
+        advice "read the controller's log; its objects are as last known good";
+    ConfigRefMissing: 7, Budget::Report, 20 s;
+        seen "CreateContainerConfigError or CreateContainerError";
+        evidence "the kubelet's message, which names what is missing";
+        does "reports; what belongs to the install is created as `ObjectMissing`, and the Pod then starts by itself";
+        advice "create the object that the container refers to";
+    OomKilled: 8, Budget::Report, 20 s;
+        seen "CrashLoopBackOff after the kernel ended the container for its memory";
+        evidence "the last exit code and reason, the number of restarts";
+        does "reports: a restart never helps. Limits that differ from last known good are mended";
+        advice "raise the controller's memory limit";
+    HalfRolled: 9, Budget::Report, 60 s;
+        seen "a new version of a controller does not come up while a Pod of the old one serves";
+        evidence "what the new Pod waits for";
+        does "reports: the engine works, and the next restart of the old Pod would end that";
+        advice "look at the new Pod: the old one serves until it is restarted";
+    ReadyButUseless: 10, Budget::PerHour(5), 0 s;
+        seen "arguments, environment or ServiceAccount of a controller differ from last known good";
+        evidence "the fields; who wrote them and when";
+        does "applies the fields as last known good";
+        advice "";
+    EventSinkMissing: 11, Budget::PerHour(5), 0 s;
+        seen "a controller posts its events to a notification-controller that the install does not have";
+        evidence "the field `--events-addr`; who wrote it and when";
+        does "empties the argument: each event would stall a reconciliation for 15 to 40 s. A missing controller of the \
+              install is created as `ObjectMissing`";
+        advice "";
+    QueueWedged: 12, Budget::PerHour(3), 0 s;
+        seen "a probe of a root has had no answer for 90 s (330 s while it makes progress) although its controller is available";
+        evidence "when the probe was sent";
+        does "deletes the controller's Pod";
+        advice "";
+    LeaderStuck: 13, Budget::PerHour(3), 0 s;
+        seen "a controller's Lease was not renewed for 70 s, its holder is gone, and another Pod waits";
+        evidence "the holder; the time of the last renewal";
+        does "deletes the Lease";
+        advice "";
+    ApiUnhealthy: 14, Budget::Report, 30 s;
+        seen "the API server has not answered for 90 s";
+        evidence "since when";
+        does "nothing until it answers: no verdict from what is not known";
+        advice "mend the cluster's API server; nothing is healed until it answers";
+    CrdMissing: 15, Budget::Spaced, 0 s;
+        seen "a CRD of the install is gone";
+        evidence "the CRD";
+        does "creates it, then its objects that Git does not bring back";
+        advice "";
+    CrdTerminating: 16, Budget::Steady, 0 s;
+        seen "a CRD of the install is being deleted";
+        evidence "since when; whether its objects would prune";
+        does "cuts the sync controllers' rights first, so that nothing is pruned; keeps the objects; drops the engine's finalizers; \
+              creates it when it is gone";
+        advice "";
+    CrdStoredVersion: 17, Budget::Report, 0 s;
+        seen "a CRD has objects stored in a version that the bundle no longer has";
+        evidence "`status.storedVersions`";
+        does "reports, and does not apply that CRD: the API server would refuse it";
+        advice "migrate its objects ('flux migrate'), then remove the version from the CRD's status.storedVersions";
+    RbacAltered: 19, Budget::PerHour(5), 0 s;
+        seen "a role or binding of the install differs";
+        evidence "the fields; who wrote them and when";
+        does "applies them; a changed `roleRef` is replaced by a new binding";
+        advice "";
+    NamespaceMissing: 20, Budget::Spaced, 0 s;
+        seen "the engine's Namespace is gone";
+        evidence "the Namespace";
+        does "installs everything again, in stages";
+        advice "";
+    NamespaceTerminating: 21, Budget::Steady, 0 s;
+        seen "the engine's Namespace is being deleted";
+        evidence "since when";
+        does "as `CrdTerminating`, for all of it";
+        advice "";
+    LeftoverFinalizers: 22, Budget::PerHour(3), 0 s;
+        seen "an object of the install has been in deletion for more than 60 s";
+        evidence "the finalizers that hold it";
+        does "drops the engine's finalizer, and no other";
+        advice "";
+    RootDeleted: 23, Budget::Spaced, 0 s;
+        seen "the source or sync object is gone";
+        evidence "the object";
+        does "creates it; its deletion prunes nothing (`deletionPolicy: Orphan`)";
+        advice "";
+    GitSecretBad: 24, Budget::Spaced, 0 s;
+        seen "the Git Secret is gone, emptied or another than ours";
+        evidence "the fields, never their values";
+        does "writes key and host keys again from the agent's own copy";
+        advice "";
+    HostKeyMismatch: 25, Budget::Report, 10 s;
+        seen "the source says that the Git host showed another key than is known";
+        evidence "Flux' message";
+        does "reports: nothing is trusted on first use";
+        advice "compare the fingerprints; if the Git host's key was changed on purpose, change it at the hub";
+    KeyRevoked: 26, Budget::Report, 10 s;
+        seen "the source says that the Git host refused the key";
+        evidence "Flux' message";
+        does "reports; source-controller is not restarted, it holds the only copy of what was fetched";
+        advice "register the cluster's deploy key at the Git host again: 'linesman cluster readopt'";
+    GitUnreachable: 27, Budget::Report, 60 s;
+        seen "the source cannot be fetched for another reason";
+        evidence "Flux' message";
+        does "reports; drift is still corrected from what was fetched";
+        advice "make the Git host reachable from the cluster";
+    SourceAltered: 28, Budget::PerHour(5), 0 s;
+        seen "URL, branch, path, Secret or deletion policy of a root differ from what the hub assigned";
+        evidence "the fields; who wrote them and when";
+        does "applies them";
+        advice "";
+    SuspendedByHuman: 29, Budget::Report, 0 s;
+        seen "a root has `spec.suspend`";
+        evidence "who set it";
+        does "reports, and leaves it suspended: that is how people stop a delivery";
+        advice "ask who suspended it, then resume it: set spec.suspend to false, or use 'flux resume'";
+    SignatureFailed: 30, Budget::Report, 10 s;
+        seen "the head commit has no valid signature";
+        evidence "Flux' message, which names the commit";
+        does "reports, and never bypasses it";
+        advice "sign the catalog's head commit with a known key";
+    ArtifactLost: 31, Budget::Report, 60 s;
+        seen "source-controller cannot store what it fetched";
+        evidence "Flux' message";
+        does "reports";
+        advice "look at source-controller's log and its volume";
+    ArtifactUnreachable: 32, Budget::Report, 60 s;
+        seen "kustomize-controller cannot fetch from source-controller";
+        evidence "Flux' message";
+        does "reports; Service and policies of the install are mended as `ObjectMissing` and `ObjectAltered`";
+        advice "look at source-controller's log and its Service";
+    WebhookBlocks: 34, Budget::Report, 20 s;
+        seen "an admission webhook or policy refuses the engine's Pods";
+        evidence "the API server's message, which names it";
+        does "reports: it belongs to somebody else";
+        advice "mend or remove the admission webhook that refuses the engine's Pods";
+    QuotaBlocks: 35, Budget::Report, 20 s;
+        seen "a quota refuses the engine's Pods";
+        evidence "the API server's message, which names it";
+        does "reports; the install's own quota is mended as `ObjectAltered`";
+        advice "raise the ResourceQuota of the engine's namespace";
+    PodSecurityBlocks: 36, Budget::Report, 20 s;
+        seen "Pod Security refuses the engine's Pods";
+        evidence "the API server's message";
+        does "reports; the install's own Namespace labels and Pod fields are mended as `ObjectAltered`";
+        advice "allow the engine's Pods in its namespace's Pod Security level";
+    Unschedulable: 37, Budget::Report, 30 s;
+        seen "no node takes a controller's Pod";
+        evidence "the scheduler's message";
+        does "reports";
+        advice "make room on a node for the engine's Pods";
+    BuildFailed: 38, Budget::Report, 60 s;
+        seen "a sync object's files cannot be built";
+        evidence "Flux' message, which names the file";
+        does "reports: a commit is applied as a whole or not at all";
+        advice "mend the catalog: the message names the file or object";
+    ApplyFailed: 39, Budget::Report, 60 s;
+        seen "a sync object's content is refused by the API server, or a Helm release fails";
+        evidence "Flux' message, which names the object";
+        does "reports";
+        advice "mend the catalog: the message names the file or object";
+    HealthCheckFailed: 40, Budget::Report, 60 s;
+        seen "what a sync object brought does not become healthy";
+        evidence "Flux' message, which names the object";
+        does "reports";
+        advice "look at the object that the message names";
+    DependencyNotReady: 41, Budget::Report, 60 s;
+        seen "a sync object waits for another, or for its source";
+        evidence "Flux' message; named only where nothing else is wrong";
+        does "reports";
+        advice "look at the object that the message names";
+    PathMissing: 42, Budget::Report, 60 s;
+        seen "a sync object's path is not in the catalog";
+        evidence "Flux' message";
+        does "reports; a root's path is mended as `SourceAltered`";
+        advice "commit the directory that it names to the catalog";
+    ForeignManager: 45, Budget::Report, 0 s;
+        seen "Helm, flux-operator or OLM manages the engine, or a root that is not ours follows something else";
+        evidence "the mark; who wrote it";
+        does "only observes: nothing is written";
+        advice "decide who manages the engine: remove the other manager, or this cluster's adoption";
+    TwoInstalls: 46, Budget::Report, 60 s;
+        seen "controllers of a second Flux run in another namespace";
+        evidence "the namespace";
+        does "reports: which of them is wanted is for people to say";
+        advice "remove one of the two installs: both reconcile the same objects";
+    ClockSkew: 47, Budget::Report, 60 s;
+        seen "a controller's Lease was renewed in the future";
+        evidence "by how much";
+        does "reports";
+        advice "set the clocks of the cluster's nodes: certificates and Leases depend on them";
+    ObjectAltered: 0, Budget::PerHour(5), 0 s;
+        seen "fields of an object of the install differ, and no other class names it";
+        evidence "the fields; who wrote them and when";
+        does "applies them; what somebody added to a Pod template and what stops it is removed";
+        advice "";
+    NotAvailable: 0, Budget::Report, 60 s;
+        seen "a controller is not available, and nothing says why";
+        evidence "the Deployment";
+        does "reports";
+        advice "look at the controller's Pods and Events";
+}

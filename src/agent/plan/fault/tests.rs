@@ -1,0 +1,140 @@
+//! `docs/faults.md` is made from the table: `LINESMAN_UPDATE_GOLDEN=1 cargo test --lib fault::tests` writes it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::*;
+
+/// Numbers of the catalogue of faults that no class stands for yet, and why.
+const NOT_YET: [(u8, &str, &str); 13] = [
+    (
+        18,
+        "UndecodableObject",
+        "only the controllers' logs name the object",
+    ),
+    (
+        33,
+        "PolicyBlocks",
+        "needs the agent's own Git probe beside Flux' failure; today `GitUnreachable`",
+    ),
+    (
+        43,
+        "BadEngineCommit",
+        "needs quarantine; today the class of what the commit broke, within its budget",
+    ),
+    (
+        44,
+        "EngineRemovedByCommit",
+        "the guard policy refuses it for CRDs, Namespace and roots; all else is `ObjectMissing`",
+    ),
+    (
+        48,
+        "EngineUpgradeStuck",
+        "needs upgrade windows; today the class of what does not come up",
+    ),
+    (
+        49,
+        "AgentDrift",
+        "the agent does not keep its own adoption YAML yet",
+    ),
+    (
+        50,
+        "AgentLost",
+        "seen at the hub: the phase *Offline* at most 45 s later",
+    ),
+    (51, "ProjectMissing", "Argo CD"),
+    (52, "EngineSecretMissing", "Argo CD"),
+    (53, "EngineConfigBroken", "Argo CD"),
+    (54, "OperationStuck", "Argo CD"),
+    (55, "RedisDown", "Argo CD"),
+    (
+        56,
+        "KubernetesUnsupported",
+        "a bundle does not say which versions it is for",
+    ),
+];
+
+fn budget(class: Class) -> String {
+    match class.budget() {
+        Budget::Spaced => "every 2 s, 30 s in a fight".to_owned(),
+        Budget::Steady => "every 2 s".to_owned(),
+        Budget::PerHour(n) => format!("{n} an hour, then 1"),
+        Budget::Report => "–".to_owned(),
+    }
+}
+
+fn page() -> String {
+    let mut text = "# Faults\n\n\
+        Made from the program's own table; a test keeps it so. `linesman heal list` shows the class of each heal, \
+        `linesman heal show ID`\nits evidence, its steps and what is left to people.\n\n\
+        *After* is how long a fault has to be there before it counts. The *budget* is per object and class; `–` = there is no \
+        safe step,\nit is reported. Nothing here ever deletes a CRD, a Namespace or a volume claim.\n\n\
+        | # | class | what is seen | evidence | after | what Linesman does | budget | left to people |\n\
+        |---|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    let mut classes = Class::ALL.to_vec();
+    classes.sort_by_key(|c| (c.about().number == 0, c.about().number));
+    for class in classes {
+        let row = class.about();
+        let number = match row.number {
+            0 => String::new(),
+            n => format!("F{n}"),
+        };
+        writeln!(
+            text,
+            "| {number} | `{class}` | {} | {} | {} s | {} | {} | {} |",
+            row.seen,
+            row.evidence,
+            row.debounce.whole_seconds(),
+            row.does,
+            budget(class),
+            row.advice,
+        )
+        .unwrap();
+    }
+    text += "\n## Not told apart yet\n\n| # | class | why |\n|---|---|---|\n";
+    for (number, name, why) in NOT_YET {
+        writeln!(text, "| F{number} | {name} | {why} |").unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_printed_page_is_todays() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/faults.md");
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test that rewrites its golden file on demand"
+    )]
+    let update = std::env::var("LINESMAN_UPDATE_GOLDEN").is_ok();
+    if update {
+        std::fs::write(path, page()).unwrap();
+    }
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        kept == page(),
+        "docs/faults.md is old; run: LINESMAN_UPDATE_GOLDEN=1 cargo test --lib fault::tests"
+    );
+}
+
+#[test]
+fn each_number_has_one_class_or_a_reason() {
+    let numbered = Class::ALL.iter().map(|c| c.about().number);
+    let mut all: Vec<u8> = numbered
+        .filter(|n| *n > 0)
+        .chain(NOT_YET.map(|(n, _, _)| n))
+        .collect();
+    all.sort_unstable();
+    assert_eq!(all, (1..=56).collect::<Vec<u8>>());
+    let names: BTreeSet<&str> = Class::ALL.iter().map(|c| c.as_str()).collect();
+    assert_eq!(names.len(), Class::ALL.len());
+}
+
+/// Who is told of a fault that nobody mends is told what to do.
+#[test]
+fn what_is_only_reported_names_the_next_action() {
+    for class in Class::ALL {
+        let reported = class.budget() == Budget::Report;
+        assert_eq!(reported, !class.advice().is_empty(), "{class}");
+    }
+}

@@ -1,0 +1,197 @@
+//! Faults that leave the engine at work for now, or that come from around it.
+
+use time::{Duration, OffsetDateTime};
+
+use super::fault::Class;
+use super::find::Finding;
+use super::health::{pod_fault, pods_of, works};
+use super::state::{Lease, Observed};
+use crate::agent::engine::Install;
+use crate::bundle::{Kind, ObjectId};
+
+/// Leases are renewed every 5 s and given to another after 35 s.
+const STUCK: Duration = Duration::seconds(70);
+const SKEW: Duration = Duration::seconds(15);
+
+pub(super) fn latent(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    found: &mut Vec<Finding>,
+) {
+    let deployments = install
+        .wanted
+        .keys()
+        .filter(|id| id.kind == Kind::Deployment);
+    for id in deployments {
+        if let Some(lease) = observed.leases.get(&id.name) {
+            found.extend(leader(now, id, lease, observed));
+        }
+        found.extend(half_rolled(id, observed));
+    }
+    let namespace = ObjectId::new(Kind::Namespace, "", &install.namespace);
+    let mut all = observed.elsewhere.iter();
+    if let Some(other) = all.find(|ns| **ns != install.namespace) {
+        let text = format!("controllers of another install run in namespace {other}");
+        found.push(Finding::new(Class::TwoInstalls, &namespace, text));
+    }
+}
+
+/// A Lease that nobody renews and nobody takes, or that comes from the future.
+fn leader(
+    now: OffsetDateTime,
+    id: &ObjectId,
+    lease: &Lease,
+    observed: &Observed,
+) -> Option<Finding> {
+    let ahead = lease.renewed - lease.seen;
+    if ahead > SKEW {
+        let text = format!(
+            "Pod {} renewed its Lease {} s in the future",
+            lease.holder,
+            ahead.whole_seconds()
+        );
+        return Some(Finding::new(Class::ClockSkew, id, text));
+    }
+    let held = observed.pods.contains_key(&lease.holder);
+    let waits =
+        pods_of(observed, &id.name).any(|pod| pod.created.is_some_and(|at| now - at > STUCK));
+    let stuck = lease.seen - lease.renewed > STUCK && !held && waits;
+    stuck.then(|| {
+        let text = format!(
+            "Pod {} holds the Lease and is gone; renewed last at {}",
+            lease.holder,
+            crate::clock::rfc3339(lease.renewed)
+        );
+        Finding::new(Class::LeaderStuck, id, text)
+    })
+}
+
+/// The old Pod serves, the new one does not come up.
+fn half_rolled(id: &ObjectId, observed: &Observed) -> Option<Finding> {
+    let live = observed.objects.get(id)?;
+    if !works(live) || live.number("/status/unavailableReplicas") < 1 {
+        return None;
+    }
+    let why = pods_of(observed, &id.name).find_map(pod_fault);
+    let why = why.map_or_else(|| "is not available".to_owned(), |(_, evidence)| evidence);
+    let text = format!("the new Pod does not come up, an old one serves: {why}");
+    Some(Finding::new(Class::HalfRolled, id, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::agent::plan::Pod;
+    use crate::agent::plan::tests::{Cluster, install, start};
+
+    const APP: &str = "source-controller";
+
+    fn pod(age: i64) -> Pod {
+        Pod {
+            app: APP.to_owned(),
+            created: Some(start() - Duration::seconds(age)),
+            ready: true,
+            ..Pod::default()
+        }
+    }
+
+    /// A Lease that `holder` renewed this many seconds before it was read.
+    fn observed(holder: &str, renewed: i64, pods: &[(&str, Pod)]) -> Observed {
+        let lease = Lease {
+            uid: "lease".to_owned(),
+            holder: holder.to_owned(),
+            renewed: start() - Duration::seconds(renewed),
+            seen: start(),
+        };
+        Observed {
+            leases: [(APP.to_owned(), lease)].into(),
+            pods: pods
+                .iter()
+                .map(|(name, pod)| ((*name).to_owned(), Arc::new(pod.clone())))
+                .collect(),
+            ..Observed::default()
+        }
+    }
+
+    fn classes(observed: &Observed) -> Vec<(Class, String)> {
+        let mut found = Vec::new();
+        latent(start(), &install(), observed, &mut found);
+        let named = found.into_iter().map(|f| (f.class, f.object.name));
+        named.collect()
+    }
+
+    #[test]
+    fn leases_tell_a_stuck_leader_and_a_wrong_clock() {
+        let app = || APP.to_owned();
+        for (what, observed, expected) in [
+            ("renewed", observed("old", 3, &[("new", pod(500))]), vec![]),
+            (
+                "its holder lives",
+                observed("old", 90, &[("old", pod(500))]),
+                vec![],
+            ),
+            ("nobody waits", observed("old", 90, &[]), vec![]),
+            (
+                "the next one is young",
+                observed("old", 90, &[("new", pod(20))]),
+                vec![],
+            ),
+            (
+                "stuck",
+                observed("old", 90, &[("new", pod(500))]),
+                vec![(Class::LeaderStuck, app())],
+            ),
+            (
+                "ahead",
+                observed("old", -60, &[("old", pod(500))]),
+                vec![(Class::ClockSkew, app())],
+            ),
+            (
+                "a little ahead",
+                observed("old", -5, &[("old", pod(500))]),
+                vec![],
+            ),
+        ] {
+            assert_eq!(classes(&observed), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn controllers_in_another_namespace_are_a_second_install() {
+        let namespaces = |all: &[&str]| Observed {
+            elsewhere: all.iter().map(|n| (*n).to_owned()).collect::<BTreeSet<_>>(),
+            ..Observed::default()
+        };
+        assert_eq!(classes(&namespaces(&["flux-system"])), []);
+        assert_eq!(
+            classes(&namespaces(&["flux-system", "gitops"])),
+            [(Class::TwoInstalls, "flux-system".to_owned())]
+        );
+    }
+
+    #[test]
+    fn a_new_pod_that_does_not_come_up_beside_an_old_one_is_half_rolled() {
+        let cluster = Cluster::working();
+        let mut observed = cluster.observed();
+        let id = ObjectId::new(Kind::Deployment, "flux-system", APP);
+        let mut live = observed.objects[&id].as_ref().clone();
+        live.fields["status"]["unavailableReplicas"] = json!(1);
+        observed.objects.insert(id, Arc::new(live));
+        let new = Pod {
+            waiting: Some(("ImagePullBackOff".to_owned(), "no such image".to_owned())),
+            ..pod(90)
+        };
+        observed.pods.insert("new".to_owned(), Arc::new(new));
+        let mut found = Vec::new();
+        latent(cluster.now, &cluster.install, &observed, &mut found);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].class, Class::HalfRolled);
+        assert!(found[0].evidence.contains("no such image"), "{found:?}");
+    }
+}
