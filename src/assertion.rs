@@ -3,6 +3,8 @@
 //! directions are here, so that they cannot drift. `docs/protocol.md` describes it for other implementations.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::keys::{self, Public};
@@ -39,6 +41,9 @@ pub struct Claims {
     /// The user's address as the hub saw it.
     pub ip: String,
     pub mode: Mode,
+    /// The namespaces that the grant is for; absent = all, and what lies in none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ns: Option<BTreeSet<String>>,
 }
 
 impl Claims {
@@ -234,6 +239,7 @@ mod tests {
             h: binding("GET", "/api/v1/pods?limit=1"),
             ip: "10.0.0.1".to_owned(),
             mode: Mode::Full,
+            ns: None,
         }
     }
 

@@ -14,6 +14,7 @@ mod doctor;
 mod duration;
 mod engine;
 mod exit;
+mod grant;
 mod heal;
 pub mod hub;
 mod kubeconfig;
@@ -23,6 +24,8 @@ mod manifests;
 mod output;
 mod progress;
 mod session;
+mod token;
+mod user;
 mod version;
 mod whoami;
 
@@ -99,6 +102,15 @@ enum Verb {
     Kubeconfig(kubeconfig::Args),
     /// Print the hub's token for kubectl (an exec credential plugin)
     Credential(credential::Args),
+    /// Give people access to clusters, take it back, see why someone gets through
+    #[command(subcommand)]
+    Grant(grant::Verb),
+    /// Add, list and remove the hub's users
+    #[command(subcommand)]
+    User(user::Verb),
+    /// Make, list and revoke tokens of people and programs
+    #[command(subcommand)]
+    Token(token::Verb),
     /// Start, clone or check a catalog
     #[command(subcommand)]
     Catalog(catalog::Verb),
@@ -156,6 +168,9 @@ fn dispatch(verb: Verb) -> Result<()> {
         Verb::Cluster(verb) => briefly(cluster::run(verb)),
         Verb::Kubeconfig(args) => briefly(kubeconfig::run(args)),
         Verb::Credential(args) => credential::run(&args),
+        Verb::Grant(verb) => briefly(grant::run(verb)),
+        Verb::User(verb) => briefly(user::run(verb)),
+        Verb::Token(verb) => briefly(token::run(verb)),
         Verb::Catalog(verb) => briefly(catalog::run(verb)),
         Verb::Engine(verb) => briefly(engine::run(verb)),
         Verb::Heal(verb) => briefly(heal::run(verb)),

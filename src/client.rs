@@ -4,6 +4,7 @@
 //! are, on a refused connection or a busy hub; every other call is sent once. Each error says what was
 //! attempted and [`Error::next`] names the next action.
 
+mod access;
 mod calls;
 mod diagnose;
 

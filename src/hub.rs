@@ -27,9 +27,12 @@ pub mod catalog;
 pub mod fleet;
 pub mod git;
 pub mod githost;
+pub mod grants;
 pub mod presence;
 pub mod proxy;
 pub mod registration;
+pub mod running;
+pub mod selector;
 pub mod serve;
 pub mod store;
 pub mod tls;
@@ -79,11 +82,15 @@ pub struct Hub {
     pub audit: audit::Audit,
     pub keys: HubKeys,
     pub orders: Orders,
+    /// Rung when a grant or a user changed.
+    pub access_changed: tokio::sync::Notify,
     pub catalog: CatalogHost,
     pub presence: Presence,
     /// Its `ca` is what clients pin; empty where the certificate is publicly trusted.
     pub tls: tls::Tls,
     pub metrics: crate::telemetry::HubMetrics,
+    /// Kubernetes requests that run now.
+    pub requests: Arc<running::Requests>,
     /// Joins in progress.
     pub joins: Arc<Semaphore>,
     /// Work that finishes although its caller went away.
@@ -179,6 +186,15 @@ impl Orders {
             // An error says that nobody listens.
             let _listeners = sender.send(order);
         }
+    }
+
+    /// The clusters whose agents listen now.
+    pub fn listening(&self) -> Vec<ClusterName> {
+        let clusters = self.lock();
+        let live = clusters
+            .iter()
+            .filter(|(_, sender)| sender.receiver_count() > 0);
+        live.map(|(name, _)| name.clone()).collect()
     }
 
     pub fn send_all(&self, order: &Order) {

@@ -5,4 +5,5 @@
 pub mod headers;
 pub mod message;
 pub mod path;
+pub mod scope;
 pub mod status;

@@ -3,11 +3,14 @@
 //! off and hours, assertion, replay, names, groups, path, protocol switch, mode, namespaces.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
 
+use std::collections::BTreeSet;
+
 use http::{Method, StatusCode, Uri};
 use time::OffsetDateTime;
 
 use crate::assertion::{self, ApiMeta, Claims, Expected, Mode};
 use crate::kubeapi::path::{self, RequestInfo, Upgrade};
+use crate::kubeapi::scope;
 use crate::kubeapi::status::{Hop, Refusal};
 use crate::wire::api::HubKey;
 
@@ -59,7 +62,7 @@ pub fn check(
         .map_err(|e| e.refusal(Hop::Agent))?;
     switches(policy, &info, request.upgrade)?;
     mode(policy, &claims, &info)?;
-    namespaces(policy, &info)?;
+    namespaces(policy, &claims, &info)?;
     Ok(Pass { claims, info })
 }
 
@@ -203,12 +206,12 @@ fn switches(policy: &Policy, info: &RequestInfo, upgrade: Option<Upgrade>) -> Re
 
 fn mode(policy: &Policy, claims: &Claims, info: &RequestInfo) -> Result<(), Refusal> {
     let read_only = policy.read_only || claims.mode == Mode::Read;
-    if !read_only || reads(info) || asks_about_self(info) {
+    if !read_only || scope::reads(info) {
         return Ok(());
     }
     let what = format!(
         "'{}' is more than reading, and access is read-only",
-        verb_of(info)
+        scope::describe(info)
     );
     if policy.read_only {
         return Err(denied("ReadOnly", what, "readOnly"));
@@ -219,57 +222,39 @@ fn mode(policy: &Policy, claims: &Claims, info: &RequestInfo) -> Result<(), Refu
     )
 }
 
-fn verb_of(info: &RequestInfo) -> String {
-    let resource = if info.resource.is_empty() {
-        "the path"
-    } else {
-        &info.resource
-    };
-    let slash = if info.subresource.is_empty() { "" } else { "/" };
-    format!("{} {resource}{slash}{}", info.verb, info.subresource)
-}
-
-/// Told by resource: GET can exec.
-fn reads(info: &RequestInfo) -> bool {
-    if info.resource_request {
-        return matches!(info.verb.as_str(), "get" | "list" | "watch") && !info.interactive();
+/// The owner's namespaces and the grant's, each where there are any.
+fn namespaces(policy: &Policy, claims: &Claims, info: &RequestInfo) -> Result<(), Refusal> {
+    if let Some(allowed) = &policy.namespaces
+        && !scope::within(info, allowed)
+    {
+        return Err(denied("Namespace", outside(info, allowed), "namespaces"));
     }
-    matches!(info.verb.as_str(), "get" | "head")
-}
-
-/// Reviews of the caller's own rights, which `kubectl auth can-i` and `whoami` create.
-fn asks_about_self(info: &RequestInfo) -> bool {
-    info.verb == "create"
-        && info.subresource.is_empty()
-        && matches!(
-            (info.group.as_str(), info.resource.as_str()),
-            (
-                "authorization.k8s.io",
-                "selfsubjectaccessreviews" | "selfsubjectrulesreviews"
-            ) | ("authentication.k8s.io", "selfsubjectreviews")
+    match &claims.ns {
+        Some(granted) if !scope::within(info, granted) => Err(Refusal::new(
+            Hop::Agent,
+            StatusCode::FORBIDDEN,
+            "Namespace",
+            outside(info, granted),
         )
+        .next("ask the hub's admin for a wider grant")),
+        _ => Ok(()),
+    }
 }
 
-/// With a list of namespaces, only what lies in one of them: cluster-wide lists and cluster-scoped objects
-/// show the others.
-fn namespaces(policy: &Policy, info: &RequestInfo) -> Result<(), Refusal> {
-    let Some(allowed) = &policy.namespaces else {
-        return Ok(());
-    };
-    if !info.resource_request || asks_about_self(info) || allowed.contains(&info.namespace) {
-        return Ok(());
-    }
+fn outside(info: &RequestInfo, allowed: &BTreeSet<String>) -> String {
     let list = allowed
         .iter()
         .map(String::as_str)
         .collect::<Vec<_>>()
         .join(", ");
-    let what = if info.namespace.is_empty() {
-        format!("'{}' is not within the namespaces {list}", verb_of(info))
+    if info.namespace.is_empty() {
+        format!(
+            "'{}' is not within the namespaces {list}",
+            scope::describe(info)
+        )
     } else {
         format!("namespace {} is not among {list}", info.namespace)
-    };
-    Err(denied("Namespace", what, "namespaces"))
+    }
 }
 
 #[cfg(test)]

@@ -26,6 +26,14 @@ pub(super) async fn run(args: Args) -> Result<()> {
                 ("roles", me.roles.join(", ")),
                 ("groups", me.groups.join(", ")),
                 (
+                    "scopes",
+                    if me.scopes.is_empty() {
+                        "all that the user may".to_owned()
+                    } else {
+                        me.scopes.join(", ")
+                    },
+                ),
+                (
                     "until",
                     me.expires_at.unwrap_or_else(|| "no end".to_owned()),
                 ),

@@ -1,10 +1,10 @@
 //! The hub's routes as functions.
 
 use reqwest::Method;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, IF_MATCH};
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use serde::de::DeserializeOwned;
 
-use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
+use super::{Call, Client, Error, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
     AdoptionAnswer, AuditView, BundleView, CatalogView, Check, ClusterView, HealView, HubInfo,
     NewCluster, NewJoinToken, NewSshKey, Page, WhoAmI,
@@ -63,21 +63,12 @@ impl Client {
 
     /// `rev` is the revision that the caller saw; another one in the store is a conflict.
     pub async fn remove_cluster(&self, name: &ClusterName, rev: i64) -> Result<(), Error> {
-        let mut headers = HeaderMap::new();
-        if let Ok(tag) = HeaderValue::from_str(&format!("\"{rev}\"")) {
-            headers.insert(IF_MATCH, tag);
-        }
-        let operation = format!("remove cluster {name}");
-        let call = Call {
-            operation: &operation,
-            method: Method::DELETE,
-            url: self.url(&["v1", "clusters", name.as_str()], &[]),
-            headers,
-            body: None,
-            timeout: TIMEOUT,
-            repeatable: false,
-        };
-        self.send(call).await.map(drop)
+        self.delete(
+            &format!("remove cluster {name}"),
+            &["v1", "clusters", name.as_str()],
+            rev,
+        )
+        .await
     }
 
     pub async fn bundles(&self) -> Result<Vec<BundleView>, Error> {
@@ -157,7 +148,7 @@ impl Client {
     }
 
     /// Follows the cursor until the end or `limit` items.
-    async fn list<T: DeserializeOwned>(
+    pub(super) async fn list<T: DeserializeOwned>(
         &self,
         operation: &str,
         path: &[&str],

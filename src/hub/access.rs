@@ -1,12 +1,167 @@
-//! Principal, verb and cluster to: allow as this user and these groups, or deny.
+//! Grants: subject × clusters × Kubernetes groups, narrowed by namespaces, read-only and an end. Pure: which
+//! grant says yes to a request, as whom it then goes, and why none does.
 
-use crate::hub::auth::User;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use time::OffsetDateTime;
+
+use crate::hub::selector::{Selector, SelectorError};
+use crate::kubeapi::path::RequestInfo;
+use crate::kubeapi::scope;
+use crate::wire::api::ClusterChoice;
 use crate::wire::id::ClusterName;
+
+pub use crate::assertion::Mode;
 
 /// The most groups that one request carries; the agent's gate holds the same limit.
 pub const MAX_GROUPS: usize = 32;
+/// Names and namespaces in one grant.
+pub const MAX_CLUSTERS: usize = 100;
+pub const MAX_NAMESPACES: usize = 50;
 
-/// Who the API server sees.
+/// Who may reach which clusters' API as what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    pub id: String,
+    pub subject: Subject,
+    pub clusters: Clusters,
+    /// Kubernetes groups without the prefix `linesman:`, at least one.
+    pub groups: BTreeSet<String>,
+    /// None = all, and what lies in none.
+    pub namespaces: Option<BTreeSet<String>>,
+    pub mode: Mode,
+    /// None = until it is revoked.
+    pub expires_at: Option<OffsetDateTime>,
+    /// Why it was given, such as a ticket's number.
+    pub reason: String,
+    /// The name of the user who gave it; `hub` for the default grant.
+    pub created_by: String,
+    pub created_at: OffsetDateTime,
+    pub rev: i64,
+}
+
+/// Whom a grant is for: `user:ada`, `group:sre`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    User(String),
+    Group(String),
+}
+
+impl Subject {
+    fn fits(&self, asker: &Asker<'_>) -> bool {
+        match self {
+            Self::User(name) => name == asker.name,
+            Self::Group(name) => asker.groups.contains(name),
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(name) => write!(f, "user:{name}"),
+            Self::Group(name) => write!(f, "group:{name}"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not user:NAME or group:NAME with 1 to 200 of A-Z a-z 0-9 . _ @ + : -")]
+pub struct SubjectError(String);
+
+impl FromStr for Subject {
+    type Err = SubjectError;
+
+    fn from_str(text: &str) -> Result<Self, SubjectError> {
+        let error = || SubjectError(text.chars().take(60).collect());
+        let (kind, name) = text.split_once(':').ok_or_else(error)?;
+        match kind {
+            "user" if named(name) => Ok(Self::User(name.to_owned())),
+            "group" if named(name) => Ok(Self::Group(name.to_owned())),
+            _ => Err(error()),
+        }
+    }
+}
+
+/// Which clusters a grant is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Clusters {
+    All,
+    Named(BTreeSet<ClusterName>),
+    Labelled(Selector),
+}
+
+impl Clusters {
+    fn contain(&self, place: &Place<'_>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.contains(place.name),
+            Self::Labelled(selector) => selector.matches(place.labels),
+        }
+    }
+}
+
+impl TryFrom<ClusterChoice> for Clusters {
+    type Error = SelectorError;
+
+    fn try_from(choice: ClusterChoice) -> Result<Self, SelectorError> {
+        Ok(match choice {
+            ClusterChoice::All => Self::All,
+            ClusterChoice::Names(names) => Self::Named(names),
+            ClusterChoice::Labels(text) => Self::Labelled(text.parse()?),
+        })
+    }
+}
+
+impl From<&Clusters> for ClusterChoice {
+    fn from(clusters: &Clusters) -> Self {
+        match clusters {
+            Clusters::All => Self::All,
+            Clusters::Named(names) => Self::Names(names.clone()),
+            Clusters::Labelled(selector) => Self::Labels(selector.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Clusters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all clusters"),
+            Self::Named(names) => f.write_str(&joined(names)),
+            Self::Labelled(selector) => write!(f, "clusters with {selector}"),
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Asker<'a> {
+    pub name: &'a str,
+    /// Groups that the user is in, locally or by the identity provider's word.
+    pub groups: &'a [String],
+}
+
+impl Asker<'_> {
+    /// The subjects whose grants are theirs.
+    pub fn subjects(&self) -> Vec<String> {
+        let user = Subject::User(self.name.to_owned()).to_string();
+        let groups = self.groups.iter().cloned().map(Subject::Group);
+        std::iter::once(user)
+            .chain(groups.map(|g| g.to_string()))
+            .collect()
+    }
+}
+
+/// The cluster that is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    pub name: &'a ClusterName,
+    pub labels: &'a BTreeMap<String, String>,
+}
+
+/// Who the API server sees, and the limits that the agent holds the request to once more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Impersonation {
     /// `linesman:<name>`
@@ -14,21 +169,18 @@ pub struct Impersonation {
     /// `linesman:<group>`, at least one.
     pub groups: Vec<String>,
     pub mode: Mode,
+    /// None = no limit.
+    pub namespaces: Option<BTreeSet<String>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    Full,
-    Read,
-}
-
-impl Mode {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::Read => "read",
-        }
-    }
+/// A yes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allowed {
+    pub subject: Impersonation,
+    /// The ids of the grants that say so.
+    pub by: Vec<String>,
+    /// When the first of them ends.
+    pub until: Option<OffsetDateTime>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,85 +190,214 @@ pub struct Denied {
     pub next: String,
 }
 
-/// Whether `user` may reach the API of `cluster`, and as whom.
-pub fn decide(user: &User, cluster: &ClusterName) -> Result<Impersonation, Denied> {
-    let named = |text: &str| -> bool {
-        (1..=200).contains(&text.len())
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"._@+:-".contains(&b))
-    };
-    if user.groups.is_empty() {
-        return Err(Denied {
-            reason: format!("{} has no grant on cluster {cluster}", user.name),
-            next: "ask a hub admin for a grant".to_owned(),
-        });
+/// What one grant says to a question.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum No {
+    #[error("it is for {0}")]
+    OtherSubject(Subject),
+    #[error("it is for {0}")]
+    OtherCluster(Clusters),
+    #[error("it ended")]
+    Expired,
+    #[error("it is read-only, and '{0}' is more than reading")]
+    ReadOnly(String),
+    #[error("it is for {0}, and the request lies elsewhere")]
+    Namespace(String),
+}
+
+impl Grant {
+    /// Whether it holds for this user on this cluster, whatever the request.
+    pub fn reaches(
+        &self,
+        asker: &Asker<'_>,
+        place: &Place<'_>,
+        now: OffsetDateTime,
+    ) -> Result<(), No> {
+        if !self.subject.fits(asker) {
+            return Err(No::OtherSubject(self.subject.clone()));
+        }
+        if !self.clusters.contain(place) {
+            return Err(No::OtherCluster(self.clusters.clone()));
+        }
+        if self.is_over(now) {
+            return Err(No::Expired);
+        }
+        Ok(())
     }
-    if !named(&user.name) || user.groups.len() > MAX_GROUPS || !user.groups.iter().all(|g| named(g))
-    {
+
+    pub fn is_over(&self, now: OffsetDateTime) -> bool {
+        self.expires_at.is_some_and(|end| end <= now)
+    }
+
+    /// Whether it takes in this request.
+    pub fn covers(&self, info: &RequestInfo) -> Result<(), No> {
+        if self.mode == Mode::Read && !scope::reads(info) {
+            return Err(No::ReadOnly(scope::describe(info)));
+        }
+        match &self.namespaces {
+            Some(allowed) if !scope::within(info, allowed) => Err(No::Namespace(within(allowed))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The grants that reach a cluster; none is a denial that does not tell whether the cluster exists.
+pub fn reaching<'a>(
+    grants: &'a [Grant],
+    asker: &Asker<'_>,
+    place: &Place<'_>,
+    now: OffsetDateTime,
+) -> Result<Vec<&'a Grant>, Denied> {
+    let held: Vec<&Grant> = grants
+        .iter()
+        .filter(|g| g.reaches(asker, place, now).is_ok())
+        .collect();
+    if held.is_empty() {
+        return Err(no_grant(asker.name, place.name.as_str()));
+    }
+    Ok(held)
+}
+
+pub fn no_grant(user: &str, cluster: &str) -> Denied {
+    Denied {
+        reason: format!("{user} has no grant on cluster {cluster}"),
+        next: "check the name with 'linesman cluster list', or ask a hub admin for a grant"
+            .to_owned(),
+    }
+}
+
+/// Which of the grants that reach the cluster cover the request, and as whom it goes: with the groups of all of
+/// them, within the limits of each. RBAC adds up; a request that every grant covers is within all their limits.
+pub fn decide(
+    asker: &Asker<'_>,
+    reaching: &[&Grant],
+    info: &RequestInfo,
+) -> Result<Allowed, Denied> {
+    let (mut yes, mut no) = (Vec::new(), Vec::new());
+    for grant in reaching {
+        match grant.covers(info) {
+            Ok(()) => yes.push(*grant),
+            Err(why) => no.push(format!("grant {}: {why}", grant.id)),
+        }
+    }
+    if yes.is_empty() {
+        no.truncate(3);
         return Err(Denied {
             reason: format!(
-                "the grant of {} cannot be sent to a cluster: names are 1 to 200 of A-Z a-z 0-9 . _ @ + : - and groups at most {MAX_GROUPS}",
-                user.name
+                "no grant of {} covers '{}': {}",
+                asker.name,
+                scope::describe(info),
+                no.join("; ")
             ),
-            next: "ask a hub admin to rename the user or its groups".to_owned(),
+            next: "ask a hub admin for a wider grant".to_owned(),
         });
     }
-    let mut groups: Vec<String> = user
-        .groups
-        .iter()
-        .map(|g| format!("linesman:{g}"))
-        .collect();
-    groups.sort();
-    groups.dedup();
-    Ok(Impersonation {
-        user: format!("linesman:{}", user.name),
-        groups,
-        mode: Mode::Full,
+    let groups: BTreeSet<&String> = yes.iter().flat_map(|g| &g.groups).collect();
+    sendable(asker.name, &groups)?;
+    let read = yes.iter().any(|g| g.mode == Mode::Read);
+    Ok(Allowed {
+        subject: Impersonation {
+            user: format!("linesman:{}", asker.name),
+            groups: groups.iter().map(|g| format!("linesman:{g}")).collect(),
+            mode: if read { Mode::Read } else { Mode::Full },
+            namespaces: yes
+                .iter()
+                .filter_map(|g| g.namespaces.clone())
+                .reduce(|a, b| a.intersection(&b).cloned().collect()),
+        },
+        until: yes.iter().filter_map(|g| g.expires_at).min(),
+        by: yes.iter().map(|g| g.id.clone()).collect(),
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn user(name: &str, groups: &[&str]) -> User {
-        User {
-            id: "u".into(),
-            name: name.into(),
-            roles: vec![],
-            groups: groups.iter().map(ToString::to_string).collect(),
-            token_id: "t".into(),
-            expires_at: None,
+/// What is left of a yes where the token reads only, or does not reach clusters at all.
+pub fn narrow(
+    allowed: Allowed,
+    token: Option<Mode>,
+    info: &RequestInfo,
+) -> Result<Allowed, Denied> {
+    let mode = match token {
+        Some(Mode::Full) => return Ok(allowed),
+        Some(Mode::Read) if scope::reads(info) => Mode::Read,
+        Some(Mode::Read) => {
+            return Err(Denied {
+                reason: format!(
+                    "the token has the scope kube-read, and '{}' is more than reading",
+                    scope::describe(info)
+                ),
+                next: "use a token with the scope kube".to_owned(),
+            });
         }
-    }
-
-    #[test]
-    fn a_grant_becomes_prefixed_names() {
-        let cluster = "eu1".parse().unwrap();
-        assert_eq!(
-            decide(&user("admin", &["view", "admin", "view"]), &cluster),
-            Ok(Impersonation {
-                user: "linesman:admin".into(),
-                groups: vec!["linesman:admin".into(), "linesman:view".into()],
-                mode: Mode::Full
-            })
-        );
-    }
-
-    #[test]
-    fn no_grant_and_unsendable_names_are_denied() {
-        let cluster = "eu1".parse().unwrap();
-        let many: Vec<String> = (0..33).map(|n| format!("g{n}")).collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        for bad in [
-            user("admin", &[]),
-            user("", &["admin"]),
-            user("a b", &["admin"]),
-            user("admin", &["x\r\ny"]),
-            user("admin", &many),
-        ] {
-            assert!(decide(&bad, &cluster).is_err(), "{bad:?}");
+        None => {
+            return Err(Denied {
+                reason: "the token's scopes do not reach into clusters".to_owned(),
+                next: "use a token with the scope kube or kube-read".to_owned(),
+            });
         }
-    }
+    };
+    Ok(Allowed {
+        subject: Impersonation {
+            mode,
+            ..allowed.subject
+        },
+        ..allowed
+    })
 }
+
+/// What the agent would refuse is refused here, with a next action.
+fn sendable(user: &str, groups: &BTreeSet<&String>) -> Result<(), Denied> {
+    if named(user) && groups.len() <= MAX_GROUPS && groups.iter().all(|g| named(g)) {
+        return Ok(());
+    }
+    Err(Denied {
+        reason: format!(
+            "the grants of {user} cannot be sent to a cluster: names are 1 to 200 of A-Z a-z 0-9 . _ @ + : - and groups at most {MAX_GROUPS}"
+        ),
+        next: "ask a hub admin to rename the user or to give fewer groups".to_owned(),
+    })
+}
+
+/// The users and groups that an agent has to be able to act as: known users whom a grant reaches, and all groups
+/// that grants give on the cluster. A user who comes later is learned at the first request.
+pub fn subjects<'a>(
+    grants: &[Grant],
+    users: impl Iterator<Item = Asker<'a>>,
+    place: &Place<'_>,
+    now: OffsetDateTime,
+) -> (BTreeSet<String>, BTreeSet<String>) {
+    let here: Vec<&Grant> = grants
+        .iter()
+        .filter(|g| g.clusters.contain(place) && !g.is_over(now))
+        .collect();
+    let users = users
+        .filter(|user| here.iter().any(|g| g.subject.fits(user)))
+        .map(|user| user.name.to_owned())
+        .collect();
+    let groups = here.iter().flat_map(|g| g.groups.clone()).collect();
+    (users, groups)
+}
+
+/// What names in assertions and RBAC consist of.
+pub fn named(text: &str) -> bool {
+    (1..=200).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._@+:-".contains(&b))
+}
+
+fn within(namespaces: &BTreeSet<String>) -> String {
+    let word = if namespaces.len() == 1 {
+        "namespace"
+    } else {
+        "the namespaces"
+    };
+    format!("{word} {}", joined(namespaces))
+}
+
+fn joined<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    items.join(", ")
+}
+
+#[cfg(test)]
+mod tests;

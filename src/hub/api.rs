@@ -23,12 +23,15 @@ pub mod audit;
 pub mod bundles;
 pub mod catalog;
 pub mod clusters;
+pub mod grants;
 pub mod heals;
 pub mod health;
 pub mod hub;
 pub mod openapi;
+pub mod precondition;
 pub mod problem;
 pub mod tunnel;
+pub mod users;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -46,6 +49,8 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .merge(hub::routes())
         .merge(clusters::routes())
         .merge(bundles::routes())
+        .merge(grants::routes())
+        .merge(users::routes())
         .merge(heals::routes())
         .merge(audit::routes())
         .merge(catalog::routes())

@@ -1,5 +1,7 @@
 //! What the hub asserts of one request on one line. Pure: the signer, ids and the time come in.
 
+use std::collections::BTreeSet;
+
 use http::Method;
 use time::OffsetDateTime;
 
@@ -30,6 +32,8 @@ pub struct Subject<'a> {
     /// `linesman:<group>` each.
     pub groups: &'a [String],
     pub mode: Mode,
+    /// None = all.
+    pub namespaces: Option<&'a BTreeSet<String>>,
 }
 
 /// The stream's meta with a fresh assertion; `kid` names the key that `sign` uses.
@@ -57,6 +61,7 @@ pub fn issue(
         h: assertion::binding(request.method.as_str(), request.target),
         ip: request.ip.to_owned(),
         mode: subject.mode,
+        ns: subject.namespaces.cloned(),
     };
     let assertion = assertion::sign(&claims, kid, sign)?;
     Ok(ApiMeta {
@@ -98,6 +103,7 @@ mod tests {
             user: "linesman:ada",
             groups: &groups,
             mode: Mode::Full,
+            namespaces: None,
         };
         let meta = issue(&request, &subject, now, "k", |input| pair.sign(input)).unwrap();
         let expected = Expected {

@@ -132,6 +132,11 @@ impl Opened {
         self.finish(None, Some(code), bytes, millis);
     }
 
+    /// Records that the hub ended it in its middle, and why. Does not wait.
+    pub fn cut(mut self, reason: &'static str, bytes: u64, millis: u64) {
+        self.finish(Some(reason), None, bytes, millis);
+    }
+
     fn finish(&mut self, reason: Option<&'static str>, code: Option<u16>, bytes: u64, millis: u64) {
         if let Some(place) = self.place.take() {
             place.send(Command::Close(Closing {

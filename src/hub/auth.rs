@@ -5,8 +5,9 @@ use http::request::Parts;
 use time::OffsetDateTime;
 
 use crate::clock;
+use crate::hub::access::{Asker, Mode};
 use crate::hub::registration::{Prefix, TokenText};
-use crate::hub::store::{KeyKind, StoreError, UserRow};
+use crate::hub::store::{ApiToken, KeyKind, StoreError, UserRow};
 use crate::hub::{Hub, api};
 use crate::keys::{self, Public};
 use crate::wire::api::{SIGNATURE_HEADER, SIGNATURE_WINDOW, signing_input};
@@ -24,14 +25,34 @@ pub enum Principal {
 pub struct User {
     pub id: String,
     pub name: String,
+    /// As far as the token's scopes go.
     pub roles: Vec<Role>,
-    /// Kubernetes groups of the default grant, without the prefix `linesman:`.
+    /// Groups that grants can name.
     pub groups: Vec<String>,
     pub token_id: String,
+    /// Whether the token may less than its user.
+    pub scoped: bool,
+    pub scopes: Vec<Scope>,
     pub expires_at: Option<OffsetDateTime>,
 }
 
 impl User {
+    /// As grants see the user.
+    pub fn asker(&self) -> Asker<'_> {
+        Asker {
+            name: &self.name,
+            groups: &self.groups,
+        }
+    }
+
+    /// How far this token reaches into clusters, whatever the grants say; None = not at all.
+    pub fn kube(&self) -> Option<Mode> {
+        if !self.scoped || self.scopes.contains(&Scope::Kube) {
+            return Some(Mode::Full);
+        }
+        self.scopes.contains(&Scope::KubeRead).then_some(Mode::Read)
+    }
+
     /// Whether the user has this role; admins have all of them.
     pub fn is(&self, role: Role) -> bool {
         self.roles.contains(&role) || self.roles.contains(&Role::Admin)
@@ -73,6 +94,35 @@ impl Role {
         ]
         .into_iter()
         .find(|r| r.as_str() == text)
+    }
+}
+
+/// What a machine's token may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The hub's API, by one of the user's roles.
+    Role(Role),
+    /// Clusters, as the user's grants allow.
+    Kube,
+    /// The same, reading only.
+    KubeRead,
+}
+
+impl Scope {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Role(role) => role.as_str(),
+            Self::Kube => "kube",
+            Self::KubeRead => "kube-read",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "kube" => Some(Self::Kube),
+            "kube-read" => Some(Self::KubeRead),
+            role => Role::parse(role).map(Self::Role),
+        }
     }
 }
 
@@ -128,17 +178,39 @@ pub async fn user(hub: &Hub, headers: &HeaderMap) -> Result<User, AuthError> {
     if over || stored.revoked_at.is_some() || row.disabled {
         return Err(AuthError::Invalid);
     }
-    Ok(principal(row, stored.id, stored.expires_at))
+    Ok(principal(row, stored))
 }
 
-fn principal(row: UserRow, token_id: String, expires_at: Option<OffsetDateTime>) -> User {
-    User {
-        roles: row.roles.iter().filter_map(|r| Role::parse(r)).collect(),
+fn principal(row: UserRow, token: ApiToken) -> User {
+    let roles: Vec<Role> = row.roles.iter().filter_map(|r| Role::parse(r)).collect();
+    // A scope that this build does not know is kept as nothing, never as "all".
+    let scopes: Vec<Scope> = token
+        .scopes
+        .iter()
+        .filter_map(|s| Scope::parse(s))
+        .collect();
+    let whole = User {
         id: row.id,
         name: row.name,
         groups: row.groups,
-        token_id,
-        expires_at,
+        token_id: token.id,
+        expires_at: token.expires_at,
+        scoped: false,
+        scopes: Vec::new(),
+        roles,
+    };
+    if token.scopes.is_empty() {
+        return whole;
+    }
+    let roles = scopes.iter().filter_map(|scope| match scope {
+        Scope::Role(role) => whole.is(*role).then_some(*role),
+        Scope::Kube | Scope::KubeRead => None,
+    });
+    User {
+        roles: roles.collect(),
+        scoped: true,
+        scopes,
+        ..whole
     }
 }
 
@@ -259,6 +331,54 @@ mod tests {
             "v1;key",
         ] {
             assert!(SignatureHeader::parse(bad).is_none(), "{bad}");
+        }
+    }
+
+    /// Roles of the user, scopes of the token, and: roles in force, reach into clusters.
+    #[test]
+    fn scopes_narrow_what_a_user_may() {
+        type Row<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], Option<Mode>);
+        let strings = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let rows: [Row<'_>; 7] = [
+            (&["admin"], &[], &["admin"], Some(Mode::Full)),
+            (&["admin"], &["viewer"], &["viewer"], None),
+            (&["viewer"], &["operator", "kube"], &[], Some(Mode::Full)),
+            (
+                &["viewer", "auditor"],
+                &["auditor", "kube-read"],
+                &["auditor"],
+                Some(Mode::Read),
+            ),
+            (&["viewer"], &["kube-read", "kube"], &[], Some(Mode::Full)),
+            (&["admin"], &["of-tomorrow"], &[], None),
+            (&[], &[], &[], Some(Mode::Full)),
+        ];
+        for (roles, scopes, in_force, kube) in rows {
+            let row = UserRow {
+                id: "u".into(),
+                name: "ada".into(),
+                roles: strings(roles),
+                groups: vec![],
+                disabled: false,
+            };
+            let token = ApiToken {
+                id: "t".into(),
+                user_id: "u".into(),
+                hash: [0; 32],
+                title: String::new(),
+                scopes: strings(scopes),
+                created_by: String::new(),
+                created_at: OffsetDateTime::UNIX_EPOCH,
+                expires_at: None,
+                revoked_at: None,
+            };
+            let user = principal(row, token);
+            let got: Vec<&str> = user.roles.iter().map(|r| r.as_str()).collect();
+            assert_eq!(
+                (got.as_slice(), user.kube()),
+                (in_force, kube),
+                "{roles:?} {scopes:?}"
+            );
         }
     }
 

@@ -14,12 +14,14 @@ use http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use tracing::{debug, warn};
 
-use crate::hub::access::{self, Impersonation};
+use crate::clock;
+use crate::hub::Hub;
+use crate::hub::access::{self, Denied, Impersonation, Place};
 use crate::hub::api::{self, Remote};
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::{self, User};
+use crate::hub::running::By;
 use crate::hub::store::Cluster;
-use crate::hub::{Hub, chain_of};
 use crate::kubeapi::status::{Hop, Refusal};
 
 mod answer;
@@ -49,6 +51,8 @@ pub fn routes() -> Router<Arc<Hub>> {
 struct Granted {
     cluster: Cluster,
     subject: Impersonation,
+    /// What lets it run, and with which it ends.
+    by: By,
     outgoing: Outgoing,
 }
 
@@ -141,8 +145,16 @@ impl Case {
             opened,
             place,
             since: Instant::now(),
+            seat: self.hub.requests.enter(granted.by.clone()),
         };
-        match self.exchange(&granted, body).await {
+        let exchanged = tokio::select! {
+            exchanged = self.exchange(&granted, body) => exchanged,
+            () = running.seat.over() => {
+                running.cut(0);
+                return Err(refusal::access_ended());
+            }
+        };
+        match exchanged {
             Ok(response) => self.answer(response, &granted.outgoing, running, user_side),
             Err(refusal) => {
                 running.close(refusal.code.as_u16(), 0);
@@ -167,37 +179,39 @@ impl Case {
 
     /// Cluster, grant, path and headers. An unknown cluster reads like one without a grant.
     async fn judge(&self, user: &User, target: &Target, parts: &Parts) -> Result<Granted, Refusal> {
+        let store = &self.hub.store;
         let found = match &target.cluster {
-            Some(name) => self.hub.store.cluster(name).await.map_err(|e| {
-                warn!(error = chain_of(&e), "look up a cluster");
-                Refusal::new(
-                    Hop::Hub,
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "Store",
-                    "the hub's store does not answer",
-                )
-                .next("repeat it; if it stays, look at the hub's log")
-                .retry_after(1)
-            })?,
-            None => None,
+            Some(name) => store.cluster(name).await,
+            None => Ok(None),
         };
-        let no_grant = || {
-            let what = format!("{} has no grant on cluster {}", user.name, target.name);
-            Refusal::new(Hop::Hub, StatusCode::FORBIDDEN, "NoGrant", what)
-                .next("check the name with 'linesman cluster list', or ask a hub admin for a grant")
-        };
-        let cluster = found.ok_or_else(no_grant)?;
-        let subject = access::decide(user, &cluster.name).map_err(|denied| {
-            if user.groups.is_empty() {
-                return no_grant();
-            }
+        let refuse = |denied: Denied| {
             Refusal::new(Hop::Hub, StatusCode::FORBIDDEN, "NoGrant", denied.reason)
                 .next(denied.next)
-        })?;
+        };
+        let cluster = found
+            .map_err(|e| refusal::store_away(&e))?
+            .ok_or_else(|| refuse(access::no_grant(&user.name, &target.name)))?;
+        let asker = user.asker();
+        let grants = store.grants_of(&asker.subjects()).await;
+        let grants = grants.map_err(|e| refusal::store_away(&e))?;
+        let place = Place {
+            name: &cluster.name,
+            labels: &cluster.labels,
+        };
+        let held = access::reaching(&grants, &asker, &place, clock::now()).map_err(refuse)?;
         let outgoing = rewrite::outgoing(parts, target)?;
+        let allowed = access::decide(&asker, &held, &outgoing.info)
+            .and_then(|allowed| access::narrow(allowed, user.kube(), &outgoing.info))
+            .map_err(refuse)?;
         Ok(Granted {
+            by: By {
+                user_id: user.id.clone(),
+                token_id: user.token_id.clone(),
+                grants: allowed.by,
+                until: allowed.until.into_iter().chain(user.expires_at).min(),
+            },
             cluster,
-            subject,
+            subject: allowed.subject,
             outgoing,
         })
     }

@@ -63,6 +63,15 @@ impl TokenText {
         })
     }
 
+    /// The same secret under the id of a token that is there already.
+    #[must_use]
+    pub fn with_id(self, id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            ..self
+        }
+    }
+
     pub fn text(&self, prefix: Prefix) -> Secret<String> {
         let secret = keys::encode(self.secret.expose());
         Secret::new(format!("{}.{}.{secret}", prefix.as_str(), self.id))

@@ -64,6 +64,7 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
         embedded::serve(listeners.git, server, authorize, pushed, stop)
     });
     tasks.spawn("pushes", |stop| tell(hub.clone(), told, stop));
+    tasks.spawn("grants", |stop| super::grants::announce(hub.clone(), stop));
     tasks.spawn("flush", |stop| flush(hub.clone(), stop));
     tasks.spawn("certificate", |stop| renew(hub.clone(), stop));
 

@@ -3,6 +3,7 @@
 
 use time::OffsetDateTime;
 
+use crate::hub::access::Grant;
 use crate::hub::registration::{Claim, Redeemed};
 use crate::wire::api::{BundleView, EngineKind};
 use crate::wire::id::{ClusterName, Digest};
@@ -12,8 +13,8 @@ pub mod records;
 pub mod sqlite;
 
 pub use records::{
-    ApiToken, AuditRow, Cluster, ClusterKey, Details, JoinToken, KeyKind, KeyState, NewBundle,
-    NewClusterRow, Reported, SshKey, TokenKind, UserRow,
+    ApiToken, AuditRow, Cluster, ClusterKey, Details, Ended, JoinToken, KeyKind, KeyState,
+    NewBundle, NewClusterRow, Reported, SshKey, TokenKind, UserRow,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,9 @@ pub enum StoreError {
     },
     #[error("{doing}: a record in the database cannot be read: {why}")]
     Corrupt { doing: &'static str, why: String },
+    /// A bound of the hub is reached.
+    #[error("{0}")]
+    Full(String),
     #[error("{0}")]
     Refused(String),
 }
@@ -101,18 +105,42 @@ contract! {
 
     /// Makes the user where there is none of that name; gives it either way.
     ensure_user(&self, user: UserRow) -> UserRow;
-    add_api_token(&self, token: ApiToken, now: OffsetDateTime) -> ();
+    /// A user of a free name, or of one that was removed.
+    add_user(&self, user: UserRow, now: OffsetDateTime) -> UserRow;
+    /// Disables the user and ends its tokens, SSH keys and own grants, in one transaction.
+    remove_user(&self, id: &str, now: OffsetDateTime) -> Ended;
+    /// One who is not disabled.
+    user(&self, name: &str) -> Option<UserRow>;
+    /// Stores a token; the same key of the same maker again gives the token that is there the new secret.
+    add_api_token(&self, token: ApiToken, key: Option<String>) -> ApiToken;
     /// A token with its user, whatever their state.
     api_token(&self, id: &str) -> Option<(ApiToken, UserRow)>;
-    revoke_api_token(&self, id: &str, now: OffsetDateTime) -> bool;
-    /// Tokens that are in force, of this user.
-    live_api_tokens(&self, user_id: &str, now: OffsetDateTime) -> u32;
+    /// In force, of one user or all, each with its user's name.
+    api_tokens(&self, user_id: Option<&str>, now: OffsetDateTime) -> Vec<(ApiToken, String)>;
+    revoke_api_token(&self, id: &str, now: OffsetDateTime) -> Ended;
+    /// Tokens in force that make their holder an admin.
+    live_admin_tokens(&self, now: OffsetDateTime) -> u32;
     /// All users who are not disabled.
     users(&self) -> Vec<UserRow>;
     /// Lets the user push with this key; the same key again changes nothing. None = someone else has it.
     add_ssh_key(&self, key: SshKey, now: OffsetDateTime) -> Option<SshKey>;
     ssh_keys(&self, user_id: &str) -> Vec<SshKey>;
     ssh_key_by_fingerprint(&self, fingerprint: &str) -> Option<(SshKey, UserRow)>;
+
+    /// Stores a grant; the same key of the same giver again gives the grant that is there.
+    add_grant(&self, grant: Grant, key: Option<String>, now: OffsetDateTime) -> Grant;
+    /// Stores the grant that a new hub has, once in the hub's life.
+    ensure_default_grant(&self, grant: Grant) -> ();
+    /// Grants of these subjects (`user:ada`, `group:sre`) that are not revoked; they may have ended.
+    grants_of(&self, subjects: &[String]) -> Vec<Grant>;
+    /// All that are not revoked, in the order of their ids, those behind `after`.
+    grants(&self, after: Option<&str>, limit: u32) -> Vec<Grant>;
+    /// One that is not revoked.
+    grant(&self, id: &str) -> Option<Grant>;
+    /// False = it was revoked before, or never there.
+    revoke_grant(&self, id: &str, now: OffsetDateTime) -> bool;
+    /// When the next of them ends.
+    next_grant_end(&self, now: OffsetDateTime) -> Option<OffsetDateTime>;
 
     /// Notes a POST under its Idempotency-Key for 24 hours; gives what the key came with before, if it did.
     idempotent(&self, user_id: &str, key: &str, digest: [u8; 32], now: OffsetDateTime) -> Option<[u8; 32]>;

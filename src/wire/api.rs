@@ -8,6 +8,13 @@ use super::Protocol;
 use super::id::{ClusterName, Digest};
 use super::report::{Condition, Facts, HealRecord, Phase, StepReport};
 
+mod access;
+
+pub use access::{
+    ApiTokenAnswer, ApiTokenView, AuditView, ClusterChoice, GrantCheck, GrantOpinion, GrantView,
+    NewApiToken, NewGrant, NewUser, UserView, WhoAmI,
+};
+
 /// `POST` bodies are refused above this many bytes, bundle uploads excepted.
 pub const MAX_BODY: usize = 1 << 20;
 /// A bundle upload (multi-document YAML, possibly compressed) is refused above this many bytes.
@@ -433,50 +440,6 @@ pub struct HealView {
     pub cluster: ClusterName,
     #[serde(flatten)]
     pub heal: HealRecord,
-}
-
-/// `GET /v1/audit`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AuditView {
-    pub seq: i64,
-    /// RFC 3339 with milliseconds.
-    pub at: String,
-    /// `open`, `close` or `event`.
-    pub stage: String,
-    pub actor: String,
-    pub action: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<String>,
-    pub target: String,
-    pub request_id: String,
-    /// `allow` or `deny`.
-    pub verdict: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<u16>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub millis: Option<u64>,
-    pub remote: String,
-    /// 64 hex digits each.
-    pub prev: String,
-    pub hash: String,
-}
-
-/// `GET /v1/whoami`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WhoAmI {
-    pub user: String,
-    pub roles: Vec<String>,
-    /// Kubernetes groups of the default grant, without the prefix `linesman:`.
-    pub groups: Vec<String>,
-    /// RFC 3339; absent = no end.
-    pub expires_at: Option<String>,
-    pub hub: String,
 }
 
 /// `GET /v1/catalog`.

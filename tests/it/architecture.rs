@@ -28,6 +28,7 @@ const PURE: &[&str] = &[
     "hub/fleet",
     "hub/proxy/rewrite",
     "hub/registration",
+    "hub/selector",
     "keys",
     "kubeapi",
     "manifests",

@@ -1,5 +1,6 @@
 //! The built program as people and scripts use it: exit codes, stdout, stderr, the session file, kubectl's plugin.
 
+mod access;
 mod hub;
 
 pub(crate) use hub::flux;

@@ -7,7 +7,9 @@ use linesman::keys::{self, KeyPair};
 use linesman::wire::api::{Assignment, DeployKeyState, Problem, ReportAck};
 use serde_json::{Value, json};
 
+mod grants;
 mod support;
+mod users;
 use support::{Agent, TestHub};
 
 fn slug(problem: &Value) -> &str {

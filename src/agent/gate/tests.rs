@@ -27,6 +27,7 @@ impl Case {
             h: binding(method, target),
             ip: "10.0.0.1".to_owned(),
             mode: Mode::Full,
+            ns: None,
         };
         let method = method.parse().unwrap();
         Self {

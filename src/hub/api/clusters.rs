@@ -6,11 +6,11 @@ use std::time::Duration;
 use axum::extract::{Path, Query, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use http::{HeaderMap, StatusCode, header};
-use serde::{Deserialize, Serialize};
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
 
 use super::problem::{Problem, Slug};
-use super::{Caller, UserBody};
+use super::{Caller, UserBody, precondition};
 use crate::clock;
 use crate::hub::auth::Role;
 use crate::hub::store::{Cluster, NewClusterRow};
@@ -28,7 +28,6 @@ mod view;
 pub use view::count;
 
 const MAX_PAGE: u32 = 500;
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 pub fn routes() -> Router<Arc<Hub>> {
     Router::new()
@@ -51,7 +50,11 @@ async fn list(
 ) -> Result<Json<Page<ClusterView>>, Problem> {
     caller.require(&hub, Role::Viewer, "cluster.list").await?;
     let limit = wanted.limit.unwrap_or(100).clamp(1, MAX_PAGE);
-    let after = wanted.cursor.as_deref().map(cursor).transpose()?;
+    let after = wanted
+        .cursor
+        .as_deref()
+        .map(precondition::cursor)
+        .transpose()?;
     let clusters = hub.store.clusters(after.as_deref(), limit).await?;
     let full = clusters.len() == limit as usize;
     let last = clusters.last().filter(|_| full);
@@ -60,30 +63,18 @@ async fn list(
     Ok(Json(Page { items, cursor }))
 }
 
-fn cursor(text: &str) -> Result<String, Problem> {
-    keys::decode(text)
-        .and_then(|bytes| String::from_utf8(bytes).ok())
-        .ok_or_else(|| {
-            Problem::new(
-                Slug::BadRequest,
-                "the cursor is not one that a list gave",
-                "start the list again without a cursor",
-            )
-        })
-}
-
 async fn show(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<([(header::HeaderName, String); 1], Json<ClusterView>), Problem> {
+) -> Result<(precondition::Tag, Json<ClusterView>), Problem> {
     caller.require(&hub, Role::Viewer, "cluster.show").await?;
     let cluster = find(&hub, &name).await?;
     let view = view::one(&hub, cluster).await?;
-    Ok(([(header::ETAG, format!("\"{}\"", view.rev))], Json(view)))
+    Ok((precondition::tag(view.rev), Json(view)))
 }
 
-async fn find(hub: &Hub, name: &str) -> Result<Cluster, Problem> {
+pub(super) async fn find(hub: &Hub, name: &str) -> Result<Cluster, Problem> {
     let unknown = || {
         let name = crate::hub::cut(name, 60);
         Problem::new(
@@ -104,7 +95,7 @@ async fn add(
 ) -> Result<(StatusCode, Json<AdoptionAnswer>), Problem> {
     caller.require(&hub, Role::Operator, "cluster.add").await?;
     check(&new)?;
-    let repeated = repeated(&hub, &caller, &headers, "/v1/clusters", &new).await?;
+    let repeated = precondition::repeated(&hub, &caller, &headers, "/v1/clusters", &new).await?;
     let known = hub.store.cluster(&new.name).await?;
     let cluster = match known {
         Some(cluster) if repeated && cluster.joined_at.is_none() => cluster,
@@ -120,41 +111,6 @@ async fn add(
     };
     let answer = adopt(&hub, &caller, cluster, new.adoption, false).await?;
     Ok((StatusCode::CREATED, Json(answer)))
-}
-
-/// Whether this very call came before, by its Idempotency-Key.
-async fn repeated<T: Serialize>(
-    hub: &Hub,
-    caller: &Caller,
-    headers: &HeaderMap,
-    path: &str,
-    body: &T,
-) -> Result<bool, Problem> {
-    let Some(key) = headers.get(IDEMPOTENCY_KEY) else {
-        return Ok(false);
-    };
-    let key = key.to_str().unwrap_or_default();
-    if key.is_empty() || key.len() > 200 {
-        return Err(Problem::new(
-            Slug::BadRequest,
-            "the Idempotency-Key is not 1 to 200 visible characters",
-            "send a UUID",
-        ));
-    }
-    let mut call = serde_json::to_vec(body).expect("a body has string keys");
-    call.extend_from_slice(path.as_bytes());
-    let digest = keys::sha256(&call);
-    let now = clock::now();
-    let before = hub.store.idempotent(&caller.user.id, key, digest, now);
-    match before.await? {
-        None => Ok(false),
-        Some(known) if known == digest => Ok(true),
-        Some(_) => Err(Problem::new(
-            Slug::IdempotencyMismatch,
-            "this Idempotency-Key came with another call before",
-            "send a new key",
-        )),
-    }
 }
 
 /// The catalog's files first: they are made again without harm, a cluster without them would not be.
@@ -187,7 +143,9 @@ async fn create(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Cluster,
         catalog_path: format!("clusters/{}", new.name),
         adoption: new.adoption.clone(),
     };
-    Ok(hub.store.create_cluster(row, clock::now()).await?)
+    let cluster = hub.store.create_cluster(row, clock::now()).await?;
+    tracing::info!(cluster = %cluster.name, by = caller.user.name, "cluster added");
+    Ok(cluster)
 }
 
 async fn choose(hub: &Hub, new: &NewCluster) -> Result<BundleView, Problem> {
@@ -322,20 +280,7 @@ async fn remove(
         .require(&hub, Role::Operator, "cluster.remove")
         .await?;
     let cluster = find(&hub, &name).await?;
-    let Some(wanted) = headers.get(header::IF_MATCH) else {
-        return Err(Problem::new(
-            Slug::PreconditionRequired,
-            "removing a cluster needs the header If-Match",
-            "send the cluster's ETag",
-        ));
-    };
-    if wanted.as_bytes() != format!("\"{}\"", cluster.rev).as_bytes() && wanted != "*" {
-        return Err(Problem::new(
-            Slug::PreconditionFailed,
-            format!("cluster {name} changed since you looked at it"),
-            "look again, then decide",
-        ));
-    }
+    precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
     caller
         .record(&hub, "cluster.remove", Some(&name), "")
         .await?;

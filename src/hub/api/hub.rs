@@ -41,6 +41,7 @@ async fn whoami(State(hub): State<Arc<Hub>>, caller: Caller) -> Json<WhoAmI> {
         roles: user.roles.iter().map(|r| r.as_str().to_owned()).collect(),
         user: user.name,
         groups: user.groups,
+        scopes: user.scopes.iter().map(|s| s.as_str().to_owned()).collect(),
         expires_at: user.expires_at.map(clock::rfc3339),
         hub: hub.config.url.clone(),
     })

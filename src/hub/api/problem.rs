@@ -61,6 +61,8 @@ slugs! {
     BodyTooLarge "body-too-large" PAYLOAD_TOO_LARGE "The body is too large";
     IdempotencyMismatch "idempotency-mismatch" UNPROCESSABLE_ENTITY "The Idempotency-Key was used for another body";
     ProtocolUnsupported "protocol-unsupported" UPGRADE_REQUIRED "Agent and hub have no protocol in common";
+    LastAdmin "last-admin" CONFLICT "Nobody could administer the hub any more";
+    Full "full" CONFLICT "A bound of the hub is reached";
     Busy "busy" TOO_MANY_REQUESTS "The hub is busy";
     Internal "internal" INTERNAL_SERVER_ERROR "The hub failed";
     Unavailable "unavailable" SERVICE_UNAVAILABLE "The hub cannot do this now";
@@ -158,6 +160,11 @@ impl From<StoreError> for Problem {
                 Slug::Exists,
                 format!("{what} already exists"),
                 "choose another name, or use the one that is there",
+            ),
+            StoreError::Full(what) => Self::new(
+                Slug::Full,
+                what,
+                "revoke or remove what is not needed any more",
             ),
             StoreError::Refused(_) | StoreError::Database { .. } => {
                 tracing::error!(error = %crate::hub::chain_of(&error), "the database refused a request");

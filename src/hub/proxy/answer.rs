@@ -47,6 +47,7 @@ impl Case {
             }
             let body = Recorded {
                 answer,
+                over: running.seat.over(),
                 running: Some(running),
                 code,
                 bytes: 0,
@@ -67,7 +68,11 @@ impl Case {
         // It goes on while the hub drains.
         self.hub.work.spawn(async move {
             let bytes = Arc::new(AtomicU64::new(0));
-            if let Err(error) = copy(user_side, line_side, bytes.clone()).await {
+            let copied = tokio::select! {
+                copied = copy(user_side, line_side, bytes.clone()) => copied,
+                () = running.seat.over() => return running.cut(bytes.load(Ordering::Relaxed)),
+            };
+            if let Err(error) = copied {
                 debug!(error = format!("{error:#}"), "switched protocol broke");
             }
             running.close(code, bytes.load(Ordering::Relaxed));

@@ -13,12 +13,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::exchange::Answer;
 use super::limits::Place;
 use crate::hub::audit::Opened;
+use crate::hub::running::Seat;
 
 /// One request under way: its audit record, its place among the running ones.
 pub struct Running {
     pub opened: Opened,
     pub place: Place,
     pub since: Instant,
+    pub seat: Seat,
 }
 
 impl Running {
@@ -27,11 +29,24 @@ impl Running {
         let millis = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.opened.close(code, bytes, millis);
     }
+
+    /// Closes the record of a request whose access ended while it ran.
+    pub fn cut(self, bytes: u64) {
+        let millis = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.opened.cut("access ended", bytes, millis);
+    }
 }
+
+/// Why an answer stops in its middle.
+#[derive(Debug, thiserror::Error)]
+#[error("the token or grant that let the request through has ended")]
+struct AccessEnded;
 
 /// The answer's body; the record is closed at its end or when the user leaves.
 pub struct Recorded {
     pub answer: Answer,
+    /// Ready when the access that lets it run ends.
+    pub over: Pin<Box<dyn Future<Output = ()> + Send>>,
     pub running: Option<Running>,
     pub code: u16,
     pub bytes: u64,
@@ -53,12 +68,20 @@ impl Drop for Recorded {
 
 impl Body for Recorded {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = axum::BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        if self.running.is_some() && self.over.as_mut().poll(cx).is_ready() {
+            let bytes = self.bytes;
+            if let Some(running) = self.running.take() {
+                running.cut(bytes);
+            }
+            // An error, so that nobody takes the part for the whole.
+            return Poll::Ready(Some(Err(AccessEnded.into())));
+        }
         let frame = Pin::new(&mut self.answer).poll_frame(cx);
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {
@@ -67,7 +90,7 @@ impl Body for Recorded {
             Poll::Ready(Some(Err(_)) | None) => self.close(),
             Poll::Pending => {}
         }
-        frame
+        frame.map_err(Into::into)
     }
 
     fn is_end_stream(&self) -> bool {

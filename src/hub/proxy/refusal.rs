@@ -1,25 +1,20 @@
 //! What a user is told where the hub or the line fails, and which failures are the line's.
 
 use http::StatusCode;
+use tracing::warn;
 
 use super::exchange::Failed;
 use super::rewrite::Outgoing;
 use crate::hub::auth::AuthError;
 use crate::hub::chain_of;
+use crate::hub::store::StoreError;
 use crate::kubeapi::status::{Hop, Refusal};
 use crate::tunnel::LineError;
 use crate::wire::frame::Code;
 
 pub(super) fn unauthenticated(error: &AuthError) -> Refusal {
     match error {
-        AuthError::Store(_) => Refusal::new(
-            Hop::Hub,
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Store",
-            "the hub's store does not answer",
-        )
-        .next("repeat it; if it stays, look at the hub's log")
-        .retry_after(1),
+        AuthError::Store(error) => store_away(error),
         _ => Refusal::new(
             Hop::Hub,
             StatusCode::UNAUTHORIZED,
@@ -28,6 +23,28 @@ pub(super) fn unauthenticated(error: &AuthError) -> Refusal {
         )
         .next("run 'linesman login'"),
     }
+}
+
+pub(super) fn store_away(error: &StoreError) -> Refusal {
+    warn!(error = chain_of(error), "look up who asks for what");
+    Refusal::new(
+        Hop::Hub,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "Store",
+        "the hub's store does not answer",
+    )
+    .next("repeat it; if it stays, look at the hub's log")
+    .retry_after(1)
+}
+
+pub(super) fn access_ended() -> Refusal {
+    Refusal::new(
+        Hop::Hub,
+        StatusCode::FORBIDDEN,
+        "AccessEnded",
+        "the token or grant that let the request through has ended",
+    )
+    .next("look whether it took effect; run 'linesman whoami' to see what you still have")
 }
 
 pub(super) fn unrecorded() -> Refusal {

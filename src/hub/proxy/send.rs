@@ -10,9 +10,7 @@ use tracing::debug;
 
 use super::exchange::{self, Answer};
 use super::{Case, Granted, refusal};
-use crate::assertion::Mode;
 use crate::clock;
-use crate::hub::access;
 use crate::hub::assertion::{self, Subject};
 use crate::hub::tunnels::NoLine;
 use crate::kubeapi::status::{Hop, Refusal};
@@ -100,6 +98,7 @@ impl Case {
             cluster,
             subject,
             outgoing,
+            by: _,
         } = granted;
         let request = assertion::Request {
             hub_id: &self.hub.id,
@@ -111,14 +110,11 @@ impl Case {
             target: outgoing.rest.as_str(),
             ip: &self.ip,
         };
-        let mode = match subject.mode {
-            access::Mode::Full => Mode::Full,
-            access::Mode::Read => Mode::Read,
-        };
         let subject = Subject {
             user: &subject.user,
             groups: &subject.groups,
-            mode,
+            mode: subject.mode,
+            namespaces: subject.namespaces.as_ref(),
         };
         let keys = &self.hub.keys;
         let meta = assertion::issue(&request, &subject, clock::now(), keys.kid(), |input| {

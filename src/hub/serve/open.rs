@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock;
+use crate::hub::access::{Clusters, Grant, Mode, Subject};
 use crate::hub::auth::Role;
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::store::sqlite::Sqlite;
@@ -59,10 +60,12 @@ pub async fn start(
         audit,
         keys,
         orders: Orders::default(),
+        access_changed: tokio::sync::Notify::new(),
         catalog,
         presence: Presence::default(),
         tls,
         metrics: crate::telemetry::HubMetrics::default(),
+        requests: Arc::default(),
         joins: Arc::new(Semaphore::new(JOINS)),
         work: TaskTracker::new(),
         stop,
@@ -119,8 +122,8 @@ fn key_pair(path: &Path, comment: &str) -> Result<KeyPair> {
     Ok(pair)
 }
 
-/// The user `admin` with a token in `admin.token`. Made again only while no token of it is in force: then the file
-/// was never written, or all tokens were revoked and the operator needs a way in.
+/// The user `admin` with a token in `admin.token`. The token is made again only while no admin has one in force: then
+/// the file was never written, or all have ended and the operator needs a way in.
 async fn first_admin(store: &Store, data: &Path, now: OffsetDateTime) -> Result<()> {
     let user = store
         .ensure_user(UserRow {
@@ -131,7 +134,10 @@ async fn first_admin(store: &Store, data: &Path, now: OffsetDateTime) -> Result<
             disabled: false,
         })
         .await?;
-    if store.live_api_tokens(&user.id, now).await? > 0 {
+    store
+        .ensure_default_grant(default_grant(&user, now))
+        .await?;
+    if store.live_admin_tokens(now).await? > 0 {
         return Ok(());
     }
     let token = TokenText::new(clock::random(), clock::random());
@@ -142,10 +148,31 @@ async fn first_admin(store: &Store, data: &Path, now: OffsetDateTime) -> Result<
         user_id: user.id,
         hash: token.hash(),
         title: "first admin token".to_owned(),
+        scopes: Vec::new(),
+        created_by: "hub".to_owned(),
+        created_at: now,
         expires_at: None,
         revoked_at: None,
     };
-    Ok(store.add_api_token(record, now).await?)
+    store.add_api_token(record, None).await?;
+    Ok(())
+}
+
+/// The first admin reaches every cluster as `linesman:admin`, until someone revokes that.
+fn default_grant(admin: &UserRow, now: OffsetDateTime) -> Grant {
+    Grant {
+        id: uuid::Uuid::now_v7().to_string(),
+        subject: Subject::User(admin.name.clone()),
+        clusters: Clusters::All,
+        groups: ["admin".to_owned()].into(),
+        namespaces: None,
+        mode: Mode::Full,
+        expires_at: None,
+        reason: "the hub's first admin".to_owned(),
+        created_by: "hub".to_owned(),
+        created_at: now,
+        rev: 1,
+    }
 }
 
 /// A file for its owner only, whole or not at all.

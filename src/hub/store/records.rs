@@ -156,7 +156,7 @@ pub struct UserRow {
     pub id: String,
     pub name: String,
     pub roles: Vec<String>,
-    /// Kubernetes groups of the default grant, without the prefix `linesman:`.
+    /// Groups that grants can name.
     pub groups: Vec<String>,
     pub disabled: bool,
 }
@@ -168,8 +168,23 @@ pub struct ApiToken {
     pub user_id: String,
     pub hash: [u8; 32],
     pub title: String,
+    /// What it may be used for ([`crate::hub::auth::Scope`]); none = all that its user may.
+    pub scopes: Vec<String>,
+    /// The name of the user who made it; `hub` for the first.
+    pub created_by: String,
+    pub created_at: OffsetDateTime,
     pub expires_at: Option<OffsetDateTime>,
     pub revoked_at: Option<OffsetDateTime>,
+}
+
+/// How the end of a token or user went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    Done,
+    /// It was gone before, or never there.
+    Unknown,
+    /// Nothing was done: nobody could administer the hub any more.
+    LastAdmin,
 }
 
 /// A person's SSH key for the built-in Git server.

@@ -21,9 +21,11 @@ use super::{Result, StoreError};
 mod audit;
 mod bundles;
 mod clusters;
+mod grants;
 mod join;
 mod keys;
 mod reports;
+mod tokens;
 mod users;
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("src/hub/store/migrations/sqlite");

@@ -14,15 +14,15 @@ use tokio_util::sync::CancellationToken;
 use super::{Home, Ran, mode};
 
 /// A hub on ports of its own, ended and waited for when dropped.
-struct Hub {
-    url: String,
+pub(super) struct Hub {
+    pub(super) url: String,
     data: PathBuf,
     stop: CancellationToken,
     thread: Option<std::thread::JoinHandle<anyhow::Result<()>>>,
 }
 
 impl Hub {
-    fn start(home: &Home) -> Self {
+    pub(super) fn start(home: &Home) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let data = home.0.join("hub");
         let stop = CancellationToken::new();
@@ -66,12 +66,12 @@ impl Hub {
             .to_owned()
     }
 
-    fn ca_file(&self) -> String {
+    pub(super) fn ca_file(&self) -> String {
         self.data.join("ca.crt").display().to_string()
     }
 
     /// A home that is logged in.
-    fn log_in(&self, home: &Home) {
+    pub(super) fn log_in(&self, home: &Home) {
         let ran = home.run(&[
             "login",
             &self.url,
@@ -98,7 +98,7 @@ impl Hub {
     }
 
     /// With an engine to give to clusters.
-    fn import(home: &Home) {
+    pub(super) fn import(home: &Home) {
         let file = home.write("flux.yaml", &flux());
         let ran = home.run(&["engine", "import", file.to_str().unwrap(), "-o", "name"]);
         assert!(ran.code == 0 && ran.out.starts_with("sha256:"), "{ran:?}");
@@ -173,7 +173,7 @@ pub(crate) fn flux() -> String {
     linesman::yaml::print_all(&objects).unwrap()
 }
 
-fn json_of(ran: &Ran) -> Value {
+pub(super) fn json_of(ran: &Ran) -> Value {
     assert_eq!(ran.code, 0, "{ran:?}");
     serde_json::from_str(&ran.out).unwrap()
 }

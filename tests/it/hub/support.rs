@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linesman::clock;
-use linesman::hub::store::NewBundle;
+use linesman::hub::registration::{Prefix, TokenText};
+use linesman::hub::store::{ApiToken, NewBundle, UserRow};
 use linesman::hub::tls::TlsSource;
 use linesman::hub::{Hub, HubConfig, Listeners, serve, start};
 use linesman::keys::{self, KeyPair};
@@ -120,6 +121,56 @@ impl TestHub {
         let method = method.parse().unwrap();
         let request = self.client.request(method, self.url(path));
         request.send().await.unwrap()
+    }
+
+    /// A user with a token, and what they are called by.
+    pub(crate) async fn user(&self, name: &str, roles: &[&str], groups: &[&str]) -> String {
+        let owned = |texts: &[&str]| texts.iter().map(|t| (*t).to_owned()).collect();
+        let user = UserRow {
+            id: format!("id-{name}"),
+            name: name.to_owned(),
+            roles: owned(roles),
+            groups: owned(groups),
+            disabled: false,
+        };
+        let user = self.hub.store.ensure_user(user).await.unwrap();
+        let token = TokenText::new(clock::random(), clock::random());
+        let record = ApiToken {
+            id: token.id.clone(),
+            user_id: user.id,
+            hash: token.hash(),
+            title: "test".to_owned(),
+            scopes: Vec::new(),
+            created_by: "test".to_owned(),
+            created_at: clock::now(),
+            expires_at: None,
+            revoked_at: None,
+        };
+        let stored = self.hub.store.add_api_token(record, None);
+        stored.await.unwrap();
+        token.text(Prefix::Api).into_inner()
+    }
+
+    /// As the holder of `token`, with these headers.
+    pub(crate) async fn call_as(
+        &self,
+        token: &str,
+        (method, path): (&str, &str),
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> (u16, Value) {
+        let method = method.parse().unwrap();
+        let mut request = self
+            .client
+            .request(method, self.url(path))
+            .bearer_auth(token);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if !body.is_null() {
+            request = request.json(body);
+        }
+        answer(request.send().await.unwrap()).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> (u16, Value) {

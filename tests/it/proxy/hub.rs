@@ -6,6 +6,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use linesman::clock;
+use linesman::hub::access::{Grant, Mode};
 use serde_json::Value;
 
 use super::world::World;
@@ -103,6 +105,50 @@ async fn refusals_name_the_hop_and_the_request() {
         assert!(message.starts_with(&format!("{hop}: ")), "{message}");
         assert!(message.contains(text), "{path}: {message}");
         assert!(message.ends_with(&format!("(request {id})")), "{message}");
+    }
+}
+
+/// 503 means that the request was let through, for there is no line.
+#[tokio::test]
+async fn a_grant_lets_through_what_it_covers() {
+    let world = World::new().await;
+    let limited = world.user("kim", &[]).await;
+    let narrow = |grant: &mut Grant| {
+        grant.mode = Mode::Read;
+        grant.namespaces = Some(["a".to_owned()].into());
+    };
+    world.grant("kim", &["view"], narrow).await;
+    let over = world.user("eve", &[]).await;
+    let ended = |grant: &mut Grant| grant.expires_at = Some(clock::now());
+    world.grant("eve", &["view"], ended).await;
+    for (token, path, code, text) in [
+        (&limited, "namespaces/a/pods", 503, "line: "),
+        (
+            &limited,
+            "namespaces/b/pods",
+            403,
+            "grant grant-kim: it is for namespace a",
+        ),
+        (&limited, "pods", 403, "no grant of kim covers 'list pods'"),
+        (
+            &limited,
+            "namespaces/a/pods/x/exec",
+            403,
+            "it is read-only, and 'get pods/exec'",
+        ),
+        (
+            &over,
+            "namespaces/a/pods",
+            403,
+            "eve has no grant on cluster eu1",
+        ),
+    ] {
+        let path = format!("/clusters/eu1/api/v1/{path}");
+        let (status, _, message) = refusal(ask(&world, &path, token, &[]).await).await;
+        assert!(
+            status == code && message.contains(text),
+            "{path}: {status} {message}"
+        );
     }
 }
 

@@ -132,6 +132,7 @@ impl Pair {
             user: "linesman:ada",
             groups: &groups,
             mode: Mode::Full,
+            namespaces: None,
         };
         assertion::issue(&request, &subject, clock::now(), "k1", |input| {
             self.key.sign(input)

@@ -15,6 +15,7 @@ use linesman::agent::forward::exchange::{Exchange, Shared};
 use linesman::agent::forward::serve;
 use linesman::agent::link::{self, LinkConfig, LinkState};
 use linesman::clock;
+use linesman::hub::access::{Clusters, Grant, Mode, Subject};
 use linesman::hub::audit::Entry;
 use linesman::hub::registration::{Claim, Prefix, Redeemed, TokenText};
 use linesman::hub::store::{
@@ -169,15 +170,18 @@ impl World {
         timeout(PATIENCE, seen).await.expect("the hub sees it");
     }
 
-    /// A user's API token.
+    /// A user's API token, with a grant where there are groups.
     pub(super) async fn user(&self, name: &str, groups: &[&str]) -> String {
         let user = UserRow {
             id: format!("id-{name}"),
             name: name.to_owned(),
             roles: Vec::new(),
-            groups: groups.iter().map(|g| (*g).to_owned()).collect(),
+            groups: Vec::new(),
             disabled: false,
         };
+        if !groups.is_empty() {
+            self.grant(name, groups, |_| {}).await;
+        }
         let user = self.hub.store.ensure_user(user).await.unwrap();
         let token = TokenText::new(clock::random(), clock::random());
         let record = ApiToken {
@@ -185,12 +189,41 @@ impl World {
             user_id: user.id,
             hash: token.hash(),
             title: "test".to_owned(),
+            scopes: Vec::new(),
+            created_by: "test".to_owned(),
+            created_at: clock::now(),
             expires_at: None,
             revoked_at: None,
         };
         let store = &self.hub.store;
-        store.add_api_token(record, clock::now()).await.unwrap();
+        store.add_api_token(record, None).await.unwrap();
         token.text(Prefix::Api).into_inner()
+    }
+
+    /// A grant on every cluster, changed as the test needs it.
+    pub(super) async fn grant(&self, user: &str, groups: &[&str], change: impl FnOnce(&mut Grant)) {
+        let mut grant = Grant {
+            id: format!("grant-{user}"),
+            subject: Subject::User(user.to_owned()),
+            clusters: Clusters::All,
+            groups: groups.iter().map(|g| (*g).to_owned()).collect(),
+            namespaces: None,
+            mode: Mode::Full,
+            expires_at: None,
+            reason: String::new(),
+            created_by: "admin".to_owned(),
+            created_at: clock::now(),
+            rev: 1,
+        };
+        change(&mut grant);
+        let stored = self.hub.store.add_grant(grant, None, clock::now());
+        stored.await.unwrap();
+    }
+
+    /// The token of the hub's first admin.
+    pub(super) fn admin(&self) -> String {
+        let text = std::fs::read_to_string(self.data.join("admin.token")).unwrap();
+        text.trim().to_owned()
     }
 
     /// All audit records of what was answered before.

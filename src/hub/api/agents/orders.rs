@@ -1,7 +1,7 @@
 //! `GET /v1/clusters/{name}/orders`: NDJSON that stays open. It begins with the present state, and begins so again
 //! for an agent that fell behind: no order is ever needed twice or missed for good.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::{Came, own};
 use crate::clock;
 use crate::hub::auth::AgentPrincipal;
 use crate::hub::store::Cluster;
-use crate::hub::{Hub, assignment, git};
+use crate::hub::{Hub, assignment, git, grants};
 use crate::wire::api::Order;
 
 /// How often a silent stream shows that it lives.
@@ -110,7 +110,7 @@ async fn present(hub: &Hub, cluster: &Cluster) -> Result<VecDeque<Order>, Proble
         Order::Assignment {
             revision: assignment.revision,
         },
-        subjects(hub).await?,
+        grants::subjects(hub, cluster).await?,
     ]);
     match git::head(&hub.catalog.repo, &hub.catalog.branch).await {
         Ok(Some(revision)) => orders.push_back(Order::CatalogHead { revision }),
@@ -120,15 +120,4 @@ async fn present(hub: &Hub, cluster: &Cluster) -> Result<VecDeque<Order>, Proble
         }
     }
     Ok(orders)
-}
-
-/// Users and groups that grants give; the default grant holds on every cluster.
-async fn subjects(hub: &Hub) -> Result<Order, Problem> {
-    let users = hub.store.users().await?;
-    let granted = users.iter().filter(|u| !u.groups.is_empty());
-    let groups: BTreeSet<String> = granted.clone().flat_map(|u| u.groups.clone()).collect();
-    Ok(Order::Subjects {
-        users: granted.map(|u| u.name.clone()).collect(),
-        groups: groups.into_iter().collect(),
-    })
 }

@@ -2,8 +2,14 @@
 
 use serde_json::{Value, json};
 
+mod access;
+
 /// Name and sample of every body that operations name.
 pub fn all() -> Vec<(&'static str, Value)> {
+    [parts(), access::all()].concat()
+}
+
+fn parts() -> Vec<(&'static str, Value)> {
     vec![
         ("HubInfo", hub_info()),
         ("JoinRequest", join_request()),
@@ -36,12 +42,7 @@ pub fn all() -> Vec<(&'static str, Value)> {
         ),
         ("AdoptionAnswer", adoption_answer()),
         ("HealView", heal_view()),
-        ("AuditView", audit()),
         ("BundleView", bundle()),
-        (
-            "WhoAmI",
-            json!({ "user": "admin", "roles": ["admin"], "groups": ["admin"], "expiresAt": TIME, "hub": "https://hub.example" }),
-        ),
         (
             "CatalogView",
             json!({ "url": "ssh://git@hub.example:2222/catalog.git", "branch": "main", "head": "3f2a", "knownHosts": "[hub.example]:2222 ssh-ed25519 AAAA" }),
@@ -155,14 +156,6 @@ fn heal_view() -> Value {
     view
 }
 
-fn audit() -> Value {
-    json!({
-        "seq": 1, "at": TIME, "stage": "open", "actor": "user:admin", "action": "proxy.get", "cluster": "eu1",
-        "target": "GET /api/v1/pods", "requestId": "0197", "verdict": "allow", "reason": "", "code": 200,
-        "bytes": 512, "millis": 3, "remote": "192.0.2.1:40000", "prev": "00", "hash": "00",
-    })
-}
-
 fn bundle() -> Value {
     json!({
         "digest": digest(), "engine": "flux", "version": "2.9.5", "objects": 32,
@@ -208,6 +201,14 @@ mod tests {
         assert!(reads_as::<api::AdoptionAnswer>("AdoptionAnswer"));
         assert!(reads_as::<api::HealView>("HealView"));
         assert!(reads_as::<api::AuditView>("AuditView"));
+        assert!(reads_as::<api::NewGrant>("NewGrant"));
+        assert!(reads_as::<api::GrantView>("GrantView"));
+        assert!(reads_as::<api::GrantCheck>("GrantCheck"));
+        assert!(reads_as::<api::NewUser>("NewUser"));
+        assert!(reads_as::<api::UserView>("UserView"));
+        assert!(reads_as::<api::NewApiToken>("NewApiToken"));
+        assert!(reads_as::<api::ApiTokenView>("ApiTokenView"));
+        assert!(reads_as::<api::ApiTokenAnswer>("ApiTokenAnswer"));
         assert!(reads_as::<api::BundleView>("BundleView"));
         assert!(reads_as::<api::WhoAmI>("WhoAmI"));
         assert!(reads_as::<api::CatalogView>("CatalogView"));

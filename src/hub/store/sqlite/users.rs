@@ -1,14 +1,14 @@
-//! Users, their tokens and their SSH keys.
+//! Users and their SSH keys; noted Idempotency-Keys.
 
 use sqlx::FromRow;
 use time::OffsetDateTime;
 
-use super::{Sqlite, corrupt, db, from_json, from_ms, hash32, to_json, to_ms};
-use crate::hub::store::{ApiToken, Result, SshKey, UserRow};
+use super::{Sqlite, corrupt, db, from_json, hash32, to_json, to_ms};
+use crate::hub::store::{Result, SshKey, UserRow};
 use crate::keys::Public;
 
 #[derive(FromRow)]
-struct User {
+pub(super) struct User {
     id: String,
     name: String,
     roles: String,
@@ -17,7 +17,7 @@ struct User {
 }
 
 impl User {
-    fn user(self) -> Result<UserRow> {
+    pub(super) fn user(self) -> Result<UserRow> {
         const DOING: &str = "read a user";
         Ok(UserRow {
             roles: from_json(DOING, &self.roles)?,
@@ -27,16 +27,6 @@ impl User {
             name: self.name,
         })
     }
-}
-
-#[derive(FromRow)]
-struct Token {
-    id: String,
-    user_id: String,
-    hash: Vec<u8>,
-    title: String,
-    expires_at: Option<i64>,
-    revoked_at: Option<i64>,
 }
 
 #[derive(FromRow)]
@@ -92,72 +82,14 @@ impl Sqlite {
         rows.into_iter().map(User::user).collect()
     }
 
-    pub async fn add_api_token(&self, token: ApiToken, now: OffsetDateTime) -> Result<()> {
-        const DOING: &str = "store a hub token";
-        let mut write = self.begin(DOING).await?;
-        sqlx::query(
-            "INSERT INTO api_token (id, user_id, hash, title, expires_at, created_at) VALUES (?, ?, ?, ?, ?, ?)",
-        )
-        .bind(&token.id)
-        .bind(&token.user_id)
-        .bind(token.hash.as_slice())
-        .bind(&token.title)
-        .bind(token.expires_at.map(to_ms))
-        .bind(to_ms(now))
-        .execute(&mut *write.tx)
-        .await
-        .map_err(db(DOING))?;
-        write.commit(DOING).await
-    }
-
-    pub async fn api_token(&self, id: &str) -> Result<Option<(ApiToken, UserRow)>> {
-        const DOING: &str = "look up a hub token";
-        let token: Option<Token> = sqlx::query_as("SELECT * FROM api_token WHERE id = ?")
-            .bind(id)
-            .fetch_optional(&self.readers)
-            .await
-            .map_err(db(DOING))?;
-        let Some(token) = token else { return Ok(None) };
-        let user: User = sqlx::query_as("SELECT * FROM user WHERE id = ?")
-            .bind(&token.user_id)
-            .fetch_one(&self.readers)
-            .await
-            .map_err(db(DOING))?;
-        let token = ApiToken {
-            hash: hash32(DOING, &token.hash)?,
-            id: token.id,
-            user_id: token.user_id,
-            title: token.title,
-            expires_at: token.expires_at.map(from_ms),
-            revoked_at: token.revoked_at.map(from_ms),
-        };
-        Ok(Some((token, user.user()?)))
-    }
-
-    pub async fn revoke_api_token(&self, id: &str, now: OffsetDateTime) -> Result<bool> {
-        const DOING: &str = "revoke a hub token";
-        let mut write = self.begin(DOING).await?;
-        let done =
-            sqlx::query("UPDATE api_token SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL")
-                .bind(to_ms(now))
-                .bind(id)
-                .execute(&mut *write.tx)
+    pub async fn user(&self, name: &str) -> Result<Option<UserRow>> {
+        let row: Option<User> =
+            sqlx::query_as("SELECT * FROM user WHERE disabled_at IS NULL AND name = ?")
+                .bind(name)
+                .fetch_optional(&self.readers)
                 .await
-                .map_err(db(DOING))?;
-        write.commit(DOING).await?;
-        Ok(done.rows_affected() == 1)
-    }
-
-    pub async fn live_api_tokens(&self, user_id: &str, now: OffsetDateTime) -> Result<u32> {
-        sqlx::query_scalar(
-            "SELECT count(*) FROM api_token WHERE user_id = ? AND revoked_at IS NULL
-             AND (expires_at IS NULL OR expires_at > ?)",
-        )
-        .bind(user_id)
-        .bind(to_ms(now))
-        .fetch_one(&self.readers)
-        .await
-        .map_err(db("count hub tokens"))
+                .map_err(db("look up a user"))?;
+        row.map(User::user).transpose()
     }
 
     pub async fn add_ssh_key(&self, key: SshKey, now: OffsetDateTime) -> Result<Option<SshKey>> {

@@ -1,0 +1,286 @@
+//! `linesman grant`: who may reach which clusters' API as what.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::connect::Connect;
+use super::duration;
+use super::exit::{Code, Failure};
+use super::output::{Column, Format, Output, document, emit, list, progress_line, rows_text};
+use crate::wire::api::{ClusterChoice, GrantCheck, GrantView, NewGrant};
+use crate::wire::id::ClusterName;
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Give a user or group access to clusters
+    Add(Box<AddArgs>),
+    /// List grants; without the role access, your own
+    List(ListArgs),
+    /// Take a grant back
+    Revoke(RevokeArgs),
+    /// Say whether a user reaches a cluster, and which grant says so or why none does
+    Check(CheckArgs),
+}
+
+const ADD: &str = "\
+Groups are Kubernetes groups: view, edit and admin are bound in every cluster (up to its --access);
+others you bind there as linesman:GROUP.
+
+Examples:
+  linesman grant add user:ada --cluster eu1 --group edit --for 2h --reason TICKET-1
+  linesman grant add group:sre --all-clusters --group view --read-only
+  linesman grant add group:shop --labels env=prod --group edit --namespace shop --namespace cart";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = ADD)]
+pub(super) struct AddArgs {
+    /// Whom: `user:NAME` or `group:NAME`
+    subject: String,
+    #[command(flatten)]
+    clusters: ClusterArgs,
+    /// Kubernetes group to act in; may be given several times
+    #[arg(long = "group", value_name = "GROUP", required = true)]
+    groups: Vec<String>,
+    /// This namespace only; may be given several times
+    #[arg(long = "namespace", short = 'n', value_name = "NAME")]
+    namespaces: Vec<String>,
+    /// Reading only: no exec, no port-forward, no change
+    #[arg(long)]
+    read_only: bool,
+    /// How long it lasts; without it, until it is revoked
+    #[arg(long = "for", value_name = "TIME", value_parser = duration::parse)]
+    lasts: Option<Duration>,
+    /// Why, such as a ticket's number
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    reason: String,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct ClusterArgs {
+    /// This cluster; may be given several times
+    #[arg(long = "cluster", value_name = "NAME")]
+    names: Vec<ClusterName>,
+    /// Clusters whose labels match, as for kubectl -l
+    #[arg(long, value_name = "SELECTOR")]
+    labels: Option<String>,
+    /// Every cluster, those to come too
+    #[arg(long)]
+    all_clusters: bool,
+}
+
+impl ClusterArgs {
+    fn choice(self) -> ClusterChoice {
+        match self.labels {
+            Some(selector) => ClusterChoice::Labels(selector),
+            None if self.all_clusters => ClusterChoice::All,
+            None => ClusterChoice::Names(self.names.into_iter().collect()),
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct RevokeArgs {
+    /// The grant's id
+    id: String,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+const CHECK: &str = "\
+Ends with 0 where the user gets through, with 4 where not.
+
+Examples:
+  linesman grant check ada eu1
+  linesman grant check ada eu1 --method DELETE --path /api/v1/namespaces/shop/pods/web-0";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = CHECK)]
+pub(super) struct CheckArgs {
+    /// The user's name
+    user: String,
+    /// The cluster's name
+    cluster: ClusterName,
+    /// A path of the Kubernetes API: whether this very request would pass
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
+    /// The request's method
+    #[arg(long, value_name = "METHOD", default_value = "GET", requires = "path")]
+    method: String,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+const COLUMNS: [Column<GrantView>; 9] = [
+    Column::new("ID", |g, _| g.id.clone()),
+    Column::new("SUBJECT", |g, _| g.subject.clone()),
+    Column::new("CLUSTERS", |g, _| clusters(&g.clusters)),
+    Column::new("GROUPS", |g, _| joined(&g.groups)),
+    Column::new("LIMITS", |g, _| limits(g)),
+    Column::new("UNTIL", |g, _| until(g)),
+    Column::new("REASON", |g, _| g.reason.clone()),
+    Column::wide("BY", |g, _| g.created_by.clone()),
+    Column::wide("SINCE", |g, _| g.created_at.clone()),
+];
+
+pub(super) async fn run(verb: Verb) -> Result<()> {
+    match verb {
+        Verb::Add(args) => add(*args).await,
+        Verb::List(args) => {
+            let grants = args.connect.client()?.grants().await?;
+            list(
+                args.output.output,
+                &grants,
+                &COLUMNS,
+                |g| g.id.clone(),
+                "no grants",
+            )
+        }
+        Verb::Revoke(args) => {
+            let client = args.connect.client()?;
+            let grant = client.grant(&args.id).await?;
+            client.revoke_grant(&grant.id, grant.rev).await?;
+            progress_line(&format!(
+                "grant {} of {} on {} revoked",
+                grant.id,
+                grant.subject,
+                clusters(&grant.clusters)
+            ));
+            Ok(())
+        }
+        Verb::Check(args) => check(args).await,
+    }
+}
+
+async fn add(args: AddArgs) -> Result<()> {
+    let client = args.connect.client()?;
+    let namespaces: BTreeSet<String> = args.namespaces.into_iter().collect();
+    let new = NewGrant {
+        subject: args.subject,
+        clusters: args.clusters.choice(),
+        groups: args.groups.into_iter().collect(),
+        namespaces: (!namespaces.is_empty()).then_some(namespaces),
+        read_only: args.read_only,
+        lasts: args.lasts.map(|length| length.as_secs()),
+        reason: args.reason,
+    };
+    let grant = client.add_grant(&new).await?;
+    list(args.output.output, &[grant], &COLUMNS, |g| g.id.clone(), "")
+}
+
+async fn check(args: CheckArgs) -> Result<()> {
+    let client = args.connect.client()?;
+    let request = args
+        .path
+        .as_deref()
+        .map(|path| (args.method.as_str(), path));
+    let answer = client
+        .check_grant(&args.user, &args.cluster, request)
+        .await?;
+    emit(&match args.output.output {
+        Format::Json | Format::Yaml => document(args.output.output, &answer)?,
+        Format::Name => format!("{}\n", if answer.allowed { "yes" } else { "no" }),
+        Format::Table | Format::Wide => explained(&answer),
+    })?;
+    if answer.allowed {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Code::Denied,
+        format!("{} does not get through: {}", answer.user, answer.reason),
+        format!(
+            "run: linesman grant add user:{} --cluster {} --group view",
+            answer.user, answer.cluster
+        ),
+    )
+    .into())
+}
+
+fn explained(answer: &GrantCheck) -> String {
+    let verdict = if answer.allowed { "yes" } else { "no" };
+    let facts = [
+        ("allowed", format!("{verdict}, {}", answer.reason)),
+        ("in groups", answer.user_groups.join(", ")),
+        ("acts as", answer.acts_as.clone().unwrap_or_default()),
+        ("acts in", answer.acts_in.join(", ")),
+    ];
+    let facts = facts
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(key, value)| vec![key.to_owned(), value]);
+    let mut text = rows_text(None, facts);
+    if !answer.opinions.is_empty() {
+        let header = ["GRANT", "SUBJECT", "CLUSTERS", "GROUPS", "LIMITS", "SAYS"];
+        let rows = answer.opinions.iter().map(|o| {
+            let says = if o.says {
+                "yes".to_owned()
+            } else {
+                format!("no: {}", o.why)
+            };
+            vec![
+                o.grant.id.clone(),
+                o.grant.subject.clone(),
+                clusters(&o.grant.clusters),
+                joined(&o.grant.groups),
+                limits(&o.grant),
+                says,
+            ]
+        });
+        text += "\n";
+        text += &rows_text(Some(header.map(str::to_owned).to_vec()), rows);
+    }
+    text
+}
+
+fn clusters(choice: &ClusterChoice) -> String {
+    match choice {
+        ClusterChoice::All => "all".to_owned(),
+        ClusterChoice::Names(names) => joined(names),
+        ClusterChoice::Labels(selector) => format!("with {selector}"),
+    }
+}
+
+fn limits(grant: &GrantView) -> String {
+    let mut limits = Vec::new();
+    if grant.read_only {
+        limits.push("read-only".to_owned());
+    }
+    if let Some(namespaces) = &grant.namespaces {
+        limits.push(format!("in {}", joined(namespaces)));
+    }
+    limits.join(", ")
+}
+
+fn until(grant: &GrantView) -> String {
+    match &grant.expires_at {
+        None => "revoked".to_owned(),
+        Some(at) if grant.over => format!("over since {at}"),
+        Some(at) => at.clone(),
+    }
+}
+
+fn joined<T: ToString>(items: &BTreeSet<T>) -> String {
+    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+    items.join(",")
+}

@@ -1,0 +1,135 @@
+//! `linesman token`: tokens of people and programs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::connect::Connect;
+use super::output::{Column, Format, Output, document, emit, list, progress_line};
+use super::{duration, session};
+use crate::wire::api::{ApiTokenView, NewApiToken};
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Make a token; it is shown this once
+    Create(CreateArgs),
+    /// List tokens in force
+    List(ListArgs),
+    /// End a token: new requests are refused at once, watches and sessions that run by it are cut
+    Revoke(RevokeArgs),
+}
+
+const CREATE: &str = "\
+Scopes: kube reaches clusters as the user's grants allow, kube-read does so reading only, and each role
+(viewer, operator, access, auditor, admin) uses that role of the user. Without a scope the token may all that
+the user may.
+
+Examples:
+  linesman token create --title laptop --file laptop.token
+  linesman token create --user ci --title deploy --for 30d --scope kube > ci.token";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = CREATE)]
+pub(super) struct CreateArgs {
+    /// Whose token; without it, your own
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// What it is for
+    #[arg(long, value_name = "TEXT")]
+    title: String,
+    /// How long it lives, 366d at most
+    #[arg(long = "for", value_name = "TIME", default_value = "90d", value_parser = duration::parse)]
+    lasts: Duration,
+    /// What it may be used for; may be given several times
+    #[arg(long = "scope", value_name = "SCOPE")]
+    scopes: Vec<String>,
+    /// Write the token to this file (0600) instead of stdout
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ListArgs {
+    /// Of this user; without it, your own
+    #[arg(long, value_name = "NAME", conflicts_with = "all")]
+    user: Option<String>,
+    /// Of all users
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct RevokeArgs {
+    /// The token's id
+    id: String,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+const COLUMNS: [Column<ApiTokenView>; 7] = [
+    Column::new("ID", |t, _| t.id.clone()),
+    Column::new("USER", |t, _| t.user.clone()),
+    Column::new("TITLE", |t, _| t.title.clone()),
+    Column::new("SCOPES", |t, _| t.scopes.join(",")),
+    Column::new("UNTIL", |t, _| {
+        t.expires_at.clone().unwrap_or_else(|| "revoked".to_owned())
+    }),
+    Column::wide("BY", |t, _| t.created_by.clone()),
+    Column::wide("SINCE", |t, _| t.created_at.clone()),
+];
+
+pub(super) async fn run(verb: Verb) -> Result<()> {
+    match verb {
+        Verb::Create(args) => create(args).await,
+        Verb::List(args) => {
+            let of = if args.all {
+                Some("*".to_owned())
+            } else {
+                args.user
+            };
+            let tokens = args.connect.client()?.tokens(of.as_deref()).await?;
+            list(
+                args.output.output,
+                &tokens,
+                &COLUMNS,
+                |t| t.id.clone(),
+                "no tokens",
+            )
+        }
+        Verb::Revoke(args) => {
+            args.connect.client()?.revoke_token(&args.id).await?;
+            progress_line(&format!("token {} revoked", args.id));
+            Ok(())
+        }
+    }
+}
+
+async fn create(args: CreateArgs) -> Result<()> {
+    let new = NewApiToken {
+        user: args.user,
+        title: args.title,
+        lasts: args.lasts.as_secs(),
+        scopes: args.scopes.into_iter().collect(),
+    };
+    let made = args.connect.client()?.create_token(&new).await?;
+    let until = made.view.expires_at.clone().unwrap_or_default();
+    progress_line(&format!(
+        "token {} of {} until {until}; it is shown this once",
+        made.view.id, made.view.user
+    ));
+    match (&args.file, args.output.output) {
+        (Some(file), _) => session::replace(file, format!("{}\n", made.token).as_bytes()),
+        (None, format @ (Format::Json | Format::Yaml)) => emit(&document(format, &made)?),
+        (None, Format::Name) => emit(&format!("{}\n", made.view.id)),
+        (None, Format::Table | Format::Wide) => emit(&format!("{}\n", made.token)),
+    }
+}

@@ -1,0 +1,100 @@
+//! `linesman user`: the hub's local users.
+
+use anyhow::Result;
+
+use super::connect::Connect;
+use super::output::{Column, Output, list, progress_line};
+use crate::wire::api::{NewUser, UserView};
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Add a user; give it a token with `token create` and clusters with `grant add`
+    Add(AddArgs),
+    /// List users with their roles, groups and number of tokens
+    List(ListArgs),
+    /// Remove a user: its tokens, SSH keys and own grants end, and what it runs through the hub is cut
+    Remove(RemoveArgs),
+}
+
+const ADD: &str = "\
+Roles: viewer sees clusters and heals; operator adds and removes clusters; access gives grants; auditor reads
+the audit; admin does all of it and manages users. Reaching a cluster's API is a grant, not a role.
+
+Example:
+  linesman user add ada --role operator --group sre
+  linesman token create --user ada --title laptop --for 90d > ada.token";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = ADD)]
+pub(super) struct AddArgs {
+    /// The user's name
+    name: String,
+    /// viewer, operator, access, auditor or admin; may be given several times
+    #[arg(long = "role", value_name = "ROLE")]
+    roles: Vec<String>,
+    /// Group that grants can name; may be given several times
+    #[arg(long = "group", value_name = "GROUP")]
+    groups: Vec<String>,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct RemoveArgs {
+    /// The user's name
+    name: String,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+const COLUMNS: [Column<UserView>; 4] = [
+    Column::new("NAME", |u, _| u.name.clone()),
+    Column::new("ROLES", |u, _| u.roles.join(",")),
+    Column::new("GROUPS", |u, _| u.groups.join(",")),
+    Column::new("TOKENS", |u, _| u.tokens.to_string()),
+];
+
+pub(super) async fn run(verb: Verb) -> Result<()> {
+    match verb {
+        Verb::Add(args) => {
+            let new = NewUser {
+                name: args.name,
+                roles: args.roles.into_iter().collect(),
+                groups: args.groups.into_iter().collect(),
+            };
+            let user = args.connect.client()?.add_user(&new).await?;
+            list(
+                args.output.output,
+                &[user],
+                &COLUMNS,
+                |u| u.name.clone(),
+                "",
+            )
+        }
+        Verb::List(args) => {
+            let users = args.connect.client()?.users().await?;
+            list(
+                args.output.output,
+                &users,
+                &COLUMNS,
+                |u| u.name.clone(),
+                "no users",
+            )
+        }
+        Verb::Remove(args) => {
+            args.connect.client()?.remove_user(&args.name).await?;
+            progress_line(&format!("user {} removed", args.name));
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The hub's routes about who may do what.
+
+use reqwest::Method;
+use reqwest::header::{HeaderMap, HeaderValue, IF_MATCH};
+
+use super::{Call, Client, Error, TIMEOUT};
+use crate::wire::api::{
+    ApiTokenAnswer, ApiTokenView, GrantCheck, GrantView, NewApiToken, NewGrant, NewUser, Page,
+    UserView,
+};
+use crate::wire::id::ClusterName;
+
+impl Client {
+    pub async fn grants(&self) -> Result<Vec<GrantView>, Error> {
+        self.list("list grants", &["v1", "grants"], &[], usize::MAX)
+            .await
+    }
+
+    pub async fn grant(&self, id: &str) -> Result<GrantView, Error> {
+        self.get(&format!("show grant {id}"), &["v1", "grants", id], &[])
+            .await
+    }
+
+    pub async fn add_grant(&self, new: &NewGrant) -> Result<GrantView, Error> {
+        let operation = format!("give {} access", new.subject);
+        self.write(&operation, &["v1", "grants"], new).await
+    }
+
+    pub async fn revoke_grant(&self, id: &str, rev: i64) -> Result<(), Error> {
+        self.delete(&format!("revoke grant {id}"), &["v1", "grants", id], rev)
+            .await
+    }
+
+    /// `request` is a method and a path: whether that very request would pass.
+    pub async fn check_grant(
+        &self,
+        user: &str,
+        cluster: &ClusterName,
+        request: Option<(&str, &str)>,
+    ) -> Result<GrantCheck, Error> {
+        let operation = format!("ask whether {user} reaches cluster {cluster}");
+        let mut query = vec![("user", user.to_owned()), ("cluster", cluster.to_string())];
+        if let Some((method, path)) = request {
+            query.push(("method", method.to_owned()));
+            query.push(("path", path.to_owned()));
+        }
+        self.get(&operation, &["v1", "grants", "check"], &query)
+            .await
+    }
+
+    pub async fn users(&self) -> Result<Vec<UserView>, Error> {
+        let page: Page<UserView> = self.get("list users", &["v1", "users"], &[]).await?;
+        Ok(page.items)
+    }
+
+    pub async fn add_user(&self, new: &NewUser) -> Result<UserView, Error> {
+        self.write(&format!("add user {}", new.name), &["v1", "users"], new)
+            .await
+    }
+
+    pub async fn remove_user(&self, name: &str) -> Result<(), Error> {
+        self.delete(&format!("remove user {name}"), &["v1", "users", name], 0)
+            .await
+    }
+
+    /// Of one user, of all (`*`), or the caller's own.
+    pub async fn tokens(&self, user: Option<&str>) -> Result<Vec<ApiTokenView>, Error> {
+        let filter: Vec<_> = user
+            .map(|name| ("user", name.to_owned()))
+            .into_iter()
+            .collect();
+        let page: Page<ApiTokenView> = self
+            .get("list tokens", &["v1", "api-tokens"], &filter)
+            .await?;
+        Ok(page.items)
+    }
+
+    pub async fn create_token(&self, new: &NewApiToken) -> Result<ApiTokenAnswer, Error> {
+        self.write("make a token", &["v1", "api-tokens"], new).await
+    }
+
+    pub async fn revoke_token(&self, id: &str) -> Result<(), Error> {
+        self.delete(&format!("revoke token {id}"), &["v1", "api-tokens", id], 0)
+            .await
+    }
+
+    /// `rev` is the revision that the caller saw; another one in the store is a conflict.
+    pub(super) async fn delete(
+        &self,
+        operation: &str,
+        path: &[&str],
+        rev: i64,
+    ) -> Result<(), Error> {
+        let mut headers = HeaderMap::new();
+        if let Ok(tag) = HeaderValue::from_str(&format!("\"{rev}\"")) {
+            headers.insert(IF_MATCH, tag);
+        }
+        let call = Call {
+            operation,
+            method: Method::DELETE,
+            url: self.url(path, &[]),
+            headers,
+            body: None,
+            timeout: TIMEOUT,
+            repeatable: false,
+        };
+        self.send(call).await.map(drop)
+    }
+}

@@ -1,0 +1,74 @@
+//! Samples of the bodies about who may do what, and who did.
+
+use serde_json::{Value, json};
+
+use super::TIME;
+
+pub(super) fn all() -> Vec<(&'static str, Value)> {
+    vec![
+        ("AuditView", audit()),
+        (
+            "WhoAmI",
+            json!({ "user": "admin", "roles": ["admin"], "groups": ["admin"], "scopes": [], "expiresAt": TIME, "hub": "https://hub.example" }),
+        ),
+        ("NewGrant", new_grant()),
+        ("GrantView", grant()),
+        ("GrantCheck", grant_check()),
+        (
+            "NewUser",
+            json!({ "name": "ada", "roles": ["operator"], "groups": ["sre"] }),
+        ),
+        (
+            "UserView",
+            json!({ "name": "ada", "roles": ["operator"], "groups": ["sre"], "tokens": 1 }),
+        ),
+        (
+            "NewApiToken",
+            json!({ "user": "ci", "title": "deploy", "lasts": 2_592_000, "scopes": ["kube"] }),
+        ),
+        ("ApiTokenView", api_token()),
+        ("ApiTokenAnswer", {
+            let mut answer = api_token();
+            answer["token"] = "lmt1.id.secret".into();
+            answer
+        }),
+    ]
+}
+
+fn new_grant() -> Value {
+    json!({
+        "subject": "group:sre", "clusters": { "labels": "env=prod,!frozen" }, "groups": ["edit"],
+        "namespaces": ["shop"], "readOnly": false, "lasts": 7_200, "reason": "TICKET-1",
+    })
+}
+
+fn grant() -> Value {
+    json!({
+        "id": "0197", "subject": "group:sre", "clusters": { "labels": "env=prod,!frozen" }, "groups": ["edit"],
+        "namespaces": ["shop"], "readOnly": false, "expiresAt": TIME, "over": false, "reason": "TICKET-1",
+        "createdBy": "admin", "createdAt": TIME, "rev": 1,
+    })
+}
+
+fn grant_check() -> Value {
+    json!({
+        "user": "ada", "userGroups": ["sre"], "cluster": "eu1", "allowed": true, "reason": "by grant 0197",
+        "actsAs": "linesman:ada", "actsIn": ["linesman:edit"],
+        "opinions": [{ "grant": grant(), "says": true, "why": "" }],
+    })
+}
+
+fn api_token() -> Value {
+    json!({
+        "id": "q83vEjRWeJASNFZ4kKvN7w", "user": "ci", "title": "deploy", "scopes": ["kube"], "createdBy": "admin",
+        "createdAt": TIME, "expiresAt": TIME,
+    })
+}
+
+fn audit() -> Value {
+    json!({
+        "seq": 1, "at": TIME, "stage": "open", "actor": "user:admin", "action": "proxy.get", "cluster": "eu1",
+        "target": "GET /api/v1/pods", "requestId": "0197", "verdict": "allow", "reason": "", "code": 200,
+        "bytes": 512, "millis": 3, "remote": "192.0.2.1:40000", "prev": "00", "hash": "00",
+    })
+}

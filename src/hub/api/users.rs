@@ -1,0 +1,303 @@
+//! Local users and their tokens: made, listed, ended.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::routing::{delete, get};
+use axum::{Json, Router};
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use time::{Duration, OffsetDateTime};
+
+use super::problem::{Problem, Slug};
+use super::{Caller, UserBody, precondition};
+use crate::clock;
+use crate::hub::Hub;
+use crate::hub::access;
+use crate::hub::auth::{Role, Scope};
+use crate::hub::registration::{Prefix, TokenText};
+use crate::hub::running::Gone;
+use crate::hub::store::{ApiToken, Ended, UserRow};
+use crate::keys;
+use crate::wire::api::{ApiTokenAnswer, ApiTokenView, NewApiToken, NewUser, Page, UserView};
+
+const MAX_TITLE: usize = 100;
+const MAX_GROUPS: usize = 64;
+/// The longest life of a token.
+const LONGEST: u64 = 366 * 24 * 3600;
+
+pub fn routes() -> Router<Arc<Hub>> {
+    Router::new()
+        .route("/v1/users", get(list).post(add))
+        .route("/v1/users/{name}", delete(remove))
+        .route("/v1/api-tokens", get(tokens).post(create))
+        .route("/v1/api-tokens/{id}", delete(revoke))
+}
+
+async fn list(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+) -> Result<Json<Page<UserView>>, Problem> {
+    if !caller.user.is(Role::Auditor) {
+        caller.require(&hub, Role::Access, "user.list").await?;
+    }
+    let tokens = hub.store.api_tokens(None, clock::now()).await?;
+    let users = hub.store.users().await?;
+    let view = |user: UserRow| {
+        let count = tokens.iter().filter(|(_, name)| *name == user.name).count();
+        UserView {
+            tokens: u32::try_from(count).unwrap_or(u32::MAX),
+            name: user.name,
+            roles: user.roles,
+            groups: user.groups,
+        }
+    };
+    Ok(Json(Page {
+        items: users.into_iter().map(view).collect(),
+        cursor: None,
+    }))
+}
+
+async fn add(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    UserBody(new): UserBody<NewUser>,
+) -> Result<(StatusCode, Json<UserView>), Problem> {
+    caller.require(&hub, Role::Admin, "user.add").await?;
+    let bad = |what: &str, next: &str| Err(Problem::new(Slug::BadRequest, what, next));
+    if !access::named(&new.name) {
+        return bad(
+            "a user's name is 1 to 200 of A-Z a-z 0-9 . _ @ + : -",
+            "choose another name",
+        );
+    }
+    if new.groups.len() > MAX_GROUPS || !new.groups.iter().all(|g| access::named(g)) {
+        return bad(
+            "a user is in at most 64 groups of A-Z a-z 0-9 . _ @ + : -",
+            "correct the groups",
+        );
+    }
+    if !new.roles.iter().all(|r| Role::parse(r).is_some()) {
+        return bad(
+            "a role is one of viewer, operator, access, auditor, admin",
+            "correct the roles",
+        );
+    }
+    let target = format!("{} roles {:?} groups {:?}", new.name, new.roles, new.groups);
+    caller.record(&hub, "user.add", None, &target).await?;
+    let user = UserRow {
+        id: uuid::Uuid::now_v7().to_string(),
+        name: new.name,
+        roles: new.roles.into_iter().collect(),
+        groups: new.groups.into_iter().collect(),
+        disabled: false,
+    };
+    let user = hub.store.add_user(user, clock::now()).await?;
+    hub.access_changed.notify_one();
+    let view = UserView {
+        name: user.name,
+        roles: user.roles,
+        groups: user.groups,
+        tokens: 0,
+    };
+    Ok((StatusCode::CREATED, Json(view)))
+}
+
+async fn remove(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
+    caller.require(&hub, Role::Admin, "user.remove").await?;
+    let user = find(&hub, &name).await?;
+    caller.record(&hub, "user.remove", None, &name).await?;
+    match hub.store.remove_user(&user.id, clock::now()).await? {
+        Ended::Done => {}
+        Ended::Unknown => return Err(unknown("user", &name)),
+        Ended::LastAdmin => return Err(last_admin()),
+    }
+    hub.requests.end(Gone::User(&user.id));
+    hub.access_changed.notify_one();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn find(hub: &Hub, name: &str) -> Result<UserRow, Problem> {
+    let found = hub.store.user(name).await?;
+    found.ok_or_else(|| unknown("user", name))
+}
+
+fn unknown(what: &str, name: &str) -> Problem {
+    let name = crate::hub::cut(name, 60);
+    let verb = if what == "user" { "user" } else { "token" };
+    Problem::new(
+        Slug::NotFound,
+        format!("there is no {what} '{name}'"),
+        format!("see: linesman {verb} list"),
+    )
+}
+
+fn last_admin() -> Problem {
+    Problem::new(
+        Slug::LastAdmin,
+        "nobody could administer the hub any more",
+        "give another admin a token first: linesman user add NAME --role admin; linesman token create --user NAME",
+    )
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Wanted {
+    /// Whose; absent = the caller's own. Admins may ask for `*`.
+    user: Option<String>,
+}
+
+async fn tokens(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Query(wanted): Query<Wanted>,
+) -> Result<Json<Page<ApiTokenView>>, Problem> {
+    let own = caller.user.id.clone();
+    let of = match wanted.user.as_deref() {
+        None => Some(own),
+        Some(name) if name == caller.user.name => Some(own),
+        Some(name) => {
+            caller.require(&hub, Role::Admin, "token.list").await?;
+            match name {
+                "*" => None,
+                name => Some(find(&hub, name).await?.id),
+            }
+        }
+    };
+    let tokens = hub.store.api_tokens(of.as_deref(), clock::now()).await?;
+    let items = tokens.into_iter().map(|(token, user)| view(token, user));
+    Ok(Json(Page {
+        items: items.collect(),
+        cursor: None,
+    }))
+}
+
+fn view(token: ApiToken, user: String) -> ApiTokenView {
+    ApiTokenView {
+        id: token.id,
+        user,
+        title: token.title,
+        scopes: token.scopes,
+        created_by: token.created_by,
+        created_at: clock::rfc3339(token.created_at),
+        expires_at: token.expires_at.map(clock::rfc3339),
+    }
+}
+
+async fn create(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    headers: HeaderMap,
+    UserBody(new): UserBody<NewApiToken>,
+) -> Result<(StatusCode, Json<ApiTokenAnswer>), Problem> {
+    let user = match &new.user {
+        Some(name) if *name != caller.user.name => {
+            caller.require(&hub, Role::Admin, "token.create").await?;
+            find(&hub, name).await?
+        }
+        // A token with scopes would otherwise make one without.
+        _ if caller.user.scoped => {
+            caller.require(&hub, Role::Admin, "token.create").await?;
+            find(&hub, &caller.user.name).await?
+        }
+        _ => find(&hub, &caller.user.name).await?,
+    };
+    check(&new)?;
+    precondition::repeated(&hub, &caller, &headers, "/v1/api-tokens", &new).await?;
+    let now = clock::now();
+    let fresh = TokenText::new(clock::random(), clock::random());
+    let record = record(&new, &caller, &user, &fresh, now);
+    let target = format!(
+        "{} of {}: {} {:?} until {}",
+        record.id,
+        user.name,
+        record.title,
+        record.scopes,
+        record.expires_at.map(clock::rfc3339).unwrap_or_default()
+    );
+    caller.record(&hub, "token.create", None, &target).await?;
+    let key = precondition::key(&headers)?.map(str::to_owned);
+    let stored = hub.store.add_api_token(record, key).await?;
+    // A repeated call finds its token and gives it this secret.
+    let text = fresh.with_id(&stored.id).text(Prefix::Api);
+    let answer = ApiTokenAnswer {
+        token: text.into_inner(),
+        view: view(stored, user.name),
+    };
+    Ok((StatusCode::CREATED, Json(answer)))
+}
+
+fn check(new: &NewApiToken) -> Result<(), Problem> {
+    let bad = |what: &str, next: &str| Err(Problem::new(Slug::BadRequest, what, next));
+    if !(1..=LONGEST).contains(&new.lasts) {
+        return bad("a token lasts 1 s to 366 d", "choose a shorter life");
+    }
+    if new.title.is_empty()
+        || new.title.len() > MAX_TITLE
+        || new.title.chars().any(char::is_control)
+    {
+        return bad(
+            "a token's title is 1 to 100 bytes without control characters",
+            "say what it is for, such as 'laptop'",
+        );
+    }
+    if !new.scopes.iter().all(|s| Scope::parse(s).is_some()) {
+        return bad(
+            "a scope is kube, kube-read or a role: viewer, operator, access, auditor, admin",
+            "correct the scopes",
+        );
+    }
+    Ok(())
+}
+
+fn record(
+    new: &NewApiToken,
+    caller: &Caller,
+    user: &UserRow,
+    fresh: &TokenText,
+    now: OffsetDateTime,
+) -> ApiToken {
+    let lasts = Duration::seconds(i64::try_from(new.lasts).unwrap_or(i64::MAX));
+    ApiToken {
+        id: fresh.id.clone(),
+        user_id: user.id.clone(),
+        hash: fresh.hash(),
+        title: new.title.clone(),
+        scopes: new.scopes.iter().cloned().collect(),
+        created_by: caller.user.name.clone(),
+        created_at: now,
+        expires_at: Some(now + lasts),
+        revoked_at: None,
+    }
+}
+
+async fn revoke(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    let found = match keys::decode(&id) {
+        Some(_) => hub.store.api_token(&id).await?,
+        None => None,
+    };
+    let (token, user) = found.ok_or_else(|| unknown("token", &id))?;
+    if user.id != caller.user.id || caller.user.scoped {
+        // Nobody learns by this whose tokens there are.
+        if !caller.user.is(Role::Admin) {
+            return Err(unknown("token", &id));
+        }
+    }
+    let target = format!("{} of {}: {}", token.id, user.name, token.title);
+    caller.record(&hub, "token.revoke", None, &target).await?;
+    match hub.store.revoke_api_token(&id, clock::now()).await? {
+        Ended::Done => {}
+        Ended::Unknown => return Err(unknown("token", &id)),
+        Ended::LastAdmin => return Err(last_admin()),
+    }
+    hub.requests.end(Gone::Token(&id));
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,106 @@
+//! Grants on their way to the agents: which names each cluster's agent must be able to act as.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock;
+use crate::hub::access::{self, Asker, Grant, Place};
+use crate::hub::store::{Cluster, StoreError, UserRow};
+use crate::hub::{Hub, chain_of};
+use crate::wire::api::Order;
+
+/// Changes within this time become one round of orders.
+const COALESCE: Duration = Duration::from_millis(100);
+/// The net below the wake-ups, and the wait after a failure.
+const AGAIN: Duration = Duration::from_mins(1);
+const RETRY: Duration = Duration::from_secs(2);
+const PAGE: u32 = 500;
+
+/// The order that tells an agent whom its line may act as.
+pub async fn subjects(hub: &Hub, cluster: &Cluster) -> Result<Order, StoreError> {
+    let (grants, users) = (all(hub).await?, hub.store.users().await?);
+    Ok(order(&grants, &users, cluster))
+}
+
+fn order(grants: &[Grant], users: &[UserRow], cluster: &Cluster) -> Order {
+    let askers = users.iter().map(|user| Asker {
+        name: &user.name,
+        groups: &user.groups,
+    });
+    let place = Place {
+        name: &cluster.name,
+        labels: &cluster.labels,
+    };
+    let (users, groups) = access::subjects(grants, askers, &place, clock::now());
+    Order::Subjects {
+        users: users.into_iter().collect(),
+        groups: groups.into_iter().collect(),
+    }
+}
+
+async fn all(hub: &Hub) -> Result<Vec<Grant>, StoreError> {
+    let mut grants: Vec<Grant> = Vec::new();
+    loop {
+        let after = grants.last().map(|g| g.id.clone());
+        let page = hub.store.grants(after.as_deref(), PAGE).await?;
+        let more = page.len() == PAGE as usize;
+        grants.extend(page);
+        if !more {
+            return Ok(grants);
+        }
+    }
+}
+
+/// Tells the agents that listen whenever a grant or a user changed, and when a grant ends.
+pub async fn announce(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    loop {
+        let wait = match hub.store.next_grant_end(clock::now()).await {
+            Ok(end) => end.map_or(AGAIN, |end| {
+                Duration::try_from(end - clock::now()).unwrap_or_default()
+            }),
+            Err(error) => {
+                tracing::error!(error = chain_of(&error), "look up when grants end");
+                RETRY
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = hub.access_changed.notified() => {}
+            () = tokio::time::sleep(wait.min(AGAIN)) => {}
+        }
+        if stop
+            .run_until_cancelled(tokio::time::sleep(COALESCE))
+            .await
+            .is_none()
+        {
+            return Ok(());
+        }
+        if let Err(error) = tell(&hub).await {
+            tracing::error!(
+                error = chain_of(&error),
+                "tell agents whom their lines may act as"
+            );
+            hub.access_changed.notify_one();
+            if stop
+                .run_until_cancelled(tokio::time::sleep(RETRY))
+                .await
+                .is_none()
+            {
+                return Ok(());
+            }
+        }
+    }
+}
+
+async fn tell(hub: &Hub) -> Result<(), StoreError> {
+    let (grants, users) = (all(hub).await?, hub.store.users().await?);
+    for name in hub.orders.listening() {
+        if let Some(cluster) = hub.store.cluster(&name).await? {
+            hub.orders.send(&name, order(&grants, &users, &cluster));
+        }
+    }
+    Ok(())
+}

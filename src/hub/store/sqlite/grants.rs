@@ -1,0 +1,194 @@
+//! Grants.
+
+use sqlx::FromRow;
+use time::OffsetDateTime;
+
+use super::{Sqlite, Write, corrupt, db, from_json, from_ms, to_json, to_ms};
+use crate::hub::access::{Clusters, Grant, Mode};
+use crate::hub::store::{Result, StoreError};
+use crate::wire::api::ClusterChoice;
+
+/// Grants that are in force at once; a subject is better a group than a thousand users.
+const MOST: i64 = 10_000;
+/// How long what is over can still be looked up.
+const KEEP: time::Duration = time::Duration::days(30);
+
+#[derive(FromRow)]
+struct Row {
+    id: String,
+    subject: String,
+    clusters: String,
+    groups: String,
+    namespaces: Option<String>,
+    mode: String,
+    reason: String,
+    created_by: String,
+    expires_at: Option<i64>,
+    created_at: i64,
+    rev: i64,
+}
+
+impl Row {
+    fn grant(self) -> Result<Grant> {
+        const DOING: &str = "read a grant";
+        let choice: ClusterChoice = from_json(DOING, &self.clusters)?;
+        Ok(Grant {
+            subject: self.subject.parse().map_err(corrupt(DOING))?,
+            clusters: Clusters::try_from(choice).map_err(corrupt(DOING))?,
+            groups: from_json(DOING, &self.groups)?,
+            namespaces: self
+                .namespaces
+                .map(|text| from_json(DOING, &text))
+                .transpose()?,
+            mode: if self.mode == "read" {
+                Mode::Read
+            } else {
+                Mode::Full
+            },
+            expires_at: self.expires_at.map(from_ms),
+            created_at: from_ms(self.created_at),
+            id: self.id,
+            reason: self.reason,
+            created_by: self.created_by,
+            rev: self.rev,
+        })
+    }
+}
+
+impl Sqlite {
+    pub async fn add_grant(
+        &self,
+        grant: Grant,
+        key: Option<String>,
+        now: OffsetDateTime,
+    ) -> Result<Grant> {
+        const DOING: &str = "store a grant";
+        let mut write = self.begin(DOING).await?;
+        sqlx::query("DELETE FROM access_grant WHERE revoked_at < ?1 OR expires_at < ?1")
+            .bind(to_ms(now - KEEP))
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        let live: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM access_grant WHERE revoked_at IS NULL")
+                .fetch_one(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?;
+        if live >= MOST {
+            return Err(StoreError::Full(format!("there are {MOST} grants")));
+        }
+        insert(&mut write, &grant, key.as_deref()).await?;
+        let row: Row = sqlx::query_as(
+            "SELECT * FROM access_grant WHERE id = ?1 OR (created_by = ?2 AND idempotency_key = ?3)",
+        )
+        .bind(&grant.id)
+        .bind(&grant.created_by)
+        .bind(key)
+        .fetch_one(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        row.grant()
+    }
+
+    pub async fn ensure_default_grant(&self, grant: Grant) -> Result<()> {
+        const DOING: &str = "store the default grant";
+        let mut write = self.begin(DOING).await?;
+        // Noted for good: an operator who revokes it does not want it back at the next start.
+        let noted = sqlx::query(
+            "INSERT INTO meta (key, value) VALUES ('default_grant', ?) ON CONFLICT DO NOTHING",
+        )
+        .bind(&grant.id)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        if noted.rows_affected() > 0 {
+            insert(&mut write, &grant, None).await?;
+        }
+        write.commit(DOING).await
+    }
+
+    pub async fn grants_of(&self, subjects: &[String]) -> Result<Vec<Grant>> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT * FROM access_grant WHERE revoked_at IS NULL
+             AND subject IN (SELECT value FROM json_each(?)) ORDER BY id",
+        )
+        .bind(to_json(&subjects))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db("look up grants"))?;
+        rows.into_iter().map(Row::grant).collect()
+    }
+
+    pub async fn grants(&self, after: Option<&str>, limit: u32) -> Result<Vec<Grant>> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT * FROM access_grant WHERE revoked_at IS NULL AND id > ? ORDER BY id LIMIT ?",
+        )
+        .bind(after.unwrap_or_default())
+        .bind(limit)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db("list grants"))?;
+        rows.into_iter().map(Row::grant).collect()
+    }
+
+    pub async fn grant(&self, id: &str) -> Result<Option<Grant>> {
+        let row: Option<Row> =
+            sqlx::query_as("SELECT * FROM access_grant WHERE revoked_at IS NULL AND id = ?")
+                .bind(id)
+                .fetch_optional(&self.readers)
+                .await
+                .map_err(db("look up a grant"))?;
+        row.map(Row::grant).transpose()
+    }
+
+    pub async fn revoke_grant(&self, id: &str, now: OffsetDateTime) -> Result<bool> {
+        const DOING: &str = "revoke a grant";
+        let mut write = self.begin(DOING).await?;
+        let done = sqlx::query(
+            "UPDATE access_grant SET revoked_at = ?1, updated_at = ?1, rev = rev + 1
+             WHERE id = ?2 AND revoked_at IS NULL",
+        )
+        .bind(to_ms(now))
+        .bind(id)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    pub async fn next_grant_end(&self, now: OffsetDateTime) -> Result<Option<OffsetDateTime>> {
+        let end: Option<i64> = sqlx::query_scalar(
+            "SELECT min(expires_at) FROM access_grant WHERE revoked_at IS NULL AND expires_at > ?",
+        )
+        .bind(to_ms(now))
+        .fetch_one(&self.readers)
+        .await
+        .map_err(db("look up when grants end"))?;
+        Ok(end.map(from_ms))
+    }
+}
+
+async fn insert(write: &mut Write, grant: &Grant, key: Option<&str>) -> Result<()> {
+    sqlx::query(
+        "INSERT INTO access_grant (id, subject, clusters, groups, namespaces, mode, reason, created_by,
+           idempotency_key, expires_at, created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11) ON CONFLICT DO NOTHING",
+    )
+    .bind(&grant.id)
+    .bind(grant.subject.to_string())
+    .bind(to_json(&ClusterChoice::from(&grant.clusters)))
+    .bind(to_json(&grant.groups))
+    .bind(grant.namespaces.as_ref().map(to_json))
+    .bind(if grant.mode == Mode::Read { "read" } else { "full" })
+    .bind(&grant.reason)
+    .bind(&grant.created_by)
+    .bind(key)
+    .bind(grant.expires_at.map(to_ms))
+    .bind(to_ms(grant.created_at))
+    .execute(&mut *write.tx)
+    .await
+    .map_err(db("store a grant"))?;
+    Ok(())
+}

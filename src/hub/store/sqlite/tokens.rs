@@ -1,0 +1,214 @@
+//! Hub tokens, and users coming and going.
+
+use sqlx::FromRow;
+use time::OffsetDateTime;
+
+use super::users::User;
+use super::{Sqlite, Write, db, from_json, from_ms, hash32, to_json, to_ms};
+use crate::hub::store::{ApiToken, Ended, Result, StoreError, UserRow};
+
+#[derive(FromRow)]
+struct Token {
+    id: String,
+    user_id: String,
+    hash: Vec<u8>,
+    title: String,
+    scopes: String,
+    created_by: String,
+    created_at: i64,
+    expires_at: Option<i64>,
+    revoked_at: Option<i64>,
+}
+
+impl Token {
+    fn token(self) -> Result<ApiToken> {
+        const DOING: &str = "read a hub token";
+        Ok(ApiToken {
+            hash: hash32(DOING, &self.hash)?,
+            scopes: from_json(DOING, &self.scopes)?,
+            created_at: from_ms(self.created_at),
+            expires_at: self.expires_at.map(from_ms),
+            revoked_at: self.revoked_at.map(from_ms),
+            id: self.id,
+            user_id: self.user_id,
+            title: self.title,
+            created_by: self.created_by,
+        })
+    }
+}
+
+/// Tokens in force that make their holder an admin.
+const ADMINS: &str = "SELECT t.id FROM api_token t JOIN user u ON u.id = t.user_id
+  WHERE t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > ?1) AND u.disabled_at IS NULL
+  AND EXISTS (SELECT 1 FROM json_each(u.roles) WHERE value = 'admin')
+  AND (t.scopes = '[]' OR EXISTS (SELECT 1 FROM json_each(t.scopes) WHERE value = 'admin'))";
+
+impl Sqlite {
+    pub async fn add_api_token(&self, token: ApiToken, key: Option<String>) -> Result<ApiToken> {
+        const DOING: &str = "store a hub token";
+        let mut write = self.begin(DOING).await?;
+        let stored: Option<Token> = sqlx::query_as(
+            "INSERT INTO api_token (id, user_id, hash, title, scopes, created_by, idempotency_key, expires_at, created_at)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+             ON CONFLICT (created_by, idempotency_key) DO UPDATE SET hash = excluded.hash WHERE revoked_at IS NULL
+             RETURNING *",
+        )
+        .bind(&token.id)
+        .bind(&token.user_id)
+        .bind(token.hash.as_slice())
+        .bind(&token.title)
+        .bind(to_json(&token.scopes))
+        .bind(&token.created_by)
+        .bind(key)
+        .bind(token.expires_at.map(to_ms))
+        .bind(to_ms(token.created_at))
+        .fetch_optional(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        stored
+            .ok_or_else(|| StoreError::Exists("a token of this call, revoked since,".to_owned()))?
+            .token()
+    }
+
+    pub async fn api_token(&self, id: &str) -> Result<Option<(ApiToken, UserRow)>> {
+        const DOING: &str = "look up a hub token";
+        let token: Option<Token> = sqlx::query_as("SELECT * FROM api_token WHERE id = ?")
+            .bind(id)
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(db(DOING))?;
+        let Some(token) = token else { return Ok(None) };
+        let user: User = sqlx::query_as("SELECT * FROM user WHERE id = ?")
+            .bind(&token.user_id)
+            .fetch_one(&self.readers)
+            .await
+            .map_err(db(DOING))?;
+        Ok(Some((token.token()?, user.user()?)))
+    }
+
+    pub async fn api_tokens(
+        &self,
+        user_id: Option<&str>,
+        now: OffsetDateTime,
+    ) -> Result<Vec<(ApiToken, String)>> {
+        const DOING: &str = "list hub tokens";
+        #[derive(FromRow)]
+        struct Named {
+            #[sqlx(flatten)]
+            token: Token,
+            name: String,
+        }
+        let rows: Vec<Named> = sqlx::query_as(
+            "SELECT t.*, u.name FROM api_token t JOIN user u ON u.id = t.user_id
+             WHERE t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > ?1)
+             AND (?2 IS NULL OR u.id = ?2) ORDER BY u.name, t.created_at LIMIT 10000",
+        )
+        .bind(to_ms(now))
+        .bind(user_id)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db(DOING))?;
+        let named = |row: Named| Ok((row.token.token()?, row.name));
+        rows.into_iter().map(named).collect()
+    }
+
+    pub async fn live_admin_tokens(&self, now: OffsetDateTime) -> Result<u32> {
+        let ids: Vec<String> = sqlx::query_scalar(ADMINS)
+            .bind(to_ms(now))
+            .fetch_all(&self.readers)
+            .await
+            .map_err(db("count admins' tokens"))?;
+        Ok(u32::try_from(ids.len()).unwrap_or(u32::MAX))
+    }
+
+    pub async fn revoke_api_token(&self, id: &str, now: OffsetDateTime) -> Result<Ended> {
+        const DOING: &str = "revoke a hub token";
+        let mut write = self.begin(DOING).await?;
+        if last_admin(&mut write, &[id.to_owned()], now).await? {
+            return Ok(Ended::LastAdmin);
+        }
+        let done =
+            sqlx::query("UPDATE api_token SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL")
+                .bind(to_ms(now))
+                .bind(id)
+                .execute(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(if done.rows_affected() == 1 {
+            Ended::Done
+        } else {
+            Ended::Unknown
+        })
+    }
+
+    pub async fn add_user(&self, user: UserRow, now: OffsetDateTime) -> Result<UserRow> {
+        const DOING: &str = "store a user";
+        let mut write = self.begin(DOING).await?;
+        // A name that was removed may come back: its tokens, keys and grants do not.
+        let stored: Option<User> = sqlx::query_as(
+            "INSERT INTO user (id, name, roles, groups, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?5)
+             ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, groups = excluded.groups,
+               disabled_at = NULL, updated_at = excluded.updated_at, rev = rev + 1
+             WHERE disabled_at IS NOT NULL RETURNING *",
+        )
+        .bind(&user.id)
+        .bind(&user.name)
+        .bind(to_json(&user.roles))
+        .bind(to_json(&user.groups))
+        .bind(to_ms(now))
+        .fetch_optional(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        stored
+            .ok_or_else(|| StoreError::Exists(format!("user {}", user.name)))?
+            .user()
+    }
+
+    pub async fn remove_user(&self, id: &str, now: OffsetDateTime) -> Result<Ended> {
+        const DOING: &str = "remove a user";
+        let mut write = self.begin(DOING).await?;
+        let tokens: Vec<String> = sqlx::query_scalar("SELECT id FROM api_token WHERE user_id = ?")
+            .bind(id)
+            .fetch_all(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        if last_admin(&mut write, &tokens, now).await? {
+            return Ok(Ended::LastAdmin);
+        }
+        let mut changed = 0;
+        for statement in [
+            "UPDATE api_token SET revoked_at = ?1 WHERE user_id = ?2 AND revoked_at IS NULL",
+            "UPDATE access_grant SET revoked_at = ?1, updated_at = ?1, rev = rev + 1 WHERE revoked_at IS NULL
+             AND subject = (SELECT 'user:' || name FROM user WHERE id = ?2)",
+            "DELETE FROM ssh_key WHERE user_id = ?2",
+            "UPDATE user SET disabled_at = ?1, updated_at = ?1, rev = rev + 1 WHERE id = ?2 AND disabled_at IS NULL",
+        ] {
+            let done = sqlx::query(statement)
+                .bind(to_ms(now))
+                .bind(id)
+                .execute(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?;
+            changed = done.rows_affected();
+        }
+        write.commit(DOING).await?;
+        Ok(if changed == 1 {
+            Ended::Done
+        } else {
+            Ended::Unknown
+        })
+    }
+}
+
+/// Whether without these tokens nobody could administer the hub any more.
+async fn last_admin(write: &mut Write, without: &[String], now: OffsetDateTime) -> Result<bool> {
+    let admins: Vec<String> = sqlx::query_scalar(ADMINS)
+        .bind(to_ms(now))
+        .fetch_all(&mut *write.tx)
+        .await
+        .map_err(db("count admins' tokens"))?;
+    Ok(!admins.is_empty() && admins.iter().all(|id| without.contains(id)))
+}

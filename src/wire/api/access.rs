@@ -1,0 +1,200 @@
+//! Bodies about who may do what, and who did.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::id::ClusterName;
+
+/// Which clusters a grant is for: `"all"`, `{"names": ["eu1"]}` or `{"labels": "env=prod,!frozen"}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ClusterChoice {
+    All,
+    Names(BTreeSet<ClusterName>),
+    /// A label selector in the syntax of Kubernetes.
+    Labels(String),
+}
+
+/// `POST /v1/grants`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NewGrant {
+    /// `user:NAME` or `group:NAME`
+    pub subject: String,
+    pub clusters: ClusterChoice,
+    /// Kubernetes groups without the prefix `linesman:`; every cluster knows `view`, `edit` and `admin`.
+    pub groups: BTreeSet<String>,
+    /// Absent = all, and what lies in none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespaces: Option<BTreeSet<String>>,
+    #[serde(default)]
+    pub read_only: bool,
+    /// Seconds from now; absent = until it is revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<u64>,
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// `GET /v1/grants` and `GET /v1/grants/{id}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GrantView {
+    pub id: String,
+    pub subject: String,
+    pub clusters: ClusterChoice,
+    pub groups: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespaces: Option<BTreeSet<String>>,
+    pub read_only: bool,
+    /// RFC 3339; absent = until it is revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// Its end has passed.
+    pub over: bool,
+    pub reason: String,
+    pub created_by: String,
+    pub created_at: String,
+    pub rev: i64,
+}
+
+/// `GET /v1/grants/check`: whether a user gets through to a cluster, and what each grant says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GrantCheck {
+    pub user: String,
+    /// Groups of the hub that the user is in.
+    pub user_groups: Vec<String>,
+    pub cluster: ClusterName,
+    pub allowed: bool,
+    /// Why, in words.
+    pub reason: String,
+    /// `linesman:<name>`, where allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acts_as: Option<String>,
+    /// `linesman:<group>` each, where allowed.
+    pub acts_in: Vec<String>,
+    pub opinions: Vec<GrantOpinion>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GrantOpinion {
+    pub grant: GrantView,
+    pub says: bool,
+    /// Why not; empty where it says yes.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// `GET /v1/audit`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditView {
+    pub seq: i64,
+    /// RFC 3339 with milliseconds.
+    pub at: String,
+    /// `open`, `close` or `event`.
+    pub stage: String,
+    pub actor: String,
+    pub action: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    pub target: String,
+    pub request_id: String,
+    /// `allow` or `deny`.
+    pub verdict: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub millis: Option<u64>,
+    pub remote: String,
+    /// 64 hex digits each.
+    pub prev: String,
+    pub hash: String,
+}
+
+/// `GET /v1/whoami`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhoAmI {
+    pub user: String,
+    pub roles: Vec<String>,
+    /// Groups of the hub that the user is in; grants can name them.
+    pub groups: Vec<String>,
+    /// What the token may be used for; none = all that the user may.
+    #[serde(default)]
+    pub scopes: Vec<String>,
+    /// RFC 3339; absent = no end.
+    pub expires_at: Option<String>,
+    pub hub: String,
+}
+
+/// `POST /v1/users`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NewUser {
+    pub name: String,
+    /// `viewer`, `operator`, `access`, `auditor`, `admin`.
+    #[serde(default)]
+    pub roles: BTreeSet<String>,
+    /// Groups that grants can name.
+    #[serde(default)]
+    pub groups: BTreeSet<String>,
+}
+
+/// `GET /v1/users`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UserView {
+    pub name: String,
+    pub roles: Vec<String>,
+    pub groups: Vec<String>,
+    /// Tokens in force.
+    pub tokens: u32,
+}
+
+/// `POST /v1/api-tokens`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NewApiToken {
+    /// Absent = the caller's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// What it is for, such as `laptop` or `ci`.
+    pub title: String,
+    /// Seconds from now, at most 366 days.
+    pub lasts: u64,
+    /// A role, `kube` or `kube-read` each; none = all that the user may.
+    #[serde(default)]
+    pub scopes: BTreeSet<String>,
+}
+
+/// The answer: the only time that the token is shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApiTokenAnswer {
+    pub token: String,
+    #[serde(flatten)]
+    pub view: ApiTokenView,
+}
+
+/// `GET /v1/api-tokens`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApiTokenView {
+    pub id: String,
+    pub user: String,
+    pub title: String,
+    pub scopes: Vec<String>,
+    pub created_by: String,
+    pub created_at: String,
+    /// RFC 3339; absent = no end, which the hub's first token has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+}

@@ -1,0 +1,257 @@
+//! Grants over the REST API, and what agents hear of them.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::slug;
+use super::support::{Agent, TestHub};
+
+fn grant(subject: &str) -> Value {
+    json!({"subject": subject, "clusters": {"names": ["eu1"]}, "groups": ["edit"], "reason": "TICKET-1"})
+}
+
+#[tokio::test]
+async fn a_grant_is_given_once_seen_and_taken_back() {
+    let hub = TestHub::start("grants").await;
+    hub.add("eu1").await;
+    let body = json!({
+        "subject": "user:ada", "clusters": {"labels": "env in (prod),!frozen"}, "groups": ["edit"],
+        "namespaces": ["shop"], "readOnly": true, "lasts": 7200, "reason": "TICKET-1",
+    });
+    let add = ("POST", "/v1/grants");
+    let key = [("idempotency-key", "k1")];
+    let (code, made) = hub.call_as(&hub.admin, add, &key, &body).await;
+    assert_eq!(code, 201, "{made}");
+    assert_eq!(
+        (&made["clusters"], &made["createdBy"], &made["over"]),
+        (&body["clusters"], &json!("admin"), &json!(false))
+    );
+    // The same call again is the same grant; another body under the key is refused.
+    assert_eq!(
+        hub.call_as(&hub.admin, add, &key, &body).await,
+        (201, made.clone())
+    );
+    let (code, problem) = hub.call_as(&hub.admin, add, &key, &grant("user:bob")).await;
+    assert_eq!((code, slug(&problem)), (422, "idempotency-mismatch"));
+    let (_, page) = hub.get("/v1/grants").await;
+    let subjects: Vec<&str> = page["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|g| g["subject"].as_str().unwrap())
+        .collect();
+    assert_eq!(subjects, ["user:admin", "user:ada"]);
+    let path = format!("/v1/grants/{}", made["id"].as_str().unwrap());
+    assert_eq!(hub.get(&path).await, (200, made.clone()));
+    assert_eq!(hub.delete(&path, None).await, 428);
+    assert_eq!(hub.delete(&path, Some("\"9\"")).await, 412);
+    assert_eq!(hub.delete(&path, Some("\"1\"")).await, 204);
+    assert_eq!(hub.get(&path).await.0, 404);
+    assert_eq!(hub.delete(&path, Some("\"1\"")).await, 404);
+    let rows = hub.hub.store.audit_tail(None, 100).await.unwrap();
+    let changes: Vec<&str> = rows
+        .iter()
+        .filter(|r| r.action.starts_with("grant."))
+        .map(|r| r.target.as_str())
+        .collect();
+    assert_eq!(changes.len(), 3, "{changes:?}");
+    for change in changes {
+        assert!(
+            change.contains(
+                "user:ada on clusters with env in (prod),!frozen as edit in shop read-only until 20"
+            ) && change.ends_with(": TICKET-1"),
+            "{change}"
+        );
+    }
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_granted_is_refused_with_a_reason() {
+    let hub = TestHub::start("grants-bad").await;
+    let with = |key: &str, value: Value| {
+        let mut body = grant("user:ada");
+        body[key] = value;
+        body
+    };
+    for (body, says) in [
+        (grant("ada"), "user:NAME"),
+        (grant("user:a b"), "user:NAME"),
+        (with("clusters", json!({"names": []})), "names 1 to 100"),
+        (with("clusters", json!({"labels": " "})), "match everything"),
+        (
+            with("clusters", json!({"labels": "a of (b)"})),
+            "not a term",
+        ),
+        (with("groups", json!([])), "1 to 32 groups"),
+        (with("groups", json!(["system masters"])), "1 to 32 groups"),
+        (with("namespaces", json!(["A"])), "namespaces"),
+        (with("lasts", json!(0)), "lasts 1 s"),
+        (with("reason", json!("a\nb")), "control characters"),
+        (with("colour", json!("blue")), "`colour`"),
+    ] {
+        let (code, problem) = hub.post("/v1/grants", &body).await;
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(
+            code == 400 && detail.contains(says),
+            "{body}: {code} {problem}"
+        );
+    }
+    hub.stop().await;
+}
+
+/// H58 for grants: who manages access gives it to others, never to themselves.
+#[tokio::test]
+async fn access_is_managed_by_its_role_and_not_for_oneself() {
+    let hub = TestHub::start("grants-roles").await;
+    hub.add("eu1").await;
+    let manager = hub.user("mia", &["access"], &["sre"]).await;
+    let ada = hub.user("ada", &["viewer"], &[]).await;
+    let add = ("POST", "/v1/grants");
+    for (token, subject, code) in [
+        (&ada, "user:bob", 403),
+        (&manager, "user:mia", 403),
+        (&manager, "group:sre", 403),
+        (&manager, "user:ada", 201),
+        (&hub.admin, "user:admin", 201),
+    ] {
+        let (got, answer) = hub.call_as(token, add, &[], &grant(subject)).await;
+        assert_eq!(got, code, "{subject}: {answer}");
+    }
+    let count = async |token: &str| {
+        let (_, page) = hub
+            .call_as(token, ("GET", "/v1/grants"), &[], &Value::Null)
+            .await;
+        page["items"].as_array().unwrap().len()
+    };
+    assert_eq!((count(&ada).await, count(&manager).await), (1, 3));
+    let check = |user: &str| format!("/v1/grants/check?user={user}&cluster=eu1");
+    let as_ada = async |path: String| hub.call_as(&ada, ("GET", &path), &[], &Value::Null).await.0;
+    assert_eq!(
+        (as_ada(check("ada")).await, as_ada(check("admin")).await),
+        (200, 403)
+    );
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_check_says_which_grant_says_yes_or_why_none_does() {
+    let hub = TestHub::start("grants-check").await;
+    hub.add("eu1").await;
+    hub.user("ada", &[], &["sre"]).await;
+    let check = async |more: &str| {
+        hub.get(&format!("/v1/grants/check?user=ada&cluster=eu1{more}"))
+            .await
+            .1
+    };
+    let nothing = check("").await;
+    assert_eq!(
+        (
+            &nothing["allowed"],
+            &nothing["reason"],
+            &nothing["opinions"]
+        ),
+        (
+            &json!(false),
+            &json!("ada has no grant on cluster eu1"),
+            &json!([])
+        )
+    );
+    let mut body = grant("group:sre");
+    body["readOnly"] = json!(true);
+    let (_, made) = hub.post("/v1/grants", &body).await;
+    body["clusters"] = json!({"names": ["us1"]});
+    hub.post("/v1/grants", &body).await;
+    let yes = check("").await;
+    assert_eq!(
+        (&yes["allowed"], &yes["actsAs"], &yes["actsIn"]),
+        (
+            &json!(true),
+            &json!("linesman:ada"),
+            &json!(["linesman:edit"])
+        )
+    );
+    let why: Vec<&Value> = yes["opinions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| &o["why"])
+        .collect();
+    assert_eq!(why, ["", "it is for us1"]);
+    let no = check("&method=DELETE&path=/api/v1/namespaces/a/pods/x").await;
+    let id = made["id"].as_str().unwrap();
+    assert_eq!(
+        no["reason"],
+        format!(
+            "no grant of ada covers 'delete pods': grant {id}: it is read-only, and 'delete pods' is more than reading"
+        )
+    );
+    assert_eq!(
+        hub.get("/v1/grants/check?user=ada&cluster=eu9").await.0,
+        404
+    );
+    hub.stop().await;
+}
+
+/// H34: a new grant's names reach the agent, a revoked or ended one's leave it.
+#[tokio::test]
+async fn agents_hear_of_grants_as_they_come_and_end() {
+    let hub = TestHub::start("grants-orders").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    hub.user("ada", &[], &["sre"]).await;
+    let call = hub.call("GET", "/v1/clusters/eu1/orders", "");
+    let mut stream = call.stream(&agent.identity).await;
+    let mut text = String::new();
+    let mut subjects = async || loop {
+        while let Some((line, rest)) = text.split_once('\n') {
+            let order: Value = serde_json::from_str(line).unwrap();
+            text = rest.to_owned();
+            if order["kind"] == "subjects" {
+                return (order["users"].clone(), order["groups"].clone());
+            }
+        }
+        let chunk = tokio::time::timeout(Duration::from_secs(5), stream.chunk()).await;
+        text.push_str(std::str::from_utf8(&chunk.unwrap().unwrap().unwrap()).unwrap());
+    };
+    let only_admin = (json!(["admin"]), json!(["admin"]));
+    assert_eq!(subjects().await, only_admin);
+    let (_, made) = hub.post("/v1/grants", &grant("group:sre")).await;
+    assert_eq!(
+        subjects().await,
+        (json!(["ada", "admin"]), json!(["admin", "edit"]))
+    );
+    let path = format!("/v1/grants/{}", made["id"].as_str().unwrap());
+    hub.delete(&path, Some("*")).await;
+    assert_eq!(subjects().await, only_admin);
+    let mut short = grant("user:ada");
+    short["lasts"] = json!(1);
+    hub.post("/v1/grants", &short).await;
+    assert_eq!(subjects().await.0, json!(["ada", "admin"]));
+    assert_eq!(subjects().await, only_admin);
+    drop(stream);
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn the_default_grant_comes_once() {
+    let hub = TestHub::start("grants-default").await;
+    let (_, page) = hub.get("/v1/grants").await;
+    let default = &page["items"][0];
+    assert_eq!(
+        (
+            &default["subject"],
+            &default["clusters"],
+            &default["createdBy"]
+        ),
+        (&json!("user:admin"), &json!("all"), &json!("hub"))
+    );
+    let path = format!("/v1/grants/{}", default["id"].as_str().unwrap());
+    assert_eq!(hub.delete(&path, Some("*")).await, 204);
+    let data = hub.crash().await;
+    let hub = TestHub::open("grants-default", data).await;
+    assert_eq!(hub.get("/v1/grants").await.1["items"], json!([]));
+    hub.stop().await;
+}

@@ -1,0 +1,184 @@
+//! Users and tokens over the REST API.
+
+use serde_json::{Value, json};
+
+use super::slug;
+use super::support::TestHub;
+
+async fn token(hub: &TestHub, by: &str, body: Value) -> (u16, Value) {
+    hub.call_as(by, ("POST", "/v1/api-tokens"), &[], &body)
+        .await
+}
+
+async fn whoami(hub: &TestHub, token: &str) -> (u16, Value) {
+    hub.call_as(token, ("GET", "/v1/whoami"), &[], &Value::Null)
+        .await
+}
+
+#[tokio::test]
+async fn a_token_is_shown_once_and_dies_at_once() {
+    let hub = TestHub::start("tokens").await;
+    let user = json!({"name": "ada", "roles": ["viewer"], "groups": ["sre"]});
+    assert_eq!(hub.post("/v1/users", &user).await.0, 201);
+    let (code, problem) = hub.post("/v1/users", &user).await;
+    assert_eq!((code, slug(&problem)), (409, "exists"));
+    let body = json!({"user": "ada", "title": "laptop", "lasts": 3600});
+    let (code, made) = token(&hub, &hub.admin, body).await;
+    assert_eq!(code, 201, "{made}");
+    let ada = made["token"].as_str().unwrap().to_owned();
+    let (code, me) = whoami(&hub, &ada).await;
+    assert_eq!(
+        (
+            code,
+            &me["user"],
+            &me["roles"],
+            &me["groups"],
+            &me["scopes"]
+        ),
+        (
+            200,
+            &json!("ada"),
+            &json!(["viewer"]),
+            &json!(["sre"]),
+            &json!([])
+        )
+    );
+    assert_eq!(me["expiresAt"], made["expiresAt"]);
+    // The list has no secret; its holder may end it, a stranger does not even learn that it is there.
+    let (_, page) = hub.get("/v1/api-tokens?user=ada").await;
+    assert_eq!(page["items"].as_array().unwrap().len(), 1);
+    assert!(!page.to_string().contains("lmt1"), "{page}");
+    let bob = hub.user("bob", &[], &[]).await;
+    let path = format!("/v1/api-tokens/{}", made["id"].as_str().unwrap());
+    let end = ("DELETE", path.as_str());
+    assert_eq!(hub.call_as(&bob, end, &[], &Value::Null).await.0, 404);
+    assert_eq!(hub.call_as(&ada, end, &[], &Value::Null).await.0, 204);
+    assert_eq!(whoami(&hub, &ada).await.0, 401);
+    let rows = hub.hub.store.audit_tail(None, 100).await.unwrap();
+    let done: Vec<&str> = rows.iter().map(|r| r.action.as_str()).collect();
+    assert_eq!(
+        done,
+        ["user.add", "user.add", "token.create", "token.revoke"]
+    );
+    assert!(rows.iter().all(|r| !r.target.contains("lmt1")));
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn the_same_call_again_is_the_same_token_with_a_fresh_secret() {
+    let hub = TestHub::start("tokens-again").await;
+    let body = json!({"title": "ci", "lasts": 3600, "scopes": ["kube-read", "viewer"]});
+    let add = ("POST", "/v1/api-tokens");
+    let key = [("idempotency-key", "k1")];
+    let (_, first) = hub.call_as(&hub.admin, add, &key, &body).await;
+    let (code, second) = hub.call_as(&hub.admin, add, &key, &body).await;
+    assert_eq!((code, &second["id"]), (201, &first["id"]));
+    assert_ne!(second["token"], first["token"]);
+    assert_eq!(whoami(&hub, first["token"].as_str().unwrap()).await.0, 401);
+    let machine = second["token"].as_str().unwrap();
+    let (_, me) = whoami(&hub, machine).await;
+    assert_eq!(
+        (&me["roles"], &me["scopes"]),
+        (&json!(["viewer"]), &json!(["kube-read", "viewer"]))
+    );
+    // A token with scopes makes none, and ends none.
+    let wide = json!({"title": "wide", "lasts": 3600});
+    assert_eq!(token(&hub, machine, wide).await.0, 403);
+    let path = format!("/v1/api-tokens/{}", second["id"].as_str().unwrap());
+    assert_eq!(
+        hub.call_as(machine, ("DELETE", &path), &[], &Value::Null)
+            .await
+            .0,
+        404
+    );
+    assert_eq!(
+        hub.call_as(machine, ("GET", "/v1/audit"), &[], &Value::Null)
+            .await
+            .0,
+        403
+    );
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_removed_user_loses_tokens_keys_and_grants_for_good() {
+    let hub = TestHub::start("users-remove").await;
+    hub.add("eu1").await;
+    let user = json!({"name": "ada", "roles": ["admin"]});
+    hub.post("/v1/users", &user).await;
+    let (_, made) = token(
+        &hub,
+        &hub.admin,
+        json!({"user": "ada", "title": "a", "lasts": 60}),
+    )
+    .await;
+    let ada = made["token"].as_str().unwrap();
+    let grant = json!({"subject": "user:ada", "clusters": "all", "groups": ["view"]});
+    assert_eq!(hub.post("/v1/grants", &grant).await.0, 201);
+    assert_eq!(hub.delete("/v1/users/ada", None).await, 204);
+    assert_eq!(hub.delete("/v1/users/ada", None).await, 404);
+    assert_eq!(whoami(&hub, ada).await.0, 401);
+    // The name may come back, with nothing of what it had.
+    assert_eq!(hub.post("/v1/users", &json!({"name": "ada"})).await.0, 201);
+    assert_eq!(whoami(&hub, ada).await.0, 401);
+    let (_, check) = hub.get("/v1/grants/check?user=ada&cluster=eu1").await;
+    assert_eq!(check["opinions"], json!([]));
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn the_last_admin_cannot_be_lost_by_accident() {
+    let hub = TestHub::start("tokens-last").await;
+    let (_, page) = hub.get("/v1/api-tokens").await;
+    let first = format!(
+        "/v1/api-tokens/{}",
+        page["items"][0]["id"].as_str().unwrap()
+    );
+    for path in [first.as_str(), "/v1/users/admin"] {
+        let (code, problem) = hub
+            .call_as(&hub.admin, ("DELETE", path), &[], &Value::Null)
+            .await;
+        assert_eq!((code, slug(&problem)), (409, "last-admin"), "{path}");
+    }
+    // A scope without the role does not count, a token with it does.
+    let narrow = json!({"title": "ci", "lasts": 3600, "scopes": ["viewer"]});
+    token(&hub, &hub.admin, narrow).await;
+    assert_eq!(hub.delete(&first, None).await, 409);
+    let body = json!({"title": "laptop", "lasts": 3600});
+    let (_, made) = token(&hub, &hub.admin, body).await;
+    assert_eq!(hub.delete(&first, None).await, 204);
+    assert_eq!(whoami(&hub, made["token"].as_str().unwrap()).await.0, 200);
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_made_is_refused() {
+    let hub = TestHub::start("users-bad").await;
+    for body in [
+        json!({"name": "a b"}),
+        json!({"name": "ada", "roles": ["king"]}),
+        json!({"name": "ada", "groups": ["x\ny"]}),
+    ] {
+        assert_eq!(hub.post("/v1/users", &body).await.0, 400, "{body}");
+    }
+    for body in [
+        json!({"title": "", "lasts": 60}),
+        json!({"title": "x", "lasts": 0}),
+        json!({"title": "x", "lasts": 367 * 86400}),
+        json!({"title": "x"}),
+        json!({"title": "x", "lasts": 60, "scopes": ["all"]}),
+    ] {
+        assert_eq!(token(&hub, &hub.admin, body.clone()).await.0, 400, "{body}");
+    }
+    let ada = hub
+        .user("ada", &["operator", "access", "auditor"], &[])
+        .await;
+    let add = ("POST", "/v1/users");
+    assert_eq!(
+        hub.call_as(&ada, add, &[], &json!({"name": "eve"})).await.0,
+        403
+    );
+    let for_admin = json!({"user": "admin", "title": "x", "lasts": 60});
+    assert_eq!(token(&hub, &ada, for_admin).await.0, 403);
+    hub.stop().await;
+}

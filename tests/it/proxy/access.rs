@@ -1,0 +1,130 @@
+//! What runs by an access ends with it: watches and exec sessions.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::BodyExt as _;
+use hyper_util::rt::TokioIo;
+use linesman::clock;
+use linesman::hub::access::Grant;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::apiserver::ApiServer;
+use super::world::{World, get};
+
+/// What is taken away, by which call, and what the next request hears.
+const ENDS: [(&str, &str, u16); 3] = [
+    ("token", "/v1/api-tokens/", 401),
+    ("user", "/v1/users/ada", 401),
+    ("grant", "/v1/grants/grant-ada", 403),
+];
+
+/// L40, H32: a revoked token, user or grant ends new requests at once and those that run within 5 s.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_watches_and_sessions_end_with_the_access_they_run_by() {
+    for (what, path, code) in ENDS {
+        let server = ApiServer::start().await;
+        let world = World::with_line(&server).await;
+        let mut watch = world.send(get("/api/v1/pods?watch=1")).await.into_body();
+        server.event("event\n");
+        assert_eq!(
+            watch.frame().await.unwrap().unwrap().into_data().unwrap(),
+            "event\n"
+        );
+        let mut exec = exec(&world).await;
+        let mut path = path.to_owned();
+        if what == "token" {
+            path += world.token.split('.').nth(1).unwrap();
+        }
+        let admin = format!("Bearer {}", world.admin());
+        let revoke = Request::delete(&path)
+            .header("if-match", "*")
+            .header("authorization", admin);
+        let revoked = world.send(revoke.body(Bytes::new()).unwrap()).await;
+        assert_eq!(revoked.status(), 204, "{what}");
+        // An error: nobody takes the part of an answer for the whole.
+        let end = tokio::time::timeout(Duration::from_secs(5), watch.frame()).await;
+        assert!(end.unwrap().unwrap().is_err(), "{what}: the watch is cut");
+        let mut rest = Vec::new();
+        let end = exec.read_to_end(&mut rest);
+        drop(
+            tokio::time::timeout(Duration::from_secs(5), end)
+                .await
+                .unwrap(),
+        );
+        server.no_watches().await;
+        assert_eq!(
+            world.send(get("/api/v1/pods")).await.status(),
+            code,
+            "{what}"
+        );
+        let closed = closed_as_cut(&world).await;
+        assert_eq!(closed, ["kube.exec", "kube.watch"], "{what}");
+    }
+}
+
+async fn exec(world: &World) -> TokioIo<hyper::upgrade::Upgraded> {
+    let path = "/clusters/eu1/api/v1/namespaces/a/pods/x/exec?command=sh";
+    let request = Request::get(path)
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+    let mut response = world.send(request.body(Bytes::new()).unwrap()).await;
+    assert_eq!(response.status(), 101);
+    let mut io = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
+    io.write_all(b"ls").await.unwrap();
+    let mut answer = [0; 2];
+    io.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"LS");
+    io
+}
+
+/// The actions whose records say that they were cut.
+async fn closed_as_cut(world: &World) -> Vec<String> {
+    let mut cut = Vec::new();
+    for _ in 0..200 {
+        let rows = world.hub.store.audit_tail(None, 100).await.unwrap();
+        let ended =
+            |row: &&linesman::hub::store::AuditRow| row.reason.as_deref() == Some("access ended");
+        cut = rows
+            .iter()
+            .filter(ended)
+            .map(|row| row.action.clone())
+            .collect();
+        if cut.len() >= 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    cut.sort();
+    cut
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_ends_with_the_grant_that_lets_it() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let short = |grant: &mut Grant| {
+        grant.id = "short".to_owned();
+        grant.expires_at = Some(clock::now() + time::Duration::seconds(2));
+    };
+    world.grant("ada", &["view"], short).await;
+    let mut watch = world.send(get("/api/v1/pods?watch=1")).await.into_body();
+    server.event("event\n");
+    watch.frame().await.unwrap().unwrap();
+    let end = tokio::time::timeout(Duration::from_secs(5), watch.frame()).await;
+    assert!(end.unwrap().unwrap().is_err());
+    // What the other grant gives stays: the groups of the ended one are gone.
+    assert_eq!(world.send(get("/api/v1/pods")).await.status(), 200);
+    let seen = server.seen();
+    let groups: Vec<_> = seen
+        .last()
+        .unwrap()
+        .headers
+        .get_all("impersonate-group")
+        .iter()
+        .collect();
+    assert_eq!(groups, ["linesman:admin"]);
+}
