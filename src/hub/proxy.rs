@@ -22,7 +22,7 @@ use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::{self, User};
 use crate::hub::running::By;
 use crate::hub::store::Cluster;
-use crate::kubeapi::status::{Hop, Refusal};
+use crate::kubeapi::status::{self, Hop, Refusal};
 
 mod answer;
 pub mod exchange;
@@ -70,6 +70,7 @@ async fn handle(hub: Arc<Hub>, limits: Arc<Limits>, request: Request) -> Respons
     let (mut parts, body) = request.into_parts();
     let mut user_side = parts.extensions.remove::<OnUpgrade>();
     let switches = user_side.is_some();
+    let discovery = status::asks_for_discovery(&parts.headers);
     let ip = parts
         .extensions
         .get::<Remote>()
@@ -95,7 +96,12 @@ async fn handle(hub: Arc<Hub>, limits: Arc<Limits>, request: Request) -> Respons
                 reason = refusal.reason,
                 "refused"
             );
-            refusal.response(&case.id).map(Body::from)
+            let answer = if discovery {
+                refusal.words(&case.id)
+            } else {
+                refusal.response(&case.id)
+            };
+            answer.map(Body::from)
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Refusals as Kubernetes `Status` objects: hop, reason, next action, request id.
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Response, StatusCode};
+use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::json;
 
 /// Where on its way a request failed.
@@ -78,8 +78,27 @@ impl Refusal {
         format!("{self} (request {request_id})")
     }
 
-    /// The `Status` as a response; the code of metav1.Status goes with a reason that client-go knows.
+    /// The `Status` as a response.
     pub fn response(&self, request_id: &str) -> Response<Bytes> {
+        self.answer(self.code, "application/json", self.status(request_id))
+    }
+
+    /// The response to a request of which [`asks_for_discovery`] is true. There client-go decodes no
+    /// `Status`, shows text of a 403 and of a 5xx, and of a 503 or 504 nothing at all
+    /// (`newUnstructuredResponseError` in client-go/rest/request.go, `NewGenericServerResponse` in
+    /// apimachinery/pkg/api/errors/errors.go).
+    pub fn words(&self, request_id: &str) -> Response<Bytes> {
+        let code = match self.code {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+                StatusCode::BAD_GATEWAY
+            }
+            code => code,
+        };
+        self.answer(code, "text/plain; charset=utf-8", self.message(request_id))
+    }
+
+    /// The code of metav1.Status goes with a reason that client-go knows.
+    fn status(&self, request_id: &str) -> String {
         let body = json!({
             "kind": "Status",
             "apiVersion": "v1",
@@ -93,10 +112,14 @@ impl Refusal {
             },
             "code": self.code.as_u16(),
         });
-        let mut response = Response::new(Bytes::from(body.to_string()));
-        *response.status_mut() = self.code;
+        body.to_string()
+    }
+
+    fn answer(&self, code: StatusCode, kind: &'static str, body: String) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(body));
+        *response.status_mut() = code;
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.insert(
             "x-content-type-options",
             HeaderValue::from_static("nosniff"),
@@ -110,6 +133,13 @@ impl Refusal {
         }
         response
     }
+}
+
+/// Whether these are the headers of client-go's aggregated discovery, with which a kubectl command begins.
+pub fn asks_for_discovery(asked: &HeaderMap) -> bool {
+    let mut accepted = asked.get_all(ACCEPT).iter().map(HeaderValue::as_bytes);
+    let wanted = b"g=apidiscovery.k8s.io";
+    accepted.any(|value| value.windows(wanted.len()).any(|part| part == wanted))
 }
 
 /// The `metav1.StatusReason` of a code, empty where Kubernetes has none.
@@ -167,5 +197,29 @@ mod tests {
         let response = refusal.response("r1");
         assert!(!response.headers().contains_key(RETRY_AFTER));
         assert_eq!(response.headers()[CONNECTION], "close");
+    }
+
+    /// L11
+    #[test]
+    fn discovery_is_refused_in_words_and_with_a_code_that_kubectl_shows() {
+        let mut asked = HeaderMap::new();
+        assert!(!asks_for_discovery(&asked));
+        asked.append(ACCEPT, HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"));
+        assert!(asks_for_discovery(&asked));
+        for (code, shown) in [(503, 502), (504, 502), (502, 502), (403, 403), (400, 400)] {
+            let code = StatusCode::from_u16(code).unwrap();
+            let refusal = Refusal::new(Hop::Line, code, "Offline", "cluster eu1 is offline")
+                .next("see 'linesman cluster show eu1'");
+            let response = refusal.words("r1");
+            assert_eq!(response.status(), shown);
+            assert_eq!(
+                response.headers()[CONTENT_TYPE],
+                "text/plain; charset=utf-8"
+            );
+            assert_eq!(
+                response.body(),
+                "line: cluster eu1 is offline; see 'linesman cluster show eu1' (request r1)"
+            );
+        }
     }
 }

@@ -86,16 +86,21 @@ fn requests(world: &World) -> Vec<(String, String)> {
 }
 
 fn resident(pid: u32) -> String {
+    format!("{:.1} MB", rss(pid))
+}
+
+/// Resident memory in MB.
+pub(crate) fn rss(pid: u32) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status
         .lines()
         .find_map(|l| l.strip_prefix("VmRSS:"))
         .unwrap();
     let kb: u32 = line.split_whitespace().next().unwrap().parse().unwrap();
-    format!("{:.1} MB", f64::from(kb) / 1000.0)
+    f64::from(kb) / 1000.0
 }
 
-fn hub_pid(world: &World) -> u32 {
+pub(crate) fn hub_pid(world: &World) -> u32 {
     let pids = fs::read_to_string(world.directory.join("pids")).unwrap();
     pids.lines()
         .last()

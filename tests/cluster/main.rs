@@ -17,6 +17,7 @@ mod children;
 mod figures;
 mod guard;
 mod healing;
+mod kubectl;
 mod line;
 mod secrecy;
 mod support;

@@ -3,7 +3,12 @@
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use http::Request;
+use http::request::Parts;
+use linesman::hub::proxy::rewrite::{self, Outgoing};
 use linesman::keys::Public;
+use linesman::kubeapi::message::{self, Scanner};
+use linesman::kubeapi::{headers, path};
 use linesman::ssh::known_hosts::KnownHosts;
 use linesman::tunnel::handshake;
 use linesman::tunnel::session::{Config, Role, Session};
@@ -110,4 +115,101 @@ pub(super) fn yaml(data: &[u8]) {
             );
         }
     }
+}
+
+/// The bytes of a user's connection. What passes the check of its framing does so in any pieces; what the hub
+/// rewrites is well framed and carries no identity, and the agent reads the same request.
+pub(super) fn rewrite(data: &[u8]) {
+    let whole = scanned(data, data.len().max(1));
+    let torn = scanned(data, 3);
+    assert_eq!(whole.is_some(), torn.is_some());
+    if let (Some(whole), Some(torn)) = (whole, torn) {
+        assert_eq!(whole, torn);
+        assert!(data.starts_with(&whole), "what passes is what came");
+    }
+    let Some(end) = data.windows(4).position(|four| four == b"\r\n\r\n") else {
+        return;
+    };
+    let head = &data[..end + 4];
+    let framing = message::head(head);
+    let Some(parts) = parts(head) else { return };
+    if framing.is_err() || rewrite::framing(&parts).is_err() {
+        return;
+    }
+    let Some(target) = rewrite::target(&parts.uri) else {
+        return;
+    };
+    let Ok(outgoing) = rewrite::outgoing(&parts, &target) else {
+        return;
+    };
+    let sent = outgoing.rest.as_str();
+    let came = parts.uri.path_and_query().unwrap().as_str();
+    assert!(came.ends_with(sent) || sent.starts_with('/') && came.ends_with(&sent[1..]));
+    read_by_the_agent(&outgoing);
+}
+
+/// The agent's own rules on what the hub sends.
+fn read_by_the_agent(outgoing: &Outgoing) {
+    let mut head = format!("{} {} HTTP/1.1\r\n", outgoing.method, outgoing.rest).into_bytes();
+    for (name, value) in &outgoing.headers {
+        head.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    head.extend(b"\r\n");
+    let framing = message::head(&head).expect("the hub sends well-framed requests");
+    assert_eq!(framing.upgrade, outgoing.upgrade.is_some());
+    let parts = parts(&head).expect("the hub sends requests that can be parsed");
+    assert_eq!(parts.uri.path_and_query(), Some(&outgoing.rest));
+    let kept = headers::clean_request(&parts.headers).expect("no identity is left");
+    for name in kept.keys() {
+        assert!(!forbidden(name.as_str()), "{name}");
+    }
+    assert_eq!(headers::upgrade(&parts.headers), Ok(outgoing.upgrade));
+    let seen = path::classify(&parts.method, parts.uri.path(), parts.uri.query());
+    assert_eq!(seen.as_ref(), Ok(&outgoing.info), "hub and agent disagree");
+    assert!(!seen.unwrap().namespace.contains('/'));
+}
+
+fn forbidden(name: &str) -> bool {
+    let name = name.replace('_', "-");
+    ["impersonate-", "x-remote-", "x-forwarded-", "proxy-"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+        || [
+            "authorization",
+            "cookie",
+            "audit-id",
+            "transfer-encoding",
+            "trailer",
+            "te",
+        ]
+        .contains(&name.as_str())
+}
+
+/// What passes, given in pieces of this size; `None` where a violation was found.
+fn scanned(data: &[u8], piece: usize) -> Option<Vec<u8>> {
+    let (mut scanner, mut out) = (Scanner::default(), Vec::new());
+    for piece in data.chunks(piece) {
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let taken = scanner.push(rest, &mut out).ok()?;
+            rest = &rest[taken..];
+            if scanner.is_asked() {
+                return Some(out);
+            }
+        }
+    }
+    Some(out)
+}
+
+/// The head as a lenient parser takes it.
+fn parts(head: &[u8]) -> Option<Parts> {
+    let text = std::str::from_utf8(head).ok()?;
+    let mut lines = text.lines();
+    let mut words = lines.next()?.split(' ');
+    let mut request = Request::builder().method(words.next()?).uri(words.next()?);
+    for line in lines.filter(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(':')?;
+        request = request.header(name.trim(), value.trim());
+    }
+    Some(request.body(()).ok()?.into_parts().0)
 }

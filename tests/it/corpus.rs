@@ -52,3 +52,9 @@ fn known_hosts_of_the_corpus_are_read_or_refused() {
 fn yaml_of_the_corpus_prints_as_it_reads() {
     replay("yaml", targets::yaml);
 }
+
+/// L36
+#[test]
+fn requests_of_the_corpus_are_refused_or_read_alike_by_hub_and_agent() {
+    replay("rewrite", targets::rewrite);
+}

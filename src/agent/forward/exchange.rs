@@ -27,7 +27,7 @@ use crate::assertion::ApiMeta;
 use crate::clock;
 use crate::kubeapi::headers;
 use crate::kubeapi::path::Upgrade;
-use crate::kubeapi::status::{Hop, Refusal};
+use crate::kubeapi::status::{self, Hop, Refusal};
 use crate::wire::api::HubKey;
 
 /// What the exchanges of all streams share.
@@ -69,6 +69,7 @@ pub async fn answer(
 ) -> Response<Body> {
     let id = exchange.meta.id.clone();
     let mut user_side = request.extensions_mut().remove::<OnUpgrade>();
+    let discovery = status::asks_for_discovery(request.headers());
     let answered = attempt(&shared, &exchange, request, &mut user_side).await;
     if let Some(user_side) = user_side {
         shared.switched.spawn(end(user_side));
@@ -88,7 +89,12 @@ pub async fn answer(
                 hop = refusal.hop.as_str(),
                 "refused"
             );
-            refusal.response(&id).map(full)
+            let answer = if discovery {
+                refusal.words(&id)
+            } else {
+                refusal.response(&id)
+            };
+            answer.map(full)
         }
     }
 }

@@ -75,6 +75,14 @@ impl Api {
             .map(drop)
     }
 
+    /// Below a collection's path.
+    pub(crate) fn create(&self, path: &str, object: &Value) {
+        let kind = Some("application/json");
+        if let Err((_, e)) = self.call(Method::POST, path, kind, Some(object)) {
+            panic!("POST {path}: {e}");
+        }
+    }
+
     /// A merge patch, as `kubectl edit` would leave it.
     pub(crate) fn patch(&self, path: &str, patch: &Value) -> Value {
         let path = format!("{path}?fieldManager=kubectl-edit");

@@ -1,0 +1,487 @@
+//! Everything that kubectl does, through the line: sessions by WebSocket and by SPDY, streams, writes of every
+//! kind, and large answers. The Pods run on the lab's real kubelet.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Instant;
+
+use linesman::clock;
+use linesman::keys::sha256_hex;
+use serde_json::json;
+
+use crate::support::place::{output, run};
+use crate::support::world::{self, World};
+use crate::support::{eventually, figure, seconds, shown, until};
+
+mod bulk;
+mod objects;
+mod switched_off;
+
+const NAMESPACE: &str = "kubectl-tests";
+const POD: &str = "box";
+
+/// kubectl's two ways of carrying exec, attach, cp and port-forward.
+#[derive(Debug, Clone, Copy)]
+enum Protocol {
+    WebSocket,
+    Spdy,
+}
+
+impl Protocol {
+    const ALL: [Self; 2] = [Self::WebSocket, Self::Spdy];
+
+    fn kubectl(self, world: &World, args: &[&str]) -> Command {
+        let on = matches!(self, Self::WebSocket).to_string();
+        let mut command = world.through_line();
+        command.args(["-n", NAMESPACE]).args(args);
+        command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", &on);
+        command.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", &on);
+        command
+    }
+}
+
+/// The world with its line up and a Pod to play with: it echoes its input into its log, serves `/work/www` on port
+/// 8080, and can write below `/work`.
+fn ready(world: &World) {
+    until("the line is up", seconds(60), || world.line_is_up());
+    let file = world.directory.join("box.yaml");
+    fs::write(&file, POD_YAML).unwrap();
+    world.apply(&file);
+    run(world.place.kubectl().args([
+        "-n",
+        NAMESPACE,
+        "wait",
+        "--for=condition=Ready",
+        "--timeout=60s",
+        "pod/box",
+    ]));
+}
+
+const POD_YAML: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: kubectl-tests}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: box, namespace: kubectl-tests}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes: [{name: work, emptyDir: {}}]
+  containers:
+  - name: box
+    image: lab.invalid/busybox:1
+    imagePullPolicy: IfNotPresent
+    stdin: true
+    command:
+    - sh
+    - -c
+    - |
+      mkdir -p /work/www && head -c 1048576 /dev/urandom >/work/www/page
+      httpd -p 8080 -h /work/www
+      while read -r line; do echo "got $line"; done
+      sleep 3600
+    volumeMounts: [{name: work, mountPath: /work}]
+    readinessProbe: {httpGet: {port: 8080, path: /page}, periodSeconds: 1}
+"#;
+
+/// Killed and joined when the test is over, however it ends.
+pub(crate) struct Running(Child);
+
+impl Running {
+    fn start(command: &mut Command) -> (Self, Receiver<String>) {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let (send, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        (Self(child), lines)
+    }
+
+    /// Whether it has ended by itself.
+    fn over(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _joined = self.0.wait();
+    }
+}
+
+/// The first line that `wanted` likes.
+fn line(lines: &Receiver<String>, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+    let deadline = Instant::now() + seconds(60);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let next = lines.recv_timeout(left);
+        let next = next.unwrap_or_else(|e| panic!("{what}: {e}"));
+        if wanted(&next) {
+            return next;
+        }
+    }
+}
+
+fn exit_code(command: &mut Command) -> i32 {
+    output(command).status.code().unwrap()
+}
+
+/// Feeds `input` and gives what came out.
+fn fed(command: &mut Command, input: &[u8]) -> Vec<u8> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut out = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(move || stdin.write_all(input).unwrap());
+        child.stdout.take().unwrap().read_to_end(&mut out).unwrap();
+    });
+    assert!(child.wait().unwrap().success(), "{command:?}");
+    out
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|n| u8::try_from((n * 31 + n / 251) % 251).unwrap())
+        .collect()
+}
+
+/// L3: exit codes, output by channel, input to its end, a terminal with its size.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn exec_carries_codes_input_and_terminals() {
+    let world = world::adopted();
+    ready(&world);
+    for protocol in Protocol::ALL {
+        let exec = |args: &[&str]| {
+            let all = [&["exec", POD, "--"], args].concat();
+            protocol.kubectl(&world, &all)
+        };
+        assert_eq!(exit_code(&mut exec(&["true"])), 0, "{protocol:?}");
+        assert_eq!(exit_code(&mut exec(&["sh", "-c", "exit 1"])), 1);
+        assert_eq!(exit_code(&mut exec(&["sh", "-c", "kill -9 $$"])), 137);
+        let both = output(&mut exec(&["sh", "-c", "echo out; echo err >&2"]));
+        assert_eq!(both.stdout, b"out\n", "{protocol:?}");
+        assert_eq!(both.stderr, b"err\n", "{protocol:?}");
+        let input = pattern(8 << 20);
+        let sum = fed(
+            &mut protocol.kubectl(&world, &["exec", "-i", POD, "--", "sha256sum"]),
+            &input,
+        );
+        let expected = format!("{}  -\n", sha256_hex(&input));
+        assert_eq!(String::from_utf8_lossy(&sum), expected, "{protocol:?}");
+        terminal(&world, protocol);
+    }
+}
+
+/// kubectl takes a terminal's size only from a terminal, and sends it once the session runs.
+fn terminal(world: &World, protocol: Protocol) {
+    let until_sized = "until test \"$(stty size)\" = \"45 123\"; do sleep 0.1; done; echo sized";
+    let args = [
+        "exec",
+        "-it",
+        POD,
+        "--",
+        "timeout",
+        "30",
+        "sh",
+        "-c",
+        until_sized,
+    ];
+    let kubectl = protocol.kubectl(world, &args);
+    let inside = format!("stty rows 45 cols 123; {}", shell(&kubectl));
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", &inside, "/dev/null"]);
+    for (key, value) in kubectl.get_envs() {
+        terminal.env(key, value.unwrap());
+    }
+    // Its input stays open as long as it runs.
+    let (mut terminal, lines) = Running::start(&mut terminal);
+    line(&lines, "the container sees the size", |line| {
+        line.trim_end() == "sized"
+    });
+    until("the session ends", seconds(30), || terminal.over());
+    assert!(terminal.0.wait().unwrap().success(), "{protocol:?}");
+}
+
+/// The command as a shell would be told it.
+fn shell(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let quoted: Vec<_> = words
+        .map(|word| format!("'{}'", word.to_str().unwrap()))
+        .collect();
+    quoted.join(" ")
+}
+
+/// L4: input typed into an attached container is in its log.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn attach_reaches_the_container() {
+    let world = world::adopted();
+    ready(&world);
+    for protocol in Protocol::ALL {
+        let mut attach = protocol.kubectl(&world, &["attach", "-q", "-i", POD]);
+        let (mut attached, lines) = Running::start(&mut attach);
+        let mut stdin = attached.0.stdin.take().unwrap();
+        let said = format!("{protocol:?}");
+        writeln!(stdin, "{said}").unwrap();
+        let expected = format!("got {said}");
+        line(&lines, "the container answers", |line| line == expected);
+    }
+}
+
+/// L4: a file of 64 MiB there and back is the same file.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn cp_brings_large_files_both_ways() {
+    let world = world::adopted();
+    ready(&world);
+    let (there, back) = (world.directory.join("there"), world.directory.join("back"));
+    let content = pattern(64 << 20);
+    fs::write(&there, &content).unwrap();
+    for protocol in Protocol::ALL {
+        let name = format!("/work/{protocol:?}");
+        let remote = format!("{POD}:{name}");
+        let cp = |way: &str, from: &str, to: &str| {
+            let began = Instant::now();
+            run(&mut protocol.kubectl(&world, &["cp", from, to]));
+            let took = began.elapsed();
+            figure(
+                "L4",
+                &format!("kubectl cp of 64 MiB {way} the Pod by {protocol:?}"),
+                "equal",
+                shown(took),
+            );
+        };
+        cp("to", there.to_str().unwrap(), &remote);
+        let sum = run(&mut protocol.kubectl(&world, &["exec", POD, "--", "sha256sum", &name]));
+        assert!(sum.starts_with(&sha256_hex(&content)), "{protocol:?}");
+        cp("from", &remote, back.to_str().unwrap());
+        let same = fs::read(&back).unwrap() == content;
+        assert!(same, "{protocol:?}: another file came back");
+        fs::remove_file(&back).unwrap();
+        run(&mut protocol.kubectl(&world, &["exec", POD, "--", "rm", &name]));
+    }
+    fs::remove_file(&there).unwrap();
+}
+
+/// L4: 20 requests at once through one port-forward; one that breaks off disturbs none.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn port_forward_carries_parallel_requests() {
+    let world = world::adopted();
+    ready(&world);
+    let sum = run(&mut Protocol::WebSocket
+        .kubectl(&world, &["exec", POD, "--", "sha256sum", "/work/www/page"]));
+    let expected = sum.split(' ').next().unwrap();
+    for protocol in Protocol::ALL {
+        let mut forward = protocol.kubectl(&world, &["port-forward", "pod/box", ":8080"]);
+        let (_forwarding, lines) = Running::start(&mut forward);
+        let told = line(&lines, "the port is told", |line| {
+            line.contains("127.0.0.1:")
+        });
+        let port = told.split("127.0.0.1:").nth(1).unwrap();
+        let port: u16 = port.split(' ').next().unwrap().parse().unwrap();
+        thread::scope(|scope| {
+            let broken = scope.spawn(move || {
+                let mut socket = ask(port, "/page");
+                socket.read_exact(&mut [0; 1000]).unwrap();
+                socket.shutdown(Shutdown::Both).unwrap();
+            });
+            let asked: Vec<_> = (0..20)
+                .map(|_| scope.spawn(move || body(ask(port, "/page"))))
+                .collect();
+            broken.join().unwrap();
+            for body in asked {
+                let body = body.join().unwrap();
+                assert_eq!(sha256_hex(&body), expected, "{protocol:?}");
+            }
+        });
+    }
+}
+
+/// A plain request on loopback.
+fn ask(port: u16, path: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket.set_read_timeout(Some(seconds(60))).unwrap();
+    write!(
+        socket,
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    socket
+}
+
+/// The body of a 200 with a length.
+fn body(mut socket: TcpStream) -> Vec<u8> {
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    let body = answer.split_off(end.expect("a whole head") + 4);
+    let head = String::from_utf8_lossy(&answer).into_owned();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    body
+}
+
+/// L2: the logs of several Pods at once, each line as it is written.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn logs_of_several_pods_follow() {
+    let world = world::adopted();
+    ready(&world);
+    let pods: Vec<String> = (1..=3).map(|n| format!("talk-{n}")).collect();
+    let list: Vec<_> = pods.iter().map(|name| json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": "talk"}},
+        "spec": {"terminationGracePeriodSeconds": 0, "containers": [{
+            "name": "talk", "image": "lab.invalid/busybox:1", "imagePullPolicy": "IfNotPresent",
+            "command": ["sh", "-c", "mkfifo /tmp/say; echo ready; while read -r line; do echo $line; done <>/tmp/say"],
+        }]},
+    })).collect();
+    let file = world.directory.join("talk.json");
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": list});
+    fs::write(&file, list.to_string()).unwrap();
+    world.apply(&file);
+    let kubectl = |args: &[&str]| Protocol::WebSocket.kubectl(&world, args);
+    run(&mut kubectl(&[
+        "wait",
+        "--for=condition=Ready",
+        "--timeout=60s",
+        "pod",
+        "-l",
+        "app=talk",
+    ]));
+    let mut logs = kubectl(&[
+        "logs",
+        "-f",
+        "-l",
+        "app=talk",
+        "--prefix",
+        "--max-log-requests=5",
+    ]);
+    let (_following, lines) = Running::start(&mut logs);
+    for round in 1..=3 {
+        for pod in &pods {
+            let said = format!("round {round} of {pod}");
+            let say = format!("echo '{said}' >/tmp/say");
+            run(&mut kubectl(&["exec", pod, "--", "sh", "-c", &say]));
+            let shown = line(&lines, "the line is followed", |line| line.ends_with(&said));
+            assert!(shown.contains(pod), "{shown}");
+        }
+    }
+    run(&mut kubectl(&[
+        "delete",
+        "pod",
+        "-l",
+        "app=talk",
+        "--wait=false",
+    ]));
+}
+
+/// L8: a watch and a log that are left end at the API server.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn leaving_ends_the_request_at_the_api_server() {
+    let world = world::adopted();
+    ready(&world);
+    for (what, args) in [
+        ("watch", &["get", "pods", "-w", "-o", "name"][..]),
+        ("logs -f", &["logs", "-f", POD][..]),
+    ] {
+        if what == "logs -f" {
+            fed(
+                &mut Protocol::WebSocket.kubectl(&world, &["attach", "-q", "-i", POD]),
+                b"a first line\n",
+            );
+        }
+        let (running, lines) = Running::start(&mut Protocol::WebSocket.kubectl(&world, args));
+        line(&lines, "it runs", |_| true);
+        let ended = || long_requests(&world.audit, what);
+        let before = ended().len();
+        let left = clock::now();
+        run(Command::new("kill").args(["-INT", &running.0.id().to_string()]));
+        let (at, _) = eventually("the API server has ended it", seconds(30), || {
+            ended().get(before).copied().ok_or("it goes on")
+        });
+        let took = at - left;
+        figure(
+            "L8",
+            &format!("Ctrl-C of kubectl {what} → request ended at the API server"),
+            "< 0.1 s",
+            format!("{:.3} s", took.as_seconds_f64()),
+        );
+        assert!(took < time::Duration::seconds(5), "{took}");
+    }
+}
+
+/// When the line's long requests of our namespace ended, by the API server's audit log.
+fn long_requests(audit: &Path, what: &str) -> Vec<time::OffsetDateTime> {
+    let wanted = |event: &serde_json::Value| {
+        let uri = event["requestURI"].as_str().unwrap_or_default();
+        event["stage"] == "ResponseComplete"
+            && event["objectRef"]["namespace"] == NAMESPACE
+            && !event["impersonatedUser"].is_null()
+            && match what {
+                "watch" => event["verb"] == "watch",
+                _ => uri.contains("/log?") && uri.contains("follow=true"),
+            }
+    };
+    let log = fs::read_to_string(audit).expect("the lab's API server writes an audit log");
+    log.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .filter(wanted)
+        .filter_map(|event| {
+            let at = event["stageTimestamp"].as_str()?;
+            time::OffsetDateTime::parse(at, &time::format_description::well_known::Rfc3339).ok()
+        })
+        .collect()
+}
+
+/// `kubectl proxy` serves the cluster to a plain client.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn kubectl_proxy_serves_the_cluster() {
+    let world = world::adopted();
+    ready(&world);
+    let (_proxy, lines) = Running::start(
+        &mut Protocol::WebSocket.kubectl(&world, &["proxy", "--port=0", "--append-server-path"]),
+    );
+    let told = line(&lines, "the address is told", |line| {
+        line.contains("127.0.0.1:")
+    });
+    let port = told.rsplit(':').next().unwrap().trim().parse().unwrap();
+    let pod = body(ask(port, "/api/v1/namespaces/kubectl-tests/pods/box"));
+    assert!(
+        String::from_utf8_lossy(&pod).contains("\"name\":\"box\"")
+            || String::from_utf8_lossy(&pod).contains("\"name\": \"box\"")
+    );
+    // What a Pod serves, through the API server's own proxy.
+    let page = body(ask(
+        port,
+        "/api/v1/namespaces/kubectl-tests/pods/box:8080/proxy/page",
+    ));
+    assert_eq!(page.len(), 1 << 20);
+    let direct = run(&mut Protocol::WebSocket
+        .kubectl(&world, &["exec", POD, "--", "sha256sum", "/work/www/page"]));
+    assert!(direct.starts_with(&sha256_hex(&page)), "{direct}");
+}
