@@ -19,6 +19,7 @@ use crate::support::world::{self, World};
 use crate::support::{eventually, figure, seconds, shown, until};
 
 mod bulk;
+mod clients;
 mod objects;
 mod switched_off;
 
@@ -222,6 +223,33 @@ fn terminal(world: &World, protocol: Protocol) {
     });
     until("the session ends", seconds(30), || terminal.over());
     assert!(terminal.0.wait().unwrap().success(), "{protocol:?}");
+}
+
+/// L3: a session that the API server refuses is refused in its own words, by whatever protocol it was tried.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_refused_session_shows_the_api_servers_words() {
+    let world = world::adopted();
+    ready(&world);
+    for protocol in Protocol::ALL {
+        for args in [
+            &["exec", "none", "--", "true"][..],
+            &["exec", POD, "-c", "none", "--", "true"],
+            &["attach", POD, "-c", "none"],
+            &["port-forward", "pod/none", ":1"],
+        ] {
+            let mut direct = world.place.kubectl();
+            let direct = output(direct.args(["-n", NAMESPACE]).args(args));
+            let line = output(&mut protocol.kubectl(&world, args));
+            let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            assert!(!line.status.success(), "{protocol:?} {args:?}");
+            assert_eq!(
+                said(&line.stderr),
+                said(&direct.stderr),
+                "{protocol:?} {args:?}"
+            );
+        }
+    }
 }
 
 /// The command as a shell would be told it.
