@@ -197,11 +197,13 @@ fn briefly(verb: impl Future<Output = Result<()>>) -> Result<()> {
         .context("start the runtime")?;
     runtime.block_on(async {
         tokio::select! {
-            result = verb => result,
+            // First, so that it listens before the verb does anything.
+            biased;
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted.context("listen for Ctrl-C")?;
                 Err(exit::Failure::interrupted().into())
             }
+            result = verb => result,
         }
     })
 }

@@ -5,6 +5,7 @@
 //! attempted and [`Error::next`] names the next action.
 
 mod access;
+mod audit;
 mod calls;
 mod diagnose;
 
@@ -16,6 +17,7 @@ use reqwest::header::{
 use reqwest::{Method, StatusCode, Url};
 use serde::de::DeserializeOwned;
 
+pub use audit::AuditFilter;
 pub use diagnose::{Cause, cause};
 
 use crate::backoff::Schedule;

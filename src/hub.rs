@@ -63,6 +63,15 @@ pub struct HubConfig {
     pub offline_after: Duration,
     /// How long running requests have to end after a stop.
     pub drain: Duration,
+    /// How long the audit is kept, and who else gets it.
+    pub audit: AuditConfig,
+}
+
+/// What becomes of audit records.
+#[derive(Debug, Clone, Default)]
+pub struct AuditConfig {
+    pub retention: audit::retain::Retention,
+    pub sinks: Vec<audit::sink::Sink>,
 }
 
 /// Sockets that the caller bound.
@@ -80,6 +89,7 @@ pub struct Hub {
     pub store: store::Store,
     pub tunnels: tunnels::Tunnels,
     pub audit: audit::Audit,
+    pub audit_readers: api::audit::Readers,
     pub keys: HubKeys,
     pub orders: Orders,
     /// Rung when a grant or a user changed.

@@ -1,9 +1,19 @@
 //! `linesman audit`: who did what, to which cluster, and how it ended.
 
-use anyhow::Result;
+mod verify;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
 
 use super::connect::Connect;
-use super::output::{Column, Output, list};
+use super::exit::{Code, Failure};
+use super::output::{Column, Output, emit, list, progress_line};
+use super::{duration, session};
+use crate::client::AuditFilter;
+use crate::clock;
 use crate::wire::api::AuditView;
 use crate::wire::id::ClusterName;
 
@@ -11,13 +21,65 @@ use crate::wire::id::ClusterName;
 pub(super) enum Verb {
     /// List audit records, the newest first
     List(ListArgs),
+    /// Print the last records as JSON lines, and those that come with --follow
+    Tail(TailArgs),
+    /// Print records as JSON lines, the oldest first
+    Export(ExportArgs),
+    /// Check the hash chain and the hub's signatures; names the first record that does not fit
+    Verify(verify::Args),
+}
+
+/// Which records.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Filter")]
+struct FilterArgs {
+    /// By this user, or an actor such as agent:eu1
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Of this cluster
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<ClusterName>,
+    /// Allowed or denied
+    #[arg(long, value_name = "VERDICT", value_parser = ["allow", "deny"])]
+    verdict: Option<String>,
+    /// From then on: a length of time ago (2h), or RFC 3339
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    since: Option<String>,
+    /// Until then
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    until: Option<String>,
+}
+
+impl FilterArgs {
+    fn filter(self) -> AuditFilter {
+        AuditFilter {
+            user: self.user,
+            cluster: self.cluster,
+            verdict: self.verdict,
+            since: self.since,
+            until: self.until,
+        }
+    }
+}
+
+/// A moment as RFC 3339.
+fn moment(text: &str) -> Result<String, String> {
+    if clock::parse_rfc3339(text).is_some() {
+        return Ok(text.to_owned());
+    }
+    let ago = duration::parse(text)
+        .map_err(|_| format!("'{text}' is neither a length of time such as 2h nor RFC 3339"))?;
+    let ago = time::Duration::try_from(ago).map_err(|e| e.to_string())?;
+    let at = clock::now()
+        .checked_sub(ago)
+        .ok_or_else(|| format!("'{text}' is too long ago"))?;
+    Ok(clock::rfc3339(at))
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
-    /// Of this cluster only
-    #[arg(long, value_name = "NAME")]
-    cluster: Option<ClusterName>,
+    #[command(flatten)]
+    filter: FilterArgs,
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
@@ -25,6 +87,31 @@ pub(super) struct ListArgs {
     connect: Connect,
     #[command(flatten)]
     output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct TailArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// How many of the last records
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    last: usize,
+    /// Go on with those that come
+    #[arg(long, short)]
+    follow: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ExportArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Write to this file (0600) instead of stdout
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    connect: Connect,
 }
 
 const COLUMNS: [Column<AuditView>; 13] = [
@@ -44,21 +131,103 @@ const COLUMNS: [Column<AuditView>; 13] = [
 ];
 
 pub(super) async fn run(verb: Verb) -> Result<()> {
-    let Verb::List(args) = verb;
-    let records = args
-        .connect
-        .client()?
-        .audit(args.cluster.as_ref(), args.limit)
-        .await?;
-    list(
-        args.output.output,
-        &records,
-        &COLUMNS,
-        |a| a.seq.to_string(),
-        "no audit records",
-    )
+    match verb {
+        Verb::List(args) => {
+            let client = args.connect.client()?;
+            let records = client.audit(&args.filter.filter(), args.limit).await?;
+            let name = |a: &AuditView| a.seq.to_string();
+            list(
+                args.output.output,
+                &records,
+                &COLUMNS,
+                name,
+                "no audit records",
+            )
+        }
+        Verb::Tail(args) => tail(args).await,
+        Verb::Export(args) => export(args).await,
+        Verb::Verify(args) => verify::run(args).await,
+    }
 }
 
 fn number<T: ToString>(value: Option<T>) -> String {
     value.map(|v| v.to_string()).unwrap_or_default()
+}
+
+fn lines(records: &[AuditView]) -> Result<String> {
+    let mut text = String::new();
+    for record in records {
+        text += &serde_json::to_string(record).context("print as JSON")?;
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+async fn tail(args: TailArgs) -> Result<()> {
+    /// The hub answers a waiting call by then.
+    const WAIT: Duration = Duration::from_secs(20);
+    let client = args.connect.client()?;
+    let filter = args.filter.filter();
+    let mut records = client.audit(&filter, args.last).await?;
+    records.reverse();
+    emit(&lines(&records)?)?;
+    // Without a last record of this filter, from the present end on.
+    let mut after = match records.last() {
+        Some(record) => record.seq,
+        None if args.follow => {
+            let newest = client.audit(&AuditFilter::default(), 1).await?;
+            newest.first().map_or(0, |record| record.seq)
+        }
+        None => 0,
+    };
+    if !args.follow {
+        return Ok(());
+    }
+    loop {
+        let records = client.audit_after(&filter, after, WAIT).await?;
+        emit(&lines(&records)?)?;
+        after = records.last().map_or(after, |record| record.seq);
+    }
+}
+
+async fn export(args: ExportArgs) -> Result<()> {
+    let client = args.connect.client()?;
+    let filter = args.filter.filter();
+    let mut file = args
+        .file
+        .as_ref()
+        .map(|path| -> Result<_> {
+            session::replace(path, b"")?;
+            let file = std::fs::OpenOptions::new().append(true).open(path);
+            file.with_context(|| format!("open {}", path.display()))
+        })
+        .transpose()?;
+    let (mut after, mut count) = (0, 0);
+    loop {
+        let records = client.audit_after(&filter, after, Duration::ZERO).await?;
+        let Some(last) = records.last() else { break };
+        (after, count) = (last.seq, count + records.len());
+        let text = lines(&records)?;
+        match &mut file {
+            Some(file) => file
+                .write_all(text.as_bytes())
+                .context("write the export")?,
+            None => emit(&text)?,
+        }
+    }
+    if let (Some(file), Some(path)) = (file, args.file) {
+        file.sync_all().context("write the export")?;
+        progress_line(&format!("{count} records in {}", path.display()));
+    }
+    Ok(())
+}
+
+/// A chain that does not hold.
+fn broken(what: &str) -> anyhow::Error {
+    Failure::new(
+        Code::Failed,
+        format!("the audit was tampered with or damaged: {what}"),
+        "keep the database as it is, and compare it with the last backup or the SIEM's copy",
+    )
+    .into()
 }

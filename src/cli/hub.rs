@@ -17,6 +17,10 @@ use crate::hub::tls::TlsSource;
 use crate::hub::{HubConfig, Listeners, serve};
 use crate::lifetime;
 
+mod audit;
+
+use audit::AuditArgs;
+
 const EXAMPLES: &str = "\
 Examples:
   linesman hub --data ./hub --agent-image registry.example.org/linesman:0.1.0
@@ -101,6 +105,8 @@ pub struct Args {
     /// How long running requests have to finish when the hub ends
     #[arg(long, env = "LINESMAN_DRAIN", value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     drain: Duration,
+    #[command(flatten)]
+    audit: AuditArgs,
 }
 
 pub async fn run(mut args: Args) -> Result<()> {
@@ -167,6 +173,7 @@ fn config(args: Args) -> Result<HubConfig> {
         agent_image: args.agent_image,
         offline_after: args.offline_after,
         drain: args.drain,
+        audit: args.audit.config()?,
     })
 }
 

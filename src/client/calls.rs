@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Call, Client, Error, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
-    AdoptionAnswer, AuditView, BundleView, CatalogView, Check, ClusterView, HealView, HubInfo,
-    NewCluster, NewJoinToken, NewSshKey, Page, WhoAmI,
+    AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, HealView, HubInfo, NewCluster,
+    NewJoinToken, NewSshKey, Page, WhoAmI,
 };
 use crate::wire::id::ClusterName;
 
@@ -104,21 +104,6 @@ impl Client {
     ) -> Result<Vec<HealView>, Error> {
         self.list("list heals", &["v1", "heals"], &of_cluster(cluster), limit)
             .await
-    }
-
-    /// The newest `limit` audit records, of one cluster or all.
-    pub async fn audit(
-        &self,
-        cluster: Option<&ClusterName>,
-        limit: usize,
-    ) -> Result<Vec<AuditView>, Error> {
-        self.list(
-            "list audit records",
-            &["v1", "audit"],
-            &of_cluster(cluster),
-            limit,
-        )
-        .await
     }
 
     pub async fn catalog(&self) -> Result<CatalogView, Error> {

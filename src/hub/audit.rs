@@ -3,20 +3,31 @@
 //! One task owns the chain's end. It takes whatever has queued, chains it, stores it in one transaction and only then
 //! lets the callers go on: so a record is stored before its request leaves, and many records share one commit.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use tokio::sync::mpsc::{self, OwnedPermit};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::hub::store::{AuditRow, Store, StoreError};
-use crate::{clock, keys};
+use crate::clock;
+use crate::hub::HubKeys;
+use crate::hub::store::{Anchor, AuditRow, Store, StoreError};
+
+pub mod chain;
+pub mod retain;
+pub mod sink;
+
+use chain::{Head, anchor_input, genesis};
+pub use chain::{hash, verify};
 
 /// Records in the queue and requests that are open, together. Each open request holds the place of its close.
 const PLACES: usize = 65_536;
 /// Records in one transaction.
 const BATCH: usize = 256;
+/// Records in one step of pruning.
+const PRUNE: u32 = 2_000;
 /// The most bytes of a free text in a record.
 const MAX_TEXT: usize = 1024;
 
@@ -52,6 +63,7 @@ pub struct AuditError;
 #[derive(Clone)]
 pub struct Audit {
     queue: mpsc::Sender<Command>,
+    head: watch::Receiver<i64>,
 }
 
 /// An allowed request under way. Dropped without [`Opened::close`], it is recorded as interrupted.
@@ -69,7 +81,11 @@ enum Command {
         stored: oneshot::Sender<Option<i64>>,
     },
     Close(Closing),
+    Anchor(Done<()>),
+    Prune(i64, Done<u64>),
 }
+
+type Done<T> = oneshot::Sender<Result<T, StoreError>>;
 
 #[derive(Clone, Copy)]
 enum Stage {
@@ -107,6 +123,28 @@ impl Audit {
     /// Records something that is over already, refusals among them.
     pub async fn event(&self, entry: Entry) -> Result<(), AuditError> {
         self.append(Stage::Event, Arc::new(entry)).await.map(drop)
+    }
+
+    /// The number of the last stored record, as it moves.
+    pub fn head(&self) -> watch::Receiver<i64> {
+        self.head.clone()
+    }
+
+    /// Signs the chain's end.
+    pub async fn anchor(&self) -> Result<()> {
+        self.ask(Command::Anchor).await
+    }
+
+    /// Removes some of the records up to this number, but none from the oldest running request on; 0 = none is left.
+    pub async fn prune(&self, up_to: i64) -> Result<u64> {
+        self.ask(|done| Command::Prune(up_to, done)).await
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(Done<T>) -> Command) -> Result<T> {
+        let (done, answer) = oneshot::channel();
+        let sent = self.queue.send(command(done)).await;
+        sent.map_err(|_| AuditError)?;
+        Ok(answer.await.map_err(|_| AuditError)??)
     }
 
     async fn append(&self, stage: Stage, entry: Arc<Entry>) -> Result<i64, AuditError> {
@@ -162,16 +200,39 @@ impl Drop for Opened {
 pub struct Chain {
     store: Store,
     queue: mpsc::Receiver<Command>,
-    /// Number and hash of the last stored record.
-    head: (i64, [u8; 32]),
+    hub_id: String,
+    keys: HubKeys,
+    /// The last stored record.
+    head: Head,
+    told: watch::Sender<i64>,
+    /// Open records without a close: none is pruned.
+    open: BTreeSet<i64>,
 }
 
 /// Opens the chain at its end and marks what a crash left open as interrupted.
-pub async fn start(store: Store, hub_id: &str) -> Result<(Audit, Chain)> {
-    let head = store.audit_head().await.context("read the audit chain")?;
-    let head = head.map_or_else(|| genesis(hub_id), |r| (r.seq, r.hash));
+pub async fn start(store: Store, hub_id: &str, keys: HubKeys) -> Result<(Audit, Chain)> {
+    let last = store.audit_head().await.context("read the audit chain")?;
+    let anchors = store.audit_anchors().await.context("read the anchors")?;
+    let pruned = anchors.iter().rfind(|a| a.start).map(|a| Head {
+        seq: a.seq,
+        hash: a.hash,
+    });
+    let last = last.map(|r| Head {
+        seq: r.seq,
+        hash: r.hash,
+    });
+    let head = last.or(pruned).unwrap_or_else(|| genesis(hub_id));
     let (send, queue) = mpsc::channel(PLACES);
-    let mut chain = Chain { store, queue, head };
+    let (told, moves) = watch::channel(head.seq);
+    let mut chain = Chain {
+        store,
+        queue,
+        hub_id: hub_id.to_owned(),
+        keys,
+        head,
+        told,
+        open: BTreeSet::new(),
+    };
     let open = chain
         .store
         .audit_open()
@@ -181,12 +242,11 @@ pub async fn start(store: Store, hub_id: &str) -> Result<(Audit, Chain)> {
         let rows = batch.iter().map(interrupted).collect();
         chain.store(rows).await.context("close open records")?;
     }
-    Ok((Audit { queue: send }, chain))
-}
-
-/// What the first record is chained to.
-fn genesis(hub_id: &str) -> (i64, [u8; 32]) {
-    (0, keys::sha256(hub_id.as_bytes()))
+    let audit = Audit {
+        queue: send,
+        head: moves,
+    };
+    Ok((audit, chain))
 }
 
 fn interrupted(open: &AuditRow) -> AuditRow {
@@ -224,7 +284,7 @@ impl Chain {
     /// Stores a batch and tells each caller; a batch that cannot be stored is refused as a whole.
     async fn take(&mut self, batch: &mut Vec<Command>) {
         let mut rows = Vec::with_capacity(batch.len());
-        let mut callers = Vec::new();
+        let (mut callers, mut anchors, mut prunes) = (Vec::new(), Vec::new(), Vec::new());
         for command in batch.drain(..) {
             match command {
                 Command::Append {
@@ -236,9 +296,15 @@ impl Chain {
                     rows.push(row(stage, &entry));
                 }
                 Command::Close(closing) => rows.push(close_row(&closing)),
+                Command::Anchor(done) => anchors.push(done),
+                Command::Prune(up_to, done) => prunes.push((up_to, done)),
             }
         }
-        let outcome = self.store(rows).await;
+        let outcome = if rows.is_empty() {
+            Ok(Vec::new())
+        } else {
+            self.store(rows).await
+        };
         if let Err(error) = &outcome {
             tracing::error!(error = %crate::hub::chain_of(error), "audit records could not be stored");
         }
@@ -250,11 +316,56 @@ impl Chain {
             // A caller that went away has nothing to be told.
             let _gone = stored.send(seq);
         }
+        for done in anchors {
+            let _gone = done.send(self.anchor().await);
+        }
+        for (up_to, done) in prunes {
+            let _gone = done.send(self.prune(up_to).await);
+        }
+    }
+
+    async fn anchor(&self) -> Result<(), StoreError> {
+        if self.head.seq == 0 {
+            return Ok(());
+        }
+        let anchor = self.signed(self.head, false);
+        self.store.add_audit_anchor(&anchor).await
+    }
+
+    /// One step of pruning: what queues meanwhile is stored between two of them.
+    async fn prune(&mut self, up_to: i64) -> Result<u64, StoreError> {
+        let running = self.open.first().map_or(i64::MAX, |seq| seq - 1);
+        // The last record stays: the next one is chained to it.
+        let up_to = up_to.min(running).min(self.head.seq - 1);
+        let rows = self.store.audit(0, None, PRUNE).await?;
+        let Some(last) = rows.iter().rfind(|row| row.seq <= up_to) else {
+            return Ok(0);
+        };
+        let head = Head {
+            seq: last.seq,
+            hash: last.hash,
+        };
+        self.store.prune_audit(&self.signed(head, true)).await
+    }
+
+    fn signed(&self, head: Head, start: bool) -> Anchor {
+        let at = millis(clock::now());
+        let input = anchor_input(&self.hub_id, head.seq, &head.hash, at);
+        Anchor {
+            seq: head.seq,
+            hash: head.hash,
+            at,
+            sig: self.keys.sign(input.as_bytes()).to_vec(),
+            start,
+        }
     }
 
     /// Chains and stores rows; gives their numbers. The head moves only with a commit.
     async fn store(&mut self, mut rows: Vec<AuditRow>) -> Result<Vec<i64>, StoreError> {
-        let (mut seq, mut prev) = self.head;
+        let Head {
+            mut seq,
+            hash: mut prev,
+        } = self.head;
         for row in &mut rows {
             seq += 1;
             row.seq = seq;
@@ -263,7 +374,15 @@ impl Chain {
             prev = row.hash;
         }
         self.store.append_audit(&rows).await?;
-        self.head = (seq, prev);
+        self.head = Head { seq, hash: prev };
+        for row in &rows {
+            match (row.stage.as_str(), row.opened) {
+                ("open", _) => drop(self.open.insert(row.seq)),
+                (_, Some(opened)) => drop(self.open.remove(&opened)),
+                _ => {}
+            }
+        }
+        self.told.send_replace(seq);
         Ok(rows.iter().map(|r| r.seq).collect())
     }
 }
@@ -317,67 +436,6 @@ fn millis(at: time::OffsetDateTime) -> i64 {
 
 fn bounded(text: &str) -> String {
     crate::hub::cut(text, MAX_TEXT).to_owned()
-}
-
-/// The hash that a row must have, given its own fields and `prev`.
-pub fn hash(row: &AuditRow) -> [u8; 32] {
-    let mut input = row.prev.to_vec();
-    input.extend_from_slice(canonical(row).as_bytes());
-    keys::sha256(&input)
-}
-
-/// RFC 8785 JSON: members in the order of their names, integers and strings only.
-fn canonical(row: &AuditRow) -> String {
-    #[derive(serde::Serialize)]
-    struct Record<'a> {
-        action: &'a str,
-        actor: &'a str,
-        at: i64,
-        bytes: Option<u64>,
-        cluster: Option<&'a str>,
-        code: Option<u16>,
-        millis: Option<u64>,
-        opened: Option<i64>,
-        reason: Option<&'a str>,
-        remote: &'a str,
-        #[serde(rename = "requestId")]
-        request_id: &'a str,
-        seq: i64,
-        stage: &'a str,
-        target: &'a str,
-        verdict: &'a str,
-    }
-    let record = Record {
-        action: &row.action,
-        actor: &row.actor,
-        at: row.at,
-        bytes: row.bytes,
-        cluster: row.cluster.as_deref(),
-        code: row.code,
-        millis: row.millis,
-        opened: row.opened,
-        reason: row.reason.as_deref(),
-        remote: &row.remote,
-        request_id: &row.request_id,
-        seq: row.seq,
-        stage: &row.stage,
-        target: &row.target,
-        verdict: &row.verdict,
-    };
-    serde_json::to_string(&record).expect("strings and integers are always JSON")
-}
-
-/// Checks a stretch of the chain; the number of the first record that does not fit.
-pub fn verify(prev: [u8; 32], after: i64, rows: &[AuditRow]) -> Result<(), i64> {
-    let (mut prev, mut seq) = (prev, after);
-    for row in rows {
-        seq += 1;
-        if row.seq != seq || row.prev != prev || row.hash != hash(row) {
-            return Err(seq);
-        }
-        prev = row.hash;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -65,6 +65,15 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
     });
     tasks.spawn("pushes", |stop| tell(hub.clone(), told, stop));
     tasks.spawn("grants", |stop| super::grants::announce(hub.clone(), stop));
+    tasks.spawn("audit retention", |stop| {
+        let retention = hub.config.audit.retention;
+        audit::retain::run(hub.store.clone(), hub.audit.clone(), retention, stop)
+    });
+    for sink in &hub.config.audit.sinks {
+        tasks.spawn("audit sink", |stop| {
+            audit::sink::run(hub.store.clone(), sink.clone(), hub.audit.head(), stop)
+        });
+    }
     tasks.spawn("flush", |stop| flush(hub.clone(), stop));
     tasks.spawn("certificate", |stop| renew(hub.clone(), stop));
 

@@ -13,8 +13,8 @@ pub mod records;
 pub mod sqlite;
 
 pub use records::{
-    ApiToken, AuditRow, Cluster, ClusterKey, Details, Ended, JoinToken, KeyKind, KeyState,
-    NewBundle, NewClusterRow, Reported, SshKey, TokenKind, UserRow,
+    Anchor, ApiToken, AuditQuery, AuditRow, Cluster, ClusterKey, Details, Ended, JoinToken,
+    KeyKind, KeyState, NewBundle, NewClusterRow, Reported, SshKey, TokenKind, UserRow,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -161,6 +161,18 @@ contract! {
     audit_open(&self) -> Vec<AuditRow>;
     /// In order, those behind `after`.
     audit(&self, after: i64, cluster: Option<&str>, limit: u32) -> Vec<AuditRow>;
+    /// Those that a query asks for.
+    audit_query(&self, query: &AuditQuery) -> Vec<AuditRow>;
+    /// The number of the last record from before a time, 0 = none.
+    audit_before(&self, at: OffsetDateTime) -> i64;
+    /// In the order of their records.
+    audit_anchors(&self) -> Vec<Anchor>;
+    add_audit_anchor(&self, anchor: &Anchor) -> ();
+    /// Removes records up to a start anchor and the anchors below it; gives how many records those were.
+    prune_audit(&self, anchor: &Anchor) -> u64;
+    /// The last record that a sink has taken; None = it has not begun.
+    audit_position(&self, sink: &str) -> Option<i64>;
+    set_audit_position(&self, sink: &str, seq: i64) -> ();
     /// The newest rows, in order.
     audit_tail(&self, cluster: Option<&str>, limit: u32) -> Vec<AuditRow>;
 }

@@ -11,8 +11,8 @@ use super::report::{Condition, Facts, HealRecord, Phase, StepReport};
 mod access;
 
 pub use access::{
-    ApiTokenAnswer, ApiTokenView, AuditView, ClusterChoice, GrantCheck, GrantOpinion, GrantView,
-    NewApiToken, NewGrant, NewUser, UserView, WhoAmI,
+    AnchorView, ApiTokenAnswer, ApiTokenView, AuditView, ClusterChoice, GrantCheck, GrantOpinion,
+    GrantView, NewApiToken, NewGrant, NewUser, UserView, WhoAmI,
 };
 
 /// `POST` bodies are refused above this many bytes, bundle uploads excepted.

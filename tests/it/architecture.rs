@@ -23,6 +23,7 @@ const PURE: &[&str] = &[
     "bundle",
     "hub/access",
     "hub/assertion",
+    "hub/audit/chain",
     "hub/catalog",
     "hub/githost/embedded/push",
     "hub/fleet",

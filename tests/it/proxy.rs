@@ -5,6 +5,7 @@ mod access;
 mod apiserver;
 mod hostile;
 mod hub;
+mod kill;
 mod line;
 mod outage;
 mod pair;

@@ -1,37 +1,81 @@
-//! Reading the audit. The newest records come first; a cursor leads to older ones.
+//! Reading the audit. Without `after` the newest records come first; reading is itself granted and on record.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::extract::{Query, State};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::Deserialize;
-use time::{Duration, OffsetDateTime};
 
-use super::Caller;
-use super::problem::Problem;
+use super::problem::{Problem, Slug};
+use super::{Caller, precondition};
 use crate::clock;
 use crate::hub::Hub;
+use crate::hub::audit::chain;
 use crate::hub::auth::Role;
-use crate::hub::store::AuditRow;
+use crate::hub::store::AuditQuery;
 use crate::keys;
-use crate::wire::api::{AuditView, Page};
+use crate::wire::api::{AnchorView, AuditView, Page};
 
 const DEFAULT_LIMIT: u32 = 100;
-const MAX_LIMIT: u32 = 500;
+const MAX_LIMIT: u32 = 2_000;
+/// The longest that a call waits for the next record.
+const MAX_WAIT: u64 = 25;
+/// Someone who reads on and on is on record this often.
+const AGAIN: Duration = Duration::from_mins(1);
+const READERS: usize = 1_000;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Wanted {
+    /// A user's name, or an actor such as `agent:eu1`.
+    user: Option<String>,
     cluster: Option<String>,
+    verdict: Option<String>,
+    /// RFC 3339.
+    since: Option<String>,
+    until: Option<String>,
     limit: Option<u32>,
     /// With it records come in order, those behind this `seq`: what an export reads.
-    #[serde(alias = "cursor")]
     after: Option<i64>,
+    /// With `after`: seconds to wait where there is none yet.
+    wait: Option<u64>,
+    cursor: Option<String>,
+}
+
+/// Who has read lately, by what question.
+#[derive(Default)]
+pub struct Readers {
+    last: Mutex<HashMap<String, Instant>>,
+}
+
+impl Readers {
+    /// Whether this reading is not on record yet.
+    fn is_new(&self, reading: String, now: Instant) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.len() >= READERS {
+            last.retain(|_, at| now.duration_since(*at) < AGAIN);
+        }
+        if last
+            .get(&reading)
+            .is_some_and(|at| now.duration_since(*at) < AGAIN)
+        {
+            return false;
+        }
+        // A flood of different questions is on record one by one.
+        if last.len() < READERS {
+            last.insert(reading, now);
+        }
+        true
+    }
 }
 
 pub fn routes() -> Router<Arc<Hub>> {
-    Router::new().route("/v1/audit", get(list))
+    Router::new()
+        .route("/v1/audit", get(list))
+        .route("/v1/audit/anchors", get(anchors))
 }
 
 async fn list(
@@ -39,42 +83,123 @@ async fn list(
     caller: Caller,
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<Page<AuditView>>, Problem> {
-    caller.require(&hub, Role::Auditor, "audit.list").await?;
-    let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
-    let cluster = wanted.cluster.as_deref();
-    let rows = if let Some(after) = wanted.after {
-        hub.store.audit(after, cluster, limit).await?
-    } else {
-        let mut rows = hub.store.audit_tail(cluster, limit).await?;
-        rows.reverse();
-        rows
-    };
-    let full = rows.len() == limit as usize && wanted.after.is_some();
-    let cursor = rows.last().filter(|_| full).map(|r| r.seq.to_string());
-    Ok(Json(Page {
-        items: rows.into_iter().map(view).collect(),
-        cursor,
-    }))
+    caller.require(&hub, Role::Auditor, "audit.read").await?;
+    let query = query(&wanted)?;
+    let asked = described(&query);
+    if hub
+        .audit_readers
+        .is_new(format!("{} {asked}", caller.user.name), Instant::now())
+    {
+        caller
+            .record(&hub, "audit.read", wanted.cluster.as_deref(), &asked)
+            .await?;
+    }
+    let mut head = hub.audit.head();
+    let mut rows = hub.store.audit_query(&query).await?;
+    if let (true, Some(wait)) = (rows.is_empty() && !query.newest, wanted.wait) {
+        let after = query.after.unwrap_or(0);
+        let more = async { head.wait_for(|seq| *seq > after).await.is_ok() };
+        let wait = Duration::from_secs(wait.min(MAX_WAIT));
+        let next = tokio::time::timeout(wait, more);
+        if let Some(Ok(true)) = hub.stop.run_until_cancelled(next).await {
+            rows = hub.store.audit_query(&query).await?;
+        }
+    }
+    let last = rows.last().filter(|_| rows.len() == query.limit as usize);
+    let order = if query.newest { 'n' } else { 'o' };
+    let cursor = last.map(|row| keys::encode(format!("{order}{}", row.seq).as_bytes()));
+    let items = rows.iter().map(chain::view).collect();
+    Ok(Json(Page { items, cursor }))
 }
 
-fn view(row: AuditRow) -> AuditView {
-    let at = OffsetDateTime::UNIX_EPOCH + Duration::milliseconds(row.at);
-    AuditView {
-        seq: row.seq,
-        at: clock::rfc3339(at),
-        stage: row.stage,
-        actor: row.actor,
-        action: row.action,
-        cluster: row.cluster,
-        target: row.target,
-        request_id: row.request_id,
-        verdict: row.verdict,
-        reason: row.reason,
-        code: row.code,
-        bytes: row.bytes,
-        millis: row.millis,
-        remote: row.remote,
-        prev: keys::hex(&row.prev),
-        hash: keys::hex(&row.hash),
+fn query(wanted: &Wanted) -> Result<AuditQuery, Problem> {
+    let bad = |what: &str, next: &str| Problem::new(Slug::BadRequest, what, next);
+    let time = |text: &Option<String>| -> Result<Option<i64>, Problem> {
+        let Some(text) = text else { return Ok(None) };
+        let at = clock::parse_rfc3339(text)
+            .ok_or_else(|| bad("a time is not RFC 3339", "write it as 2026-11-21T08:00:00Z"))?;
+        Ok(i64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok())
+    };
+    let mut query = AuditQuery {
+        after: wanted.after,
+        before: None,
+        actor: wanted.user.as_ref().map(|user| {
+            if user.contains(':') {
+                user.clone()
+            } else {
+                format!("user:{user}")
+            }
+        }),
+        cluster: wanted.cluster.clone(),
+        verdict: wanted.verdict.clone(),
+        since: time(&wanted.since)?,
+        until: time(&wanted.until)?,
+        newest: wanted.after.is_none(),
+        limit: wanted.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT),
+    };
+    if query
+        .verdict
+        .as_deref()
+        .is_some_and(|v| !matches!(v, "allow" | "deny"))
+    {
+        return Err(bad("a verdict is allow or deny", "correct it"));
     }
+    if let Some(text) = &wanted.cursor {
+        let cursor = precondition::cursor(text)?;
+        let seq = cursor.get(1..).and_then(|seq| seq.parse().ok());
+        let seq: i64 =
+            seq.ok_or_else(|| bad("the cursor is not one that a list gave", "start again"))?;
+        query.newest = cursor.starts_with('n');
+        if query.newest {
+            query.before = Some(seq);
+        } else {
+            query.after = Some(seq);
+        }
+    }
+    Ok(query)
+}
+
+/// What was asked for, without the place in the list.
+fn described(query: &AuditQuery) -> String {
+    let at = |ms: i64| {
+        clock::rfc3339(time::OffsetDateTime::UNIX_EPOCH + time::Duration::milliseconds(ms))
+    };
+    let words = [
+        ("by", query.actor.clone()),
+        ("cluster", query.cluster.clone()),
+        ("verdict", query.verdict.clone()),
+        ("since", query.since.map(at)),
+        ("until", query.until.map(at)),
+    ];
+    let words: Vec<String> = words
+        .into_iter()
+        .filter_map(|(key, value)| Some(format!("{key} {}", value?)))
+        .collect();
+    if words.is_empty() {
+        "all".to_owned()
+    } else {
+        words.join(", ")
+    }
+}
+
+async fn anchors(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+) -> Result<Json<Page<AnchorView>>, Problem> {
+    caller.require(&hub, Role::Auditor, "audit.read").await?;
+    let key = hub.keys.public().to_base64();
+    let anchors = hub.store.audit_anchors().await?.into_iter();
+    let view = |anchor: crate::hub::store::Anchor| AnchorView {
+        seq: anchor.seq,
+        hash: keys::hex(&anchor.hash),
+        at: anchor.at,
+        sig: keys::encode(&anchor.sig),
+        start: anchor.start,
+        key: key.clone(),
+    };
+    let items = anchors.map(view).collect();
+    Ok(Json(Page {
+        items,
+        cursor: None,
+    }))
 }

@@ -18,6 +18,9 @@ use crate::wire::api::{Check, HubInfo, WhoAmI};
 /// A certificate of files that ends sooner than this is worth a warning.
 const CERTIFICATE_MARGIN: Duration = Duration::days(14);
 
+/// A sink that is further behind needs a look.
+const MAX_BEHIND: i64 = 1_000;
+
 pub fn routes() -> Router<Arc<Hub>> {
     Router::new()
         .route("/v1/hub", get(info))
@@ -54,6 +57,7 @@ async fn checks(State(hub): State<Arc<Hub>>, caller: Caller) -> Result<Json<Vec<
         catalog(&hub).await,
         certificate(&hub),
         bundle(&hub).await,
+        sinks(&hub).await,
         Check {
             name: "clock".to_owned(),
             ok: true,
@@ -122,4 +126,35 @@ async fn bundle(hub: &Hub) -> Check {
         Err(error) => Err(crate::hub::chain_of(&error)),
     };
     check("bundles", found, "run: linesman engine import FILE")
+}
+
+/// How many records the audit's sinks have yet to take.
+async fn sinks(hub: &Hub) -> Check {
+    let head = *hub.audit.head().borrow();
+    let mut found = Vec::new();
+    let mut late = false;
+    for sink in &hub.config.audit.sinks {
+        let name = sink.name();
+        match hub.store.audit_position(&name).await {
+            Ok(position) => {
+                let behind = head - position.unwrap_or(0);
+                late |= behind > MAX_BEHIND;
+                found.push(format!("{name} is {behind} records behind"));
+            }
+            Err(error) => {
+                late = true;
+                found.push(crate::hub::chain_of(&error));
+            }
+        }
+    }
+    let text = if found.is_empty() {
+        "none is set".to_owned()
+    } else {
+        found.join("; ")
+    };
+    check(
+        "audit sinks",
+        if late { Err(text) } else { Ok(text) },
+        "look at the receiver, and at the hub's log for why it does not take records",
+    )
 }

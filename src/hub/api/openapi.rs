@@ -159,8 +159,14 @@ pub const OPERATIONS: &[Operation] = &[
     operation(
         ("get", "/v1/audit"),
         User,
-        "The audit chain",
+        "The audit chain (user, cluster, verdict, since, until, limit, after, wait); reading is on record",
         ("", "[]AuditView"),
+    ),
+    operation(
+        ("get", "/v1/audit/anchors"),
+        User,
+        "The hub's signatures under the audit chain",
+        ("", "[]AnchorView"),
     ),
     operation(
         ("get", "/v1/grants"),

@@ -25,6 +25,10 @@ impl Drop for Fixture {
     }
 }
 
+fn keys() -> HubKeys {
+    HubKeys::new(crate::keys::KeyPair::from_seed(&[5; 32]))
+}
+
 fn entry(action: &str) -> Entry {
     Entry {
         actor: "user:admin".to_owned(),
@@ -46,7 +50,7 @@ fn stages(rows: &[AuditRow]) -> Vec<Shown<'_>> {
 async fn records_are_chained_and_a_flipped_byte_is_named() {
     let fixture = Fixture::new("chain");
     let store = fixture.store().await;
-    let (audit, chain) = start(store.clone(), "hub-1").await.unwrap();
+    let (audit, chain) = start(store.clone(), "hub-1", keys()).await.unwrap();
     let stop = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(chain.run(stop.clone()));
@@ -68,7 +72,7 @@ async fn records_are_chained_and_a_flipped_byte_is_named() {
             ("close", Some(53), None, Some("interrupted")),
         ]
     );
-    let genesis = genesis("hub-1").1;
+    let genesis = genesis("hub-1").hash;
     assert_eq!(verify(genesis, 0, &rows), Ok(()));
     assert_eq!(verify([0; 32], 0, &rows), Err(1));
     rows[20].target = "x".to_owned();
@@ -83,7 +87,7 @@ async fn what_a_crash_left_open_is_marked_at_the_next_start() {
     let fixture = Fixture::new("crash");
     {
         let store = fixture.store().await;
-        let (audit, chain) = start(store, "hub-1").await.unwrap();
+        let (audit, chain) = start(store, "hub-1", keys()).await.unwrap();
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(chain.run(CancellationToken::new()));
         let opened = audit.open(entry("kube.exec")).await.unwrap();
@@ -98,14 +102,14 @@ async fn what_a_crash_left_open_is_marked_at_the_next_start() {
             Err(_) => tokio::task::yield_now().await,
         }
     };
-    let (_audit, _chain) = start(store.clone(), "hub-1").await.unwrap();
+    let (_audit, _chain) = start(store.clone(), "hub-1", keys()).await.unwrap();
     let rows = store.audit(0, None, 10).await.unwrap();
     let why = Some("interrupted: the hub ended");
     assert_eq!(
         stages(&rows),
         [("open", None, None, None), ("close", Some(1), None, why)]
     );
-    assert_eq!(verify(genesis("hub-1").1, 0, &rows), Ok(()));
+    assert_eq!(verify(genesis("hub-1").hash, 0, &rows), Ok(()));
 }
 
 #[test]
@@ -113,7 +117,7 @@ fn a_record_has_one_canonical_form() {
     let mut row = row(Stage::Event, &entry("a\u{1}\"b"));
     (row.seq, row.at) = (7, 1_700_000_000_123);
     assert_eq!(
-        canonical(&row),
+        chain::canonical(&row),
         r#"{"action":"a\u0001\"b","actor":"user:admin","at":1700000000123,"bytes":null,"cluster":null,"code":null,"millis":null,"opened":null,"reason":null,"remote":"","requestId":"r1","seq":7,"stage":"event","target":"","verdict":"allow"}"#
     );
 }

@@ -19,7 +19,8 @@ use crate::hub::store::sqlite::Sqlite;
 use crate::hub::store::{ApiToken, Store, UserRow};
 use crate::hub::tls::{self, Tls, TlsSource};
 use crate::hub::{
-    CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, audit, catalog, git, tunnels,
+    CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, api, audit, catalog, git,
+    tunnels,
 };
 use crate::keys::KeyPair;
 use crate::ssh::GitUrl;
@@ -51,13 +52,14 @@ pub async fn start(
         .await
         .context("make the catalog's repository")?;
     first_admin(&store, &data, now).await?;
-    let (audit, chain) = audit::start(store.clone(), &id).await?;
+    let (audit, chain) = audit::start(store.clone(), &id, keys.clone()).await?;
     let hub = Hub {
         id,
         started: now,
         store,
         tunnels: tunnels::Tunnels::default(),
         audit,
+        audit_readers: api::audit::Readers::default(),
         keys,
         orders: Orders::default(),
         access_changed: tokio::sync::Notify::new(),

@@ -86,6 +86,25 @@ impl Sqlite {
         Ok(store)
     }
 
+    /// Reads the database of a data directory, whose hub may run or be gone. Nothing is written or migrated.
+    pub fn open_read_only(data: &Path) -> Result<Self> {
+        let path = data.join("hub.db");
+        let file = File::open(&path)
+            .map_err(|e| StoreError::Refused(format!("open {}: {e}", path.display())))?;
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .read_only(true)
+            .busy_timeout(Duration::from_secs(5));
+        let pool = SqlitePoolOptions::new().connect_lazy_with(options);
+        Ok(Self {
+            writer: pool.clone(),
+            audit: pool.clone(),
+            readers: pool,
+            write: Arc::default(),
+            _lock: Arc::new(file),
+        })
+    }
+
     async fn migrate(&self) -> Result<()> {
         use sqlx::migrate::MigrateError;
         MIGRATIONS.run(&self.writer).await.map_err(|e| match e {
@@ -117,6 +136,14 @@ impl Sqlite {
 
     pub async fn hub_id(&self) -> Result<String> {
         const DOING: &str = "read the hub's id";
+        let known: Option<String> =
+            sqlx::query_scalar("SELECT value FROM meta WHERE key = 'hub_id'")
+                .fetch_optional(&self.readers)
+                .await
+                .map_err(db(DOING))?;
+        if let Some(id) = known {
+            return Ok(id);
+        }
         let mut write = self.begin(DOING).await?;
         let id = uuid::Uuid::now_v7().to_string();
         sqlx::query("INSERT INTO meta (key, value) VALUES ('hub_id', ?) ON CONFLICT DO NOTHING")

@@ -107,6 +107,9 @@ pub struct AuditView {
     pub verdict: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Of a close: the `seq` of its open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,6 +120,24 @@ pub struct AuditView {
     /// 64 hex digits each.
     pub prev: String,
     pub hash: String,
+}
+
+/// `GET /v1/audit/anchors`: the hub's signature under the chain as it was, hourly and where records were removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AnchorView {
+    /// The last record below it.
+    pub seq: i64,
+    /// That record's hash, 64 hex digits.
+    pub hash: String,
+    /// Unix milliseconds.
+    pub at: i64,
+    /// base64url, Ed25519 over `linesman/audit-anchor/v1`, hub id, seq, hash and at, joined by newlines.
+    pub sig: String,
+    /// The records up to here were removed: the chain begins behind it.
+    pub start: bool,
+    /// The hub's public key, base64url.
+    pub key: String,
 }
 
 /// `GET /v1/whoami`.

@@ -1,7 +1,9 @@
-//! Grants as an operator gives, explains and takes them back.
+//! Grants, users, tokens and the audit as an operator uses them.
 
-use super::Home;
+use serde_json::Value;
+
 use super::hub::{Hub, json_of};
+use super::{Home, mode};
 
 #[test]
 fn a_grant_for_two_hours_is_given_explained_and_revoked() {
@@ -71,4 +73,99 @@ fn a_grant_names_its_clusters_in_one_way() {
         let ran = home.run(&args);
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{ran:?}");
     }
+}
+
+#[test]
+fn a_users_token_is_made_used_and_revoked() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    let add = home.run(&[
+        "user", "add", "ada", "--role", "viewer", "--group", "sre", "-o", "name",
+    ]);
+    assert_eq!((add.code, add.out.as_str()), (0, "ada\n"), "{add:?}");
+    let create = [
+        "token", "create", "--user", "ada", "--title", "laptop", "--for", "1h",
+    ];
+    let made = home.run(&[&create[..], &["--file", "ada.token"]].concat());
+    assert_eq!((made.code, made.out.as_str()), (0, ""), "{made:?}");
+    assert!(!made.err.contains("lmt1."), "{made:?}");
+    assert_eq!(mode(&home.0.join("ada.token")), 0o600);
+    let as_ada = |args: &[&str]| home.run(&[args, &["--token-file", "ada.token"]].concat());
+    let me = json_of(&as_ada(&["whoami", "-o", "json"]));
+    assert_eq!(
+        (&me["user"], &me["groups"][0]),
+        (&Value::from("ada"), &Value::from("sre"))
+    );
+    as_ada(&["user", "add", "eve"]).fails(4, "lacks the role admin");
+    let tokens = json_of(&home.run(&["token", "list", "--user", "ada", "-o", "json"]));
+    let id = tokens[0]["id"].as_str().unwrap();
+    assert_eq!(home.run(&["token", "revoke", id]).code, 0);
+    as_ada(&["whoami"]).fails(4, "expired or revoked");
+    assert_eq!(home.run(&["user", "remove", "ada"]).code, 0);
+    home.run(&["user", "remove", "ada"])
+        .fails(3, "remove user ada");
+    home.run(&["user", "remove", "admin"])
+        .fails(5, "nobody could administer the hub");
+}
+
+#[test]
+fn the_audit_is_exported_and_a_changed_record_is_named() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    for name in ["ada", "bob"] {
+        assert_eq!(home.run(&["user", "add", name]).code, 0);
+    }
+    let tail = home.run(&[
+        "audit",
+        "tail",
+        "--last",
+        "1",
+        "--user",
+        "admin",
+        "--verdict",
+        "allow",
+    ]);
+    let last: Value = serde_json::from_str(&tail.out).unwrap();
+    assert_eq!(last["action"], "audit.read", "{tail:?}");
+    let exported = home.run(&["audit", "export", "--since", "1h", "--file", "audit.jsonl"]);
+    assert!(
+        exported.code == 0 && exported.err.contains("records in audit.jsonl"),
+        "{exported:?}"
+    );
+    let text = std::fs::read_to_string(home.0.join("audit.jsonl")).unwrap();
+    let actions: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["action"].clone())
+        .collect();
+    assert_eq!(actions[..2], ["user.add", "user.add"]);
+    let whole = home.run(&["audit", "verify"]);
+    assert!(
+        whole.code == 0 && whole.out.starts_with("the audit is whole: "),
+        "{whole:?}"
+    );
+    let data = hub.data().to_str().unwrap().to_owned();
+    let offline = home.run(&["audit", "verify", "--data", &data]);
+    assert!(
+        offline.code == 0 && offline.out.starts_with("the audit is whole: "),
+        "{offline:?}"
+    );
+    tamper(hub.data());
+    home.run(&["audit", "verify", "--data", &data])
+        .fails(1, "record 2 was changed");
+    home.run(&["audit", "verify"])
+        .fails(1, "record 2 was changed");
+}
+
+fn tamper(data: &std::path::Path) {
+    use sqlx::Connection as _;
+    let url = format!("sqlite://{}", data.join("hub.db").display());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        let change = "UPDATE audit SET target = 'someone else' WHERE seq = 2";
+        sqlx::query(change).execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+    });
 }

@@ -66,6 +66,10 @@ impl Hub {
             .to_owned()
     }
 
+    pub(super) fn data(&self) -> &Path {
+        &self.data
+    }
+
     pub(super) fn ca_file(&self) -> String {
         self.data.join("ca.crt").display().to_string()
     }
@@ -127,6 +131,7 @@ fn config(data: &Path, listeners: &Listeners) -> anyhow::Result<HubConfig> {
         agent_image: "registry.invalid/linesman-agent:1".to_owned(),
         offline_after: std::time::Duration::from_secs(40),
         drain: std::time::Duration::from_secs(1),
+        audit: linesman::hub::AuditConfig::default(),
     })
 }
 

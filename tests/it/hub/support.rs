@@ -9,7 +9,7 @@ use linesman::clock;
 use linesman::hub::registration::{Prefix, TokenText};
 use linesman::hub::store::{ApiToken, NewBundle, UserRow};
 use linesman::hub::tls::TlsSource;
-use linesman::hub::{Hub, HubConfig, Listeners, serve, start};
+use linesman::hub::{AuditConfig, Hub, HubConfig, Listeners, serve, start};
 use linesman::keys::{self, KeyPair};
 use linesman::wire::PROTOCOL;
 use linesman::wire::api::{
@@ -33,9 +33,13 @@ pub(crate) struct TestHub {
 
 impl TestHub {
     pub(crate) async fn start(name: &str) -> Self {
+        Self::with_audit(name, AuditConfig::default()).await
+    }
+
+    pub(crate) async fn with_audit(name: &str, audit: AuditConfig) -> Self {
         let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&data));
-        let hub = Self::open(name, data).await;
+        let hub = Self::open_with(name, data, audit).await;
         let bundle = NewBundle {
             digest: Digest::from_bytes([1; 32]),
             engine: EngineKind::Flux,
@@ -53,7 +57,11 @@ impl TestHub {
         hub
     }
 
-    pub(crate) async fn open(_name: &str, data: PathBuf) -> Self {
+    pub(crate) async fn open(name: &str, data: PathBuf) -> Self {
+        Self::open_with(name, data, AuditConfig::default()).await
+    }
+
+    pub(crate) async fn open_with(_name: &str, data: PathBuf, audit: AuditConfig) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let listeners = Listeners {
             https: TcpListener::bind("127.0.0.1:0").await.unwrap(),
@@ -73,6 +81,7 @@ impl TestHub {
             agent_image: "lab.invalid/linesman:dev".to_owned(),
             offline_after: Duration::from_secs(45),
             drain: Duration::from_secs(2),
+            audit,
         };
         let (hub, chain) = start(config, CancellationToken::new()).await.unwrap();
         let mut tasks = JoinSet::new();
@@ -103,8 +112,7 @@ impl TestHub {
 
     /// Ends in the middle of everything; gives a copy of the data directory as a killed process leaves it.
     pub(crate) async fn crash(mut self) -> PathBuf {
-        let copy = self.data.with_extension("crashed");
-        drop(std::fs::remove_dir_all(&copy));
+        let copy = self.data.with_extension(uuid::Uuid::now_v7().to_string());
         copy_tree(&self.data, &copy);
         self.hub.stop.cancel();
         self.tasks.join_next().await.unwrap().unwrap().unwrap();
@@ -114,6 +122,17 @@ impl TestHub {
 
     fn url(&self, path: &str) -> String {
         format!("https://localhost:{}{path}", self.address.port())
+    }
+
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// As the admin, the answer as it is.
+    pub(crate) async fn raw_as(&self, method: &str, path: &str) -> reqwest::Response {
+        let method = method.parse().unwrap();
+        let request = self.client.request(method, self.url(path));
+        request.bearer_auth(&self.admin).send().await.unwrap()
     }
 
     /// Without any authentication.

@@ -66,6 +66,7 @@ impl World {
             agent_image: "lab.invalid/linesman:test".to_owned(),
             offline_after: Duration::from_secs(45),
             drain: Duration::from_secs(2),
+            audit: linesman::hub::AuditConfig::default(),
         };
         let stop = CancellationToken::new();
         let (hub, chain) = serve::start(config, stop.clone()).await.unwrap();

@@ -25,7 +25,7 @@ use linesman::hub::tls::TlsSource;
 use linesman::hub::{self, Hub, HubConfig, Listeners};
 use linesman::keys::KeyPair;
 use linesman::tunnel::Incoming;
-use linesman::wire::api::{AdoptionOptions, AgentBuild, EngineKind};
+use linesman::wire::api::{AdoptionOptions, AgentBuild, EngineKind, HubRef};
 use linesman::wire::id::{ClusterName, Digest};
 use linesman::wire::report::Facts;
 use rustls_pki_types::pem::PemObject as _;
@@ -97,6 +97,7 @@ impl World {
             agent_image: "lab.invalid/linesman:dev".to_owned(),
             offline_after: Duration::from_secs(45),
             drain: Duration::from_secs(1),
+            audit: hub::AuditConfig::default(),
         };
         let stop = CancellationToken::new();
         let (hub, chain) = hub::start(config, stop.clone()).await.unwrap();
@@ -118,6 +119,18 @@ impl World {
         };
         world.token = world.user("ada", &["admin"]).await;
         world
+    }
+
+    /// Ends it, and leaves its data behind as a stopped hub would.
+    pub(super) fn leave(self) -> Left {
+        let data = self.data.with_extension("left");
+        copy_tree(&self.data, &data);
+        Left {
+            reference: self.hub.reference(),
+            token: self.token.clone(),
+            cluster_id: self.cluster_id.clone(),
+            data,
+        }
     }
 
     /// The same with the line up.
@@ -238,18 +251,7 @@ impl World {
 
     /// A TLS connection to the hub, as any client has it.
     pub(super) async fn connect(&self, alpn: &[&[u8]]) -> TlsStream<TcpStream> {
-        let tcp = TcpStream::connect(self.https).await.unwrap();
-        let mut roots = rustls::RootCertStore::empty();
-        let ca = self.hub.reference().ca;
-        let ca = rustls_pki_types::CertificateDer::from_pem_slice(ca.as_bytes()).unwrap();
-        roots.add(ca).unwrap();
-        let mut config = rustls::ClientConfig::builder()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let name = "localhost".try_into().unwrap();
-        connector.connect(name, tcp).await.unwrap()
+        connect(self.https, &self.hub.reference().ca, alpn).await
     }
 
     /// As kubectl: HTTP/1.1 over TLS, as `ada` where the request names nobody.
@@ -268,6 +270,48 @@ impl World {
     }
 }
 
+/// What a hub leaves for the next one on its data.
+pub(super) struct Left {
+    pub(super) reference: HubRef,
+    /// The token of user `ada`.
+    pub(super) token: String,
+    pub(super) cluster_id: String,
+    pub(super) data: PathBuf,
+}
+
+impl Left {
+    pub(super) async fn connect(&self, to: SocketAddr) -> TlsStream<TcpStream> {
+        connect(to, &self.reference.ca, &[]).await
+    }
+}
+
+async fn connect(to: SocketAddr, ca: &str, alpn: &[&[u8]]) -> TlsStream<TcpStream> {
+    let tcp = TcpStream::connect(to).await.unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    let ca = rustls_pki_types::CertificateDer::from_pem_slice(ca.as_bytes()).unwrap();
+    roots.add(ca).unwrap();
+    let mut config = rustls::ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let name = "localhost".try_into().unwrap();
+    connector.connect(name, tcp).await.unwrap()
+}
+
+fn copy_tree(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_tree(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
 pub(super) fn name() -> ClusterName {
     "eu1".parse().unwrap()
 }
@@ -282,7 +326,7 @@ pub(super) fn post(path: &str, body: impl Into<Bytes>) -> Request<Bytes> {
     Request::post(path).body(body.into()).unwrap()
 }
 
-fn identity() -> KeyPair {
+pub(super) fn identity() -> KeyPair {
     KeyPair::from_seed(&[11; 32])
 }
 
@@ -304,7 +348,7 @@ async fn relay(outside: TcpListener, to: SocketAddr, door: watch::Receiver<Door>
 }
 
 /// Serves each stream as the agent does.
-async fn forward(
+pub(super) async fn forward(
     shared: Arc<Shared>,
     mut streams: mpsc::Receiver<Incoming>,
     mut state: watch::Receiver<LinkState>,

@@ -201,6 +201,7 @@ mod tests {
         assert!(reads_as::<api::AdoptionAnswer>("AdoptionAnswer"));
         assert!(reads_as::<api::HealView>("HealView"));
         assert!(reads_as::<api::AuditView>("AuditView"));
+        assert!(reads_as::<api::AnchorView>("AnchorView"));
         assert!(reads_as::<api::NewGrant>("NewGrant"));
         assert!(reads_as::<api::GrantView>("GrantView"));
         assert!(reads_as::<api::GrantCheck>("GrantCheck"));

@@ -1,9 +1,10 @@
-//! The audit chain's rows.
+//! The audit chain's rows, anchors and sinks.
 
 use sqlx::FromRow;
+use time::OffsetDateTime;
 
-use super::{Sqlite, db, hash32};
-use crate::hub::store::{AuditRow, Result};
+use super::{Sqlite, db, hash32, to_ms};
+use crate::hub::store::{Anchor, AuditQuery, AuditRow, Result};
 
 #[derive(FromRow)]
 struct Row {
@@ -114,27 +115,145 @@ impl Sqlite {
         cluster: Option<&str>,
         limit: u32,
     ) -> Result<Vec<AuditRow>> {
-        let rows: Vec<Row> = sqlx::query_as(
-            "SELECT * FROM audit WHERE seq > ?1 AND (?2 IS NULL OR cluster = ?2) ORDER BY seq LIMIT ?3",
-        )
-        .bind(after)
-        .bind(cluster)
-        .bind(limit)
-        .fetch_all(&self.readers)
-        .await
-        .map_err(db("read the audit chain"))?;
-        rows.into_iter().map(Row::row).collect()
+        let query = AuditQuery {
+            after: Some(after),
+            cluster: cluster.map(str::to_owned),
+            limit,
+            ..AuditQuery::default()
+        };
+        self.audit_query(&query).await
     }
 
     pub async fn audit_tail(&self, cluster: Option<&str>, limit: u32) -> Result<Vec<AuditRow>> {
-        let rows: Vec<Row> = sqlx::query_as(
-            "SELECT * FROM audit WHERE ?1 IS NULL OR cluster = ?1 ORDER BY seq DESC LIMIT ?2",
-        )
-        .bind(cluster)
-        .bind(limit)
-        .fetch_all(&self.readers)
-        .await
-        .map_err(db("read the audit chain"))?;
-        rows.into_iter().rev().map(Row::row).collect()
+        let query = AuditQuery {
+            cluster: cluster.map(str::to_owned),
+            newest: true,
+            limit,
+            ..AuditQuery::default()
+        };
+        let mut rows = self.audit_query(&query).await?;
+        rows.reverse();
+        Ok(rows)
     }
+
+    pub async fn audit_query(&self, query: &AuditQuery) -> Result<Vec<AuditRow>> {
+        const RISING: &str = "SELECT * FROM audit WHERE seq > ?1 AND seq < ?2 AND (?3 IS NULL OR actor = ?3)
+             AND (?4 IS NULL OR cluster = ?4) AND (?5 IS NULL OR verdict = ?5) AND (?6 IS NULL OR at >= ?6)
+             AND (?7 IS NULL OR at < ?7) ORDER BY seq LIMIT ?8";
+        const FALLING: &str = "SELECT * FROM audit WHERE seq > ?1 AND seq < ?2 AND (?3 IS NULL OR actor = ?3)
+             AND (?4 IS NULL OR cluster = ?4) AND (?5 IS NULL OR verdict = ?5) AND (?6 IS NULL OR at >= ?6)
+             AND (?7 IS NULL OR at < ?7) ORDER BY seq DESC LIMIT ?8";
+        let rows: Vec<Row> = sqlx::query_as(if query.newest { FALLING } else { RISING })
+            .bind(query.after.unwrap_or(0))
+            .bind(query.before.unwrap_or(i64::MAX))
+            .bind(&query.actor)
+            .bind(&query.cluster)
+            .bind(&query.verdict)
+            .bind(query.since)
+            .bind(query.until)
+            .bind(query.limit)
+            .fetch_all(&self.readers)
+            .await
+            .map_err(db("read the audit chain"))?;
+        rows.into_iter().map(Row::row).collect()
+    }
+
+    pub async fn audit_before(&self, at: OffsetDateTime) -> Result<i64> {
+        let seq: Option<i64> = sqlx::query_scalar("SELECT max(seq) FROM audit WHERE at < ?")
+            .bind(to_ms(at))
+            .fetch_one(&self.readers)
+            .await
+            .map_err(db("read the audit chain"))?;
+        Ok(seq.unwrap_or(0))
+    }
+
+    pub async fn audit_anchors(&self) -> Result<Vec<Anchor>> {
+        const DOING: &str = "read the audit's anchors";
+        let rows: Vec<AnchorRow> = sqlx::query_as("SELECT * FROM audit_anchor ORDER BY seq")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(db(DOING))?;
+        let anchor = |row: AnchorRow| {
+            Ok(Anchor {
+                hash: hash32(DOING, &row.hash)?,
+                seq: row.seq,
+                at: row.at,
+                sig: row.sig,
+                start: row.start,
+            })
+        };
+        rows.into_iter().map(anchor).collect()
+    }
+
+    pub async fn add_audit_anchor(&self, anchor: &Anchor) -> Result<()> {
+        const DOING: &str = "anchor the audit";
+        let mut write = self.begin(DOING).await?;
+        insert(&mut write, anchor).await?;
+        write.commit(DOING).await
+    }
+
+    pub async fn prune_audit(&self, anchor: &Anchor) -> Result<u64> {
+        const DOING: &str = "prune the audit";
+        let mut write = self.begin(DOING).await?;
+        sqlx::query("DELETE FROM audit_anchor WHERE seq <= ?")
+            .bind(anchor.seq)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        insert(&mut write, anchor).await?;
+        let done = sqlx::query("DELETE FROM audit WHERE seq <= ?")
+            .bind(anchor.seq)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(done.rows_affected())
+    }
+
+    pub async fn audit_position(&self, sink: &str) -> Result<Option<i64>> {
+        sqlx::query_scalar("SELECT seq FROM audit_sink WHERE name = ?")
+            .bind(sink)
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(db("read a sink's position"))
+    }
+
+    pub async fn set_audit_position(&self, sink: &str, seq: i64) -> Result<()> {
+        const DOING: &str = "keep a sink's position";
+        let mut write = self.begin(DOING).await?;
+        sqlx::query(
+            "INSERT INTO audit_sink (name, seq) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET seq = ?2",
+        )
+        .bind(sink)
+        .bind(seq)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await
+    }
+}
+
+#[derive(FromRow)]
+struct AnchorRow {
+    seq: i64,
+    hash: Vec<u8>,
+    at: i64,
+    sig: Vec<u8>,
+    start: bool,
+}
+
+async fn insert(write: &mut super::Write, anchor: &Anchor) -> Result<()> {
+    // An anchor that stands already was signed earlier, which says more.
+    sqlx::query(
+        "INSERT INTO audit_anchor (seq, hash, at, sig, start) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+    )
+    .bind(anchor.seq)
+    .bind(anchor.hash.as_slice())
+    .bind(anchor.at)
+    .bind(&anchor.sig)
+    .bind(anchor.start)
+    .execute(&mut *write.tx)
+    .await
+    .map_err(db("anchor the audit"))?;
+    Ok(())
 }

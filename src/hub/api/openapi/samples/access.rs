@@ -8,6 +8,10 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
     vec![
         ("AuditView", audit()),
         (
+            "AnchorView",
+            json!({ "seq": 9, "hash": "00", "at": 1_767_323_045_678_i64, "sig": "c2ln", "start": false, "key": "a2V5" }),
+        ),
+        (
             "WhoAmI",
             json!({ "user": "admin", "roles": ["admin"], "groups": ["admin"], "scopes": [], "expiresAt": TIME, "hub": "https://hub.example" }),
         ),
@@ -68,7 +72,7 @@ fn api_token() -> Value {
 fn audit() -> Value {
     json!({
         "seq": 1, "at": TIME, "stage": "open", "actor": "user:admin", "action": "proxy.get", "cluster": "eu1",
-        "target": "GET /api/v1/pods", "requestId": "0197", "verdict": "allow", "reason": "", "code": 200,
+        "target": "GET /api/v1/pods", "requestId": "0197", "verdict": "allow", "reason": "", "opened": 1, "code": 200,
         "bytes": 512, "millis": 3, "remote": "192.0.2.1:40000", "prev": "00", "hash": "00",
     })
 }

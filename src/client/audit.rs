@@ -1,0 +1,73 @@
+//! The hub's routes about the audit.
+
+use std::time::Duration;
+
+use super::{Client, Error};
+use crate::wire::api::{AnchorView, AuditView, Page};
+use crate::wire::id::ClusterName;
+
+/// Records in one answer.
+const PAGE: usize = 2_000;
+
+/// Which records; what is None does not narrow.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// A user's name, or an actor such as `agent:eu1`.
+    pub user: Option<String>,
+    pub cluster: Option<ClusterName>,
+    /// `allow` or `deny`.
+    pub verdict: Option<String>,
+    /// RFC 3339.
+    pub since: Option<String>,
+    pub until: Option<String>,
+}
+
+impl AuditFilter {
+    fn query(&self) -> Vec<(&'static str, String)> {
+        [
+            ("user", self.user.clone()),
+            ("cluster", self.cluster.as_ref().map(ToString::to_string)),
+            ("verdict", self.verdict.clone()),
+            ("since", self.since.clone()),
+            ("until", self.until.clone()),
+        ]
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)))
+        .collect()
+    }
+}
+
+impl Client {
+    /// The newest `limit` records, the newest first.
+    pub async fn audit(&self, filter: &AuditFilter, limit: usize) -> Result<Vec<AuditView>, Error> {
+        self.list(
+            "list audit records",
+            &["v1", "audit"],
+            &filter.query(),
+            limit,
+        )
+        .await
+    }
+
+    /// The next records behind `after`, in order; waits that long for one where there is none yet.
+    pub async fn audit_after(
+        &self,
+        filter: &AuditFilter,
+        after: i64,
+        wait: Duration,
+    ) -> Result<Vec<AuditView>, Error> {
+        let mut query = filter.query();
+        query.push(("after", after.to_string()));
+        query.push(("limit", PAGE.to_string()));
+        query.push(("wait", wait.as_secs().to_string()));
+        let page: Page<AuditView> = self.get("read the audit", &["v1", "audit"], &query).await?;
+        Ok(page.items)
+    }
+
+    /// The hub's signatures under the chain, in the order of their records.
+    pub async fn audit_anchors(&self) -> Result<Vec<AnchorView>, Error> {
+        let path = ["v1", "audit", "anchors"];
+        let page: Page<AnchorView> = self.get("read the audit's anchors", &path, &[]).await?;
+        Ok(page.items)
+    }
+}

@@ -1,0 +1,251 @@
+//! The chain itself: what a record hashes to, whether records follow on one another, and what an anchor says.
+//! Pure; the hub appends by it, `linesman audit verify` checks by it.
+
+use time::{Duration, OffsetDateTime};
+
+use crate::clock;
+use crate::hub::store::{Anchor, AuditRow};
+use crate::keys::{self, Public};
+use crate::wire::api::{AnchorView, AuditView};
+
+/// Number and hash of a record, or of what comes before the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    pub seq: i64,
+    pub hash: [u8; 32],
+}
+
+/// What the first record is chained to.
+pub fn genesis(hub_id: &str) -> Head {
+    Head {
+        seq: 0,
+        hash: keys::sha256(hub_id.as_bytes()),
+    }
+}
+
+/// Where a chain is broken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    #[error("record {expected} is missing; {found} follows on {}", expected - 1)]
+    Gap { expected: i64, found: i64 },
+    #[error("record {0} does not name the hash of the record before it")]
+    Link(i64),
+    #[error("record {0} was changed: it does not hash to what it says")]
+    Changed(i64),
+    #[error("the anchor at record {0} is not signed by this hub")]
+    Signature(i64),
+    #[error("record {0} is not the one that its anchor names")]
+    Anchor(i64),
+    #[error("the record ends at {end}, but there is an anchor at record {anchor}")]
+    Short { end: i64, anchor: i64 },
+}
+
+/// Follows a chain, record by record.
+#[derive(Debug, Clone)]
+pub struct Follower {
+    head: Head,
+    anchors: Vec<Anchor>,
+    next: usize,
+}
+
+impl Follower {
+    /// `anchors` in the order of their records; the chain begins at the last one below which records were removed.
+    pub fn new(hub_id: &str, anchors: Vec<Anchor>, key: Public) -> Result<Self, Broken> {
+        for anchor in &anchors {
+            let input = anchor_input(hub_id, anchor.seq, &anchor.hash, anchor.at);
+            if !key.verify(input.as_bytes(), &anchor.sig) {
+                return Err(Broken::Signature(anchor.seq));
+            }
+        }
+        let start = anchors.iter().rposition(|a| a.start);
+        let head = start.and_then(|n| anchors.get(n)).map_or_else(
+            || genesis(hub_id),
+            |a| Head {
+                seq: a.seq,
+                hash: a.hash,
+            },
+        );
+        Ok(Self {
+            head,
+            next: start.map_or(0, |n| n + 1),
+            anchors,
+        })
+    }
+
+    pub fn follow(&mut self, row: &AuditRow) -> Result<(), Broken> {
+        self.head = step(self.head, row)?;
+        if let Some(anchor) = self.anchors.get(self.next)
+            && anchor.seq == row.seq
+        {
+            if anchor.hash != row.hash {
+                return Err(Broken::Anchor(row.seq));
+            }
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    /// The last record, where no anchor stands behind it; and how many anchors held.
+    pub fn end(&self) -> Result<(i64, usize), Broken> {
+        match self.anchors.get(self.next) {
+            Some(anchor) => Err(Broken::Short {
+                end: self.head.seq,
+                anchor: anchor.seq,
+            }),
+            None => Ok((self.head.seq, self.next)),
+        }
+    }
+
+    pub fn seq(&self) -> i64 {
+        self.head.seq
+    }
+}
+
+fn step(head: Head, row: &AuditRow) -> Result<Head, Broken> {
+    let expected = head.seq + 1;
+    if row.seq != expected {
+        return Err(Broken::Gap {
+            expected,
+            found: row.seq,
+        });
+    }
+    if row.prev != head.hash {
+        return Err(Broken::Link(row.seq));
+    }
+    if row.hash != hash(row) {
+        return Err(Broken::Changed(row.seq));
+    }
+    Ok(Head {
+        seq: row.seq,
+        hash: row.hash,
+    })
+}
+
+/// Checks a stretch of the chain; the number of the first record that does not fit.
+pub fn verify(prev: [u8; 32], after: i64, rows: &[AuditRow]) -> Result<(), i64> {
+    let mut head = Head {
+        seq: after,
+        hash: prev,
+    };
+    for row in rows {
+        head = step(head, row).map_err(|_| head.seq + 1)?;
+    }
+    Ok(())
+}
+
+/// The bytes that the hub signs: up to this record, at this time (unix milliseconds), the chain was so.
+pub fn anchor_input(hub_id: &str, seq: i64, hash: &[u8; 32], at: i64) -> String {
+    format!(
+        "linesman/audit-anchor/v1\n{hub_id}\n{seq}\n{}\n{at}",
+        keys::hex(hash)
+    )
+}
+
+/// The hash that a row must have, given its own fields and `prev`.
+pub fn hash(row: &AuditRow) -> [u8; 32] {
+    let mut input = row.prev.to_vec();
+    input.extend_from_slice(canonical(row).as_bytes());
+    keys::sha256(&input)
+}
+
+/// RFC 8785 JSON: members in the order of their names, integers and strings only.
+pub(super) fn canonical(row: &AuditRow) -> String {
+    #[derive(serde::Serialize)]
+    struct Record<'a> {
+        action: &'a str,
+        actor: &'a str,
+        at: i64,
+        bytes: Option<u64>,
+        cluster: Option<&'a str>,
+        code: Option<u16>,
+        millis: Option<u64>,
+        opened: Option<i64>,
+        reason: Option<&'a str>,
+        remote: &'a str,
+        #[serde(rename = "requestId")]
+        request_id: &'a str,
+        seq: i64,
+        stage: &'a str,
+        target: &'a str,
+        verdict: &'a str,
+    }
+    let record = Record {
+        action: &row.action,
+        actor: &row.actor,
+        at: row.at,
+        bytes: row.bytes,
+        cluster: row.cluster.as_deref(),
+        code: row.code,
+        millis: row.millis,
+        opened: row.opened,
+        reason: row.reason.as_deref(),
+        remote: &row.remote,
+        request_id: &row.request_id,
+        seq: row.seq,
+        stage: &row.stage,
+        target: &row.target,
+        verdict: &row.verdict,
+    };
+    serde_json::to_string(&record).expect("strings and integers are always JSON")
+}
+
+/// A record as the API and the sinks tell it.
+pub fn view(row: &AuditRow) -> AuditView {
+    AuditView {
+        seq: row.seq,
+        at: clock::rfc3339(OffsetDateTime::UNIX_EPOCH + Duration::milliseconds(row.at)),
+        stage: row.stage.clone(),
+        actor: row.actor.clone(),
+        action: row.action.clone(),
+        cluster: row.cluster.clone(),
+        target: row.target.clone(),
+        request_id: row.request_id.clone(),
+        verdict: row.verdict.clone(),
+        reason: row.reason.clone(),
+        opened: row.opened,
+        code: row.code,
+        bytes: row.bytes,
+        millis: row.millis,
+        remote: row.remote.clone(),
+        prev: keys::hex(&row.prev),
+        hash: keys::hex(&row.hash),
+    }
+}
+
+/// The record behind a view; None where it is not one that a hub wrote.
+pub fn record(view: AuditView) -> Option<AuditRow> {
+    let at = clock::parse_rfc3339(&view.at)?.unix_timestamp_nanos() / 1_000_000;
+    Some(AuditRow {
+        seq: view.seq,
+        at: i64::try_from(at).ok()?,
+        stage: view.stage,
+        actor: view.actor,
+        action: view.action,
+        cluster: view.cluster,
+        target: view.target,
+        request_id: view.request_id,
+        verdict: view.verdict,
+        reason: view.reason,
+        opened: view.opened,
+        code: view.code,
+        bytes: view.bytes,
+        millis: view.millis,
+        remote: view.remote,
+        prev: keys::unhex(&view.prev)?,
+        hash: keys::unhex(&view.hash)?,
+    })
+}
+
+/// The anchor behind a view.
+pub fn anchor(view: &AnchorView) -> Option<Anchor> {
+    Some(Anchor {
+        seq: view.seq,
+        hash: keys::unhex(&view.hash)?,
+        at: view.at,
+        sig: keys::decode(&view.sig)?,
+        start: view.start,
+    })
+}
+
+#[cfg(test)]
+mod tests;

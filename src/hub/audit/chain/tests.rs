@@ -1,0 +1,133 @@
+use super::*;
+use crate::keys::KeyPair;
+
+fn rows(count: i64) -> Vec<AuditRow> {
+    let mut head = genesis("hub-1");
+    let chained = |seq| {
+        let mut row = AuditRow {
+            seq,
+            at: 1_700_000_000_000 + seq,
+            stage: "event".to_owned(),
+            actor: "user:ada".to_owned(),
+            action: "kube.get".to_owned(),
+            cluster: Some("eu1".to_owned()),
+            target: format!("/api/v1/pods/{seq}"),
+            request_id: "r".to_owned(),
+            verdict: "allow".to_owned(),
+            reason: None,
+            opened: None,
+            code: Some(200),
+            bytes: Some(1),
+            millis: None,
+            remote: "10.0.0.1:1".to_owned(),
+            prev: head.hash,
+            hash: [0; 32],
+        };
+        row.hash = hash(&row);
+        head = Head {
+            seq,
+            hash: row.hash,
+        };
+        row
+    };
+    (1..=count).map(chained).collect()
+}
+
+fn anchored(row: &AuditRow, start: bool) -> Anchor {
+    let pair = KeyPair::from_seed(&[5; 32]);
+    let input = anchor_input("hub-1", row.seq, &row.hash, 9);
+    Anchor {
+        seq: row.seq,
+        hash: row.hash,
+        at: 9,
+        sig: pair.sign(input.as_bytes()).to_vec(),
+        start,
+    }
+}
+
+fn followed(rows: &[AuditRow], anchors: Vec<Anchor>) -> Result<(i64, usize), Broken> {
+    let key = KeyPair::from_seed(&[5; 32]).public();
+    let mut follower = Follower::new("hub-1", anchors, key)?;
+    rows.iter().try_for_each(|row| follower.follow(row))?;
+    follower.end()
+}
+
+#[test]
+fn a_whole_chain_holds_from_its_beginning_or_its_anchor() {
+    let rows = rows(10);
+    assert_eq!(followed(&rows, vec![]), Ok((10, 0)));
+    let anchors = vec![anchored(&rows[3], true), anchored(&rows[7], false)];
+    assert_eq!(followed(&rows[4..], anchors), Ok((10, 2)));
+    assert_eq!(followed(&[], vec![anchored(&rows[9], true)]), Ok((10, 1)));
+}
+
+/// H37: whatever is changed, the first record that does not fit is named.
+#[test]
+fn the_first_broken_record_is_named() {
+    let whole = rows(10);
+    let changed = |change: fn(&mut Vec<AuditRow>)| {
+        let mut rows = whole.clone();
+        change(&mut rows);
+        followed(&rows, vec![])
+    };
+    let mended = |rows: &mut Vec<AuditRow>| {
+        rows[4].target = "x".to_owned();
+        rows[4].hash = hash(&rows[4]);
+    };
+    assert_eq!(
+        changed(|r| r[4].target = "x".to_owned()),
+        Err(Broken::Changed(5))
+    );
+    assert_eq!(changed(mended), Err(Broken::Link(6)));
+    assert_eq!(
+        changed(|r| drop(r.remove(4))),
+        Err(Broken::Gap {
+            expected: 5,
+            found: 6
+        })
+    );
+    assert_eq!(
+        changed(|r| r.swap(4, 5)),
+        Err(Broken::Gap {
+            expected: 5,
+            found: 6
+        })
+    );
+    assert_eq!(
+        changed(|r| drop(r.remove(0))),
+        Err(Broken::Gap {
+            expected: 1,
+            found: 2
+        })
+    );
+    // The end cut off, or everything written anew: the anchor knows.
+    let anchor = anchored(&whole[8], false);
+    assert_eq!(
+        followed(&whole[..5], vec![anchor.clone()]),
+        Err(Broken::Short { end: 5, anchor: 9 })
+    );
+    let mut anew = whole.clone();
+    anew[0].target = "x".to_owned();
+    let mut head = genesis("hub-1").hash;
+    for row in &mut anew {
+        row.prev = head;
+        row.hash = hash(row);
+        head = row.hash;
+    }
+    assert_eq!(
+        followed(&anew, vec![anchor.clone()]),
+        Err(Broken::Anchor(9))
+    );
+    let forged = Anchor {
+        hash: anew[8].hash,
+        ..anchor
+    };
+    assert_eq!(followed(&anew, vec![forged]), Err(Broken::Signature(9)));
+}
+
+#[test]
+fn a_view_holds_all_that_is_hashed() {
+    let row = rows(1).remove(0);
+    let text = serde_json::to_string(&view(&row)).unwrap();
+    assert_eq!(record(serde_json::from_str(&text).unwrap()), Some(row));
+}

@@ -1,0 +1,378 @@
+//! The audit as auditors and SIEMs read it, and what happens where it cannot be written.
+
+use std::path::Path;
+use std::time::Duration;
+
+use linesman::hub::AuditConfig;
+use linesman::hub::audit::chain::{self, Follower};
+use linesman::hub::audit::retain::{self, Retention};
+use linesman::hub::audit::sink::Sink;
+use serde_json::{Value, json};
+
+use super::slug;
+use super::support::TestHub;
+
+/// Whoever makes users makes records.
+async fn records(hub: &TestHub, count: usize) {
+    for n in 0..count {
+        let user = json!({"name": format!("user-{n}")});
+        assert_eq!(hub.post("/v1/users", &user).await.0, 201);
+    }
+}
+
+fn actions(page: &Value) -> Vec<&str> {
+    let items = page["items"].as_array().unwrap();
+    items
+        .iter()
+        .map(|a| a["action"].as_str().unwrap())
+        .collect()
+}
+
+/// Follows the chain as `linesman audit verify` does; gives the number of its first and last record.
+async fn verified(hub: &TestHub) -> (i64, i64) {
+    let store = &hub.hub.store;
+    let anchors = store.audit_anchors().await.unwrap();
+    let mut follower = Follower::new(&hub.hub.id, anchors, hub.hub.keys.public()).unwrap();
+    let rows = store.audit(0, None, 5_000).await.unwrap();
+    for row in &rows {
+        follower.follow(row).unwrap();
+    }
+    (rows[0].seq, follower.end().unwrap().0)
+}
+
+#[tokio::test]
+async fn records_are_found_by_who_where_when_and_how() {
+    let hub = TestHub::start("audit-filter").await;
+    hub.add("eu1").await;
+    let ada = hub.user("ada", &["viewer"], &[]).await;
+    let body = json!({"name": "x"});
+    let denied = hub.call_as(&ada, ("POST", "/v1/users"), &[], &body);
+    assert_eq!(denied.await.0, 403);
+    let asked = async |query: &str| hub.get(&format!("/v1/audit?{query}")).await.1;
+    assert_eq!(actions(&asked("user=ada").await), ["user.add"]);
+    assert_eq!(actions(&asked("verdict=deny").await), ["user.add"]);
+    assert_eq!(
+        actions(&asked("user=user:admin&cluster=eu1").await),
+        ["audit.read", "cluster.add"]
+    );
+    assert_eq!(actions(&asked("since=2100-01-01T00:00:00Z").await), [""; 0]);
+    assert_eq!(actions(&asked("until=2020-01-01T00:00:00Z").await), [""; 0]);
+    // Page by page, the newest first, then in order: each record once.
+    let all = asked("limit=500").await;
+    let mut walked = Vec::new();
+    let mut page = asked("limit=2").await;
+    loop {
+        walked.extend(
+            page["items"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|a| a["seq"].clone()),
+        );
+        let Some(cursor) = page["cursor"].as_str() else {
+            break;
+        };
+        page = asked(&format!("limit=2&cursor={cursor}")).await;
+    }
+    let seqs: Vec<Value> = all["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|a| a["seq"].clone())
+        .collect();
+    assert_eq!(walked, seqs);
+    for bad in [
+        "verdict=maybe",
+        "since=yesterday",
+        "cursor=x",
+        "colour=blue",
+    ] {
+        assert_eq!(hub.get(&format!("/v1/audit?{bad}")).await.0, 400, "{bad}");
+    }
+    hub.stop().await;
+}
+
+/// Reading is granted by a role, and on record, though not with each page.
+#[tokio::test]
+async fn reading_the_audit_is_granted_and_on_record() {
+    let hub = TestHub::start("audit-read").await;
+    let ada = hub.user("ada", &["operator"], &[]).await;
+    let eve = hub.user("eve", &["auditor"], &[]).await;
+    let read =
+        async |token: &str, path: &str| hub.call_as(token, ("GET", path), &[], &Value::Null).await;
+    assert_eq!(read(&ada, "/v1/audit").await.0, 403);
+    assert_eq!(read(&ada, "/v1/audit/anchors").await.0, 403);
+    for path in [
+        "/v1/audit?cluster=eu1",
+        "/v1/audit?cluster=eu1&after=0",
+        "/v1/audit",
+    ] {
+        assert_eq!(read(&eve, path).await.0, 200);
+    }
+    let rows = hub.hub.store.audit_tail(None, 100).await.unwrap();
+    let seen: Vec<String> = rows
+        .iter()
+        .map(|r| format!("{} {} {}", r.actor, r.verdict, r.target))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            "user:ada deny ",
+            "user:ada deny ",
+            "user:eve allow cluster eu1",
+            "user:eve allow all"
+        ]
+    );
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_reader_waits_for_the_next_record() {
+    let hub = TestHub::start("audit-wait").await;
+    records(&hub, 1).await;
+    // That of this very reading.
+    let last = hub.get("/v1/audit?limit=1").await.1["items"][0]["seq"]
+        .as_i64()
+        .unwrap();
+    let path = format!("/v1/audit?after={last}&wait=20");
+    let late = json!({"name": "late"});
+    let (waited, made) = tokio::join!(hub.get(&path), hub.post("/v1/users", &late));
+    assert_eq!((made.0, actions(&waited.1)), (201, vec!["user.add"]));
+    hub.stop().await;
+}
+
+/// Retention keeps the chain verifiable, and a running request's record where it is.
+#[tokio::test]
+async fn what_is_pruned_leaves_a_signed_anchor() {
+    let hub = TestHub::start("audit-prune").await;
+    records(&hub, 10).await;
+    let keep = |records| Retention {
+        records,
+        ..Retention::default()
+    };
+    retain::round(&hub.hub.store, &hub.hub.audit, keep(4))
+        .await
+        .unwrap();
+    let (first, last) = verified(&hub).await;
+    assert_eq!(last - first, 3);
+    let anchors = hub.get("/v1/audit/anchors").await.1;
+    let views: Vec<linesman::wire::api::AnchorView> =
+        serde_json::from_value(anchors["items"].clone()).unwrap();
+    let starts: Vec<_> = views.iter().map(|a| (a.seq, a.start)).collect();
+    assert_eq!(starts, [(first - 1, true), (last, false)]);
+    assert!(views.iter().all(|view| chain::anchor(view).is_some()));
+    // All would be too old, but the last one is what the next is chained to.
+    let nothing = Retention {
+        age: Duration::ZERO,
+        records: 0,
+    };
+    let opened = hub
+        .hub
+        .audit
+        .open(linesman::hub::audit::Entry::default())
+        .await
+        .unwrap();
+    records_after(&hub).await;
+    retain::round(&hub.hub.store, &hub.hub.audit, nothing)
+        .await
+        .unwrap();
+    assert_eq!(verified(&hub).await.0, opened.seq());
+    opened.close(200, 0, 0);
+    hub.post("/v1/users", &json!({"name": "after"})).await;
+    retain::round(&hub.hub.store, &hub.hub.audit, nothing)
+        .await
+        .unwrap();
+    let (first, last) = verified(&hub).await;
+    assert_eq!(first, last);
+    // It goes on after a restart, from the anchor.
+    let data = hub.crash().await;
+    let hub = TestHub::open("audit-prune", data).await;
+    hub.post("/v1/users", &json!({"name": "again"})).await;
+    assert_eq!(verified(&hub).await, (first, last + 1));
+    hub.stop().await;
+}
+
+async fn records_after(hub: &TestHub) {
+    for n in 0..3 {
+        hub.post("/v1/users", &json!({"name": format!("more-{n}")}))
+            .await;
+    }
+}
+
+/// H37, L48: what cannot be put on record is not done.
+#[tokio::test]
+async fn nothing_is_done_that_cannot_be_put_on_record() {
+    let hub = TestHub::start("audit-closed").await;
+    hub.add("eu1").await;
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    execute(hub.data(), refuse).await;
+    let (code, problem) = hub.post("/v1/users", &json!({"name": "ada"})).await;
+    assert_eq!((code, slug(&problem)), (503, "unavailable"));
+    let response = hub.raw_as("GET", "/clusters/eu1/version").await;
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.headers()["retry-after"], "1");
+    let status: Value = response.json().await.unwrap();
+    assert_eq!(
+        status["details"]["causes"][0]["reason"], "Audit",
+        "{status}"
+    );
+    assert!(hub.hub.store.user("ada").await.unwrap().is_none());
+    execute(hub.data(), "DROP TRIGGER refuse").await;
+    assert_eq!(hub.post("/v1/users", &json!({"name": "ada"})).await.0, 201);
+    verified(&hub).await;
+    hub.stop().await;
+}
+
+async fn execute(data: &Path, statement: &'static str) {
+    use sqlx::Connection as _;
+    let url = format!("sqlite://{}", data.join("hub.db").display());
+    let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    sqlx::query(statement)
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    connection.close().await.unwrap();
+}
+
+async fn lines(path: &Path, count: usize) -> Vec<Value> {
+    let until = tokio::time::Instant::now() + Duration::from_secs(10);
+    loop {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let lines: Vec<Value> = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        if lines.len() >= count {
+            return lines;
+        }
+        assert!(
+            tokio::time::Instant::now() < until,
+            "{} of {count} lines",
+            lines.len()
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A SIEM's file: every record once, in order, over a restart, with a word where retention was faster.
+#[tokio::test]
+async fn a_file_sink_gets_every_record_or_is_told_of_the_gap() {
+    let file = std::env::temp_dir().join(format!("linesman-sink-{}", uuid::Uuid::now_v7()));
+    let config = AuditConfig {
+        sinks: vec![Sink::File(file.clone())],
+        ..AuditConfig::default()
+    };
+    let hub = TestHub::with_audit("audit-sink", config.clone()).await;
+    records(&hub, 3).await;
+    let first = lines(&file, 3).await;
+    let seqs: Vec<i64> = first.iter().map(|l| l["seq"].as_i64().unwrap()).collect();
+    assert_eq!(seqs, [1, 2, 3]);
+    let row = chain::record(serde_json::from_value(first[0].clone()).unwrap()).unwrap();
+    assert_eq!(
+        row.hash,
+        chain::hash(&row),
+        "a line holds all that is hashed"
+    );
+    let name = Sink::File(file.clone()).name();
+    while hub.hub.store.audit_position(&name).await.unwrap() != Some(3) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Away for a while, in which retention removes what it has not seen.
+    let data = hub.crash().await;
+    let hub = TestHub::open("audit-sink", data).await;
+    records_after(&hub).await;
+    let keep = Retention {
+        records: 1,
+        ..Retention::default()
+    };
+    retain::round(&hub.hub.store, &hub.hub.audit, keep)
+        .await
+        .unwrap();
+    let data = hub.crash().await;
+    let hub = TestHub::open_with("audit-sink", data, config).await;
+    let all = lines(&file, 5).await;
+    assert_eq!(
+        (&all[3]["gap"]["from"], &all[3]["gap"]["to"]),
+        (&json!(4), &json!(5))
+    );
+    assert_eq!(all[4]["seq"], 6);
+    hub.stop().await;
+    std::fs::remove_file(file).unwrap();
+}
+
+/// A webhook that fails keeps its records waiting; nothing is lost, and none comes out of order.
+#[tokio::test]
+async fn a_webhook_gets_what_it_refused_before() {
+    let (url, mut bodies) = receiver().await;
+    let token = std::env::temp_dir().join(format!("linesman-hook-{}", uuid::Uuid::now_v7()));
+    std::fs::write(&token, "s3cret\n").unwrap();
+    let config = AuditConfig {
+        sinks: vec![Sink::Webhook {
+            url,
+            token_file: Some(token.clone()),
+            ca: None,
+        }],
+        ..AuditConfig::default()
+    };
+    let hub = TestHub::with_audit("audit-hook", config).await;
+    records(&hub, 3).await;
+    let mut got = Vec::new();
+    while got.len() < 3 {
+        let (authorization, body) = tokio::time::timeout(Duration::from_secs(20), bodies.recv())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(authorization, "Bearer s3cret");
+        let seq = |line: &str| {
+            serde_json::from_str::<Value>(line).unwrap()["seq"]
+                .as_i64()
+                .unwrap()
+        };
+        got.extend(body.lines().map(seq));
+    }
+    assert_eq!(got, [1, 2, 3]);
+    hub.stop().await;
+    std::fs::remove_file(token).unwrap();
+}
+
+/// Answers 500 to the first call, 200 to the rest; gives what it took.
+async fn receiver() -> (String, tokio::sync::mpsc::Receiver<(String, String)>) {
+    use http_body_util::BodyExt as _;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/audit", listener.local_addr().unwrap());
+    let (send, receive) = tokio::sync::mpsc::channel(16);
+    let failed = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    #[expect(clippy::disallowed_methods, reason = "ends with its runtime")]
+    tokio::spawn(async move {
+        loop {
+            let (socket, _) = listener.accept().await.unwrap();
+            let service =
+                hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| {
+                    let (send, failed) = (send.clone(), failed.clone());
+                    async move {
+                        let mut response =
+                            http::Response::new(http_body_util::Empty::<bytes::Bytes>::new());
+                        if !failed.swap(true, std::sync::atomic::Ordering::SeqCst) {
+                            *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+                            return Ok::<_, hyper::Error>(response);
+                        }
+                        let authorization = request.headers()["authorization"]
+                            .to_str()
+                            .unwrap()
+                            .to_owned();
+                        let body = request.into_body().collect().await?.to_bytes();
+                        let text = String::from_utf8(body.to_vec()).unwrap();
+                        send.send((authorization, text)).await.unwrap();
+                        Ok(response)
+                    }
+                });
+            let io = hyper_util::rt::TokioIo::new(socket);
+            drop(
+                hyper::server::conn::http1::Builder::new()
+                    .serve_connection(io, service)
+                    .await,
+            );
+        }
+    });
+    (url, receive)
+}

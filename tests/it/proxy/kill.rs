@@ -1,0 +1,148 @@
+//! The real program as hub, killed in the middle of a user's request.
+
+use std::io::BufRead as _;
+use std::process::{Child, Command, Stdio};
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use linesman::agent::link::{self, LinkConfig, LinkState};
+use linesman::clock;
+use linesman::hub::audit::chain::Follower;
+use linesman::hub::store::sqlite::Sqlite;
+use linesman::hub::store::{AuditRow, Store};
+use linesman::keys::KeyPair;
+use linesman::wire::api::AgentBuild;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::apiserver::ApiServer;
+use super::pair::Pair;
+use super::world::{Left, PATIENCE, World, forward, identity, name};
+
+/// Killed when it goes out of scope.
+struct Hub {
+    process: Child,
+    url: String,
+}
+
+impl Hub {
+    fn start(left: &Left) -> Self {
+        let any = "127.0.0.1:0";
+        let mut process = Command::new(env!("CARGO_BIN_EXE_linesman"))
+            .args(["hub", "--listen", any, "--git-listen", any])
+            .args(["--health-listen", any, "--data"])
+            .arg(&left.data)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut said = std::io::BufReader::new(process.stdout.take().unwrap()).lines();
+        let first = said.next().unwrap().unwrap();
+        let url = first.strip_prefix("hub").unwrap().trim().to_owned();
+        Self { process, url }
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+/// The agent's line to the hub, up.
+async fn agent(left: &Left, url: &str, server: &ApiServer, tasks: &mut JoinSet<()>) {
+    let mut reference = left.reference.clone();
+    reference.urls = vec![url.to_owned()];
+    let shared = Pair::shared(server, &reference.id, &left.cluster_id);
+    let (held, hub) = watch::channel(reference);
+    let config = LinkConfig {
+        hub,
+        cluster: name(),
+        identity: identity(),
+        build: AgentBuild::default(),
+        instance: uuid::Uuid::now_v7().to_string(),
+        proxy: None,
+    };
+    let down = LinkState::Down {
+        since: clock::now(),
+        cause: String::new(),
+        attempt: 0,
+    };
+    let (line, mut state) = watch::channel(down);
+    let (incoming, streams) = mpsc::channel(64);
+    tasks.spawn(async move {
+        drop(link::run(config, line, incoming, CancellationToken::new()).await);
+        drop(held);
+    });
+    tasks.spawn(forward(shared, streams, state.clone()));
+    let up = state.wait_for(|state| matches!(state, LinkState::Up { .. }));
+    drop(timeout(PATIENCE, up).await.expect("the line comes up"));
+}
+
+/// What is on record of the one request, and that the chain holds.
+async fn record(left: &Left) -> Vec<AuditRow> {
+    let store = Store::Sqlite(Sqlite::open_read_only(&left.data).unwrap());
+    let key = std::fs::read_to_string(left.data.join("hub.key")).unwrap();
+    let key = KeyPair::from_openssh(&key).unwrap().public();
+    let anchors = store.audit_anchors().await.unwrap();
+    let mut follower = Follower::new(&left.reference.id, anchors, key).unwrap();
+    let rows = store.audit(0, None, 500).await.unwrap();
+    for row in &rows {
+        follower.follow(row).unwrap();
+    }
+    follower.end().unwrap();
+    rows.into_iter()
+        .filter(|row| row.action == "kube.watch")
+        .collect()
+}
+
+/// L48: a killed hub has lost no record, and the next start says which requests it interrupted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_hub_leaves_what_was_open_marked_as_interrupted() {
+    let server = ApiServer::start().await;
+    let left = World::new().await.leave();
+    let hub = Hub::start(&left);
+    let mut tasks = JoinSet::new();
+    agent(&left, &hub.url, &server, &mut tasks).await;
+    let port = hub.url.rsplit(':').next().unwrap().parse().unwrap();
+    let tls = left.connect(([127, 0, 0, 1], port).into()).await;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls))
+        .await
+        .unwrap();
+    tasks.spawn(async move { drop(connection.await) });
+    let request = Request::get("/clusters/eu1/api/v1/pods?watch=1")
+        .header("host", "localhost")
+        .header("authorization", format!("Bearer {}", left.token))
+        .body(Full::<Bytes>::default());
+    let answer = sender.send_request(request.unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let mut body = answer.into_body();
+    server.event("event\n");
+    timeout(PATIENCE, body.frame())
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    // SIGKILL: nothing of its own runs any more.
+    drop(hub);
+    let stages = |rows: &[AuditRow]| -> Vec<(String, Option<String>)> {
+        let stage = |row: &AuditRow| (row.stage.clone(), row.reason.clone());
+        rows.iter().map(stage).collect()
+    };
+    let open = ("open".to_owned(), None);
+    assert_eq!(stages(&record(&left).await), std::slice::from_ref(&open));
+    // The banner is printed behind the chain's start.
+    drop(Hub::start(&left));
+    let why = Some("interrupted: the hub ended".to_owned());
+    assert_eq!(
+        stages(&record(&left).await),
+        [open, ("close".to_owned(), why)]
+    );
+    std::fs::remove_dir_all(&left.data).unwrap();
+}
