@@ -1,0 +1,190 @@
+//! One end of a measurement, in its own process.
+//!
+//! `end SIDE KIND ADDRESS DIRECTORY [SCENARIO...]`. The side that listens prints `LISTEN <address>`, the hub's
+//! side at last `RESULT <JSON>`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use linesman::tunnel::driver::{self, Identity};
+use linesman::tunnel::session::{Config, Role};
+use linesman::tunnel::{Incoming, Line};
+use linesman::wire::frame::{Class, Kind};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_util::sync::CancellationToken;
+
+use crate::load::{self, Duplex};
+
+/// Where new streams come from.
+pub(crate) enum Opener {
+    Line(Line),
+    Tls {
+        connector: TlsConnector,
+        address: String,
+    },
+}
+
+impl Opener {
+    pub(crate) async fn open(&self) -> std::io::Result<Duplex> {
+        match self {
+            Self::Line(line) => {
+                let stream = line.open(Kind::Api, Class::Normal, Bytes::new()).await?;
+                Ok(Box::new(stream))
+            }
+            Self::Tls { connector, address } => {
+                let socket = TcpStream::connect(address).await?;
+                socket.set_nodelay(true)?;
+                Ok(Box::new(connector.connect(name(), socket).await?))
+            }
+        }
+    }
+}
+
+pub(crate) fn run(args: &[String]) {
+    let [side, kind, address, directory, scenario @ ..] = args else {
+        panic!("end SIDE KIND ADDRESS DIRECTORY [SCENARIO...]");
+    };
+    drop(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider().install_default());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let directory = Path::new(directory);
+    let work = async {
+        match (side.as_str(), kind.as_str()) {
+            ("hub", "line") => hub(address, directory, scenario).await,
+            ("agent", "line") => agent(address, directory).await,
+            ("hub", "tls") => {
+                let opener = Opener::Tls {
+                    connector: connector(directory),
+                    address: address.clone(),
+                };
+                report(Arc::new(opener), scenario).await;
+            }
+            ("agent", "tls") => sources(address, directory).await,
+            other => panic!("no such end: {other:?}"),
+        }
+    };
+    runtime.block_on(work);
+    // What still runs is of no interest any more.
+    runtime.shutdown_background();
+}
+
+async fn report(opener: Arc<Opener>, scenario: &[String]) {
+    let result = load::run(opener, scenario).await;
+    println!("RESULT {}", serde_json::to_string(&result).unwrap());
+}
+
+async fn hub(address: &str, directory: &Path, scenario: &[String]) {
+    let listener = listen(address).await;
+    let (socket, _) = listener.accept().await.unwrap();
+    driver::tune(&socket);
+    let tls = acceptor(directory).accept(socket).await.unwrap();
+    let socket = driver::websocket(tls, Role::Hub).await;
+    let (streams, _none) = mpsc::channel(1);
+    let (line, running) = driver::line(
+        socket,
+        Config::new(Role::Hub),
+        identity(),
+        streams,
+        CancellationToken::new(),
+    );
+    let mut tasks = JoinSet::new();
+    tasks.spawn(running);
+    report(Arc::new(Opener::Line(line)), scenario).await;
+}
+
+async fn agent(address: &str, directory: &Path) {
+    let socket = TcpStream::connect(address).await.unwrap();
+    driver::tune(&socket);
+    let tls = connector(directory).connect(name(), socket).await.unwrap();
+    let socket = driver::websocket(tls, Role::Agent).await;
+    let (streams, mut incoming) = mpsc::channel::<Incoming>(16_384);
+    let (_line, running) = driver::line(
+        socket,
+        Config::new(Role::Agent),
+        identity(),
+        streams,
+        CancellationToken::new(),
+    );
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        running.await;
+    });
+    let mut served = JoinSet::new();
+    loop {
+        tokio::select! {
+            next = incoming.recv() => match next {
+                Some(next) => { served.spawn(load::serve(Box::new(next.stream))); }
+                None => return,
+            },
+            Some(_) = served.join_next() => {}
+            _ = tasks.join_next() => return,
+        }
+    }
+}
+
+/// The agent's side of plain TLS: it listens, a connection is a stream.
+async fn sources(address: &str, directory: &Path) {
+    let listener = listen(address).await;
+    let acceptor = acceptor(directory);
+    let mut served = JoinSet::new();
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        socket.set_nodelay(true).unwrap();
+        let acceptor = acceptor.clone();
+        served.spawn(async move {
+            if let Ok(tls) = acceptor.accept(socket).await {
+                load::serve(Box::new(tls)).await;
+            }
+        });
+        while served.try_join_next().is_some() {}
+    }
+}
+
+async fn listen(address: &str) -> TcpListener {
+    let listener = TcpListener::bind(address).await.unwrap();
+    println!("LISTEN {}", listener.local_addr().unwrap());
+    listener
+}
+
+fn identity() -> Identity {
+    Identity {
+        epoch: 1,
+        session: String::new(),
+        remote: String::new(),
+        instance: String::new(),
+        since: linesman::clock::now(),
+    }
+}
+
+fn name() -> ServerName<'static> {
+    ServerName::try_from("hub.bench").unwrap()
+}
+
+fn acceptor(directory: &Path) -> TlsAcceptor {
+    let certificate = CertificateDer::from_pem_file(directory.join("cert.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(directory.join("key.pem")).unwrap();
+    let config = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    TlsAcceptor::from(Arc::new(config))
+}
+
+fn connector(directory: &Path) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    let certificate = CertificateDer::from_pem_file(directory.join("cert.pem")).unwrap();
+    roots.add(certificate).unwrap();
+    let config = ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}

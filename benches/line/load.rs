@@ -1,0 +1,288 @@
+//! What the ends do: the agent's side serves, the hub's side asks and measures.
+//!
+//! A stream begins with one byte that names the service: `d` an endless download, `u` an upload that is thrown
+//! away, `e` an echo, `s` what this process has used so far.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::end::Opener;
+use crate::machine::{self, Used};
+
+const CHUNK: usize = 64 << 10;
+const WARM: Duration = Duration::from_millis(500);
+/// A single echo beyond this counts as stuck.
+const STUCK: Duration = Duration::from_secs(10);
+
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+pub(crate) type Duplex = Box<dyn Io>;
+pub(crate) type Figures = BTreeMap<String, f64>;
+
+/// Serves one stream; how it ends is the other side's business.
+pub(crate) async fn serve(mut stream: Duplex) {
+    let Ok(service) = stream.read_u8().await else {
+        return;
+    };
+    let chunk = vec![0x5a; CHUNK];
+    match service {
+        b'd' => while stream.write_all(&chunk).await.is_ok() {},
+        b'u' => {
+            let mut buffer = chunk;
+            while stream.read(&mut buffer).await.is_ok_and(|len| len > 0) {}
+        }
+        b'e' => {
+            let mut buffer = [0; 4096];
+            while let Ok(len @ 1..) = stream.read(&mut buffer).await {
+                if stream.write_all(&buffer[..len]).await.is_err() || stream.flush().await.is_err()
+                {
+                    return;
+                }
+            }
+            drop(stream.shutdown().await);
+        }
+        _ => {
+            let used = serde_json::to_vec(&machine::used()).unwrap();
+            drop(stream.write_all(&used).await);
+            drop(stream.shutdown().await);
+        }
+    }
+}
+
+/// Runs `scenario` on streams of `opener`.
+pub(crate) async fn run(opener: Arc<Opener>, scenario: &[String]) -> Figures {
+    let number = |at: usize| {
+        scenario
+            .get(at)
+            .map_or(0, |word| word.parse::<u64>().unwrap())
+    };
+    let load = Load { opener };
+    match scenario[0].as_str() {
+        "download" => load.throughput(b'd', number(1), number(2)).await,
+        "upload" => load.throughput(b'u', number(1), number(2)).await,
+        "echo" => load.echo(number(1), number(2)).await,
+        "slow" => load.slow(number(1), number(2)).await,
+        "openclose" => load.open_close(number(1), number(2)).await,
+        "cancels" => load.cancels(number(1)).await,
+        other => panic!("no such scenario: {other}"),
+    }
+}
+
+struct Load {
+    opener: Arc<Opener>,
+}
+
+/// Streams that move bytes for as long as this lives.
+struct Bulk {
+    _tasks: JoinSet<()>,
+    counts: Vec<Arc<AtomicU64>>,
+}
+
+impl Bulk {
+    fn counts(&self) -> Vec<u64> {
+        self.counts
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .collect()
+    }
+}
+
+impl Load {
+    async fn open(&self, service: u8) -> Duplex {
+        let mut stream = self.opener.open().await.unwrap();
+        stream.write_all(&[service]).await.unwrap();
+        stream.flush().await.unwrap();
+        stream
+    }
+
+    async fn agent(&self) -> Used {
+        let mut text = Vec::new();
+        let mut stream = self.open(b's').await;
+        stream.read_to_end(&mut text).await.unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    async fn bulk(&self, service: u8, streams: u64) -> Bulk {
+        let mut bulk = Bulk {
+            _tasks: JoinSet::new(),
+            counts: vec![],
+        };
+        for _ in 0..streams {
+            let mut stream = self.open(service).await;
+            let count = Arc::new(AtomicU64::new(0));
+            bulk.counts.push(count.clone());
+            bulk._tasks.spawn(async move {
+                let mut buffer = vec![0x5a; CHUNK];
+                loop {
+                    let moved = if service == b'd' {
+                        stream.read(&mut buffer).await
+                    } else {
+                        stream.write(&buffer).await
+                    };
+                    let Ok(moved @ 1..) = moved else { return };
+                    count.fetch_add(u64::try_from(moved).unwrap(), Ordering::Relaxed);
+                }
+            });
+        }
+        bulk
+    }
+
+    async fn throughput(&self, service: u8, streams: u64, seconds: u64) -> Figures {
+        let bulk = self.bulk(service, streams).await;
+        sleep(WARM).await;
+        let (hub, agent) = (machine::used(), self.agent().await);
+        let (before, start) = (bulk.counts(), Instant::now());
+        sleep(Duration::from_secs(seconds)).await;
+        let (after, span) = (bulk.counts(), start.elapsed().as_secs_f64());
+        let (hub_after, agent_after) = (machine::used(), self.agent().await);
+        let moved: Vec<f64> = after
+            .iter()
+            .zip(&before)
+            .map(|(a, b)| (a - b) as f64)
+            .collect();
+        let (sum, squares): (f64, f64) =
+            (moved.iter().sum(), moved.iter().map(|moved| moved * moved).sum());
+        Figures::from([
+            ("MB/s".into(), sum / span / 1e6),
+            ("hub ns/KB".into(), (hub_after.cpu_ns - hub.cpu_ns) / sum * 1024.0),
+            ("agent ns/KB".into(), (agent_after.cpu_ns - agent.cpu_ns) / sum * 1024.0),
+            // Jain's index of fairness: 1 where all streams got the same.
+            ("Jain".into(), sum * sum / (squares.max(1.0) * moved.len() as f64)),
+            ("hub peak MB".into(), hub_after.peak_kib / 1024.0),
+            ("agent peak MB".into(), agent_after.peak_kib / 1024.0),
+        ])
+    }
+
+    async fn echo(&self, bulk: u64, seconds: u64) -> Figures {
+        let mut echo = self.open(b'e').await;
+        let bulk = self.bulk(b'd', bulk).await;
+        sleep(WARM).await;
+        let before: u64 = bulk.counts().iter().sum();
+        let start = Instant::now();
+        let times = echoes(&mut echo, Duration::from_secs(seconds)).await;
+        let moved = bulk.counts().iter().sum::<u64>() - before;
+        let mut figures = percentiles(times);
+        figures.insert(
+            "bulk MB/s".into(),
+            moved as f64 / start.elapsed().as_secs_f64() / 1e6,
+        );
+        figures
+    }
+
+    /// Streams that nobody reads, beside one that is read and an echo.
+    async fn slow(&self, streams: u64, seconds: u64) -> Figures {
+        let mut echo = self.open(b'e').await;
+        let (hub, agent) = (machine::used(), self.agent().await);
+        let mut unread = Vec::new();
+        for _ in 0..streams {
+            unread.push(self.open(b'd').await);
+        }
+        let bulk = self.bulk(b'd', 1).await;
+        sleep(WARM).await;
+        let (before, start) = (bulk.counts()[0], Instant::now());
+        let times = echoes(&mut echo, Duration::from_secs(seconds)).await;
+        let moved = bulk.counts()[0] - before;
+        let span = start.elapsed().as_secs_f64();
+        let (hub_after, agent_after) = (machine::used(), self.agent().await);
+        let mut figures = percentiles(times);
+        figures.insert("bulk MB/s".into(), moved as f64 / span / 1e6);
+        figures.insert("hub MB".into(), (hub_after.rss_kib - hub.rss_kib) / 1024.0);
+        figures.insert("agent MB".into(), (agent_after.rss_kib - agent.rss_kib) / 1024.0);
+        figures
+    }
+
+    async fn open_close(&self, workers: u64, seconds: u64) -> Figures {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut tasks = JoinSet::new();
+        let start = Instant::now();
+        for _ in 0..workers {
+            let (opener, stop) = (self.opener.clone(), stop.clone());
+            tasks.spawn(async move {
+                let load = Self { opener };
+                let mut done = 0_u64;
+                while !stop.load(Ordering::Relaxed) {
+                    let mut stream = load.open(b'e').await;
+                    stream.write_all(&[1; 64]).await.unwrap();
+                    stream.flush().await.unwrap();
+                    stream.read_exact(&mut [0; 64]).await.unwrap();
+                    drop(stream.shutdown().await);
+                    done += 1;
+                }
+                done
+            });
+        }
+        sleep(Duration::from_secs(seconds)).await;
+        stop.store(true, Ordering::Relaxed);
+        let mut done = 0;
+        while let Some(count) = tasks.join_next().await {
+            done += count.unwrap();
+        }
+        Figures::from([("op/s".into(), done as f64 / start.elapsed().as_secs_f64())])
+    }
+
+    /// Downloads that are dropped as soon as they run, 32 at a time; then an echo has to pass.
+    async fn cancels(&self, count: u64) -> Figures {
+        let start = Instant::now();
+        let left = Arc::new(AtomicU64::new(count));
+        let mut tasks = JoinSet::new();
+        for _ in 0..32 {
+            let (opener, left) = (self.opener.clone(), left.clone());
+            tasks.spawn(async move {
+                let load = Self { opener };
+                while left
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
+                    .is_ok()
+                {
+                    let mut stream = load.open(b'd').await;
+                    drop(stream.read(&mut [0; 1024]).await);
+                }
+            });
+        }
+        while tasks.join_next().await.is_some() {}
+        let span = start.elapsed().as_secs_f64();
+        let mut echo = self.open(b'e').await;
+        let mut figures = percentiles(echoes(&mut echo, Duration::from_millis(200)).await);
+        figures.insert("op/s".into(), count as f64 / span);
+        figures
+    }
+}
+
+/// 64 bytes to and fro, one after the other; in microseconds.
+async fn echoes(stream: &mut Duplex, span: Duration) -> Vec<f64> {
+    let start = Instant::now();
+    let mut times = Vec::new();
+    while start.elapsed() < span {
+        let sent = Instant::now();
+        let round = async {
+            stream.write_all(&[7; 64]).await?;
+            stream.flush().await?;
+            stream.read_exact(&mut [0; 64]).await
+        };
+        match timeout(STUCK, round).await {
+            Ok(done) => drop(done.unwrap()),
+            Err(_) => {
+                times.push(STUCK.as_secs_f64() * 1e6);
+                break;
+            }
+        }
+        times.push(sent.elapsed().as_secs_f64() * 1e6);
+    }
+    times
+}
+
+fn percentiles(mut times: Vec<f64>) -> Figures {
+    times.sort_by(f64::total_cmp);
+    let at = |part: usize| times[(times.len() * part / 1000).min(times.len() - 1)];
+    Figures::from([
+        ("p50 us".into(), at(500)),
+        ("p99 us".into(), at(990)),
+        ("max us".into(), at(1000)),
+        ("echoes".into(), times.len() as f64),
+    ])
+}

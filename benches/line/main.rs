@@ -1,0 +1,64 @@
+//! The line against its peers, in one run: `make bench`, or `tests/run bench-line` alone.
+//!
+//! Every measurement has two processes of its own, the hub's end and the agent's end, joined by loopback or by a
+//! shaped pair of network namespaces. Ours is the real driver over TLS and WebSocket; beside it stand TLS with
+//! one connection a stream, which is what the machine can do at best, and remotedialer (`benches/peer`). The
+//! agent's end makes and takes the bytes by itself, so no other socket is in the way of any of them.
+//!
+//! ```text
+//! line [--runs N] [--seconds N] [--peer PROGRAM] [--out DIRECTORY] [CASE]...
+//! ```
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    reason = "a bench prints, fails by panicking and divides counts"
+)]
+
+use std::path::PathBuf;
+
+mod end;
+mod load;
+mod machine;
+mod net;
+mod suite;
+mod table;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// What the suite was asked for.
+pub(crate) struct Options {
+    pub(crate) runs: usize,
+    pub(crate) seconds: u64,
+    /// The Go program of `benches/peer`; without it that column stays empty.
+    pub(crate) peer: Option<PathBuf>,
+    pub(crate) out: PathBuf,
+    /// Beginnings of names of cases; none means all.
+    pub(crate) cases: Vec<String>,
+}
+
+fn main() {
+    let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
+    let mut options = Options {
+        runs: 5,
+        seconds: 2,
+        peer: None,
+        out: PathBuf::from("target/bench"),
+        cases: vec![],
+    };
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "end" => return end::run(&words.collect::<Vec<_>>()),
+            "--runs" => options.runs = words.next().unwrap().parse().unwrap(),
+            "--seconds" => options.seconds = words.next().unwrap().parse().unwrap(),
+            "--peer" => options.peer = Some(words.next().unwrap().into()),
+            "--out" => options.out = words.next().unwrap().into(),
+            _ => options.cases.push(word),
+        }
+    }
+    suite::run(&options);
+}

@@ -1,0 +1,233 @@
+//! The cases, each run by all who can, interleaved, so that what else the machine does hits all alike.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::Options;
+use crate::load::Figures;
+use crate::net::Link;
+use crate::table;
+
+/// A run that takes longer is stuck and counts as such.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Line,
+    Remotedialer,
+    Tls,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Line, Self::Remotedialer, Self::Tls];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Line => "line",
+            Self::Remotedialer => "remotedialer",
+            Self::Tls => "TLS, a connection a stream",
+        }
+    }
+}
+
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    scenario: &'static str,
+    /// Rate of the link (`tc`) and its queue in milliseconds; loopback without.
+    link: Option<(&'static str, u64)>,
+    kinds: &'static [Kind],
+    /// Figures for the table, with the bar of the first.
+    pub(crate) shown: &'static [&'static str],
+    pub(crate) bar: &'static str,
+}
+
+const EVERY: &[Kind] = &Kind::ALL;
+const MUX: &[Kind] = &[Kind::Line, Kind::Remotedialer];
+const RATE: &[&str] = &["MB/s", "hub ns/KB", "agent ns/KB", "Jain"];
+const ECHO: &[&str] = &["p50 us", "p99 us", "bulk MB/s"];
+
+const fn case(
+    name: &'static str,
+    what: &'static str,
+    scenario: &'static str,
+    kinds: &'static [Kind],
+    shown: &'static [&'static str],
+) -> Case {
+    Case {
+        name,
+        what,
+        scenario,
+        link: None,
+        kinds,
+        shown,
+        bar: "",
+    }
+}
+
+impl Case {
+    const fn over(self, rate: &'static str, queue_ms: u64) -> Self {
+        Self {
+            link: Some((rate, queue_ms)),
+            ..self
+        }
+    }
+
+    const fn bar(self, bar: &'static str) -> Self {
+        Self { bar, ..self }
+    }
+}
+
+#[rustfmt::skip]
+const CASES: &[Case] = &[
+    case("down-1", "download, 1 stream", "download 1", EVERY, RATE).bar("≥ 3 × remotedialer, ≥ 70 % of TLS"),
+    case("down-16", "download, 16 streams", "download 16", EVERY, RATE),
+    case("down-64", "download, 64 streams", "download 64", EVERY, RATE),
+    case("up-1", "upload, 1 stream", "upload 1", EVERY, RATE),
+    case("up-16", "upload, 16 streams", "upload 16", EVERY, RATE),
+    case("echo-0", "64 B echo, idle", "echo 0", EVERY, ECHO).bar("p50 ≤ 80, p99 ≤ 300 µs"),
+    case("echo-1", "64 B echo beside 1 bulk stream", "echo 1", EVERY, ECHO),
+    case("echo-8", "64 B echo beside 8 bulk streams", "echo 8", EVERY, ECHO).bar("p99 ≤ 5 ms"),
+    case("echo-64", "64 B echo beside 64 bulk streams", "echo 64", EVERY, ECHO),
+    case("shaped-1", "200 Mbit/s, 20 ms queue: echo beside 1", "echo 1", MUX, ECHO).over("200mbit", 20),
+    case("shaped-16", "200 Mbit/s, 20 ms queue: echo beside 16", "echo 16", MUX, ECHO).over("200mbit", 20),
+    case("shaped-64", "200 Mbit/s, 20 ms queue: echo beside 64", "echo 64", MUX, ECHO).over("200mbit", 20)
+        .bar("p50 ≤ 20, p99 ≤ 60 ms"),
+    case("narrow-8", "16 Mbit/s, 100 ms queue: echo beside 8", "echo 8", MUX, ECHO).over("16mbit", 100)
+        .bar("p99 ≤ 250 ms"),
+    case("slow-100", "100 unread streams, 1 bulk, echo", "slow 100", MUX, &["hub MB", "agent MB", "p99 us", "bulk MB/s"])
+        .bar("≤ 32 MiB"),
+    case("slow-2000", "2,000 unread streams, 1 bulk, echo", "slow 2000", &[Kind::Line], &["hub MB", "agent MB", "p99 us", "bulk MB/s"]),
+    case("open-1", "open, echo, close; 1 worker", "openclose 1", MUX, &["op/s"]).bar("≥ 2 × remotedialer"),
+    case("open-32", "open, echo, close; 32 workers", "openclose 32", MUX, &["op/s"]).bar("≥ 2 × remotedialer"),
+    case("cancels", "10,000 downloads cancelled, then an echo", "cancels 10000", MUX, &["op/s", "p99 us"]),
+];
+
+/// Figures of one case by kind, one entry a run; a run that stuck has none.
+pub(crate) struct Outcome {
+    pub(crate) case: &'static Case,
+    pub(crate) runs: Vec<(Kind, Option<Figures>)>,
+}
+
+pub(crate) fn run(options: &Options) {
+    std::fs::create_dir_all(&options.out).unwrap();
+    certificate(&options.out);
+    let wanted = |case: &Case| {
+        options.cases.is_empty()
+            || options.cases.iter().any(|name| case.name.starts_with(name.as_str()))
+    };
+    let mut outcomes = Vec::new();
+    for case in CASES.iter().filter(|case| wanted(case)) {
+        let link = case.link.map(|(rate, queue_ms)| Link::new(rate, queue_ms));
+        let link = match link.transpose() {
+            Ok(link) => link,
+            Err(error) => {
+                eprintln!("{}: not measured: {error}", case.name);
+                continue;
+            }
+        };
+        let mut outcome = Outcome { case, runs: vec![] };
+        for _ in 0..options.runs {
+            for kind in case.kinds {
+                if *kind == Kind::Remotedialer && options.peer.is_none() {
+                    continue;
+                }
+                let figures = once(options, case, *kind, link.as_ref());
+                if figures.is_none() {
+                    eprintln!("{}: {} got stuck", case.name, kind.name());
+                }
+                outcome.runs.push((*kind, figures));
+            }
+        }
+        print!("{}", table::rows(&outcome));
+        outcomes.push(outcome);
+    }
+    table::write(options, &outcomes);
+}
+
+/// One measurement: both processes, from the start of the one that listens to the hub's result.
+fn once(options: &Options, case: &Case, kind: Kind, link: Option<&Link>) -> Option<Figures> {
+    let scenario = format!("{} {}", case.scenario, options.seconds);
+    // Plain TLS has no multiplexer: there the agent's side listens and a stream is a connection.
+    let (first, second) = if kind == Kind::Tls {
+        ("agent", "hub")
+    } else {
+        ("hub", "agent")
+    };
+    let address = link.map_or("127.0.0.1", |_| Link::address(first));
+    let start = |side: &str, address: &str| {
+        let program = match kind {
+            Kind::Remotedialer => options.peer.clone().unwrap(),
+            Kind::Line | Kind::Tls => std::env::current_exe().unwrap(),
+        };
+        let program = program.to_str().unwrap();
+        let mut command = link.map_or_else(
+            || Command::new(program),
+            |link| link.command(side, program),
+        );
+        if kind != Kind::Remotedialer {
+            command.arg("end");
+        }
+        command.arg(side);
+        match kind {
+            Kind::Line => drop(command.arg("line")),
+            Kind::Tls => drop(command.arg("tls")),
+            Kind::Remotedialer => {}
+        }
+        command.arg(address).arg(&options.out);
+        if side == "hub" {
+            command.args(scenario.split(' '));
+        }
+        command.stdout(Stdio::piped());
+        Process(command.spawn().unwrap())
+    };
+    let mut listener = start(first, &format!("{address}:0"));
+    let (lines, heard) = mpsc::channel();
+    listener.forward(&lines);
+    let address = wait(&heard, "LISTEN ")?;
+    let mut dialler = start(second, &address);
+    dialler.forward(&lines);
+    let result = wait(&heard, "RESULT ")?;
+    serde_json::from_str(&result).ok()
+}
+
+fn wait(lines: &mpsc::Receiver<String>, prefix: &str) -> Option<String> {
+    loop {
+        let line = lines.recv_timeout(PATIENCE).ok()?;
+        if let Some(rest) = line.strip_prefix(prefix) {
+            return Some(rest.to_owned());
+        }
+    }
+}
+
+/// Ends with its owner.
+struct Process(Child);
+
+impl Process {
+    fn forward(&mut self, lines: &mpsc::Sender<String>) {
+        let (lines, output) = (lines.clone(), self.0.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if lines.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+fn certificate(directory: &Path) {
+    let made = rcgen::generate_simple_self_signed(vec!["hub.bench".to_owned()]).unwrap();
+    std::fs::write(directory.join("cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(directory.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+}
