@@ -1,7 +1,7 @@
 //! Streams on a line, for both ends: open and accept.
 //!
 //! A [`Line`] is a handle of one authenticated connection between agent and hub; its streams are
-//! [`Stream`]s. [`session`], [`credit`] and [`handshake`] are sans-IO, [`driver`] moves their bytes.
+//! [`Stream`]s. [`session`], [`credit`], [`budget`], [`handshake`] and [`websocket`] are sans-IO, [`driver`] moves their bytes.
 
 use std::time::Duration;
 
@@ -11,11 +11,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::wire::frame::{Class, Code, Kind};
 
+pub mod budget;
 pub mod credit;
 pub mod driver;
 pub mod handshake;
 pub mod session;
 pub mod stream;
+pub mod websocket;
 
 pub use driver::Line;
 pub use stream::Stream;

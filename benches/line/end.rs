@@ -5,9 +5,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
-use linesman::tunnel::driver::{self, Identity};
+use linesman::tunnel::driver::{self, Ahead, Identity, Socket};
 use linesman::tunnel::session::{Config, Role};
 use linesman::tunnel::{Incoming, Line};
 use linesman::wire::frame::{Class, Kind};
@@ -21,6 +22,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::sync::CancellationToken;
 
 use crate::load::{self, Duplex};
+use crate::machine;
 
 /// Where new streams come from.
 pub(crate) enum Opener {
@@ -51,7 +53,7 @@ pub(crate) fn run(args: &[String]) {
     let [side, kind, address, directory, scenario @ ..] = args else {
         panic!("end SIDE KIND ADDRESS DIRECTORY [SCENARIO...]");
     };
-    drop(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider().install_default());
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -60,7 +62,7 @@ pub(crate) fn run(args: &[String]) {
     let work = async {
         match (side.as_str(), kind.as_str()) {
             ("hub", "line") => hub(address, directory, scenario).await,
-            ("agent", "line") => agent(address, directory).await,
+            ("agent", "line") => agent(address, directory, scenario).await,
             ("hub", "tls") => {
                 let opener = Opener::Tls {
                     connector: connector(directory),
@@ -82,42 +84,59 @@ async fn report(opener: Arc<Opener>, scenario: &[String]) {
     println!("RESULT {}", serde_json::to_string(&result).unwrap());
 }
 
-async fn hub(address: &str, directory: &Path, scenario: &[String]) {
-    let listener = listen(address).await;
-    let (socket, _) = listener.accept().await.unwrap();
-    driver::tune(&socket);
-    let tls = acceptor(directory).accept(socket).await.unwrap();
-    let socket = driver::websocket(tls, Role::Hub).await;
-    let (streams, _none) = mpsc::channel(1);
-    let (line, running) = driver::line(
-        socket,
-        Config::new(Role::Hub),
-        identity(),
-        streams,
-        CancellationToken::new(),
-    );
-    let mut tasks = JoinSet::new();
-    tasks.spawn(running);
-    report(Arc::new(Opener::Line(line)), scenario).await;
+/// Lines that the scenario asks for.
+fn lines(scenario: &[String]) -> usize {
+    match scenario {
+        [name, count, ..] if name == "idle" => count.parse().unwrap(),
+        _ => 1,
+    }
 }
 
-async fn agent(address: &str, directory: &Path) {
-    let socket = TcpStream::connect(address).await.unwrap();
-    driver::tune(&socket);
-    let tls = connector(directory).connect(name(), socket).await.unwrap();
-    let socket = driver::websocket(tls, Role::Agent).await;
-    let (streams, mut incoming) = mpsc::channel::<Incoming>(16_384);
-    let (_line, running) = driver::line(
-        socket,
-        Config::new(Role::Agent),
-        identity(),
-        streams,
-        CancellationToken::new(),
-    );
+async fn hub(address: &str, directory: &Path, scenario: &[String]) {
+    let listener = listen(address).await;
+    let acceptor = acceptor(directory);
     let mut tasks = JoinSet::new();
-    tasks.spawn(async move {
-        running.await;
-    });
+    let mut held = Vec::new();
+    let start = Instant::now();
+    let before = machine::used();
+    for _ in 0..lines(scenario) {
+        let (socket, _) = listener.accept().await.unwrap();
+        driver::tune(&socket);
+        let tls = acceptor.accept(Ahead::new(socket)).await.unwrap();
+        let socket = Socket::new(tls, Role::Hub, Bytes::new());
+        let streams = mpsc::channel(1).0;
+        let config = Config::new(Role::Hub);
+        let stop = CancellationToken::new();
+        let (line, running) = driver::line(socket, config, identity(), streams, stop);
+        tasks.spawn(running);
+        held.push(line);
+    }
+    let up = start.elapsed();
+    let opener = Arc::new(Opener::Line(held[0].clone()));
+    if scenario[0] == "idle" {
+        let figures = load::idle(opener, before, held.len(), up).await;
+        println!("RESULT {}", serde_json::to_string(&figures).unwrap());
+    } else {
+        report(opener, scenario).await;
+    }
+}
+
+async fn agent(address: &str, directory: &Path, scenario: &[String]) {
+    let connector = connector(directory);
+    let (streams, mut incoming) = mpsc::channel::<Incoming>(16_384);
+    let mut tasks = JoinSet::new();
+    let mut held = Vec::new();
+    for _ in 0..lines(scenario) {
+        let socket = TcpStream::connect(address).await.unwrap();
+        driver::tune(&socket);
+        let tls = connector.connect(name(), Ahead::new(socket)).await.unwrap();
+        let socket = Socket::new(tls, Role::Agent, Bytes::new());
+        let config = Config::new(Role::Agent);
+        let stop = CancellationToken::new();
+        let (line, running) = driver::line(socket, config, identity(), streams.clone(), stop);
+        tasks.spawn(async move { drop(running.await) });
+        held.push(line);
+    }
     let mut served = JoinSet::new();
     loop {
         tokio::select! {

@@ -74,13 +74,36 @@ pub(crate) async fn run(opener: Arc<Opener>, scenario: &[String]) -> Figures {
     }
 }
 
+/// What lines cost on which nothing happens: memory of both ends, and the hub's processor over 12 s, in which
+/// each line has its PING.
+pub(crate) async fn idle(opener: Arc<Opener>, before: Used, lines: usize, up: Duration) -> Figures {
+    let load = Load { opener };
+    sleep(Duration::from_secs(2)).await;
+    let start = machine::used();
+    let span = Duration::from_secs(12);
+    sleep(span).await;
+    let (hub, agent) = (machine::used(), load.agent().await);
+    let each = |kib: f64| kib / lines as f64;
+    Figures::from([
+        ("KiB a line, hub".into(), each(hub.rss_kib - before.rss_kib)),
+        ("KiB a line, agents".into(), each(agent.rss_kib)),
+        ("hub MB".into(), hub.rss_kib / 1024.0),
+        (
+            "% of a core".into(),
+            (hub.cpu_ns - start.cpu_ns) / span.as_secs_f64() / 1e7,
+        ),
+        ("s until all are up".into(), up.as_secs_f64()),
+    ])
+}
+
 struct Load {
     opener: Arc<Opener>,
 }
 
 /// Streams that move bytes for as long as this lives.
 struct Bulk {
-    _tasks: JoinSet<()>,
+    /// Ends with this.
+    tasks: JoinSet<()>,
     counts: Vec<Arc<AtomicU64>>,
 }
 
@@ -110,14 +133,14 @@ impl Load {
 
     async fn bulk(&self, service: u8, streams: u64) -> Bulk {
         let mut bulk = Bulk {
-            _tasks: JoinSet::new(),
+            tasks: JoinSet::new(),
             counts: vec![],
         };
         for _ in 0..streams {
             let mut stream = self.open(service).await;
             let count = Arc::new(AtomicU64::new(0));
             bulk.counts.push(count.clone());
-            bulk._tasks.spawn(async move {
+            bulk.tasks.spawn(async move {
                 let mut buffer = vec![0x5a; CHUNK];
                 loop {
                     let moved = if service == b'd' {
@@ -146,14 +169,25 @@ impl Load {
             .zip(&before)
             .map(|(a, b)| (a - b) as f64)
             .collect();
-        let (sum, squares): (f64, f64) =
-            (moved.iter().sum(), moved.iter().map(|moved| moved * moved).sum());
+        let (sum, squares): (f64, f64) = (
+            moved.iter().sum(),
+            moved.iter().map(|moved| moved * moved).sum(),
+        );
         Figures::from([
             ("MB/s".into(), sum / span / 1e6),
-            ("hub ns/KB".into(), (hub_after.cpu_ns - hub.cpu_ns) / sum * 1024.0),
-            ("agent ns/KB".into(), (agent_after.cpu_ns - agent.cpu_ns) / sum * 1024.0),
+            (
+                "hub ns/KB".into(),
+                (hub_after.cpu_ns - hub.cpu_ns) / sum * 1024.0,
+            ),
+            (
+                "agent ns/KB".into(),
+                (agent_after.cpu_ns - agent.cpu_ns) / sum * 1024.0,
+            ),
             // Jain's index of fairness: 1 where all streams got the same.
-            ("Jain".into(), sum * sum / (squares.max(1.0) * moved.len() as f64)),
+            (
+                "Jain".into(),
+                sum * sum / (squares.max(1.0) * moved.len() as f64),
+            ),
             ("hub peak MB".into(), hub_after.peak_kib / 1024.0),
             ("agent peak MB".into(), agent_after.peak_kib / 1024.0),
         ])
@@ -193,7 +227,10 @@ impl Load {
         let mut figures = percentiles(times);
         figures.insert("bulk MB/s".into(), moved as f64 / span / 1e6);
         figures.insert("hub MB".into(), (hub_after.rss_kib - hub.rss_kib) / 1024.0);
-        figures.insert("agent MB".into(), (agent_after.rss_kib - agent.rss_kib) / 1024.0);
+        figures.insert(
+            "agent MB".into(),
+            (agent_after.rss_kib - agent.rss_kib) / 1024.0,
+        );
         figures
     }
 
@@ -264,13 +301,11 @@ async fn echoes(stream: &mut Duplex, span: Duration) -> Vec<f64> {
             stream.flush().await?;
             stream.read_exact(&mut [0; 64]).await
         };
-        match timeout(STUCK, round).await {
-            Ok(done) => drop(done.unwrap()),
-            Err(_) => {
-                times.push(STUCK.as_secs_f64() * 1e6);
-                break;
-            }
-        }
+        let Ok(done) = timeout(STUCK, round).await else {
+            times.push(STUCK.as_secs_f64() * 1e6);
+            break;
+        };
+        done.unwrap();
         times.push(sent.elapsed().as_secs_f64() * 1e6);
     }
     times

@@ -61,10 +61,15 @@ pub(crate) fn shape() -> Vec<(&'static str, String)> {
         ("cpu", value(&read("/proc/cpuinfo"), "model name")),
         ("cores", cores.to_string()),
         ("memory", format!("{} GB", (memory + (1 << 19)) >> 20)),
-        ("kernel", read("/proc/sys/kernel/osrelease").trim().to_owned()),
+        (
+            "kernel",
+            read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        ),
         (
             "congestion control",
-            read("/proc/sys/net/ipv4/tcp_congestion_control").trim().to_owned(),
+            read("/proc/sys/net/ipv4/tcp_congestion_control")
+                .trim()
+                .to_owned(),
         ),
     ]
 }

@@ -1,4 +1,4 @@
-//! The line against its peers, in one run: `make bench`, or `tests/run bench-line` alone.
+//! The line against its peers, in one run: `make bench`, or `tests/run bench-line` for this alone.
 //!
 //! Every measurement has two processes of its own, the hub's end and the agent's end, joined by loopback or by a
 //! shaped pair of network namespaces. Ours is the real driver over TLS and WebSocket; beside it stand TLS with

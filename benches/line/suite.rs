@@ -12,7 +12,7 @@ use crate::net::Link;
 use crate::table;
 
 /// A run that takes longer is stuck and counts as such.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -49,6 +49,13 @@ const EVERY: &[Kind] = &Kind::ALL;
 const MUX: &[Kind] = &[Kind::Line, Kind::Remotedialer];
 const RATE: &[&str] = &["MB/s", "hub ns/KB", "agent ns/KB", "Jain"];
 const ECHO: &[&str] = &["p50 us", "p99 us", "bulk MB/s"];
+
+const IDLE: &[&str] = &[
+    "KiB a line, hub",
+    "hub MB",
+    "% of a core",
+    "s until all are up",
+];
 
 const fn case(
     name: &'static str,
@@ -103,6 +110,8 @@ const CASES: &[Case] = &[
     case("slow-2000", "2,000 unread streams, 1 bulk, echo", "slow 2000", &[Kind::Line], &["hub MB", "agent MB", "p99 us", "bulk MB/s"]),
     case("open-1", "open, echo, close; 1 worker", "openclose 1", MUX, &["op/s"]).bar("≥ 2 × remotedialer"),
     case("open-32", "open, echo, close; 32 workers", "openclose 32", MUX, &["op/s"]).bar("≥ 2 × remotedialer"),
+    case("idle-2000", "2,000 idle lines in one process an end", "idle 2000", &[Kind::Line], IDLE).bar("≤ 20 KiB and TLS"),
+    case("idle-10000", "10,000 idle lines in one process an end", "idle 10000", &[Kind::Line], IDLE),
     case("cancels", "10,000 downloads cancelled, then an echo", "cancels 10000", MUX, &["op/s", "p99 us"]),
 ];
 
@@ -117,7 +126,10 @@ pub(crate) fn run(options: &Options) {
     certificate(&options.out);
     let wanted = |case: &Case| {
         options.cases.is_empty()
-            || options.cases.iter().any(|name| case.name.starts_with(name.as_str()))
+            || options
+                .cases
+                .iter()
+                .any(|name| case.name.starts_with(name.as_str()))
     };
     let mut outcomes = Vec::new();
     for case in CASES.iter().filter(|case| wanted(case)) {
@@ -164,10 +176,8 @@ fn once(options: &Options, case: &Case, kind: Kind, link: Option<&Link>) -> Opti
             Kind::Line | Kind::Tls => std::env::current_exe().unwrap(),
         };
         let program = program.to_str().unwrap();
-        let mut command = link.map_or_else(
-            || Command::new(program),
-            |link| link.command(side, program),
-        );
+        let mut command =
+            link.map_or_else(|| Command::new(program), |link| link.command(side, program));
         if kind != Kind::Remotedialer {
             command.arg("end");
         }
@@ -178,9 +188,7 @@ fn once(options: &Options, case: &Case, kind: Kind, link: Option<&Link>) -> Opti
             Kind::Remotedialer => {}
         }
         command.arg(address).arg(&options.out);
-        if side == "hub" {
-            command.args(scenario.split(' '));
-        }
+        command.args(scenario.split(' '));
         command.stdout(Stdio::piped());
         Process(command.spawn().unwrap())
     };

@@ -35,7 +35,11 @@ fn cell(outcome: &Outcome, kind: Kind, figure: &str) -> String {
         .collect();
     values.sort_by(f64::total_cmp);
     let Some(median) = values.get(values.len() / 2) else {
-        return if stuck > 0 { "stuck".to_owned() } else { "–".to_owned() };
+        return if stuck > 0 {
+            "stuck".to_owned()
+        } else {
+            "–".to_owned()
+        };
     };
     let (least, most) = (values[0], values[values.len() - 1]);
     let mut text = format!("{} ({}–{})", number(*median), number(least), number(most));

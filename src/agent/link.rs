@@ -215,6 +215,8 @@ fn after(error: &DialError, attempt: u32, unit: f64) -> Duration {
         DialError::Url(_)
         | DialError::Tls(_)
         | DialError::Connect { .. }
+        | DialError::Upgrade { .. }
+        | DialError::Answer(_)
         | DialError::Line(_)
         | DialError::Late(_) => BROKEN.full_jitter(attempt, unit),
     }

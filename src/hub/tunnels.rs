@@ -8,7 +8,8 @@ use time::OffsetDateTime;
 use tokio::sync::{Semaphore, watch};
 
 use crate::clock;
-use crate::tunnel::{Ended, Line, LineFacts};
+use crate::tunnel::budget::Budget;
+use crate::tunnel::{Ended, Line, LineFacts, driver};
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
@@ -34,6 +35,8 @@ pub struct Tunnels {
     parked: Arc<Semaphore>,
     pub(super) unproven: Arc<Semaphore>,
     pub(super) handshakes: Arc<Semaphore>,
+    /// For what all lines hold unread.
+    pub(super) memory: Budget,
 }
 
 #[derive(Debug, Default)]
@@ -89,6 +92,7 @@ impl Default for Tunnels {
             parked: Arc::new(Semaphore::new(MAX_PARKED_ALL)),
             unproven: Arc::new(Semaphore::new(MAX_UNPROVEN)),
             handshakes: Arc::new(Semaphore::new(MAX_HANDSHAKES)),
+            memory: driver::memory(),
         }
     }
 }

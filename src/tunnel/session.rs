@@ -12,16 +12,18 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::LineError;
+use super::budget::{Budget, Meter};
 use super::credit::INITIAL_WINDOW;
-use crate::wire::frame::{Class, Code, Goaway, Kind, MAX_ID, MAX_META};
+use crate::wire::frame::{Class, Code, Goaway, Kind};
 
+mod commands;
 mod input;
 mod output;
 mod path;
 mod state;
 
 use path::Path;
-use state::{Lane, Sending, StreamState};
+use state::{Lane, StreamState};
 
 /// Bytes that one stream may have queued.
 const MAX_QUEUED: usize = 64 << 10;
@@ -42,7 +44,7 @@ pub enum Role {
 }
 
 /// What both ends agreed on.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Config {
     pub role: Role,
     /// What the peer may send on a new stream.
@@ -53,8 +55,10 @@ pub struct Config {
     pub max_streams: usize,
     /// Streams that we may have open.
     pub peer_max_streams: usize,
-    /// Bytes that unread input may take.
+    /// Memory that unread input of this line may take.
     pub budget: usize,
+    /// The same for all lines of the process.
+    pub process: Budget,
     /// In 0..1; spreads timers.
     pub unit: f64,
 }
@@ -71,6 +75,7 @@ impl Config {
                 Role::Agent => 16 << 20,
                 Role::Hub => 32 << 20,
             },
+            process: Budget::unlimited(),
             unit: 0.5,
         }
     }
@@ -132,7 +137,8 @@ pub struct Session {
     bulk: VecDeque<u32>,
     background: VecDeque<u32>,
     sparse_run: usize,
-    bulk_run: u32,
+    /// Bulk sent since background had its turn, less what that took of it.
+    bulk_run: usize,
     queued: usize,
     /// Streams that wait for room on the line.
     crowded: VecDeque<u32>,
@@ -140,7 +146,7 @@ pub struct Session {
     refused: VecDeque<(u32, Code)>,
     over_limit: (Instant, u32),
     flow_faults: u32,
-    unread: usize,
+    meter: Meter,
     stops: VecDeque<(Instant, u32)>,
 
     pong: Option<u64>,
@@ -164,13 +170,16 @@ struct Drain {
 
 impl Session {
     pub fn new(now: Instant, config: Config) -> Self {
+        let meter = Meter::new(config.budget, &config.process);
+        let path = Path::new(now, config.unit);
+        let next_id = match config.role {
+            Role::Agent => 1,
+            Role::Hub => 2,
+        };
         Self {
             config,
             streams: HashMap::new(),
-            next_id: match config.role {
-                Role::Agent => 1,
-                Role::Hub => 2,
-            },
+            next_id,
             highest_peer: 0,
             own_live: 0,
             peer_live: 0,
@@ -188,251 +197,15 @@ impl Session {
             refused: VecDeque::new(),
             over_limit: (now, 0),
             flow_faults: 0,
-            unread: 0,
+            meter,
             stops: VecDeque::new(),
             pong: None,
-            path: Path::new(now, config.unit),
+            path,
             goaway: None,
             draining: None,
             peer_goaway: None,
             over: None,
             events: VecDeque::new(),
-        }
-    }
-
-    /// Opens a stream; DATA may follow at once.
-    pub fn open(
-        &mut self,
-        now: Instant,
-        kind: Kind,
-        class: Class,
-        meta: Bytes,
-    ) -> Result<u32, LineError> {
-        if let Some(over) = &self.over {
-            return Err(LineError::new(Code::LineLost, over.text.clone()));
-        }
-        if let Some(drain) = self.draining {
-            return Err(LineError::new(drain.code, "the line takes no new streams"));
-        }
-        if meta.len() > MAX_META {
-            return Err(LineError::new(
-                Code::Limit,
-                format!("{} bytes of metadata", meta.len()),
-            ));
-        }
-        if self.own_live >= self.config.peer_max_streams {
-            return Err(LineError::new(
-                Code::Limit,
-                format!("{} streams are open on the line", self.own_live),
-            ));
-        }
-        if self.unread > self.config.budget / 4 * 3 {
-            return Err(LineError::new(
-                Code::OverBudget,
-                "unread input takes the line's memory",
-            ));
-        }
-        let id = self.next_id;
-        if id > MAX_ID {
-            let text = "stream ids are used up";
-            self.drain(
-                now,
-                Goaway {
-                    code: Code::Ids,
-                    retry_after_ms: 0,
-                    drain_ms: 600_000,
-                    text: text.to_owned(),
-                },
-            );
-            return Err(LineError::new(Code::Ids, text));
-        }
-        self.next_id = id.saturating_add(2);
-        let mut stream = StreamState::new(
-            now,
-            true,
-            class,
-            self.config.peer_window,
-            self.config.window,
-        );
-        stream.opening = Some((kind, meta));
-        self.streams.insert(id, stream);
-        self.opens.push_back(id);
-        self.own_live += 1;
-        self.opened += 1;
-        Ok(id)
-    }
-
-    /// Queues as much of `data` as there is credit and room for. 0 bytes taken: `Writable` follows.
-    pub fn write(&mut self, now: Instant, id: u32, data: &[u8]) -> Result<usize, LineError> {
-        let line_room = MAX_LINE_QUEUED.saturating_sub(self.queued);
-        let stream = self.streams.get_mut(&id).ok_or_else(gone)?;
-        if let Some(error) = &stream.error {
-            return Err(error.clone());
-        }
-        if stream.muted {
-            return Ok(data.len());
-        }
-        if stream.sending != Sending::Open {
-            return Err(LineError::new(Code::Internal, "written after shutdown"));
-        }
-        let empty = stream.queue.is_empty();
-        let mut room = MAX_QUEUED.saturating_sub(stream.queue.len()).min(line_room);
-        if empty {
-            room = room.max(ALWAYS_QUEUED);
-        }
-        let taken = stream.send.take(data.len().min(room));
-        if taken < data.len() {
-            stream.want_write = true;
-            if line_room < MAX_QUEUED && !stream.crowded {
-                stream.crowded = true;
-                self.crowded.push_back(id);
-            }
-        }
-        if let Some(data) = data.get(..taken).filter(|data| !data.is_empty()) {
-            stream.queue.extend_from_slice(data);
-            self.queued += taken;
-            if stream.lane.is_none() {
-                let lane = stream.choose_lane(now, empty);
-                stream.lane = Some(lane);
-                self.lane(lane).push_back(id);
-            }
-        }
-        Ok(taken)
-    }
-
-    /// Takes bytes that arrived, and with that gives the peer room for more.
-    pub fn read(&mut self, now: Instant, id: u32, out: &mut [u8]) -> Result<Read, LineError> {
-        let may_grow = self.unread <= self.config.budget / 2;
-        let tight = self.unread > self.config.budget / 4 * 3;
-        let rtt = self.path.rtt();
-        let stream = self.streams.get_mut(&id).ok_or_else(gone)?;
-        let before = stream.buffer.cost();
-        let len = stream.buffer.read(out);
-        if len == 0 {
-            return match &stream.error {
-                // All that the peer sent was read: a later loss takes nothing from it.
-                Some(error) if stream.truncated || !stream.fin_received => Err(error.clone()),
-                _ if stream.fin_received || stream.discarding => Ok(Read::End),
-                _ if out.is_empty() => Ok(Read::Data(0)),
-                _ => Ok(Read::Blocked),
-            };
-        }
-        self.unread = self
-            .unread
-            .saturating_sub(before)
-            .saturating_add(stream.buffer.cost());
-        stream.unread_since = now;
-        stream.recv.consume(now, len, rtt, may_grow);
-        let due = stream.recv.due().is_some() && (!tight || stream.buffer.len() == 0);
-        if due && !stream.fin_received && stream.live {
-            self.mark_urgent(id);
-        }
-        Ok(Read::Data(len))
-    }
-
-    /// This direction is complete.
-    pub fn finish(&mut self, id: u32) -> Result<(), LineError> {
-        let stream = self.streams.get_mut(&id).ok_or_else(gone)?;
-        if let Some(error) = &stream.error {
-            return Err(error.clone());
-        }
-        if stream.sending == Sending::Open {
-            stream.sending = Sending::Finishing;
-            if stream.queue.is_empty() {
-                self.mark_urgent(id);
-            }
-        }
-        Ok(())
-    }
-
-    /// The application reads no more of this stream; what it writes still goes.
-    pub fn stop(&mut self, now: Instant, id: u32, code: Code) {
-        let Some(stream) = self.streams.get_mut(&id) else {
-            return;
-        };
-        if stream.discarding {
-            return;
-        }
-        stream.discarding = true;
-        self.unread = self.unread.saturating_sub(stream.buffer.cost());
-        stream.buffer.clear();
-        if !stream.fin_received && stream.live {
-            stream.stop = Some(code);
-            self.stops.push_back((now + STOP_PATIENCE, id));
-            self.mark_urgent(id);
-        }
-    }
-
-    /// Ends both directions at once.
-    pub fn reset(&mut self, id: u32, code: Code, text: &str) {
-        let Some(stream) = self.streams.get_mut(&id) else {
-            return;
-        };
-        if stream.live && stream.rst.is_none() {
-            let error = LineError::new(code, text);
-            stream.rst = Some(error.clone());
-            stream.error.get_or_insert(error);
-            self.drop_bytes(id);
-            if self
-                .streams
-                .get(&id)
-                .is_some_and(|stream| stream.opening.is_some())
-            {
-                // The peer never heard of it.
-                self.end(id);
-            } else {
-                self.mark_urgent(id);
-            }
-        }
-    }
-
-    /// The application dropped its handle.
-    pub fn release(&mut self, now: Instant, id: u32) {
-        let Some(stream) = self.streams.get_mut(&id) else {
-            return;
-        };
-        stream.held = false;
-        let finished = stream.sending != Sending::Open;
-        if !stream.live {
-            self.forget(id);
-        } else if finished {
-            self.stop(now, id, Code::None);
-        } else {
-            self.reset(id, Code::Cancelled, "");
-        }
-    }
-
-    /// No new streams; the line ends when it is empty, or when the time to drain is over.
-    pub fn drain(&mut self, now: Instant, goaway: Goaway) {
-        if self.over.is_some() || self.draining.is_some_and(|drain| drain.ours) {
-            return;
-        }
-        let until = now + Duration::from_millis(goaway.drain_ms.into());
-        self.draining = Some(Drain {
-            since: now,
-            until,
-            ours: true,
-            code: goaway.code,
-        });
-        self.events.push_back(Event::Draining(goaway.clone()));
-        self.goaway = Some(goaway);
-    }
-
-    /// Says goodbye and ends the session now.
-    pub fn leave(&mut self, code: Code, text: &str) {
-        if self.over.is_none() {
-            self.goaway = Some(Goaway {
-                code,
-                retry_after_ms: 0,
-                drain_ms: 0,
-                text: text.to_owned(),
-            });
-            self.over = Some(Over {
-                code,
-                text: text.to_owned(),
-                fault: false,
-                by_peer: self.peer_goaway.clone(),
-            });
         }
     }
 
@@ -484,6 +257,7 @@ impl Session {
             }
         }
         self.end_of_drain(now);
+        self.relieve(now);
     }
 
     fn end_of_drain(&mut self, now: Instant) {
@@ -558,7 +332,7 @@ impl Session {
 
     /// Memory that unread input takes.
     pub fn unread(&self) -> usize {
-        self.unread
+        self.meter.used()
     }
 
     pub fn is_draining(&self) -> bool {
@@ -588,8 +362,7 @@ impl Session {
             self.queued = self.queued.saturating_sub(stream.queue.len());
             stream.queue = bytes::BytesMut::new();
             stream.truncated |= stream.buffer.len() > 0;
-            self.unread = self.unread.saturating_sub(stream.buffer.cost());
-            stream.buffer.clear();
+            stream.buffer.clear(&self.meter);
         }
     }
 

@@ -36,8 +36,10 @@ const PURE: &[&str] = &[
     "secret",
     "ssh/known_hosts",
     "ssh/lsrefs",
+    "tunnel/budget",
     "tunnel/credit",
     "tunnel/session",
+    "tunnel/websocket",
     "wire",
     "yaml",
 ];

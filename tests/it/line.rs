@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+mod proxy;
 mod world;
 
 use world::{PATIENCE, World};
@@ -324,6 +325,38 @@ async fn nobody_waits_for_a_cluster_that_never_came() {
     let wait = world.hub.tunnels.wait(&world.cluster, None, PATIENCE);
     let waited = timeout(Duration::from_secs(1), wait).await;
     assert_eq!(waited.expect("at once").unwrap_err(), NoLine::Offline);
+    world.end().await;
+}
+
+/// L16: the next line is up before the old one ends, and what runs on the old one ends well.
+#[tokio::test]
+async fn a_drained_line_is_replaced_before_it_ends() {
+    let world = World::new().await;
+    let mut agent = world.agent();
+    let old = agent.up().await;
+    let hub_end = world.line(1).await;
+    let mut ours = open(&hub_end).await;
+    let mut theirs = agent.incoming.recv().await.unwrap().stream;
+    hub_end.goaway(Code::Draining, Duration::ZERO, PATIENCE, "rebalanced");
+    let new = world.line(2).await;
+    assert_eq!(old.draining().await.text, "rebalanced");
+    let _kept = open(&new).await;
+    let moved = timeout(PATIENCE, agent.incoming.recv()).await.unwrap();
+    assert_eq!(moved.unwrap().epoch, new.facts().epoch);
+    theirs.write_all(b"to the end").await.unwrap();
+    theirs.shutdown().await.unwrap();
+    ours.shutdown().await.unwrap();
+    let mut text = String::new();
+    let read = timeout(PATIENCE, ours.read_to_string(&mut text)).await;
+    read.expect("the old stream ends").unwrap();
+    assert_eq!(text, "to the end");
+    timeout(PATIENCE, old.closed())
+        .await
+        .expect("then the old line ends");
+    assert!(new.takes_streams());
+    assert!(
+        matches!(&*agent.state.borrow(), linesman::agent::link::LinkState::Up { line, .. } if line.takes_streams())
+    );
     world.end().await;
 }
 

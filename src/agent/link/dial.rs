@@ -1,21 +1,25 @@
 //! One attempt: connection, upgrade, handshake.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header;
+use http_body_util::Empty;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_rustls::client::TlsStream;
-use tokio_tungstenite::tungstenite::Error as WebSocketError;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
-use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_util::sync::CancellationToken;
 
-use super::transport::{self, Target};
+use super::transport::{self, Target, Tls};
 use super::{LinkConfig, Up};
 use crate::clock;
-use crate::tunnel::driver::{self, Counted, ExchangeError, Identity};
+use crate::tunnel::driver::{self, ExchangeError, Identity};
 use crate::tunnel::handshake::{self, Agent, HandshakeError, Limits, SUBPROTOCOL};
 use crate::tunnel::session::Role;
 use crate::tunnel::{Ended, Incoming, Line};
@@ -42,6 +46,10 @@ pub enum DialError {
         status: u16,
         retry_after: Option<Duration>,
     },
+    #[error("the upgrade of {url}")]
+    Upgrade { url: String, source: hyper::Error },
+    #[error("the answer to the upgrade of {0} is not a hub's; check what stands before it")]
+    Answer(String),
     #[error("{0} took too long")]
     Late(&'static str),
     #[error("the line's handshake")]
@@ -107,7 +115,7 @@ pub(super) async fn dial(
     Err(last)
 }
 
-type Socket = WebSocketStream<Counted<TlsStream<TcpStream>>>;
+type Socket = driver::Socket<Tls>;
 
 async fn upgrade(
     target: &Target,
@@ -119,28 +127,66 @@ async fn upgrade(
     let remote = tls
         .get_ref()
         .0
+        .get_ref()
         .peer_addr()
         .map(|address| address.to_string())
         .unwrap_or_default();
-    let mut request = format!("wss://{}{}/v1/line", target.authority, target.prefix)
-        .into_client_request()
+    let key = STANDARD.encode(clock::random::<16>());
+    let request = http::Request::get(format!("{}/v1/line", target.prefix))
+        .header(header::HOST, &target.authority)
+        .header(header::CONNECTION, "Upgrade")
+        .header(header::UPGRADE, "websocket")
+        .header(header::SEC_WEBSOCKET_VERSION, "13")
+        .header(header::SEC_WEBSOCKET_KEY, &key)
+        .header(header::SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL)
+        .body(Empty::<Bytes>::new())
         .map_err(|_| DialError::Url(url.to_owned()))?;
-    let protocol = http::HeaderValue::from_static(SUBPROTOCOL);
-    request
-        .headers_mut()
-        .insert(http::header::SEC_WEBSOCKET_PROTOCOL, protocol);
-    match client_async_with_config(request, driver::counted(tls), Some(driver::settings())).await {
-        Ok((socket, _)) => Ok((socket, remote)),
-        Err(WebSocketError::Http(response)) => {
-            let retry_after = response.headers().get(http::header::RETRY_AFTER);
-            let seconds = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
-            Err(DialError::Status {
-                url: url.to_owned(),
-                status: response.status().as_u16(),
-                retry_after: seconds.map(Duration::from_secs),
-            })
-        }
-        Err(error) => Err(DialError::Line(ExchangeError::Socket(error.to_string()))),
+    let broken = |source| DialError::Upgrade {
+        url: url.to_owned(),
+        source,
+    };
+    let (mut sender, connection) = http1::handshake(TokioIo::new(tls)).await.map_err(broken)?;
+    let connection = connection.with_upgrades();
+    let exchange = async {
+        let response = sender.send_request(request).await.map_err(broken)?;
+        check(&response, url, &key)?;
+        let upgraded = hyper::upgrade::on(response).await.map_err(broken)?;
+        let parts = upgraded
+            .downcast::<TokioIo<Tls>>()
+            .map_err(|_| DialError::Answer(url.to_owned()))?;
+        let socket = Socket::new(parts.io.into_inner(), Role::Agent, parts.read_buf);
+        Ok((socket, remote))
+    };
+    let driven = async move {
+        // How it ends shows in the exchange.
+        drop(connection.await);
+        std::future::pending::<Infallible>().await
+    };
+    tokio::select! {
+        done = exchange => done,
+        never = driven => match never {},
+    }
+}
+
+/// Whether the answer is a line's (RFC 6455 §4.1).
+fn check<B>(response: &http::Response<B>, url: &str, key: &str) -> Result<(), DialError> {
+    let headers = response.headers();
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
+        let seconds = text(header::RETRY_AFTER).and_then(|value| value.parse().ok());
+        return Err(DialError::Status {
+            url: url.to_owned(),
+            status: response.status().as_u16(),
+            retry_after: seconds.map(Duration::from_secs),
+        });
+    }
+    let is_ours = text(header::SEC_WEBSOCKET_PROTOCOL) == Some(SUBPROTOCOL)
+        && text(header::SEC_WEBSOCKET_ACCEPT) == Some(&derive_accept_key(key.as_bytes()))
+        && text(header::UPGRADE).is_some_and(|value| value.eq_ignore_ascii_case("websocket"));
+    if is_ours {
+        Ok(())
+    } else {
+        Err(DialError::Answer(url.to_owned()))
     }
 }
 

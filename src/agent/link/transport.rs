@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::{DialError, ProxyConfig};
-use crate::tunnel::driver::tune;
+use crate::tunnel::driver::{Ahead, tune};
 
 /// Bytes of the longest answer to CONNECT.
 const MAX_ANSWER: usize = 8 << 10;
@@ -64,12 +64,15 @@ impl Target {
     }
 }
 
+/// The connection below the WebSocket.
+pub(super) type Tls = TlsStream<Ahead<TcpStream>>;
+
 /// A TLS connection to the hub.
 pub(super) async fn connect(
     target: &Target,
     ca: &str,
     proxy: Option<&ProxyConfig>,
-) -> Result<TlsStream<TcpStream>, DialError> {
+) -> Result<Tls, DialError> {
     let config = tls(ca)?;
     let name = ServerName::try_from(target.host.clone())
         .map_err(|_| DialError::Url(target.authority.clone()))?;
@@ -79,7 +82,7 @@ pub(super) async fn connect(
         Some(proxy) => through(proxy, target).await?,
     };
     TlsConnector::from(config)
-        .connect(name, socket)
+        .connect(name, Ahead::new(socket))
         .await
         .map_err(|source| DialError::Connect {
             what: format!("TLS with {}", target.authority),

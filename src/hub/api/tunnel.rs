@@ -7,6 +7,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use bytes::Bytes;
 use http::header::{
     CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
@@ -17,7 +18,6 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -31,9 +31,9 @@ use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::AgentPrincipal;
 use crate::hub::store::KeyKind;
 use crate::keys::Public;
-use crate::tunnel::driver::{self, Counted, ExchangeError, Identity};
+use crate::tunnel::driver::{self, ExchangeError, Identity};
 use crate::tunnel::handshake::{self, Hello, Limits, SUBPROTOCOL, Welcome};
-use crate::tunnel::session::Role;
+use crate::tunnel::session::{Config, Role};
 use crate::tunnel::{Incoming, Line, Stream};
 use crate::wire::frame::{Code, Frame, Kind, Refusal};
 
@@ -45,7 +45,7 @@ const MAX_REPORTS: usize = 64;
 /// The agent's calls have this long to end when the hub stops.
 const ENDING: Duration = Duration::from_secs(2);
 
-type Socket = WebSocketStream<Counted<TokioIo<Upgraded>>>;
+type Socket = driver::Socket<TokioIo<Upgraded>>;
 
 pub fn routes() -> Router<Arc<Hub>> {
     Router::new().route("/v1/line", get(upgrade))
@@ -122,15 +122,18 @@ async fn serve(
         Ok(Err(error)) => return debug!(peer, %error, "upgrade to a line"),
         Err(_) => return debug!(peer, "upgrade to a line took too long"),
     };
-    let mut socket = driver::websocket(TokioIo::new(upgraded), Role::Hub).await;
+    let mut socket = Socket::new(TokioIo::new(upgraded), Role::Hub, Bytes::new());
     let proven = match timeout(UPGRADED, prove(&hub, &mut socket, &peer)).await {
         Ok(Ok(proven)) => proven,
         Ok(Err(error)) => return debug!(peer, %error, "handshake of a line"),
         Err(_) => return debug!(peer, "handshake of a line took too long"),
     };
-    drop(place);
-    if let Some(proven) = proven {
-        run(hub, socket, proven, remote, peer).await;
+    match proven {
+        Some(proven) => {
+            drop(place);
+            run(hub, socket, proven, remote, peer).await;
+        }
+        None => driver::refuse(socket).await,
     }
 }
 
@@ -200,8 +203,6 @@ async fn prove(
         .await;
     }
     driver::send(socket, &Frame::Refuse(refusal)).await?;
-    // A goodbye is a courtesy: the agent has its answer.
-    drop(timeout(ENDING, socket.close(None)).await);
     Ok(None)
 }
 
@@ -280,7 +281,10 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
         instance: hello.instance,
         since: clock::now(),
     };
-    let config = Limits::default().session(Role::Hub, hello.limits, clock::unit());
+    let config = Config {
+        process: hub.tunnels.memory.clone(),
+        ..Limits::default().session(Role::Hub, hello.limits, clock::unit())
+    };
     let (streams, incoming) = mpsc::channel(WAITING);
     // The hub's stop drains the line; what ends it is the drain.
     let (line, running) = driver::line(socket, config, identity, streams, CancellationToken::new());

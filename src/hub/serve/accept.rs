@@ -19,6 +19,7 @@ use super::guard::Guarded;
 use crate::hub::Hub;
 use crate::hub::api::{self, Remote};
 use crate::kubeapi::message::Scanner;
+use crate::tunnel::driver::{self, Ahead};
 
 /// Connections at once, lines among them.
 const CONNECTIONS: usize = 20_000;
@@ -81,10 +82,9 @@ async fn connection(
     router: Router,
     stop: CancellationToken,
 ) {
-    if let Err(error) = prepare(&socket) {
-        tracing::debug!(%peer, %error, "set up a connection");
-    }
-    let tls = match tokio::time::timeout(HEAD, acceptor.accept(socket)).await {
+    // What becomes of the connection shows later; what a line needs is good for the others as well.
+    driver::tune(&socket);
+    let tls = match tokio::time::timeout(HEAD, acceptor.accept(Ahead::new(socket))).await {
         Ok(Ok(tls)) => tls,
         Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake"),
         Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
@@ -127,13 +127,4 @@ async fn connection(
     if let Err(error) = result {
         tracing::debug!(%peer, %error, "connection ended");
     }
-}
-
-/// Small writes leave at once, and a peer that vanished shows within a minute or two.
-fn prepare(socket: &TcpStream) -> std::io::Result<()> {
-    socket.set_nodelay(true)?;
-    let keepalive = socket2::TcpKeepalive::new()
-        .with_time(Duration::from_secs(30))
-        .with_interval(Duration::from_secs(10));
-    socket2::SockRef::from(socket).set_tcp_keepalive(&keepalive)
 }

@@ -1,15 +1,14 @@
 //! Single frames before a line runs: the handshake's messages.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
-use bytes::BytesMut;
-use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
 
 use super::super::handshake::MAX_HANDSHAKE;
+use super::super::websocket::close;
+use super::socket::{Socket, SocketError};
 use crate::wire::frame::{self, Frame};
 
 /// A frame of the handshake has to pass in this time.
@@ -19,43 +18,29 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub enum ExchangeError {
     #[error("the peer said nothing for 5 s")]
     Late,
-    #[error("the peer closed the connection")]
-    Closed,
     #[error("the peer's message is not one frame of the handshake")]
     Shape,
-    #[error("{0}")]
-    Socket(String),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
 }
 
 /// Sends a message of one frame.
-pub async fn send<S>(socket: &mut WebSocketStream<S>, frame: &Frame) -> Result<(), ExchangeError>
+pub async fn send<S>(socket: &mut Socket<S>, frame: &Frame) -> Result<(), ExchangeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut message = BytesMut::new();
-    frame::encode(frame, &mut message);
-    let sent = timeout(PATIENCE, socket.send(Message::Binary(message.freeze()))).await;
+    socket.put(|out| frame::encode(frame, out));
+    let sent = timeout(PATIENCE, poll_fn(|cx| socket.poll_send(cx))).await;
     sent.map_err(|_| ExchangeError::Late)?
-        .map_err(|error| ExchangeError::Socket(error.to_string()))
+        .map_err(|error| SocketError::from(error).into())
 }
 
 /// Receives a message of one frame.
-pub async fn receive<S>(socket: &mut WebSocketStream<S>) -> Result<Frame, ExchangeError>
+pub async fn receive<S>(socket: &mut Socket<S>) -> Result<Frame, ExchangeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let next = async {
-        loop {
-            match socket.next().await {
-                Some(Ok(Message::Binary(message))) => return Ok(message),
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-                Some(Ok(Message::Close(_))) | None => return Err(ExchangeError::Closed),
-                Some(Ok(_)) => return Err(ExchangeError::Shape),
-                Some(Err(error)) => return Err(ExchangeError::Socket(error.to_string())),
-            }
-        }
-    };
-    let mut message = timeout(PATIENCE, next)
+    let mut message = timeout(PATIENCE, poll_fn(|cx| socket.poll_message(cx)))
         .await
         .map_err(|_| ExchangeError::Late)??;
     if message.len() > MAX_HANDSHAKE {
@@ -64,5 +49,18 @@ where
     match frame::decode(&mut message) {
         Ok(Some(frame)) if message.is_empty() => Ok(frame),
         _ => Err(ExchangeError::Shape),
+    }
+}
+
+/// Closes after a REFUSE; a goodbye is a courtesy, the peer has its answer.
+pub async fn refuse<S>(mut socket: Socket<S>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    if timeout(super::CLOSING, socket.close(close::POLICY))
+        .await
+        .is_err()
+    {
+        tracing::debug!("the peer took no goodbye");
     }
 }

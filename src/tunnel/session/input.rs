@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::state::{Sending, StreamState};
+use super::state::{COPY_BELOW, Sending, StreamState};
 use super::{Drain, Event, Over, Role, Session};
 use crate::tunnel::LineError;
+use crate::tunnel::budget::Level;
 use crate::wire::frame::{self, Code, Frame, Goaway, Open};
 
 /// OPENs refused and not yet answered.
@@ -32,7 +33,13 @@ impl Session {
     /// Takes a message of whole frames. Faults show in [`Session::over`].
     pub fn handle_message(&mut self, now: Instant, message: Bytes) {
         self.path.heard(now);
-        let (len, mut rest) = (message.len(), message);
+        let len = message.len();
+        // Parts of a short message are copied, so nothing holds on to it.
+        let mut rest = if len < COPY_BELOW {
+            message
+        } else {
+            self.meter.hold(message, len)
+        };
         while self.over.is_none() {
             let fault = match frame::decode(&mut rest) {
                 Ok(None) => return,
@@ -65,7 +72,7 @@ impl Session {
             Frame::Challenge(_) | Frame::Hello(_) | Frame::Welcome(_) | Frame::Refuse(_) => {
                 Err(Fault::protocol("handshake frame on a running line"))
             }
-            Frame::Open(open) => self.handle_open(now, open),
+            Frame::Open(open) => self.handle_open(now, &open),
             Frame::Data { id, payload } => self.handle_data(now, id, payload, message),
             Frame::Credit { id, amount } => self.handle_credit(id, amount),
             Frame::Fin { id } => self.handle_fin(id),
@@ -116,7 +123,7 @@ impl Session {
         Ok(stream)
     }
 
-    fn handle_open(&mut self, now: Instant, open: Open) -> Result<(), Fault> {
+    fn handle_open(&mut self, now: Instant, open: &Open) -> Result<(), Fault> {
         let is_ours = (open.id % 2 == 1) == (self.config.role == Role::Agent);
         if is_ours || open.id <= self.highest_peer {
             return Err(Fault::protocol(format!("OPEN of stream {}", open.id)));
@@ -135,7 +142,7 @@ impl Session {
             }
             return self.refuse(open.id, Code::Limit);
         }
-        if self.unread > self.config.budget / 4 * 3 {
+        if self.meter.level() >= Level::Tight {
             return self.refuse(open.id, Code::OverBudget);
         }
         let stream = StreamState::new(now, false, open.class, open.window, self.config.window);
@@ -146,7 +153,8 @@ impl Session {
             id: open.id,
             kind: open.kind,
             class: open.class,
-            meta: open.meta,
+            // Kept for as long as the stream is: it must not hold on to its message.
+            meta: Bytes::copy_from_slice(&open.meta),
         });
         Ok(())
     }
@@ -186,17 +194,17 @@ impl Session {
         if stream.buffer.len() == 0 {
             stream.unread_since = now;
         }
-        let before = stream.buffer.cost();
-        stream.buffer.push(payload, message);
-        let after = stream.buffer.cost();
-        self.unread = self.unread.saturating_sub(before).saturating_add(after);
-        self.events.push_back(Event::Readable(id));
-        while self.unread > self.config.budget {
-            if !self.shed(now) {
-                break;
-            }
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.buffer.push(payload, message, &self.meter);
         }
+        self.events.push_back(Event::Readable(id));
+        self.relieve(now);
         Ok(())
+    }
+
+    /// Gives memory back where the line, or the process, has too little of it.
+    pub(super) fn relieve(&mut self, now: Instant) {
+        while self.meter.level() == Level::Over && self.shed(now) {}
     }
 
     /// Resets the stream whose unread bytes lie longest, the largest of these; false where there is none.
@@ -209,7 +217,7 @@ impl Session {
             .max_by_key(|(_, stream)| {
                 (
                     now.saturating_duration_since(stream.unread_since).as_secs(),
-                    stream.buffer.cost(),
+                    stream.buffer.len(),
                 )
             })
             .map(|(id, _)| *id);

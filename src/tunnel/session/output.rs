@@ -4,16 +4,23 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 
+use super::path::MAX_BATCH;
 use super::state::{Lane, Sending, dequeue};
 use super::{ALWAYS_QUEUED, Event, MAX_LINE_QUEUED, MAX_QUEUED, Session};
+use crate::tunnel::budget::Level;
+use crate::tunnel::websocket::MAX_SEALED;
 use crate::wire::frame::{self, Frame, HEADER, MAX_PAYLOAD, Open};
 
-/// Bytes of the message that one call makes, DATA aside from the last frame.
-const BATCH: usize = 32 << 10;
-/// After so many bytes of sparse streams in a row bulk gets one frame.
+/// Bytes of control frames in one message, the last frame aside.
+const CONTROL: usize = 32 << 10;
+/// A DATA frame is not cut shorter than this to fit into a message.
+const LEAST_CUT: usize = 512;
+/// After so many bytes of sparse streams in a row bulk gets a turn.
 const SPARSE_RUN: usize = 64 << 10;
-/// One background frame for so many bulk frames: the 5 % that it is sure of.
-const BULK_RUN: u32 = 19;
+/// What a bulk stream may send before it is the next one's turn.
+const TURN: usize = MAX_PAYLOAD;
+/// Background is sure of one byte for so many of bulk: 5 %.
+const BULK_SHARE: usize = 19;
 
 impl Session {
     /// True where [`Session::poll_transmit`] would write something.
@@ -42,9 +49,11 @@ impl Session {
             if let Some(serial) = self.path.ping(now) {
                 frame::encode(&Frame::Ping(serial), out);
             }
-            let end = start + BATCH;
-            if self.send_control(end, out) {
-                self.send_data(now, end, out);
+            if self.send_control(start + CONTROL, out) {
+                if !(self.bulk.is_empty() && self.background.is_empty()) {
+                    out.reserve(self.path.batch());
+                }
+                self.send_data(now, start + self.path.batch(), out);
             }
         }
         self.wake_crowded();
@@ -104,7 +113,7 @@ impl Session {
     }
 
     fn send_flags(&mut self, id: u32, out: &mut BytesMut) {
-        let tight = self.unread > self.config.budget / 4 * 3;
+        let tight = self.meter.level() >= Level::Tight;
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
@@ -150,44 +159,62 @@ impl Session {
     }
 
     fn send_data(&mut self, now: Instant, end: usize, out: &mut BytesMut) {
-        while out.len() < end {
+        loop {
+            let room = end.saturating_sub(out.len() + HEADER);
+            if room < LEAST_CUT {
+                return;
+            }
             let bulk_waits =
                 !(self.bulk.is_empty() && self.background.is_empty()) && self.path.has_room();
             if !(self.sparse.is_empty() || bulk_waits && self.sparse_run >= SPARSE_RUN) {
                 let Some(id) = self.sparse.pop_front() else {
-                    break;
+                    return;
                 };
-                self.sparse_run += self.send_from(now, id, Lane::Sparse, out);
+                self.sparse_run += self.send_from(now, (Lane::Sparse, id), room, out);
                 continue;
             }
             if !bulk_waits {
-                break;
+                return;
             }
             self.sparse_run = 0;
-            let background =
-                self.bulk.is_empty() || (self.bulk_run >= BULK_RUN && !self.background.is_empty());
-            let sent = if background {
-                self.bulk_run = 0;
-                self.background
-                    .pop_front()
-                    .map(|id| self.send_from(now, id, Lane::Background, out))
+            let background = self.bulk.is_empty()
+                || (self.bulk_run >= BULK_SHARE * TURN && !self.background.is_empty());
+            let lane = if background {
+                Lane::Background
             } else {
-                self.bulk_run = self.bulk_run.saturating_add(1);
-                self.bulk
-                    .pop_front()
-                    .map(|id| self.send_from(now, id, Lane::Bulk, out))
+                Lane::Bulk
             };
-            self.path.count_bulk(sent.unwrap_or_default());
+            let Some(id) = self.lane(lane).pop_front() else {
+                return;
+            };
+            let sent = self.send_from(now, (lane, id), room, out);
+            self.bulk_run = if background {
+                self.bulk_run.saturating_sub(sent * BULK_SHARE)
+            } else {
+                // A lane that is empty saves nothing up.
+                (self.bulk_run + sent).min(BULK_SHARE * TURN)
+            };
+            self.path.count_bulk(now, sent);
         }
     }
 
-    /// One frame of a stream's queue; then it stands at the end of its lane again, or FIN follows.
-    fn send_from(&mut self, now: Instant, id: u32, lane: Lane, out: &mut BytesMut) -> usize {
+    /// One frame of a stream's queue, at most `room` of it. Where more is queued the stream goes on with its turn,
+    /// or waits for the next; else FIN follows.
+    fn send_from(
+        &mut self,
+        now: Instant,
+        (lane, id): (Lane, u32),
+        room: usize,
+        out: &mut BytesMut,
+    ) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else {
             return 0;
         };
         stream.lane = None;
-        let len = stream.queue.len().min(MAX_PAYLOAD);
+        if stream.turn == 0 {
+            stream.turn = TURN;
+        }
+        let len = stream.queue.len().min(stream.turn).min(room);
         let Some(payload) = stream
             .queue
             .get(..len)
@@ -198,8 +225,10 @@ impl Session {
         frame::data(id, payload, out);
         dequeue(&mut stream.queue, len);
         stream.count_sent(now, len);
+        stream.turn -= len;
         self.queued = self.queued.saturating_sub(len);
         if stream.queue.is_empty() {
+            stream.turn = 0;
             self.send_fin(id, out);
         } else {
             let next = if lane == Lane::Sparse && stream.is_bulky(now) {
@@ -208,7 +237,13 @@ impl Session {
                 lane
             };
             stream.lane = Some(next);
-            self.lane(next).push_back(id);
+            let goes_on = stream.turn > 0 && next == lane;
+            let lane = self.lane(next);
+            if goes_on {
+                lane.push_front(id);
+            } else {
+                lane.push_back(id);
+            }
         }
         self.wake_writer(id);
         len
@@ -240,4 +275,5 @@ impl Session {
     }
 }
 
-const _: () = assert!(BATCH + MAX_PAYLOAD + HEADER * 4 + 1024 < frame::MAX_MESSAGE);
+const _: () = assert!(CONTROL + MAX_PAYLOAD + HEADER * 4 + 1024 < MAX_SEALED);
+const _: () = assert!(MAX_BATCH + HEADER <= MAX_SEALED);

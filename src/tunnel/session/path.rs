@@ -17,6 +17,12 @@ const MAX_UNANSWERED: usize = 256;
 /// Bulk on the way that is always allowed.
 const MIN_FLIGHT: u64 = 256 << 10;
 const MIN_SPAN: Duration = Duration::from_millis(10);
+/// A message is what the line carries in this time, within bounds: what is in it cannot be overtaken.
+const BATCH_SPAN: Duration = Duration::from_millis(20);
+const MIN_BATCH: usize = 4 << 10;
+pub(super) const MAX_BATCH: usize = (64 << 10) - 16;
+/// Until the rate is known.
+const FIRST_BATCH: usize = 32 << 10;
 
 #[derive(Debug)]
 struct Ping {
@@ -24,6 +30,9 @@ struct Ping {
     at: Instant,
     /// Bulk sent before it.
     bulk: u64,
+    /// Bulk that was answered when it was sent, and when that was.
+    answered: u64,
+    answered_at: Instant,
 }
 
 /// What PING and PONG tell.
@@ -85,11 +94,13 @@ impl Path {
             let sample = now.saturating_duration_since(ping.at);
             self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
             self.smoothed = Some(self.smoothed.map_or(sample, |old| (old * 7 + sample) / 8));
+            // Over a round trip at least: answers that arrive in one go say nothing about the time between them.
             let span = now
-                .saturating_duration_since(self.answered_at)
+                .saturating_duration_since(ping.answered_at)
+                .max(sample)
                 .as_secs_f64()
-                .max(0.0001);
-            let moved = ping.bulk.saturating_sub(self.answered);
+                .max(0.000_01);
+            let moved = ping.bulk.saturating_sub(ping.answered);
             if moved > 0 {
                 let rate = f64::from(u32::try_from(moved).unwrap_or(u32::MAX)) / span;
                 self.rate = if rate > self.rate {
@@ -103,7 +114,11 @@ impl Path {
         }
     }
 
-    pub(super) fn count_bulk(&mut self, len: usize) {
+    pub(super) fn count_bulk(&mut self, now: Instant, len: usize) {
+        if self.bulk == self.answered {
+            // Nothing was on the way: the time before does not count.
+            self.answered_at = now;
+        }
         self.bulk = self
             .bulk
             .saturating_add(u64::try_from(len).unwrap_or_default());
@@ -117,13 +132,26 @@ impl Path {
         let span = self
             .least
             .map_or(MIN_SPAN, |least| (least * 2).max(MIN_SPAN));
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a float cast saturates, and the rate is not negative"
-        )]
-        let flight = (self.rate * span.as_secs_f64()) as u64;
-        self.bulk - self.answered < flight.max(MIN_FLIGHT)
+        self.bulk - self.answered < self.moved_in(span).max(MIN_FLIGHT)
+    }
+
+    /// Bytes that arrive at the peer in `span`.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float cast saturates, and the rate is not negative"
+    )]
+    fn moved_in(&self, span: Duration) -> u64 {
+        (self.rate * span.as_secs_f64()) as u64
+    }
+
+    /// Bytes of the next message.
+    pub(super) fn batch(&self) -> usize {
+        if self.rate == 0.0 {
+            return FIRST_BATCH;
+        }
+        let batch = usize::try_from(self.moved_in(BATCH_SPAN)).unwrap_or(MAX_BATCH);
+        batch.clamp(MIN_BATCH, MAX_BATCH)
     }
 
     pub(super) fn wants_ping(&self) -> bool {
@@ -142,6 +170,8 @@ impl Path {
             serial: self.serial,
             at: now,
             bulk: self.bulk,
+            answered: self.answered,
+            answered_at: self.answered_at,
         });
         self.marked = self.bulk;
         Some(self.serial)

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::tunnel::LineError;
+use crate::tunnel::budget::Meter;
 use crate::tunnel::credit::{RecvWindow, SendWindow};
 use crate::wire::frame::{Class, Code, Kind};
 
 /// A payload shorter than this is copied: a slice of it would pin the whole message.
-const COPY_BELOW: usize = 1024;
+pub(super) const COPY_BELOW: usize = 1024;
 /// A stream is sparse while it sends less than this in [`SPARSE_SPAN`].
 const SPARSE_BYTES: usize = 8 << 10;
 const SPARSE_SPAN: Duration = Duration::from_millis(50);
@@ -56,6 +57,8 @@ pub(super) struct StreamState {
     /// Waits for room on the line.
     pub(super) crowded: bool,
     pub(super) lane: Option<Lane>,
+    /// What is left of its turn among the bulk streams.
+    pub(super) turn: usize,
     burst: usize,
     burst_since: Instant,
 
@@ -93,6 +96,7 @@ impl StreamState {
             want_write: false,
             crowded: false,
             lane: None,
+            turn: 0,
             burst: 0,
             burst_since: now,
             buffer: RecvBuffer::default(),
@@ -140,31 +144,39 @@ impl StreamState {
     }
 }
 
-/// Bytes that arrived and were not read.
+/// Bytes that arrived and were not read. Whoever changes it passes the meter that counts what it holds on to.
 #[derive(Debug, Default)]
 pub(super) struct RecvBuffer {
     chunks: VecDeque<Bytes>,
     len: usize,
-    /// The newest bytes, where they came in small pieces.
+    /// The newest bytes, where they came in small pieces, and what was counted for them.
     tail: BytesMut,
+    tail_size: usize,
 }
 
 impl RecvBuffer {
-    /// `message` is the length of the allocation that `payload` is a slice of.
-    pub(super) fn push(&mut self, payload: Bytes, message: usize) {
+    /// `message` is the length of the allocation that `payload` is a slice of. A small part of one is copied: it
+    /// would hold on to the whole.
+    pub(super) fn push(&mut self, payload: Bytes, message: usize, meter: &Meter) {
         self.len += payload.len();
         if payload.len() >= COPY_BELOW && payload.len().saturating_mul(4) >= message {
             if !self.tail.is_empty() {
-                self.chunks
-                    .push_back(std::mem::take(&mut self.tail).freeze());
+                let size = std::mem::take(&mut self.tail_size);
+                let tail = std::mem::take(&mut self.tail).freeze();
+                self.chunks.push_back(meter.hold(tail, size));
+                meter.resized(size, 0);
             }
             self.chunks.push_back(payload);
         } else {
             self.tail.extend_from_slice(&payload);
+            // Reading moves the front on, so the capacity that is left may be less than what is allocated.
+            let size = self.tail.capacity().max(self.tail_size);
+            meter.resized(self.tail_size, size);
+            self.tail_size = size;
         }
     }
 
-    pub(super) fn read(&mut self, out: &mut [u8]) -> usize {
+    pub(super) fn read(&mut self, out: &mut [u8], meter: &Meter) -> usize {
         let mut filled = 0;
         while let Some(space) = out.get_mut(filled..).filter(|space| !space.is_empty()) {
             let done = if let Some(chunk) = self.chunks.front_mut() {
@@ -174,9 +186,11 @@ impl RecvBuffer {
                 }
                 done
             } else {
+                // What was read at the front of a buffer still counts: it is freed as a whole.
                 let done = take(&mut self.tail, space);
                 if self.tail.is_empty() {
-                    self.tail = BytesMut::new();
+                    meter.resized(self.tail_size, 0);
+                    (self.tail, self.tail_size) = (BytesMut::new(), 0);
                 }
                 done
             };
@@ -193,14 +207,8 @@ impl RecvBuffer {
         self.len
     }
 
-    /// What the buffer costs: slices by their length, the copied tail by its allocation.
-    pub(super) fn cost(&self) -> usize {
-        self.len
-            .saturating_sub(self.tail.len())
-            .saturating_add(self.tail.capacity())
-    }
-
-    pub(super) fn clear(&mut self) {
+    pub(super) fn clear(&mut self, meter: &Meter) {
+        meter.resized(self.tail_size, 0);
         *self = Self::default();
     }
 }

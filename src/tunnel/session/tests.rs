@@ -6,6 +6,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::wire::frame::{self, Frame, Open};
 
+mod model;
+mod order;
+
 /// Two sessions and the messages between them, which are delivered when the test says so.
 struct Net {
     now: Instant,
@@ -236,6 +239,15 @@ fn a_stopped_stream_swallows_what_is_written_and_ends() {
     net.ends[1].finish(id).unwrap();
     net.settle();
     assert_eq!((net.ends[0].live(), net.ends[1].live()), (0, 0));
+}
+
+#[test]
+fn a_stream_that_is_reset_before_its_open_went_out_is_never_opened() {
+    let mut net = Net::new();
+    let id = net.open(0);
+    net.ends[0].reset(id, Code::Cancelled, "");
+    net.settle();
+    assert_eq!((net.ends[0].live(), net.ends[1].counts()), (0, (0, 0)));
 }
 
 #[test]

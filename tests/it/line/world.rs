@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use linesman::agent::link::{self, LinkConfig, LinkState};
+use linesman::agent::link::{self, LinkConfig, LinkState, ProxyConfig};
 use linesman::clock;
 use linesman::hub::registration::{Claim, Prefix, TokenText};
 use linesman::hub::store::{JoinToken, NewBundle, NewClusterRow, TokenKind};
@@ -16,10 +16,14 @@ use linesman::tunnel::{Incoming, Line};
 use linesman::wire::api::{AdoptionOptions, AgentBuild, EngineKind};
 use linesman::wire::id::{ClusterName, Digest};
 use linesman::wire::report::Facts;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::sync::CancellationToken;
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,6 +34,8 @@ pub(super) struct World {
     pub(super) identity: KeyPair,
     /// Dropping the connections that stand: send anything.
     pub(super) cut: watch::Sender<u32>,
+    /// Of the balancer, where there is one.
+    ca: Option<String>,
     stop: CancellationToken,
     tasks: JoinSet<()>,
     data: PathBuf,
@@ -45,6 +51,11 @@ pub(super) struct Agent {
 
 impl World {
     pub(super) async fn new() -> Self {
+        Self::behind(None).await
+    }
+
+    /// With a balancer before the hub that ends TLS, with a certificate of its own.
+    pub(super) async fn behind(front: Option<Front>) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let data = std::env::temp_dir().join(format!("linesman-line-{}", uuid::Uuid::now_v7()));
         let bind = || TcpListener::bind("127.0.0.1:0");
@@ -72,7 +83,9 @@ impl World {
         let (hub, chain) = serve::start(config, stop.clone()).await.unwrap();
         let (cut, cuts) = watch::channel(0);
         let mut tasks = JoinSet::new();
-        tasks.spawn(relay_to(relay, at(&https), cuts));
+        let ca = front.as_ref().map(|front| front.ca.clone());
+        let front = front.map(|front| (front.acceptor, trusting(&hub.reference().ca)));
+        tasks.spawn(relay_to(relay, at(&https), cuts, front));
         let listeners = Listeners { https, git, health };
         let running = hub.clone();
         tasks.spawn(async move { serve::run(listeners, running, chain).await.unwrap() });
@@ -82,6 +95,7 @@ impl World {
             cluster,
             identity,
             cut,
+            ca,
             stop,
             tasks,
             data,
@@ -155,7 +169,19 @@ impl World {
     }
 
     pub(super) fn agent_as(&self, identity: KeyPair) -> Agent {
-        let (_hub, hub) = watch::channel(self.hub.reference());
+        self.start(identity, None)
+    }
+
+    pub(super) fn agent_through(&self, proxy: ProxyConfig) -> Agent {
+        self.start(self.identity.clone(), Some(proxy))
+    }
+
+    fn start(&self, identity: KeyPair, proxy: Option<ProxyConfig>) -> Agent {
+        let mut reference = self.hub.reference();
+        if let Some(ca) = &self.ca {
+            reference.ca.clone_from(ca);
+        }
+        let (_hub, hub) = watch::channel(reference);
         let since = clock::now();
         let (out, state) = watch::channel(LinkState::Down {
             since,
@@ -170,7 +196,7 @@ impl World {
             identity,
             build: AgentBuild::default(),
             instance: uuid::Uuid::now_v7().to_string(),
-            proxy: None,
+            proxy,
         };
         let mut task = JoinSet::new();
         let stopped = stop.clone();
@@ -247,17 +273,67 @@ impl Agent {
     }
 }
 
-async fn relay_to(listener: TcpListener, to: SocketAddr, cuts: watch::Receiver<u32>) {
+/// A balancer's certificate.
+pub(super) struct Front {
+    ca: String,
+    acceptor: TlsAcceptor,
+}
+
+impl Front {
+    pub(super) fn new() -> Self {
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        Self {
+            ca: made.cert.pem(),
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+        }
+    }
+}
+
+fn trusting(ca: &str) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let config = ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}
+
+async fn relay_to(
+    listener: TcpListener,
+    to: SocketAddr,
+    cuts: watch::Receiver<u32>,
+    front: Option<(TlsAcceptor, TlsConnector)>,
+) {
     let mut open = JoinSet::new();
     while let Ok((mut client, _)) = listener.accept().await {
         let mut cut = cuts.clone();
         cut.mark_unchanged();
+        let front = front.clone();
         open.spawn(async move {
             let Ok(mut server) = TcpStream::connect(to).await else {
                 return;
             };
+            let relayed = async {
+                let Some((acceptor, connector)) = front else {
+                    return drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+                };
+                let name = ServerName::from(to.ip());
+                if let (Ok(mut client), Ok(mut server)) =
+                    tokio::join!(acceptor.accept(client), connector.connect(name, server))
+                {
+                    drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+                }
+            };
             tokio::select! {
-                _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                () = relayed => {}
                 _ = cut.changed() => {}
             }
         });

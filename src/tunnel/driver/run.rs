@@ -1,0 +1,244 @@
+//! The one loop between connection, timer, commands and the session. It never waits for the peer to read: what is
+//! written waits beside what is read.
+
+use std::future::{Future as _, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::futures::Notified;
+use tokio::time::{Sleep, timeout};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+
+use super::super::Ended;
+use super::super::session::Over;
+use super::super::websocket::close;
+use super::shared::Shared;
+use super::socket::{Socket, SocketError};
+use super::{CLOSING, now};
+use crate::wire::frame::Code;
+
+/// Runs a line to its end.
+pub(super) async fn run<S>(
+    shared: Arc<Shared>,
+    mut socket: Socket<S>,
+    stop: CancellationToken,
+) -> Ended
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (ended, code) = serve(&shared, &mut socket, &stop).await;
+    let ended = shared.end(ended);
+    // The last frames and the close code go out if the peer takes them; it is not waited for.
+    let goodbye = async {
+        poll_fn(|cx| socket.poll_send(cx)).await?;
+        put(&shared, &mut socket);
+        socket.close(code).await?;
+        // A socket that is dropped with unread input is reset, and the goodbye may be lost with that.
+        while poll_fn(|cx| socket.poll_message(cx)).await.is_ok() {}
+        Ok::<_, io::Error>(())
+    };
+    match timeout(CLOSING, goodbye).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "close the line's connection"),
+        Err(_) => tracing::debug!("the peer took no goodbye"),
+    }
+    ended
+}
+
+/// What the loop waits for.
+struct Waits<'p, 'w> {
+    stop: Pin<&'p mut WaitForCancellationFuture<'w>>,
+    timer: Pin<&'p mut Sleep>,
+    wake: Pin<&'p mut Notified<'w>>,
+    /// Who is asked first; it changes, so that a connection that always takes does not keep it from giving.
+    reads_first: bool,
+}
+
+enum Turn {
+    Stopped,
+    Late,
+    Woken,
+    Sent(io::Result<()>),
+    Received(Result<Bytes, SocketError>),
+}
+
+async fn serve<S>(
+    shared: &Arc<Shared>,
+    socket: &mut Socket<S>,
+    stop: &CancellationToken,
+) -> (Ended, u16)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut waits = Waits {
+        stop: pin!(stop.cancelled()),
+        timer: pin!(tokio::time::sleep_until(
+            shared.lock().session.poll_timeout().into()
+        )),
+        wake: pin!(shared.wake.notified()),
+        reads_first: false,
+    };
+    loop {
+        if !socket.is_sending() {
+            put(shared, socket);
+        }
+        let (timeout, over) = {
+            let state = shared.lock();
+            let done = !socket.is_sending() && !state.session.has_transmit();
+            let over = state.session.over().filter(|_| done).cloned();
+            (state.session.poll_timeout(), over)
+        };
+        if let Some(over) = over {
+            return finished(over);
+        }
+        // A timer that fires too early asks again; one that is too late has to be moved.
+        if waits.timer.deadline().into_std() > timeout {
+            waits.timer.as_mut().reset(timeout.into());
+        }
+        match poll_fn(|cx| waits.poll(socket, cx)).await {
+            Turn::Stopped => {
+                shared.with(|state| state.session.leave(Code::Draining, "the process stops"));
+                let text = "stopped".to_owned();
+                return (
+                    Ended {
+                        code: Code::Draining,
+                        text,
+                        retry_after: None,
+                        by_peer: false,
+                    },
+                    close::AWAY,
+                );
+            }
+            Turn::Late => {
+                let next = shared.with(|state| {
+                    state.session.heard(socket.heard());
+                    state.session.handle_timeout(now());
+                    state.session.poll_timeout()
+                });
+                waits.timer.as_mut().reset(next.into());
+            }
+            Turn::Woken => waits.wake.set(shared.wake.notified()),
+            Turn::Sent(Ok(())) => {}
+            Turn::Sent(Err(error)) => return (lost(&error.to_string()), close::AWAY),
+            Turn::Received(Ok(message)) => {
+                let len = u64::try_from(message.len()).unwrap_or_default();
+                shared.received.fetch_add(len, Ordering::Relaxed);
+                shared.with(|state| state.session.handle_message(now(), message));
+            }
+            Turn::Received(Err(error)) => return broken(shared, &error),
+        }
+    }
+}
+
+impl Waits<'_, '_> {
+    fn poll<S>(&mut self, socket: &mut Socket<S>, cx: &mut Context<'_>) -> Poll<Turn>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        if self.stop.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Turn::Stopped);
+        }
+        if self.timer.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Turn::Late);
+        }
+        self.reads_first = !self.reads_first;
+        if self.reads_first
+            && let Poll::Ready(received) = socket.poll_message(cx)
+        {
+            return Poll::Ready(Turn::Received(received));
+        }
+        if socket.has_output()
+            && let Poll::Ready(sent) = socket.poll_send(cx)
+        {
+            return Poll::Ready(Turn::Sent(sent));
+        }
+        if !self.reads_first
+            && let Poll::Ready(received) = socket.poll_message(cx)
+        {
+            return Poll::Ready(Turn::Received(received));
+        }
+        self.wake.as_mut().poll(cx).map(|()| Turn::Woken)
+    }
+}
+
+/// Takes the session's next message onto the connection, where there is one.
+fn put<S>(shared: &Arc<Shared>, socket: &mut Socket<S>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    if !shared.lock().session.has_transmit() {
+        return;
+    }
+    let len = socket.put(|out| {
+        shared.with(|state| state.session.poll_transmit(now(), out));
+    });
+    shared
+        .sent
+        .fetch_add(u64::try_from(len).unwrap_or_default(), Ordering::Relaxed);
+}
+
+fn finished(over: Over) -> (Ended, u16) {
+    let code = if over.fault {
+        close::PROTOCOL
+    } else {
+        close::NORMAL
+    };
+    let retry_after = over
+        .by_peer
+        .as_ref()
+        .map(|goaway| Duration::from_millis(goaway.retry_after_ms.into()));
+    let by_peer = over.by_peer.is_some();
+    (
+        Ended {
+            code: over.code,
+            text: over.text,
+            retry_after,
+            by_peer,
+        },
+        code,
+    )
+}
+
+pub(super) fn lost(text: &str) -> Ended {
+    Ended {
+        code: Code::LineLost,
+        text: text.to_owned(),
+        retry_after: None,
+        by_peer: false,
+    }
+}
+
+/// What to say of a connection that gives no more messages.
+fn broken(shared: &Shared, error: &SocketError) -> (Ended, u16) {
+    let code = match error {
+        SocketError::Closed => return (closed(shared), close::NORMAL),
+        SocketError::Framing(framing) => framing.code,
+        SocketError::Io(_) => return (lost(&error.to_string()), close::AWAY),
+    };
+    let ended = Ended {
+        code: Code::Protocol,
+        text: error.to_string(),
+        retry_after: None,
+        by_peer: false,
+    };
+    (ended, code)
+}
+
+/// The peer closed: with the reason that its GOAWAY gave, if it gave one.
+fn closed(shared: &Shared) -> Ended {
+    match &shared.phase.borrow().draining {
+        Some(goaway) => Ended {
+            code: goaway.code,
+            text: goaway.text.clone(),
+            retry_after: Some(Duration::from_millis(goaway.retry_after_ms.into())),
+            by_peer: true,
+        },
+        None => lost("the peer closed the connection"),
+    }
+}

@@ -1,0 +1,206 @@
+//! Two lines over a connection in memory, on a clock that the tests move.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex, split};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::super::session::Role;
+use super::*;
+
+/// Two ends of a running line, with what carries the bytes between them.
+struct Pair {
+    hub: Line,
+    agent: Line,
+    /// Streams that the hub opened.
+    incoming: mpsc::Receiver<Incoming>,
+    tasks: JoinSet<()>,
+}
+
+impl Pair {
+    /// `relay` moves bytes between the two connections until it cuts them.
+    fn new<R, F>(relay: R) -> Self
+    where
+        R: FnOnce(DuplexStream, DuplexStream) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (hub_io, one) = duplex(16 << 10);
+        let (agent_io, other) = duplex(16 << 10);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(relay(one, other));
+        let mut end = |io, role, streams| {
+            let identity = Identity {
+                epoch: 1,
+                session: String::new(),
+                remote: String::new(),
+                instance: String::new(),
+                since: OffsetDateTime::UNIX_EPOCH,
+            };
+            let socket = Socket::new(io, role, Bytes::new());
+            let (line, run) = line(
+                socket,
+                Config::new(role),
+                identity,
+                streams,
+                CancellationToken::new(),
+            );
+            tasks.spawn(async move { drop(run.await) });
+            line
+        };
+        let (streams, incoming) = mpsc::channel(16);
+        let agent = end(agent_io, Role::Agent, streams);
+        let hub = end(hub_io, Role::Hub, mpsc::channel(1).0);
+        Self {
+            hub,
+            agent,
+            incoming,
+            tasks,
+        }
+    }
+
+    async fn stream(&mut self) -> (Stream, Stream) {
+        let open = self.hub.open(Kind::Api, Class::Normal, Bytes::new());
+        let ours = open.await.unwrap();
+        (ours, self.incoming.recv().await.unwrap().stream)
+    }
+}
+
+/// Cuts a connection that carries nothing for `idle`, in either direction.
+async fn balancer(mut one: DuplexStream, mut other: DuplexStream, idle: Duration) {
+    let (mut here, mut there) = ([0; 4096], [0; 4096]);
+    loop {
+        let passed = async {
+            tokio::select! {
+                len = one.read(&mut here) => (len, true),
+                len = other.read(&mut there) => (len, false),
+            }
+        };
+        match timeout(idle, passed).await {
+            Ok((Ok(len @ 1..), true)) => other.write_all(&here[..len]).await.unwrap(),
+            Ok((Ok(len @ 1..), false)) => one.write_all(&there[..len]).await.unwrap(),
+            _ => return,
+        }
+    }
+}
+
+/// Carries `rate` bytes a second in each direction.
+async fn narrow(one: DuplexStream, other: DuplexStream, rate: usize) {
+    let (one, other) = (split(one), split(other));
+    let way = async |mut from: tokio::io::ReadHalf<DuplexStream>,
+                     mut to: tokio::io::WriteHalf<DuplexStream>| {
+        let mut buffer = vec![0; rate / 20];
+        while let Ok(len @ 1..) = from.read(&mut buffer).await {
+            let micros = u64::try_from(len * 1_000_000 / rate).unwrap();
+            sleep(Duration::from_micros(micros)).await;
+            if to.write_all(&buffer[..len]).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::join!(way(one.0, other.1), way(other.0, one.1));
+}
+
+/// L12: the PING of an idle line comes before the patience of what stands between.
+#[tokio::test(start_paused = true)]
+async fn an_idle_line_outlives_a_balancer_that_cuts_idle_connections() {
+    for seconds in [60, 15] {
+        let mut pair = Pair::new(|one, other| balancer(one, other, Duration::from_secs(seconds)));
+        let ended = timeout(Duration::from_mins(10), pair.hub.closed()).await;
+        assert!(ended.is_err(), "{ended:?}");
+        let (mut ours, mut theirs) = pair.stream().await;
+        ours.write_all(b"still there").await.unwrap();
+        let mut text = [0; 11];
+        theirs.read_exact(&mut text).await.unwrap();
+        assert_eq!(&text, b"still there");
+        assert!(pair.hub.facts().rtt.is_some(), "and the way is measured");
+    }
+}
+
+/// L13
+#[tokio::test(start_paused = true)]
+async fn both_ends_know_of_a_path_that_went_dead_within_25_s() {
+    let start = Instant::now();
+    let pair = Pair::new(|one, other| async move {
+        // Open, and nothing passes.
+        std::future::pending::<()>().await;
+        drop((one, other));
+    });
+    for line in [&pair.hub, &pair.agent] {
+        let ended = timeout(Duration::from_secs(26), line.closed())
+            .await
+            .unwrap();
+        assert_eq!(ended.code, Code::LineLost);
+    }
+    assert!(start.elapsed() <= Duration::from_secs(25));
+}
+
+/// L26: a message that takes long to arrive is a sign of life all the way, and nobody waits behind a long queue.
+#[tokio::test(start_paused = true)]
+async fn a_saturated_narrow_path_is_never_dead_and_lets_echoes_pass() {
+    let mut pair = Pair::new(|one, other| narrow(one, other, 40_000));
+    let (mut bulk, mut source) = pair.stream().await;
+    pair.tasks.spawn(async move {
+        let chunk = vec![5; 65_536];
+        while source.write_all(&chunk).await.is_ok() {}
+    });
+    let (mut echo, mut far) = pair.stream().await;
+    pair.tasks.spawn(async move {
+        let mut buffer = [0; 64];
+        while far.read_exact(&mut buffer).await.is_ok() && far.write_all(&buffer).await.is_ok() {}
+    });
+    pair.tasks.spawn(async move {
+        let mut buffer = vec![0; 65_536];
+        while bulk.read(&mut buffer).await.is_ok_and(|len| len > 0) {}
+    });
+    let start = Instant::now();
+    let mut slowest = Duration::ZERO;
+    while start.elapsed() < Duration::from_mins(10) {
+        sleep(Duration::from_secs(5)).await;
+        let sent = Instant::now();
+        echo.write_all(&[1; 64]).await.unwrap();
+        echo.read_exact(&mut [0; 64]).await.unwrap();
+        // The first seconds measure the path.
+        if start.elapsed() > Duration::from_secs(30) {
+            slowest = slowest.max(sent.elapsed());
+        }
+    }
+    assert!(pair.hub.takes_streams() && pair.agent.takes_streams());
+    assert!(slowest < Duration::from_millis(1500), "{slowest:?}");
+    let carried = pair.hub.facts().received;
+    assert!(carried > 22_000_000, "{carried} of 24,000,000 possible");
+}
+
+/// L46
+#[tokio::test]
+async fn broken_framing_is_answered_with_its_close_code() {
+    for (bytes, code) in [
+        (&[0x81, 0x81, 0, 0, 0, 0, b'a'][..], 1002_u16),
+        (&[0x82, 1, 0], 1002),
+        (&[0x82, 0xff, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0], 1009),
+    ] {
+        let (io, mut peer) = duplex(16 << 10);
+        let identity = Identity {
+            epoch: 1,
+            session: String::new(),
+            remote: String::new(),
+            instance: String::new(),
+            since: OffsetDateTime::UNIX_EPOCH,
+        };
+        let socket = Socket::new(io, Role::Hub, Bytes::new());
+        let stop = CancellationToken::new();
+        let streams = mpsc::channel(1).0;
+        let (_line, run) = line(socket, Config::new(Role::Hub), identity, streams, stop);
+        peer.write_all(bytes).await.unwrap();
+        let watch = async {
+            let mut answer = Vec::new();
+            while !answer
+                .windows(4)
+                .any(|part| part == [&[0x88, 2][..], &code.to_be_bytes()].concat())
+            {
+                assert!(peer.read_buf(&mut answer).await.unwrap() > 0, "{answer:x?}");
+            }
+            drop(peer);
+        };
+        let (ended, ()) = tokio::join!(run, watch);
+        assert_eq!(ended.code, Code::Protocol);
+    }
+}

@@ -1,0 +1,289 @@
+//! Who is sent first, how much at a time, and what unread input costs.
+
+use std::collections::BTreeMap;
+
+use bytes::BytesMut;
+
+use super::super::*;
+use crate::wire::frame::{self, Frame, MAX_PAYLOAD};
+
+/// A hub's session whose peer takes everything: it gives credit for all and answers each PING after `rtt`, or when
+/// the path, of `rate` bytes a second, has carried what went before.
+struct Sender {
+    now: Instant,
+    session: Session,
+    rate: f64,
+    rtt: Duration,
+    /// When the path is free again.
+    free: Instant,
+    pongs: VecDeque<(Instant, u64)>,
+    /// Where set, the socket takes all at once, and answers come at multiples of this.
+    grain: Option<Duration>,
+    start: Instant,
+    sent: BTreeMap<u32, usize>,
+}
+
+impl Sender {
+    fn new(rate: f64, rtt: Duration) -> Self {
+        let now = Instant::now();
+        let config = Config {
+            peer_window: 16 << 20,
+            ..Config::new(Role::Hub)
+        };
+        Self {
+            now,
+            session: Session::new(now, config),
+            rate,
+            rtt,
+            free: now,
+            pongs: VecDeque::new(),
+            grain: None,
+            start: now,
+            sent: BTreeMap::new(),
+        }
+    }
+
+    fn open(&mut self, class: Class) -> u32 {
+        let open = self.session.open(self.now, Kind::Api, class, Bytes::new());
+        open.unwrap()
+    }
+
+    fn fill(&mut self, ids: &[u32]) {
+        let chunk = vec![7; 65_536];
+        for id in ids {
+            while self.session.write(self.now, *id, &chunk).unwrap() > 0 {}
+        }
+    }
+
+    /// The frames of the next message; the clock runs until the path has taken it.
+    fn next(&mut self) -> Vec<Frame> {
+        while self.pongs.front().is_some_and(|(at, _)| *at <= self.now) {
+            let (_, serial) = self.pongs.pop_front().unwrap();
+            self.receive(&Frame::Pong(serial));
+        }
+        let mut out = BytesMut::new();
+        if !self.session.poll_transmit(self.now, &mut out) {
+            let (at, _) = self.pongs.front().expect("a PONG is to come");
+            self.now = *at;
+            return vec![];
+        }
+        let len = u32::try_from(out.len()).unwrap();
+        self.free = self.free.max(self.now) + Duration::from_secs_f64(f64::from(len) / self.rate);
+        let (mut rest, mut frames) = (out.freeze(), Vec::new());
+        while let Some(frame) = frame::decode(&mut rest).unwrap() {
+            match &frame {
+                Frame::Ping(serial) => {
+                    let mut after = self.free + self.rtt - self.start;
+                    if let Some(grain) = self.grain {
+                        let grains = after.as_nanos().div_ceil(grain.as_nanos());
+                        after = grain * u32::try_from(grains).unwrap();
+                    }
+                    self.pongs.push_back((self.start + after, *serial));
+                }
+                Frame::Data { id, payload } => {
+                    *self.sent.entry(*id).or_default() += payload.len();
+                    let amount = u32::try_from(payload.len()).unwrap();
+                    self.receive(&Frame::Credit { id: *id, amount });
+                }
+                _ => {}
+            }
+            frames.push(frame);
+        }
+        if self.grain.is_none() {
+            self.now = self.free;
+        }
+        frames
+    }
+
+    fn receive(&mut self, frame: &Frame) {
+        let mut message = BytesMut::new();
+        frame::encode(frame, &mut message);
+        self.session.handle_message(self.now, message.freeze());
+        assert_eq!(self.session.over(), None);
+        while self.session.poll_event().is_some() {}
+    }
+}
+
+fn data(frames: &[Frame]) -> Vec<(u32, usize)> {
+    let parts = frames.iter().filter_map(|frame| match frame {
+        Frame::Data { id, payload } => Some((*id, payload.len())),
+        _ => None,
+    });
+    parts.collect()
+}
+
+#[test]
+fn bulk_streams_share_evenly_and_background_has_its_twentieth() {
+    let mut sender = Sender::new(1e8, Duration::from_millis(1));
+    let bulk: Vec<u32> = (0..4).map(|_| sender.open(Class::Normal)).collect();
+    let background = sender.open(Class::Background);
+    while sender.sent.values().sum::<usize>() < 40 << 20 {
+        sender.fill(&bulk);
+        sender.fill(&[background]);
+        sender.next();
+    }
+    let all: usize = sender.sent.values().sum();
+    for id in &bulk {
+        let share = sender.sent[id] * 1000 / all;
+        assert!(
+            (230..=245).contains(&share),
+            "stream {id}: {share} per mille"
+        );
+    }
+    let share = sender.sent[&background] * 1000 / all;
+    assert!((45..=55).contains(&share), "background: {share} per mille");
+}
+
+#[test]
+fn a_sparse_stream_goes_before_bulk_that_was_there_first() {
+    let mut sender = Sender::new(1e8, Duration::from_millis(1));
+    let (bulk, sparse) = (sender.open(Class::Normal), sender.open(Class::Normal));
+    for _ in 0..50 {
+        sender.fill(&[bulk]);
+        sender.next();
+    }
+    sender.fill(&[bulk]);
+    sender.now += Duration::from_millis(60);
+    sender.session.write(sender.now, sparse, &[1; 64]).unwrap();
+    assert_eq!(data(&sender.next()).first(), Some(&(sparse, 64)));
+}
+
+#[test]
+fn a_message_is_what_the_path_carries_in_20_ms() {
+    for (rate, least, most) in [
+        (4e4, 3000, 4 << 10),
+        (1e6, 15_000, 21_000),
+        (1e9, 60_000, 65_536),
+    ] {
+        let mut sender = Sender::new(rate, Duration::from_millis(5));
+        let bulk = sender.open(Class::Normal);
+        let mut len = 0;
+        for _ in 0..2000 {
+            sender.fill(&[bulk]);
+            let parts = data(&sender.next());
+            if !parts.is_empty() {
+                len = parts.iter().map(|(_, len)| len).sum();
+            }
+        }
+        assert!((least..=most).contains(&len), "{rate}: {len}");
+    }
+}
+
+/// What is on the way stands before all that comes later. The socket here takes everything at once, and answers
+/// arrive several in one go, which must not look like a fast path.
+#[test]
+fn bulk_on_the_way_is_bounded_by_what_the_path_carries() {
+    let mut sender = Sender::new(25e6, Duration::from_millis(1));
+    sender.grain = Some(Duration::from_millis(5));
+    let bulk = sender.open(Class::Normal);
+    let mut most = 0;
+    for round in 0..4000 {
+        sender.fill(&[bulk]);
+        sender.next();
+        if round > 200 {
+            let on_the_way = sender.free.saturating_duration_since(sender.now);
+            most = most.max(on_the_way.as_millis());
+        }
+    }
+    assert!(sender.sent[&bulk] > 10 << 20);
+    assert!(most <= 30, "{most} ms of bulk on the way");
+}
+
+/// A few bytes that hold on to a message cost what it costs; read to the end, they cost nothing.
+#[test]
+fn unread_input_counts_as_what_it_holds_on_to() {
+    let now = Instant::now();
+    let process = Budget::new(usize::MAX);
+    let config = Config {
+        process: process.clone(),
+        ..Config::new(Role::Hub)
+    };
+    let mut session = Session::new(now, config);
+    let mut message = BytesMut::new();
+    for id in [1, 3, 5] {
+        let open = frame::Open {
+            id,
+            kind: Kind::Git,
+            class: Class::Normal,
+            window: 1,
+            meta: Bytes::new(),
+        };
+        frame::encode(&Frame::Open(open), &mut message);
+        frame::data(id, &[1; MAX_PAYLOAD], &mut message);
+    }
+    let size = message.len();
+    session.handle_message(now, message.freeze());
+    assert_eq!((session.unread(), process.used()), (size, size));
+    let mut out = [0; MAX_PAYLOAD];
+    for id in [1, 3] {
+        assert_eq!(session.read(now, id, &mut out), Ok(Read::Data(MAX_PAYLOAD)));
+        assert_eq!(session.unread(), size, "one slice of it is still there");
+    }
+    assert_eq!(session.read(now, 5, &mut out), Ok(Read::Data(MAX_PAYLOAD)));
+    assert_eq!((session.unread(), process.used()), (0, 0));
+    // A small part of a big message is copied: it does not hold on to the rest.
+    let mut message = BytesMut::new();
+    frame::data(1, &[2; 1200], &mut message);
+    for _ in 0..3 {
+        frame::data(3, &[2; MAX_PAYLOAD], &mut message);
+    }
+    session.handle_message(now, message.freeze());
+    session.read(now, 3, &mut out).unwrap();
+    session.read(now, 3, &mut out).unwrap();
+    session.read(now, 3, &mut out).unwrap();
+    assert!(
+        (1200..5000).contains(&session.unread()),
+        "{}",
+        session.unread()
+    );
+}
+
+/// L23: the stream that lies unread longest pays, the others go on.
+#[test]
+fn over_budget_the_longest_unread_stream_is_reset() {
+    let mut now = Instant::now();
+    let config = Config {
+        budget: 280_000,
+        window: 128 << 10,
+        ..Config::new(Role::Hub)
+    };
+    let mut session = Session::new(now, config);
+    for id in [1, 3, 5, 7, 9] {
+        let mut message = BytesMut::new();
+        let open = frame::Open {
+            id,
+            kind: Kind::Git,
+            class: Class::Normal,
+            window: 1,
+            meta: Bytes::new(),
+        };
+        frame::encode(&Frame::Open(open), &mut message);
+        for _ in 0..3 {
+            frame::data(id, &[1; MAX_PAYLOAD], &mut message);
+        }
+        session.handle_message(now, message.freeze());
+        now += Duration::from_secs(1);
+    }
+    let codes = |session: &Session| {
+        let code = |id| session.error(id).map(|error| error.code);
+        [1, 3, 5, 7].map(code)
+    };
+    assert_eq!(codes(&session), [None; 4]);
+    assert_eq!(
+        session.counts().0,
+        4,
+        "above three quarters a new stream is refused"
+    );
+    // What is open may still send what it was promised; in the end the oldest has to go.
+    for id in [3, 5, 7, 1, 3] {
+        let mut message = BytesMut::new();
+        frame::data(id, &[1; MAX_PAYLOAD], &mut message);
+        session.handle_message(now, message.freeze());
+        assert_eq!(codes(&session), [None; 4]);
+    }
+    let mut message = BytesMut::new();
+    frame::data(5, &[1; MAX_PAYLOAD], &mut message);
+    session.handle_message(now, message.freeze());
+    assert_eq!(codes(&session), [Some(Code::OverBudget), None, None, None]);
+    assert!(session.unread() <= 280_000);
+}

@@ -1,0 +1,180 @@
+//! L12: the way out of a cluster is a proxy.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use linesman::agent::link::ProxyConfig;
+use linesman::secret::Secret;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::world::{Front, PATIENCE, World};
+use super::{echo, open, pattern, round_trip};
+
+/// An HTTP proxy that knows CONNECT and one user.
+struct Proxy {
+    address: String,
+    tunnels: Arc<AtomicU32>,
+    _task: JoinSet<()>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Manner {
+    Willing,
+    /// 403 to every target.
+    Refusing,
+    /// Takes the connection and says nothing.
+    Stalling,
+    /// An endless head.
+    Babbling,
+}
+
+/// `user:p@ss` in Base64.
+const BASIC: &str = "Basic dXNlcjpwQHNz";
+
+impl Proxy {
+    async fn new(manner: Manner) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let tunnels = Arc::new(AtomicU32::new(0));
+        let (count, mut task) = (tunnels.clone(), JoinSet::new());
+        task.spawn(async move {
+            let mut open = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                open.spawn(serve(client, manner, count.clone()));
+            }
+        });
+        Self {
+            address,
+            tunnels,
+            _task: task,
+        }
+    }
+
+    fn config(&self, credentials: Option<&str>, bypass: &[&str]) -> ProxyConfig {
+        ProxyConfig {
+            address: self.address.clone(),
+            credentials: credentials.map(|text| Secret::new(text.to_owned())),
+            bypass: bypass.iter().map(|&rule| rule.to_owned()).collect(),
+        }
+    }
+}
+
+async fn serve(mut client: TcpStream, manner: Manner, tunnels: Arc<AtomicU32>) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let Ok(byte) = client.read_u8().await else {
+            return;
+        };
+        head.push(byte);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let target = head.strip_prefix("CONNECT ").unwrap();
+    let target = target.split(' ').next().unwrap();
+    assert!(head.contains(&format!("\r\nHost: {target}\r\n")), "{head}");
+    let authorised = head.contains(&format!("\r\nProxy-Authorization: {BASIC}\r\n"));
+    let answer = match manner {
+        Manner::Stalling => return std::future::pending().await,
+        Manner::Babbling => {
+            while client.write_all(b"X-More: of the same\r\n").await.is_ok() {}
+            return;
+        }
+        Manner::Refusing => "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n",
+        Manner::Willing if !authorised => {
+            "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\n\r\n"
+        }
+        Manner::Willing => "HTTP/1.0 200 Connection established\r\nVia: test\r\n\r\n",
+    };
+    client.write_all(answer.as_bytes()).await.unwrap();
+    if manner != Manner::Willing || !authorised {
+        return;
+    }
+    tunnels.fetch_add(1, Ordering::Relaxed);
+    let mut hub = TcpStream::connect(target).await.unwrap();
+    drop(tokio::io::copy_bidirectional(&mut client, &mut hub).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_goes_through_a_proxy_that_asks_for_credentials() {
+    let (world, proxy) = (World::new().await, Proxy::new(Manner::Willing).await);
+    let mut agent = world.agent_through(proxy.config(Some("user:p@ss"), &["other.example"]));
+    agent.up().await;
+    let _echo = echo(agent.incoming);
+    let data = pattern(3 << 20, 5);
+    let back = round_trip(open(&world.line(1).await).await, data.clone());
+    assert!(timeout(PATIENCE, back).await.expect("an echo") == data);
+    assert_eq!(proxy.tunnels.load(Ordering::Relaxed), 1);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_refuses_is_named_and_its_credentials_are_not() {
+    let world = World::new().await;
+    for (manner, credentials, text) in [
+        (
+            Manner::Willing,
+            None,
+            "the proxy wants other credentials (407)",
+        ),
+        (
+            Manner::Willing,
+            Some("user:wrong"),
+            "the proxy wants other credentials (407)",
+        ),
+        (
+            Manner::Refusing,
+            Some("user:p@ss"),
+            "the proxy answered 'HTTP/1.1 403 Forbidden'",
+        ),
+        (Manner::Babbling, None, "the answer's head is too long"),
+    ] {
+        let proxy = Proxy::new(manner).await;
+        let mut agent = world.agent_through(proxy.config(credentials, &[]));
+        let cause = agent.failure().await;
+        assert_eq!(
+            cause,
+            format!("CONNECT through proxy {}: {text}", proxy.address)
+        );
+        assert_eq!(proxy.tunnels.load(Ordering::Relaxed), 0);
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn no_proxy_is_asked_for_a_host_that_is_named() {
+    let (world, proxy) = (World::new().await, Proxy::new(Manner::Refusing).await);
+    let mut agent = world.agent_through(proxy.config(None, &["127.0.0.1"]));
+    agent.up().await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_says_nothing_is_given_up() {
+    let world = World::new().await;
+    let proxy = Proxy::new(Manner::Stalling).await;
+    let mut agent = world.agent_through(proxy.config(None, &[]));
+    // The clock runs ahead as long as nobody has anything to do.
+    tokio::time::pause();
+    let cause = timeout(Duration::from_mins(1), agent.failure()).await;
+    tokio::time::resume();
+    assert_eq!(
+        cause.expect("a failure within a minute"),
+        "connection, TLS and upgrade took too long"
+    );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_balancer_that_ends_tls_may_stand_before_the_hub() {
+    let world = World::behind(Some(Front::new())).await;
+    let mut agent = world.agent();
+    agent.up().await;
+    let _echo = echo(agent.incoming);
+    let data = pattern(3 << 20, 6);
+    let back = round_trip(open(&world.line(1).await).await, data.clone());
+    assert!(timeout(PATIENCE, back).await.expect("an echo") == data);
+    world.end().await;
+}
