@@ -66,6 +66,8 @@ pub struct Policy {
     pub probe_every: time::Duration,
     pub snapshot_after: time::Duration,
     pub paused_until: Option<OffsetDateTime>,
+    /// Who paused it and why.
+    pub pause_reason: String,
 }
 
 impl Install {

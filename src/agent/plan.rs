@@ -18,11 +18,13 @@ pub mod pace;
 pub mod project;
 pub mod state;
 pub mod steps;
+pub mod window;
 
 pub use fault::{Class, Key};
 pub use find::Finding;
 pub use state::{History, Object, Observed, Pod, Scope};
 pub use steps::{Action, Step};
+pub use window::MAINTENANCE;
 
 /// The longest time without a look.
 const LOOK: Duration = Duration::seconds(60);
@@ -51,10 +53,6 @@ pub enum Mode {
     Paused(OffsetDateTime),
 }
 
-/// The annotation that opens a maintenance window on the engine's Namespace, RFC 3339.
-pub const MAINTENANCE: &str = "linesman.dev/maintenance-until";
-const LONGEST_WINDOW: Duration = Duration::hours(24);
-
 /// The one entry.
 pub fn plan(
     now: OffsetDateTime,
@@ -63,15 +61,13 @@ pub fn plan(
     history: &History,
 ) -> Plan {
     let findings = find::find(now, install, observed, history);
-    let mode = mode(now, install, observed, &findings);
+    let mode = window::mode(now, install, observed, &findings);
     let exhausted = steps::open_circuits(history, &findings);
-    let guarded = findings
-        .iter()
-        .any(|f| matches!(f.class, Class::NamespaceTerminating | Class::CrdTerminating));
+    let guarded = findings.iter().any(find::dies);
     let acts = match mode {
         Mode::Act => true,
-        // What a dying CRD would take with it is saved in a window, too.
-        Mode::Paused(_) => guarded,
+        // What a dying CRD would take with it is saved in a window, too, unless somebody allowed its deletion.
+        Mode::Paused(_) => guarded && !window::allowed_to_die(now, observed, &findings),
         Mode::Learning | Mode::ObserveOnly => false,
     };
     if !acts {
@@ -88,7 +84,15 @@ pub fn plan(
             mode,
         };
     }
-    let (mut steps, waiting) = steps::steps(now, install, observed, history, &findings);
+    let open: Vec<Finding> = findings
+        .iter()
+        .filter(|f| match mode {
+            Mode::Paused(_) => find::dies(f),
+            Mode::Act | Mode::Learning | Mode::ObserveOnly => !window::held(now, observed, f),
+        })
+        .cloned()
+        .collect();
+    let (mut steps, waiting) = steps::steps(now, install, observed, history, &open);
     let mut next_look = waiting.unwrap_or(now + LOOK).min(now + LOOK);
     if steps.is_empty() && !guarded {
         steps = steps::locks(now, install, observed);
@@ -112,32 +116,6 @@ pub fn plan(
         next_look,
         exhausted,
         mode,
-    }
-}
-
-fn mode(now: OffsetDateTime, install: &Install, observed: &Observed, findings: &[Finding]) -> Mode {
-    let mut kinds = install.wanted.keys().map(|id| id.kind);
-    if !kinds.all(|kind| find::known(now, observed, kind)) {
-        return Mode::Learning;
-    }
-    if findings.iter().any(|f| f.class == Class::ForeignManager) {
-        return Mode::ObserveOnly;
-    }
-    let namespace =
-        crate::bundle::ObjectId::new(crate::bundle::Kind::Namespace, "", &install.namespace);
-    let window = observed
-        .objects
-        .get(&namespace)
-        .and_then(|o| o.annotation(MAINTENANCE));
-    let window = window
-        .and_then(crate::clock::parse_rfc3339)
-        .filter(|until| *until - now <= LONGEST_WINDOW);
-    match window
-        .max(install.policy.paused_until)
-        .filter(|until| *until > now)
-    {
-        Some(until) => Mode::Paused(until),
-        None => Mode::Act,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod add;
 mod list;
+mod pause;
 mod readopt;
 mod remove;
 mod show;
@@ -24,6 +25,10 @@ pub(super) enum Verb {
     Wait(wait::Args),
     /// Print new adoption YAML for a cluster that the hub knows
     Readopt(Box<readopt::Args>),
+    /// Open a maintenance window: the agent only looks, and mends nothing
+    Pause(pause::Pause),
+    /// End a cluster's maintenance window
+    Resume(pause::Resume),
     /// Let a cluster go; its engine and workloads stay
     Remove(remove::Args),
 }
@@ -35,6 +40,8 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Show(args) => show::run(args).await,
         Verb::Wait(args) => wait::run(args).await,
         Verb::Readopt(args) => readopt::run(*args).await,
+        Verb::Pause(args) => pause::pause(args).await,
+        Verb::Resume(args) => pause::resume(args).await,
         Verb::Remove(args) => remove::run(args).await,
     }
 }

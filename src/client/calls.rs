@@ -1,13 +1,13 @@
 //! The hub's routes as functions.
 
 use reqwest::Method;
-use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::de::DeserializeOwned;
 
-use super::{Call, Client, Error, UPLOAD_TIMEOUT, json_headers};
+use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
     AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, HealView, HubInfo, NewCluster,
-    NewJoinToken, NewSshKey, Page, WhoAmI,
+    NewJoinToken, NewSshKey, Page, PauseRequest, Policy, WhoAmI,
 };
 use crate::wire::id::ClusterName;
 
@@ -59,6 +59,26 @@ impl Client {
             new,
         )
         .await
+    }
+
+    pub async fn pause(&self, name: &ClusterName, asked: &PauseRequest) -> Result<Policy, Error> {
+        let path = ["v1", "clusters", name.as_str(), "pause"];
+        self.write(&format!("pause cluster {name}"), &path, asked)
+            .await
+    }
+
+    pub async fn resume(&self, name: &ClusterName) -> Result<(), Error> {
+        let operation = format!("resume cluster {name}");
+        let call = Call {
+            operation: &operation,
+            method: Method::DELETE,
+            url: self.url(&["v1", "clusters", name.as_str(), "pause"], &[]),
+            headers: HeaderMap::new(),
+            body: None,
+            timeout: TIMEOUT,
+            repeatable: true,
+        };
+        self.send(call).await.map(drop)
     }
 
     /// `rev` is the revision that the caller saw; another one in the store is a conflict.

@@ -52,7 +52,9 @@ pub fn phase(now: OffsetDateTime, seen: Seen<'_>) -> Phase {
         return adopting(seen.steps);
     }
     let unwell = is(ConditionType::EngineHealthy, Status::False);
-    if seen.open_heals > 0 {
+    let paused = is(ConditionType::Paused, Status::True);
+    // In a window nothing is mended.
+    if seen.open_heals > 0 && !paused {
         return Phase::Healing;
     }
     if unwell || is(ConditionType::RightsLost, Status::True) {
@@ -69,7 +71,7 @@ pub fn phase(now: OffsetDateTime, seen: Seen<'_>) -> Phase {
     if degraded.into_iter().any(|(kind, status)| is(kind, status)) {
         return Phase::Degraded;
     }
-    if is(ConditionType::Paused, Status::True) || is(ConditionType::ObserveOnly, Status::True) {
+    if paused || is(ConditionType::ObserveOnly, Status::True) {
         return Phase::Paused;
     }
     Phase::Healthy
@@ -159,6 +161,28 @@ mod tests {
             open_heals: 0,
         };
         assert_eq!(phase(seconds(200), seen), Phase::Degraded);
+    }
+
+    #[test]
+    fn a_fault_in_a_window_is_not_called_healing() {
+        let mut conditions = vec![
+            condition(ConditionType::Paused, Status::True),
+            condition(ConditionType::EngineHealthy, Status::False),
+        ];
+        let word = |conditions: &[Condition]| {
+            let seen = Seen {
+                hub_started: START,
+                line_up: true,
+                last_heard: Some(seconds(100)),
+                steps: &[step(StepName::Adopted, StepState::Done)],
+                conditions,
+                open_heals: 1,
+            };
+            phase(seconds(200), seen)
+        };
+        assert_eq!(word(&conditions), Phase::Broken);
+        conditions.pop();
+        assert_eq!(word(&conditions), Phase::Paused);
     }
 
     #[test]

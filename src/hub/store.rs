@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use crate::hub::access::Grant;
 use crate::hub::registration::{Claim, Redeemed};
-use crate::wire::api::{BundleView, EngineKind};
+use crate::wire::api::{BundleView, EngineKind, Policy};
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, HealRecord};
 
@@ -74,6 +74,8 @@ contract! {
     clusters(&self, after: Option<&str>, limit: u32) -> Vec<Cluster>;
     /// Leaves a tombstone, revokes keys and tokens; false = there is none.
     remove_cluster(&self, id: &str, now: OffsetDateTime) -> bool;
+    /// What the hub asks of the cluster's watchdog from now on.
+    set_policy(&self, id: &str, policy: Policy, now: OffsetDateTime) -> ();
     /// The next epoch of the cluster's line; never gives one twice.
     next_epoch(&self, cluster_id: &str) -> u64;
     /// Notes when each cluster was heard last.

@@ -209,6 +209,9 @@ pub struct Policy {
     /// RFC 3339; until then the watchdog only looks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused_until: Option<String>,
+    /// Who paused it and why, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause_reason: Option<String>,
 }
 
 impl Default for Policy {
@@ -217,6 +220,7 @@ impl Default for Policy {
             snapshot_after: 600,
             probe_every: 300,
             paused_until: None,
+            pause_reason: None,
         }
     }
 }
@@ -359,6 +363,16 @@ pub struct NewJoinToken {
     pub adoption: AdoptionOptions,
     /// Accept another incarnation (UID of `kube-system`) than the one on record.
     pub new_cluster: bool,
+}
+
+/// `POST /v1/clusters/{name}/pause`: a maintenance window from now on, in place of one that is open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PauseRequest {
+    /// 60 to 86,400.
+    pub seconds: u32,
+    /// At most 200 characters in one line.
+    pub reason: String,
 }
 
 /// One cluster as `GET /v1/clusters` and `GET /v1/clusters/{name}` show it.

@@ -21,3 +21,4 @@ mod kubectl;
 mod line;
 mod secrecy;
 mod support;
+mod windows;

@@ -8,6 +8,7 @@ use linesman::wire::api::{Assignment, DeployKeyState, Problem, ReportAck};
 use serde_json::{Value, json};
 
 mod grants;
+mod pause;
 mod record;
 mod support;
 mod users;

@@ -76,6 +76,7 @@ pub(super) fn install(desired: &Desired, paused_until: Option<OffsetDateTime>) -
             probe_every: time::Duration::seconds(policy.probe_every.max(30).into()),
             snapshot_after: time::Duration::seconds(policy.snapshot_after.into()),
             paused_until,
+            pause_reason: policy.pause_reason.clone().unwrap_or_default(),
         },
         cluster: desired.assignment.cluster.name.as_str().to_owned(),
         digest: Digest::from_bytes(sha256(known.as_bytes())),

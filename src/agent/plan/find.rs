@@ -94,6 +94,14 @@ pub fn served(observed: &Observed, kind: Kind) -> bool {
     observed.scopes.get(&kind).is_some_and(|scope| scope.served)
 }
 
+/// Whether it is the deletion of what holds other objects.
+pub fn dies(finding: &Finding) -> bool {
+    matches!(
+        finding.class,
+        Class::NamespaceTerminating | Class::CrdTerminating
+    )
+}
+
 /// Whether the engine would take workloads away with what is being deleted.
 pub fn prunes(finding: &Finding) -> bool {
     finding.class == Class::NamespaceTerminating

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use time::{Duration, OffsetDateTime};
 
 use super::fault::{Class, Key};
-use super::find::{Finding, known, prunes};
+use super::find::{Finding, dies, known, prunes};
 use super::health;
 use super::pace::allowed;
 use super::state::{History, Object, Observed, Past};
+use super::window::until;
 use crate::agent::engine::Install;
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{FINALIZER, PRUNERS, RIGHTS};
@@ -112,7 +113,7 @@ pub fn steps(
             next = Some(next.map_or(at, |n| n.min(at)));
             continue;
         }
-        let actions = if guarded || guards(finding) {
+        let actions = if guarded || dies(finding) {
             guard(install, observed, finding)
         } else {
             remedy(now, install, observed, finding)
@@ -162,13 +163,6 @@ pub fn open_circuits(history: &History, findings: &[Finding]) -> Vec<Key> {
     let keys = findings.iter().map(|f| (f.class, f.object.clone()));
     keys.filter(|key| history.faults.get(key).is_some_and(|past| past.spent))
         .collect()
-}
-
-fn guards(finding: &Finding) -> bool {
-    matches!(
-        finding.class,
-        Class::NamespaceTerminating | Class::CrdTerminating
-    )
 }
 
 /// While a Namespace or CRD dies: rights first, so that no controller prunes what its objects brought, then what
@@ -375,8 +369,8 @@ pub fn locks(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec
         let word = live
             .filter(|l| l.deleting.is_none())
             .and_then(|l| l.annotation(ALLOW_DELETE));
-        is_guarded(id, [&install.source, &install.sync])
-            && word.is_some_and(|word| !holds(now, word))
+        let holds = live.is_some_and(|l| until(now, l, ALLOW_DELETE).is_some());
+        is_guarded(id, [&install.source, &install.sync]) && word.is_some() && !holds
     });
     let step = |id: &ObjectId| Step {
         action: Action::Lock,
@@ -384,12 +378,6 @@ pub fn locks(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec
         cause: None,
     };
     guarded.map(step).collect()
-}
-
-/// Whether a permission holds now: an end within a day.
-fn holds(now: OffsetDateTime, word: &str) -> bool {
-    let until = crate::clock::parse_rfc3339(word);
-    until.is_some_and(|until| until > now && until - now <= Duration::days(1))
 }
 
 /// Probes that are due: after a heal, now and then, and when the hub says that the catalog moved.

@@ -87,7 +87,7 @@ pub(in crate::agent) fn install() -> Install {
 pub(super) struct Cluster {
     pub(super) install: Install,
     history: History,
-    objects: BTreeMap<ObjectId, Object>,
+    pub(super) objects: BTreeMap<ObjectId, Object>,
     pods: BTreeMap<String, Pod>,
     pub(super) now: OffsetDateTime,
     serial: u64,
@@ -146,7 +146,7 @@ impl Cluster {
         }
     }
 
-    fn plan(&self) -> Plan {
+    pub(super) fn plan(&self) -> Plan {
         plan(self.now, &self.install, &self.observed(), &self.history)
     }
 
@@ -352,7 +352,7 @@ impl Cluster {
         }
     }
 
-    fn damage(&mut self, what: &Damage) {
+    pub(super) fn damage(&mut self, what: &Damage) {
         let ids: Vec<ObjectId> = self.objects.keys().cloned().collect();
         let pick = |n: usize| ids[n % ids.len()].clone();
         match *what {
@@ -426,7 +426,7 @@ fn assert_harmless(step: &Step) {
 }
 
 #[derive(Debug, Clone)]
-enum Damage {
+pub(super) enum Damage {
     Delete(usize),
     Field(usize),
     Scale(&'static str),

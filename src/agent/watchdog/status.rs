@@ -5,7 +5,9 @@ use time::OffsetDateTime;
 use crate::agent::engine::Install;
 use crate::agent::plan::fault::Budget;
 use crate::agent::plan::find::served;
-use crate::agent::plan::{Class, Finding, History, Mode, Observed, Plan, children, health};
+use crate::agent::plan::{
+    Class, Finding, History, MAINTENANCE, Mode, Observed, Plan, children, health,
+};
 use crate::bundle::Kind;
 use crate::clock::rfc3339;
 use crate::wire::report::{Condition, ConditionType, Status, StepName, StepReport, StepState};
@@ -130,10 +132,7 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
         ),
         Mode::Paused(until) => (
             None,
-            Some((
-                "Maintenance".to_owned(),
-                format!("until {}", rfc3339(until)),
-            )),
+            Some(("Maintenance".to_owned(), maintenance(moment, until))),
         ),
         Mode::Act | Mode::Learning => (None, None),
     };
@@ -181,6 +180,18 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
         all.push(holds(moment, ConditionType::GitReachable, git, "Fetched"));
     }
     all
+}
+
+/// Until when nothing is mended, and why, as far as the hub was told.
+fn maintenance(moment: &Moment<'_>, until: OffsetDateTime) -> String {
+    let reason = &moment.install.policy.pause_reason;
+    let ours = moment.install.policy.paused_until == Some(until) && !reason.is_empty();
+    let text = format!("until {}", rfc3339(until));
+    if ours {
+        format!("{text}: {reason}; end it with 'linesman cluster resume'")
+    } else {
+        format!("{text}; annotation {MAINTENANCE} on the engine's Namespace")
+    }
 }
 
 type Because = Option<(String, String)>;

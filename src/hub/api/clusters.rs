@@ -23,6 +23,7 @@ use crate::wire::api::{
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
+mod pause;
 mod view;
 
 pub use view::count;
@@ -34,6 +35,10 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/v1/clusters", get(list).post(add))
         .route("/v1/clusters/{name}", get(show).delete(remove))
         .route("/v1/clusters/{name}/join-tokens", post(readopt))
+        .route(
+            "/v1/clusters/{name}/pause",
+            post(pause::pause).delete(pause::resume),
+        )
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -139,6 +139,18 @@ pub const OPERATIONS: &[Operation] = &[
         ("NewJoinToken", "AdoptionAnswer"),
     ),
     operation(
+        ("post", "/v1/clusters/{name}/pause"),
+        User,
+        "Open a maintenance window: the watchdog only looks",
+        ("PauseRequest", "Policy"),
+    ),
+    operation(
+        ("delete", "/v1/clusters/{name}/pause"),
+        User,
+        "End the maintenance window",
+        ("", ""),
+    ),
+    operation(
         ("get", "/v1/clusters/{name}/heals"),
         User,
         "The heals of one cluster, newest first",

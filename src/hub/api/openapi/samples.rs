@@ -40,6 +40,14 @@ fn parts() -> Vec<(&'static str, Value)> {
             "NewJoinToken",
             json!({ "adoption": adoption(), "newCluster": false }),
         ),
+        (
+            "PauseRequest",
+            json!({ "seconds": 7200, "reason": "node upgrade" }),
+        ),
+        (
+            "Policy",
+            json!({ "snapshotAfter": 600, "probeEvery": 300, "pausedUntil": TIME, "pauseReason": "node upgrade (admin)" }),
+        ),
         ("AdoptionAnswer", adoption_answer()),
         ("HealView", heal_view()),
         ("BundleView", bundle()),
@@ -198,6 +206,8 @@ mod tests {
         assert!(reads_as::<api::ClusterView>("ClusterView"));
         assert!(reads_as::<api::NewCluster>("NewCluster"));
         assert!(reads_as::<api::NewJoinToken>("NewJoinToken"));
+        assert!(reads_as::<api::PauseRequest>("PauseRequest"));
+        assert!(reads_as::<api::Policy>("Policy"));
         assert!(reads_as::<api::AdoptionAnswer>("AdoptionAnswer"));
         assert!(reads_as::<api::HealView>("HealView"));
         assert!(reads_as::<api::AuditView>("AuditView"));

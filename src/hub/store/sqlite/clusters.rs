@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::{Sqlite, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::hub::store::{Cluster, NewClusterRow, Result, StoreError};
-use crate::wire::api::EngineKind;
+use crate::wire::api::{EngineKind, Policy};
 use crate::wire::id::ClusterName;
 
 #[derive(FromRow)]
@@ -91,7 +91,7 @@ impl Sqlite {
         .bind(new.bundle.as_str())
         .bind(&new.catalog_path)
         .bind(to_json(&new.adoption))
-        .bind(to_json(&crate::wire::api::Policy::default()))
+        .bind(to_json(&Policy::default()))
         .bind(to_ms(now))
         .bind(to_ms(now))
         .fetch_one(&mut *write.tx)
@@ -174,6 +174,19 @@ impl Sqlite {
         }
         write.commit(DOING).await?;
         Ok(done.rows_affected() == 1)
+    }
+
+    pub async fn set_policy(&self, id: &str, policy: Policy, now: OffsetDateTime) -> Result<()> {
+        const DOING: &str = "set a cluster's policy";
+        let mut write = self.begin(DOING).await?;
+        sqlx::query("UPDATE cluster SET policy = ?1, updated_at = ?2, rev = rev + 1 WHERE id = ?3")
+            .bind(to_json(&policy))
+            .bind(to_ms(now))
+            .bind(id)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        write.commit(DOING).await
     }
 
     pub async fn next_epoch(&self, cluster_id: &str) -> Result<u64> {

@@ -1,0 +1,158 @@
+//! When nothing is written, and what is held back: maintenance windows.
+
+use time::{Duration, OffsetDateTime};
+
+use super::find::{self, Finding, dies};
+use super::state::{Object, Observed};
+use super::{Class, Mode};
+use crate::agent::engine::Install;
+use crate::agent::engine::guard::ALLOW_DELETE;
+use crate::bundle::{Kind, ObjectId};
+use crate::clock::parse_rfc3339;
+
+/// The annotation that opens a maintenance window, RFC 3339: on the engine's Namespace for all of it, on one object
+/// for that object.
+pub const MAINTENANCE: &str = "linesman.dev/maintenance-until";
+/// A word that reaches further ahead counts for nothing: what is forgotten ends by itself.
+pub const LONGEST: Duration = Duration::hours(24);
+
+pub(super) fn mode(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    findings: &[Finding],
+) -> Mode {
+    let mut kinds = install.wanted.keys().map(|id| id.kind);
+    if !kinds.all(|kind| find::known(now, observed, kind)) {
+        return Mode::Learning;
+    }
+    if findings.iter().any(|f| f.class == Class::ForeignManager) {
+        return Mode::ObserveOnly;
+    }
+    let namespace = ObjectId::new(Kind::Namespace, "", &install.namespace);
+    let here = observed.objects.get(&namespace);
+    let here = here.and_then(|live| until(now, live, MAINTENANCE));
+    let hub = install.policy.paused_until;
+    let hub = hub.filter(|until| counts(now, *until));
+    here.max(hub).map_or(Mode::Act, Mode::Paused)
+}
+
+/// Whether a finding is about an object with a window of its own. A guarded deletion is never held back.
+pub(super) fn held(now: OffsetDateTime, observed: &Observed, finding: &Finding) -> bool {
+    let live = observed.objects.get(&finding.object);
+    !dies(finding) && live.is_some_and(|live| until(now, live, MAINTENANCE).is_some())
+}
+
+/// Whether all that is being deleted was allowed to be.
+pub(super) fn allowed_to_die(
+    now: OffsetDateTime,
+    observed: &Observed,
+    findings: &[Finding],
+) -> bool {
+    findings.iter().filter(|f| dies(f)).all(|f| {
+        let live = observed.objects.get(&f.object);
+        live.is_some_and(|live| until(now, live, ALLOW_DELETE).is_some())
+    })
+}
+
+/// The time that an annotation gives, if that is ahead and near enough.
+pub(super) fn until(
+    now: OffsetDateTime,
+    live: &Object,
+    annotation: &str,
+) -> Option<OffsetDateTime> {
+    let until = parse_rfc3339(live.annotation(annotation)?)?;
+    counts(now, until).then_some(until)
+}
+
+fn counts(now: OffsetDateTime, until: OffsetDateTime) -> bool {
+    until > now && until - now <= LONGEST
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::agent::plan::tests::{Cluster, Damage};
+    use crate::agent::plan::{Action, Plan};
+    use crate::clock::rfc3339;
+
+    fn annotate(cluster: &mut Cluster, id: &ObjectId, name: &str, until: OffsetDateTime) {
+        let object = cluster.objects.get_mut(id).unwrap();
+        object.fields["metadata"]["annotations"][name] = json!(rfc3339(until));
+    }
+
+    fn actions(plan: &Plan) -> Vec<(&str, &str)> {
+        let named = plan
+            .steps
+            .iter()
+            .filter(|s| s.action != Action::Nudge)
+            .map(|s| (s.action.as_str(), s.target.name.as_str()));
+        named.collect()
+    }
+
+    #[test]
+    fn a_window_on_one_object_holds_back_that_object_alone() {
+        let mut cluster = Cluster::working();
+        let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+        let end = cluster.now + Duration::hours(1);
+        cluster.damage(&Damage::Image("source-controller"));
+        cluster.damage(&Damage::Image("kustomize-controller"));
+        annotate(&mut cluster, &id, MAINTENANCE, end);
+        let plan = cluster.plan();
+        assert_eq!(plan.mode, Mode::Act);
+        assert_eq!(actions(&plan), [("apply", "kustomize-controller")]);
+        assert_eq!(plan.findings.len(), 2, "{:?}", plan.findings);
+        cluster.now = end;
+        assert_eq!(
+            actions(&cluster.plan()),
+            [
+                ("apply", "kustomize-controller"),
+                ("apply", "source-controller")
+            ]
+        );
+    }
+
+    #[test]
+    fn the_hub_opens_a_window_and_one_of_more_than_a_day_counts_for_nothing() {
+        let mut cluster = Cluster::working();
+        cluster.damage(&Damage::Image("source-controller"));
+        for (ahead, paused) in [
+            (Duration::hours(24), true),
+            (Duration::seconds(1), true),
+            (Duration::hours(25), false),
+            (Duration::seconds(-1), false),
+        ] {
+            let until = cluster.now + ahead;
+            cluster.install.policy.paused_until = Some(until);
+            let plan = cluster.plan();
+            let expected = if paused {
+                Mode::Paused(until)
+            } else {
+                Mode::Act
+            };
+            assert_eq!((plan.mode, plan.steps.is_empty()), (expected, paused));
+        }
+    }
+
+    #[test]
+    fn the_guard_works_in_a_window_unless_the_deletion_was_allowed() {
+        let mut cluster = Cluster::working();
+        let crd = "kustomizations.kustomize.toolkit.fluxcd.io";
+        let crd = ObjectId::new(Kind::CustomResourceDefinition, "", crd);
+        let end = cluster.now + Duration::hours(1);
+        cluster.install.policy.paused_until = Some(end);
+        cluster.objects.get_mut(&crd).unwrap().deleting = Some(cluster.now);
+        let plan = cluster.plan();
+        let kinds: Vec<&str> = actions(&plan).iter().map(|(a, _)| *a).collect();
+        assert_eq!(
+            kinds,
+            ["cut-rights", "cut-rights", "scale-to-zero", "release"]
+        );
+        annotate(&mut cluster, &crd, ALLOW_DELETE, end);
+        assert_eq!(actions(&cluster.plan()), Vec::new());
+        cluster.install.policy.paused_until = None;
+        assert_eq!(actions(&cluster.plan()).len(), 4);
+    }
+}
