@@ -124,6 +124,8 @@ impl Case {
             )
             .next("use https://<hub>/clusters/<name>/")
         })?;
+        // Before anything is looked up that may be taken away meanwhile.
+        let judged_at = self.hub.requests.now();
         let user = auth::user(&self.hub, &parts.headers)
             .await
             .map_err(|e| refusal::unauthenticated(&e))?;
@@ -151,14 +153,15 @@ impl Case {
             opened,
             place,
             since: Instant::now(),
-            seat: self.hub.requests.enter(granted.by.clone()),
+            seat: self.hub.requests.enter(granted.by.clone(), judged_at),
         };
         let exchanged = tokio::select! {
-            exchanged = self.exchange(&granted, body) => exchanged,
+            biased;
             () = running.seat.over() => {
                 running.cut(0);
                 return Err(refusal::access_ended());
             }
+            exchanged = self.exchange(&granted, body) => exchanged,
         };
         match exchanged {
             Ok(response) => self.answer(response, &granted.outgoing, running, user_side),

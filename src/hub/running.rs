@@ -1,6 +1,6 @@
 //! Kubernetes requests that run now, by what lets them: when a token, a user or a grant ends, so do they.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,6 +28,23 @@ pub enum Gone<'a> {
     Grant(&'a str),
 }
 
+impl Gone<'_> {
+    fn ends(self, by: &By) -> bool {
+        match self {
+            Self::User(id) => by.user_id == id,
+            Self::Token(id) => by.token_id == id,
+            Self::Grant(id) => by.grants.iter().any(|g| g == id),
+        }
+    }
+}
+
+/// A moment among what was taken away: what a request was judged by was read after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment(u64);
+
+/// What was taken away lately, for requests that were being judged meanwhile.
+const RECENT: usize = 256;
+
 /// All of them. Bounded by the places that a request needs before it comes here.
 #[derive(Default)]
 pub struct Requests {
@@ -38,6 +55,34 @@ pub struct Requests {
 struct Seats {
     next: u64,
     taken: HashMap<u64, (By, CancellationToken)>,
+    /// How much was taken away so far, and the last of it.
+    gone: u64,
+    recent: VecDeque<(Kind, String)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    User,
+    Token,
+    Grant,
+}
+
+impl Seats {
+    /// Whether something that it runs by was taken away since, or so much that nobody remembers.
+    fn lost(&self, by: &By, since: Moment) -> bool {
+        let Ok(missed) = usize::try_from(self.gone - since.0) else {
+            return true;
+        };
+        missed > self.recent.len()
+            || self.recent.iter().rev().take(missed).any(|(kind, id)| {
+                let gone = match kind {
+                    Kind::User => Gone::User(id),
+                    Kind::Token => Gone::Token(id),
+                    Kind::Grant => Gone::Grant(id),
+                };
+                gone.ends(by)
+            })
+    }
 }
 
 /// One of them, until it is dropped.
@@ -49,10 +94,21 @@ pub struct Seat {
 }
 
 impl Requests {
-    pub fn enter(self: &Arc<Self>, by: By) -> Seat {
+    /// To be taken before user, token and grants are looked up.
+    pub fn now(&self) -> Moment {
+        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        Moment(seats.gone)
+    }
+
+    /// A seat for a request that was judged by what was read since `judged`. What was taken away meanwhile ends
+    /// it at once.
+    pub fn enter(self: &Arc<Self>, by: By, judged: Moment) -> Seat {
         let cut = CancellationToken::new();
         let until = by.until;
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        if seats.lost(&by, judged) {
+            cut.cancel();
+        }
         seats.next += 1;
         let number = seats.next;
         seats.taken.insert(number, (by, cut.clone()));
@@ -65,15 +121,19 @@ impl Requests {
         }
     }
 
-    /// Ends what ran by this; gives how many that are.
+    /// Ends what ran by this; gives how many that are. To be called when the store has it.
     pub fn end(&self, gone: Gone<'_>) -> usize {
-        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        let hit = |by: &By| match gone {
-            Gone::User(id) => by.user_id == id,
-            Gone::Token(id) => by.token_id == id,
-            Gone::Grant(id) => by.grants.iter().any(|g| g == id),
-        };
-        let cut = seats.taken.values().filter(|(by, _)| hit(by));
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        seats.gone += 1;
+        if seats.recent.len() == RECENT {
+            seats.recent.pop_front();
+        }
+        seats.recent.push_back(match gone {
+            Gone::User(id) => (Kind::User, id.to_owned()),
+            Gone::Token(id) => (Kind::Token, id.to_owned()),
+            Gone::Grant(id) => (Kind::Grant, id.to_owned()),
+        });
+        let cut = seats.taken.values().filter(|(by, _)| gone.ends(by));
         cut.map(|(_, cut)| cut.cancel()).count()
     }
 }
@@ -129,7 +189,7 @@ mod tests {
             by("ada", "t2", "g2"),
             by("bob", "t3", "g2"),
         ]
-        .map(|by| requests.enter(by));
+        .map(|by| requests.enter(by, requests.now()));
         let over = || {
             seats
                 .each_ref()
@@ -154,14 +214,36 @@ mod tests {
         assert!(requests.seats.lock().unwrap().taken.is_empty());
     }
 
+    /// Between the look at the token and the seat, the token may go.
+    #[tokio::test]
+    async fn what_goes_while_a_request_is_judged_ends_it_too() {
+        let requests = Arc::new(Requests::default());
+        let over = |by: By, judged| requests.enter(by, judged).over().now_or_never().is_some();
+        let judged = requests.now();
+        requests.end(Gone::Token("t1"));
+        requests.end(Gone::Grant("g9"));
+        assert!(over(by("ada", "t1", "g1"), judged));
+        assert!(over(by("ada", "t2", "g9"), judged));
+        assert!(!over(by("ada", "t2", "g1"), judged));
+        assert!(!over(by("ada", "t1", "g1"), requests.now()));
+        // More than anyone remembers is as good as everything.
+        for _ in 0..RECENT {
+            requests.end(Gone::User("eve"));
+        }
+        assert!(over(by("ada", "t2", "g1"), judged));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_request_ends_with_its_grant() {
         let requests = Arc::new(Requests::default());
         let until = Some(clock::now() + time::Duration::seconds(30));
-        let seat = requests.enter(By {
-            until,
-            ..By::default()
-        });
+        let seat = requests.enter(
+            By {
+                until,
+                ..By::default()
+            },
+            requests.now(),
+        );
         assert!(seat.over().now_or_never().is_none());
         seat.over().await;
     }
