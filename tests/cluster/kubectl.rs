@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -16,11 +16,12 @@ use serde_json::json;
 
 use crate::support::place::{output, run};
 use crate::support::world::{self, World};
-use crate::support::{eventually, figure, seconds, shown, until};
+use crate::support::{eventually, figure, seconds, until};
 
 mod bulk;
 mod clients;
 mod objects;
+mod sessions;
 mod switched_off;
 
 const NAMESPACE: &str = "kubectl-tests";
@@ -165,187 +166,6 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len)
         .map(|n| u8::try_from((n * 31 + n / 251) % 251).unwrap())
         .collect()
-}
-
-/// L3: exit codes, output by channel, input to its end, a terminal with its size.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn exec_carries_codes_input_and_terminals() {
-    let world = world::adopted();
-    ready(&world);
-    for protocol in Protocol::ALL {
-        let exec = |args: &[&str]| {
-            let all = [&["exec", POD, "--"], args].concat();
-            protocol.kubectl(&world, &all)
-        };
-        assert_eq!(exit_code(&mut exec(&["true"])), 0, "{protocol:?}");
-        assert_eq!(exit_code(&mut exec(&["sh", "-c", "exit 1"])), 1);
-        assert_eq!(exit_code(&mut exec(&["sh", "-c", "kill -9 $$"])), 137);
-        let both = output(&mut exec(&["sh", "-c", "echo out; echo err >&2"]));
-        assert_eq!(both.stdout, b"out\n", "{protocol:?}");
-        assert_eq!(both.stderr, b"err\n", "{protocol:?}");
-        let input = pattern(8 << 20);
-        let sum = fed(
-            &mut protocol.kubectl(&world, &["exec", "-i", POD, "--", "sha256sum"]),
-            &input,
-        );
-        let expected = format!("{}  -\n", sha256_hex(&input));
-        assert_eq!(String::from_utf8_lossy(&sum), expected, "{protocol:?}");
-        terminal(&world, protocol);
-    }
-}
-
-/// kubectl takes a terminal's size only from a terminal, and sends it once the session runs.
-fn terminal(world: &World, protocol: Protocol) {
-    let until_sized = "until test \"$(stty size)\" = \"45 123\"; do sleep 0.1; done; echo sized";
-    let args = [
-        "exec",
-        "-it",
-        POD,
-        "--",
-        "timeout",
-        "30",
-        "sh",
-        "-c",
-        until_sized,
-    ];
-    let kubectl = protocol.kubectl(world, &args);
-    let inside = format!("stty rows 45 cols 123; {}", shell(&kubectl));
-    let mut terminal = Command::new("script");
-    terminal.args(["-qec", &inside, "/dev/null"]);
-    for (key, value) in kubectl.get_envs() {
-        terminal.env(key, value.unwrap());
-    }
-    // Its input stays open as long as it runs.
-    let (mut terminal, lines) = Running::start(&mut terminal);
-    line(&lines, "the container sees the size", |line| {
-        line.trim_end() == "sized"
-    });
-    until("the session ends", seconds(30), || terminal.over());
-    assert!(terminal.0.wait().unwrap().success(), "{protocol:?}");
-}
-
-/// L3: a session that the API server refuses is refused in its own words, by whatever protocol it was tried.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn a_refused_session_shows_the_api_servers_words() {
-    let world = world::adopted();
-    ready(&world);
-    for protocol in Protocol::ALL {
-        for args in [
-            &["exec", "none", "--", "true"][..],
-            &["exec", POD, "-c", "none", "--", "true"],
-            &["attach", POD, "-c", "none"],
-            &["port-forward", "pod/none", ":1"],
-        ] {
-            let mut direct = world.place.kubectl();
-            let direct = output(direct.args(["-n", NAMESPACE]).args(args));
-            let line = output(&mut protocol.kubectl(&world, args));
-            let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            assert!(!line.status.success(), "{protocol:?} {args:?}");
-            assert_eq!(
-                said(&line.stderr),
-                said(&direct.stderr),
-                "{protocol:?} {args:?}"
-            );
-        }
-    }
-}
-
-/// The command as a shell would be told it.
-fn shell(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let quoted: Vec<_> = words
-        .map(|word| format!("'{}'", word.to_str().unwrap()))
-        .collect();
-    quoted.join(" ")
-}
-
-/// L4: input typed into an attached container is in its log.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn attach_reaches_the_container() {
-    let world = world::adopted();
-    ready(&world);
-    for protocol in Protocol::ALL {
-        let mut attach = protocol.kubectl(&world, &["attach", "-q", "-i", POD]);
-        let (mut attached, lines) = Running::start(&mut attach);
-        let mut stdin = attached.0.stdin.take().unwrap();
-        let said = format!("{protocol:?}");
-        writeln!(stdin, "{said}").unwrap();
-        let expected = format!("got {said}");
-        line(&lines, "the container answers", |line| line == expected);
-    }
-}
-
-/// L4: a file of 64 MiB there and back is the same file.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn cp_brings_large_files_both_ways() {
-    let world = world::adopted();
-    ready(&world);
-    let (there, back) = (world.directory.join("there"), world.directory.join("back"));
-    let content = pattern(64 << 20);
-    fs::write(&there, &content).unwrap();
-    for protocol in Protocol::ALL {
-        let name = format!("/work/{protocol:?}");
-        let remote = format!("{POD}:{name}");
-        let cp = |way: &str, from: &str, to: &str| {
-            let began = Instant::now();
-            run(&mut protocol.kubectl(&world, &["cp", from, to]));
-            let took = began.elapsed();
-            figure(
-                "L4",
-                &format!("kubectl cp of 64 MiB {way} the Pod by {protocol:?}"),
-                "equal",
-                shown(took),
-            );
-        };
-        cp("to", there.to_str().unwrap(), &remote);
-        let sum = run(&mut protocol.kubectl(&world, &["exec", POD, "--", "sha256sum", &name]));
-        assert!(sum.starts_with(&sha256_hex(&content)), "{protocol:?}");
-        cp("from", &remote, back.to_str().unwrap());
-        let same = fs::read(&back).unwrap() == content;
-        assert!(same, "{protocol:?}: another file came back");
-        fs::remove_file(&back).unwrap();
-        run(&mut protocol.kubectl(&world, &["exec", POD, "--", "rm", &name]));
-    }
-    fs::remove_file(&there).unwrap();
-}
-
-/// L4: 20 requests at once through one port-forward; one that breaks off disturbs none.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn port_forward_carries_parallel_requests() {
-    let world = world::adopted();
-    ready(&world);
-    let sum = run(&mut Protocol::WebSocket
-        .kubectl(&world, &["exec", POD, "--", "sha256sum", "/work/www/page"]));
-    let expected = sum.split(' ').next().unwrap();
-    for protocol in Protocol::ALL {
-        let mut forward = protocol.kubectl(&world, &["port-forward", "pod/box", ":8080"]);
-        let (_forwarding, lines) = Running::start(&mut forward);
-        let told = line(&lines, "the port is told", |line| {
-            line.contains("127.0.0.1:")
-        });
-        let port = told.split("127.0.0.1:").nth(1).unwrap();
-        let port: u16 = port.split(' ').next().unwrap().parse().unwrap();
-        thread::scope(|scope| {
-            let broken = scope.spawn(move || {
-                let mut socket = ask(port, "/page");
-                socket.read_exact(&mut [0; 1000]).unwrap();
-                socket.shutdown(Shutdown::Both).unwrap();
-            });
-            let asked: Vec<_> = (0..20)
-                .map(|_| scope.spawn(move || body(ask(port, "/page"))))
-                .collect();
-            broken.join().unwrap();
-            for body in asked {
-                let body = body.join().unwrap();
-                assert_eq!(sha256_hex(&body), expected, "{protocol:?}");
-            }
-        });
-    }
 }
 
 /// A plain request on loopback.

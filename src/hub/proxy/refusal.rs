@@ -71,10 +71,15 @@ pub(super) fn moved(code: Code) -> bool {
     )
 }
 
-pub(super) fn lost(failed: &Failed) -> bool {
+/// Whether the request went down with its line, which `holds` no more; a stream alone can break, too.
+pub(super) fn lost(failed: &Failed, holds: bool) -> bool {
     match failed {
         Failed::Timeout => false,
-        Failed::Stream(error) => line_error(error).is_none_or(|error| moved(error.code)),
+        Failed::Stream(error) => match line_error(error).map(|error| error.code) {
+            Some(Code::LineLost) => true,
+            Some(code) => !holds && moved(code),
+            None => !holds,
+        },
     }
 }
 
@@ -128,6 +133,10 @@ pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing) -> Refusal {
             let why = line
                 .as_ref()
                 .map_or_else(|| chain_of(error), ToString::to_string);
+            let what = match line.as_ref().map(|line| line.code) {
+                Some(Code::LineLost) => "the line was lost",
+                _ => "the stream broke",
+            };
             let code = match line.map(|line| line.code) {
                 Some(Code::Limit | Code::OverBudget | Code::Busy) => StatusCode::TOO_MANY_REQUESTS,
                 _ => StatusCode::BAD_GATEWAY,
@@ -136,7 +145,7 @@ pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing) -> Refusal {
                 Hop::Line,
                 code,
                 "LineLost",
-                format!("the line was lost before an answer, outcome unknown: {why}"),
+                format!("{what} before an answer, outcome unknown: {why}"),
             )
             .next(careful)
         }

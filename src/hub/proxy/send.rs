@@ -51,7 +51,11 @@ impl Case {
             let head = (!outgoing.info.long_running()).then_some(HEAD);
             match exchange::send(stream, request, head).await {
                 Ok(response) => return Ok(response),
-                Err(failed) if repeatable && attempt == 0 && refusal::lost(&failed) => {
+                Err(failed)
+                    if repeatable
+                        && attempt == 0
+                        && refusal::lost(&failed, line.takes_streams()) =>
+                {
                     debug!(
                         request = self.id,
                         epoch, "line lost before an answer; sent once more"

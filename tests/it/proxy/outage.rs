@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use http::Response;
 use hyper::body::Incoming;
 use linesman::hub::tunnels::NoLine;
+use linesman::wire::frame::Code;
 
 use super::apiserver::ApiServer;
 use super::hub::refusal;
@@ -86,4 +87,19 @@ async fn an_outage_is_waited_for_once() {
     world.has_line(false).await;
     let again = world.hub.tunnels.wait(&name, None, patience);
     assert_eq!(again.await.unwrap_err(), NoLine::InVain);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_breaks_on_a_line_that_holds_is_told_at_once() {
+    let mut world = World::new().await;
+    let (_stop, mut streams, _state) = world.dial().await;
+    let breaking = async {
+        let arrived = streams.recv().await.unwrap();
+        arrived.stream.reset(Code::Cancelled, "the agent gave up");
+    };
+    let ((response, took), ()) = tokio::join!(asked(&world), breaking);
+    let (code, hop, message) = refusal(response).await;
+    assert_eq!((code, hop.as_str()), (502, "line"), "{message}");
+    assert!(message.contains("the agent gave up"), "{message}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
 }

@@ -143,6 +143,19 @@ impl World {
     /// Starts the cluster's agent, which ends with the token; its line is up when this returns.
     pub(super) async fn agent(&mut self, server: &ApiServer) -> CancellationToken {
         let shared = Pair::shared(server, &self.hub.id, &self.cluster_id);
+        let (stop, streams, state) = self.dial().await;
+        self.tasks.spawn(forward(shared, streams, state));
+        stop
+    }
+
+    /// The same without anyone who serves the streams.
+    pub(super) async fn dial(
+        &mut self,
+    ) -> (
+        CancellationToken,
+        mpsc::Receiver<Incoming>,
+        watch::Receiver<LinkState>,
+    ) {
         let (hub_held, hub_ref) = watch::channel(self.hub.reference());
         let config = LinkConfig {
             hub: hub_ref,
@@ -165,11 +178,10 @@ impl World {
             link::run(config, line, incoming, stopped).await.unwrap();
             drop(hub_held);
         });
-        self.tasks.spawn(forward(shared, streams, state.clone()));
         let up = state.wait_for(|state| matches!(state, LinkState::Up { .. }));
         drop(timeout(PATIENCE, up).await.expect("the line comes up"));
         self.has_line(true).await;
-        stop
+        (stop, streams, state)
     }
 
     /// Waits until the hub has a line, or none.
