@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 mod grants;
 mod pause;
 mod record;
-mod support;
+pub(crate) mod support;
 mod users;
 use support::{Agent, TestHub};
 

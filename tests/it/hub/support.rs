@@ -153,21 +153,7 @@ impl TestHub {
             disabled: false,
         };
         let user = self.hub.store.ensure_user(user).await.unwrap();
-        let token = TokenText::new(clock::random(), clock::random());
-        let record = ApiToken {
-            id: token.id.clone(),
-            user_id: user.id,
-            hash: token.hash(),
-            title: "test".to_owned(),
-            scopes: Vec::new(),
-            created_by: "test".to_owned(),
-            created_at: clock::now(),
-            expires_at: None,
-            revoked_at: None,
-        };
-        let stored = self.hub.store.add_api_token(record, None);
-        stored.await.unwrap();
-        token.text(Prefix::Api).into_inner()
+        api_token(&self.hub, user.id).await
     }
 
     /// As the holder of `token`, with these headers.
@@ -225,6 +211,24 @@ impl TestHub {
             body,
         }
     }
+}
+
+/// A new token of this user, without end.
+pub(crate) async fn api_token(hub: &Hub, user_id: String) -> String {
+    let token = TokenText::new(clock::random(), clock::random());
+    let record = ApiToken {
+        id: token.id.clone(),
+        user_id,
+        hash: token.hash(),
+        title: "test".to_owned(),
+        scopes: Vec::new(),
+        created_by: "test".to_owned(),
+        created_at: clock::now(),
+        expires_at: None,
+        revoked_at: None,
+    };
+    hub.store.add_api_token(record, None).await.unwrap();
+    token.text(Prefix::Api).into_inner()
 }
 
 /// The join token in an adoption answer.

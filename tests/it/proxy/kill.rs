@@ -7,13 +7,11 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
-use linesman::agent::link::{self, LinkConfig, LinkState};
-use linesman::clock;
+use linesman::agent::link::{self, LinkState};
 use linesman::hub::audit::chain::Follower;
 use linesman::hub::store::sqlite::Sqlite;
 use linesman::hub::store::{AuditRow, Store};
 use linesman::keys::KeyPair;
-use linesman::wire::api::AgentBuild;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -21,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::apiserver::ApiServer;
 use super::pair::Pair;
-use super::world::{Left, PATIENCE, World, forward, identity, name};
+use super::world::{Left, PATIENCE, World, forward, link_config, not_dialled};
 
 /// Killed when it goes out of scope.
 struct Hub {
@@ -61,20 +59,8 @@ async fn agent(left: &Left, url: &str, server: &ApiServer, tasks: &mut JoinSet<(
     reference.urls = vec![url.to_owned()];
     let shared = Pair::shared(server, &reference.id, &left.cluster_id);
     let (held, hub) = watch::channel(reference);
-    let config = LinkConfig {
-        hub,
-        cluster: name(),
-        identity: identity(),
-        build: AgentBuild::default(),
-        instance: uuid::Uuid::now_v7().to_string(),
-        proxy: None,
-    };
-    let down = LinkState::Down {
-        since: clock::now(),
-        cause: String::new(),
-        attempt: 0,
-    };
-    let (line, mut state) = watch::channel(down);
+    let config = link_config(hub);
+    let (line, mut state) = watch::channel(not_dialled());
     let (incoming, streams) = mpsc::channel(64);
     tasks.spawn(async move {
         drop(link::run(config, line, incoming, CancellationToken::new()).await);

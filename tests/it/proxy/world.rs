@@ -17,10 +17,8 @@ use linesman::agent::link::{self, LinkConfig, LinkState};
 use linesman::clock;
 use linesman::hub::access::{Clusters, Grant, Mode, Subject};
 use linesman::hub::audit::Entry;
-use linesman::hub::registration::{Claim, Prefix, Redeemed, TokenText};
-use linesman::hub::store::{
-    ApiToken, AuditRow, JoinToken, NewBundle, NewClusterRow, TokenKind, UserRow,
-};
+use linesman::hub::registration::{Claim, Redeemed, TokenText};
+use linesman::hub::store::{AuditRow, JoinToken, NewBundle, NewClusterRow, TokenKind, UserRow};
 use linesman::hub::tls::TlsSource;
 use linesman::hub::{self, Hub, HubConfig, Listeners};
 use linesman::keys::KeyPair;
@@ -38,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::apiserver::ApiServer;
 use super::pair::Pair;
+use crate::hub::support::api_token;
 
 /// How long anything may take that is not measured.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -157,20 +156,8 @@ impl World {
         watch::Receiver<LinkState>,
     ) {
         let (hub_held, hub_ref) = watch::channel(self.hub.reference());
-        let config = LinkConfig {
-            hub: hub_ref,
-            cluster: name(),
-            identity: identity(),
-            build: AgentBuild::default(),
-            instance: uuid::Uuid::now_v7().to_string(),
-            proxy: None,
-        };
-        let down = LinkState::Down {
-            since: clock::now(),
-            cause: String::new(),
-            attempt: 0,
-        };
-        let (line, mut state) = watch::channel(down);
+        let config = link_config(hub_ref);
+        let (line, mut state) = watch::channel(not_dialled());
         let (incoming, streams) = mpsc::channel(64);
         let stop = self.stop.child_token();
         let stopped = stop.clone();
@@ -208,21 +195,7 @@ impl World {
             self.grant(name, groups, |_| {}).await;
         }
         let user = self.hub.store.ensure_user(user).await.unwrap();
-        let token = TokenText::new(clock::random(), clock::random());
-        let record = ApiToken {
-            id: token.id.clone(),
-            user_id: user.id,
-            hash: token.hash(),
-            title: "test".to_owned(),
-            scopes: Vec::new(),
-            created_by: "test".to_owned(),
-            created_at: clock::now(),
-            expires_at: None,
-            revoked_at: None,
-        };
-        let store = &self.hub.store;
-        store.add_api_token(record, None).await.unwrap();
-        token.text(Prefix::Api).into_inner()
+        api_token(&self.hub, user.id).await
     }
 
     /// A grant on every cluster, changed as the test needs it.
@@ -438,4 +411,24 @@ async fn join(hub: &Hub) -> String {
     let redeemed = store.redeem(claim, now).await.unwrap();
     assert!(matches!(redeemed, Redeemed::Bound { .. }));
     cluster.id
+}
+
+/// How the agent of these tests dials.
+pub(super) fn link_config(hub: watch::Receiver<HubRef>) -> LinkConfig {
+    LinkConfig {
+        hub,
+        cluster: name(),
+        identity: identity(),
+        build: AgentBuild::default(),
+        instance: uuid::Uuid::now_v7().to_string(),
+        proxy: None,
+    }
+}
+
+pub(super) fn not_dialled() -> LinkState {
+    LinkState::Down {
+        since: clock::now(),
+        cause: String::new(),
+        attempt: 0,
+    }
 }
