@@ -26,6 +26,7 @@ pub mod facts;
 pub mod fault;
 pub mod forward;
 pub mod gate;
+pub mod gitline;
 pub mod health;
 pub mod identity;
 pub mod lease;
@@ -95,6 +96,8 @@ async fn lead(
 ) -> Result<()> {
     let heart = hearts.heart("lease", Duration::from_mins(1));
     let mut candidate = lease::Candidate::new(kube.clone(), &config.namespace, config.pod.clone());
+    // A container that restarts finds the label of its former life.
+    gitline::unmark(&kube, &config.namespace, &config.pod, &stop).await;
     let standby = |leader: &str| {
         ready.send_replace(Readiness::Ready(format!("standby; {leader} leads")));
     };

@@ -224,6 +224,27 @@ impl Client {
         self.answer(operation, &self.send(call).await?)
     }
 
+    /// A write that may be repeated as it is.
+    async fn put<T: DeserializeOwned>(
+        &self,
+        operation: &str,
+        path: &[&str],
+        body: &impl serde::Serialize,
+    ) -> Result<T, Error> {
+        let body =
+            serde_json::to_vec(body).map_err(|e| self.unexpected(operation, e.to_string()))?;
+        let call = Call {
+            operation,
+            method: Method::PUT,
+            url: self.url(path, &[]),
+            headers: json_headers(),
+            body: Some(body),
+            timeout: TIMEOUT,
+            repeatable: true,
+        };
+        self.answer(operation, &self.send(call).await?)
+    }
+
     fn answer<T: DeserializeOwned>(&self, operation: &str, body: &[u8]) -> Result<T, Error> {
         serde_json::from_slice(body).map_err(|e| self.unexpected(operation, e.to_string()))
     }

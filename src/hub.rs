@@ -27,6 +27,7 @@ pub mod catalog;
 pub mod fleet;
 pub mod git;
 pub mod githost;
+pub mod gitline;
 pub mod grants;
 pub mod presence;
 pub mod proxy;
@@ -63,6 +64,8 @@ pub struct HubConfig {
     pub offline_after: Duration,
     /// How long running requests have to end after a stop.
     pub drain: Duration,
+    /// Which clusters may take Git over their lines.
+    pub git_over_line: gitline::Allowed,
     /// How long the audit is kept, and who else gets it.
     pub audit: AuditConfig,
 }
@@ -166,6 +169,8 @@ pub struct CatalogHost {
     /// `ssh://git@host:port/catalog.git`
     pub url: String,
     pub branch: String,
+    /// Where streams of agents that take Git over the line are led to: there and nowhere else.
+    pub dial: gitline::GitTarget,
     /// known_hosts lines for that URL's host.
     pub known_hosts: String,
     pub host_key: KeyPair,

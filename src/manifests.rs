@@ -44,6 +44,10 @@ pub const FACTS_MAP: &str = "linesman-facts";
 pub const HEALTH_PORT: u16 = 8080;
 /// The port of the Git relay in the Pod, admitted from the engine's namespace alone.
 pub const GIT_RELAY_PORT: u16 = 2222;
+/// The Service at which the engine finds the catalog's Git host, carried by the line.
+pub const GIT_SERVICE: &str = "linesman-git";
+/// The label of the Pod that leads: the one with the line.
+pub const LEADS: &str = "linesman.dev/leads";
 /// Groups of the line and the built-in ClusterRoles that they are bound to, weakest first.
 pub const ACCESS_GROUPS: [(AccessLevel, &str, &str); 3] = [
     (AccessLevel::View, "linesman:view", "view"),
@@ -136,6 +140,7 @@ pub fn adoption(values: &AdoptionValues) -> Vec<Value> {
     ];
     objects.extend(rbac::objects(values.engine, values.access));
     objects.push(network_policy(values.engine));
+    objects.push(git_service());
     objects.push(join_secret(values));
     objects.push(deployment(values));
     objects
@@ -217,6 +222,19 @@ fn network_policy(engine: EngineKind) -> Value {
     })
 }
 
+/// Git over the line, for the engine. Only the Pod that leads has a line.
+pub fn git_service() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(GIT_SERVICE),
+        "spec": {
+            "selector": {"app.kubernetes.io/name": AGENT, (LEADS): "true"},
+            "ports": [{"name": "ssh", "port": 22, "targetPort": GIT_RELAY_PORT, "protocol": "TCP"}],
+        },
+    })
+}
+
 fn join_secret(values: &AdoptionValues) -> Value {
     json!({
         "apiVersion": "v1",
@@ -292,7 +310,10 @@ fn container(image: &str) -> Value {
             {"name": "MIMALLOC_PURGE_DELAY", "value": "0"},
             {"name": "MIMALLOC_ARENA_EAGER_COMMIT", "value": "0"},
         ],
-        "ports": [{"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"}],
+        "ports": [
+            {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
+            {"name": "git", "containerPort": GIT_RELAY_PORT, "protocol": "TCP"},
+        ],
         "startupProbe": probe("/livez", 10, 6),
         "livenessProbe": probe("/livez", 10, 6),
         "readinessProbe": probe("/readyz", 5, 3),

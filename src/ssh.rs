@@ -8,7 +8,7 @@ mod server;
 use std::fmt;
 use std::str::FromStr;
 
-pub use probe::{Head, Probe, ProbeError, Step, probe};
+pub use probe::{Head, Probe, ProbeError, Step, probe, probe_over};
 pub use server::{Authorize, Command, Input, Limits, Output, Run, Server, serve};
 
 /// russh's algorithms without compression: packs are compressed already, and nobody can send us a bomb.

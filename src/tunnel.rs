@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::wire::frame::{Class, Code, Kind};
 
 pub mod budget;
+pub mod carry;
 pub mod credit;
 pub mod driver;
 pub mod handshake;

@@ -19,7 +19,7 @@ use super::health::{Hearts, Readiness};
 use super::identity::{Identity, SecretData};
 use super::link::{LinkConfig, LinkState};
 use super::report::{Outlets, ReportConfig};
-use super::{Config, Joined, News, facts, forward, link, report, watchdog};
+use super::{Config, Joined, News, facts, forward, gitline, link, report, watchdog};
 use crate::backoff::Schedule;
 use crate::clock;
 use crate::lifetime::Tasks;
@@ -149,6 +149,7 @@ pub(super) fn parts(
     let (acked_out, acked) = watch::channel(None);
     let (facts_out, facts) = watch::channel(Facts::new());
     let (subjects_out, subjects) = watch::channel(Subjects::default());
+    let (carried, _) = watch::channel(gitline::Carried::default());
     let (hints_out, hints) = mpsc::channel(HINTS);
     let removed = CancellationToken::new();
     let caller = Caller::new(
@@ -177,10 +178,19 @@ pub(super) fn parts(
         heart: hearts.heart("prepare", Duration::from_mins(3)),
         joined: joined.clone(),
         link: line.clone(),
+        carried: carried.clone(),
         desired: desired_out,
         proven: proven_out,
     };
     tasks.spawn("prepare", |stop| preparing.run(stop));
+    let relay = gitline::Relay {
+        context: context.clone(),
+        joined: joined.clone(),
+        desired: desired.clone(),
+        link: line.clone(),
+        carried,
+    };
+    tasks.spawn("git over the line", |stop| relay.run(stop));
     keepers(&context, &start.identity, kept, tasks);
 
     let reporting = ReportConfig {

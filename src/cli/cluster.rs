@@ -1,6 +1,7 @@
 //! `linesman cluster`: add clusters to the hub, look at them, let them go.
 
 mod add;
+mod git;
 mod list;
 mod pause;
 mod readopt;
@@ -25,6 +26,8 @@ pub(super) enum Verb {
     Wait(wait::Args),
     /// Print new adoption YAML for a cluster that the hub knows
     Readopt(Box<readopt::Args>),
+    /// Choose a cluster's way to the Git host: over the line, directly, or as its agent finds
+    Git(git::Args),
     /// Open a maintenance window: the agent only looks, and mends nothing
     Pause(pause::Pause),
     /// End a cluster's maintenance window
@@ -40,6 +43,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Show(args) => show::run(args).await,
         Verb::Wait(args) => wait::run(args).await,
         Verb::Readopt(args) => readopt::run(*args).await,
+        Verb::Git(args) => git::run(args).await,
         Verb::Pause(args) => pause::pause(args).await,
         Verb::Resume(args) => pause::resume(args).await,
         Verb::Remove(args) => remove::run(args).await,

@@ -214,8 +214,14 @@ fn fix(kind: ConditionType, name: &ClusterName) -> String {
             format!("apply the YAML again, it restores the roles: linesman cluster readopt {name} --file adopt.yaml")
         }
         ConditionType::DeployKeyRegistered => "look at the hub's checks above, and at the catalog's Git host".to_owned(),
-        ConditionType::HostKeysKnown | ConditionType::HostKeyMismatch | ConditionType::GitReachable => {
+        ConditionType::HostKeysKnown | ConditionType::HostKeyMismatch => {
             "see that the cluster reaches the catalog's Git host and that no other server answers there".to_owned()
+        }
+        ConditionType::GitReachable => {
+            format!("see that the cluster reaches the catalog's Git host, or let Git go over the line: linesman cluster git {name} line")
+        }
+        ConditionType::GitOverLine => {
+            "see that the hub itself reaches the catalog's Git host: its end of the line dials it".to_owned()
         }
         ConditionType::EngineInstalled | ConditionType::EngineHealthy => {
             format!("see what is being mended: linesman heal list {name}")

@@ -13,6 +13,7 @@ use super::duration;
 use super::exit::{Code, Failure};
 use super::output::emit;
 use crate::client;
+use crate::hub::gitline::Allowed;
 use crate::hub::tls::TlsSource;
 use crate::hub::{HubConfig, Listeners, serve};
 use crate::lifetime;
@@ -105,8 +106,20 @@ pub struct Args {
     /// How long running requests have to finish when the hub ends
     #[arg(long, env = "LINESMAN_DRAIN", value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     drain: Duration,
+    /// Which clusters may take Git over their lines: `auto`, also those whose agents find no route to the Git host;
+    /// `asked`, only those for which an operator chose it
+    #[arg(long, env = "LINESMAN_GIT_OVER_LINE", value_name = "WHICH", value_enum)]
+    #[arg(default_value = "auto")]
+    git_over_line: GitOverLine,
     #[command(flatten)]
     audit: AuditArgs,
+}
+
+/// [`Allowed`] as a flag's value.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum GitOverLine {
+    Auto,
+    Asked,
 }
 
 pub async fn run(mut args: Args) -> Result<()> {
@@ -173,6 +186,10 @@ fn config(args: Args) -> Result<HubConfig> {
         agent_image: args.agent_image,
         offline_after: args.offline_after,
         drain: args.drain,
+        git_over_line: match args.git_over_line {
+            GitOverLine::Auto => Allowed::Auto,
+            GitOverLine::Asked => Allowed::Asked,
+        },
         audit: args.audit.config()?,
     })
 }

@@ -6,8 +6,9 @@ use serde::de::DeserializeOwned;
 
 use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
-    AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, HealView, HubInfo, NewCluster,
-    NewJoinToken, NewSshKey, Page, PauseRequest, Policy, WhoAmI,
+    AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, GitRoute, GitRouteRequest,
+    GitRouteView, HealView, HubInfo, NewCluster, NewJoinToken, NewSshKey, Page, PauseRequest,
+    Policy, WhoAmI,
 };
 use crate::wire::id::ClusterName;
 
@@ -64,6 +65,17 @@ impl Client {
     pub async fn pause(&self, name: &ClusterName, asked: &PauseRequest) -> Result<Policy, Error> {
         let path = ["v1", "clusters", name.as_str(), "pause"];
         self.write(&format!("pause cluster {name}"), &path, asked)
+            .await
+    }
+
+    pub async fn git_route(
+        &self,
+        name: &ClusterName,
+        route: GitRoute,
+    ) -> Result<GitRouteView, Error> {
+        let path = ["v1", "clusters", name.as_str(), "git-route"];
+        let operation = format!("choose the way to Git of cluster {name}");
+        self.put(&operation, &path, &GitRouteRequest { route })
             .await
     }
 

@@ -3,6 +3,8 @@
 use crate::hub::Hub;
 use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, StoreError};
 use crate::keys;
+use crate::manifests::{GIT_SERVICE, NAMESPACE};
+use crate::ssh::{GitUrl, known_hosts};
 use crate::wire::api::{
     Assignment, CatalogRef, ClusterRef, DeployKeyState, DeployKeyStatus, EngineRef, Via,
 };
@@ -11,6 +13,8 @@ use crate::wire::api::{
 pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> {
     let keys = hub.store.cluster_keys(&cluster.id).await?;
     let bundle = hub.store.bundle(&cluster.bundle).await?;
+    let (line_url, known_hosts) = by_line(&hub.catalog.url, &hub.catalog.known_hosts);
+    let via = cluster.via();
     let mut assignment = Assignment {
         cluster: ClusterRef {
             name: cluster.name.clone(),
@@ -19,10 +23,14 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
         hub: hub.reference(),
         catalog: CatalogRef {
             url: hub.catalog.url.clone(),
-            via: Via::Direct,
+            line_url: Some(line_url),
+            via,
             branch: hub.catalog.branch.clone(),
             path: cluster.catalog_path.clone(),
-            known_hosts: hub.catalog.known_hosts.clone(),
+            known_hosts: match via {
+                Via::Direct => hub.catalog.known_hosts.clone(),
+                Via::Line => known_hosts,
+            },
             deploy_key: deploy_key(&keys),
         },
         engine: EngineRef {
@@ -41,6 +49,20 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
     Ok(assignment)
 }
 
+/// The catalog's URL at the agent's Service, and the host's keys under both names.
+fn by_line(url: &str, hosts: &str) -> (String, String) {
+    const HOLDS: &str = "the catalog's URL and host keys were made or checked at the start";
+    let real: GitUrl = url.parse().expect(HOLDS);
+    let service = format!("{GIT_SERVICE}.{NAMESPACE}.svc");
+    let both = known_hosts::under_both(hosts, (&real.host, real.port), (&service, 22));
+    let line = GitUrl {
+        host: service,
+        port: 22,
+        ..real
+    };
+    (line.to_string(), both.expect(HOLDS))
+}
+
 /// Where the cluster's own key stands at the Git host. The built-in host knows a key as soon as the store does.
 fn deploy_key(keys: &[ClusterKey]) -> DeployKeyStatus {
     let newest = keys.iter().rfind(|k| k.kind == KeyKind::Deploy);
@@ -53,5 +75,27 @@ fn deploy_key(keys: &[ClusterKey]) -> DeployKeyStatus {
     DeployKeyStatus {
         state,
         reason: reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_has_its_own_url_and_the_host_keys_under_both_names() {
+        const KEY: &str =
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOXx2p1+uT5VKGLWmbdPBgIRqqEAwC4KEGvFUbzNHbyO";
+        let (url, hosts) = by_line(
+            "ssh://me@git.example.org:2222/team/catalog.git",
+            &format!("[git.example.org]:2222 {KEY} host\nother.example.org {KEY}"),
+        );
+        assert_eq!(url, "ssh://me@linesman-git.linesman.svc/team/catalog.git");
+        assert_eq!(
+            hosts,
+            format!(
+                "[git.example.org]:2222 {KEY} host\nother.example.org {KEY}\nlinesman-git.linesman.svc {KEY}\n"
+            )
+        );
     }
 }

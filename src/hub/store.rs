@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use crate::hub::access::Grant;
 use crate::hub::registration::{Claim, Redeemed};
-use crate::wire::api::{BundleView, EngineKind, Policy};
+use crate::wire::api::{BundleView, EngineKind, GitRoute, Policy};
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, HealRecord};
 
@@ -76,6 +76,8 @@ contract! {
     remove_cluster(&self, id: &str, now: OffsetDateTime) -> bool;
     /// What the hub asks of the cluster's watchdog from now on.
     set_policy(&self, id: &str, policy: Policy, now: OffsetDateTime) -> ();
+    /// How the cluster reaches the Git host from now on: as chosen, and whether its agent found no route.
+    set_git_route(&self, id: &str, route: (GitRoute, bool), now: OffsetDateTime) -> ();
     /// The next epoch of the cluster's line; never gives one twice.
     next_epoch(&self, cluster_id: &str) -> u64;
     /// Notes when each cluster was heard last.

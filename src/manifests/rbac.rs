@@ -280,7 +280,8 @@ fn own_rules() -> Vec<Value> {
     vec![
         rule("", &["configmaps", "secrets", "services"], &full),
         rule("coordination.k8s.io", &["leases"], &full),
-        rule("", &["pods"], &["get", "list", "watch", "delete"]),
+        // Patched is the label of the Pod that leads.
+        rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
         rule("apps", &["deployments"], &READ),
         pinned("apps", &["deployments"], &[AGENT], &own),
         rule("", &["serviceaccounts"], &READ),

@@ -126,6 +126,26 @@ pub fn known_hosts_line(host: &str, port: u16, public: Public) -> String {
     format!("{} {}", address(host, port), key.trim_end())
 }
 
+/// The text, and after it the keys of `real` under the name `alias`: of a host that is reached by both.
+pub fn under_both(
+    text: &str,
+    real: (&str, u16),
+    alias: (&str, u16),
+) -> Result<String, KnownHostsError> {
+    let known = KnownHosts::parse(text)?;
+    let mut both = text.trim_end().to_owned() + "\n";
+    for key in known.keys(real.0, real.1) {
+        let mut bare = key.clone();
+        bare.set_comment("");
+        // A key that was read prints.
+        let key = bare.to_openssh().unwrap_or_default();
+        for part in [&address(alias.0, alias.1), " ", key.trim_end(), "\n"] {
+            both.push_str(part);
+        }
+    }
+    Ok(both)
+}
+
 /// How known_hosts spells a host and port: `host`, or `[host]:port` where the port is not 22.
 pub fn address(host: &str, port: u16) -> String {
     let host = host.to_ascii_lowercase();

@@ -13,6 +13,7 @@ use russh::client::{self, AuthResult, Handle};
 use russh::keys::PrivateKeyWithHashAlg;
 use russh::{ChannelMsg, SshId};
 use ssh_key::{Algorithm, PrivateKey};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
@@ -116,15 +117,33 @@ impl ProbeError {
 
 /// Walks the path once, within `limit` for all steps together.
 pub async fn probe(probe: Probe<'_>, limit: Duration) -> Result<Head, ProbeError> {
-    let walk = Walk {
-        url: probe.url,
-        deadline: Instant::now() + limit,
-        limit,
-    };
+    let walk = Walk::new(&probe, limit);
     let known = walk.known(probe.known_hosts)?;
-    let key = private_key(probe.private_key)?;
     let socket = walk.connect().await?;
-    let mut session = walk.handshake(socket, &known).await?;
+    talk(walk, probe, socket, &known).await
+}
+
+/// The same over a stream that leads to the URL's host.
+pub async fn probe_over<S>(probe: Probe<'_>, stream: S, limit: Duration) -> Result<Head, ProbeError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let walk = Walk::new(&probe, limit);
+    let known = walk.known(probe.known_hosts)?;
+    talk(walk, probe, stream, &known).await
+}
+
+async fn talk<S>(
+    walk: Walk<'_>,
+    probe: Probe<'_>,
+    stream: S,
+    known: &KnownHosts,
+) -> Result<Head, ProbeError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let key = private_key(probe.private_key)?;
+    let mut session = walk.handshake(stream, known).await?;
     walk.authenticate(&mut session, key).await?;
     let head = walk.ask(&session, probe.branch).await;
     let goodbye = session.disconnect(russh::Disconnect::ByApplication, "", "");
@@ -139,7 +158,15 @@ struct Walk<'a> {
     limit: Duration,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(probe: &Probe<'a>, limit: Duration) -> Self {
+        Self {
+            url: probe.url,
+            deadline: Instant::now() + limit,
+            limit,
+        }
+    }
+
     async fn within<T>(
         &self,
         step: Step,
@@ -204,11 +231,14 @@ impl Walk<'_> {
         Ok(socket)
     }
 
-    async fn handshake(
+    async fn handshake<S>(
         &self,
-        socket: TcpStream,
+        socket: S,
         known: &KnownHosts,
-    ) -> Result<Handle<Checker>, ProbeError> {
+    ) -> Result<Handle<Checker>, ProbeError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let GitUrl { host, port, .. } = self.url;
         let verdict = Arc::new(Mutex::new(None));
         let checker = Checker {

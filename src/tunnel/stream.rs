@@ -52,6 +52,12 @@ impl Stream {
         })
     }
 
+    /// Why the stream can no longer end well, where it cannot.
+    pub fn failure(&self) -> Option<LineError> {
+        self.shared
+            .with(|state| state.session.error(self.id).cloned())
+    }
+
     /// The id on the wire.
     pub fn id(&self) -> u32 {
         self.id

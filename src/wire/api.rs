@@ -148,13 +148,26 @@ pub struct HubRef {
 pub struct CatalogRef {
     /// `ssh://user@host[:port]/path`
     pub url: String,
+    /// The same repository at the agent's Service `linesman-git`, for [`Via::Line`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line_url: Option<String>,
     pub via: Via,
     pub branch: String,
     /// The directory that this cluster follows, `clusters/<name>`.
     pub path: String,
-    /// known_hosts lines, un-hashed, one key a line.
+    /// known_hosts lines, un-hashed, one key a line; of [`Via::Line`] under both names.
     pub known_hosts: String,
     pub deploy_key: DeployKeyStatus,
+}
+
+impl CatalogRef {
+    /// Where the engine gets the catalog from.
+    pub fn source(&self) -> &str {
+        match (self.via, &self.line_url) {
+            (Via::Line, Some(url)) => url,
+            (Via::Direct | Via::Line, _) => &self.url,
+        }
+    }
 }
 
 /// How the cluster reaches the catalog's Git host.
@@ -163,6 +176,32 @@ pub struct CatalogRef {
 pub enum Via {
     Direct,
     Line,
+}
+
+/// What the operator chose for a cluster's way to the Git host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GitRoute {
+    /// Directly, and over the line where the agent finds no route and the hub allows it.
+    #[default]
+    Auto,
+    Direct,
+    Line,
+}
+
+/// `PUT /v1/clusters/{name}/git-route`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GitRouteRequest {
+    pub route: GitRoute,
+}
+
+/// The answer, and a part of [`ClusterView`]: what was chosen, and what is in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GitRouteView {
+    pub route: GitRoute,
+    pub via: Via,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -299,6 +338,8 @@ pub struct NewCluster {
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     #[serde(default)]
+    pub git_route: GitRoute,
+    #[serde(default)]
     pub adoption: AdoptionOptions,
 }
 
@@ -392,6 +433,7 @@ pub struct ClusterView {
     pub revision: Option<String>,
     pub agent_version: Option<String>,
     pub catalog_path: String,
+    pub git: GitRouteView,
     pub created_at: String,
     /// The adoption's steps, in order.
     pub steps: Vec<StepReport>,

@@ -81,6 +81,9 @@ pub struct StepReport {
     pub at: String,
 }
 
+/// The reason of `GitReachable` where the agent, with its line up, finds no way to the Git host time and again.
+pub const NO_ROUTE: &str = "NoRoute";
+
 /// The closed set of conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ConditionType {
@@ -90,6 +93,8 @@ pub enum ConditionType {
     HostKeysKnown,
     HostKeyMismatch,
     GitReachable,
+    /// The agent's Service `linesman-git` carries the engine's Git.
+    GitOverLine,
     EngineInstalled,
     EngineHealthy,
     Synced,

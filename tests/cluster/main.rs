@@ -15,6 +15,7 @@ mod adoption;
 mod boundaries;
 mod children;
 mod figures;
+mod gitline;
 mod guard;
 mod healing;
 mod kubectl;

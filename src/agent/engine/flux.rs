@@ -158,7 +158,7 @@ fn git_repository(desired: &Desired) -> Value {
         "metadata": {"name": NAME, "namespace": NAME, "labels": labels()},
         "spec": {
             "interval": "1m0s",
-            "url": catalog.url,
+            "url": catalog.source(),
             "ref": {"branch": catalog.branch},
             "secretRef": {"name": NAME},
         },

@@ -20,6 +20,7 @@ use tracing::{info, warn};
 use super::stored::within;
 use super::{Context, FIELD_MANAGER, Progress};
 use crate::agent::caller::{Call, Caller};
+use crate::agent::gitline::{self, Carried};
 use crate::agent::health::Heart;
 use crate::agent::identity::Identity;
 use crate::agent::link::LinkState;
@@ -29,15 +30,19 @@ use crate::bundle::Bundle;
 use crate::clock;
 use crate::keys;
 use crate::manifests::BUNDLE_MAP;
-use crate::ssh::{self, Probe, ProbeError};
-use crate::wire::api::{Assignment, CatalogRef, EngineRef};
+use crate::ssh::{self, Head, Probe, ProbeError, Step};
+use crate::wire::api::{Assignment, CatalogRef, EngineRef, Via};
 use crate::wire::id::Digest;
-use crate::wire::report::{ConditionType, Status, StepName};
+use crate::wire::report::{ConditionType, NO_ROUTE, Status, StepName};
 
 const PROBE: Duration = Duration::from_secs(10);
 /// Between proofs of a Git path that was fine the last time, and of one that was not.
 const PROBE_AGAIN: Duration = Duration::from_mins(5);
 const PROBE_SOON: Duration = Duration::from_secs(5);
+/// So many probes in a row without a route say that there is none: of a path that was never proven, and of one that
+/// was and may be away for a moment.
+const NO_ROUTE_YET: u32 = 2;
+const NO_ROUTE_ANY_MORE: u32 = 6;
 /// Between looks at the stored bundle that no change calls for.
 const STORED: Duration = Duration::from_mins(10);
 /// The longest pause between two turns of the loop.
@@ -56,6 +61,8 @@ pub struct Preparing {
     pub heart: Heart,
     pub joined: watch::Receiver<Option<Joined>>,
     pub link: watch::Receiver<LinkState>,
+    /// Out: how a look over the line went.
+    pub carried: watch::Sender<Carried>,
     /// Out: what the watchdog keeps true.
     pub desired: watch::Sender<Option<Desired>>,
     /// Out and, at the start, in: the Git path that was proven.
@@ -77,6 +84,8 @@ struct Held {
     bundle_attempt: u32,
     stored_due: Instant,
     probe_due: Instant,
+    /// The epoch of the line that was up while one probe after the other found no route, and how many did.
+    no_route: Option<(u64, u32)>,
 }
 
 impl Preparing {
@@ -95,6 +104,7 @@ impl Preparing {
             bundle_attempt: 0,
             stored_due: now + STORED,
             probe_due: now,
+            no_route: None,
         };
         let mut line_up = None;
         let stored = watcher::watch_object(self.maps(), BUNDLE_MAP).default_backoff();
@@ -214,13 +224,21 @@ impl Preparing {
         self.context
             .condition(ConditionType::HostKeysKnown, status, reason, "")
             .await;
-        let result = match catalog.url.parse() {
-            Err(error) => Err(format!("{error}")),
+        let before = self.epoch();
+        let result = match catalog.source().parse() {
+            Err(error) => Err((None, format!("{error}"))),
             Ok(_) if !known => {
-                Err("the hub has no host keys of the Git host yet; add them at the hub".to_owned())
+                let text = "the hub has no host keys of the Git host yet; add them at the hub";
+                Err((None, text.to_owned()))
             }
-            Ok(url) => self.walk(&url, catalog).await,
+            Ok(url) => {
+                let walked = self.walk(&url, catalog).await;
+                walked.map_err(|error| (Some(error.step()), error.to_string()))
+            }
         };
+        let failed = result.as_ref().err().and_then(|(step, _)| *step);
+        let line = before.filter(|_| before == self.epoch() && catalog.via == Via::Direct);
+        held.no_route = unroutable(held.no_route, line, failed);
         match result {
             Ok(commit) => {
                 info!(commit, "catalog read");
@@ -233,32 +251,64 @@ impl Preparing {
                 step.done().await;
                 held.probe_due = Instant::now() + PROBE_AGAIN;
             }
-            Err(text) => {
+            Err((_, text)) => {
                 warn!(text, "catalog not read");
                 step.waiting(&text).await;
-                self.reached(Status::False, "NotRead", &text).await;
+                let enough = if *self.proven.borrow() == path {
+                    NO_ROUTE_ANY_MORE
+                } else {
+                    NO_ROUTE_YET
+                };
+                let reason = match held.no_route {
+                    Some((_, times)) if times >= enough => NO_ROUTE,
+                    _ => "NotRead",
+                };
+                self.reached(Status::False, reason, &text).await;
                 held.probe_due = Instant::now() + PROBE_SOON;
             }
         }
     }
 
-    async fn walk(&self, url: &ssh::GitUrl, catalog: &CatalogRef) -> Result<String, String> {
+    /// The epoch of a line that is up and stays for now.
+    fn epoch(&self) -> Option<u64> {
+        match &*self.link.borrow() {
+            LinkState::Up { line, .. } if line.takes_streams() => Some(line.facts().epoch),
+            LinkState::Up { .. } | LinkState::Down { .. } => None,
+        }
+    }
+
+    async fn walk(&self, url: &ssh::GitUrl, catalog: &CatalogRef) -> Result<String, ProbeError> {
         let key = self.identity.deploy_key(&self.context.cluster);
-        let key = key.map_err(|e| e.to_string())?.private;
+        let key = key.map_err(|e| ProbeError::Auth {
+            text: e.to_string(),
+        })?;
+        let key = key.private;
         let probe = Probe {
             url,
             private_key: &key,
             known_hosts: &catalog.known_hosts,
             branch: &catalog.branch,
         };
-        let result = ssh::probe(probe, PROBE).await;
+        let result = match catalog.via {
+            Via::Direct => ssh::probe(probe, PROBE).await,
+            Via::Line => self.over_line(probe).await,
+        };
         let mismatch = ConditionType::HostKeyMismatch;
         let (status, reason, text) = match &result {
             Err(ProbeError::HostKey { text, .. }) => (Status::True, "OtherKey", text.as_str()),
             _ => (Status::False, "KeyIsKnown", ""),
         };
         self.context.condition(mismatch, status, reason, text).await;
-        result.map(|head| head.0).map_err(|e| e.to_string())
+        result.map(|head| head.0)
+    }
+
+    /// As the engine's own connections go, but for the Service: a NetworkPolicy keeps all but the engine from it.
+    async fn over_line(&self, probe: Probe<'_>) -> Result<Head, ProbeError> {
+        let stream = gitline::heard(self.link.clone(), &self.carried, PROBE).await;
+        let stream = stream.map_err(|error| ProbeError::Tcp {
+            text: format!("over the line: {error}"),
+        })?;
+        ssh::probe_over(probe, stream, PROBE).await
     }
 
     async fn reached(&self, status: Status, reason: &str, text: &str) {
@@ -379,14 +429,52 @@ impl Held {
     }
 }
 
+/// Probes on the same line, one after the other, that found no host or got no connection.
+fn unroutable(
+    before: Option<(u64, u32)>,
+    line: Option<u64>,
+    failed: Option<Step>,
+) -> Option<(u64, u32)> {
+    // Without a line, or over a change of lines, it may be the hub's own host that is away.
+    let line = line?;
+    match failed {
+        Some(Step::Dns | Step::Tcp) => {
+            let times = before
+                .filter(|(epoch, _)| *epoch == line)
+                .map_or(0, |b| b.1);
+            Some((line, times.saturating_add(1)))
+        }
+        Some(Step::HostKey | Step::Auth | Step::Repo | Step::Branch) | None => None,
+    }
+}
+
 /// What a proof holds for: another URL, branch, host key or deploy key needs another.
 fn fingerprint(catalog: &CatalogRef, identity: &Identity) -> String {
     let key = identity.deploy.public().fingerprint();
+    let url = catalog.source();
     let CatalogRef {
-        url,
         branch,
         known_hosts,
         ..
     } = catalog;
     keys::sha256_hex(format!("{url}\n{branch}\n{known_hosts}\n{key}").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_no_route_when_probes_fail_in_a_row_on_one_line() {
+        let tcp = Some(Step::Tcp);
+        let one = unroutable(None, Some(7), Some(Step::Dns));
+        assert_eq!(one, Some((7, 1)));
+        assert_eq!(unroutable(one, Some(7), tcp), Some((7, 2)));
+        // Another line: the hub, and its Git host with it, may have been away.
+        assert_eq!(unroutable(one, Some(8), tcp), Some((8, 1)));
+        assert_eq!(unroutable(one, None, tcp), None);
+        for other in [None, Some(Step::Auth), Some(Step::HostKey)] {
+            assert_eq!(unroutable(one, Some(7), other), None, "{other:?}");
+        }
+    }
 }

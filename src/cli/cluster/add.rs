@@ -14,7 +14,7 @@ use crate::cli::connect::{Access, Connect};
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Format, document, emit, progress_line};
 use crate::cli::{duration, session};
-use crate::wire::api::{AdoptionAnswer, AdoptionOptions, NewCluster};
+use crate::wire::api::{AdoptionAnswer, AdoptionOptions, GitRoute, NewCluster};
 use crate::wire::id::{ClusterName, Digest};
 
 const EXAMPLES: &str = "\
@@ -22,6 +22,7 @@ Examples:
   linesman cluster add eu1 > adopt.yaml             # then, in the cluster: kubectl apply -f adopt.yaml
   linesman cluster add eu1 --wait | kubectl apply -f -
   linesman cluster add eu1 --label env=prod --access view --file adopt.yaml
+  linesman cluster add edge7 --git-over-line        # a site that reaches nothing but the hub
   linesman cluster add eu1 --print-url              # kubectl apply -f https://…, for a publicly trusted hub
 
 The YAML holds a join token: single use, good for 24 h. Keep it like a password until it is applied.";
@@ -40,6 +41,9 @@ pub(in crate::cli) struct Args {
     /// A label of the cluster; may be given again
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
+    /// Let the engine reach the Git host over the line: all that the cluster then reaches is the hub's HTTPS
+    #[arg(long)]
+    git_over_line: bool,
     #[command(flatten)]
     adoption: Adoption,
     #[command(flatten)]
@@ -104,6 +108,11 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         engine: args.engine.into(),
         bundle: args.bundle,
         labels: args.labels.into_iter().collect(),
+        git_route: if args.git_over_line {
+            GitRoute::Line
+        } else {
+            GitRoute::Auto
+        },
         adoption: args.adoption.options(),
     };
     let answer = args.connect.client()?.add_cluster(&new).await?;

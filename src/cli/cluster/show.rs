@@ -3,6 +3,7 @@
 use anyhow::Result;
 use time::OffsetDateTime;
 
+use super::git;
 use super::list::{labels, millis, seen};
 use crate::cli::connect::Connect;
 use crate::cli::engine::kind;
@@ -44,6 +45,7 @@ fn describe(cluster: &ClusterView, wide: bool, now: OffsetDateTime) -> String {
             ("engine", engine.trim_end().to_owned()),
             ("revision", cluster.revision.clone().unwrap_or_default()),
             ("catalog path", cluster.catalog_path.clone()),
+            ("git", git::words(cluster.git).to_owned()),
             ("agent", cluster.agent_version.clone().unwrap_or_default()),
             ("labels", labels(cluster)),
             ("added", cluster.created_at.clone()),

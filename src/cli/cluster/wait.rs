@@ -247,7 +247,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::wire::api::{EngineKind, LineView};
+    use crate::wire::api::{EngineKind, GitRoute, GitRouteView, LineView, Via};
     use crate::wire::report::StepReport;
 
     fn cluster(
@@ -273,6 +273,10 @@ mod tests {
             revision: Some("main@sha1:0123456789ab".to_owned()),
             agent_version: None,
             catalog_path: "clusters/eu1".to_owned(),
+            git: GitRouteView {
+                route: GitRoute::Auto,
+                via: Via::Direct,
+            },
             created_at: "2026-01-01T00:00:00Z".to_owned(),
             steps: steps.collect(),
             conditions,

@@ -15,7 +15,7 @@ use super::{body, bundles};
 use crate::clock;
 use crate::hub::auth::{self, AgentPrincipal};
 use crate::hub::store::{Cluster, KeyKind, Reported};
-use crate::hub::{Hub, assignment, cut};
+use crate::hub::{Hub, assignment, cut, gitline};
 use crate::keys::{self, Public};
 use crate::wire::api::{
     Assignment, DeployKeyRequest, DeployKeyState, DeployKeyStatus, MAX_BODY, Report, ReportAck,
@@ -137,10 +137,17 @@ async fn report(
     let cluster = own(&hub, &agent, &name, came).await?;
     let report: Report = parsed(request).await?;
     hub.metrics.reported();
+    let reported = bounded(report);
+    let conditions = reported.conditions.clone();
     let heals = hub
         .store
-        .report(&cluster.id, bounded(report), clock::now())
+        .report(&cluster.id, reported, clock::now())
         .await?;
+    let cluster = if gitline::heed(&hub, &cluster, conditions.as_deref()).await? {
+        own(&hub, &agent, &name, came).await?
+    } else {
+        cluster
+    };
     let assignment = assignment::of(&hub, &cluster).await?;
     Ok(Json(ReportAck {
         heals,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -23,6 +23,7 @@ use crate::wire::api::{
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
+mod git_route;
 mod pause;
 mod view;
 
@@ -35,6 +36,7 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/v1/clusters", get(list).post(add))
         .route("/v1/clusters/{name}", get(show).delete(remove))
         .route("/v1/clusters/{name}/join-tokens", post(readopt))
+        .route("/v1/clusters/{name}/git-route", put(git_route::choose))
         .route(
             "/v1/clusters/{name}/pause",
             post(pause::pause).delete(pause::resume),
@@ -146,6 +148,7 @@ async fn create(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Cluster,
         engine_version: bundle.version,
         bundle: bundle.digest,
         catalog_path: format!("clusters/{}", new.name),
+        git_route: new.git_route,
         adoption: new.adoption.clone(),
     };
     let cluster = hub.store.create_cluster(row, clock::now()).await?;

@@ -151,6 +151,12 @@ pub const OPERATIONS: &[Operation] = &[
         ("", ""),
     ),
     operation(
+        ("put", "/v1/clusters/{name}/git-route"),
+        User,
+        "Choose the cluster's way to the Git host: auto, direct, line",
+        ("GitRouteRequest", "GitRouteView"),
+    ),
+    operation(
         ("get", "/v1/clusters/{name}/heals"),
         User,
         "The heals of one cluster, newest first",

@@ -29,6 +29,7 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::AgentPrincipal;
+use crate::hub::gitline;
 use crate::hub::store::KeyKind;
 use crate::keys::Public;
 use crate::tunnel::driver::{self, ExchangeError, Identity};
@@ -285,9 +286,10 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
         process: hub.tunnels.memory.clone(),
         ..Limits::default().session(Role::Hub, hello.limits, clock::unit())
     };
-    let (streams, incoming) = mpsc::channel(WAITING);
+    let (arriving, incoming) = mpsc::channel(WAITING);
     // The hub's stop drains the line; what ends it is the drain.
-    let (line, running) = driver::line(socket, config, identity, streams, CancellationToken::new());
+    let (line, running) =
+        driver::line(socket, config, identity, arriving, CancellationToken::new());
     if let Some(before) = hub.tunnels.add(&cluster, line.clone(), hello.resumes) {
         warn!(%cluster, epoch, peer, before = before.remote, "another process of the agent took the line over");
         let reason = format!("instance {} at {} held it", before.instance, before.remote);
@@ -302,7 +304,7 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
     hub.presence.heard(&agent.cluster_id, clock::now(), true);
     let cluster_id = agent.cluster_id.clone();
     tokio::pin!(running);
-    let serving = reports(&hub, &line, agent, incoming, remote);
+    let serving = streams(&hub, &line, agent, incoming, remote);
     let ended = tokio::select! {
         ended = &mut running => ended,
         () = serving => running.await,
@@ -312,36 +314,50 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
     info!(%cluster, epoch, code = %ended.code, text = ended.text, "line down");
 }
 
-/// Serves the streams that the agent opens; ends a little after the hub's stop.
-async fn reports(
+/// Serves the streams that the agent opens. After the hub's stop its calls end soon, what is carried with the line.
+async fn streams(
     hub: &Arc<Hub>,
     line: &Line,
     agent: AgentPrincipal,
     mut incoming: mpsc::Receiver<Incoming>,
     remote: Option<Remote>,
 ) {
-    let mut served = JoinSet::new();
+    let (mut served, mut carried) = (JoinSet::new(), JoinSet::new());
     loop {
         tokio::select! {
             next = incoming.recv() => match next {
                 None => break,
-                Some(next) if next.kind != Kind::Report => {
-                    next.stream.reset(Code::Refused, "the hub does not serve streams of this kind");
+                Some(Incoming { kind: Kind::Report, stream, .. }) => {
+                    if served.len() < MAX_REPORTS {
+                        served.spawn(report(hub.clone(), agent.clone(), stream, remote));
+                    } else {
+                        stream.reset(Code::Limit, "too many calls at once");
+                    }
                 }
-                Some(next) if served.len() >= MAX_REPORTS => {
-                    next.stream.reset(Code::Limit, "too many calls at once");
+                Some(Incoming { kind: Kind::Git, stream, meta, .. }) => {
+                    if carried.len() < gitline::MAX_STREAMS {
+                        let (hub, cluster) = (hub.clone(), agent.cluster_id.clone());
+                        carried.spawn(async move {
+                            gitline::serve(&hub, &cluster, &meta, stream).await;
+                        });
+                    } else {
+                        stream.reset(Code::Limit, "64 connections to the Git host are the most");
+                    }
                 }
                 Some(next) => {
-                    served.spawn(report(hub.clone(), agent.clone(), next.stream, remote));
+                    next.stream.reset(Code::Refused, "the hub does not serve streams of this kind");
                 }
             },
             Some(_) = served.join_next() => {}
+            Some(_) = carried.join_next() => {}
             () = hub.stop.cancelled() => break,
         }
     }
     line.goaway(Code::Draining, ENDING, hub.config.drain, "the hub stops");
     let rest = async { while served.join_next().await.is_some() {} };
     drop(timeout(ENDING, rest).await);
+    // The line's end cuts those that outlive the drain.
+    while carried.join_next().await.is_some() {}
 }
 
 /// One HTTP exchange with the agent's routes.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::hub::store::records::Redemption;
 use crate::keys::KeyPair;
-use crate::wire::api::{AdoptionOptions, EngineKind, Policy};
+use crate::wire::api::{AdoptionOptions, EngineKind, GitRoute, Policy};
 use crate::wire::id::Digest;
 
 const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH.saturating_add(Duration::days(20_000));
@@ -52,6 +52,8 @@ fn cluster() -> Cluster {
         engine_version: "2.9.5".to_owned(),
         bundle: Digest::from_bytes([0; 32]),
         catalog_path: "clusters/eu1".to_owned(),
+        git_route: GitRoute::Auto,
+        git_no_route: false,
         adoption: AdoptionOptions::default(),
         policy: Policy::default(),
         desired_image: None,

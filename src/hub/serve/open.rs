@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::clock;
 use crate::hub::access::{Clusters, Grant, Mode, Subject};
 use crate::hub::auth::Role;
+use crate::hub::gitline::GitTarget;
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::store::sqlite::Sqlite;
 use crate::hub::store::{ApiToken, Store, UserRow};
@@ -106,6 +107,7 @@ fn catalog_host(config: &HubConfig, host_key: KeyPair) -> Result<CatalogHost> {
         known_hosts: known_hosts_line(&parsed.host, parsed.port, host_key.public()),
         url,
         branch: git::BRANCH.to_owned(),
+        dial: GitTarget::built_in(config.git_listen),
         host_key,
     })
 }

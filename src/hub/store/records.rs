@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use time::OffsetDateTime;
 
 use crate::keys::Public;
-use crate::wire::api::{AdoptionOptions, AgentBuild, EngineKind, Policy};
+use crate::wire::api::{AdoptionOptions, AgentBuild, EngineKind, GitRoute, Policy, Via};
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, Facts, HealRecord, StepReport};
 
@@ -18,6 +18,9 @@ pub struct Cluster {
     pub engine_version: String,
     pub bundle: Digest,
     pub catalog_path: String,
+    pub git_route: GitRoute,
+    /// Its agent found no route to the Git host, and [`GitRoute::Auto`] let the line be taken for it.
+    pub git_no_route: bool,
     pub adoption: AdoptionOptions,
     pub policy: Policy,
     pub desired_image: Option<String>,
@@ -34,6 +37,16 @@ pub struct Cluster {
     pub rev: i64,
 }
 
+impl Cluster {
+    /// The way to the Git host that is in force.
+    pub fn via(&self) -> Via {
+        match (self.git_route, self.git_no_route) {
+            (GitRoute::Line, _) | (GitRoute::Auto, true) => Via::Line,
+            (GitRoute::Direct, _) | (GitRoute::Auto, false) => Via::Direct,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct NewClusterRow {
     pub name: ClusterName,
@@ -42,6 +55,7 @@ pub struct NewClusterRow {
     pub engine_version: String,
     pub bundle: Digest,
     pub catalog_path: String,
+    pub git_route: GitRoute,
     pub adoption: AdoptionOptions,
 }
 

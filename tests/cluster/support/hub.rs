@@ -114,6 +114,10 @@ impl Hub {
         format!("https://{}:{}", self.host, self.ports[0])
     }
 
+    pub(crate) fn https_port(&self) -> u16 {
+        self.ports[0]
+    }
+
     pub(crate) fn git_port(&self) -> u16 {
         self.ports[1]
     }

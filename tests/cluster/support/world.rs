@@ -85,15 +85,17 @@ impl World {
 
     /// Adds the cluster at the hub and keeps the YAML, not applied yet.
     pub(crate) fn add(&self) {
-        self.hub.linesman(&[
-            "cluster",
-            "add",
-            CLUSTER,
-            "--engine",
-            "flux",
-            "--file",
-            self.adopt.to_str().unwrap(),
-        ]);
+        self.add_with(&[]);
+    }
+
+    /// The same with more flags.
+    pub(crate) fn add_with(&self, flags: &[&str]) {
+        let file = self.adopt.to_str().unwrap();
+        let mut args = vec![
+            "cluster", "add", CLUSTER, "--engine", "flux", "--file", file,
+        ];
+        args.extend(flags);
+        self.hub.linesman(&args);
     }
 
     /// Adds the cluster, applies the YAML, waits for the first revision.

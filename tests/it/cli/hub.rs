@@ -131,6 +131,7 @@ fn config(data: &Path, listeners: &Listeners) -> anyhow::Result<HubConfig> {
         agent_image: "registry.invalid/linesman-agent:1".to_owned(),
         offline_after: std::time::Duration::from_secs(40),
         drain: std::time::Duration::from_secs(1),
+        git_over_line: linesman::hub::gitline::Allowed::Auto,
         audit: linesman::hub::AuditConfig::default(),
     })
 }

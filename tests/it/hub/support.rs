@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linesman::clock;
+use linesman::hub::gitline::Allowed;
 use linesman::hub::registration::{Prefix, TokenText};
 use linesman::hub::store::{ApiToken, NewBundle, UserRow};
 use linesman::hub::tls::TlsSource;
@@ -37,9 +38,17 @@ impl TestHub {
     }
 
     pub(crate) async fn with_audit(name: &str, audit: AuditConfig) -> Self {
+        Self::with(name, audit, Allowed::Auto).await
+    }
+
+    pub(crate) async fn allowing(name: &str, git_over_line: Allowed) -> Self {
+        Self::with(name, AuditConfig::default(), git_over_line).await
+    }
+
+    async fn with(name: &str, audit: AuditConfig, git_over_line: Allowed) -> Self {
         let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&data));
-        let hub = Self::open_with(name, data, audit).await;
+        let hub = Self::open_all(data, audit, git_over_line).await;
         let bundle = NewBundle {
             digest: Digest::from_bytes([1; 32]),
             engine: EngineKind::Flux,
@@ -62,6 +71,10 @@ impl TestHub {
     }
 
     pub(crate) async fn open_with(_name: &str, data: PathBuf, audit: AuditConfig) -> Self {
+        Self::open_all(data, audit, Allowed::Auto).await
+    }
+
+    async fn open_all(data: PathBuf, audit: AuditConfig, git_over_line: Allowed) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let listeners = Listeners {
             https: TcpListener::bind("127.0.0.1:0").await.unwrap(),
@@ -81,6 +94,7 @@ impl TestHub {
             agent_image: "lab.invalid/linesman:dev".to_owned(),
             offline_after: Duration::from_secs(45),
             drain: Duration::from_secs(2),
+            git_over_line,
             audit,
         };
         let (hub, chain) = start(config, CancellationToken::new()).await.unwrap();

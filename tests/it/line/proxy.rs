@@ -169,7 +169,7 @@ async fn a_proxy_that_says_nothing_is_given_up() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_balancer_that_ends_tls_may_stand_before_the_hub() {
-    let world = World::behind(Some(Front::new())).await;
+    let world = World::behind(Front::new()).await;
     let mut agent = world.agent();
     agent.up().await;
     let _echo = echo(agent.incoming);

@@ -10,10 +10,10 @@ use linesman::clock;
 use linesman::hub::registration::{Claim, Prefix, TokenText};
 use linesman::hub::store::{JoinToken, NewBundle, NewClusterRow, TokenKind};
 use linesman::hub::tls::TlsSource;
-use linesman::hub::{Hub, HubConfig, Listeners, serve};
+use linesman::hub::{Hub, HubConfig, Listeners, assignment, serve};
 use linesman::keys::KeyPair;
 use linesman::tunnel::{Incoming, Line};
-use linesman::wire::api::{AdoptionOptions, AgentBuild, EngineKind};
+use linesman::wire::api::{AdoptionOptions, AgentBuild, Assignment, EngineKind, GitRoute};
 use linesman::wire::id::{ClusterName, Digest};
 use linesman::wire::report::Facts;
 use rustls_pki_types::pem::PemObject as _;
@@ -32,6 +32,7 @@ pub(super) struct World {
     pub(super) hub: Arc<Hub>,
     pub(super) cluster: ClusterName,
     pub(super) identity: KeyPair,
+    pub(super) deploy: KeyPair,
     /// Dropping the connections that stand: send anything.
     pub(super) cut: watch::Sender<u32>,
     /// Of the balancer, where there is one.
@@ -51,11 +52,20 @@ pub(super) struct Agent {
 
 impl World {
     pub(super) async fn new() -> Self {
-        Self::behind(None).await
+        Self::made(None, None).await
     }
 
     /// With a balancer before the hub that ends TLS, with a certificate of its own.
-    pub(super) async fn behind(front: Option<Front>) -> Self {
+    pub(super) async fn behind(front: Front) -> Self {
+        Self::made(Some(front), None).await
+    }
+
+    /// Whose hub believes that its Git server listens there.
+    pub(super) async fn dialling(git: SocketAddr) -> Self {
+        Self::made(None, Some(git)).await
+    }
+
+    async fn made(front: Option<Front>, dialled: Option<SocketAddr>) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let data = std::env::temp_dir().join(format!("linesman-line-{}", uuid::Uuid::now_v7()));
         let bind = || TcpListener::bind("127.0.0.1:0");
@@ -71,12 +81,13 @@ impl World {
             url: format!("https://{}", at(&relay)),
             listen: at(&https),
             health_listen: at(&health),
-            git_listen: at(&git),
+            git_listen: dialled.unwrap_or_else(|| at(&git)),
             git_url: format!("ssh://git@{}", at(&git)),
             tls: TlsSource::Own { names: vec![] },
             agent_image: "lab.invalid/linesman:test".to_owned(),
             offline_after: Duration::from_secs(45),
             drain: Duration::from_secs(2),
+            git_over_line: linesman::hub::gitline::Allowed::Auto,
             audit: linesman::hub::AuditConfig::default(),
         };
         let stop = CancellationToken::new();
@@ -90,10 +101,12 @@ impl World {
         let running = hub.clone();
         tasks.spawn(async move { serve::run(listeners, running, chain).await.unwrap() });
         let (cluster, identity) = ("eu1".parse().unwrap(), KeyPair::from_seed(&clock::random()));
+        let deploy = KeyPair::from_seed(&clock::random());
         let world = Self {
             hub,
             cluster,
             identity,
+            deploy,
             cut,
             ca,
             stop,
@@ -123,6 +136,7 @@ impl World {
             engine_version: "v2".to_owned(),
             bundle: Digest::from_bytes([0; 32]),
             catalog_path: "clusters/eu1".to_owned(),
+            git_route: GitRoute::Auto,
             adoption: AdoptionOptions::default(),
         };
         let cluster = store.create_cluster(row, now).await.unwrap();
@@ -147,7 +161,7 @@ impl World {
             cluster: self.cluster.to_string(),
             incarnation: "uid".to_owned(),
             identity: self.identity.public(),
-            deploy: KeyPair::from_seed(&clock::random()).public(),
+            deploy: self.deploy.public(),
             agent: AgentBuild::default(),
             facts: Facts::default(),
             addr: "127.0.0.1".to_owned(),
@@ -161,6 +175,25 @@ impl World {
                 .len(),
             2
         );
+    }
+
+    /// How the cluster reaches the Git host.
+    pub(super) async fn route(&self, route: GitRoute) -> Assignment {
+        let record = self
+            .hub
+            .store
+            .cluster(&self.cluster)
+            .await
+            .unwrap()
+            .unwrap();
+        let chosen = (route, false);
+        self.hub
+            .store
+            .set_git_route(&record.id, chosen, clock::now())
+            .await
+            .unwrap();
+        let record = self.hub.store.cluster(&self.cluster).await.unwrap();
+        assignment::of(&self.hub, &record.unwrap()).await.unwrap()
     }
 
     /// An agent with the cluster's key.

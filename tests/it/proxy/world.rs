@@ -96,6 +96,7 @@ impl World {
             agent_image: "lab.invalid/linesman:dev".to_owned(),
             offline_after: Duration::from_secs(45),
             drain: Duration::from_secs(1),
+            git_over_line: hub::gitline::Allowed::Auto,
             audit: hub::AuditConfig::default(),
         };
         let stop = CancellationToken::new();
@@ -380,6 +381,7 @@ async fn join(hub: &Hub) -> String {
         engine_version: "2.9.5".to_owned(),
         bundle: digest,
         catalog_path: "clusters/eu1".to_owned(),
+        git_route: linesman::wire::api::GitRoute::Auto,
         adoption: AdoptionOptions::default(),
     };
     let cluster = store.create_cluster(new, now).await.unwrap();

@@ -94,12 +94,14 @@ async fn tell(hub: &Hub, mut cluster: Cluster, policy: Policy) -> Result<Policy,
         .set_policy(&cluster.id, policy.clone(), clock::now())
         .await?;
     cluster.policy = policy.clone();
-    let assignment = assignment::of(hub, &cluster).await?;
-    hub.orders.send(
-        &cluster.name,
-        Order::Assignment {
-            revision: assignment.revision,
-        },
-    );
+    announce(hub, &cluster).await?;
     Ok(policy)
+}
+
+/// Tells the agent that its assignment is another now.
+pub(super) async fn announce(hub: &Hub, cluster: &Cluster) -> Result<(), Problem> {
+    let revision = assignment::of(hub, cluster).await?.revision;
+    hub.orders
+        .send(&cluster.name, Order::Assignment { revision });
+    Ok(())
 }

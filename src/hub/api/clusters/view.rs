@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use time::OffsetDateTime;
 
+use super::git_route;
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::fleet::{self, Seen};
@@ -84,6 +85,7 @@ fn view(hub: &Hub, now: OffsetDateTime, cluster: Cluster, details: Details) -> C
         conditions.retain(|c| c.kind != ConditionType::LineUp);
         conditions.push(line_up(now, &cluster, &line));
     }
+    let git = git_route::view(&cluster);
     ClusterView {
         phase,
         engine: cluster.engine,
@@ -93,6 +95,7 @@ fn view(hub: &Hub, now: OffsetDateTime, cluster: Cluster, details: Details) -> C
         last_seen: last_seen.map(clock::rfc3339),
         revision: cluster.synced_revision,
         agent_version: cluster.agent_version,
+        git,
         catalog_path: cluster.catalog_path,
         created_at: clock::rfc3339(cluster.created_at),
         steps: details.steps,

@@ -34,7 +34,7 @@ fn parts() -> Vec<(&'static str, Value)> {
         ("ClusterView", cluster()),
         (
             "NewCluster",
-            json!({ "name": "eu1", "engine": "flux", "labels": { "env": "prod" }, "adoption": adoption() }),
+            json!({ "name": "eu1", "engine": "flux", "labels": { "env": "prod" }, "gitRoute": "auto", "adoption": adoption() }),
         ),
         (
             "NewJoinToken",
@@ -44,6 +44,8 @@ fn parts() -> Vec<(&'static str, Value)> {
             "PauseRequest",
             json!({ "seconds": 7200, "reason": "node upgrade" }),
         ),
+        ("GitRouteRequest", json!({ "route": "line" })),
+        ("GitRouteView", json!({ "route": "auto", "via": "line" })),
         (
             "Policy",
             json!({ "snapshotAfter": 600, "probeEvery": 300, "pausedUntil": TIME, "pauseReason": "node upgrade (admin)" }),
@@ -97,7 +99,8 @@ fn assignment() -> Value {
         "cluster": { "name": "eu1", "id": "0197" },
         "hub": { "id": "0197", "urls": ["https://hub.example"], "ca": "", "keyset": [key] },
         "catalog": {
-            "url": "ssh://git@hub.example:2222/catalog.git", "via": "direct", "branch": "main",
+            "url": "ssh://git@hub.example:2222/catalog.git",
+            "lineUrl": "ssh://git@linesman-git.linesman.svc/catalog.git", "via": "direct", "branch": "main",
             "path": "clusters/eu1", "knownHosts": "[hub.example]:2222 ssh-ed25519 AAAA",
             "deployKey": { "state": "registered", "reason": "" },
         },
@@ -144,7 +147,7 @@ fn cluster() -> Value {
         "labels": { "env": "prod" },
         "line": { "up": true, "epoch": 7, "since": TIME, "remote": "192.0.2.1:40000", "rttMicros": 900, "streams": 2 },
         "lastSeen": TIME, "revision": "main@sha1:3f2a", "agentVersion": "0.1.0",
-        "catalogPath": "clusters/eu1", "createdAt": TIME, "steps": [step()], "conditions": [condition()],
+        "catalogPath": "clusters/eu1", "git": { "route": "auto", "via": "direct" }, "createdAt": TIME, "steps": [step()], "conditions": [condition()],
         "facts": { "nodes.count": "3" },
         "keys": [{ "kind": "deploy", "fingerprint": "SHA256:x", "public": "ssh-ed25519 AAAA", "state": "active" }],
         "rev": 4,
@@ -207,6 +210,8 @@ mod tests {
         assert!(reads_as::<api::NewCluster>("NewCluster"));
         assert!(reads_as::<api::NewJoinToken>("NewJoinToken"));
         assert!(reads_as::<api::PauseRequest>("PauseRequest"));
+        assert!(reads_as::<api::GitRouteRequest>("GitRouteRequest"));
+        assert!(reads_as::<api::GitRouteView>("GitRouteView"));
         assert!(reads_as::<api::Policy>("Policy"));
         assert!(reads_as::<api::AdoptionAnswer>("AdoptionAnswer"));
         assert!(reads_as::<api::HealView>("HealView"));

@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::{Sqlite, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::hub::store::{Cluster, NewClusterRow, Result, StoreError};
-use crate::wire::api::{EngineKind, Policy};
+use crate::wire::api::{EngineKind, GitRoute, Policy};
 use crate::wire::id::ClusterName;
 
 #[derive(FromRow)]
@@ -17,6 +17,8 @@ pub(super) struct Row {
     engine_version: String,
     bundle: String,
     catalog_path: String,
+    git_route: String,
+    git_no_route: bool,
     adoption: String,
     policy: String,
     desired_image: Option<String>,
@@ -42,6 +44,8 @@ impl Row {
             engine_version: self.engine_version,
             bundle: self.bundle.parse().map_err(corrupt(DOING))?,
             catalog_path: self.catalog_path,
+            git_route: route(&self.git_route),
+            git_no_route: self.git_no_route,
             adoption: from_json(DOING, &self.adoption)?,
             policy: from_json(DOING, &self.policy)?,
             desired_image: self.desired_image,
@@ -75,13 +79,29 @@ pub(super) fn engine_text(engine: EngineKind) -> &'static str {
     }
 }
 
+fn route(text: &str) -> GitRoute {
+    match text {
+        "direct" => GitRoute::Direct,
+        "line" => GitRoute::Line,
+        _ => GitRoute::Auto,
+    }
+}
+
+fn route_text(route: GitRoute) -> &'static str {
+    match route {
+        GitRoute::Auto => "auto",
+        GitRoute::Direct => "direct",
+        GitRoute::Line => "line",
+    }
+}
+
 impl Sqlite {
     pub async fn create_cluster(&self, new: NewClusterRow, now: OffsetDateTime) -> Result<Cluster> {
         const DOING: &str = "create a cluster";
         let mut write = self.begin(DOING).await?;
         let insert = sqlx::query_as(
-            "INSERT INTO cluster (id, name, labels, engine, engine_version, bundle, catalog_path, adoption, policy, created_at, updated_at)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING *",
+            "INSERT INTO cluster (id, name, labels, engine, engine_version, bundle, catalog_path, git_route, adoption, policy, created_at, updated_at)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING *",
         )
         .bind(uuid::Uuid::now_v7().to_string())
         .bind(new.name.as_str())
@@ -90,6 +110,7 @@ impl Sqlite {
         .bind(&new.engine_version)
         .bind(new.bundle.as_str())
         .bind(&new.catalog_path)
+        .bind(route_text(new.git_route))
         .bind(to_json(&new.adoption))
         .bind(to_json(&Policy::default()))
         .bind(to_ms(now))
@@ -186,6 +207,27 @@ impl Sqlite {
             .execute(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
+        write.commit(DOING).await
+    }
+
+    pub async fn set_git_route(
+        &self,
+        id: &str,
+        (chosen, no_route): (GitRoute, bool),
+        now: OffsetDateTime,
+    ) -> Result<()> {
+        const DOING: &str = "set a cluster's way to the Git host";
+        let mut write = self.begin(DOING).await?;
+        sqlx::query(
+            "UPDATE cluster SET git_route = ?1, git_no_route = ?2, updated_at = ?3, rev = rev + 1 WHERE id = ?4",
+        )
+        .bind(route_text(chosen))
+        .bind(no_route)
+        .bind(to_ms(now))
+        .bind(id)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
         write.commit(DOING).await
     }
 

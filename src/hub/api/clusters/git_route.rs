@@ -1,0 +1,48 @@
+//! How a cluster reaches the catalog's Git host.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+
+use super::super::problem::Problem;
+use super::super::{Caller, UserBody};
+use super::{find, pause};
+use crate::clock;
+use crate::hub::Hub;
+use crate::hub::auth::Role;
+use crate::hub::store::Cluster;
+use crate::wire::api::{GitRoute, GitRouteRequest, GitRouteView};
+
+/// Chooses, and lets the agent fetch it now. `auto` begins with the direct way again.
+pub(super) async fn choose(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    UserBody(asked): UserBody<GitRouteRequest>,
+) -> Result<Json<GitRouteView>, Problem> {
+    caller.require(&hub, Role::Operator, "cluster.git").await?;
+    let mut cluster = find(&hub, &name).await?;
+    let word = match asked.route {
+        GitRoute::Auto => "auto",
+        GitRoute::Direct => "direct",
+        GitRoute::Line => "line",
+    };
+    caller
+        .record(&hub, "cluster.git", Some(&name), word)
+        .await?;
+    let chosen = (asked.route, false);
+    hub.store
+        .set_git_route(&cluster.id, chosen, clock::now())
+        .await?;
+    (cluster.git_route, cluster.git_no_route) = chosen;
+    pause::announce(&hub, &cluster).await?;
+    Ok(Json(view(&cluster)))
+}
+
+pub(super) fn view(cluster: &Cluster) -> GitRouteView {
+    GitRouteView {
+        route: cluster.git_route,
+        via: cluster.via(),
+    }
+}

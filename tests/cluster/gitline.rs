@@ -1,0 +1,172 @@
+//! L51, on a lab of its own: a cluster that reaches nothing but the hub's HTTPS port is adopted, follows the catalog, and
+//! is healed. Its engine gets Git over the line.
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::support::api::deployment;
+use crate::support::place::{lab, output, run};
+use crate::support::world::{CLUSTER, FLUX, World, git_repository};
+use crate::support::{eventually, figure, seconds, shown, until};
+
+/// Of what goes to this machine, only answers and the hub's HTTPS port get out of the lab: from Pods and from the node.
+fn wall_in(world: &World) {
+    let (host, port) = (world.place.host.clone(), world.hub.https_port().to_string());
+    for chain in ["FORWARD", "OUTPUT"] {
+        for rule in [
+            &[
+                "-m",
+                "conntrack",
+                "--ctstate",
+                "ESTABLISHED,RELATED",
+                "-j",
+                "ACCEPT",
+            ][..],
+            &["-p", "tcp", "--dport", &port, "-j", "ACCEPT"],
+            &["-j", "DROP"],
+        ] {
+            let mut command = lab();
+            command.args([
+                "exec",
+                world.place.lab(),
+                "iptables",
+                "-w",
+                "-A",
+                chain,
+                "-d",
+                &host,
+            ]);
+            run(command.args(rule));
+        }
+    }
+}
+
+/// What a Pod of the cluster gets when it dials this machine.
+fn reaches(world: &World, port: u16) -> bool {
+    let target = format!("{}/{port}", world.place.host);
+    let dial = format!("exec 3<>/dev/tcp/{target}");
+    let mut command = lab();
+    command.args([
+        "exec",
+        world.place.lab(),
+        "timeout",
+        "3",
+        "bash",
+        "-c",
+        &dial,
+    ]);
+    output(&mut command).status.success()
+}
+
+/// L51, W1, H30, W5.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_cluster_that_reaches_nothing_but_the_hub_is_adopted_synced_and_healed() {
+    let mut world = World::open("gitline");
+    wall_in(&world);
+    assert!(reaches(&world, world.hub.https_port()));
+    assert!(
+        !reaches(&world, world.hub.git_port()),
+        "the wall has a hole"
+    );
+    adopted_over_the_line(&mut world);
+    a_push_arrives(&world, "first");
+    a_deleted_controller_is_back(&world);
+    the_way_is_found_by_itself(&world);
+    world.close();
+}
+
+fn adopted_over_the_line(world: &mut World) {
+    world.add_with(&["--git-over-line"]);
+    let began = Instant::now();
+    world.apply(&world.adopt);
+    eventually("the first revision is applied", seconds(240), || {
+        world.synced()
+    });
+    figure(
+        "L51",
+        "no route but to the hub: adoption YAML applied → first revision applied",
+        "≤ 45 s",
+        shown(began.elapsed()),
+    );
+    let wait = ["cluster", "wait", CLUSTER, "--timeout", "2m"];
+    world.hub.linesman(&wait);
+    let source = world.api.get(&git_repository(FLUX)).unwrap();
+    assert_eq!(
+        source["spec"]["url"],
+        json!("ssh://git@linesman-git.linesman.svc/catalog.git")
+    );
+    until("the way is shown", seconds(30), || {
+        way(world) == (json!("line"), json!("line")) && over_line(world) == json!("True")
+    });
+}
+
+/// What was chosen, and what is in force.
+fn way(world: &World) -> (serde_json::Value, serde_json::Value) {
+    let view = world.hub.json(&["cluster", "show", CLUSTER]);
+    (view["git"]["route"].clone(), view["git"]["via"].clone())
+}
+
+fn over_line(world: &World) -> serde_json::Value {
+    let view = world.hub.json(&["cluster", "show", CLUSTER]);
+    let conditions = view["conditions"].as_array().unwrap();
+    let found = conditions.iter().find(|c| c["type"] == "GitOverLine");
+    found.map_or_else(|| json!(null), |c| c["status"].clone())
+}
+
+fn a_push_arrives(world: &World, name: &str) {
+    let content = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: gitline-{name}, namespace: default}}\n"
+    );
+    world.push(&format!("clusters/{CLUSTER}/gitline-{name}.yaml"), &content);
+    let path = format!("/api/v1/namespaces/default/configmaps/gitline-{name}");
+    let took = until("the pushed object is in the cluster", seconds(120), || {
+        world.uid(&path).is_some()
+    });
+    figure(
+        "L51",
+        &format!("no route but to the hub: push → object in the cluster ({name})"),
+        "≤ 10 s",
+        shown(took),
+    );
+}
+
+fn a_deleted_controller_is_back(world: &World) {
+    let path = deployment(FLUX, "source-controller");
+    let before = world.uid(&path);
+    world.api.delete(&path);
+    let took = until("the Deployment is back", seconds(60), || {
+        let now = world.uid(&path);
+        now.is_some() && now != before
+    });
+    figure(
+        "L51",
+        "no route but to the hub: source-controller deleted → object back",
+        "≤ 5 s",
+        shown(took),
+    );
+    let took = world.function(seconds(120));
+    figure(
+        "L51",
+        "no route but to the hub: object back → function back",
+        "≤ 60 s",
+        shown(took),
+    );
+    a_push_arrives(world, "after-heal");
+}
+
+/// Told to try the direct way, the agent finds none and gets the line again; the engine has it all the while.
+fn the_way_is_found_by_itself(world: &World) {
+    world.hub.linesman(&["cluster", "git", CLUSTER, "auto"]);
+    let took = until("the agent finds no route", seconds(180), || {
+        way(world) == (json!("auto"), json!("line"))
+    });
+    figure(
+        "L51",
+        "no route: left to the agent → Git over the line by itself",
+        "≤ 60 s",
+        shown(took),
+    );
+    a_push_arrives(world, "by-itself");
+}

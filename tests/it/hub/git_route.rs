@@ -1,0 +1,120 @@
+//! Which way a cluster takes Git: chosen by its operator, or found by its agent.
+
+use linesman::hub::gitline::Allowed;
+use linesman::wire::report::NO_ROUTE;
+use serde_json::{Value, json};
+
+use super::slug;
+use super::support::{Agent, TestHub};
+
+const PATH: &str = "/v1/clusters/eu1/git-route";
+
+/// Via and known hosts of the assignment as it is now.
+async fn way(agent: &Agent, hub: &TestHub) -> (Value, String) {
+    let path = "/v1/clusters/eu1/assignment";
+    let (code, assignment) = agent.call(hub, "GET", path, "").await;
+    assert_eq!(code, 200, "{assignment}");
+    let catalog = &assignment["catalog"];
+    assert_eq!(
+        catalog["lineUrl"],
+        json!("ssh://git@linesman-git.linesman.svc/catalog.git")
+    );
+    let hosts = catalog["knownHosts"].as_str().unwrap();
+    (catalog["via"].clone(), hosts.to_owned())
+}
+
+async fn choose(hub: &TestHub, route: &str) -> (u16, Value) {
+    let call = ("PUT", PATH);
+    hub.call_as(&hub.admin, call, &[], &json!({ "route": route }))
+        .await
+}
+
+async fn report(agent: &Agent, hub: &TestHub, reason: &str) -> Value {
+    let report = json!({
+        "agent": {"version": "1", "image": "", "arch": "", "features": []},
+        "conditions": [{
+            "type": "GitReachable", "status": "False", "reason": reason,
+            "message": "tcp: connect to git:22: no route to host", "since": "2026-01-01T00:00:00Z",
+        }],
+    });
+    let path = "/v1/clusters/eu1/reports";
+    let (code, ack) = agent.call(hub, "POST", path, &report.to_string()).await;
+    assert_eq!(code, 200, "{ack}");
+    ack
+}
+
+#[tokio::test]
+async fn an_operator_chooses_the_way_at_once_and_later() {
+    let hub = TestHub::start("git-route").await;
+    let new = json!({"name": "eu1", "gitRoute": "line"});
+    let (code, answer) = hub.post("/v1/clusters", &new).await;
+    assert_eq!(code, 201, "{answer}");
+    assert_eq!(
+        answer["cluster"]["git"],
+        json!({"route": "line", "via": "line"})
+    );
+    let agent = Agent::new(1);
+    let token = super::support::token_of(&answer);
+    let (code, joined) = agent.join(&hub, "eu1", &token).await;
+    assert_eq!(code, 200, "{joined}");
+    assert_eq!(joined["catalog"]["via"], json!("line"));
+    let (_, hosts) = way(&agent, &hub).await;
+    let names: Vec<_> = hosts
+        .lines()
+        .map(|l| l.split(' ').next().unwrap())
+        .collect();
+    assert_eq!(names.len(), 2, "{hosts}");
+    assert!(names[0].starts_with("[localhost]:"), "{hosts}");
+    assert_eq!(names[1], "linesman-git.linesman.svc");
+    for (route, via) in [("direct", "direct"), ("auto", "direct"), ("line", "line")] {
+        let (code, told) = choose(&hub, route).await;
+        assert_eq!((code, told), (200, json!({"route": route, "via": via})));
+        assert_eq!(way(&agent, &hub).await.0, json!(via), "{route}");
+    }
+    let (code, problem) = choose(&hub, "pigeon").await;
+    assert_eq!((code, slug(&problem)), (400, "bad-request"));
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_without_a_route_gets_the_line_where_that_is_left_to_it() {
+    let hub = TestHub::start("git-no-route").await;
+    let agent = Agent::new(1);
+    let token = hub.add("eu1").await;
+    agent.join(&hub, "eu1", &token).await;
+    report(&agent, &hub, "NotRead").await;
+    assert_eq!(way(&agent, &hub).await.0, json!("direct"));
+    // Its operator said directly.
+    choose(&hub, "direct").await;
+    report(&agent, &hub, NO_ROUTE).await;
+    assert_eq!(way(&agent, &hub).await.0, json!("direct"));
+    choose(&hub, "auto").await;
+    let ack = report(&agent, &hub, NO_ROUTE).await;
+    assert_eq!(way(&agent, &hub).await.0, json!("line"));
+    let (_, view) = hub.get("/v1/clusters/eu1").await;
+    assert_eq!(view["git"], json!({"route": "auto", "via": "line"}));
+    // The agent learns of it from the answer to its report.
+    let path = "/v1/clusters/eu1/assignment";
+    let (_, assignment) = agent.call(&hub, "GET", path, "").await;
+    assert_eq!(ack["assignmentRevision"], assignment["revision"]);
+    let rows = hub.hub.store.audit_tail(Some("eu1"), 100).await.unwrap();
+    let mine = rows
+        .iter()
+        .filter(|r| r.action == "cluster.git" && r.actor == "agent:eu1");
+    assert_eq!(mine.count(), 1);
+    // Chosen again, the direct way is tried again.
+    choose(&hub, "auto").await;
+    assert_eq!(way(&agent, &hub).await.0, json!("direct"));
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_hub_that_wants_to_be_asked_changes_nothing_by_itself() {
+    let hub = TestHub::allowing("git-asked", Allowed::Asked).await;
+    let agent = Agent::new(1);
+    let token = hub.add("eu1").await;
+    agent.join(&hub, "eu1", &token).await;
+    report(&agent, &hub, NO_ROUTE).await;
+    assert_eq!(way(&agent, &hub).await.0, json!("direct"));
+    hub.stop().await;
+}
