@@ -132,6 +132,23 @@ pub struct Desired {
     pub assignment: Assignment,
     pub bundle: Arc<Bundle>,
     pub deploy_key: DeployKey,
+    pub engine: Engine,
+}
+
+/// Which engine it is, with the secrets of it that are made in the cluster.
+#[derive(Debug, Clone)]
+pub enum Engine {
+    Flux,
+    Argocd(EngineKeys),
+}
+
+/// What Argo CD's parts share with each other. It is never changed: running Pods hold it.
+#[derive(Debug, Clone)]
+pub struct EngineKeys {
+    /// `server.secretkey`: 32 random bytes, base64.
+    pub session: Secret<String>,
+    /// The password of its Redis.
+    pub redis: Secret<String>,
 }
 
 /// The cluster's SSH key for the catalog, read-only at the Git host.

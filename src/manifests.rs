@@ -34,6 +34,8 @@ pub const JOIN_SECRET: &str = "linesman-join";
 pub const KEYS_SECRET: &str = "linesman-keys";
 /// Secret {assignment.json, redeemed}.
 pub const STATE_SECRET: &str = "linesman-state";
+/// Secret {session, redis}: what Argo CD's parts share.
+pub const ENGINE_SECRET: &str = "linesman-engine";
 /// ConfigMap {bundle.zst, digest}.
 pub const BUNDLE_MAP: &str = "linesman-bundle";
 /// ConfigMap of heals that the hub has not acknowledged.

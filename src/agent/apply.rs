@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use super::engine::flux::FINALIZER;
+use super::engine::argocd::{PROBED_AT, REFRESH};
 use super::engine::guard::ALLOW_DELETE;
-use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT};
+use super::engine::{GIT_OWNER, GUARD, Install, MANAGER, REQUESTED_AT, TRACKING};
 use super::observe::{View, api, resource};
 use super::plan::history::Outcome;
 use super::plan::project::LEASE_SUFFIX;
@@ -25,6 +25,8 @@ use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
 const CALL: Duration = Duration::from_secs(15);
+/// How long a StatefulSet's Pod has for its end, in seconds.
+const STUCK_GRACE: u32 = 5;
 /// Objects of one CRD that are kept for their return.
 const MAX_SAVED: usize = 2000;
 
@@ -66,6 +68,10 @@ impl Hands<'_> {
                 let none = json!({"metadata": {"annotations": {ALLOW_DELETE: null}}});
                 self.merge(id, &none, GUARD).await
             }
+            Action::Terminate => {
+                let end = json!({"status": {"operationState": {"phase": "Terminating"}}});
+                self.merge(id, &end, MANAGER).await
+            }
             Action::Unpin { keep } => {
                 let finalizers = json!({"metadata": {"finalizers": keep}});
                 self.merge(id, &finalizers, GUARD).await
@@ -79,6 +85,11 @@ impl Hands<'_> {
     }
 
     async fn apply(&self, id: &ObjectId) -> Result<Outcome> {
+        if let Some(keys) = self.install.keys_of(id)
+            && self.observed.objects.contains_key(id)
+        {
+            return self.merge(id, keys, MANAGER).await;
+        }
         let body = self
             .install
             .body(id)
@@ -135,12 +146,12 @@ impl Hands<'_> {
 
     async fn nudge(&self, id: &ObjectId) -> Result<Outcome> {
         let now = clock::rfc3339(clock::now());
-        self.merge(
-            id,
-            &json!({"metadata": {"annotations": {REQUESTED_AT: now}}}),
-            MANAGER,
-        )
-        .await
+        let asks = match id.kind {
+            Kind::Application => json!({REFRESH: "normal", PROBED_AT: now}),
+            _ => json!({REQUESTED_AT: now}),
+        };
+        let patch = json!({"metadata": {"annotations": asks}});
+        self.merge(id, &patch, MANAGER).await
     }
 
     /// The whole spec as wanted: apply cannot remove what other managers added.
@@ -239,10 +250,14 @@ impl Hands<'_> {
             pod.app == id.name && !pod.deleting && pod.created.is_some_and(|at| at < before)
         });
         for (name, pod) in old {
-            let params = DeleteParams::default().preconditions(Preconditions {
+            let mut params = DeleteParams::default().preconditions(Preconditions {
                 uid: Some(pod.uid.clone()),
                 resource_version: None,
             });
+            // A StatefulSet makes no new Pod before the old one is gone, and one that hangs does not go by itself.
+            if id.kind == Kind::StatefulSet {
+                params.grace_period_seconds = Some(STUCK_GRACE);
+            }
             match pods.delete(name, &params).await_at_most(CALL).await {
                 Ok(_) => {}
                 Err(Refused::Status(status)) if status.code == 404 => {}
@@ -295,7 +310,8 @@ impl Hands<'_> {
             let name = live.metadata.name.clone().unwrap_or_default();
             let namespace = live.metadata.namespace.clone().unwrap_or_default();
             let finalizers = live.metadata.finalizers.clone().unwrap_or_default();
-            if !finalizers.iter().any(|f| f == FINALIZER) {
+            let ours = |f: &&String| self.install.traits.is_finalizer(f);
+            if !finalizers.iter().any(|f| ours(&f)) {
                 continue;
             }
             if kept.len() < MAX_SAVED
@@ -303,7 +319,7 @@ impl Hands<'_> {
             {
                 kept.push(saved);
             }
-            let rest: Vec<&String> = finalizers.iter().filter(|f| *f != FINALIZER).collect();
+            let rest: Vec<&String> = finalizers.iter().filter(|f| !ours(f)).collect();
             let patch = json!({"metadata": {"finalizers": rest, "uid": live.metadata.uid}});
             let one: Api<DynamicObject> =
                 Api::namespaced_with(self.kube.clone(), &namespace, &served);
@@ -381,7 +397,8 @@ fn keepsake(served: &kube::api::ApiResource, live: &DynamicObject) -> Option<Val
         .iter()
         .flatten()
         .any(|e| e.manager.as_deref() == Some(MANAGER));
-    if labels.contains_key(super::engine::GIT_OWNER) || managed {
+    let from_git = labels.contains_key(GIT_OWNER) || annotations.contains_key(TRACKING);
+    if from_git || managed {
         return None;
     }
     annotations.retain(|key, _| key != REQUESTED_AT && !key.starts_with("kubectl.kubernetes.io/"));
@@ -415,6 +432,9 @@ fn replaceable(kind: Kind) -> bool {
         | Kind::GitRepository
         | Kind::Kustomization
         | Kind::HelmRelease
+        | Kind::AppProject
+        | Kind::Application
+        | Kind::ApplicationSet
         | Kind::ValidatingAdmissionPolicy
         | Kind::ValidatingAdmissionPolicyBinding => false,
     }

@@ -6,18 +6,23 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::Desired;
+use super::{Desired, Engine};
 use crate::bundle::{Bundle, Kind, ObjectId};
-use crate::keys::sha256_hex;
+use crate::keys::{sha256, sha256_hex};
+use crate::manifests;
+use crate::wire::api::EngineKind;
 use crate::wire::id::Digest;
 
+pub mod argocd;
 pub mod compare;
 pub mod fields;
 pub mod flux;
 pub mod guard;
 
-/// The label of an object that the engine itself applies from Git.
+/// The label of an object that Flux itself applies from Git.
 pub const GIT_OWNER: &str = "kustomize.toolkit.fluxcd.io/name";
+/// The annotation of an object that Argo CD itself applies from Git.
+pub const TRACKING: &str = "argocd.argoproj.io/tracking-id";
 /// The field manager of what we own.
 pub const MANAGER: &str = "linesman";
 /// The field manager of what the guard does, so that it is told from a person's doing.
@@ -28,8 +33,10 @@ pub const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
 /// All that has to be true in the cluster: the planner's half of [`Desired`].
 #[derive(Debug, Clone)]
 pub struct Install {
+    pub traits: &'static Traits,
     pub wanted: BTreeMap<ObjectId, Wanted>,
     pub namespace: String,
+    /// What fetches the catalog, and what applies it; Argo CD has one object for both.
     pub source: ObjectId,
     pub sync: ObjectId,
     pub secret: ObjectId,
@@ -42,6 +49,38 @@ pub struct Install {
     /// The same text for the same install: what an episode of adoption is about.
     pub digest: Digest,
     desired: Desired,
+}
+
+/// What is fixed about an engine, for what is done in the same way for each.
+#[derive(Debug)]
+pub struct Traits {
+    pub kind: EngineKind,
+    pub namespace: &'static str,
+    /// `app.kubernetes.io/part-of` of its workloads.
+    pub part_of: &'static str,
+    /// The bindings that let it change (and prune) the whole cluster.
+    pub rights: &'static [&'static str],
+    /// The controllers that prune.
+    pub pruners: &'static [(Kind, &'static str)],
+    /// CRDs whose deletion makes a controller prune what their objects brought.
+    pub pruning_crds: &'static [&'static str],
+    /// How its finalizers begin.
+    pub finalizers: &'static [&'static str],
+    /// Kinds of the sync objects that the catalog brings.
+    pub children: &'static [Kind],
+    /// What a controller cannot start without, beside its account and its rights.
+    pub before_pods: &'static [Kind],
+    /// The controllers of source and sync object.
+    pub controllers: [(Kind, &'static str); 2],
+    /// Where source and sync object say what they follow.
+    pub follows: [&'static str; 2],
+}
+
+impl Traits {
+    /// Whether a finalizer is the engine's.
+    pub fn is_finalizer(&self, finalizer: &str) -> bool {
+        self.finalizers.iter().any(|f| finalizer.starts_with(f))
+    }
 }
 
 /// One object as it has to be.
@@ -58,6 +97,11 @@ pub struct Wanted {
 enum Body {
     Bundle(usize),
     Own(Arc<Value>),
+    /// Made as given; later only `keys` of it are kept, for the rest is other people's.
+    Shared {
+        whole: Arc<Value>,
+        keys: Arc<Value>,
+    },
     Secret,
 }
 
@@ -70,6 +114,15 @@ pub struct Policy {
     pub pause_reason: String,
 }
 
+/// What an engine makes of [`Desired`].
+struct Parts {
+    traits: &'static Traits,
+    wanted: BTreeMap<ObjectId, Wanted>,
+    source: ObjectId,
+    sync: ObjectId,
+    secret: ObjectId,
+}
+
 impl Install {
     /// `snapshot` is the last known good of the Git-owned objects, by their place.
     pub fn new(
@@ -77,7 +130,11 @@ impl Install {
         snapshot: &BTreeMap<ObjectId, Value>,
         paused_until: Option<OffsetDateTime>,
     ) -> Self {
-        let mut install = flux::install(desired, paused_until);
+        let parts = match &desired.engine {
+            Engine::Flux => flux::parts(desired),
+            Engine::Argocd(keys) => argocd::parts(desired, keys),
+        };
+        let mut install = Self::of(parts, desired, paused_until);
         for (id, fields) in snapshot {
             let from_git = is_git_owned(fields) && !always_ours(id, &install);
             if from_git && let Some(wanted) = install.wanted.get_mut(id) {
@@ -89,18 +146,148 @@ impl Install {
         install
     }
 
+    fn of(parts: Parts, desired: &Desired, paused_until: Option<OffsetDateTime>) -> Self {
+        let Parts {
+            traits,
+            mut wanted,
+            source,
+            sync,
+            secret,
+        } = parts;
+        let rights = ObjectId::new(Kind::RoleBinding, traits.namespace, manifests::ENGINE_ROLE);
+        wanted.insert(rights.clone(), own(agent_rights(traits.namespace)));
+        let guard = guard::objects(wanted.keys(), [&source, &sync], &labels());
+        wanted.extend(guard.map(|(id, object)| (id, own(object))));
+        let policy = &desired.assignment.policy;
+        let known: String = wanted.values().map(|w| w.expect.to_string()).collect();
+        Self {
+            traits,
+            wanted,
+            namespace: traits.namespace.to_owned(),
+            source,
+            sync,
+            secret,
+            rights,
+            policy: Policy {
+                probe_every: time::Duration::seconds(policy.probe_every.max(30).into()),
+                snapshot_after: time::Duration::seconds(policy.snapshot_after.into()),
+                paused_until,
+                pause_reason: policy.pause_reason.clone().unwrap_or_default(),
+            },
+            cluster: desired.assignment.cluster.name.as_str().to_owned(),
+            digest: Digest::from_bytes(sha256(known.as_bytes())),
+            bundle: Arc::clone(&desired.bundle),
+            desired: desired.clone(),
+        }
+    }
+
     /// What is sent to the API server to bring one object about.
     pub fn body(&self, id: &ObjectId) -> Option<Value> {
         let wanted = self.wanted.get(id)?;
-        match &wanted.body {
-            Body::Bundle(index) => {
+        match (&wanted.body, &self.desired.engine) {
+            (Body::Bundle(index), engine) => {
                 let object = self.bundle.objects.get(*index)?.clone();
-                Some(flux::adjusted(&self.bundle, object))
+                Some(match engine {
+                    Engine::Flux => flux::adjusted(&self.bundle, object),
+                    Engine::Argocd(_) => argocd::adjusted(object),
+                })
             }
-            Body::Own(value) => Some(value.as_ref().clone()),
-            Body::Secret => Some(flux::git_secret(&self.desired)),
+            (Body::Own(value) | Body::Shared { whole: value, .. }, _) => {
+                Some(value.as_ref().clone())
+            }
+            (Body::Secret, Engine::Flux) => Some(flux::git_secret(&self.desired)),
+            (Body::Secret, Engine::Argocd(keys)) => argocd::secret(&self.desired, keys, &id.name),
         }
     }
+
+    /// For an object that is there and that others write, too: the merge patch of just our keys.
+    pub fn keys_of(&self, id: &ObjectId) -> Option<&Value> {
+        match &self.wanted.get(id)?.body {
+            Body::Shared { keys, .. } => Some(keys),
+            Body::Bundle(_) | Body::Own(_) | Body::Secret => None,
+        }
+    }
+
+    /// The controller of a root object.
+    pub fn controller(&self, root: &ObjectId) -> ObjectId {
+        let [source, sync] = self.traits.controllers;
+        let (kind, name) = if *root == self.source { source } else { sync };
+        ObjectId::new(kind, &self.namespace, name)
+    }
+
+    /// Source and sync object, each once.
+    pub fn roots(&self) -> impl Iterator<Item = &ObjectId> {
+        let sync = Some(&self.sync).filter(|sync| **sync != self.source);
+        std::iter::once(&self.source).chain(sync)
+    }
+
+    /// The controllers and what they need.
+    pub fn workloads(&self) -> impl Iterator<Item = &ObjectId> {
+        self.wanted.keys().filter(|id| is_workload(id.kind))
+    }
+}
+
+pub fn is_workload(kind: Kind) -> bool {
+    matches!(kind, Kind::Deployment | Kind::StatefulSet)
+}
+
+/// The bundle's objects, each as `adjusted` makes it.
+fn of_bundle(bundle: &Bundle, adjusted: impl Fn(Value) -> Value) -> BTreeMap<ObjectId, Wanted> {
+    let placed = bundle.objects.iter().enumerate().filter_map(|(index, o)| {
+        let id = place(o)?;
+        let expect = comparable(id.kind, adjusted(o.clone()));
+        Some((id, entry(expect, Body::Bundle(index))))
+    });
+    placed.collect()
+}
+
+fn entry(expect: Value, body: Body) -> Wanted {
+    Wanted {
+        expect: Arc::new(expect),
+        git_owned: false,
+        body,
+    }
+}
+
+/// An object of our own making.
+fn own(object: Value) -> Wanted {
+    entry(object.clone(), Body::Own(Arc::new(object)))
+}
+
+/// Where an install object lives; none for what is no kind of an install.
+pub fn place(object: &Value) -> Option<ObjectId> {
+    let text = |pointer| object.pointer(pointer).and_then(Value::as_str);
+    let kind = Kind::parse(text("/apiVersion")?, text("/kind")?)?;
+    let namespace = text("/metadata/namespace").unwrap_or_default();
+    Some(ObjectId::new(kind, namespace, text("/metadata/name")?))
+}
+
+/// What the agent may do in the engine's namespace; the adoption YAML cannot hold it, because the namespace comes
+/// and goes with the install.
+fn agent_rights(namespace: &str) -> Value {
+    json!({
+        "apiVersion": Kind::RoleBinding.api_version(), "kind": Kind::RoleBinding.as_str(),
+        "metadata": {"name": manifests::ENGINE_ROLE, "namespace": namespace, "labels": labels()},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": Kind::ClusterRole.as_str(),
+            "name": manifests::ENGINE_ROLE,
+        },
+        "subjects": [{
+            "kind": Kind::ServiceAccount.as_str(), "name": manifests::AGENT,
+            "namespace": manifests::NAMESPACE,
+        }],
+    })
+}
+
+fn labels() -> Value {
+    json!({"app.kubernetes.io/managed-by": "linesman"})
+}
+
+/// The hub's host keys without comments: one un-hashed line a key is read alike by both engines.
+fn one_key_per_line(known_hosts: &str) -> String {
+    let lines = known_hosts.lines().map(str::trim);
+    let kept = lines.filter(|l| !l.is_empty() && !l.starts_with('#'));
+    kept.fold(String::new(), |text, line| text + line + "\n")
 }
 
 /// What is never left to Git, whatever labels it wears.
@@ -111,14 +298,17 @@ fn always_ours(id: &ObjectId, install: &Install) -> bool {
         &install.sync,
         &install.rights,
     ];
-    id.kind == Kind::Namespace || id.kind.optional() || roots.contains(&id)
+    let kinds = matches!(id.kind, Kind::Namespace | Kind::AppProject);
+    kinds || id.kind.optional() || roots.contains(&id)
 }
 
 pub fn is_git_owned(fields: &Value) -> bool {
-    fields
-        .pointer("/metadata/labels")
-        .and_then(|labels| labels.get(GIT_OWNER))
-        .is_some()
+    let carries = |part: &str, key: &str| {
+        fields
+            .pointer(&format!("/metadata/{part}"))
+            .is_some_and(|map| map.get(key).is_some())
+    };
+    carries("labels", GIT_OWNER) || carries("annotations", TRACKING)
 }
 
 /// The form in which an object is kept and compared: schemas and secret values only as their digests, so that an
@@ -157,6 +347,9 @@ pub fn comparable(kind: Kind, mut object: Value) -> Value {
         | Kind::GitRepository
         | Kind::Kustomization
         | Kind::HelmRelease
+        | Kind::AppProject
+        | Kind::Application
+        | Kind::ApplicationSet
         | Kind::ValidatingAdmissionPolicy
         | Kind::ValidatingAdmissionPolicyBinding => {}
     }

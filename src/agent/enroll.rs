@@ -6,6 +6,7 @@
 //! the rest, and publishes [`crate::agent::Desired`].
 
 pub mod answer;
+mod engine_keys;
 pub mod join;
 pub mod keep;
 pub mod prepare;

@@ -130,7 +130,7 @@ fn latent(kube: &kube::Client, install: &Install) -> [Scope; 2] {
         kind: "Lease".to_owned(),
         plural: "leases".to_owned(),
     };
-    let part_of = format!("{PART_OF}=flux");
+    let part_of = format!("{PART_OF}={}", install.traits.part_of);
     [
         Scope {
             what: What::Leases,
@@ -155,14 +155,14 @@ fn children_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
         let crd = ObjectId::new(Kind::CustomResourceDefinition, "", &crd);
         install.wanted.contains_key(&crd)
     };
-    let kinds = [Kind::Kustomization, Kind::HelmRelease];
     let scope = |kind| Scope {
         what: What::Children(kind),
         api: Api::all_with(kube.clone(), &resource(kind)),
         selector: Selector::All,
-        wanted: BTreeSet::from([install.sync.clone()]),
+        wanted: install.wanted.keys().cloned().collect(),
     };
-    kinds.into_iter().filter(served).map(scope).collect()
+    let kinds = install.traits.children.iter().copied();
+    kinds.filter(served).map(scope).collect()
 }
 
 /// The API of one kind, in the engine's namespace where it has namespaces.

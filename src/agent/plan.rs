@@ -8,6 +8,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::engine::Install;
 
+pub mod argocd;
 pub mod children;
 pub mod fault;
 pub mod find;
@@ -15,6 +16,7 @@ pub mod health;
 pub mod history;
 mod latent;
 pub mod pace;
+pub mod probes;
 pub mod project;
 pub mod state;
 pub mod steps;
@@ -95,10 +97,10 @@ pub fn plan(
     let (mut steps, waiting) = steps::steps(now, install, observed, history, &open);
     let mut next_look = waiting.unwrap_or(now + LOOK).min(now + LOOK);
     if steps.is_empty() && !guarded {
-        steps = steps::locks(now, install, observed);
+        steps = probes::locks(now, install, observed);
     }
     if steps.is_empty() && !guarded {
-        let (probes, at) = steps::probes(now, install, observed, history);
+        let (probes, at) = probes::probes(now, install, observed, history);
         steps = probes;
         next_look = next_look.min(at);
     }

@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tracing::{info, warn};
 
-use super::engine::flux::place;
-use super::engine::{Install, MANAGER, fields, is_git_owned};
+use super::engine::{Install, MANAGER, fields, is_git_owned, place};
 use super::observe::api;
 use crate::bundle::{self, Kind, ObjectId};
 use crate::clock;

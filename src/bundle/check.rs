@@ -17,6 +17,15 @@ pub const FLUX_COMPONENTS: [&str; 4] = [
     "notification-controller",
 ];
 
+/// Roles of Argo CD's core install, which the agent may therefore give: what else a manifest holds is not core.
+pub const ARGOCD_ROLES: [&str; 3] = [
+    "argocd-application-controller",
+    "argocd-applicationset-controller",
+    "argocd-redis",
+];
+/// The same for the whole cluster.
+pub const ARGOCD_CLUSTER_ROLES: [&str; 1] = ["argocd-application-controller"];
+
 const COMPONENT: &str = "app.kubernetes.io/component";
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +46,10 @@ pub enum CheckError {
     ForeignNamespace { object: ObjectId, expected: String },
     #[error("{0} is there twice")]
     Duplicate(ObjectId),
+    #[error(
+        "{0} is not part of Argo CD's core install; give 'manifests/core-install.yaml' of its release"
+    )]
+    NotCore(ObjectId),
     #[error("{0} is missing; give the engine's whole install manifest")]
     Missing(String),
     #[error("image '{image}' of {object} has neither tag nor digest")]
@@ -70,6 +83,9 @@ pub(super) fn check(documents: Vec<Value>) -> Result<Checked, CheckError> {
             continue;
         }
         let (id, object) = normalise(engine, index + 1, document)?;
+        if engine == EngineKind::Argocd && !core(&id) {
+            return Err(CheckError::NotCore(id));
+        }
         if let Some(image) = images(&object).into_iter().find(|i| !pinned(i)) {
             return Err(CheckError::Untagged { object: id, image });
         }
@@ -112,6 +128,16 @@ fn chosen(engine: EngineKind, document: &Value) -> bool {
     match (engine, component) {
         (EngineKind::Argocd, _) | (EngineKind::Flux, None) => true,
         (EngineKind::Flux, Some(component)) => FLUX_COMPONENTS.contains(&component),
+    }
+}
+
+/// Whether the agent has the rights to install it: a role gives nothing that its giver may not give.
+fn core(id: &ObjectId) -> bool {
+    let name = id.name.as_str();
+    match id.kind {
+        Kind::ClusterRole | Kind::ClusterRoleBinding => ARGOCD_CLUSTER_ROLES.contains(&name),
+        Kind::Role | Kind::RoleBinding => ARGOCD_ROLES.contains(&name),
+        _ => true,
     }
 }
 
@@ -200,6 +226,11 @@ fn complete(engine: EngineKind, seen: &BTreeSet<ObjectId>) -> Result<(), CheckEr
             (Kind::CustomResourceDefinition, "appprojects.argoproj.io"),
             (Kind::ClusterRole, ""),
             (Kind::ClusterRoleBinding, ""),
+            (Kind::ServiceAccount, "argocd-application-controller"),
+            (Kind::ConfigMap, "argocd-cm"),
+            (Kind::Service, "argocd-redis"),
+            (Kind::Service, "argocd-repo-server"),
+            (Kind::Deployment, "argocd-redis"),
             (Kind::Deployment, "argocd-repo-server"),
             (Kind::StatefulSet, "argocd-application-controller"),
         ],

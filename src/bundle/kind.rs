@@ -22,12 +22,15 @@ pub enum Kind {
     GitRepository,
     Kustomization,
     HelmRelease,
+    AppProject,
+    Application,
+    ApplicationSet,
     ValidatingAdmissionPolicy,
     ValidatingAdmissionPolicyBinding,
 }
 
 impl Kind {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::Namespace,
         Self::CustomResourceDefinition,
         Self::ClusterRole,
@@ -45,6 +48,9 @@ impl Kind {
         Self::GitRepository,
         Self::Kustomization,
         Self::HelmRelease,
+        Self::AppProject,
+        Self::Application,
+        Self::ApplicationSet,
         Self::ValidatingAdmissionPolicy,
         Self::ValidatingAdmissionPolicyBinding,
     ];
@@ -68,6 +74,9 @@ impl Kind {
             Self::GitRepository => "GitRepository",
             Self::Kustomization => "Kustomization",
             Self::HelmRelease => "HelmRelease",
+            Self::AppProject => "AppProject",
+            Self::Application => "Application",
+            Self::ApplicationSet => "ApplicationSet",
             Self::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
             Self::ValidatingAdmissionPolicyBinding => "ValidatingAdmissionPolicyBinding",
         }
@@ -97,6 +106,9 @@ impl Kind {
             Self::GitRepository => ("source.toolkit.fluxcd.io", "v1", "gitrepositories"),
             Self::Kustomization => ("kustomize.toolkit.fluxcd.io", "v1", "kustomizations"),
             Self::HelmRelease => ("helm.toolkit.fluxcd.io", "v2", "helmreleases"),
+            Self::AppProject => ("argoproj.io", "v1alpha1", "appprojects"),
+            Self::Application => ("argoproj.io", "v1alpha1", "applications"),
+            Self::ApplicationSet => ("argoproj.io", "v1alpha1", "applicationsets"),
             Self::ValidatingAdmissionPolicy => (ADMISSION, "v1", "validatingadmissionpolicies"),
             Self::ValidatingAdmissionPolicyBinding => {
                 (ADMISSION, "v1", "validatingadmissionpolicybindings")
@@ -133,12 +145,15 @@ impl Kind {
             | Self::StatefulSet
             | Self::GitRepository
             | Self::Kustomization
-            | Self::HelmRelease => true,
+            | Self::HelmRelease
+            | Self::AppProject
+            | Self::Application
+            | Self::ApplicationSet => true,
         }
     }
 
     /// When it is applied: 1 what others stand on, 2 identities and plumbing, 3 Secrets, 4 workloads,
-    /// 5 sources, 6 what follows them, 7 what guards all of it.
+    /// 5 sources and projects, 6 what follows them, 7 what guards all of it.
     pub fn stage(self) -> u8 {
         match self {
             Self::Namespace | Self::CustomResourceDefinition | Self::ClusterRole => 1,
@@ -152,8 +167,8 @@ impl Kind {
             | Self::NetworkPolicy => 2,
             Self::Secret => 3,
             Self::Deployment | Self::StatefulSet => 4,
-            Self::GitRepository => 5,
-            Self::Kustomization | Self::HelmRelease => 6,
+            Self::GitRepository | Self::AppProject => 5,
+            Self::Kustomization | Self::HelmRelease | Self::Application | Self::ApplicationSet => 6,
             Self::ValidatingAdmissionPolicy | Self::ValidatingAdmissionPolicyBinding => 7,
         }
     }

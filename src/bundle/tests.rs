@@ -199,3 +199,118 @@ fn manifests_that_are_no_whole_install_are_refused() {
         assert!(error.contains(expected), "{error}");
     }
 }
+
+/// Argo CD's core install, as far as the check looks.
+fn argocd() -> Vec<Value> {
+    let install = [
+        (Kind::CustomResourceDefinition, "applications.argoproj.io"),
+        (Kind::CustomResourceDefinition, "appprojects.argoproj.io"),
+        (Kind::ClusterRole, "argocd-application-controller"),
+        (Kind::ClusterRoleBinding, "argocd-application-controller"),
+        (Kind::ServiceAccount, "argocd-application-controller"),
+        (Kind::Role, "argocd-redis"),
+        (Kind::ConfigMap, "argocd-cm"),
+        (Kind::Service, "argocd-redis"),
+        (Kind::Service, "argocd-repo-server"),
+        (Kind::Secret, "argocd-secret"),
+        (Kind::Deployment, "argocd-redis"),
+        (Kind::Deployment, "argocd-repo-server"),
+        (Kind::StatefulSet, "argocd-application-controller"),
+    ];
+    let objects = install.into_iter().map(|(kind, name)| {
+        let mut object = json!({
+            "apiVersion": kind.api_version(), "kind": kind.as_str(), "metadata": {"name": name},
+        });
+        let image = match name {
+            "argocd-redis" => "public.ecr.aws/docker/library/redis:8.2.2-alpine",
+            _ => "quay.io/argoproj/argocd:v3.2.6",
+        };
+        if matches!(kind, Kind::Deployment | Kind::StatefulSet) {
+            object["spec"] = json!({"template": {"spec": {"containers": [{"image": image}]}}});
+        }
+        object
+    });
+    objects.collect()
+}
+
+#[test]
+fn argo_cds_core_install_is_put_into_its_namespace_and_its_image_says_the_version() {
+    let bundle = Bundle::import(yaml_of(&argocd()).as_bytes()).unwrap();
+    assert_eq!(
+        (bundle.engine, bundle.version.as_str()),
+        (EngineKind::Argocd, "3.2.6")
+    );
+    for object in &bundle.objects {
+        let kind = Kind::parse(
+            object["apiVersion"].as_str().unwrap(),
+            object["kind"].as_str().unwrap(),
+        );
+        let expected = kind.unwrap().namespaced().then_some("argocd");
+        assert_eq!(object["metadata"]["namespace"].as_str(), expected);
+    }
+    assert_eq!(Bundle::unpack(&bundle.pack(), &bundle.digest), Ok(bundle));
+}
+
+#[test]
+fn what_is_more_or_less_than_argo_cds_core_install_is_refused() {
+    let refusal = |change: Change| {
+        let mut objects = argocd();
+        change(&mut objects);
+        let refused = Bundle::from_objects(objects).map(|b| b.version);
+        refused.unwrap_err().to_string()
+    };
+    let cases: [(Change, &str); 4] = [
+        (
+            &|o| {
+                let mut full = o[2].clone();
+                full["metadata"]["name"] = json!("argocd-server");
+                o.push(full);
+            },
+            "ClusterRole argocd-server is not part of Argo CD's core install; give 'manifests/core-install.yaml'",
+        ),
+        (
+            &|o| {
+                o.retain(|o| o["kind"] != "StatefulSet");
+            },
+            "StatefulSet argocd-application-controller is missing",
+        ),
+        (
+            &|o| o[7]["metadata"]["namespace"] = json!("gitops"),
+            "outside of the engine's namespace 'argocd'",
+        ),
+        (
+            &|o| {
+                o.push(json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": {"name": "a"}}));
+            },
+            "Application (argoproj.io/v1alpha1) named 'a'",
+        ),
+    ];
+    for (change, expected) in cases {
+        let error = refusal(change);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+/// Argo CD's CRDs: 2 MB in all, one of them 425 KB, and 40 KB when packed.
+#[test]
+fn a_manifest_of_two_megabytes_with_huge_documents_is_read_and_packed_small() {
+    let mut objects = argocd();
+    for crd in &mut objects[..2] {
+        let field = |n: usize| {
+            let about = json!({"description": format!("Field {n} of something that has a long description, as schemas have."), "type": "string"});
+            (format!("field{}", n % 500), about)
+        };
+        let level = |n: usize| {
+            let fields: serde_json::Map<String, Value> =
+                (0..500).map(|f| field(n * 500 + f)).collect();
+            (format!("level{n}"), json!({"properties": fields}))
+        };
+        let levels: serde_json::Map<String, Value> = (0..15).map(level).collect();
+        crd["spec"] = json!({"versions": [{"name": "v1alpha1", "schema": {"properties": levels}}]});
+    }
+    let text = yaml_of(&objects);
+    assert!(text.len() > 2_000_000, "{}", text.len());
+    let bundle = Bundle::import(text.as_bytes()).unwrap();
+    assert_eq!(bundle.objects.len(), objects.len());
+    assert!(bundle.pack().len() < 200_000);
+}

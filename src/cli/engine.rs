@@ -22,6 +22,7 @@ const IMPORT_EXAMPLES: &str = "\
 Examples:
   flux install --export | linesman engine import -
   linesman engine import flux-install.yaml.gz
+  linesman engine import core-install.yaml          # Argo CD's, of the release's 'manifests' directory
 
 The hub puts the objects into a normal form and names the bundle by its digest: importing the same
 manifests twice changes nothing. New clusters get the newest version.";

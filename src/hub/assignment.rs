@@ -6,7 +6,7 @@ use crate::keys;
 use crate::manifests::{GIT_SERVICE, NAMESPACE};
 use crate::ssh::{GitUrl, known_hosts};
 use crate::wire::api::{
-    Assignment, CatalogRef, ClusterRef, DeployKeyState, DeployKeyStatus, EngineRef, Via,
+    Assignment, CatalogRef, ClusterRef, DeployKeyState, DeployKeyStatus, EngineRef, GitRoute, Via,
 };
 
 /// The present assignment of a cluster.
@@ -61,6 +61,14 @@ fn by_line(url: &str, hosts: &str) -> (String, String) {
         ..real
     };
     (line.to_string(), both.expect(HOLDS))
+}
+
+/// Where a new cluster will read the catalog, as far as that is decided.
+pub fn source(hub: &Hub, route: GitRoute) -> String {
+    match route {
+        GitRoute::Line => by_line(&hub.catalog.url, &hub.catalog.known_hosts).0,
+        GitRoute::Auto | GitRoute::Direct => hub.catalog.url.clone(),
+    }
 }
 
 /// Where the cluster's own key stands at the Git host. The built-in host knows a key as soon as the store does.

@@ -19,12 +19,21 @@ struct Example;
 /// The example cluster from which a new one's files are made.
 const MODEL: &str = "eu1";
 
+/// What a cluster with Argo CD follows: an Application has to name the repository that it reads.
+const APPLICATIONS: [(&str, &str); 2] = [
+    ("apps.yaml", include_str!("catalog/argocd/apps.yaml")),
+    ("base.yaml", include_str!("catalog/argocd/base.yaml")),
+];
+
 /// What the catalog has to know of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterRecord {
     pub name: ClusterName,
     pub engine: EngineKind,
     pub labels: BTreeMap<String, String>,
+    /// Where this cluster reads the catalog.
+    pub url: String,
+    pub branch: String,
 }
 
 /// All files of the first commit.
@@ -40,14 +49,18 @@ pub fn template() -> Files {
 /// those that are missing.
 pub fn files(record: &ClusterRecord) -> Files {
     let name = record.name.as_str();
-    let own = |path: &str| {
-        // The root of Argo CD is an Application, not a directory of Kustomizations.
-        let cluster = record.engine == EngineKind::Flux && path.starts_with("clusters/eu1/");
-        cluster || path.starts_with("apps/hello/overlays/eu1/")
+    let overlay = like_the_model(name, "apps/hello/overlays/eu1/");
+    let cluster = match record.engine {
+        EngineKind::Flux => like_the_model(name, "clusters/eu1/"),
+        EngineKind::Argocd => applications(record),
     };
+    overlay.into_iter().chain(cluster).collect()
+}
+
+fn like_the_model(name: &str, directory: &str) -> Files {
     template()
         .into_iter()
-        .filter(|(path, _)| own(path))
+        .filter(|(path, _)| path.starts_with(directory))
         .map(|(path, content)| {
             let text = String::from_utf8_lossy(&content).into_owned();
             (
@@ -56,6 +69,20 @@ pub fn files(record: &ClusterRecord) -> Files {
             )
         })
         .collect()
+}
+
+fn applications(record: &ClusterRecord) -> Files {
+    let file = |(file, text): (&str, &str)| {
+        let text = text
+            .replace("CLUSTER", record.name.as_str())
+            .replace("CATALOG", &record.url)
+            .replace("BRANCH", &record.branch);
+        (
+            format!("clusters/{}/{file}", record.name),
+            text.into_bytes(),
+        )
+    };
+    APPLICATIONS.into_iter().map(file).collect()
 }
 
 #[cfg(test)]
@@ -67,6 +94,8 @@ mod tests {
             name: name.parse().unwrap(),
             engine: EngineKind::Flux,
             labels: BTreeMap::new(),
+            url: "ssh://git@hub.example.com:2222/catalog.git".to_owned(),
+            branch: "main".to_owned(),
         }
     }
 
@@ -96,6 +125,34 @@ mod tests {
             assert!(
                 !String::from_utf8(content).unwrap().contains("eu1"),
                 "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_cluster_with_argo_cd_gets_applications_of_the_same_paths() {
+        let record = ClusterRecord {
+            engine: EngineKind::Argocd,
+            ..record("ap1")
+        };
+        let files = files(&record);
+        let paths: Vec<&str> = files.keys().map(String::as_str).collect();
+        assert_eq!(
+            paths,
+            [
+                "apps/hello/overlays/ap1/index.html",
+                "apps/hello/overlays/ap1/kustomization.yaml",
+                "clusters/ap1/apps.yaml",
+                "clusters/ap1/base.yaml",
+            ]
+        );
+        for (file, path) in [("apps", "apps/hello/overlays/ap1"), ("base", "base")] {
+            let text = &files[&format!("clusters/ap1/{file}.yaml")];
+            let text = std::str::from_utf8(text).unwrap();
+            let application = crate::yaml::documents(text).unwrap().remove(0);
+            assert_eq!(
+                application["spec"]["source"],
+                serde_json::json!({"repoURL": record.url, "targetRevision": "main", "path": path})
             );
         }
     }

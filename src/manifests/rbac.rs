@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use crate::bundle::check::{ARGOCD_CLUSTER_ROLES, ARGOCD_ROLES};
 use crate::wire::api::{AccessLevel, EngineKind};
 
 use super::{
@@ -83,8 +84,8 @@ const ARGOCD: EngineNames = EngineNames {
         "applicationsets.argoproj.io",
         "appprojects.argoproj.io",
     ],
-    cluster_roles: &["argocd-application-controller"],
-    cluster_role_bindings: &["argocd-application-controller"],
+    cluster_roles: &ARGOCD_CLUSTER_ROLES,
+    cluster_role_bindings: &ARGOCD_CLUSTER_ROLES,
     kinds: &[(
         "argoproj.io",
         &["applications", "applicationsets", "appprojects"],
@@ -256,15 +257,10 @@ fn engine_rules(engine: EngineKind) -> Vec<Value> {
         ),
     ];
     if engine == EngineKind::Argocd {
-        let pinned_roles = [
-            "argocd-application-controller",
-            "argocd-applicationset-controller",
-            "argocd-redis",
-        ];
         rules.push(pinned(
             RBAC,
             &["roles"],
-            &pinned_roles,
+            &ARGOCD_ROLES,
             &["bind", "escalate"],
         ));
     }

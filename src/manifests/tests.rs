@@ -14,22 +14,30 @@ fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
 }
 
 #[test]
-fn the_printed_manifests_equal_the_file() {
-    let text = to_yaml(&adoption(&AdoptionValues::placeholders()));
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/agent.yaml");
+fn the_printed_manifests_equal_the_files() {
     #[expect(
         clippy::disallowed_methods,
         reason = "a test that rewrites its golden file on demand"
     )]
     let update = std::env::var("LINESMAN_UPDATE_GOLDEN").is_ok();
-    if update {
-        std::fs::write(path, &text).unwrap();
+    let manifests = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
+    for (engine, file) in [
+        (EngineKind::Flux, "agent.yaml"),
+        (EngineKind::Argocd, "agent-argocd.yaml"),
+    ] {
+        let values = AdoptionValues {
+            engine,
+            ..AdoptionValues::placeholders()
+        };
+        let (text, path) = (to_yaml(&adoption(&values)), manifests.join(file));
+        if update {
+            std::fs::write(&path, &text).unwrap();
+        }
+        assert!(
+            std::fs::read_to_string(&path).unwrap_or_default() == text,
+            "manifests/{file} drifted: run LINESMAN_UPDATE_GOLDEN=1 cargo test --lib manifests"
+        );
     }
-    let file = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(
-        file == text,
-        "manifests/agent.yaml drifted: run LINESMAN_UPDATE_GOLDEN=1 cargo test --lib manifests"
-    );
 }
 
 #[test]

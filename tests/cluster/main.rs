@@ -12,6 +12,7 @@
 )]
 
 mod adoption;
+mod argocd;
 mod boundaries;
 mod children;
 mod figures;

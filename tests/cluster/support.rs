@@ -1,6 +1,7 @@
 //! A lab with a hub and one adopted cluster, and what the tests do to them.
 
 pub(crate) mod api;
+pub(crate) mod argocd;
 pub(crate) mod hub;
 pub(crate) mod place;
 pub(crate) mod world;

@@ -41,11 +41,14 @@ pub fn owned(object: &Value, sets: &[&Value]) -> Value {
 }
 
 /// Annotations that say what was done, not what is wanted.
-const TRANSIENT: [&str; 4] = [
+const TRANSIENT: [&str; 7] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "deployment.kubernetes.io/revision",
     "kustomize.toolkit.fluxcd.io/reconcile",
     "reconcile.fluxcd.io/requestedAt",
+    "argocd.argoproj.io/refresh",
+    "linesman.dev/probed-at",
+    "linesman.dev/allow-delete",
 ];
 
 fn merge(into: &mut Value, from: &Value) {

@@ -1,104 +1,59 @@
 //! Flux: its install, its Git Secret, its root objects, and what their health means.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use time::OffsetDateTime;
 
-use super::{Body, Install, Policy, Wanted, comparable, guard};
+use super::{Body, Parts, Traits, comparable, entry, labels, of_bundle, one_key_per_line, own};
 use crate::agent::Desired;
 use crate::bundle::{Bundle, Kind, ObjectId};
-use crate::keys::sha256;
-use crate::manifests;
-use crate::wire::id::Digest;
+use crate::wire::api::EngineKind;
 
 /// The namespace of the install, and the name of its Secret, source and sync object: those of `flux bootstrap`.
-pub const NAME: &str = "flux-system";
+const NAME: &str = "flux-system";
 
-/// The binding that lets the sync controllers change (and prune) the whole cluster.
-pub const RIGHTS: [&str; 2] = [
-    "cluster-reconciler-flux-system",
-    "crd-controller-flux-system",
-];
-/// The controllers that prune.
-pub const PRUNERS: [&str; 2] = ["kustomize-controller", "helm-controller"];
-/// CRDs whose deletion makes a controller prune what their objects brought.
-pub const PRUNING_CRDS: [&str; 2] = [
-    "kustomizations.kustomize.toolkit.fluxcd.io",
-    "helmreleases.helm.toolkit.fluxcd.io",
-];
-/// The finalizer of all Flux objects.
-pub const FINALIZER: &str = "finalizers.fluxcd.io";
+pub const TRAITS: Traits = Traits {
+    kind: EngineKind::Flux,
+    namespace: NAME,
+    part_of: "flux",
+    rights: &[
+        "cluster-reconciler-flux-system",
+        "crd-controller-flux-system",
+    ],
+    pruners: &[
+        (Kind::Deployment, "kustomize-controller"),
+        (Kind::Deployment, "helm-controller"),
+    ],
+    pruning_crds: &[
+        "kustomizations.kustomize.toolkit.fluxcd.io",
+        "helmreleases.helm.toolkit.fluxcd.io",
+    ],
+    finalizers: &["finalizers.fluxcd.io"],
+    children: &[Kind::Kustomization, Kind::HelmRelease],
+    before_pods: &[],
+    controllers: [
+        (Kind::Deployment, "source-controller"),
+        (Kind::Deployment, "kustomize-controller"),
+    ],
+    follows: ["/spec/url", "/spec/path"],
+};
 
-pub(super) fn install(desired: &Desired, paused_until: Option<OffsetDateTime>) -> Install {
-    let bundle = Arc::clone(&desired.bundle);
-    let mut wanted = BTreeMap::new();
-    for (index, object) in bundle.objects.iter().enumerate() {
-        if let Some(id) = place(object) {
-            let expect = comparable(id.kind, adjusted(&bundle, object.clone()));
-            wanted.insert(id, entry(expect, Body::Bundle(index)));
-        }
-    }
+pub(super) fn parts(desired: &Desired) -> Parts {
+    let mut wanted = of_bundle(&desired.bundle, |o| adjusted(&desired.bundle, o));
     let secret = ObjectId::new(Kind::Secret, NAME, NAME);
     let source = ObjectId::new(Kind::GitRepository, NAME, NAME);
     let sync = ObjectId::new(Kind::Kustomization, NAME, NAME);
     let expect = comparable(Kind::Secret, git_secret(desired));
     wanted.insert(secret.clone(), entry(expect, Body::Secret));
-    let rights = ObjectId::new(Kind::RoleBinding, NAME, manifests::ENGINE_ROLE);
-    let own = [
-        (&rights, agent_rights()),
-        (&source, git_repository(desired)),
-        (&sync, kustomization(desired)),
-    ];
-    for (id, object) in own {
-        wanted.insert(
-            id.clone(),
-            entry(object.clone(), Body::Own(Arc::new(object))),
-        );
-    }
-    let guard = guard::objects(wanted.keys(), [&source, &sync], &labels());
-    for (id, object) in guard {
-        wanted.insert(id, entry(object.clone(), Body::Own(Arc::new(object))));
-    }
-    let policy = &desired.assignment.policy;
-    let known: String = wanted.values().map(|w| w.expect.to_string()).collect();
-    Install {
+    wanted.insert(source.clone(), own(git_repository(desired)));
+    wanted.insert(sync.clone(), own(kustomization(desired)));
+    Parts {
+        traits: &TRAITS,
         wanted,
-        namespace: NAME.to_owned(),
         source,
         sync,
         secret,
-        rights,
-        policy: Policy {
-            probe_every: time::Duration::seconds(policy.probe_every.max(30).into()),
-            snapshot_after: time::Duration::seconds(policy.snapshot_after.into()),
-            paused_until,
-            pause_reason: policy.pause_reason.clone().unwrap_or_default(),
-        },
-        cluster: desired.assignment.cluster.name.as_str().to_owned(),
-        digest: Digest::from_bytes(sha256(known.as_bytes())),
-        bundle,
-        desired: desired.clone(),
     }
-}
-
-fn entry(expect: Value, body: Body) -> Wanted {
-    Wanted {
-        expect: Arc::new(expect),
-        git_owned: false,
-        body,
-    }
-}
-
-/// Where an install object lives; none for what is no kind of an install.
-pub fn place(object: &Value) -> Option<ObjectId> {
-    let text = |pointer| object.pointer(pointer).and_then(Value::as_str);
-    let kind = Kind::parse(text("/apiVersion")?, text("/kind")?)?;
-    let namespace = text("/metadata/namespace").unwrap_or_default();
-    Some(ObjectId::new(kind, namespace, text("/metadata/name")?))
 }
 
 /// Install values: without a notification-controller every event would be posted in vain inside each
@@ -145,12 +100,6 @@ pub(super) fn git_secret(desired: &Desired) -> Value {
     })
 }
 
-fn one_key_per_line(known_hosts: &str) -> String {
-    let lines = known_hosts.lines().map(str::trim);
-    let kept = lines.filter(|l| !l.is_empty() && !l.starts_with('#'));
-    kept.fold(String::new(), |text, line| text + line + "\n")
-}
-
 fn git_repository(desired: &Desired) -> Value {
     let catalog = &desired.assignment.catalog;
     json!({
@@ -182,25 +131,4 @@ fn kustomization(desired: &Desired) -> Value {
             "deletionPolicy": "Orphan",
         },
     })
-}
-
-/// What the agent may do in the engine's namespace; the adoption YAML cannot hold it, because the namespace comes
-/// and goes with the install.
-fn agent_rights() -> Value {
-    json!({
-        "apiVersion": Kind::RoleBinding.api_version(), "kind": Kind::RoleBinding.as_str(),
-        "metadata": {"name": manifests::ENGINE_ROLE, "namespace": NAME, "labels": labels()},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io", "kind": Kind::ClusterRole.as_str(),
-            "name": manifests::ENGINE_ROLE,
-        },
-        "subjects": [{
-            "kind": Kind::ServiceAccount.as_str(), "name": manifests::AGENT,
-            "namespace": manifests::NAMESPACE,
-        }],
-    })
-}
-
-fn labels() -> Value {
-    json!({"app.kubernetes.io/managed-by": "linesman"})
 }

@@ -18,13 +18,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::stored::within;
-use super::{Context, FIELD_MANAGER, Progress};
+use super::{Context, FIELD_MANAGER, Progress, engine_keys};
 use crate::agent::caller::{Call, Caller};
 use crate::agent::gitline::{self, Carried};
 use crate::agent::health::Heart;
 use crate::agent::identity::Identity;
 use crate::agent::link::LinkState;
-use crate::agent::{Desired, Joined};
+use crate::agent::{Desired, Engine, Joined};
 use crate::backoff::Schedule;
 use crate::bundle::Bundle;
 use crate::clock;
@@ -78,6 +78,7 @@ struct Steps {
 /// What is due, and what was reached.
 struct Held {
     bundle: Option<Arc<Bundle>>,
+    engine: Option<Engine>,
     /// Whether it is the one that the hub wants.
     current: bool,
     bundle_due: Instant,
@@ -99,6 +100,7 @@ impl Preparing {
         let now = Instant::now();
         let mut held = Held {
             bundle: None,
+            engine: None,
             current: false,
             bundle_due: now,
             bundle_attempt: 0,
@@ -175,9 +177,10 @@ impl Preparing {
         if *self.proven.borrow() == path {
             steps.git.running().await;
             steps.git.done().await;
-            if let Some(bundle) = held.bundle.clone() {
+            self.engine(&assignment.engine, held).await;
+            if let (Some(bundle), Some(engine)) = (held.bundle.clone(), held.engine.clone()) {
                 // While a new bundle is on its way, the old one is kept in force.
-                self.publish(assignment, bundle);
+                self.publish(assignment, bundle, engine);
             }
         }
         if proven && held.probe_due <= Instant::now() {
@@ -185,7 +188,19 @@ impl Preparing {
         }
     }
 
-    fn publish(&self, assignment: &Assignment, bundle: Arc<Bundle>) {
+    async fn engine(&self, engine: &EngineRef, held: &mut Held) {
+        if held.engine.is_none() {
+            let Context {
+                kube, namespace, ..
+            } = &self.context;
+            match engine_keys::engine(kube, namespace, engine.kind).await {
+                Ok(engine) => held.engine = Some(engine),
+                Err(error) => warn!(error = format!("{error:#}"), "no secrets for the engine"),
+            }
+        }
+    }
+
+    fn publish(&self, assignment: &Assignment, bundle: Arc<Bundle>, engine: Engine) {
         let Ok(deploy_key) = self.identity.deploy_key(&self.context.cluster) else {
             warn!("the deploy key has no OpenSSH form");
             return;
@@ -199,6 +214,7 @@ impl Preparing {
                     assignment: assignment.clone(),
                     bundle,
                     deploy_key,
+                    engine,
                 });
             }
             !same

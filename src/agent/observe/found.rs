@@ -53,7 +53,7 @@ impl Found {
                 if children.len() < MAX_CHILDREN
                     && let Some(id) = id(*kind, &live)
                 {
-                    children.insert(id, project::child(&live));
+                    children.insert(id, project::child(*kind, &live));
                 }
             }
             Self::Pods(pods) => {

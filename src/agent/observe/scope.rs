@@ -32,7 +32,7 @@ pub(super) struct Scope {
     pub(super) what: What,
     pub(super) api: Api<DynamicObject>,
     pub(super) selector: Selector,
-    /// Objects that are kept; for children the one that is none.
+    /// Objects that are kept; for children those that are none.
     pub(super) wanted: BTreeSet<ObjectId>,
 }
 
@@ -231,7 +231,7 @@ impl Scope {
             }
             What::Children(kind) => {
                 if let Some(id) = self.id(kind, &live) {
-                    let child = project::child(&live);
+                    let child = project::child(kind, &live);
                     view.0.send_if_modified(|seen| heard(seen, id, child));
                 }
             }

@@ -1,6 +1,7 @@
 //! The sync objects below the root: what is wrong with them is shown, and left to the catalog. It says nothing of
 //! the engine, which did what the catalog told it.
 
+use super::argocd;
 use super::fault::Class;
 use super::find::Finding;
 use super::health::root_fault;
@@ -34,11 +35,14 @@ pub fn count(observed: &Observed) -> (usize, usize) {
 }
 
 fn class(reason: &str, message: &str) -> Class {
+    if let Some(class) = argocd::class(reason, message) {
+        return class;
+    }
     match reason {
         "ArtifactFailed" if !message.contains("path") && waits(message) => {
             Class::DependencyNotReady
         }
-        "TestFailed" => Class::HealthCheckFailed,
+        "TestFailed" | "HealthCheckFailed" => Class::HealthCheckFailed,
         _ => root_fault(reason, message).unwrap_or(Class::ApplyFailed),
     }
 }

@@ -6,11 +6,12 @@ use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
 use super::state::{History, Object, Observed};
-use super::{children, health, latent};
+use super::{argocd, children, health, latent};
+use crate::agent::engine::argocd::{self as engine, KNOWN_HOSTS, REDIS, SESSION};
 use crate::agent::engine::compare::{additions, drift};
-use crate::agent::engine::flux::{NAME, PRUNING_CRDS};
-use crate::agent::engine::{GUARD, Install, MANAGER, Wanted};
+use crate::agent::engine::{GUARD, Install, MANAGER, Wanted, is_workload};
 use crate::bundle::{Kind, ObjectId};
+use crate::wire::api::EngineKind;
 
 /// An absence counts only if the API server was heard of that kind this recently.
 const FRESH: Duration = Duration::seconds(90);
@@ -58,22 +59,22 @@ pub fn find(
     history: &History,
 ) -> Vec<Finding> {
     let mut found = terminating(install, observed);
-    if found.iter().any(prunes) {
+    if found.iter().any(|f| prunes(install, f)) {
         // What else is missing goes away with them; it is looked at when they are gone.
         return found;
     }
 
     found.extend(stale(now, install, observed));
     found.extend(foreign(install, observed, history));
-    let mut wanted: Vec<(&ObjectId, &Wanted)> = install.wanted.iter().collect();
-    wanted.sort_by_key(|(id, _)| (id.kind.stage(), *id));
-    for (id, wanted) in wanted {
+    let mut wanted: Vec<&ObjectId> = install.wanted.keys().collect();
+    wanted.sort_by_key(|id| (id.kind.stage(), *id));
+    for id in wanted {
         if !known(now, observed, id.kind) || id.kind.optional() && !served(observed, id.kind) {
             continue;
         }
         match observed.objects.get(id) {
             None => found.push(missing(id)),
-            Some(live) => found.extend(altered(now, id, wanted, live, history)),
+            Some(live) => found.extend(altered(now, install, id, live, history)),
         }
     }
     health::workloads(now, install, observed, &mut found);
@@ -103,10 +104,13 @@ pub fn dies(finding: &Finding) -> bool {
 }
 
 /// Whether the engine would take workloads away with what is being deleted.
-pub fn prunes(finding: &Finding) -> bool {
+pub fn prunes(install: &Install, finding: &Finding) -> bool {
     finding.class == Class::NamespaceTerminating
         || finding.class == Class::CrdTerminating
-            && PRUNING_CRDS.contains(&finding.object.name.as_str())
+            && install
+                .traits
+                .pruning_crds
+                .contains(&finding.object.name.as_str())
 }
 
 fn terminating(install: &Install, observed: &Observed) -> Vec<Finding> {
@@ -121,7 +125,7 @@ fn terminating(install: &Install, observed: &Observed) -> Vec<Finding> {
             _ => continue,
         };
         if let Some(since) = live.deleting {
-            let prunes = PRUNING_CRDS.contains(&id.name.as_str());
+            let prunes = install.traits.pruning_crds.contains(&id.name.as_str());
             let risk = if prunes {
                 "; its objects would prune workloads"
             } else {
@@ -158,7 +162,7 @@ fn foreign(install: &Install, observed: &Observed, history: &History) -> Option<
                 .and_then(Value::as_str)
         };
         let manager = label("app.kubernetes.io/managed-by")
-            .filter(|m| matches!(*m, "Helm" | "flux-operator"));
+            .filter(|m| matches!(*m, "Helm" | "flux-operator" | "argocd-operator"));
         let olm = label("olm.owner");
         if let Some(mark) = manager.or(olm) {
             let text = format!("carries the mark of another manager: {mark}");
@@ -168,11 +172,12 @@ fn foreign(install: &Install, observed: &Observed, history: &History) -> Option<
     if history.adopted {
         return None;
     }
+    if let Some(found) = made_before_us(install, observed) {
+        return Some(found);
+    }
     // A root that somebody made before us and that follows something else is theirs.
-    for (id, pointer) in [
-        (&install.source, "/spec/url"),
-        (&install.sync, "/spec/path"),
-    ] {
+    let [of_source, of_sync] = install.traits.follows;
+    for (id, pointer) in [(&install.source, of_source), (&install.sync, of_sync)] {
         let (Some(live), Some(wanted)) = (observed.objects.get(id), install.wanted.get(id)) else {
             continue;
         };
@@ -194,14 +199,37 @@ fn foreign(install: &Install, observed: &Observed, history: &History) -> Option<
     None
 }
 
+/// An Argo CD that runs and that we never touched is somebody's: unlike Flux', its install says nothing of whose.
+fn made_before_us(install: &Install, observed: &Observed) -> Option<Finding> {
+    if install.traits.kind != EngineKind::Argocd {
+        return None;
+    }
+    let live = |id| observed.objects.get(id).map(|live| (id, live));
+    let (id, live) = install
+        .workloads()
+        .filter_map(live)
+        .find(|(_, live)| !live.ours)?;
+    let text = format!(
+        "was installed by '{}' before this cluster was adopted",
+        live.writer
+    );
+    Some(Finding::new(Class::ForeignManager, id, text))
+}
+
 fn missing(id: &ObjectId) -> Finding {
     let class = match id.kind {
         Kind::Namespace => Class::NamespaceMissing,
         Kind::CustomResourceDefinition => Class::CrdMissing,
         Kind::ServiceAccount => Class::ServiceAccountMissing,
-        Kind::Secret => Class::GitSecretBad,
-        Kind::GitRepository | Kind::Kustomization | Kind::HelmRelease => Class::RootDeleted,
-        Kind::ClusterRole
+        Kind::Secret | Kind::ConfigMap if keeps_secrets(id) => secret_class(id),
+        Kind::AppProject => Class::ProjectMissing,
+        Kind::GitRepository
+        | Kind::Kustomization
+        | Kind::HelmRelease
+        | Kind::Application
+        | Kind::ApplicationSet => Class::RootDeleted,
+        Kind::Secret
+        | Kind::ClusterRole
         | Kind::ClusterRoleBinding
         | Kind::Role
         | Kind::RoleBinding
@@ -217,13 +245,39 @@ fn missing(id: &ObjectId) -> Finding {
     Finding::new(class, id, "is missing")
 }
 
+/// What the engine needs to read the catalog, or its parts to speak with each other.
+fn keeps_secrets(id: &ObjectId) -> bool {
+    id.kind == Kind::Secret || id.name == KNOWN_HOSTS
+}
+
+fn secret_class(id: &ObjectId) -> Class {
+    if [SESSION, REDIS].contains(&id.name.as_str()) {
+        Class::EngineSecretMissing
+    } else {
+        Class::GitSecretBad
+    }
+}
+
+/// Who stopped a root, in words that say how.
+fn suspended(install: &Install, id: &ObjectId, live: &Object) -> Option<String> {
+    if id.kind == Kind::Application {
+        return argocd::suspended(live).map(|how| format!("{how} by '{}'", live.writer));
+    }
+    let flag = live.fields.pointer("/spec/suspend") == Some(&Value::Bool(true));
+    (flag && id.namespace == install.namespace)
+        .then(|| format!("spec.suspend is set by '{}'", live.writer))
+}
+
 fn altered(
     now: OffsetDateTime,
+    install: &Install,
     id: &ObjectId,
-    wanted: &Wanted,
     live: &Object,
     history: &History,
 ) -> Vec<Finding> {
+    let Some(wanted) = install.wanted.get(id) else {
+        return Vec::new();
+    };
     if let Some(since) = live.deleting {
         let text = format!("is being deleted, held by {}", live.finalizers.join(", "));
         let finding = Finding::new(Class::LeftoverFinalizers, id, text);
@@ -232,8 +286,7 @@ fn altered(
         return if long { vec![finding] } else { Vec::new() };
     }
     let mut found = Vec::new();
-    if id.namespace == NAME && live.fields.pointer("/spec/suspend") == Some(&Value::Bool(true)) {
-        let text = format!("spec.suspend is set by '{}'", live.writer);
+    if let Some(text) = suspended(install, id, live) {
         found.push(Finding::new(Class::SuspendedByHuman, id, text).written_by(live));
     }
     if wanted.git_owned && health::works(live) || history.settled.get(id) == Some(&live.mark()) {
@@ -244,15 +297,17 @@ fn altered(
         return found;
     }
     let mut paths = drift(&wanted.expect, &live.fields);
-    if !wanted.git_owned && paths.is_empty() && id.kind == Kind::Deployment && !health::works(live)
-    {
+    if id.kind == Kind::Application && !found.is_empty() {
+        paths.retain(|path| !argocd::is_stop(path));
+    }
+    if !wanted.git_owned && paths.is_empty() && is_workload(id.kind) && !health::works(live) {
         paths = additions(&wanted.expect, &live.fields);
     }
     if !paths.is_empty() {
         let class = if posts_in_vain(wanted, live) {
             Class::EventSinkMissing
         } else {
-            altered_class(id.kind, &paths, live)
+            altered_class(id, &paths, live)
         };
         let text = format!("differs at {}", paths.join(", "));
         found.push(Finding::new(class, id, text).written_by(live));
@@ -297,9 +352,9 @@ fn posts_in_vain(wanted: &Wanted, live: &Object) -> bool {
     emptied && addresses(&live.fields).iter().any(|a| !a.is_empty())
 }
 
-fn altered_class(kind: Kind, paths: &[String], live: &Object) -> Class {
+fn altered_class(id: &ObjectId, paths: &[String], live: &Object) -> Class {
     let any = |part: &str| paths.iter().any(|p| p.contains(part));
-    match kind {
+    match id.kind {
         Kind::Deployment | Kind::StatefulSet => {
             if any("/image") {
                 Class::BadImage
@@ -317,16 +372,20 @@ fn altered_class(kind: Kind, paths: &[String], live: &Object) -> Class {
         Kind::ClusterRole | Kind::ClusterRoleBinding | Kind::Role | Kind::RoleBinding => {
             Class::RbacAltered
         }
-        Kind::Secret => Class::GitSecretBad,
-        Kind::GitRepository | Kind::Kustomization => Class::SourceAltered,
+        Kind::Secret | Kind::ConfigMap if keeps_secrets(id) => secret_class(id),
+        Kind::ConfigMap if id.namespace == engine::TRAITS.namespace => Class::EngineConfigBroken,
+        Kind::AppProject => Class::ProjectMissing,
+        Kind::GitRepository | Kind::Kustomization | Kind::Application => Class::SourceAltered,
         Kind::Namespace
         | Kind::CustomResourceDefinition
         | Kind::ServiceAccount
         | Kind::ResourceQuota
+        | Kind::Secret
         | Kind::ConfigMap
         | Kind::Service
         | Kind::NetworkPolicy
         | Kind::HelmRelease
+        | Kind::ApplicationSet
         | Kind::ValidatingAdmissionPolicy
         | Kind::ValidatingAdmissionPolicyBinding => Class::ObjectAltered,
     }

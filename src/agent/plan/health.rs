@@ -3,11 +3,14 @@
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
+use super::argocd;
 use super::fault::Class;
 use super::find::Finding;
 use super::state::{Object, Observed, Pod};
 use crate::agent::engine::Install;
+use crate::agent::engine::argocd::{REDIS, SKIP};
 use crate::bundle::{Kind, ObjectId};
+use crate::wire::api::EngineKind;
 
 /// A probe without an answer for this long, while its controller is up, is a wedged queue.
 const WEDGED: Duration = Duration::seconds(90);
@@ -23,15 +26,16 @@ pub fn works(deployment: &Object) -> bool {
 
 /// Whether every workload of the install works.
 pub fn workloads_work(install: &Install, observed: &Observed) -> bool {
-    let mut workloads = install
-        .wanted
-        .keys()
-        .filter(|id| id.kind == Kind::Deployment);
+    let mut workloads = install.workloads();
     workloads.all(|id| observed.objects.get(id).is_some_and(|live| works(live)))
 }
 
 /// The revision that source and sync agree on.
 pub fn revision(install: &Install, observed: &Observed) -> Option<String> {
+    if install.traits.kind == EngineKind::Argocd {
+        let root = observed.objects.get(&install.sync)?;
+        return argocd::revision(root).map(str::to_owned);
+    }
     let source = observed.objects.get(&install.source)?;
     let sync = observed.objects.get(&install.sync)?;
     let fetched = source.text("/status/artifact/revision");
@@ -44,9 +48,15 @@ pub fn revision(install: &Install, observed: &Observed) -> Option<String> {
 pub fn proven_since(install: &Install, observed: &Observed) -> Option<OffsetDateTime> {
     let source = observed.objects.get(&install.source)?;
     let sync = observed.objects.get(&install.sync)?;
-    let fetched = source.text("/status/artifact/revision");
-    let tried = fetched == sync.text("/status/lastAttemptedRevision") && !fetched.is_empty();
-    let alive = source.deleting.is_none() && sync.deleting.is_none() && source.is_true("Ready");
+    let tried = match install.traits.kind {
+        EngineKind::Flux => {
+            let fetched = source.text("/status/artifact/revision");
+            let last = sync.text("/status/lastAttemptedRevision");
+            !fetched.is_empty() && fetched == last && source.is_true("Ready")
+        }
+        EngineKind::Argocd => argocd::tried(sync),
+    };
+    let alive = source.deleting.is_none() && sync.deleting.is_none();
     let asked = [source, sync].map(|o| o.probe().filter(|p| p.answered).map(|p| p.sent));
     let [Some(of_source), Some(of_sync)] = asked else {
         return None;
@@ -61,14 +71,11 @@ pub(super) fn workloads(
     observed: &Observed,
     found: &mut Vec<Finding>,
 ) {
-    for id in install
-        .wanted
-        .keys()
-        .filter(|id| id.kind == Kind::Deployment)
-    {
+    for id in install.workloads() {
         let Some(live) = observed.objects.get(id) else {
             continue;
         };
+        found.extend(superseded(id, live, observed));
         let named = found
             .iter()
             .any(|f| f.object == *id && f.class != Class::SuspendedByHuman);
@@ -84,6 +91,24 @@ pub(super) fn workloads(
         found.push(Finding::new(class, id, evidence));
     }
     stale_tokens(now, install, observed, found);
+}
+
+/// A StatefulSet waits for its Pod to become ready before it makes one of a newer version: a Pod that never does so
+/// is waited for without an end.
+fn superseded(id: &ObjectId, live: &Object, observed: &Observed) -> Option<Finding> {
+    let update = live.text("/status/updateRevision");
+    let known = live.number("/status/observedGeneration") >= live.generation;
+    if id.kind != Kind::StatefulSet || update.is_empty() || !known {
+        return None;
+    }
+    let old = |pod: &&Pod| !pod.ready && !pod.revision.is_empty() && pod.revision != update;
+    let pod = pods_of(observed, &id.name).find(old)?;
+    let why = pod
+        .waiting
+        .as_ref()
+        .map_or("is not ready", |(reason, _)| reason);
+    let text = format!("its Pod of a former version is waited for: {why}");
+    Some(Finding::new(Class::PodSuperseded, id, text))
 }
 
 pub(super) fn pods_of<'a>(observed: &'a Observed, app: &'a str) -> impl Iterator<Item = &'a Pod> {
@@ -175,25 +200,22 @@ pub(super) fn roots(
     observed: &Observed,
     found: &mut Vec<Finding>,
 ) {
-    for (id, controller) in [
-        (&install.source, "source-controller"),
-        (&install.sync, "kustomize-controller"),
-    ] {
+    for id in install.roots() {
         let Some(live) = observed.objects.get(id) else {
             continue;
         };
-        let suspended = live.fields.pointer("/spec/suspend") == Some(&Value::Bool(true));
+        let suspended = live.fields.pointer("/spec/suspend") == Some(&Value::Bool(true))
+            || live.annotation(SKIP) == Some("true");
         if live.deleting.is_some() || suspended {
             continue;
         }
-        if let Some((status, reason, message)) = live.condition("Ready")
-            && status == "False"
-            && let Some(class) = root_fault(reason, message)
-        {
-            found.push(Finding::new(class, id, format!("{reason}: {message}")));
+        match install.traits.kind {
+            EngineKind::Flux => found.extend(not_ready(id, live)),
+            EngineKind::Argocd => application(now, install, id, live, found),
         }
-        let up = ObjectId::new(Kind::Deployment, &install.namespace, controller);
-        let up = observed.objects.get(&up).is_some_and(|d| works(d));
+        let controller = install.controller(id);
+        let up = observed.objects.get(&controller).is_some_and(|d| works(d));
+        let controller = &controller.name;
         let limit = if live.is_true("Reconciling") {
             SLOW
         } else {
@@ -208,6 +230,36 @@ pub(super) fn roots(
                 crate::clock::rfc3339(probe.sent)
             );
             found.push(Finding::new(Class::QueueWedged, id, text));
+        }
+    }
+}
+
+fn not_ready(id: &ObjectId, live: &Object) -> Option<Finding> {
+    let (status, reason, message) = live.condition("Ready")?;
+    let class = root_fault(reason, message).filter(|_| status == "False")?;
+    Some(Finding::new(class, id, format!("{reason}: {message}")))
+}
+
+/// What the root Application says. Trouble with its Redis is Redis' own, whatever else it leads to.
+fn application(
+    now: OffsetDateTime,
+    install: &Install,
+    id: &ObjectId,
+    live: &Object,
+    found: &mut Vec<Finding>,
+) {
+    if let Some(text) = argocd::stuck(live, now) {
+        found.push(Finding::new(Class::OperationStuck, id, text));
+    }
+    let redis = ObjectId::new(Kind::Deployment, &install.namespace, REDIS);
+    for (class, text) in argocd::faults(live) {
+        let about = if class == Class::RedisDown {
+            &redis
+        } else {
+            id
+        };
+        if !found.iter().any(|f| f.class == class && f.object == *about) {
+            found.push(Finding::new(class, about, text));
         }
     }
 }

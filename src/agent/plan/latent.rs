@@ -19,11 +19,7 @@ pub(super) fn latent(
     observed: &Observed,
     found: &mut Vec<Finding>,
 ) {
-    let deployments = install
-        .wanted
-        .keys()
-        .filter(|id| id.kind == Kind::Deployment);
-    for id in deployments {
+    for id in install.workloads() {
         if let Some(lease) = observed.leases.get(&id.name) {
             found.extend(leader(now, id, lease, observed));
         }

@@ -7,12 +7,13 @@ use kube::core::DynamicObject;
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
+use super::argocd;
 use super::state::{Child, Lease, Object, Pod};
 use crate::agent::engine::{GUARD, MANAGER, comparable};
 use crate::bundle::Kind;
 
 /// Status fields that the planner reads; `status.inventory` and `status.history` can be large and are not kept.
-const STATUS: [&str; 11] = [
+const STATUS: [&str; 16] = [
     "conditions",
     "observedGeneration",
     "availableReplicas",
@@ -24,6 +25,11 @@ const STATUS: [&str; 11] = [
     "lastAttemptedRevision",
     "lastHandledReconcileAt",
     "phase",
+    "updateRevision",
+    "sync",
+    "health",
+    "reconciledAt",
+    "operationState",
 ];
 
 /// What follows a controller's name in that of its Lease.
@@ -34,7 +40,7 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
     let entries = meta.managed_fields.unwrap_or_default();
     let last = entries
         .iter()
-        .filter(|e| decides(e))
+        .filter(|e| decides(kind, e))
         .max_by_key(|e| e.time.as_ref().map(|t| t.0));
     let mut annotations = meta.annotations.unwrap_or_default();
     annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
@@ -46,7 +52,14 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
     };
     if let Some(status) = fields.get_mut("status").and_then(Value::as_object_mut) {
         status.retain(|key, _| STATUS.contains(&key.as_str()));
+        if let Some(operation) = status.get_mut("operationState") {
+            *operation = outline(operation);
+        }
+        if let Some(sync) = status.get_mut("sync").and_then(Value::as_object_mut) {
+            sync.remove("comparedTo");
+        }
     }
+    fields.remove("operation");
     fields.insert(
         "metadata".to_owned(),
         json!({"labels": meta.labels.unwrap_or_default(), "annotations": annotations}),
@@ -70,10 +83,30 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
     }
 }
 
+/// Of an Application's operation, which lists each object that it applied, what the planner reads.
+fn outline(operation: &Value) -> Value {
+    let at = |pointer: &str| operation.pointer(pointer).cloned().unwrap_or_default();
+    let message = operation.get("message").and_then(Value::as_str);
+    json!({
+        "phase": at("/phase"), "startedAt": at("/startedAt"), "retryCount": at("/retryCount"),
+        "message": short(message.unwrap_or_default()),
+        "syncResult": {"revision": at("/syncResult/revision")},
+        "operation": {"sync": {"revision": at("/operation/sync/revision")}},
+    })
+}
+
 /// Whether an entry of `managedFields` speaks of what someone wants: `kubectl scale` writes by the subresource
 /// `scale`, while `status` only says what is.
-fn decides(entry: &ManagedFieldsEntry) -> bool {
-    matches!(entry.subresource.as_deref(), None | Some("" | "scale"))
+fn decides(kind: Kind, entry: &ManagedFieldsEntry) -> bool {
+    let wants = matches!(entry.subresource.as_deref(), None | Some("" | "scale"));
+    // An Application's status has no subresource.
+    let spec = || {
+        entry
+            .fields_v1
+            .as_ref()
+            .is_some_and(|set| set.0.get("f:spec").is_some())
+    };
+    wants && (kind != Kind::Application || spec())
 }
 
 /// A controller's Lease, read at `seen`; none for any other Lease.
@@ -92,7 +125,14 @@ pub fn lease(live: &DynamicObject, seen: OffsetDateTime) -> Option<(String, Leas
 }
 
 /// What a sync object says of itself; none = it is at work and says nothing yet.
-pub fn child(live: &DynamicObject) -> Option<Child> {
+pub fn child(kind: Kind, live: &DynamicObject) -> Option<Child> {
+    if matches!(
+        kind,
+        Kind::Application | Kind::ApplicationSet | Kind::AppProject
+    ) {
+        let trouble = argocd::trouble(&live.data).map(|(r, m)| (short(&r), short(&m)));
+        return Some(Child { trouble });
+    }
     let suspended = live.data.pointer("/spec/suspend") == Some(&Value::Bool(true));
     if suspended || live.metadata.deletion_timestamp.is_some() {
         return Some(Child::default());
@@ -128,12 +168,15 @@ pub fn pod(live: core::Pod) -> Pod {
     let conditions = status.conditions.unwrap_or_default();
     let condition = |kind: &str| conditions.iter().find(|c| c.type_ == kind);
     let refused = condition("PodScheduled").filter(|c| c.status == "False");
+    let mut labels = meta.labels.unwrap_or_default();
     Pod {
         uid: meta.uid.unwrap_or_default(),
-        app: meta
-            .labels
-            .unwrap_or_default()
+        revision: labels
+            .remove("controller-revision-hash")
+            .unwrap_or_default(),
+        app: labels
             .remove("app")
+            .or_else(|| labels.remove("app.kubernetes.io/name"))
             .unwrap_or_default(),
         created: meta.creation_timestamp.as_ref().and_then(at),
         deleting: meta.deletion_timestamp.is_some(),
@@ -198,7 +241,7 @@ mod tests {
                 "metadata": {"name": "apps", "namespace": "apps"},
                 "spec": spec, "status": {"conditions": [ready]},
             });
-            child(&serde_json::from_value(live).unwrap())
+            child(Kind::Kustomization, &serde_json::from_value(live).unwrap())
         };
         let trouble = Some(("BuildFailed".to_owned(), "no such file".to_owned()));
         assert_eq!(said(json!({}), "False"), Some(Child { trouble }));

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use time::OffsetDateTime;
 
+use super::argocd;
 use super::fault::Key;
 use crate::agent::engine::REQUESTED_AT;
+use crate::agent::engine::argocd::PROBED_AT;
 use crate::bundle::{Kind, ObjectId};
 
 /// The cluster as far as the install goes.
@@ -112,6 +114,9 @@ impl Object {
 
     /// The probe that this object carries, and whether its controller has answered it.
     pub fn probe(&self) -> Option<Probe> {
+        if self.annotation(PROBED_AT).is_some() {
+            return argocd::probe(self);
+        }
         let asked = self.annotation(REQUESTED_AT)?;
         let sent = crate::clock::parse_rfc3339(asked)?;
         let answered = self.text("/status/lastHandledReconcileAt") == asked;
@@ -135,7 +140,7 @@ pub struct Probe {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pod {
     pub uid: String,
-    /// The label `app`: its Deployment.
+    /// Its Deployment or StatefulSet, by its label `app` or `app.kubernetes.io/name`.
     pub app: String,
     pub created: Option<OffsetDateTime>,
     pub deleting: bool,
@@ -145,6 +150,8 @@ pub struct Pod {
     /// How a container ended last: exit code and reason.
     pub ended: Option<(i32, String)>,
     pub restarts: i32,
+    /// A StatefulSet's Pod: the revision that it is of.
+    pub revision: String,
     pub image: String,
     /// Why no node takes it.
     pub unschedulable: Option<String>,

@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 
 use super::fault::{Class, Key};
 use super::find::{Finding, dies, known, prunes};
-use super::health;
 use super::pace::allowed;
 use super::state::{History, Object, Observed, Past};
-use super::window::until;
 use crate::agent::engine::Install;
 use crate::agent::engine::compare::{additions, drift};
-use crate::agent::engine::flux::{FINALIZER, PRUNERS, RIGHTS};
-use crate::agent::engine::guard::{ALLOW_DELETE, is_guarded};
 use crate::bundle::{Kind, ObjectId};
 
 /// One action against one object.
@@ -64,6 +60,8 @@ pub enum Action {
     FreeLease {
         uid: String,
     },
+    /// End an Application's operation.
+    Terminate,
 }
 
 impl Action {
@@ -83,6 +81,7 @@ impl Action {
             Self::Unpin { .. } => "unpin",
             Self::Lock => "lock",
             Self::FreeLease { .. } => "free-lease",
+            Self::Terminate => "terminate",
         }
     }
 }
@@ -97,7 +96,7 @@ pub fn steps(
 ) -> (Vec<Step>, Option<OffsetDateTime>) {
     let mut steps = Vec::new();
     let mut next: Option<OffsetDateTime> = None;
-    let guarded = findings.iter().any(prunes);
+    let guarded = findings.iter().any(|f| prunes(install, f));
     for finding in findings {
         let key = (finding.class, finding.object.clone());
         let fresh = Past {
@@ -169,8 +168,8 @@ pub fn open_circuits(history: &History, findings: &[Finding]) -> Vec<Key> {
 /// holds the deletion up. Rights and controllers come back with all else when it is gone.
 fn guard(install: &Install, observed: &Observed, finding: &Finding) -> Vec<(Action, ObjectId)> {
     let mut actions = Vec::new();
-    if prunes(finding) {
-        for name in RIGHTS {
+    if prunes(install, finding) {
+        for name in install.traits.rights {
             let id = ObjectId::new(Kind::ClusterRoleBinding, "", name);
             if let Some(live) = observed.objects.get(&id).filter(|o| o.deleting.is_none()) {
                 actions.push((
@@ -181,8 +180,8 @@ fn guard(install: &Install, observed: &Observed, finding: &Finding) -> Vec<(Acti
                 ));
             }
         }
-        for name in PRUNERS {
-            let id = ObjectId::new(Kind::Deployment, &install.namespace, name);
+        for (kind, name) in install.traits.pruners {
+            let id = ObjectId::new(*kind, &install.namespace, name);
             let runs = |o: &&Arc<Object>| o.deleting.is_none() && o.number("/spec/replicas") > 0;
             if observed.objects.get(&id).as_ref().is_some_and(runs) {
                 actions.push((Action::ScaleToZero, id));
@@ -205,6 +204,10 @@ fn guard(install: &Install, observed: &Observed, finding: &Finding) -> Vec<(Acti
 }
 
 /// The step against one finding, if what it stands on is there.
+#[expect(
+    clippy::too_many_lines,
+    reason = "an arm for each class, so that a new one is noticed here"
+)]
 fn remedy(
     now: OffsetDateTime,
     install: &Install,
@@ -222,10 +225,19 @@ fn remedy(
             Some(before) => one(Action::RestartPods { before }),
             None => one(Action::Create),
         },
-        Class::GitSecretBad => one(Action::WriteSecret),
+        Class::GitSecretBad | Class::EngineSecretMissing if install.wanted.contains_key(id) => {
+            match id.kind {
+                // The root says so; its Secrets have findings of their own.
+                Kind::Application => Vec::new(),
+                _ => one(Action::WriteSecret),
+            }
+        }
         Class::ObjectMissing | Class::CrdMissing | Class::NamespaceMissing | Class::RootDeleted => {
             one(Action::Create)
         }
+        Class::ProjectMissing if live.is_none() => one(Action::Create),
+        Class::OperationStuck => one(Action::Terminate),
+        Class::RedisDown | Class::PodSuperseded => one(Action::RestartPods { before: now }),
         Class::LeaderStuck => match observed.leases.get(&id.name) {
             Some(lease) => one(Action::FreeLease {
                 uid: lease.uid.clone(),
@@ -239,15 +251,17 @@ fn remedy(
             live.map(recreate).unwrap_or_default()
         }
         Class::ScaledToZero
+        | Class::ProjectMissing
+        | Class::EngineConfigBroken
         | Class::BadImage
         | Class::ReadyButUseless
         | Class::EventSinkMissing
         | Class::SourceAltered
         | Class::RbacAltered
         | Class::ObjectAltered => one(Action::Apply),
-        Class::QueueWedged => vec![(Action::RestartPods { before: now }, controller(install, id))],
+        Class::QueueWedged => vec![(Action::RestartPods { before: now }, install.controller(id))],
         Class::LeftoverFinalizers => one(Action::Unpin {
-            keep: live.map(|l| without_ours(l)).unwrap_or_default(),
+            keep: live.map(|l| without_ours(install, l)).unwrap_or_default(),
         }),
         // Fields that are as wanted cannot be mended by applying them again.
         Class::CrashLoop
@@ -278,24 +292,17 @@ fn remedy(
         | Class::HealthCheckFailed
         | Class::DependencyNotReady
         | Class::PathMissing
+        | Class::GitSecretBad
+        | Class::EngineSecretMissing
         | Class::ForeignManager => Vec::new(),
     }
 }
 
 /// The finalizers that are not the engine's.
-fn without_ours(live: &Object) -> Vec<String> {
-    let others = live.finalizers.iter().filter(|f| *f != FINALIZER);
+fn without_ours(install: &Install, live: &Object) -> Vec<String> {
+    let ours = |f: &&String| install.traits.is_finalizer(f);
+    let others = live.finalizers.iter().filter(|f| !ours(f));
     others.cloned().collect()
-}
-
-/// The controller of a root object.
-fn controller(install: &Install, root: &ObjectId) -> ObjectId {
-    let name = if *root == install.source {
-        "source-controller"
-    } else {
-        "kustomize-controller"
-    };
-    ObjectId::new(Kind::Deployment, &install.namespace, name)
 }
 
 fn added(install: &Install, id: &ObjectId, live: &Object) -> bool {
@@ -330,9 +337,15 @@ fn ready_for(now: OffsetDateTime, install: &Install, observed: &Observed, id: &O
                     w.kind,
                     Kind::ServiceAccount | Kind::ClusterRole | Kind::ClusterRoleBinding
                 ) || w.kind == Kind::CustomResourceDefinition
+                    || install.traits.before_pods.contains(&w.kind)
             })
             .all(|w| observed.objects.contains_key(w) || !known(now, observed, w.kind)),
-        Kind::GitRepository | Kind::Kustomization | Kind::HelmRelease => {
+        Kind::GitRepository
+        | Kind::Kustomization
+        | Kind::HelmRelease
+        | Kind::AppProject
+        | Kind::Application
+        | Kind::ApplicationSet => {
             let (group, _, plural) = id.kind.resource();
             let crd = ObjectId::new(
                 Kind::CustomResourceDefinition,
@@ -343,7 +356,10 @@ fn ready_for(now: OffsetDateTime, install: &Install, observed: &Observed, id: &O
                 .objects
                 .get(&crd)
                 .is_some_and(|c| c.is_true("Established"));
-            established && there(&install.secret)
+            // A root without its project is refused, and looked at again only after a while.
+            let mut before = wanted.filter(|w| w.kind == Kind::AppProject);
+            let project = id.kind != Kind::Application || before.all(there);
+            established && project && there(&install.secret)
         }
         Kind::Namespace
         | Kind::CustomResourceDefinition
@@ -360,95 +376,4 @@ fn ready_for(now: OffsetDateTime, install: &Install, observed: &Observed, id: &O
         | Kind::ValidatingAdmissionPolicy
         | Kind::ValidatingAdmissionPolicyBinding => true,
     }
-}
-
-/// Guarded objects whose permission to be deleted is over, or was never one.
-pub fn locks(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec<Step> {
-    let guarded = install.wanted.keys().filter(|id| {
-        let live = observed.objects.get(*id);
-        let word = live
-            .filter(|l| l.deleting.is_none())
-            .and_then(|l| l.annotation(ALLOW_DELETE));
-        let holds = live.is_some_and(|l| until(now, l, ALLOW_DELETE).is_some());
-        is_guarded(id, [&install.source, &install.sync]) && word.is_some() && !holds
-    });
-    let step = |id: &ObjectId| Step {
-        action: Action::Lock,
-        target: id.clone(),
-        cause: None,
-    };
-    guarded.map(step).collect()
-}
-
-/// Probes that are due: after a heal, now and then, and when the hub says that the catalog moved.
-pub fn probes(
-    now: OffsetDateTime,
-    install: &Install,
-    observed: &Observed,
-    history: &History,
-) -> (Vec<Step>, OffsetDateTime) {
-    let routine = now + install.policy.probe_every;
-    let (Some(source), Some(sync)) = (
-        observed.objects.get(&install.source),
-        observed.objects.get(&install.sync),
-    ) else {
-        return (Vec::new(), routine);
-    };
-    let mut steps = Vec::new();
-    let nudge = |id: &ObjectId| Step {
-        action: Action::Nudge,
-        target: id.clone(),
-        cause: None,
-    };
-    let spaced = |id: &ObjectId| {
-        history
-            .nudged
-            .get(id)
-            .is_none_or(|at| now - *at >= Duration::seconds(5))
-    };
-    let due = |live: &Object| {
-        let Some(probe) = live.probe() else {
-            return true;
-        };
-        let unproven = history.last_write.is_some_and(|at| probe.sent < at);
-        unproven || now - probe.sent >= install.policy.probe_every && probe.answered
-    };
-    let (up, moved) = (
-        health::workloads_work(install, observed),
-        moved(install, observed, history),
-    );
-    if (moved || up && due(source)) && spaced(&install.source) {
-        steps.push(nudge(&install.source));
-    }
-    let fetched = source.probe().is_some_and(|p| p.answered) && source.is_true("Ready");
-    if steps.is_empty() && up && fetched && due(sync) && spaced(&install.sync) {
-        steps.push(nudge(&install.sync));
-    }
-    let soonest = [source, sync]
-        .into_iter()
-        .filter_map(|o| o.probe())
-        .map(|p| p.sent + install.policy.probe_every);
-    let waiting = now + Duration::seconds(5);
-    let at = soonest
-        .min()
-        .unwrap_or(waiting)
-        .max(now + Duration::seconds(1));
-    let quiet = up && fetched && !due(source) && !due(sync) && !moved;
-    (steps, if quiet { at } else { waiting })
-}
-
-/// The hub named a head that the source has not fetched, at most once asked for per second.
-fn moved(install: &Install, observed: &Observed, history: &History) -> bool {
-    let Some((head, at)) = &history.head else {
-        return false;
-    };
-    let fetched = observed
-        .objects
-        .get(&install.source)
-        .map_or("", |s| s.text("/status/artifact/revision"));
-    let asked = history
-        .nudged
-        .get(&install.source)
-        .is_some_and(|nudged| nudged >= at);
-    !fetched.ends_with(head.as_str()) && !asked
 }

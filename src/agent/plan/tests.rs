@@ -8,12 +8,15 @@ use time::{Duration, OffsetDateTime};
 use super::history::Outcome;
 use super::state::Scope;
 use super::*;
+use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::engine::guard::ALLOW_DELETE;
+use crate::agent::engine::is_workload;
 use crate::agent::engine::{GUARD, MANAGER, REQUESTED_AT, comparable};
-use crate::agent::{DeployKey, Desired};
+use crate::agent::{DeployKey, Desired, Engine, EngineKeys};
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::clock::rfc3339;
 use crate::secret::Secret;
+use crate::wire::api::EngineKind;
 
 const START: i64 = 1_800_000_000;
 
@@ -21,8 +24,8 @@ pub(super) fn start() -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(START).unwrap()
 }
 
-fn bundle() -> Bundle {
-    let install = [
+fn flux() -> Vec<(Kind, &'static str)> {
+    vec![
         (Kind::Namespace, "flux-system"),
         (
             Kind::CustomResourceDefinition,
@@ -41,27 +44,77 @@ fn bundle() -> Bundle {
         (Kind::NetworkPolicy, "allow-egress"),
         (Kind::Deployment, "source-controller"),
         (Kind::Deployment, "kustomize-controller"),
-    ];
-    let objects = install.map(|(kind, name)| {
+    ]
+}
+
+fn argocd() -> Vec<(Kind, &'static str)> {
+    vec![
+        (Kind::CustomResourceDefinition, "applications.argoproj.io"),
+        (
+            Kind::CustomResourceDefinition,
+            "applicationsets.argoproj.io",
+        ),
+        (Kind::CustomResourceDefinition, "appprojects.argoproj.io"),
+        (Kind::ClusterRole, "argocd-application-controller"),
+        (Kind::ClusterRoleBinding, "argocd-application-controller"),
+        (Kind::ServiceAccount, "argocd-application-controller"),
+        (Kind::ServiceAccount, "argocd-redis"),
+        (Kind::ServiceAccount, "argocd-repo-server"),
+        (Kind::Role, "argocd-redis"),
+        (Kind::RoleBinding, "argocd-redis"),
+        (Kind::ConfigMap, "argocd-cm"),
+        (Kind::ConfigMap, "argocd-cmd-params-cm"),
+        (Kind::Service, "argocd-redis"),
+        (Kind::Service, "argocd-repo-server"),
+        (Kind::Secret, "argocd-secret"),
+        (Kind::NetworkPolicy, "argocd-redis-network-policy"),
+        (Kind::Deployment, "argocd-redis"),
+        (Kind::Deployment, "argocd-repo-server"),
+        (Kind::StatefulSet, "argocd-application-controller"),
+    ]
+}
+
+fn bundle(engine: EngineKind) -> Bundle {
+    let (install, registry, part_of) = match engine {
+        EngineKind::Flux => (flux(), "ghcr.io/fluxcd", "flux"),
+        EngineKind::Argocd => (argocd(), "quay.io/argoproj/argocd", "argocd"),
+    };
+    let objects = install.into_iter().map(|(kind, name)| {
         let mut object = json!({
             "apiVersion": kind.api_version(), "kind": kind.as_str(),
-            "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "flux"}},
+            "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": part_of}},
             "spec": {"some": "field"},
         });
-        if kind == Kind::Deployment {
-            let containers = json!([{"name": "manager", "image": format!("ghcr.io/fluxcd/{name}:v1"), "args": ["--a"]}]);
-            object["spec"] = json!({"replicas": 1, "template": {"spec": {"containers": containers}}});
+        if is_workload(kind) {
+            let image = match engine {
+                EngineKind::Flux => format!("{registry}/{name}:v1"),
+                EngineKind::Argocd => format!("{registry}:v1"),
+            };
+            let containers = json!([{"name": "manager", "image": image, "args": ["--a"]}]);
+            object["spec"] =
+                json!({"replicas": 1, "template": {"spec": {"containers": containers}}});
         }
         if kind == Kind::ClusterRoleBinding {
             object["roleRef"] = json!({"kind": "ClusterRole", "name": "cluster-admin"});
         }
         object
     });
-    Bundle::from_objects(objects.to_vec()).unwrap()
+    Bundle::from_objects(objects.collect()).unwrap()
 }
 
 pub(in crate::agent) fn install() -> Install {
-    let bundle = bundle();
+    install_of(EngineKind::Flux)
+}
+
+pub(in crate::agent) fn install_of(kind: EngineKind) -> Install {
+    let bundle = bundle(kind);
+    let engine = match kind {
+        EngineKind::Flux => Engine::Flux,
+        EngineKind::Argocd => Engine::Argocd(EngineKeys {
+            session: Secret::new("session".to_owned()),
+            redis: Secret::new("redis".to_owned()),
+        }),
+    };
     let assignment = json!({
         "cluster": {"name": "eu1", "id": "1"},
         "hub": {"id": "h", "urls": [], "ca": "", "keyset": []},
@@ -69,7 +122,7 @@ pub(in crate::agent) fn install() -> Install {
             "url": "ssh://git@git/catalog.git", "via": "direct", "branch": "main", "path": "clusters/eu1",
             "knownHosts": "git ssh-ed25519 AAAA", "deployKey": {"state": "registered"},
         },
-        "engine": {"kind": "flux", "version": "1", "bundle": bundle.digest, "size": 1},
+        "engine": {"kind": kind, "version": "1", "bundle": bundle.digest, "size": 1},
         "revision": 1,
     });
     let desired = Desired {
@@ -79,6 +132,7 @@ pub(in crate::agent) fn install() -> Install {
             private: Secret::new("private".to_owned()),
             public: "public".to_owned(),
         },
+        engine,
     };
     Install::new(&desired, &BTreeMap::new(), None)
 }
@@ -96,8 +150,12 @@ pub(super) struct Cluster {
 
 impl Cluster {
     fn empty() -> Self {
+        Self::empty_of(EngineKind::Flux)
+    }
+
+    fn empty_of(engine: EngineKind) -> Self {
         Self {
-            install: install(),
+            install: install_of(engine),
             history: History::default(),
             objects: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -109,7 +167,11 @@ impl Cluster {
 
     /// With a working, adopted install and a clean record.
     pub(super) fn working() -> Self {
-        let mut cluster = Self::empty();
+        Self::working_of(EngineKind::Flux)
+    }
+
+    pub(super) fn working_of(engine: EngineKind) -> Self {
+        let mut cluster = Self::empty_of(engine);
         cluster.settle(200);
         cluster.history = History {
             adopted: true,
@@ -191,7 +253,7 @@ impl Cluster {
 
     fn act(&mut self, step: &Step) -> Outcome {
         let id = &step.target;
-        let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+        let namespace = ObjectId::new(Kind::Namespace, "", &self.install.namespace);
         let dying = |o: Option<&Object>| o.is_none_or(|o| o.deleting.is_some());
         match &step.action {
             Action::Create
@@ -208,8 +270,14 @@ impl Cluster {
             }
             Action::Nudge => {
                 let asked = rfc3339(self.now);
-                let object = self.objects.get_mut(id).unwrap();
-                object.fields["metadata"]["annotations"][REQUESTED_AT] = json!(asked);
+                let annotations =
+                    &mut self.objects.get_mut(id).unwrap().fields["metadata"]["annotations"];
+                if id.kind == Kind::Application {
+                    annotations[PROBED_AT] = json!(asked);
+                    annotations[REFRESH] = json!("normal");
+                } else {
+                    annotations[REQUESTED_AT] = json!(asked);
+                }
                 Outcome::Done
             }
             Action::CutRights { .. } => {
@@ -227,6 +295,10 @@ impl Cluster {
                 let object = self.objects.get_mut(id).unwrap();
                 let annotations = object.fields["metadata"]["annotations"].as_object_mut();
                 annotations.unwrap().remove(ALLOW_DELETE);
+                Outcome::Done
+            }
+            Action::Terminate => {
+                self.objects.get_mut(id).unwrap().fields["status"] = json!({});
                 Outcome::Done
             }
             Action::Release | Action::Unpin { .. } | Action::Restore | Action::FreeLease { .. } => {
@@ -281,7 +353,7 @@ impl Cluster {
                     object.fields["status"] =
                         json!({"conditions": [{"type": "Established", "status": "True"}]});
                 }
-                Kind::Deployment => {
+                Kind::Deployment | Kind::StatefulSet => {
                     let runs = object.fields["spec"]["replicas"] == json!(1)
                         && object.fields["spec"]["template"]["spec"]["containers"][0]["image"]
                             .as_str()
@@ -304,18 +376,23 @@ impl Cluster {
             }
         }
         self.pods.retain(|_, pod| up.contains_key(&pod.app));
-        let rights = self.objects.contains_key(&ObjectId::new(
-            Kind::ClusterRoleBinding,
-            "",
-            "cluster-reconciler-flux-system",
-        ));
-        for (kind, controller) in [
-            (Kind::GitRepository, "source-controller"),
-            (Kind::Kustomization, "kustomize-controller"),
-        ] {
-            let works = rights && up.get(controller).copied().unwrap_or_default();
-            let root = ObjectId::new(kind, "flux-system", "flux-system");
-            if let Some(root) = self.objects.get_mut(&root).filter(|_| works) {
+        let rights = self.install.traits.rights.iter();
+        let rights = rights.map(|name| ObjectId::new(Kind::ClusterRoleBinding, "", name));
+        let rights = rights.into_iter().all(|id| self.objects.contains_key(&id));
+        let now = rfc3339(self.now);
+        for id in self.install.roots() {
+            let controller = self.install.controller(id).name;
+            let works = rights && up.get(&controller).copied().unwrap_or_default();
+            if let Some(root) = self.objects.get_mut(id).filter(|_| works) {
+                if id.kind == Kind::Application {
+                    let annotations = root.fields["metadata"]["annotations"].as_object_mut();
+                    annotations.unwrap().remove(REFRESH);
+                    root.fields["status"] = json!({
+                        "reconciledAt": now, "sync": {"status": "Synced", "revision": "1"},
+                        "operationState": {"phase": "Succeeded", "syncResult": {"revision": "1"}},
+                    });
+                    continue;
+                }
                 let asked = root.annotation(REQUESTED_AT).unwrap_or_default().to_owned();
                 root.fields["status"] = json!({
                     "lastHandledReconcileAt": asked, "artifact": {"revision": "main@sha1:1"},
@@ -327,7 +404,7 @@ impl Cluster {
     }
 
     fn collect_the_dead(&mut self) {
-        let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+        let namespace = ObjectId::new(Kind::Namespace, "", &self.install.namespace);
         let over = |o: &Object| {
             o.deleting
                 .is_some_and(|at| self.now - at > Duration::seconds(3))
@@ -382,9 +459,10 @@ impl Cluster {
         }
     }
 
-    fn alter(&mut self, deployment: &str, pointer: &str, value: Value) {
-        let id = ObjectId::new(Kind::Deployment, "flux-system", deployment);
-        if let Some(object) = self.objects.get_mut(&id)
+    fn alter(&mut self, workload: &str, pointer: &str, value: Value) {
+        let mut objects = self.objects.iter_mut();
+        let found = objects.find(|(id, _)| is_workload(id.kind) && id.name == workload);
+        if let Some((_, object)) = found
             && let Some(field) = object.fields.pointer_mut(pointer)
         {
             *field = value;
@@ -398,7 +476,8 @@ fn assert_harmless(step: &Step) {
     let kind = step.target.kind;
     match &step.action {
         Action::CutRights { .. } => assert_eq!(kind, Kind::ClusterRoleBinding),
-        Action::ScaleToZero => assert_eq!(kind, Kind::Deployment),
+        Action::ScaleToZero => assert!(is_workload(kind), "{step:?}"),
+        Action::Terminate => assert_eq!(kind, Kind::Application),
         Action::Recreate { .. } => assert!(
             !matches!(
                 kind,
@@ -406,11 +485,13 @@ fn assert_harmless(step: &Step) {
                     | Kind::CustomResourceDefinition
                     | Kind::GitRepository
                     | Kind::Kustomization
+                    | Kind::AppProject
+                    | Kind::Application
             ),
             "{step:?}"
         ),
         Action::RestartPods { .. } => {
-            assert!(matches!(kind, Kind::Deployment | Kind::ServiceAccount));
+            assert!(is_workload(kind) || kind == Kind::ServiceAccount);
         }
         Action::Create
         | Action::Apply
@@ -433,8 +514,21 @@ pub(super) enum Damage {
     Image(&'static str),
 }
 
-fn damages() -> impl Strategy<Value = Vec<Damage>> {
-    let name = prop_oneof![Just("source-controller"), Just("kustomize-controller")];
+fn damages() -> impl Strategy<Value = (EngineKind, Vec<Damage>)> {
+    let flux = damages_of(&["source-controller", "kustomize-controller"]);
+    let argocd = damages_of(&[
+        "argocd-application-controller",
+        "argocd-repo-server",
+        "argocd-redis",
+    ]);
+    prop_oneof![
+        flux.prop_map(|all| (EngineKind::Flux, all)),
+        argocd.prop_map(|all| (EngineKind::Argocd, all)),
+    ]
+}
+
+fn damages_of(names: &'static [&'static str]) -> impl Strategy<Value = Vec<Damage>> {
+    let name = prop::sample::select(names);
     let one = prop_oneof![
         4 => any::<usize>().prop_map(Damage::Delete),
         2 => any::<usize>().prop_map(Damage::Field),
@@ -816,11 +910,11 @@ fn host_key_and_key_trouble_are_told_apart() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_damage_is_repaired(damage in damages()) {
-        let mut cluster = Cluster::working();
+    fn any_damage_is_repaired((engine, damage) in damages()) {
+        let mut cluster = Cluster::working_of(engine);
         let began = cluster.now;
         for one in &damage {
             cluster.damage(one);
@@ -830,8 +924,8 @@ proptest! {
     }
 
     #[test]
-    fn budgets_hold_whatever_keeps_breaking(damage in damages(), again in 1_usize..5) {
-        let mut cluster = Cluster::working();
+    fn budgets_hold_whatever_keeps_breaking((engine, damage) in damages(), again in 1_usize..5) {
+        let mut cluster = Cluster::working_of(engine);
         for round in 0..200 {
             if round % again == 0 && !cluster.objects.is_empty() {
                 cluster.damage(&damage[round % damage.len()]);

@@ -93,6 +93,8 @@ impl Records {
                 | Class::ServiceAccountMissing
                 | Class::RootDeleted
                 | Class::GitSecretBad
+                | Class::EngineSecretMissing
+                | Class::ProjectMissing
                 | Class::CrdMissing
                 | Class::NamespaceMissing
         ) && self.open.keys().any(|k| is_collapse(k.0));

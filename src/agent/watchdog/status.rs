@@ -6,7 +6,7 @@ use crate::agent::engine::Install;
 use crate::agent::plan::fault::Budget;
 use crate::agent::plan::find::served;
 use crate::agent::plan::{
-    Class, Finding, History, MAINTENANCE, Mode, Observed, Plan, children, health,
+    Class, Finding, History, MAINTENANCE, Mode, Object, Observed, Plan, children, health,
 };
 use crate::bundle::Kind;
 use crate::clock::rfc3339;
@@ -91,10 +91,8 @@ fn blocked(moment: &Moment<'_>, classes: &[Class]) -> Option<String> {
 }
 
 fn sync(moment: &Moment<'_>) -> Option<String> {
-    let roots = [&moment.install.source, &moment.install.sync];
-    let absent = roots
-        .into_iter()
-        .find(|id| !moment.observed.objects.contains_key(id));
+    let mut roots = moment.install.roots();
+    let absent = roots.find(|id| !moment.observed.objects.contains_key(*id));
     absent.map(|id| format!("{id} is not applied yet"))
 }
 
@@ -111,6 +109,9 @@ fn revision(moment: &Moment<'_>) -> Option<String> {
     let said = [&moment.install.sync, &moment.install.source]
         .into_iter()
         .find_map(|id| {
+            if id.kind == Kind::Application {
+                return of_application(moment.observed.objects.get(id)?);
+            }
             let (status, reason, message) = moment.observed.objects.get(id)?.condition("Ready")?;
             (status != "True").then(|| format!("{id}: {reason}: {message}"))
         });
@@ -119,6 +120,14 @@ fn revision(moment: &Moment<'_>) -> Option<String> {
             .or(said)
             .unwrap_or_else(|| "waits for the first revision".to_owned()),
     )
+}
+
+/// How far the root Application is, where it says so.
+fn of_application(root: &Object) -> Option<String> {
+    let sync = root.text("/status/sync/status");
+    let phase = root.text("/status/operationState/phase");
+    let message = root.text("/status/operationState/message");
+    (!sync.is_empty()).then(|| format!("the root is {sync}; operation {phase}: {message}"))
 }
 
 /// The conditions that the watchdog answers for.

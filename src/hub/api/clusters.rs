@@ -14,7 +14,7 @@ use super::{Caller, UserBody, precondition};
 use crate::clock;
 use crate::hub::auth::Role;
 use crate::hub::store::{Cluster, NewClusterRow};
-use crate::hub::{Hub, adoption, catalog, git, registration};
+use crate::hub::{Hub, adoption, assignment, catalog, git, registration};
 use crate::keys;
 use crate::wire::api::{
     AdoptionAnswer, AdoptionOptions, BundleView, ClusterView, EngineKind, NewCluster, NewJoinToken,
@@ -130,6 +130,8 @@ async fn create(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Cluster,
         name: new.name.clone(),
         engine: new.engine,
         labels: new.labels.clone(),
+        url: assignment::source(hub, new.git_route),
+        branch: hub.catalog.branch.clone(),
     };
     let change = git::Change {
         files: catalog::files(&record),

@@ -66,11 +66,12 @@ impl Place {
             .expect("this test needs the lab's powers; run it without LINESMAN_TEST_KUBECONFIG")
     }
 
-    /// Flux' install manifests.
-    pub(crate) fn bundle() -> String {
-        match var("LINESMAN_TEST_BUNDLE") {
+    /// The engine's install manifests.
+    pub(crate) fn bundle(engine: &str) -> String {
+        let given = var("LINESMAN_TEST_BUNDLE").filter(|_| engine == "flux");
+        match given {
             Some(file) => std::fs::read_to_string(file).unwrap(),
-            None => run(lab().args(["bundle", "flux"])),
+            None => run(lab().args(["bundle", engine])),
         }
     }
 

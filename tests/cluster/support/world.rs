@@ -18,8 +18,11 @@ use super::{eventually, scratch, seconds, until};
 /// The cluster's name at the hub.
 pub(crate) const CLUSTER: &str = "demo";
 pub(crate) const FLUX: &str = "flux-system";
+pub(crate) const ARGOCD: &str = "argocd";
 
 pub(crate) struct World {
+    /// `flux` or `argocd`.
+    pub(crate) engine: &'static str,
     pub(crate) directory: PathBuf,
     pub(crate) place: Place,
     pub(crate) hub: Hub,
@@ -33,10 +36,19 @@ pub(crate) struct World {
 }
 
 static SHARED: OnceLock<Mutex<World>> = OnceLock::new();
+static WITH_ARGOCD: OnceLock<Mutex<World>> = OnceLock::new();
 
 /// The world that most tests share, with its cluster adopted and its hub running.
 pub(crate) fn adopted() -> MutexGuard<'static, World> {
-    let shared = SHARED.get_or_init(|| Mutex::new(World::open("main")));
+    at_work(SHARED.get_or_init(|| Mutex::new(World::open("main"))))
+}
+
+/// The same with Argo CD, in a lab of its own.
+pub(crate) fn adopted_argocd() -> MutexGuard<'static, World> {
+    at_work(WITH_ARGOCD.get_or_init(|| Mutex::new(World::open_with("argo", ARGOCD))))
+}
+
+fn at_work(shared: &'static Mutex<World>) -> MutexGuard<'static, World> {
     // A test that failed leaves the world as it is; the next one says what it finds.
     let mut world = shared.lock().unwrap_or_else(PoisonError::into_inner);
     if !world.hub.runs() {
@@ -51,6 +63,10 @@ pub(crate) fn adopted() -> MutexGuard<'static, World> {
 impl World {
     /// A lab of its own with a hub that holds the engine's bundle; nothing adopted yet.
     pub(crate) fn open(name: &str) -> Self {
+        Self::open_with(name, "flux")
+    }
+
+    pub(crate) fn open_with(name: &str, engine: &'static str) -> Self {
         // An error means that one is installed already.
         let _installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let directory = scratch().join(format!("{name}-{}", std::process::id()));
@@ -67,12 +83,13 @@ impl World {
             "hub.lab.test"
         };
         let hub = Hub::start(&directory, &place.host, named, &place.image);
-        let bundle = directory.join("flux.yaml");
-        fs::write(&bundle, Place::bundle()).unwrap();
+        let bundle = directory.join(format!("{engine}.yaml"));
+        fs::write(&bundle, Place::bundle(engine)).unwrap();
         hub.linesman(&["engine", "import", bundle.to_str().unwrap()]);
         let api = Api::of(&place.kubeconfig);
         let adopt = directory.join("adopt.yaml");
         Self {
+            engine,
             directory,
             place,
             hub,
@@ -92,7 +109,13 @@ impl World {
     pub(crate) fn add_with(&self, flags: &[&str]) {
         let file = self.adopt.to_str().unwrap();
         let mut args = vec![
-            "cluster", "add", CLUSTER, "--engine", "flux", "--file", file,
+            "cluster",
+            "add",
+            CLUSTER,
+            "--engine",
+            self.engine,
+            "--file",
+            file,
         ];
         args.extend(flags);
         self.hub.linesman(&args);
@@ -120,6 +143,9 @@ impl World {
     /// The root Kustomization's revision, where that is the catalog's head and Ready.
     pub(crate) fn synced(&self) -> Result<String, String> {
         let head = self.head()?;
+        if self.engine == ARGOCD {
+            return super::argocd::synced(&self.api, &head);
+        }
         let root = self
             .api
             .try_get(&kustomization(FLUX))?
@@ -152,6 +178,10 @@ impl World {
     /// A new reconciliation asked for is answered by both controllers: the engine works.
     pub(crate) fn function(&self, limit: Duration) -> Duration {
         let began = Instant::now();
+        if self.engine == ARGOCD {
+            super::argocd::function(&self.api, limit);
+            return began.elapsed();
+        }
         let stamp = format!(
             "test-{:?}",
             std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos()
@@ -194,6 +224,9 @@ impl World {
 
     /// All Deployments of the engine are available.
     pub(crate) fn engine_available(&self) -> bool {
+        if self.engine == ARGOCD {
+            return super::argocd::available(&self.api);
+        }
         ["source-controller", "kustomize-controller"]
             .iter()
             .all(|name| {

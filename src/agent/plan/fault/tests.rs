@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::*;
 
 /// Numbers of the catalogue of faults that no class stands for yet, and why.
-const NOT_YET: [(u8, &str, &str); 13] = [
+const NOT_YET: [(u8, &str, &str); 8] = [
     (
         18,
         "UndecodableObject",
@@ -42,11 +42,6 @@ const NOT_YET: [(u8, &str, &str); 13] = [
         "AgentLost",
         "seen at the hub: the phase *Offline* at most 45 s later",
     ),
-    (51, "ProjectMissing", "Argo CD"),
-    (52, "EngineSecretMissing", "Argo CD"),
-    (53, "EngineConfigBroken", "Argo CD"),
-    (54, "OperationStuck", "Argo CD"),
-    (55, "RedisDown", "Argo CD"),
     (
         56,
         "KubernetesUnsupported",

@@ -15,6 +15,8 @@ pub(super) struct Finding {
     pub fix: String,
 }
 
+mod argo;
+
 type Files = BTreeMap<String, String>;
 
 /// A parsed document and the file that it stands in.
@@ -46,6 +48,7 @@ pub(super) fn lint(files: &Files) -> Vec<Finding> {
         } else {
             object(document, &mut findings);
             flux_kustomization(files, document, &documents, &mut findings);
+            argo::application(files, document, &mut findings);
         }
     }
     unnamed_files(files, &documents, &mut findings);

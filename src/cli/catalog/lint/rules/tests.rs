@@ -154,3 +154,31 @@ fn the_catalog_that_a_hub_starts_with_has_no_findings() {
     assert!(files.len() > 5);
     assert_eq!(lint(&files), []);
 }
+
+#[test]
+fn an_application_names_a_repository_and_a_path_that_is_there() {
+    let application = |source: &str| {
+        format!(
+            "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {{name: web, namespace: argocd}}\n\
+             spec: {{source: {source}}}\n"
+        )
+    };
+    let good = application("{repoURL: 'ssh://git@hub/catalog.git', path: apps/web}");
+    let lost = application("{repoURL: 'ssh://git@hub/catalog.git', path: apps/wbe}");
+    let other = application("{repoURL: 'https://example.org/charts', path: none}");
+    let empty = application("{path: apps/web}");
+    let found = messages(&[
+        ("apps/web/web.yaml", MAP),
+        ("clusters/a/web.yaml", good.as_str()),
+        ("clusters/b/web.yaml", lost.as_str()),
+        ("clusters/c/web.yaml", other.as_str()),
+        ("clusters/d/web.yaml", empty.as_str()),
+    ]);
+    assert_eq!(
+        found,
+        [
+            "clusters/b/web.yaml: Application web: spec.source.path 'apps/wbe' is not there",
+            "clusters/d/web.yaml: Application web has no spec.source.repoURL",
+        ]
+    );
+}

@@ -1,0 +1,240 @@
+//! Argo CD's core install: what it needs beyond its manifest, its secrets, its root, and what its health is read from.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+use super::{Body, Parts, Traits, comparable, entry, labels, of_bundle, one_key_per_line, own};
+use crate::agent::{Desired, EngineKeys};
+use crate::bundle::{Kind, ObjectId};
+use crate::wire::api::EngineKind;
+
+const NAME: &str = "argocd";
+/// The root Application.
+pub const ROOT: &str = "linesman";
+/// What the root refers to; only Argo CD's API server, which core lacks, would make it.
+const PROJECT: &str = "default";
+/// The Secret that names the catalog and holds the key to it.
+const REPOSITORY: &str = "linesman-catalog";
+pub const SESSION: &str = "argocd-secret";
+pub const REDIS: &str = "argocd-redis";
+pub const KNOWN_HOSTS: &str = "argocd-ssh-known-hosts-cm";
+const CONFIG: &str = "argocd-cm";
+/// Argo CD's name of the cluster that it runs in.
+const HERE: &str = "https://kubernetes.default.svc";
+
+/// Asks Argo CD to look at an Application now; its controller takes the annotation away when it has done so.
+pub const REFRESH: &str = "argocd.argoproj.io/refresh";
+/// When we asked: Argo CD's own annotation has no time in it.
+pub const PROBED_AT: &str = "linesman.dev/probed-at";
+/// Stops all that is done with an Application.
+pub const SKIP: &str = "argocd.argoproj.io/skip-reconcile";
+
+/// How often Argo CD looks at the catalog by itself, and how much later than that it may be.
+pub const RECONCILES: time::Duration = time::Duration::seconds(60);
+pub const JITTER: time::Duration = time::Duration::seconds(60);
+
+pub const TRAITS: Traits = Traits {
+    kind: EngineKind::Argocd,
+    namespace: NAME,
+    part_of: "argocd",
+    rights: &["argocd-application-controller"],
+    pruners: &[
+        (Kind::StatefulSet, "argocd-application-controller"),
+        (Kind::Deployment, "argocd-applicationset-controller"),
+    ],
+    pruning_crds: &["applications.argoproj.io", "applicationsets.argoproj.io"],
+    finalizers: &[
+        "resources-finalizer.argocd.argoproj.io",
+        "post-delete-finalizer.argocd.argoproj.io",
+    ],
+    children: &[Kind::Application, Kind::ApplicationSet, Kind::AppProject],
+    // The controllers read their settings at the start; a Pod hangs without what it mounts or reads.
+    before_pods: &[Kind::Role, Kind::RoleBinding, Kind::ConfigMap, Kind::Secret],
+    controllers: [(Kind::StatefulSet, "argocd-application-controller"); 2],
+    follows: ["/spec/source/repoURL", "/spec/source/path"],
+};
+
+pub(super) fn parts(desired: &Desired, keys: &EngineKeys) -> Parts {
+    let mut wanted = of_bundle(&desired.bundle, adjusted);
+    let id = |kind, name: &str| ObjectId::new(kind, NAME, name);
+    wanted.insert(id(Kind::Namespace, NAME), own(namespace()));
+    wanted.insert(id(Kind::ConfigMap, KNOWN_HOSTS), own(known_hosts(desired)));
+    if let Some(config) = desired.bundle.objects.iter().find(|o| is_config(o)) {
+        let (whole, keys) = configured(config.clone());
+        let body = Body::Shared {
+            whole: whole.into(),
+            keys: keys.clone().into(),
+        };
+        wanted.insert(id(Kind::ConfigMap, CONFIG), entry(keys, body));
+    }
+    for name in [SESSION, REDIS, REPOSITORY] {
+        let expect = secret(desired, keys, name).unwrap_or_default();
+        let expect = comparable(Kind::Secret, expect);
+        wanted.insert(id(Kind::Secret, name), entry(expect, Body::Secret));
+    }
+    let root = id(Kind::Application, ROOT);
+    wanted.insert(id(Kind::AppProject, PROJECT), own(project()));
+    wanted.insert(root.clone(), own(application(desired)));
+    Parts {
+        traits: &TRAITS,
+        wanted,
+        source: root.clone(),
+        sync: root,
+        secret: id(Kind::Secret, REPOSITORY),
+    }
+}
+
+/// Only the subjects of bindings for the whole cluster name a namespace in the manifest.
+pub(super) fn adjusted(mut object: Value) -> Value {
+    let subjects = object.get_mut("subjects").and_then(Value::as_array_mut);
+    for subject in subjects.into_iter().flatten() {
+        if subject.get("namespace").is_some() {
+            subject["namespace"] = json!(NAME);
+        }
+    }
+    object
+}
+
+fn is_config(object: &Value) -> bool {
+    super::place(object).is_some_and(|id| id.kind == Kind::ConfigMap && id.name == CONFIG)
+}
+
+/// The ConfigMap of all settings, whole and as the patch of our keys: what people add or change beside them is theirs.
+fn configured(mut whole: Value) -> (Value, Value) {
+    let ours = json!({
+        "timeout.reconciliation": format!("{}s", RECONCILES.whole_seconds()),
+        // The health of an Application is not looked at by default; the root's is that of what it brought.
+        "resource.customizations.health.argoproj.io_Application": HEALTH,
+    });
+    let keys = json!({
+        "metadata": {"labels": {"app.kubernetes.io/part-of": NAME}},
+        "data": ours,
+    });
+    if let (Some(map), Value::Object(ours)) = (whole.as_object_mut(), ours) {
+        let data = map
+            .entry("data")
+            .or_insert_with(|| Value::Object(Map::new()));
+        if let Some(data) = data.as_object_mut() {
+            data.extend(ours);
+        }
+    }
+    (whole, keys)
+}
+
+const HEALTH: &str = "\
+local seen = obj.status and obj.status.health or {}
+local health = {}
+health.status = seen.status or \"Progressing\"
+health.message = seen.message or \"\"
+return health
+";
+
+/// The Secrets by name, none for another: key and address of the catalog, and what Argo CD's parts share.
+pub(super) fn secret(desired: &Desired, keys: &EngineKeys, name: &str) -> Option<Value> {
+    let encoded = |text: &str| STANDARD.encode(text);
+    let mut labels = labels();
+    labels["app.kubernetes.io/part-of"] = json!(NAME);
+    let data = match name {
+        REPOSITORY => {
+            labels["argocd.argoproj.io/secret-type"] = json!("repository");
+            json!({
+                "type": encoded("git"),
+                "url": encoded(desired.assignment.catalog.source()),
+                "sshPrivateKey": encoded(desired.deploy_key.private.expose()),
+            })
+        }
+        // Only Argo CD's API server would make it; without it no Application is looked at.
+        SESSION => json!({"server.secretkey": encoded(keys.session.expose())}),
+        // Else made by the Redis Pod itself, after the Pods that need it.
+        REDIS => json!({"auth": encoded(keys.redis.expose())}),
+        _ => return None,
+    };
+    Some(json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": name, "namespace": NAME, "labels": labels},
+        "data": data,
+    }))
+}
+
+fn namespace() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": Kind::Namespace.as_str(),
+        "metadata": {"name": NAME, "labels": labels()},
+    })
+}
+
+/// This host's keys and no others: the manifest's own list would be trusted, too.
+fn known_hosts(desired: &Desired) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": Kind::ConfigMap.as_str(),
+        "metadata": {"name": KNOWN_HOSTS, "namespace": NAME, "labels": {
+            "app.kubernetes.io/name": KNOWN_HOSTS, "app.kubernetes.io/part-of": NAME,
+        }},
+        "data": {"ssh_known_hosts": one_key_per_line(&desired.assignment.catalog.known_hosts)},
+    })
+}
+
+fn project() -> Value {
+    json!({
+        "apiVersion": Kind::AppProject.api_version(), "kind": Kind::AppProject.as_str(),
+        "metadata": {"name": PROJECT, "namespace": NAME, "labels": labels()},
+        "spec": {
+            "sourceRepos": ["*"],
+            "destinations": [{"namespace": "*", "server": "*"}],
+            "clusterResourceWhitelist": [{"group": "*", "kind": "*"}],
+        },
+    })
+}
+
+/// Without a finalizer: its deletion takes nothing with it.
+fn application(desired: &Desired) -> Value {
+    let catalog = &desired.assignment.catalog;
+    let path = catalog.path.trim_start_matches("./").trim_matches('/');
+    let path = if path.is_empty() { "." } else { path };
+    // Without `refresh`, a retry is of the revision that failed, whatever was committed since.
+    let (limit, refresh) = if refreshes(desired) {
+        (-1, json!(true))
+    } else {
+        (10, Value::Null)
+    };
+    let mut retry = json!({
+        "limit": limit,
+        "backoff": {"duration": "5s", "factor": 2, "maxDuration": "1m0s"},
+    });
+    if !refresh.is_null() {
+        retry["refresh"] = refresh;
+    }
+    json!({
+        "apiVersion": Kind::Application.api_version(), "kind": Kind::Application.as_str(),
+        "metadata": {"name": ROOT, "namespace": NAME, "labels": labels()},
+        "spec": {
+            "project": PROJECT,
+            "source": {"repoURL": catalog.source(), "targetRevision": catalog.branch, "path": path},
+            "destination": {"server": HERE, "namespace": NAME},
+            "syncPolicy": {
+                "automated": {"prune": true, "selfHeal": true},
+                "syncOptions": ["RespectIgnoreDifferences=true"],
+                "retry": retry,
+            },
+            // What is asked of an Application, by whomever, is no drift.
+            "ignoreDifferences": [{
+                "group": "argoproj.io", "kind": Kind::Application.as_str(),
+                "jsonPointers": ["/operation", "/metadata/annotations/argocd.argoproj.io~1refresh"],
+            }],
+        },
+    })
+}
+
+/// Whether this version's retries look at the branch anew: a field that the API server does not know is dropped.
+fn refreshes(desired: &Desired) -> bool {
+    let crd = ObjectId::new(
+        Kind::CustomResourceDefinition,
+        "",
+        "applications.argoproj.io",
+    );
+    let mut objects = desired.bundle.objects.iter();
+    let crd = objects.find(|o| super::place(o).as_ref() == Some(&crd));
+    let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/syncPolicy/properties/retry/properties/refresh";
+    crd.is_some_and(|crd| crd.pointer(field).is_some())
+}

@@ -1,0 +1,202 @@
+//! What an Application says of itself.
+
+use serde_json::Value;
+use time::{Duration, OffsetDateTime};
+
+use super::fault::Class;
+use super::state::{Object, Probe};
+use crate::agent::engine::argocd::{JITTER, PROBED_AT, RECONCILES, REFRESH, SKIP};
+use crate::clock::parse_rfc3339;
+
+/// An operation that runs for this long does not come to an end by itself.
+const STUCK: Duration = Duration::minutes(10);
+/// Beyond its interval and jitter, a controller that works has looked again.
+const SLACK: Duration = Duration::seconds(60);
+
+/// The commit that was applied last.
+pub fn revision(root: &Object) -> Option<&str> {
+    let head = root.text("/status/sync/revision");
+    let revision = if root.text("/status/sync/status") == "Synced" && !head.is_empty() {
+        head
+    } else if root.text("/status/operationState/phase") == "Succeeded" {
+        root.text("/status/operationState/syncResult/revision")
+    } else {
+        ""
+    };
+    (!revision.is_empty()).then_some(revision)
+}
+
+/// Whether the commit that was seen last was also tried: a commit that changes nothing needs no operation.
+pub fn tried(root: &Object) -> bool {
+    let head = root.text("/status/sync/revision");
+    let synced = root.text("/status/sync/status") == "Synced";
+    let last = root.text("/status/operationState/syncResult/revision");
+    !head.is_empty() && (synced || last == head) && faults(root).next().is_none()
+}
+
+/// The probe that it carries. The controller takes the annotation away with the status that it writes, whose time
+/// has whole seconds.
+pub fn probe(root: &Object) -> Option<Probe> {
+    let sent = parse_rfc3339(root.annotation(PROBED_AT)?)?;
+    let whole = sent.replace_nanosecond(0).ok()?;
+    let answered = root.annotation(REFRESH).is_none() && reconciled(root) >= Some(whole);
+    Some(Probe { sent, answered })
+}
+
+/// Whether the controller should have looked by itself meanwhile.
+pub fn is_stale(root: &Object, now: OffsetDateTime) -> bool {
+    reconciled(root).is_some_and(|at| now - at > RECONCILES + JITTER + SLACK)
+}
+
+fn reconciled(root: &Object) -> Option<OffsetDateTime> {
+    parse_rfc3339(root.text("/status/reconciledAt"))
+}
+
+/// What somebody does to stop an Application, as he would say it.
+pub fn suspended(root: &Object) -> Option<&'static str> {
+    let automated = root.fields.pointer("/spec/syncPolicy/automated");
+    if root.annotation(SKIP) == Some("true") {
+        Some("the annotation argocd.argoproj.io/skip-reconcile is set")
+    } else if automated.is_none_or(|a| a.get("enabled") == Some(&Value::Bool(false))) {
+        Some("spec.syncPolicy.automated is off")
+    } else if is_commit(root.text("/spec/source/targetRevision")) {
+        Some("spec.source.targetRevision is pinned to a commit")
+    } else {
+        None
+    }
+}
+
+/// Whether a difference is just how somebody stopped it.
+pub fn is_stop(path: &str) -> bool {
+    path.starts_with("/spec/syncPolicy/automated") || path == "/spec/source/targetRevision"
+}
+
+fn is_commit(revision: &str) -> bool {
+    revision.len() == 40 && revision.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// What its conditions and its last operation complain of.
+pub fn faults(root: &Object) -> impl Iterator<Item = (Class, String)> {
+    let conditions = root.fields.pointer("/status/conditions");
+    let conditions = conditions.and_then(Value::as_array).into_iter().flatten();
+    let named = conditions.filter_map(|c| {
+        let text = |name: &str| c.get(name).and_then(Value::as_str).unwrap_or_default();
+        let class = class(text("type"), text("message"))?;
+        Some((class, format!("{}: {}", text("type"), text("message"))))
+    });
+    named.chain(failed(root))
+}
+
+fn failed(root: &Object) -> Option<(Class, String)> {
+    let phase = root.text("/status/operationState/phase");
+    let behind = root.text("/status/sync/status") != "Synced";
+    let message = root.text("/status/operationState/message");
+    (behind && matches!(phase, "Failed" | "Error"))
+        .then(|| (Class::ApplyFailed, format!("operation {phase}: {message}")))
+}
+
+/// An operation that goes on although it can no longer be of use.
+pub fn stuck(root: &Object, now: OffsetDateTime) -> Option<String> {
+    if root.text("/status/operationState/phase") != "Running" {
+        return None;
+    }
+    let state = |field: &str| root.text(&format!("/status/operationState/{field}"));
+    let tries = root.number("/status/operationState/retryCount");
+    let (old, head) = (
+        state("operation/sync/revision"),
+        root.text("/status/sync/revision"),
+    );
+    if tries > 0 && !old.is_empty() && !head.is_empty() && old != head {
+        return Some(format!(
+            "the operation tries {old} again, for the {tries}th time; the head is {head}"
+        ));
+    }
+    let began = parse_rfc3339(state("startedAt"))?;
+    (now - began > STUCK).then(|| format!("an operation runs since {}", state("startedAt")))
+}
+
+/// The class of a condition; none for one that is only a warning.
+pub(super) fn class(kind: &str, message: &str) -> Option<Class> {
+    let has = |parts: &[&str]| parts.iter().any(|p| message.contains(p));
+    let class = match kind {
+        "ComparisonError" | "UnknownError" | "InvalidSpecError" | "SyncError"
+            if has(&[":6379"]) =>
+        {
+            Class::RedisDown
+        }
+        "ComparisonError" | "UnknownError" | "InvalidSpecError" => compared(has),
+        "SyncError" | "DeletionError" => Class::ApplyFailed,
+        _ => return None,
+    };
+    Some(class)
+}
+
+fn compared(has: impl Fn(&[&str]) -> bool) -> Class {
+    if has(&["knownhosts: key is unknown", "knownhosts: key mismatch"]) {
+        Class::HostKeyMismatch
+    } else if has(&["unable to authenticate", "permission denied"]) {
+        Class::KeyRevoked
+    } else if has(&["server.secretkey"]) {
+        Class::EngineSecretMissing
+    } else if has(&["app path does not exist"]) {
+        Class::PathMissing
+    } else if has(&["signature", "not signed", "GPG"]) {
+        Class::SignatureFailed
+    } else if has(&["no space left"]) {
+        Class::ArtifactLost
+    } else if has(&["code = Unavailable", "code = DeadlineExceeded"]) {
+        Class::ArtifactUnreachable
+    } else if has(&[
+        "failed to list refs",
+        "unable to resolve",
+        "dial tcp",
+        "no such host",
+        "i/o timeout",
+        "connection refused",
+        "failed to fetch",
+        "failed to initialize repository",
+    ]) {
+        Class::GitUnreachable
+    } else if has(&[
+        "is forbidden",
+        "failed to sync cluster",
+        "Failed to load live state",
+    ]) {
+        Class::ApplyFailed
+    } else {
+        Class::BuildFailed
+    }
+}
+
+/// What an Application, or what makes some, says is wrong with what it brought: reason and message.
+pub fn trouble(fields: &Value) -> Option<(String, String)> {
+    let text = |pointer: &str| {
+        fields
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let conditions = fields.pointer("/status/conditions");
+    let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
+    let wrong = conditions.find_map(|c| {
+        let field = |name: &str| c.get(name).and_then(Value::as_str).unwrap_or_default();
+        let kind = field("type");
+        let bad = kind == "ErrorOccurred" && field("status") == "True" || class(kind, "").is_some();
+        bad.then(|| (kind.to_owned(), field("message").to_owned()))
+    });
+    let phase = text("/status/operationState/phase");
+    let failed = || {
+        let behind = text("/status/sync/status") != "Synced";
+        let message = text("/status/operationState/message").to_owned();
+        (behind && matches!(phase, "Failed" | "Error")).then(|| ("SyncError".to_owned(), message))
+    };
+    let degraded = || {
+        let message = text("/status/health/message").to_owned();
+        (text("/status/health/status") == "Degraded")
+            .then(|| ("HealthCheckFailed".to_owned(), message))
+    };
+    wrong.or_else(failed).or_else(degraded)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+use serde_json::json;
+
+use super::*;
+use crate::agent::plan::project;
+use crate::bundle::Kind;
+
+fn application(spec: &Value, annotations: &Value, status: &Value) -> Object {
+    let live = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": {"name": "linesman", "namespace": "argocd", "annotations": annotations},
+        "spec": spec, "status": status,
+    });
+    project::object(Kind::Application, serde_json::from_value(live).unwrap())
+}
+
+fn says(status: &Value) -> Object {
+    application(&json!({}), &json!({}), status)
+}
+
+fn at(text: &str) -> OffsetDateTime {
+    parse_rfc3339(text).unwrap()
+}
+
+#[test]
+fn a_probe_is_answered_when_the_annotation_is_gone_and_the_status_is_as_young() {
+    for (asked, refresh, reconciled, answered) in [
+        (
+            "2030-01-01T00:00:10.500Z",
+            None,
+            "2030-01-01T00:00:10Z",
+            true,
+        ),
+        (
+            "2030-01-01T00:00:10.500Z",
+            None,
+            "2030-01-01T00:00:12Z",
+            true,
+        ),
+        (
+            "2030-01-01T00:00:10.500Z",
+            None,
+            "2030-01-01T00:00:09Z",
+            false,
+        ),
+        (
+            "2030-01-01T00:00:10.500Z",
+            Some("normal"),
+            "2030-01-01T00:00:12Z",
+            false,
+        ),
+    ] {
+        let mut annotations = json!({PROBED_AT: asked});
+        if let Some(refresh) = refresh {
+            annotations[REFRESH] = json!(refresh);
+        }
+        let live = application(
+            &json!({}),
+            &annotations,
+            &json!({"reconciledAt": reconciled}),
+        );
+        let probe = live.probe().unwrap();
+        assert_eq!(
+            (probe.sent, probe.answered),
+            (at(asked), answered),
+            "{reconciled} {refresh:?}"
+        );
+    }
+}
+
+#[test]
+fn a_controller_that_has_not_looked_for_three_minutes_is_stale() {
+    let live = says(&json!({"reconciledAt": "2030-01-01T00:00:00Z"}));
+    assert!(!is_stale(&live, at("2030-01-01T00:03:00Z")));
+    assert!(is_stale(&live, at("2030-01-01T00:03:01Z")));
+    assert!(!is_stale(&says(&json!({})), at("2030-01-01T00:03:01Z")));
+}
+
+#[test]
+fn the_revision_is_that_of_the_last_success() {
+    let done =
+        |phase: &str, revision: &str| json!({"phase": phase, "syncResult": {"revision": revision}});
+    for (sync, head, operation, expected, was_tried) in [
+        ("Synced", "b", done("Succeeded", "a"), Some("b"), true),
+        ("Synced", "b", json!({}), Some("b"), true),
+        ("OutOfSync", "b", done("Succeeded", "b"), Some("b"), true),
+        ("OutOfSync", "b", done("Succeeded", "a"), Some("a"), false),
+        ("OutOfSync", "b", done("Running", "b"), None, true),
+        ("OutOfSync", "b", done("Failed", "b"), None, false),
+        ("Unknown", "", done("Succeeded", "a"), Some("a"), false),
+        ("", "", json!({}), None, false),
+    ] {
+        let status =
+            json!({"sync": {"status": sync, "revision": head}, "operationState": operation});
+        let live = says(&status);
+        assert_eq!(
+            (revision(&live), tried(&live)),
+            (expected, was_tried),
+            "{status}"
+        );
+    }
+}
+
+#[test]
+fn each_condition_has_its_class() {
+    let comparison = |text: &str| json!([{"type": "ComparisonError", "message": text}]);
+    for (conditions, expected) in [
+        (
+            comparison("ssh: handshake failed: knownhosts: key is unknown"),
+            Some(Class::HostKeyMismatch),
+        ),
+        (
+            comparison("ssh: handshake failed: knownhosts: key mismatch"),
+            Some(Class::HostKeyMismatch),
+        ),
+        (
+            comparison("ssh: unable to authenticate, attempted methods [none publickey]"),
+            Some(Class::KeyRevoked),
+        ),
+        (
+            comparison("rpc error: code = Unknown desc = clusters/x: app path does not exist"),
+            Some(Class::PathMissing),
+        ),
+        (
+            comparison("failed to list refs: dial tcp 10.0.0.1:22: connect: connection refused"),
+            Some(Class::GitUnreachable),
+        ),
+        (
+            comparison(
+                "rpc error: code = Unavailable desc = connection error: dial tcp 10.0.0.1:8081",
+            ),
+            Some(Class::ArtifactUnreachable),
+        ),
+        (
+            comparison("dial tcp 10.96.3.4:6379: i/o timeout"),
+            Some(Class::RedisDown),
+        ),
+        (
+            comparison("Target revision abc in Git is not signed, but a signature is required"),
+            Some(Class::SignatureFailed),
+        ),
+        (
+            comparison("error unmarshaling YAML in x.yaml"),
+            Some(Class::BuildFailed),
+        ),
+        (
+            json!([{"type": "InvalidSpecError", "message": "server.secretkey is missing"}]),
+            Some(Class::EngineSecretMissing),
+        ),
+        (
+            json!([{"type": "SyncError", "message": "one or more objects failed to apply"}]),
+            Some(Class::ApplyFailed),
+        ),
+        (
+            json!([{"type": "SharedResourceWarning", "message": "x"}]),
+            None,
+        ),
+        (json!([]), None),
+    ] {
+        let live = says(&json!({"conditions": conditions}));
+        let found: Vec<Class> = faults(&live).map(|(class, _)| class).collect();
+        assert_eq!(found.first().copied(), expected, "{conditions}");
+    }
+}
+
+/// F54: an operation that tries an old commit again, or that has no end, is of no use any more.
+#[test]
+fn an_operation_that_cannot_be_of_use_is_stuck() {
+    let now = at("2030-01-01T01:00:00Z");
+    let running = |started: &str, tries: u8, revision: &str| {
+        json!({
+            "sync": {"revision": "new"},
+            "operationState": {
+                "phase": "Running", "startedAt": started, "retryCount": tries,
+                "operation": {"sync": {"revision": revision}},
+            },
+        })
+    };
+    for (status, is_stuck) in [
+        (running("2030-01-01T00:59:50Z", 2, "old"), true),
+        (running("2030-01-01T00:59:50Z", 2, "new"), false),
+        (running("2030-01-01T00:59:50Z", 0, "old"), false),
+        (running("2030-01-01T00:49:59Z", 0, "new"), true),
+        (
+            json!({"operationState": {"phase": "Succeeded", "startedAt": "2020-01-01T00:00:00Z"}}),
+            false,
+        ),
+    ] {
+        assert_eq!(stuck(&says(&status), now).is_some(), is_stuck, "{status}");
+    }
+}
+
+/// F29: each way in which people stop an Application.
+#[test]
+fn a_stopped_application_is_told_from_one_at_work() {
+    let spec = |automated: Value, revision: &str| json!({"syncPolicy": {"automated": automated}, "source": {"targetRevision": revision}});
+    let on = json!({"prune": true, "selfHeal": true});
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    for (spec, annotations, stopped) in [
+        (spec(on.clone(), "main"), json!({}), false),
+        (spec(on.clone(), "main"), json!({SKIP: "true"}), true),
+        (spec(on.clone(), commit), json!({}), true),
+        (spec(json!({"enabled": false}), "main"), json!({}), true),
+        (
+            json!({"source": {"targetRevision": "main"}}),
+            json!({}),
+            true,
+        ),
+    ] {
+        let live = application(&spec, &annotations, &json!({}));
+        assert_eq!(suspended(&live).is_some(), stopped, "{spec}");
+    }
+}
+
+#[test]
+fn an_application_below_the_root_says_why_it_is_not_well() {
+    for (status, expected) in [
+        (
+            json!({"sync": {"status": "Synced"}, "health": {"status": "Healthy"}}),
+            None,
+        ),
+        (
+            json!({"sync": {"status": "OutOfSync"}, "health": {"status": "Progressing"}}),
+            None,
+        ),
+        (
+            json!({"health": {"status": "Degraded", "message": "no endpoints"}}),
+            Some(("HealthCheckFailed", "no endpoints")),
+        ),
+        (
+            json!({"sync": {"status": "OutOfSync"}, "operationState": {"phase": "Failed", "message": "denied"}}),
+            Some(("SyncError", "denied")),
+        ),
+        (
+            json!({"conditions": [{"type": "ComparisonError", "message": "app path does not exist"}]}),
+            Some(("ComparisonError", "app path does not exist")),
+        ),
+    ] {
+        let found = trouble(&json!({"status": status}));
+        let found = found.as_ref().map(|(r, m)| (r.as_str(), m.as_str()));
+        assert_eq!(found, expected, "{status}");
+    }
+}

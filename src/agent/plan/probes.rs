@@ -1,0 +1,109 @@
+//! Writes that are no heals: questions to the engine whether it works, and permissions to delete that are over.
+
+use time::{Duration, OffsetDateTime};
+
+use super::state::{History, Object, Observed};
+use super::steps::{Action, Step};
+use super::window::until;
+use super::{argocd, health};
+use crate::agent::engine::Install;
+use crate::agent::engine::guard::{ALLOW_DELETE, is_guarded};
+use crate::bundle::ObjectId;
+use crate::wire::api::EngineKind;
+
+/// Guarded objects whose permission to be deleted is over, or was never one.
+pub fn locks(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec<Step> {
+    let guarded = install.wanted.keys().filter(|id| {
+        let live = observed.objects.get(*id);
+        let word = live
+            .filter(|l| l.deleting.is_none())
+            .and_then(|l| l.annotation(ALLOW_DELETE));
+        let holds = live.is_some_and(|l| until(now, l, ALLOW_DELETE).is_some());
+        is_guarded(id, [&install.source, &install.sync]) && word.is_some() && !holds
+    });
+    let step = |id: &ObjectId| Step {
+        action: Action::Lock,
+        target: id.clone(),
+        cause: None,
+    };
+    guarded.map(step).collect()
+}
+
+/// How long a question waits for its answer before it is asked again, should the root have lost it.
+const SPACING: Duration = Duration::seconds(5);
+
+/// Probes that are due: after a heal, now and then, when the engine should have looked by itself and has not, and
+/// when the hub says that the catalog moved.
+pub fn probes(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> (Vec<Step>, OffsetDateTime) {
+    let every = install.policy.probe_every;
+    let (Some(source), Some(sync)) = (
+        observed.objects.get(&install.source),
+        observed.objects.get(&install.sync),
+    ) else {
+        return (Vec::new(), now + every);
+    };
+    let due = |live: &Object| {
+        let Some(probe) = live.probe() else {
+            return true;
+        };
+        let unproven = history.last_write.is_some_and(|at| probe.sent < at);
+        let old = now - probe.sent >= every || argocd::is_stale(live, now);
+        unproven || old && probe.answered
+    };
+    let spaced = |id: &ObjectId| {
+        let last = history.nudged.get(id);
+        last.is_none_or(|at| now - *at >= SPACING)
+    };
+    let (up, moved) = (
+        health::workloads_work(install, observed),
+        moved(install, observed, history),
+    );
+    let fetched = source.probe().is_some_and(|p| p.answered)
+        && (install.traits.kind == EngineKind::Argocd || source.is_true("Ready"));
+    let asked = if (moved || up && due(source)) && spaced(&install.source) {
+        Some(&install.source)
+    } else if up && fetched && due(sync) && spaced(&install.sync) {
+        Some(&install.sync)
+    } else {
+        None
+    };
+    let steps = asked.map(|id| Step {
+        action: Action::Nudge,
+        target: id.clone(),
+        cause: None,
+    });
+    let sent = [source, sync].into_iter().filter_map(|o| o.probe());
+    let soonest = sent.map(|p| p.sent + every).min();
+    let waiting = now + SPACING;
+    let at = soonest.unwrap_or(waiting).max(now + Duration::seconds(1));
+    let quiet = up && fetched && !due(source) && !due(sync) && !moved;
+    (
+        steps.into_iter().collect(),
+        if quiet { at } else { waiting },
+    )
+}
+
+/// The hub named a head that the source has not fetched, at most once asked for per second.
+fn moved(install: &Install, observed: &Observed, history: &History) -> bool {
+    let Some((head, at)) = &history.head else {
+        return false;
+    };
+    let pointer = match install.traits.kind {
+        EngineKind::Flux => "/status/artifact/revision",
+        EngineKind::Argocd => "/status/sync/revision",
+    };
+    let fetched = observed
+        .objects
+        .get(&install.source)
+        .map_or("", |s| s.text(pointer));
+    let asked = history
+        .nudged
+        .get(&install.source)
+        .is_some_and(|nudged| nudged >= at);
+    !fetched.ends_with(head.as_str()) && !asked
+}
