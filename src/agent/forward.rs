@@ -13,13 +13,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use crate::agent::News;
 use crate::agent::gate::replay::Replay;
-use crate::agent::link::LinkState;
+use crate::agent::link::{self, LinkState};
 use crate::assertion::ApiMeta;
 use crate::lifetime::Tasks;
 use crate::tunnel::{Incoming, Stream};
@@ -55,12 +56,14 @@ pub struct Context {
 const STREAMS: usize = 4_096;
 /// How long a stream waits for the state of the line that it came on.
 const ANNOUNCED: Duration = Duration::from_secs(2);
+/// What exchanges have to notice that their line ended.
+const LAST: Duration = Duration::from_secs(1);
 /// First uses of names that wait for the role.
 const WANTS: usize = 1_024;
-/// How long running exchanges may go on after `stop`.
-const DRAIN: Duration = Duration::from_secs(5);
+/// How long after `stop` exchanges may run on; their lines drain by then.
+const DRAIN: Duration = link::DRAIN.saturating_add(Duration::from_secs(2));
 
-/// Serves the line's `api` streams until `stop`, and keeps token, role and policy.
+/// Serves the line's `api` streams until `stop` and while their lines drain, and keeps token, role and policy.
 pub async fn run(
     context: Context,
     incoming: mpsc::Receiver<Incoming>,
@@ -68,10 +71,11 @@ pub async fn run(
     subjects: watch::Receiver<Subjects>,
     stop: CancellationToken,
 ) -> Result<()> {
-    let mut tasks = Tasks::new(stop.child_token());
+    // What exchanges rely on is kept until the last of them has ended.
+    let mut tasks = Tasks::new(CancellationToken::new());
     let shared = Arc::new(keepers(context, subjects, &mut tasks)?);
-    tasks.spawn("streams", |stop| streams(shared, incoming, link, stop));
-    tasks.run(DRAIN).await
+    tasks.spawn("streams", |_| streams(shared, incoming, link, stop));
+    tasks.run(Duration::from_secs(2)).await
 }
 
 /// Starts what the exchanges rely on. The agent's own client goes here and no further.
@@ -136,9 +140,15 @@ async fn streams(
 ) -> Result<()> {
     let mut handshake = Handshake::default();
     let mut running = JoinSet::new();
+    let over = async {
+        stop.cancelled().await;
+        sleep(DRAIN).await;
+    };
+    tokio::pin!(over);
     loop {
         let arrived = tokio::select! {
-            () = stop.cancelled() => break,
+            // Until then the lines drain; their end is the end of `incoming`.
+            () = &mut over => break,
             Some(ended) = running.join_next(), if !running.is_empty() => {
                 report_panic(ended);
                 continue;
@@ -174,11 +184,17 @@ async fn streams(
             running.spawn(serve(stream, shared.clone(), exchange));
         }
     }
+    // Of a line that ended nothing can be read or written any more.
     shared.switched.close();
-    while let Some(ended) = running.join_next().await {
-        report_panic(ended);
+    let rest = async {
+        while let Some(ended) = running.join_next().await {
+            report_panic(ended);
+        }
+        shared.switched.wait().await;
+    };
+    if tokio::time::timeout(LAST, rest).await.is_err() {
+        info!("exchanges were still running when their lines had ended");
     }
-    shared.switched.wait().await;
     Ok(())
 }
 

@@ -23,7 +23,7 @@ use tracing::{debug, info, warn};
 
 use super::enroll::stored::within;
 use super::enroll::{Context, FIELD_MANAGER};
-use super::link::LinkState;
+use super::link::{self, LinkState};
 use super::{Desired, Joined};
 use crate::manifests::{self, GIT_RELAY_PORT, GIT_SERVICE, LEADS};
 use crate::tunnel::carry::{self, IDLE};
@@ -67,9 +67,11 @@ impl Relay {
         let told = tell(self.context.clone(), self.carried.subscribe());
         let work = async {
             loop {
-                self.needed(true).await;
+                if stop.run_until_cancelled(self.needed(true)).await.is_none() {
+                    return;
+                }
                 tokio::select! {
-                    () = self.listen() => {}
+                    () = self.listen(&stop) => {}
                     () = self.keep() => {}
                     () = self.needed(false) => info!("Git goes directly again"),
                 }
@@ -77,7 +79,6 @@ impl Relay {
             }
         };
         tokio::select! {
-            () = stop.cancelled() => {}
             () = told => {}
             () = work => {}
         }
@@ -107,21 +108,23 @@ impl Relay {
         }
     }
 
-    async fn listen(&self) {
+    async fn listen(&self, stop: &CancellationToken) {
         let listener = loop {
             match bind().await {
                 Ok(listener) => break listener,
+                Err(_) if stop.is_cancelled() => return,
                 Err(error) => {
                     let text = format!("listen on port {GIT_RELAY_PORT}: {error}");
                     warn!(text, "Git over the line");
                     let error = LineError::new(Code::Internal, text);
                     self.carried.send_replace(Carried::Badly(error));
-                    sleep(AGAIN).await;
+                    stop.run_until_cancelled(sleep(AGAIN)).await;
                 }
             }
         };
         info!(port = GIT_RELAY_PORT, "Git goes over the line");
-        serve(listener, self.link.clone(), self.carried.clone()).await;
+        let (link, carried) = (self.link.clone(), self.carried.clone());
+        serve(listener, link, carried, stop.clone()).await;
     }
 
     /// Keeps what leads the engine here: the Service, and the label that it looks for.
@@ -182,16 +185,18 @@ async fn mark(kube: &kube::Client, namespace: &str, pod: &str, value: Option<&st
     Ok(())
 }
 
-/// Carries each connection until its end.
+/// Carries each connection until its end. After `stop` there are no new ones, and those that run end with their line.
 pub async fn serve(
     listener: TcpListener,
     link: watch::Receiver<LinkState>,
     carried: watch::Sender<Carried>,
+    stop: CancellationToken,
 ) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
         let socket = tokio::select! {
+            () = stop.cancelled() => break,
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => match accepted {
                 Ok((socket, _)) => socket,
@@ -208,11 +213,16 @@ pub async fn serve(
             carry::reset(&socket);
             continue;
         };
-        let (link, carried) = (link.clone(), carried.clone());
+        let (followed, carried) = (link.clone(), carried.clone());
         connections.spawn(async move {
-            connection(socket, link, &carried).await;
+            connection(socket, followed, &carried).await;
             drop(place);
         });
+    }
+    drop(listener);
+    let rest = async { while connections.join_next().await.is_some() {} };
+    if timeout(link::DRAIN, rest).await.is_err() {
+        debug!("connections to Git were still running when the agent stopped");
     }
 }
 

@@ -40,6 +40,8 @@ const REFUSED: Schedule = Schedule {
 };
 /// A line that held so long was healthy: the next break starts the schedule anew.
 const HEALTHY: Duration = Duration::from_mins(1);
+/// What streams have to end when the agent stops, of the 30 s that its Pod has.
+pub const DRAIN: Duration = Duration::from_secs(15);
 /// Another process of this cluster took the line: give it the time to be the only one.
 const SUPERSEDED: Duration = Duration::from_secs(30);
 /// A hub cannot send its agents away for longer than this.
@@ -87,7 +89,7 @@ pub enum LinkState {
     },
 }
 
-/// Keeps a line to the hub until `stop`. Streams that the hub opens go to `incoming`; when it is full they are
+/// Keeps a line to the hub until `stop`, then drains it. Streams that the hub opens go to `incoming`; when it is full they are
 /// refused.
 pub async fn run(
     config: LinkConfig,
@@ -99,18 +101,13 @@ pub async fn run(
     let mut held: Option<Line> = None;
     let mut attempt = 0;
     while !stop.is_cancelled() {
-        let dialled = Box::pin(dial::dial(
-            &config,
-            held.as_ref(),
-            incoming.clone(),
-            stop.clone(),
-        ));
+        let dialled = Box::pin(dial::dial(&config, held.as_ref(), incoming.clone()));
         let Some(dialled) = stop.run_until_cancelled(dialled).await else {
             break;
         };
         let wait = match dialled {
             Ok(up) => {
-                lines.spawn(up.run);
+                lines.spawn(drained(up.line.clone(), up.run, stop.clone()));
                 info!(cluster = %config.cluster, line = ?up.line, "line up");
                 line.send_replace(LinkState::Up {
                     line: up.line.clone(),
@@ -133,9 +130,24 @@ pub async fn run(
         while lines.try_join_next().is_some() {}
         stop.run_until_cancelled(tokio::time::sleep(wait)).await;
     }
-    // Each line says goodbye by itself when `stop` fires.
+    // Each line drains by itself when `stop` fires.
     while lines.join_next().await.is_some() {}
     Ok(())
+}
+
+/// Runs a line. When `stop` fires it takes no new streams, and those that run have [`DRAIN`].
+async fn drained(
+    line: Line,
+    run: impl Future<Output = Ended> + Send,
+    stop: CancellationToken,
+) -> Ended {
+    tokio::pin!(run);
+    tokio::select! {
+        ended = &mut run => return ended,
+        () = stop.cancelled() => {}
+    }
+    line.goaway(Code::Draining, Duration::ZERO, DRAIN, "the agent stops");
+    run.await
 }
 
 /// Holds a line until it has to be replaced; says how long to wait before that, and the attempt to count from.

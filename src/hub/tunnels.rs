@@ -54,8 +54,6 @@ struct Entry {
 struct Down {
     since: OffsetDateTime,
     cause: String,
-    /// The agent said goodbye: it will not be back in a moment.
-    left: bool,
 }
 
 /// Why a request gets no line.
@@ -229,6 +227,10 @@ impl Tunnels {
         drop(clusters);
         let mut takeover = None;
         for old in older {
+            if !old.takes_streams() {
+                // Its agent lets go of it, or we do: what runs there has the time that was given.
+                continue;
+            }
             let was = old.facts();
             let text = format!("line {} took over", facts.epoch);
             if was.instance != facts.instance {
@@ -256,7 +258,6 @@ impl Tunnels {
                 entry.down = Some(Down {
                     since: clock::now(),
                     cause: format!("{}: {}", ended.code, ended.text),
-                    left: ended.by_peer && ended.code == Code::Draining,
                 });
             }
         }
@@ -271,8 +272,9 @@ impl Tunnels {
 impl Entry {
     /// Whether a line may be there in a moment.
     fn expected(&self) -> bool {
-        let lost = |down: &Down| !down.left && clock::now() - down.since < PARK_AFTER;
-        !self.in_vain && (!self.lines.is_empty() || self.down.as_ref().is_some_and(lost))
+        // One that said goodbye, too: mostly the next agent is on its way.
+        let lately = |down: &Down| clock::now() - down.since < PARK_AFTER;
+        !self.in_vain && (!self.lines.is_empty() || self.down.as_ref().is_some_and(lately))
     }
 }
 

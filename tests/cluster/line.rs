@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Instant;
 
 use serde_json::json;
 
@@ -139,6 +140,48 @@ fn the_line_comes_back_after_the_agent_is_killed() {
     });
     figure("5", "agent killed → line back", "≤ 30 s", shown(took));
     watch_works(&world, "after-kill");
+}
+
+/// L16: while the agent's Deployment is rolled, no request is refused.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_rollout_of_the_agent_refuses_no_request() {
+    let world = world::adopted();
+    until("the line is up", seconds(60), || world.line_is_up());
+    let mut rollout = world.place.kubectl();
+    rollout.args(["-n", "linesman", "rollout"]);
+    let deployment = "deployment/linesman-agent";
+    run(rollout.args(["restart", deployment]));
+    let mut status = world.place.kubectl();
+    status.args([
+        "-n",
+        "linesman",
+        "rollout",
+        "status",
+        "--timeout=120s",
+        deployment,
+    ]);
+    let mut status = Ended(status.stdout(Stdio::null()).spawn().unwrap());
+    let (mut slowest, mut asked) = (seconds(0), 0);
+    let mut rolled = None;
+    // A little beyond its end: the old Pod drains then.
+    while rolled.is_none_or(|at: Instant| at.elapsed() < seconds(8)) {
+        let began = Instant::now();
+        let answer = output(world.through_line().args(["get", "--raw", "/version"]));
+        assert!(answer.status.success(), "request {asked}: {answer:?}");
+        slowest = slowest.max(began.elapsed());
+        asked += 1;
+        if rolled.is_none() && status.0.try_wait().unwrap().is_some() {
+            rolled = Some(Instant::now());
+        }
+    }
+    figure(
+        "L16",
+        &format!("agent rolled under {asked} requests, none refused: slowest"),
+        "≤ 10 s",
+        shown(slowest),
+    );
+    until("the line is up", seconds(60), || world.line_is_up());
 }
 
 /// H46: a cluster that goes silent is shown offline ≤ 45 s later, and back ≤ 10 s after it returns.

@@ -85,7 +85,6 @@ pub(super) async fn dial(
     config: &LinkConfig,
     held: Option<&Line>,
     incoming: mpsc::Sender<Incoming>,
-    stop: CancellationToken,
 ) -> Result<Up<impl Future<Output = Ended> + Send + 'static + use<>>, DialError> {
     let hub = config.hub.borrow().clone();
     let mut last = DialError::Url(String::new());
@@ -103,7 +102,6 @@ pub(super) async fn dial(
                 socket,
                 remote,
                 incoming.clone(),
-                stop.clone(),
             )
             .await
         };
@@ -199,7 +197,6 @@ async fn establish(
     mut socket: Socket,
     remote: String,
     incoming: mpsc::Sender<Incoming>,
-    stop: CancellationToken,
 ) -> Result<Up<impl Future<Output = Ended> + Send + 'static + use<>>, DialError> {
     let challenge = match driver::receive(&mut socket).await? {
         Frame::Challenge(payload) => payload,
@@ -236,7 +233,14 @@ async fn establish(
         since: now,
     };
     let session = Limits::default().session(Role::Agent, welcome.limits, clock::unit());
-    let (line, run) = driver::line(socket, session, identity, incoming, stop);
+    let (line, run) = driver::line(
+        socket,
+        session,
+        identity,
+        incoming,
+        // What ends it is its drain.
+        CancellationToken::new(),
+    );
     let here = now.unix_timestamp_nanos() / 1_000_000;
     let there = i128::from(welcome.time_ms);
     let millis = i64::try_from(there - here).unwrap_or_default();

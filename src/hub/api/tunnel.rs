@@ -17,7 +17,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -43,6 +43,8 @@ const UPGRADED: Duration = Duration::from_secs(10);
 /// Streams of an agent that wait to be served, and that are served at once.
 const WAITING: usize = 64;
 const MAX_REPORTS: usize = 64;
+/// When the hub stops, requests that are on their way to it by then still find their line.
+const LAST_REQUESTS: Duration = Duration::from_secs(1);
 /// The agent's calls have this long to end when the hub stops.
 const ENDING: Duration = Duration::from_secs(2);
 
@@ -323,6 +325,11 @@ async fn streams(
     remote: Option<Remote>,
 ) {
     let (mut served, mut carried) = (JoinSet::new(), JoinSet::new());
+    let stopped = async {
+        hub.stop.cancelled().await;
+        sleep(LAST_REQUESTS).await;
+    };
+    tokio::pin!(stopped);
     loop {
         tokio::select! {
             next = incoming.recv() => match next {
@@ -350,7 +357,7 @@ async fn streams(
             },
             Some(_) = served.join_next() => {}
             Some(_) = carried.join_next() => {}
-            () = hub.stop.cancelled() => break,
+            () = &mut stopped => break,
         }
     }
     line.goaway(Code::Draining, ENDING, hub.config.drain, "the hub stops");

@@ -25,6 +25,8 @@ use crate::tunnel::driver::{self, Ahead};
 const CONNECTIONS: usize = 20_000;
 /// TLS handshakes and heads have this long.
 const HEAD: Duration = Duration::from_secs(10);
+/// What clients have, when the hub stops, to send what they are about to send.
+const SETTLE: Duration = Duration::from_millis(500);
 const MAX_HEAD: usize = 64 << 10;
 const STREAMS: u32 = 250;
 /// HTTP/2 PING: finds peers that are gone behind a silent `logs -f`.
@@ -75,6 +77,12 @@ pub(super) async fn run(
     Ok(())
 }
 
+/// A connection that has just been made, or whose client is sending, is not closed on its request.
+async fn settled(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(SETTLE).await;
+}
+
 async fn connection(
     socket: TcpStream,
     peer: SocketAddr,
@@ -119,7 +127,7 @@ async fn connection(
     tokio::pin!(serving);
     let result = tokio::select! {
         result = &mut serving => result,
-        () = stop.cancelled() => {
+        () = settled(&stop) => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }

@@ -41,7 +41,8 @@ impl Relay {
         let port = listener.local_addr().unwrap().port();
         let (out, carried) = watch::channel(Carried::Nothing);
         let mut task = JoinSet::new();
-        task.spawn(gitline::serve(listener, agent.state.clone(), out));
+        let stop = agent.stop.clone();
+        task.spawn(gitline::serve(listener, agent.state.clone(), out, stop));
         Self {
             port,
             carried,

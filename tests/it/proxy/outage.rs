@@ -2,14 +2,21 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt as _;
 use http::Response;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use linesman::agent::link;
 use linesman::hub::tunnels::NoLine;
 use linesman::wire::frame::Code;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::apiserver::ApiServer;
 use super::hub::refusal;
-use super::world::{Door, World, get, name};
+use super::pair::Pair;
+use super::world::{Door, PATIENCE, World, forward, get, link_config, name, not_dialled};
 
 const SHUT: Door = Door {
     shut: true,
@@ -32,18 +39,89 @@ async fn refused_at_once(world: &World, text: &str) {
     assert!(took < Duration::from_millis(200), "{took:?}: {message}");
 }
 
-/// L11
+/// Another agent of the cluster, as soon as a request waits for it.
+async fn next_agent(world: &World, server: &ApiServer) {
+    while world.hub.tunnels.parked(&name()) == 0 {
+        tokio::task::yield_now().await;
+    }
+    other_agent(world, server).await;
+}
+
+/// An agent that no stop reaches.
+async fn other_agent(world: &World, server: &ApiServer) {
+    let shared = Pair::shared(server, &world.hub.id, &world.cluster_id);
+    let (_reference, reference) = watch::channel(world.hub.reference());
+    let (line, state) = watch::channel(not_dialled());
+    let (incoming, streams) = mpsc::channel(64);
+    let dial = link::run(
+        link_config(reference),
+        line,
+        incoming,
+        CancellationToken::new(),
+    );
+    tokio::join!(dial, forward(shared, streams, state))
+        .0
+        .unwrap();
+}
+
+/// L16: mostly an agent leaves because the next one comes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_said_goodbye_is_not_waited_for() {
+async fn requests_wait_for_the_next_agent_when_one_leaves() {
     let server = ApiServer::start().await;
     let mut world = World::new().await;
     let agent = world.agent(&server).await;
     assert_eq!(asked(&world).await.0.status(), 200);
     agent.cancel();
     world.has_line(false).await;
-    refused_at_once(&world, "the process stops").await;
-    world.agent(&server).await;
-    assert_eq!(asked(&world).await.0.status(), 200);
+    tokio::select! {
+        (response, _) = asked(&world) => assert_eq!(response.status(), 200),
+        () = next_agent(&world, &server) => panic!("the agent ended"),
+    }
+}
+
+/// L16: what runs when an agent leaves has the drain time, beside the line of the next one, which takes over nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_runs_on_while_its_agent_drains() {
+    let server = ApiServer::start().await;
+    let mut world = World::new().await;
+    let agent = world.agent(&server).await;
+    let watch = world.send(get("/api/v1/pods?watch=1")).await;
+    let mut watch = watch.into_body().into_data_stream();
+    let mut event = async |text: &str| {
+        server.event(text);
+        let next = timeout(PATIENCE, watch.next()).await;
+        assert_eq!(next.unwrap().unwrap().unwrap(), text.as_bytes());
+    };
+    event("one").await;
+    let before = world.hub.tunnels.get(&name()).unwrap();
+    agent.cancel();
+    timeout(PATIENCE, before.draining()).await.unwrap();
+    event("two").await;
+    tokio::select! {
+        (response, _) = asked(&world) => assert_eq!(response.status(), 200),
+        () = next_agent(&world, &server) => panic!("the agent ended"),
+    }
+    event("three").await;
+    assert!(!before.takes_streams() && before.facts().live == 1);
+    let rows = world.hub.store.audit_tail(None, 100).await.unwrap();
+    assert!(rows.iter().all(|row| row.action != "line.takeover"));
+}
+
+/// L16: what has reached a hub when it stops finds its line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hub_that_stops_serves_what_has_reached_it() {
+    let server = ApiServer::start().await;
+    let world = World::new().await;
+    let last = async {
+        world.has_line(true).await;
+        let tls = world.connect(&[]).await;
+        world.hub.stop.cancel();
+        world.send_on(tls, get("/api/v1/pods")).await
+    };
+    tokio::select! {
+        response = last => assert_eq!(response.status(), 200),
+        () = other_agent(&world, &server) => panic!("the agent ended"),
+    }
 }
 
 /// L13

@@ -49,7 +49,7 @@ pub(super) struct World {
     /// What the agent dials through.
     pub(super) door: watch::Sender<Door>,
     https: SocketAddr,
-    cluster_id: String,
+    pub(super) cluster_id: String,
     data: PathBuf,
     stop: CancellationToken,
     tasks: JoinSet<()>,
@@ -241,14 +241,23 @@ impl World {
     }
 
     /// As kubectl: HTTP/1.1 over TLS, as `ada` where the request names nobody.
-    pub(super) async fn send(&self, mut request: Request<Bytes>) -> Response<Answer> {
+    pub(super) async fn send(&self, request: Request<Bytes>) -> Response<Answer> {
+        self.send_on(self.connect(&[]).await, request).await
+    }
+
+    /// The same over a connection that stands.
+    pub(super) async fn send_on(
+        &self,
+        tls: TlsStream<TcpStream>,
+        mut request: Request<Bytes>,
+    ) -> Response<Answer> {
         let headers = request.headers_mut();
         headers.insert(header::HOST, HeaderValue::from_static("localhost"));
         let bearer = format!("Bearer {}", self.token);
         headers
             .entry(header::AUTHORIZATION)
             .or_insert(bearer.parse().unwrap());
-        let tls = TokioIo::new(self.connect(&[]).await);
+        let tls = TokioIo::new(tls);
         let (mut sender, connection) = hyper::client::conn::http1::handshake(tls).await.unwrap();
         #[expect(clippy::disallowed_methods, reason = "ends with its connection")]
         tokio::spawn(async move { drop(connection.with_upgrades().await) });
