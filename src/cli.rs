@@ -163,7 +163,7 @@ fn dispatch(verb: Verb) -> Result<()> {
         Verb::Hub(args) => on_all_cores()?.block_on(hub::run(*args)),
         Verb::Agent(args) => on_all_cores()?.block_on(agent::run(*args)),
         Verb::Login(args) => briefly(login::run(args)),
-        Verb::Logout(args) => logout::run(&args),
+        Verb::Logout(args) => briefly(logout::run(args)),
         Verb::Whoami(args) => briefly(whoami::run(args)),
         Verb::Cluster(verb) => briefly(cluster::run(verb)),
         Verb::Kubeconfig(args) => briefly(kubeconfig::run(args)),
@@ -190,7 +190,7 @@ fn on_all_cores() -> Result<tokio::runtime::Runtime> {
 }
 
 /// Runs an operator's verb; Ctrl-C ends it with 130.
-fn briefly(verb: impl Future<Output = Result<()>>) -> Result<()> {
+fn briefly<T>(verb: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -8,6 +8,7 @@ mod access;
 mod audit;
 mod calls;
 mod diagnose;
+mod login;
 
 use std::time::Duration;
 
@@ -391,6 +392,13 @@ pub fn address(text: &str) -> Result<Url, Error> {
     }
     url.set_fragment(None);
     Ok(url)
+}
+
+/// A form-encoded query, decoded.
+pub fn query_pairs(text: &str) -> Vec<(String, String)> {
+    let mut url = Url::parse("x:/").expect("a constant URL");
+    url.set_query(Some(text));
+    url.query_pairs().into_owned().collect()
 }
 
 /// The HTTP client for a hub: TLS by aws-lc-rs, the environment's proxy settings, no redirects

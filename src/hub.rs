@@ -29,6 +29,8 @@ pub mod git;
 pub mod githost;
 pub mod gitline;
 pub mod grants;
+pub mod login;
+pub mod oidc;
 pub mod presence;
 pub mod proxy;
 pub mod registration;
@@ -68,6 +70,8 @@ pub struct HubConfig {
     pub git_over_line: gitline::Allowed,
     /// How long the audit is kept, and who else gets it.
     pub audit: AuditConfig,
+    /// The identity provider that people log in with; None = tokens only.
+    pub oidc: Option<oidc::Config>,
 }
 
 /// What becomes of audit records.
@@ -102,6 +106,8 @@ pub struct Hub {
     /// Its `ca` is what clients pin; empty where the certificate is publicly trusted.
     pub tls: tls::Tls,
     pub metrics: crate::telemetry::HubMetrics,
+    pub oidc: Option<oidc::Provider>,
+    pub logins: login::Logins,
     /// Kubernetes requests that run now.
     pub requests: Arc<running::Requests>,
     /// Joins in progress.

@@ -133,7 +133,7 @@ const COLUMNS: [Column<AuditView>; 13] = [
 pub(super) async fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::List(args) => {
-            let client = args.connect.client()?;
+            let client = args.connect.client().await?;
             let records = client.audit(&args.filter.filter(), args.limit).await?;
             let name = |a: &AuditView| a.seq.to_string();
             list(
@@ -166,7 +166,7 @@ fn lines(records: &[AuditView]) -> Result<String> {
 async fn tail(args: TailArgs) -> Result<()> {
     /// The hub answers a waiting call by then.
     const WAIT: Duration = Duration::from_secs(20);
-    let client = args.connect.client()?;
+    let client = args.connect.client().await?;
     let filter = args.filter.filter();
     let mut records = client.audit(&filter, args.last).await?;
     records.reverse();
@@ -191,7 +191,7 @@ async fn tail(args: TailArgs) -> Result<()> {
 }
 
 async fn export(args: ExportArgs) -> Result<()> {
-    let client = args.connect.client()?;
+    let client = args.connect.client().await?;
     let filter = args.filter.filter();
     let mut file = args
         .file

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use super::exit::{Code, Failure};
-use super::session::{self, Session, Sessions};
+use super::session::{self, Session, Sessions, renew};
 use crate::client::{self, Client};
+use crate::clock;
 use crate::secret::Secret;
 
 /// A token file holds one token; more is another file.
@@ -58,11 +59,28 @@ pub(super) struct Access {
     pub expires_at: Option<String>,
     /// Where the token came from, if from a file.
     pub token_file: Option<PathBuf>,
+    /// The session has to be renewed before it is used.
+    pub renewable: bool,
 }
 
 impl Connect {
-    /// Puts the hub, its CA and the token together; needs no network.
-    pub(super) fn access(&self) -> Result<Access> {
+    /// The hub with a token that is still good: a session is renewed where it has to be.
+    pub(super) async fn access(&self) -> Result<Access> {
+        let access = self.found()?;
+        if !access.renewable {
+            return Ok(access);
+        }
+        let session = renew::renew(&access.hub).await?;
+        Ok(Access {
+            token: Some(Secret::new(session.token)),
+            expires_at: session.expires_at,
+            renewable: false,
+            ..access
+        })
+    }
+
+    /// Puts the hub, its CA and the token together as they are; needs no network.
+    pub(super) fn found(&self) -> Result<Access> {
         let sessions = match session::directory() {
             Ok(directory) => session::load(&directory)?,
             // Flags and environment may be all that is needed, as in a container without a home.
@@ -85,6 +103,7 @@ impl Connect {
                 token: Some(read_token(path)?),
                 expires_at: None,
                 token_file: Some(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+                renewable: false,
             },
             None => Access {
                 hub,
@@ -92,13 +111,14 @@ impl Connect {
                 token: session.map(|s| Secret::new(s.token.clone())),
                 expires_at: session.and_then(|s| s.expires_at.clone()),
                 token_file: None,
+                renewable: session.is_some_and(|s| renew::is_due(s, clock::now())),
             },
         })
     }
 
     /// A client that may speak for the user.
-    pub(super) fn client(&self) -> Result<Client> {
-        let access = self.access()?;
+    pub(super) async fn client(&self) -> Result<Client> {
+        let access = self.access().await?;
         if access.token.is_none() {
             return Err(not_logged_in(&access.hub).into());
         }
@@ -128,7 +148,7 @@ pub(super) fn not_logged_in(hub: &str) -> Failure {
     Failure::new(
         Code::Denied,
         format!("no session for {hub}"),
-        format!("run: linesman login {hub} --token-file FILE"),
+        format!("run: linesman login {hub}"),
     )
 }
 
@@ -136,7 +156,7 @@ fn no_hub() -> Failure {
     Failure::new(
         Code::Usage,
         "no hub is named and no session is kept",
-        "run: linesman login https://HUB --token-file FILE, or set LINESMAN_HUB and LINESMAN_TOKEN_FILE",
+        "run: linesman login https://HUB, or set LINESMAN_HUB and LINESMAN_TOKEN_FILE",
     )
 }
 

@@ -1,4 +1,5 @@
-//! `linesman credential`: kubectl's exec credential plugin. It reads one file and prints; no network, no runtime.
+//! `linesman credential`: kubectl's exec credential plugin. It reads one file and prints; network and runtime only
+//! where the session has to be renewed.
 
 use anyhow::Result;
 use serde_json::json;
@@ -20,7 +21,12 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let access = args.connect.access()?;
+    let access = args.connect.found()?;
+    let access = if access.renewable {
+        super::briefly(args.connect.access()).map_err(renewal)?
+    } else {
+        access
+    };
     emit(&credential(&access, clock::now())?)
 }
 
@@ -34,7 +40,7 @@ fn credential(access: &Access, now: OffsetDateTime) -> Result<String, Failure> {
         return Err(failed(Failure::new(
             Code::Denied,
             format!("the session of {} has expired", access.hub),
-            format!("run: linesman login {} --token-file FILE", access.hub),
+            format!("run: linesman login {}", access.hub),
         )));
     }
     let mut status = json!({ "token": token.expose() });
@@ -49,6 +55,14 @@ fn credential(access: &Access, now: OffsetDateTime) -> Result<String, Failure> {
         "status": status,
     });
     Ok(format!("{document}\n"))
+}
+
+/// kubectl knows no code of ours.
+fn renewal(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<Failure>() {
+        Ok(failure) => failed(failure).into(),
+        Err(other) => other,
+    }
 }
 
 /// kubectl shows a plugin's failure as it is; 1 is the code that its own documentation names.
@@ -71,6 +85,7 @@ mod tests {
             token: Some(Secret::new("lmt1.a.b".to_owned())),
             expires_at: expires_at.map(str::to_owned),
             token_file: None,
+            renewable: false,
         }
     }
 
@@ -96,10 +111,7 @@ mod tests {
         let now = clock::parse_rfc3339("2026-01-01T00:59:31Z").unwrap();
         let failure = credential(&access(Some("2026-01-01T01:00:00Z")), now).unwrap_err();
         assert_eq!(failure.code, Code::Failed);
-        assert_eq!(
-            failure.next,
-            "run: linesman login https://hub --token-file FILE"
-        );
+        assert_eq!(failure.next, "run: linesman login https://hub");
         let nobody = Access {
             token: None,
             ..access(None)

@@ -41,13 +41,21 @@ struct Finding {
 }
 
 pub(super) async fn run(args: Args) -> Result<()> {
-    let access = args.connect.access()?;
+    let access = args.connect.found()?;
     let mut results = Vec::new();
     let mut add = |end, checks: Vec<Check>| {
         results.extend(checks.into_iter().map(|check| Finding { end, check }));
     };
-    let client = access.client()?;
+    let mut client = access.client()?;
     add("local", local::network(&access.hub, &client).await);
+    // Only now, so that a hub that cannot be reached is told as such.
+    let access = match args.connect.access().await {
+        Ok(renewed) => {
+            client = renewed.client()?;
+            renewed
+        }
+        Err(_) => access,
+    };
     let me = local::login(&access, &client).await;
     let known = me.ok;
     add("local", vec![me]);

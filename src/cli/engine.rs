@@ -59,7 +59,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::Import(args) => import(args).await,
         Verb::List(args) => {
-            let bundles = args.connect.client()?.bundles().await?;
+            let bundles = args.connect.client().await?.bundles().await?;
             let empty =
                 "the hub holds no engine; run: flux install --export | linesman engine import -";
             list(
@@ -74,7 +74,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
 }
 
 async fn import(args: ImportArgs) -> Result<()> {
-    let client = args.connect.client()?;
+    let client = args.connect.client().await?;
     let bundle = client.import_bundle(read(&args.file)?).await?;
     match args.output.output {
         format @ (Format::Json | Format::Yaml) => emit(&document(format, &bundle)?),

@@ -148,7 +148,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::Add(args) => add(*args).await,
         Verb::List(args) => {
-            let grants = args.connect.client()?.grants().await?;
+            let grants = args.connect.client().await?.grants().await?;
             list(
                 args.output.output,
                 &grants,
@@ -158,7 +158,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
             )
         }
         Verb::Revoke(args) => {
-            let client = args.connect.client()?;
+            let client = args.connect.client().await?;
             let grant = client.grant(&args.id).await?;
             client.revoke_grant(&grant.id, grant.rev).await?;
             progress_line(&format!(
@@ -174,7 +174,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
 }
 
 async fn add(args: AddArgs) -> Result<()> {
-    let client = args.connect.client()?;
+    let client = args.connect.client().await?;
     let namespaces: BTreeSet<String> = args.namespaces.into_iter().collect();
     let new = NewGrant {
         subject: args.subject,
@@ -190,7 +190,7 @@ async fn add(args: AddArgs) -> Result<()> {
 }
 
 async fn check(args: CheckArgs) -> Result<()> {
-    let client = args.connect.client()?;
+    let client = args.connect.client().await?;
     let request = args
         .path
         .as_deref()

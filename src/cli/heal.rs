@@ -64,7 +64,8 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::List(args) => {
             let heals = args
                 .connect
-                .client()?
+                .client()
+                .await?
                 .heals(args.cluster.as_ref(), args.limit)
                 .await?;
             list(
@@ -76,7 +77,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
             )
         }
         Verb::Show(args) => {
-            let heals = args.connect.client()?.heals(None, HISTORY).await?;
+            let heals = args.connect.client().await?.heals(None, HISTORY).await?;
             let heal = find(&heals, &args.id)?;
             emit(&match args.output.output {
                 format @ (Format::Json | Format::Yaml) => document(format, heal)?,

@@ -19,8 +19,10 @@ use crate::hub::{HubConfig, Listeners, serve};
 use crate::lifetime;
 
 mod audit;
+mod oidc;
 
 use audit::AuditArgs;
+use oidc::OidcArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -113,6 +115,8 @@ pub struct Args {
     git_over_line: GitOverLine,
     #[command(flatten)]
     audit: AuditArgs,
+    #[command(flatten)]
+    oidc: OidcArgs,
 }
 
 /// [`Allowed`] as a flag's value.
@@ -191,6 +195,7 @@ fn config(args: Args) -> Result<HubConfig> {
             GitOverLine::Asked => Allowed::Asked,
         },
         audit: args.audit.config()?,
+        oidc: args.oidc.config()?,
     })
 }
 

@@ -46,7 +46,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> Result<()> {
-    let access = args.connect.access()?;
+    let access = args.connect.access().await?;
     if access.token.is_none() {
         return Err(not_logged_in(&access.hub).into());
     }
@@ -224,6 +224,7 @@ mod tests {
             token: Some(Secret::new("lmt1.id.hunter2".to_owned())),
             expires_at: None,
             token_file: token_file.map(PathBuf::from),
+            renewable: false,
         }
     }
 

@@ -1,6 +1,9 @@
-//! `linesman login`: proves the token to the hub and keeps it.
+//! `linesman login`: by the hub's identity provider, with a browser here or elsewhere, or by a token.
 
-use std::path::PathBuf;
+mod browser;
+mod device;
+
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -8,14 +11,18 @@ use super::connect::{Access, canonical, read_ca, read_token};
 use super::exit::{Code, Failure};
 use super::output::progress_line;
 use super::session::{self, Session};
+use crate::client::Client;
+use crate::wire::api::SessionAnswer;
 
 const EXAMPLES: &str = "\
 Examples:
+  linesman login hub.example.org                 # opens a browser; without a display, as --device
+  linesman login hub.example.org --device        # shows a code to type in a browser on any machine
   linesman login https://hub.example.org:8443 --token-file admin.token --ca ca.crt
   pass show linesman | linesman login hub.example.org --token-file -
 
-The session is kept in $XDG_STATE_HOME/linesman (0600). LINESMAN_HUB, LINESMAN_TOKEN_FILE and
-LINESMAN_CA_FILE take its place where they are set.";
+The session is kept in $XDG_STATE_HOME/linesman (0600) and renewed by itself until it ends. LINESMAN_HUB,
+LINESMAN_TOKEN_FILE and LINESMAN_CA_FILE take its place where they are set.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -23,14 +30,20 @@ pub(super) struct Args {
     /// The hub's address, `https://HOST[:PORT]`
     #[arg(env = "LINESMAN_HUB", hide_env_values = true)]
     hub: String,
-    /// File that holds the token ('-' = stdin)
+    /// Show a code to type in a browser on any machine, instead of opening one here
+    #[arg(long, conflicts_with = "no_browser")]
+    device: bool,
+    /// Log in with a browser on this machine, but only print the address to open
+    #[arg(long)]
+    no_browser: bool,
+    /// Log in with the token in this file ('-' = stdin)
     #[arg(
         long,
         env = "LINESMAN_TOKEN_FILE",
         value_name = "FILE",
         hide_env_values = true
     )]
-    token_file: PathBuf,
+    token_file: Option<PathBuf>,
     /// PEM file with the CA of the hub's certificate; without it, the system's roots (and the CA of an earlier login)
     #[arg(
         long,
@@ -51,13 +64,61 @@ pub(super) async fn run(args: Args) -> Result<()> {
             .get(&hub)
             .and_then(|s| s.ca.clone()),
     };
-    let token = read_token(&args.token_file)?;
+    let session = match &args.token_file {
+        Some(file) if !args.device && !args.no_browser => by_token(&hub, ca, file).await?,
+        _ => {
+            let answer = by_provider(&args, &hub, ca.as_deref()).await?;
+            of_answer(answer, ca)
+        }
+    };
+    let until = session.ends_at.as_ref().or(session.expires_at.as_ref());
+    let until = until.map(|at| format!(", until {at}")).unwrap_or_default();
+    let user = session.user.clone();
+    session::change(&directory, |sessions| {
+        sessions.hubs.insert(hub.clone(), session);
+        sessions.current = Some(hub.clone());
+    })?;
+    progress_line(&format!("logged in to {hub} as {user}{until}"));
+    Ok(())
+}
+
+fn of_answer(answer: SessionAnswer, ca: Option<String>) -> Session {
+    Session {
+        token: answer.access_token,
+        refresh: Some(answer.refresh_token),
+        ca,
+        user: answer.user,
+        expires_at: Some(answer.access_expires_at),
+        ends_at: Some(answer.expires_at),
+    }
+}
+
+async fn by_provider(args: &Args, hub: &str, ca: Option<&str>) -> Result<SessionAnswer> {
+    let client = Client::new(crate::client::address(hub)?, ca, None)?;
+    if !client.info().await?.oidc {
+        return Err(Failure::new(
+            Code::Denied,
+            format!("{hub} has no identity provider to log in with"),
+            format!("run: linesman login {hub} --token-file FILE; its operator finds the first token in <data>/admin.token"),
+        )
+        .into());
+    }
+    if args.device || !(args.no_browser || browser::has_display()) {
+        device::log_in(&client).await
+    } else {
+        browser::log_in(&client, !args.no_browser).await
+    }
+}
+
+async fn by_token(hub: &str, ca: Option<String>, file: &Path) -> Result<Session> {
+    let token = read_token(file)?;
     let access = Access {
-        hub: hub.clone(),
+        hub: hub.to_owned(),
         ca: ca.clone(),
         token: Some(token.clone()),
         expires_at: None,
         token_file: None,
+        renewable: false,
     };
     let me = access
         .client()?
@@ -69,25 +130,17 @@ pub(super) async fn run(args: Args) -> Result<()> {
                 format!("{hub} does not know this token, or it has expired"),
                 format!(
                     "check {}; the hub keeps its first token in <data>/admin.token",
-                    args.token_file.display()
+                    file.display()
                 ),
             )),
             _ => e.into(),
         })?;
-    let session = Session {
+    Ok(Session {
         token: token.into_inner(),
+        refresh: None,
         ca,
-        user: me.user.clone(),
-        expires_at: me.expires_at.clone(),
-    };
-    session::change(&directory, |sessions| {
-        sessions.hubs.insert(hub.clone(), session);
-        sessions.current = Some(hub.clone());
-    })?;
-    let until = me
-        .expires_at
-        .map(|at| format!(", until {at}"))
-        .unwrap_or_default();
-    progress_line(&format!("logged in to {hub} as {}{until}", me.user));
-    Ok(())
+        user: me.user,
+        expires_at: me.expires_at,
+        ends_at: None,
+    })
 }

@@ -1,10 +1,18 @@
-//! `linesman logout`: forgets a session. The token itself stays valid at the hub.
+//! `linesman logout`: ends and forgets a session. A token that was given by file stays valid at the hub.
+
+use std::time::Duration;
 
 use anyhow::Result;
+use tokio::time::timeout;
 
 use super::connect::canonical;
 use super::output::progress_line;
-use super::session;
+use super::session::{self, Session};
+use crate::client::{self, Client};
+use crate::wire::api::EndSession;
+
+/// A hub that is away does not keep anyone from logging out.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -15,10 +23,10 @@ pub(super) struct Args {
     all: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<()> {
+pub(super) async fn run(args: Args) -> Result<()> {
     let directory = session::directory()?;
     let named = args.hub.as_deref().map(canonical).transpose()?;
-    let mut gone = Vec::new();
+    let mut gone: Vec<(String, Session)> = Vec::new();
     session::change(&directory, |sessions| {
         let leaves: Vec<String> = if args.all {
             sessions.hubs.keys().cloned().collect()
@@ -30,17 +38,37 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 .collect()
         };
         for hub in leaves {
-            if sessions.hubs.remove(&hub).is_some() {
-                gone.push(hub.clone());
-            }
+            gone.extend(sessions.hubs.remove_entry(&hub));
             if sessions.current.as_ref() == Some(&hub) {
                 sessions.current = None;
             }
         }
     })?;
-    match gone.as_slice() {
-        [] => progress_line("no session was kept"),
-        hubs => progress_line(&format!("logged out of {}", hubs.join(", "))),
+    if gone.is_empty() {
+        progress_line("no session was kept");
+        return Ok(());
+    }
+    let hubs: Vec<&str> = gone.iter().map(|(hub, _)| hub.as_str()).collect();
+    progress_line(&format!("logged out of {}", hubs.join(", ")));
+    for (hub, session) in &gone {
+        if let Some(refresh) = &session.refresh
+            && let Err(why) = end(hub, session, refresh).await
+        {
+            progress_line(&format!(
+                "{hub} was not told, its session ends by itself: {why:#}"
+            ));
+        }
     }
     Ok(())
+}
+
+async fn end(hub: &str, session: &Session, refresh: &str) -> Result<()> {
+    let client = Client::new(client::address(hub)?, session.ca.as_deref(), None)?;
+    let end = EndSession {
+        refresh_token: refresh.to_owned(),
+    };
+    match timeout(PATIENCE, client.end_session(&end)).await {
+        Ok(ended) => Ok(ended?),
+        Err(_) => anyhow::bail!("no answer within 5 s"),
+    }
 }

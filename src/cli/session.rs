@@ -1,6 +1,8 @@
 //! The sessions that `login` keeps: `$XDG_STATE_HOME/linesman/sessions.json`, 0600, replaced whole under a file
 //! lock, so that parallel kubectl processes never read half of it.
 
+pub(super) mod renew;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -15,13 +17,19 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub(super) struct Session {
     pub token: String,
+    /// Good for the next token, once; a login with an identity provider has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh: Option<String>,
     /// PEM; absent = the system's roots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
     pub user: String,
-    /// RFC 3339; absent = no end.
+    /// Of the token, RFC 3339; absent = no end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
+    /// When it cannot be renewed any more, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_at: Option<String>,
 }
 
 impl std::fmt::Debug for Session {
@@ -132,9 +140,11 @@ mod tests {
         assert_eq!(load(&directory).unwrap(), Sessions::default());
         let session = Session {
             token: "lmt1.a.b".to_owned(),
+            refresh: None,
             ca: None,
             user: "admin".to_owned(),
             expires_at: None,
+            ends_at: None,
         };
         change(&directory, |s| {
             s.hubs.insert("https://hub".to_owned(), session.clone());
@@ -161,9 +171,11 @@ mod tests {
                     change(directory, |s| {
                         let session = Session {
                             token: n.to_string(),
+                            refresh: None,
                             ca: None,
                             user: String::new(),
                             expires_at: None,
+                            ends_at: None,
                         };
                         s.hubs.insert(format!("https://hub{n}"), session);
                     })

@@ -96,7 +96,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
             } else {
                 args.user
             };
-            let tokens = args.connect.client()?.tokens(of.as_deref()).await?;
+            let tokens = args.connect.client().await?.tokens(of.as_deref()).await?;
             list(
                 args.output.output,
                 &tokens,
@@ -106,7 +106,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
             )
         }
         Verb::Revoke(args) => {
-            args.connect.client()?.revoke_token(&args.id).await?;
+            args.connect.client().await?.revoke_token(&args.id).await?;
             progress_line(&format!("token {} revoked", args.id));
             Ok(())
         }
@@ -120,7 +120,7 @@ async fn create(args: CreateArgs) -> Result<()> {
         lasts: args.lasts.as_secs(),
         scopes: args.scopes.into_iter().collect(),
     };
-    let made = args.connect.client()?.create_token(&new).await?;
+    let made = args.connect.client().await?.create_token(&new).await?;
     let until = made.view.expires_at.clone().unwrap_or_default();
     progress_line(&format!(
         "token {} of {} until {until}; it is shown this once",

@@ -72,7 +72,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
                 roles: args.roles.into_iter().collect(),
                 groups: args.groups.into_iter().collect(),
             };
-            let user = args.connect.client()?.add_user(&new).await?;
+            let user = args.connect.client().await?.add_user(&new).await?;
             list(
                 args.output.output,
                 &[user],
@@ -82,7 +82,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
             )
         }
         Verb::List(args) => {
-            let users = args.connect.client()?.users().await?;
+            let users = args.connect.client().await?.users().await?;
             list(
                 args.output.output,
                 &users,
@@ -92,7 +92,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
             )
         }
         Verb::Remove(args) => {
-            args.connect.client()?.remove_user(&args.name).await?;
+            args.connect.client().await?.remove_user(&args.name).await?;
             progress_line(&format!("user {} removed", args.name));
             Ok(())
         }

@@ -64,7 +64,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
 
 /// A hub that does not answer is no reason to hide our own version.
 async fn hub(connect: &Connect) -> Option<Side> {
-    let access = connect.access().ok()?;
+    let access = connect.found().ok()?;
     let answer = async { anyhow::Ok(access.client()?.info().await?) }.await;
     match answer {
         Ok(info) => Some(Side {

@@ -14,7 +14,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> Result<()> {
-    let client = args.connect.client()?;
+    let client = args.connect.client().await?;
     let me = client.whoami().await?;
     emit(&match args.output.output {
         Format::Json | Format::Yaml => document(args.output.output, &me)?,

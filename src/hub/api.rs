@@ -27,6 +27,7 @@ pub mod grants;
 pub mod heals;
 pub mod health;
 pub mod hub;
+pub mod login;
 pub mod openapi;
 pub mod precondition;
 pub mod problem;
@@ -51,6 +52,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .merge(bundles::routes())
         .merge(grants::routes())
         .merge(users::routes())
+        .merge(login::routes())
         .merge(heals::routes())
         .merge(audit::routes())
         .merge(catalog::routes())

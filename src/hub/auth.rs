@@ -8,7 +8,7 @@ use crate::clock;
 use crate::hub::access::{Asker, Mode};
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::store::{ApiToken, KeyKind, StoreError, UserRow};
-use crate::hub::{Hub, api};
+use crate::hub::{Hub, api, oidc};
 use crate::keys::{self, Public};
 use crate::wire::api::{SIGNATURE_HEADER, SIGNATURE_WINDOW, signing_input};
 use crate::wire::id::ClusterName;
@@ -29,11 +29,15 @@ pub struct User {
     pub roles: Vec<Role>,
     /// Groups that grants can name.
     pub groups: Vec<String>,
+    /// The token's id, or that of the session that it belongs to.
     pub token_id: String,
     /// Whether the token may less than its user.
     pub scoped: bool,
     pub scopes: Vec<Scope>,
+    /// Of the token.
     pub expires_at: Option<OffsetDateTime>,
+    /// When what the user runs ends at the latest: with the token, or with the session that renews it.
+    pub runs_until: Option<OffsetDateTime>,
 }
 
 impl User {
@@ -164,9 +168,12 @@ pub async fn authenticate(hub: &Hub, parts: &Parts) -> Result<Principal, AuthErr
     user(hub, &parts.headers).await.map(Principal::User)
 }
 
-/// The person behind `Authorization: Bearer lmt1.…`.
+/// The person behind `Authorization: Bearer lmt1.…`, or `lma1.…` after a login with the identity provider.
 pub async fn user(hub: &Hub, headers: &HeaderMap) -> Result<User, AuthError> {
     let text = bearer(headers).ok_or(AuthError::Missing)?;
+    if let Some(token) = TokenText::parse(Prefix::Access, text) {
+        return by_session(hub, &token).await;
+    }
     let token = TokenText::parse(Prefix::Api, text).ok_or(AuthError::Invalid)?;
     let found = hub.store.api_token(&token.id).await?;
     let hash = found.as_ref().map(|(t, _)| &t.hash);
@@ -178,11 +185,48 @@ pub async fn user(hub: &Hub, headers: &HeaderMap) -> Result<User, AuthError> {
     if over || stored.revoked_at.is_some() || row.disabled {
         return Err(AuthError::Invalid);
     }
-    Ok(principal(row, stored))
+    let roles = roles(&row, hub.config.oidc.as_ref());
+    Ok(principal(row, roles, stored))
 }
 
-fn principal(row: UserRow, token: ApiToken) -> User {
-    let roles: Vec<Role> = row.roles.iter().filter_map(|r| Role::parse(r)).collect();
+async fn by_session(hub: &Hub, token: &TokenText) -> Result<User, AuthError> {
+    let found = hub.store.session_token(&token.id).await?;
+    let matches = token.matches(found.as_ref().map(|(t, _, _)| &t.access_hash));
+    let Some((pair, session, row)) = found.filter(|_| matches) else {
+        return Err(AuthError::Invalid);
+    };
+    let now = clock::now();
+    let over = now >= pair.access_until || now >= session.expires_at;
+    if over || session.ended || row.disabled {
+        return Err(AuthError::Invalid);
+    }
+    Ok(User {
+        roles: roles(&row, hub.config.oidc.as_ref()),
+        id: row.id,
+        name: row.name,
+        groups: row.groups,
+        token_id: session.id,
+        scoped: false,
+        scopes: Vec::new(),
+        expires_at: Some(pair.access_until),
+        runs_until: Some(session.expires_at),
+    })
+}
+
+/// A user's own roles, and those that groups of the identity provider give to its users.
+pub fn roles(row: &UserRow, oidc: Option<&oidc::Config>) -> Vec<Role> {
+    let mut roles: Vec<Role> = row.roles.iter().filter_map(|r| Role::parse(r)).collect();
+    let provided = row.provider.as_ref();
+    let oidc = oidc.filter(|config| provided.is_some_and(|p| p.issuer == config.issuer));
+    for role in oidc::roles(oidc, &row.groups) {
+        if !roles.contains(&role) {
+            roles.push(role);
+        }
+    }
+    roles
+}
+
+fn principal(row: UserRow, roles: Vec<Role>, token: ApiToken) -> User {
     // A scope that this build does not know is kept as nothing, never as "all".
     let scopes: Vec<Scope> = token
         .scopes
@@ -195,6 +239,7 @@ fn principal(row: UserRow, token: ApiToken) -> User {
         groups: row.groups,
         token_id: token.id,
         expires_at: token.expires_at,
+        runs_until: token.expires_at,
         scoped: false,
         scopes: Vec::new(),
         roles,
@@ -360,6 +405,7 @@ mod tests {
                 roles: strings(roles),
                 groups: vec![],
                 disabled: false,
+                provider: None,
             };
             let token = ApiToken {
                 id: "t".into(),
@@ -372,7 +418,8 @@ mod tests {
                 expires_at: None,
                 revoked_at: None,
             };
-            let user = principal(row, token);
+            let own = super::roles(&row, None);
+            let user = principal(row, own, token);
             let got: Vec<&str> = user.roles.iter().map(|r| r.as_str()).collect();
             assert_eq!(
                 (got.as_slice(), user.kube()),

@@ -7,7 +7,8 @@ use anyhow::Result;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
-use crate::hub::access::{self, Asker, Grant, Place};
+use crate::hub::access::{self, Asker, Grant, Place, Subject};
+use crate::hub::running::Gone;
 use crate::hub::store::{Cluster, StoreError, UserRow};
 use crate::hub::{Hub, chain_of};
 use crate::wire::api::Order;
@@ -52,6 +53,29 @@ async fn all(hub: &Hub) -> Result<Vec<Grant>, StoreError> {
             return Ok(grants);
         }
     }
+}
+
+/// Ends what a user runs by grants of groups that they are not in any more. To be called when the store has it.
+pub async fn groups_lost(
+    hub: &Hub,
+    user_id: &str,
+    before: &[String],
+    now: &[String],
+) -> Result<(), StoreError> {
+    let lost = before.iter().filter(|g| !now.contains(g));
+    let subjects: Vec<String> = lost
+        .map(|g| Subject::Group(g.clone()).to_string())
+        .collect();
+    if subjects.is_empty() {
+        return Ok(());
+    }
+    let grants = hub.store.grants_of(&subjects).await?;
+    let grants: Vec<String> = grants.into_iter().map(|g| g.id).collect();
+    hub.requests.end(Gone::Held {
+        user: user_id,
+        grants: &grants,
+    });
+    Ok(())
 }
 
 /// Tells the agents that listen whenever a grant or a user changed, and when a grant ends.

@@ -217,7 +217,7 @@ impl Case {
                 user_id: user.id.clone(),
                 token_id: user.token_id.clone(),
                 grants: allowed.by,
-                until: allowed.until.into_iter().chain(user.expires_at).min(),
+                until: allowed.until.into_iter().chain(user.runs_until).min(),
             },
             cluster,
             subject: allowed.subject,

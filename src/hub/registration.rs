@@ -28,6 +28,10 @@ pub enum Prefix {
     Join,
     /// `lmt1`
     Api,
+    /// `lma1`: access by a login, short-lived.
+    Access,
+    /// `lmr1`: the next access, once.
+    Refresh,
 }
 
 impl Prefix {
@@ -35,6 +39,8 @@ impl Prefix {
         match self {
             Self::Join => "lmj1",
             Self::Api => "lmt1",
+            Self::Access => "lma1",
+            Self::Refresh => "lmr1",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Kubernetes requests that run now, by what lets them: when a token, a user or a grant ends, so do they.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,6 +26,11 @@ pub enum Gone<'a> {
     User(&'a str),
     Token(&'a str),
     Grant(&'a str),
+    /// Grants that one user does not have any more, though others may.
+    Held {
+        user: &'a str,
+        grants: &'a [String],
+    },
 }
 
 impl Gone<'_> {
@@ -34,6 +39,18 @@ impl Gone<'_> {
             Self::User(id) => by.user_id == id,
             Self::Token(id) => by.token_id == id,
             Self::Grant(id) => by.grants.iter().any(|g| g == id),
+            Self::Held { user, grants } => {
+                by.user_id == user && by.grants.iter().any(|g| grants.contains(g))
+            }
+        }
+    }
+
+    fn kept(self) -> Kept {
+        match self {
+            Self::User(id) => Kept::User(id.to_owned()),
+            Self::Token(id) => Kept::Token(id.to_owned()),
+            Self::Grant(id) => Kept::Grant(id.to_owned()),
+            Self::Held { user, grants } => Kept::Held(user.to_owned(), grants.to_vec()),
         }
     }
 }
@@ -57,14 +74,26 @@ struct Seats {
     taken: HashMap<u64, (By, CancellationToken)>,
     /// How much was taken away so far, and the last of it.
     gone: u64,
-    recent: VecDeque<(Kind, String)>,
+    recent: VecDeque<Kept>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    User,
-    Token,
-    Grant,
+/// [`Gone`], to remember.
+enum Kept {
+    User(String),
+    Token(String),
+    Grant(String),
+    Held(String, Vec<String>),
+}
+
+impl Kept {
+    fn gone(&self) -> Gone<'_> {
+        match self {
+            Self::User(id) => Gone::User(id),
+            Self::Token(id) => Gone::Token(id),
+            Self::Grant(id) => Gone::Grant(id),
+            Self::Held(user, grants) => Gone::Held { user, grants },
+        }
+    }
 }
 
 impl Seats {
@@ -74,14 +103,12 @@ impl Seats {
             return true;
         };
         missed > self.recent.len()
-            || self.recent.iter().rev().take(missed).any(|(kind, id)| {
-                let gone = match kind {
-                    Kind::User => Gone::User(id),
-                    Kind::Token => Gone::Token(id),
-                    Kind::Grant => Gone::Grant(id),
-                };
-                gone.ends(by)
-            })
+            || self
+                .recent
+                .iter()
+                .rev()
+                .take(missed)
+                .any(|kept| kept.gone().ends(by))
     }
 }
 
@@ -121,6 +148,13 @@ impl Requests {
         }
     }
 
+    /// The tokens and sessions that something runs by.
+    pub fn tokens(&self) -> BTreeSet<String> {
+        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = seats.taken.values();
+        taken.map(|(by, _)| by.token_id.clone()).collect()
+    }
+
     /// Ends what ran by this; gives how many that are. To be called when the store has it.
     pub fn end(&self, gone: Gone<'_>) -> usize {
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,11 +162,7 @@ impl Requests {
         if seats.recent.len() == RECENT {
             seats.recent.pop_front();
         }
-        seats.recent.push_back(match gone {
-            Gone::User(id) => (Kind::User, id.to_owned()),
-            Gone::Token(id) => (Kind::Token, id.to_owned()),
-            Gone::Grant(id) => (Kind::Grant, id.to_owned()),
-        });
+        seats.recent.push_back(gone.kept());
         let cut = seats.taken.values().filter(|(by, _)| gone.ends(by));
         cut.map(|(_, cut)| cut.cancel()).count()
     }
@@ -210,6 +240,7 @@ mod tests {
             ),
             (2, 0)
         );
+        assert_eq!(requests.tokens().len(), 3);
         drop(seats);
         assert!(requests.seats.lock().unwrap().taken.is_empty());
     }
@@ -222,6 +253,13 @@ mod tests {
         let judged = requests.now();
         requests.end(Gone::Token("t1"));
         requests.end(Gone::Grant("g9"));
+        let grants = ["g2".to_owned()];
+        requests.end(Gone::Held {
+            user: "bob",
+            grants: &grants,
+        });
+        assert!(over(by("bob", "t3", "g2"), judged));
+        assert!(!over(by("ada", "t3", "g2"), judged));
         assert!(over(by("ada", "t1", "g1"), judged));
         assert!(over(by("ada", "t2", "g9"), judged));
         assert!(!over(by("ada", "t2", "g1"), judged));

@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::githost::embedded::{self, GitAccess, GitServer, Push};
-use super::store::{KeyKind, Store};
-use super::{Hub, HubConfig, Listeners, api, audit};
+use super::store::KeyKind;
+use super::{Hub, HubConfig, Listeners, api, audit, auth};
 use crate::clock;
 use crate::hub::auth::Role;
 use crate::keys::Public;
@@ -56,15 +56,18 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
             host_key: hub.catalog.host_key.clone(),
             limits: embedded::Limits::default(),
         };
-        let store = hub.store.clone();
+        let own = hub.clone();
         let authorize = move |key| {
-            let store = store.clone();
-            Box::pin(async move { git_access(&store, key).await }) as _
+            let hub = own.clone();
+            Box::pin(async move { git_access(&hub, key).await }) as _
         };
         embedded::serve(listeners.git, server, authorize, pushed, stop)
     });
     tasks.spawn("pushes", |stop| tell(hub.clone(), told, stop));
     tasks.spawn("grants", |stop| super::grants::announce(hub.clone(), stop));
+    tasks.spawn("sessions", |stop| {
+        super::login::session::watch_over(hub.clone(), stop)
+    });
     tasks.spawn("audit retention", |stop| {
         let retention = hub.config.audit.retention;
         audit::retain::run(hub.store.clone(), hub.audit.clone(), retention, stop)
@@ -106,7 +109,8 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
 }
 
 /// What the holder of an SSH key may do with the catalog.
-async fn git_access(store: &Store, key: Public) -> Option<GitAccess> {
+async fn git_access(hub: &Hub, key: Public) -> Option<GitAccess> {
+    let store = &hub.store;
     let fingerprint = key.fingerprint();
     let lookup = async {
         if let Some(key) = store.cluster_key_by_fingerprint(&fingerprint).await? {
@@ -118,7 +122,7 @@ async fn git_access(store: &Store, key: Public) -> Option<GitAccess> {
         }
         let user = store.ssh_key_by_fingerprint(&fingerprint).await?;
         Ok(user.filter(|(_, u)| !u.disabled).map(|(_, user)| {
-            let roles: Vec<Role> = user.roles.iter().filter_map(|r| Role::parse(r)).collect();
+            let roles = auth::roles(&user, hub.config.oidc.as_ref());
             GitAccess {
                 who: user.name,
                 push: roles.contains(&Role::Operator) || roles.contains(&Role::Admin),

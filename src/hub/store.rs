@@ -13,8 +13,9 @@ pub mod records;
 pub mod sqlite;
 
 pub use records::{
-    Anchor, ApiToken, AuditQuery, AuditRow, Cluster, ClusterKey, Details, Ended, JoinToken,
-    KeyKind, KeyState, NewBundle, NewClusterRow, Reported, SshKey, TokenKind, UserRow,
+    Anchor, ApiToken, Arrival, AuditQuery, AuditRow, Cluster, ClusterKey, Details, Ended,
+    JoinToken, KeyKind, KeyState, Known, NewBundle, NewClusterRow, Pair, Provided, Reported,
+    Session, SessionToken, SshKey, TokenKind, UserRow,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +127,20 @@ contract! {
     live_admin_tokens(&self, now: OffsetDateTime) -> u32;
     /// All users who are not disabled.
     users(&self) -> Vec<UserRow>;
+    /// Takes in whom a provider vouches for: a new user, or changes of one who is known by the subject.
+    arrive(&self, arrival: Arrival, now: OffsetDateTime) -> Known;
+    add_session(&self, session: Session, remote: &str, pair: Pair, now: OffsetDateTime) -> ();
+    /// A pair with its session and user, whatever their state.
+    session_token(&self, id: &str) -> Option<(SessionToken, Session, UserRow)>;
+    session(&self, id: &str) -> Option<(Session, UserRow)>;
+    /// Those that did not end.
+    sessions_of(&self, user_id: &str) -> Vec<Session>;
+    /// Notes that the provider was asked now, and what it gave for the next time.
+    asked_provider(&self, id: &str, sealed: Option<Vec<u8>>, now: OffsetDateTime) -> ();
+    /// Marks a pair as used and stores the next one; false = the session has ended.
+    rotate(&self, used: &str, pair: Pair, idle_until: OffsetDateTime, now: OffsetDateTime) -> bool;
+    /// False = it had ended before.
+    end_session(&self, id: &str, why: &str, now: OffsetDateTime) -> bool;
     /// Lets the user push with this key; the same key again changes nothing. None = someone else has it.
     add_ssh_key(&self, key: SshKey, now: OffsetDateTime) -> Option<SshKey>;
     ssh_keys(&self, user_id: &str) -> Vec<SshKey>;

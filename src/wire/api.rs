@@ -9,11 +9,14 @@ use super::id::{ClusterName, Digest};
 use super::report::{Condition, Facts, HealRecord, Phase, StepReport};
 
 mod access;
+mod login;
 
 pub use access::{
     AnchorView, ApiTokenAnswer, ApiTokenView, AuditView, ClusterChoice, GrantCheck, GrantOpinion,
     GrantView, NewApiToken, NewGrant, NewUser, UserView, WhoAmI,
 };
+
+pub use login::{DeviceLogin, EndSession, SessionAnswer, TokenRequest};
 
 /// `POST` bodies are refused above this many bytes, bundle uploads excepted.
 pub const MAX_BODY: usize = 1 << 20;
@@ -52,6 +55,9 @@ pub struct HubInfo {
     /// Unix seconds on the hub's clock.
     pub time: i64,
     pub trust: Option<TrustBundle>,
+    /// Whether people log in with an identity provider.
+    #[serde(default)]
+    pub oidc: bool,
 }
 
 /// CA, URLs and keys of the hub, signed by a key of the set that the agent already holds.

@@ -2,6 +2,7 @@
 
 mod access;
 mod hub;
+mod login;
 
 pub(crate) use hub::flux;
 

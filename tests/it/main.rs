@@ -12,5 +12,6 @@ mod corpus;
 mod git;
 mod hub;
 mod line;
+mod provider;
 mod proxy;
 mod secrecy;

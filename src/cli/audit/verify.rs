@@ -43,7 +43,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
 }
 
 async fn of_hub(connect: &Connect) -> Result<(i64, usize, usize)> {
-    let client = connect.client()?;
+    let client = connect.client().await?;
     let hub = client.info().await?;
     let views = client.audit_anchors().await?;
     let key = match views.first() {

@@ -36,7 +36,7 @@ pub(in crate::cli) struct Args {
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    let client = args.connect.client()?;
+    let client = args.connect.client().await?;
     let (catalog, me) = (client.catalog().await?, client.whoami().await?);
     let place = place(&client.hub())?;
     let key = key(&place, &format!("linesman/{}", me.user))?;

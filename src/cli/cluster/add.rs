@@ -101,7 +101,7 @@ impl Adoption {
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    let access = args.connect.access()?;
+    let access = args.connect.access().await?;
     args.adoption.check(&access)?;
     let new = NewCluster {
         name: args.name,
@@ -115,7 +115,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         },
         adoption: args.adoption.options(),
     };
-    let answer = args.connect.client()?.add_cluster(&new).await?;
+    let answer = args.connect.client().await?.add_cluster(&new).await?;
     let ca = args.connect.ca.as_deref();
     hand_out(&answer, &args.adoption, &access, ca, "added").await
 }

@@ -46,7 +46,12 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         Route::Direct => GitRoute::Direct,
         Route::Line => GitRoute::Line,
     };
-    let told = args.connect.client()?.git_route(&args.name, route).await?;
+    let told = args
+        .connect
+        .client()
+        .await?
+        .git_route(&args.name, route)
+        .await?;
     progress_line(&format!(
         "cluster {} is to reach the Git host {}; see: linesman cluster show {}",
         args.name,

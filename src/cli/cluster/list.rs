@@ -40,7 +40,7 @@ const COLUMNS: [Column<ClusterView>; 10] = [
 ];
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    let mut clusters = args.connect.client()?.clusters().await?;
+    let mut clusters = args.connect.client().await?.clusters().await?;
     clusters.retain(|c| args.selector.iter().all(|wanted| has(c, wanted)));
     clusters.sort_by(|a, b| (a.phase, &a.name).cmp(&(b.phase, &b.name)));
     let empty = "no clusters; run: linesman cluster add NAME";

@@ -61,7 +61,12 @@ pub(in crate::cli) async fn pause(args: Pause) -> Result<()> {
         seconds,
         reason: args.reason,
     };
-    let policy = args.connect.client()?.pause(&args.name, &asked).await?;
+    let policy = args
+        .connect
+        .client()
+        .await?
+        .pause(&args.name, &asked)
+        .await?;
     progress_line(&format!(
         "cluster {} is paused until {}; end it with: linesman cluster resume {}",
         args.name,
@@ -72,7 +77,7 @@ pub(in crate::cli) async fn pause(args: Pause) -> Result<()> {
 }
 
 pub(in crate::cli) async fn resume(args: Resume) -> Result<()> {
-    args.connect.client()?.resume(&args.name).await?;
+    args.connect.client().await?.resume(&args.name).await?;
     progress_line(&format!(
         "cluster {} is no longer paused; its agent mends what it finds",
         args.name

@@ -30,13 +30,18 @@ pub(in crate::cli) struct Args {
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    let access = args.connect.access()?;
+    let access = args.connect.access().await?;
     args.adoption.check(&access)?;
     let new = NewJoinToken {
         adoption: args.adoption.options(),
         new_cluster: args.new_cluster,
     };
-    let answer = args.connect.client()?.readopt(&args.name, &new).await?;
+    let answer = args
+        .connect
+        .client()
+        .await?
+        .readopt(&args.name, &new)
+        .await?;
     add::hand_out(
         &answer,
         &args.adoption,

@@ -31,7 +31,7 @@ pub(in crate::cli) struct Args {
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    let client = args.connect.client()?;
+    let client = args.connect.client().await?;
     let cluster = client.cluster(&args.name).await?;
     if !args.yes {
         confirm(&cluster)?;

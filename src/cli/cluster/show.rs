@@ -24,7 +24,7 @@ pub(in crate::cli) struct Args {
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    let cluster = args.connect.client()?.cluster(&args.name).await?;
+    let cluster = args.connect.client().await?.cluster(&args.name).await?;
     emit(&match args.output.output {
         format @ (Format::Json | Format::Yaml) => document(format, &cluster)?,
         Format::Name => format!("{}\n", cluster.name),

@@ -52,7 +52,13 @@ pub(in crate::cli) struct Args {
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    until(&args.connect.client()?, &args.name, args.goal, args.timeout).await
+    until(
+        &args.connect.client().await?,
+        &args.name,
+        args.goal,
+        args.timeout,
+    )
+    .await
 }
 
 /// Returns when the cluster is there; a hub that is away for a moment is waited for as well.

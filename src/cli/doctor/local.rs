@@ -125,7 +125,7 @@ fn proxy() -> Option<String> {
 
 pub(super) async fn login(access: &Access, client: &Client) -> Check {
     if access.token.is_none() {
-        let fix = format!("run: linesman login {} --token-file FILE", access.hub);
+        let fix = format!("run: linesman login {}", access.hub);
         return check("login", false, "no session and no token file", fix);
     }
     tried("login", client.whoami().await, |me| {

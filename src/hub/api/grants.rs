@@ -352,6 +352,7 @@ async fn known(hub: &Hub, name: &str) -> Result<UserRow, Problem> {
         roles: Vec::new(),
         groups: Vec::new(),
         disabled: false,
+        provider: None,
     }))
 }
 

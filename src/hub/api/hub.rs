@@ -11,6 +11,7 @@ use super::Caller;
 use super::problem::Problem;
 use crate::clock;
 use crate::hub::auth::Role;
+use crate::hub::oidc::Provider;
 use crate::hub::{Hub, git};
 use crate::wire::PROTOCOL;
 use crate::wire::api::{Check, HubInfo, WhoAmI};
@@ -35,6 +36,7 @@ async fn info(State(hub): State<Arc<Hub>>) -> Json<HubInfo> {
         protocol: PROTOCOL,
         time: clock::now().unix_timestamp(),
         trust: None,
+        oidc: hub.oidc.is_some(),
     })
 }
 
@@ -52,7 +54,7 @@ async fn whoami(State(hub): State<Arc<Hub>>, caller: Caller) -> Json<WhoAmI> {
 
 async fn checks(State(hub): State<Arc<Hub>>, caller: Caller) -> Result<Json<Vec<Check>>, Problem> {
     caller.require(&hub, Role::Viewer, "hub.check").await?;
-    Ok(Json(vec![
+    let mut checks = vec![
         database(&hub).await,
         catalog(&hub).await,
         certificate(&hub),
@@ -64,7 +66,29 @@ async fn checks(State(hub): State<Arc<Hub>>, caller: Caller) -> Result<Json<Vec<
             found: clock::rfc3339(clock::now()),
             fix: String::new(),
         },
-    ]))
+    ];
+    if let Some(provider) = &hub.oidc {
+        checks.push(identity(provider).await);
+    }
+    Ok(Json(checks))
+}
+
+async fn identity(provider: &Provider) -> Check {
+    let found = match provider.check().await {
+        Ok(found) => Ok(format!(
+            "{} answers, its keys are usable; asked for: {}",
+            found.issuer,
+            provider
+                .config
+                .scopes
+                .as_ref()
+                .unwrap_or(&found.scopes)
+                .join(" ")
+        )),
+        Err(error) => Err(crate::hub::chain_of(&error)),
+    };
+    let fix = "compare --oidc-issuer with what the provider's discovery document says, and see that the hub reaches it";
+    check("identity provider", found, fix)
 }
 
 fn check(name: &str, found: Result<String, String>, fix: &str) -> Check {

@@ -283,6 +283,24 @@ pub const OPERATIONS: &[Operation] = &[
         "The hub's checks of itself",
         ("", "Check"),
     ),
+    operation(
+        ("post", "/v1/login/device"),
+        Anyone,
+        "Begin a login without a browser (RFC 8628)",
+        ("", "DeviceLogin"),
+    ),
+    operation(
+        ("post", "/v1/login/token"),
+        Anyone,
+        "A session's tokens for a one-time code, a device's code or a refresh token",
+        ("TokenRequest", "SessionAnswer"),
+    ),
+    operation(
+        ("post", "/v1/login/end"),
+        Anyone,
+        "End the session of a refresh token; what it runs is cut",
+        ("EndSession", ""),
+    ),
     operation(("get", "/openapi.json"), Anyone, "This document", ("", "")),
 ];
 

@@ -40,6 +40,11 @@ slugs! {
     UnknownField "unknown-field" BAD_REQUEST "The body has a field that the hub does not know";
     BundleInvalid "bundle-invalid" UNPROCESSABLE_ENTITY "The file is not an engine's install manifest";
     LoginRequired "login-required" UNAUTHORIZED "Log in";
+    SessionEnded "session-ended" UNAUTHORIZED "The session has ended";
+    AuthorizationPending "authorization-pending" BAD_REQUEST "Nobody has logged the device in yet";
+    SlowDown "slow-down" BAD_REQUEST "Ask less often";
+    AccessDenied "access-denied" BAD_REQUEST "The login was refused";
+    ExpiredToken "expired-token" BAD_REQUEST "The login took too long";
     TokenInvalid "token-invalid" UNAUTHORIZED "The join token is not valid";
     StaleSignature "stale-signature" UNAUTHORIZED "The signature's time is not the hub's";
     Unsigned "unsigned" UNAUTHORIZED "The call is not signed";
@@ -65,6 +70,7 @@ slugs! {
     Full "full" CONFLICT "A bound of the hub is reached";
     Busy "busy" TOO_MANY_REQUESTS "The hub is busy";
     Internal "internal" INTERNAL_SERVER_ERROR "The hub failed";
+    ProviderUnavailable "provider-unavailable" BAD_GATEWAY "The identity provider does not answer as it should";
     Unavailable "unavailable" SERVICE_UNAVAILABLE "The hub cannot do this now";
 }
 
@@ -213,11 +219,9 @@ impl From<AuthError> for Problem {
     fn from(error: AuthError) -> Self {
         let text = error.to_string();
         match error {
-            AuthError::Missing | AuthError::Invalid => Self::new(
-                Slug::LoginRequired,
-                text,
-                "run: linesman login HUB --token-file FILE",
-            ),
+            AuthError::Missing | AuthError::Invalid => {
+                Self::new(Slug::LoginRequired, text, "run: linesman login HUB")
+            }
             AuthError::Unsigned => Self::new(
                 Slug::Unsigned,
                 text,

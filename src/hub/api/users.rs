@@ -91,6 +91,7 @@ async fn add(
         roles: new.roles.into_iter().collect(),
         groups: new.groups.into_iter().collect(),
         disabled: false,
+        provider: None,
     };
     let user = hub.store.add_user(user, clock::now()).await?;
     hub.access_changed.notify_one();

@@ -15,6 +15,8 @@ use crate::clock;
 use crate::hub::access::{Clusters, Grant, Mode, Subject};
 use crate::hub::auth::Role;
 use crate::hub::gitline::GitTarget;
+use crate::hub::login::Logins;
+use crate::hub::oidc::Provider;
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::store::sqlite::Sqlite;
 use crate::hub::store::{ApiToken, Store, UserRow};
@@ -23,7 +25,8 @@ use crate::hub::{
     CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, api, audit, catalog, git,
     tunnels,
 };
-use crate::keys::KeyPair;
+use crate::keys::{self, KeyPair};
+use crate::secret::Secret;
 use crate::ssh::GitUrl;
 use crate::ssh::known_hosts::known_hosts_line;
 
@@ -53,6 +56,7 @@ pub async fn start(
         .await
         .context("make the catalog's repository")?;
     first_admin(&store, &data, now).await?;
+    let logins = Logins::new(&seal_key(&data.join("seal.key"))?);
     let (audit, chain) = audit::start(store.clone(), &id, keys.clone()).await?;
     let hub = Hub {
         id,
@@ -68,6 +72,8 @@ pub async fn start(
         presence: Presence::default(),
         tls,
         metrics: crate::telemetry::HubMetrics::default(),
+        oidc: config.oidc.clone().map(Provider::new),
+        logins,
         requests: Arc::default(),
         joins: Arc::new(Semaphore::new(JOINS)),
         work: TaskTracker::new(),
@@ -126,6 +132,23 @@ fn key_pair(path: &Path, comment: &str) -> Result<KeyPair> {
     Ok(pair)
 }
 
+/// The key that provider's refresh tokens are sealed with, made where there is none.
+fn seal_key(path: &Path) -> Result<Secret<[u8; 32]>> {
+    if !path.exists() {
+        keep_secret(path, &keys::encode(&clock::random::<32>()))?;
+    }
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("read the sealing key {}", path.display()))?;
+    let key = keys::decode(text.trim()).and_then(|bytes| bytes.try_into().ok());
+    let key = key.with_context(|| {
+        format!(
+            "{} holds no key; restore it, or delete it: everyone then has to log in again",
+            path.display()
+        )
+    })?;
+    Ok(Secret::new(key))
+}
+
 /// The user `admin` with a token in `admin.token`. The token is made again only while no admin has one in force: then
 /// the file was never written, or all have ended and the operator needs a way in.
 async fn first_admin(store: &Store, data: &Path, now: OffsetDateTime) -> Result<()> {
@@ -136,6 +159,7 @@ async fn first_admin(store: &Store, data: &Path, now: OffsetDateTime) -> Result<
             roles: vec![Role::Admin.as_str().to_owned()],
             groups: vec!["admin".to_owned()],
             disabled: false,
+            provider: None,
         })
         .await?;
     store

@@ -1,6 +1,6 @@
 //! The records as the hub's parts see them, free of any database.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use time::OffsetDateTime;
 
@@ -173,6 +173,74 @@ pub struct UserRow {
     /// Groups that grants can name.
     pub groups: Vec<String>,
     pub disabled: bool,
+    /// Whose word the groups are; None = a local user's, who is changed here.
+    pub provider: Option<Provided>,
+}
+
+/// Who a user is at an identity provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provided {
+    pub issuer: String,
+    pub subject: String,
+}
+
+/// Someone whom an identity provider vouches for.
+#[derive(Debug, Clone)]
+pub struct Arrival {
+    /// For one who is new.
+    pub id: String,
+    pub issuer: String,
+    pub subject: String,
+    pub name: String,
+    pub groups: BTreeSet<String>,
+}
+
+/// What the store makes of them.
+#[derive(Debug)]
+pub enum Known {
+    User {
+        user: Box<UserRow>,
+        /// As they were; None = they are new.
+        before: Option<Box<UserRow>>,
+    },
+    /// An admin removed them.
+    Removed,
+    /// Someone else has the name.
+    Taken,
+}
+
+/// A login with an identity provider.
+#[derive(Debug, Clone)]
+pub struct Session {
+    pub id: String,
+    pub user_id: String,
+    /// The provider's refresh token, sealed.
+    pub sealed: Option<Vec<u8>>,
+    pub asked_at: OffsetDateTime,
+    pub idle_until: OffsetDateTime,
+    pub expires_at: OffsetDateTime,
+    pub ended: bool,
+}
+
+/// A pair of tokens as it is stored.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    pub id: String,
+    pub access_hash: [u8; 32],
+    pub refresh_hash: [u8; 32],
+    pub access_until: OffsetDateTime,
+}
+
+/// A stored pair with what became of it.
+#[derive(Debug, Clone)]
+pub struct SessionToken {
+    pub id: String,
+    pub session_id: String,
+    pub access_hash: [u8; 32],
+    pub refresh_hash: [u8; 32],
+    pub access_until: OffsetDateTime,
+    /// When the refresh token was first used.
+    pub used_at: Option<OffsetDateTime>,
 }
 
 /// A hub token; its secret is stored as SHA-256 only.

@@ -25,6 +25,7 @@ mod grants;
 mod join;
 mod keys;
 mod reports;
+mod sessions;
 mod tokens;
 mod users;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use linesman::hub::tls::TlsSource;
-use linesman::hub::{HubConfig, Listeners, serve};
+use linesman::hub::{HubConfig, Listeners, oidc, serve};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,21 @@ pub(super) struct Hub {
 
 impl Hub {
     pub(super) fn start(home: &Home) -> Self {
+        Self::serve(home, |_| None)
+    }
+
+    /// With an identity provider, which is made for the hub's URL.
+    pub(super) fn with_oidc(
+        home: &Home,
+        oidc: impl FnOnce(&str) -> oidc::Config + Send + 'static,
+    ) -> Self {
+        Self::serve(home, |url| Some(oidc(url)))
+    }
+
+    fn serve(
+        home: &Home,
+        oidc: impl FnOnce(&str) -> Option<oidc::Config> + Send + 'static,
+    ) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let data = home.0.join("hub");
         let stop = CancellationToken::new();
@@ -37,7 +52,8 @@ impl Hub {
                     git: port().await?,
                     health: port().await?,
                 };
-                let config = config(&directory, &listeners)?;
+                let mut config = config(&directory, &listeners)?;
+                config.oidc = oidc(&config.url);
                 let url = config.url.clone();
                 let (hub, chain) = serve::start(config, token).await?;
                 ready.send(url)?;
@@ -133,6 +149,7 @@ fn config(data: &Path, listeners: &Listeners) -> anyhow::Result<HubConfig> {
         drain: std::time::Duration::from_secs(1),
         git_over_line: linesman::hub::gitline::Allowed::Auto,
         audit: linesman::hub::AuditConfig::default(),
+        oidc: None,
     })
 }
 

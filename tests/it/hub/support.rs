@@ -10,7 +10,7 @@ use linesman::hub::gitline::Allowed;
 use linesman::hub::registration::{Prefix, TokenText};
 use linesman::hub::store::{ApiToken, NewBundle, UserRow};
 use linesman::hub::tls::TlsSource;
-use linesman::hub::{AuditConfig, Hub, HubConfig, Listeners, serve, start};
+use linesman::hub::{AuditConfig, Hub, HubConfig, Listeners, oidc, serve, start};
 use linesman::keys::{self, KeyPair};
 use linesman::wire::PROTOCOL;
 use linesman::wire::api::{
@@ -48,7 +48,7 @@ impl TestHub {
     async fn with(name: &str, audit: AuditConfig, git_over_line: Allowed) -> Self {
         let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&data));
-        let hub = Self::open_all(data, audit, git_over_line).await;
+        let hub = Self::open_all(data, audit, git_over_line, |_| None).await;
         let bundle = NewBundle {
             digest: Digest::from_bytes([1; 32]),
             engine: EngineKind::Flux,
@@ -66,15 +66,28 @@ impl TestHub {
         hub
     }
 
+    /// With an identity provider, which is made for the hub's URL.
+    pub(crate) async fn with_oidc(name: &str, oidc: impl FnOnce(&str) -> oidc::Config) -> Self {
+        let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&data));
+        let none = AuditConfig::default();
+        Self::open_all(data, none, Allowed::Auto, |url| Some(oidc(url))).await
+    }
+
     pub(crate) async fn open(name: &str, data: PathBuf) -> Self {
         Self::open_with(name, data, AuditConfig::default()).await
     }
 
     pub(crate) async fn open_with(_name: &str, data: PathBuf, audit: AuditConfig) -> Self {
-        Self::open_all(data, audit, Allowed::Auto).await
+        Self::open_all(data, audit, Allowed::Auto, |_| None).await
     }
 
-    async fn open_all(data: PathBuf, audit: AuditConfig, git_over_line: Allowed) -> Self {
+    async fn open_all(
+        data: PathBuf,
+        audit: AuditConfig,
+        git_over_line: Allowed,
+        oidc: impl FnOnce(&str) -> Option<oidc::Config>,
+    ) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let listeners = Listeners {
             https: TcpListener::bind("127.0.0.1:0").await.unwrap(),
@@ -83,9 +96,11 @@ impl TestHub {
         };
         let address = listeners.https.local_addr().unwrap();
         let git = listeners.git.local_addr().unwrap();
+        let url = format!("https://localhost:{}", address.port());
         let config = HubConfig {
             data: data.clone(),
-            url: format!("https://localhost:{}", address.port()),
+            oidc: oidc(&url),
+            url,
             listen: address,
             health_listen: listeners.health.local_addr().unwrap(),
             git_listen: git,
@@ -165,6 +180,7 @@ impl TestHub {
             roles: owned(roles),
             groups: owned(groups),
             disabled: false,
+            provider: None,
         };
         let user = self.hub.store.ensure_user(user).await.unwrap();
         api_token(&self.hub, user.id).await

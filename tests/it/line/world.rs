@@ -89,6 +89,7 @@ impl World {
             drain: Duration::from_secs(2),
             git_over_line: linesman::hub::gitline::Allowed::Auto,
             audit: linesman::hub::AuditConfig::default(),
+            oidc: None,
         };
         let stop = CancellationToken::new();
         let (hub, chain) = serve::start(config, stop.clone()).await.unwrap();

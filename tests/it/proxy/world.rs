@@ -98,6 +98,7 @@ impl World {
             drain: Duration::from_secs(1),
             git_over_line: hub::gitline::Allowed::Auto,
             audit: hub::AuditConfig::default(),
+            oidc: None,
         };
         let stop = CancellationToken::new();
         let (hub, chain) = hub::start(config, stop.clone()).await.unwrap();
@@ -191,6 +192,7 @@ impl World {
             roles: Vec::new(),
             groups: Vec::new(),
             disabled: false,
+            provider: None,
         };
         if !groups.is_empty() {
             self.grant(name, groups, |_| {}).await;

@@ -77,7 +77,7 @@ fn digest() -> String {
 
 fn hub_info() -> Value {
     json!({
-        "hubId": "0197", "version": "0.1.0", "protocol": { "min": 1, "max": 1 }, "time": 1_767_323_045,
+        "hubId": "0197", "version": "0.1.0", "protocol": { "min": 1, "max": 1 }, "time": 1_767_323_045, "oidc": true,
     })
 }
 
@@ -225,6 +225,10 @@ mod tests {
         assert!(reads_as::<api::NewApiToken>("NewApiToken"));
         assert!(reads_as::<api::ApiTokenView>("ApiTokenView"));
         assert!(reads_as::<api::ApiTokenAnswer>("ApiTokenAnswer"));
+        assert!(reads_as::<api::DeviceLogin>("DeviceLogin"));
+        assert!(reads_as::<api::TokenRequest>("TokenRequest"));
+        assert!(reads_as::<api::SessionAnswer>("SessionAnswer"));
+        assert!(reads_as::<api::EndSession>("EndSession"));
         assert!(reads_as::<api::BundleView>("BundleView"));
         assert!(reads_as::<api::WhoAmI>("WhoAmI"));
         assert!(reads_as::<api::CatalogView>("CatalogView"));

@@ -4,7 +4,7 @@ use sqlx::FromRow;
 use time::OffsetDateTime;
 
 use super::{Sqlite, corrupt, db, from_json, hash32, to_json, to_ms};
-use crate::hub::store::{Result, SshKey, UserRow};
+use crate::hub::store::{Provided, Result, SshKey, UserRow};
 use crate::keys::Public;
 
 #[derive(FromRow)]
@@ -13,6 +13,8 @@ pub(super) struct User {
     name: String,
     roles: String,
     groups: String,
+    issuer: String,
+    subject: Option<String>,
     disabled_at: Option<i64>,
 }
 
@@ -23,6 +25,10 @@ impl User {
             roles: from_json(DOING, &self.roles)?,
             groups: from_json(DOING, &self.groups)?,
             disabled: self.disabled_at.is_some(),
+            provider: self.subject.map(|subject| Provided {
+                issuer: self.issuer,
+                subject,
+            }),
             id: self.id,
             name: self.name,
         })

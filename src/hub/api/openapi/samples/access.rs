@@ -15,6 +15,25 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
             "WhoAmI",
             json!({ "user": "admin", "roles": ["admin"], "groups": ["admin"], "scopes": [], "expiresAt": TIME, "hub": "https://hub.example" }),
         ),
+        (
+            "DeviceLogin",
+            json!({
+                "deviceCode": "secret", "userCode": "BCDF-GHJK", "verificationUri": "https://hub.example/device",
+                "verificationUriComplete": "https://hub.example/device?code=BCDF-GHJK", "expiresIn": 600, "interval": 5,
+            }),
+        ),
+        (
+            "TokenRequest",
+            json!({ "grant": "refresh", "refreshToken": "lmr1.id.secret" }),
+        ),
+        (
+            "SessionAnswer",
+            json!({
+                "user": "ada", "accessToken": "lma1.id.secret", "accessExpiresAt": TIME,
+                "refreshToken": "lmr1.id.secret", "expiresAt": TIME,
+            }),
+        ),
+        ("EndSession", json!({ "refreshToken": "lmr1.id.secret" })),
         ("NewGrant", new_grant()),
         ("GrantView", grant()),
         ("GrantCheck", grant_check()),

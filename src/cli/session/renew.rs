@@ -1,0 +1,149 @@
+//! Renewing a session before it ends. Refresh tokens are good once, so of parallel processes one asks the hub and the
+//! others take what it got.
+
+use std::fs::TryLockError;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use time::OffsetDateTime;
+use tokio::time::{Instant, sleep};
+
+use super::{Session, change, directory, load, make_directory, private};
+use crate::cli::exit::{Code, Failure};
+use crate::client::{self, Client};
+use crate::wire::api::TokenRequest;
+use crate::{clock, keys};
+
+/// What is left of a token that is still used; kubectl asks for a new one 30 s before its end.
+const EARLY: time::Duration = time::Duration::seconds(60);
+/// How long another process may take.
+const PATIENCE: Duration = Duration::from_mins(1);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Whether the session has to be renewed before it is used.
+pub(in crate::cli) fn is_due(session: &Session, now: OffsetDateTime) -> bool {
+    let ends = session.expires_at.as_deref().and_then(clock::parse_rfc3339);
+    session.refresh.is_some() && ends.is_none_or(|at| at - EARLY <= now)
+}
+
+/// The hub's session, renewed where it is due.
+pub(in crate::cli) async fn renew(hub: &str) -> Result<Session> {
+    let directory = directory()?;
+    make_directory(&directory)?;
+    let name = keys::sha256_hex(hub.as_bytes());
+    let path = directory.join(format!("renew-{}.lock", &name[..16]));
+    let file = private()
+        .open(&path)
+        .with_context(|| format!("open {}", path.display()))?;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if Instant::now() < until => sleep(LOOK).await,
+            Err(TryLockError::WouldBlock) => {
+                return Err(Failure::new(
+                    Code::Failed,
+                    "another linesman has been renewing the session for a minute",
+                    "see what holds it: fuser -v on the lock in $XDG_STATE_HOME/linesman",
+                )
+                .into());
+            }
+            Err(TryLockError::Error(e)) => {
+                return Err(e).with_context(|| format!("lock {}", path.display()));
+            }
+        }
+    }
+    ask(&directory, hub).await
+}
+
+async fn ask(directory: &Path, hub: &str) -> Result<Session> {
+    let mut sessions = load(directory)?;
+    let session = sessions
+        .hubs
+        .remove(hub)
+        .ok_or_else(|| ended(hub, "there is none any more"))?;
+    // Someone else may have done it while we waited.
+    let Some(refresh) = session
+        .refresh
+        .clone()
+        .filter(|_| is_due(&session, clock::now()))
+    else {
+        return Ok(session);
+    };
+    let client = Client::new(client::address(hub)?, session.ca.as_deref(), None)?;
+    let asked = TokenRequest::Refresh {
+        refresh_token: refresh,
+    };
+    let answer = match client.session_token("renew the session", &asked).await {
+        Ok(answer) => answer,
+        Err(error) if error.status().is_some_and(|s| s.as_u16() == 401) => {
+            forget(directory, hub, &session)?;
+            return Err(ended(hub, &error.to_string()).into());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let next = Session {
+        token: answer.access_token,
+        refresh: Some(answer.refresh_token),
+        user: answer.user,
+        expires_at: Some(answer.access_expires_at),
+        ends_at: Some(answer.expires_at),
+        ca: session.ca,
+    };
+    change(directory, |sessions| {
+        sessions.hubs.insert(hub.to_owned(), next.clone());
+    })?;
+    Ok(next)
+}
+
+/// The hub has said its last word: nobody asks again. Its CA stays for the next login.
+fn forget(directory: &Path, hub: &str, ended: &Session) -> Result<()> {
+    change(directory, |sessions| {
+        if let Some(session) = sessions
+            .hubs
+            .get_mut(hub)
+            .filter(|s| s.refresh == ended.refresh)
+        {
+            session.refresh = None;
+        }
+    })
+}
+
+fn ended(hub: &str, why: &str) -> Failure {
+    Failure::new(
+        Code::Denied,
+        format!("the session of {hub} has ended: {why}"),
+        format!("run: linesman login {hub}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_renewed_a_minute_before_its_end() {
+        let now = clock::parse_rfc3339("2026-01-01T00:00:00Z").unwrap();
+        let session = |refresh: Option<&str>, end: Option<&str>| Session {
+            token: "lma1.a.b".to_owned(),
+            refresh: refresh.map(str::to_owned),
+            ca: None,
+            user: "ada".to_owned(),
+            expires_at: end.map(str::to_owned),
+            ends_at: None,
+        };
+        for (refresh, end, due) in [
+            (Some("r"), Some("2026-01-01T00:01:01Z"), false),
+            (Some("r"), Some("2026-01-01T00:01:00Z"), true),
+            (Some("r"), None, true),
+            (None, Some("2025-01-01T00:00:00Z"), false),
+        ] {
+            assert_eq!(
+                is_due(&session(refresh, end), now),
+                due,
+                "{refresh:?} {end:?}"
+            );
+        }
+    }
+}

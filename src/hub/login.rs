@@ -1,0 +1,373 @@
+//! Logging in with the identity provider: from a browser that comes back to a user on record and something that a
+//! program can fetch a session with.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::clock;
+use crate::hub::audit::{AuditError, Entry, Verdict};
+use crate::hub::oidc::claims::Identity;
+use crate::hub::oidc::{self, Ask, Granted, OidcError, Provider};
+use crate::hub::store::{Arrival, Known, StoreError, UserRow};
+use crate::hub::{Hub, chain_of, grants};
+use crate::keys;
+use crate::secret::Secret;
+
+pub mod pending;
+pub mod seal;
+pub mod session;
+
+use pending::{Goal, Login, Pending, Ready};
+use seal::Seal;
+
+/// Sessions are kept apart by this many locks.
+const TURNS: usize = 256;
+
+/// What the hub remembers of logins, beside the store.
+pub struct Logins {
+    pending: Mutex<Pending>,
+    seal: Seal,
+    turns: Vec<Semaphore>,
+}
+
+impl Logins {
+    pub fn new(key: &Secret<[u8; 32]>) -> Self {
+        Self {
+            pending: Mutex::default(),
+            seal: Seal::new(key),
+            turns: (0..TURNS).map(|_| Semaphore::new(1)).collect(),
+        }
+    }
+
+    pub fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One at a time asks the provider for a session: its refresh tokens rotate, too.
+    async fn turn(&self, session: &str) -> Option<SemaphorePermit<'_>> {
+        let [first, ..] = keys::sha256(session.as_bytes());
+        self.turns
+            .get(usize::from(first) % TURNS)?
+            .acquire()
+            .await
+            .ok()
+    }
+}
+
+/// Who makes a request that needs no login, for the record.
+#[derive(Debug, Clone)]
+pub struct From {
+    pub remote: String,
+    pub request_id: String,
+}
+
+/// What the provider sent a browser back with (RFC 6749 §4.1.2, RFC 9207).
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub state: String,
+    pub code: Option<String>,
+    pub issuer: Option<String>,
+    pub error: Option<String>,
+}
+
+/// Where a browser goes in the end.
+pub enum Came {
+    /// To the program that listens on its machine.
+    Loopback(String),
+    /// Nowhere: the device asks by itself.
+    Device {
+        user: String,
+    },
+    Refused {
+        why: String,
+        next: String,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LoginError {
+    #[error(transparent)]
+    Provider(#[from] OidcError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    #[error("{why}")]
+    Refused { why: String, next: String },
+}
+
+impl LoginError {
+    fn refused(why: impl Into<String>, next: impl Into<String>) -> Self {
+        Self::Refused {
+            why: why.into(),
+            next: next.into(),
+        }
+    }
+
+    /// What a person is told, and does next.
+    pub fn words(&self) -> (String, String) {
+        match self {
+            Self::Refused { why, next } => (why.clone(), next.clone()),
+            Self::Provider(error) if error.is_final() => (
+                chain_of(error),
+                "log in again; if it stays, show this to a hub admin".to_owned(),
+            ),
+            Self::Provider(error) => (
+                chain_of(error),
+                "try again; if it stays, a hub admin runs: linesman doctor".to_owned(),
+            ),
+            Self::Store(_) | Self::Audit(_) => (
+                "the hub's database does not answer".to_owned(),
+                "try again; if it stays, look at the hub's log".to_owned(),
+            ),
+        }
+    }
+}
+
+/// The one redirect URI that is registered at the provider.
+pub fn callback(hub: &Hub) -> String {
+    format!("{}/login/callback", hub.config.url)
+}
+
+/// Sends a browser to the provider; gives the URL.
+pub async fn begin(
+    hub: &Hub,
+    provider: &Provider,
+    browser: [u8; 32],
+    goal: Goal,
+) -> Result<String, OidcError> {
+    let fresh = || keys::encode(&clock::random::<32>());
+    let (state, nonce, verifier) = (fresh(), fresh(), fresh());
+    let url = provider
+        .authorize(&Ask {
+            redirect: &callback(hub),
+            state: &state,
+            nonce: &nonce,
+            challenge: &pending::challenge(&verifier),
+        })
+        .await?;
+    let now = clock::now();
+    let login = Login {
+        state,
+        browser,
+        nonce,
+        verifier: Secret::new(verifier),
+        goal,
+        until: now + pending::LOGIN,
+    };
+    hub.logins.pending().begin(login, now);
+    Ok(url)
+}
+
+/// A browser is back.
+pub async fn come_back(
+    hub: &Hub,
+    provider: &Provider,
+    answer: Answer,
+    browser: [u8; 32],
+    from: &From,
+) -> Came {
+    let now = clock::now();
+    let begun = hub.logins.pending().come_back(&answer.state, &browser, now);
+    let Some(login) = begun else {
+        return Came::Refused {
+            why: "this login is not known here: it was used, is older than ten minutes, or began in another browser"
+                .to_owned(),
+            next: "begin again, with: linesman login".to_owned(),
+        };
+    };
+    let how = match login.goal {
+        Goal::Loopback { .. } => "browser",
+        Goal::Device(_) => "device",
+    };
+    let judged = match judge(hub, provider, &answer, &login).await {
+        Ok((granted, user)) => on_record(hub, &user, &granted.identity, how, from)
+            .await
+            .map(|()| (granted, user)),
+        Err(error) => Err(error),
+    };
+    match judged {
+        Ok((granted, user)) => {
+            let ready = Ready {
+                user_id: user.id.clone(),
+                refresh: granted.refresh,
+                until: granted.until,
+                how,
+            };
+            finish(hub, login.goal, &user, ready)
+        }
+        Err(error) => {
+            refused_on_record(hub, &error, how, from).await;
+            fail(hub, login.goal, &error)
+        }
+    }
+}
+
+async fn judge(
+    hub: &Hub,
+    provider: &Provider,
+    answer: &Answer,
+    login: &Login,
+) -> Result<(Granted, UserRow), LoginError> {
+    if !provider.accepts(answer.issuer.as_deref()).await? {
+        return Err(LoginError::refused(
+            "the answer is not from the identity provider that was asked",
+            "begin again, and follow no link that someone sent",
+        ));
+    }
+    let code = match (&answer.error, &answer.code) {
+        (None, Some(code)) => code,
+        (Some(error), _) => {
+            let why = format!("the identity provider says: {}", oidc::plain(error));
+            return Err(LoginError::refused(why, "log in again"));
+        }
+        (None, None) => {
+            let why = "the identity provider sent neither a code nor an error";
+            return Err(LoginError::refused(why, "log in again"));
+        }
+    };
+    let granted = provider
+        .redeem(code, &callback(hub), &login.verifier, &login.nonce)
+        .await?;
+    let user = admit(hub, provider, &granted.identity).await?;
+    Ok((granted, user))
+}
+
+/// Takes the provider's word on a person over into the store. What ran by groups that are gone ends.
+pub async fn admit(
+    hub: &Hub,
+    provider: &Provider,
+    identity: &Identity,
+) -> Result<UserRow, LoginError> {
+    let arrival = Arrival {
+        id: uuid::Uuid::now_v7().to_string(),
+        issuer: provider.config.issuer.clone(),
+        subject: identity.subject.clone(),
+        name: identity.name.clone(),
+        groups: identity.groups.clone(),
+    };
+    match hub.store.arrive(arrival, clock::now()).await? {
+        Known::User { user, before } => {
+            let same = before.as_ref().is_some_and(|b| *b == user);
+            if let Some(before) = before.filter(|b| b.groups != user.groups) {
+                grants::groups_lost(hub, &user.id, &before.groups, &user.groups).await?;
+            }
+            if !same {
+                hub.access_changed.notify_one();
+            }
+            Ok(*user)
+        }
+        Known::Removed => Err(LoginError::refused(
+            format!("{} was removed from this hub", identity.name),
+            format!(
+                "ask a hub admin to run: linesman user add {}",
+                identity.name
+            ),
+        )),
+        Known::Taken => Err(LoginError::refused(
+            format!(
+                "the name {} belongs to another user of this hub",
+                identity.name
+            ),
+            "a hub admin removes or renames that user, or sets --oidc-username-prefix",
+        )),
+    }
+}
+
+fn finish(hub: &Hub, goal: Goal, user: &UserRow, ready: Ready) -> Came {
+    let now = clock::now();
+    match goal {
+        Goal::Loopback {
+            redirect,
+            challenge,
+            state,
+        } => {
+            let code = keys::encode(&clock::random::<32>());
+            hub.logins.pending().offer(&code, challenge, ready, now);
+            let pairs = [("code", code.as_str()), ("state", &state)];
+            Came::Loopback(oidc::with_query(&redirect, &pairs))
+        }
+        Goal::Device(hash) => {
+            if hub.logins.pending().decide(&hash, Ok(ready), now) {
+                return Came::Device {
+                    user: user.name.clone(),
+                };
+            }
+            Came::Refused {
+                why: "the device does not wait any more".to_owned(),
+                next: "begin again on the device".to_owned(),
+            }
+        }
+    }
+}
+
+fn fail(hub: &Hub, goal: Goal, error: &LoginError) -> Came {
+    let (why, next) = error.words();
+    match goal {
+        Goal::Loopback {
+            redirect, state, ..
+        } => {
+            let pairs = [
+                ("error", "access_denied"),
+                ("error_description", &why),
+                ("next", &next),
+                ("state", &state),
+            ];
+            Came::Loopback(oidc::with_query(&redirect, &pairs))
+        }
+        Goal::Device(hash) => {
+            hub.logins
+                .pending()
+                .decide(&hash, Err(why.clone()), clock::now());
+            Came::Refused { why, next }
+        }
+    }
+}
+
+async fn on_record(
+    hub: &Hub,
+    user: &UserRow,
+    identity: &Identity,
+    how: &str,
+    from: &From,
+) -> Result<(), LoginError> {
+    let mut target = format!("by {how}, groups {:?}", user.groups);
+    if identity.left_out > 0 {
+        let more = format!(
+            ", {} of the provider's groups do not fit",
+            identity.left_out
+        );
+        target.push_str(&more);
+    }
+    let entry = Entry {
+        actor: format!("user:{}", user.name),
+        action: "login".to_owned(),
+        target: crate::hub::cut(&target, 1_000).to_owned(),
+        request_id: from.request_id.clone(),
+        remote: from.remote.clone(),
+        ..Entry::default()
+    };
+    Ok(hub.audit.event(entry).await?)
+}
+
+async fn refused_on_record(hub: &Hub, error: &LoginError, how: &str, from: &From) {
+    let (why, _) = error.words();
+    tracing::warn!(request = from.request_id, why, "login refused");
+    let entry = Entry {
+        actor: "anyone".to_owned(),
+        action: "login".to_owned(),
+        target: format!("by {how}"),
+        request_id: from.request_id.clone(),
+        verdict: Verdict::Deny,
+        reason: Some(why),
+        remote: from.remote.clone(),
+        ..Entry::default()
+    };
+    if let Err(error) = hub.audit.event(entry).await {
+        tracing::error!(
+            error = chain_of(&error),
+            "a refused login could not be put on record"
+        );
+    }
+}

@@ -1,0 +1,467 @@
+//! Sessions: tokens out of a login, their rotation, and their end. All that a session ran ends with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+use super::pending::Ready;
+use super::{From, LoginError, admit};
+use crate::clock;
+use crate::hub::audit::{Entry, Verdict};
+use crate::hub::oidc::{Lifetimes, Provider};
+use crate::hub::registration::{Prefix, TokenText};
+use crate::hub::running::Gone;
+use crate::hub::store::{Pair, Session, SessionToken, UserRow};
+use crate::hub::{Hub, chain_of};
+use crate::keys;
+use crate::wire::api::SessionAnswer;
+
+/// Both tokens of a pair have its id.
+struct Fresh {
+    access: TokenText,
+    refresh: TokenText,
+}
+
+impl Fresh {
+    fn new() -> Self {
+        let id = clock::random();
+        Self {
+            access: TokenText::new(id, clock::random()),
+            refresh: TokenText::new(id, clock::random()),
+        }
+    }
+
+    fn pair(&self, access_until: OffsetDateTime) -> Pair {
+        Pair {
+            id: self.access.id.clone(),
+            access_hash: self.access.hash(),
+            refresh_hash: self.refresh.hash(),
+            access_until,
+        }
+    }
+
+    fn answer(
+        &self,
+        user: &UserRow,
+        access_until: OffsetDateTime,
+        session: &Session,
+    ) -> SessionAnswer {
+        SessionAnswer {
+            user: user.name.clone(),
+            access_token: self.access.text(Prefix::Access).into_inner(),
+            access_expires_at: clock::rfc3339(access_until),
+            refresh_token: self.refresh.text(Prefix::Refresh).into_inner(),
+            expires_at: clock::rfc3339(session.expires_at),
+        }
+    }
+}
+
+fn ended() -> LoginError {
+    LoginError::refused("the session has ended", "run: linesman login")
+}
+
+/// The first tokens of a login.
+pub async fn open(
+    hub: &Hub,
+    times: Lifetimes,
+    ready: Ready,
+    from: &From,
+) -> Result<SessionAnswer, LoginError> {
+    let now = clock::now();
+    let id = keys::encode(&clock::random::<16>());
+    let whole = now + times.whole;
+    let sealed = ready
+        .refresh
+        .as_ref()
+        .map(|text| hub.logins.seal.close(&id, text));
+    // Where the provider cannot be asked again, its word holds as long as it said.
+    let expires_at = if sealed.is_some() {
+        whole
+    } else {
+        whole.min(ready.until)
+    };
+    let session = Session {
+        user_id: ready.user_id,
+        asked_at: now,
+        idle_until: (now + times.idle).min(expires_at),
+        expires_at,
+        ended: false,
+        sealed,
+        id,
+    };
+    let fresh = Fresh::new();
+    let until = (now + times.access).min(expires_at);
+    hub.store
+        .add_session(session.clone(), &from.remote, fresh.pair(until), now)
+        .await?;
+    let found = hub.store.session(&session.id).await?;
+    let (session, user) = found.filter(|(_, user)| !user.disabled).ok_or_else(ended)?;
+    Ok(fresh.answer(&user, until, &session))
+}
+
+/// What a refresh token is good for.
+#[derive(Debug, PartialEq, Eq)]
+enum Good {
+    Yes,
+    /// It or its session is over.
+    No,
+    /// It was used before, longer ago than an answer can have been lost: someone else has it.
+    Stolen,
+}
+
+fn judge(
+    token: &SessionToken,
+    session: &Session,
+    user: &UserRow,
+    now: OffsetDateTime,
+    grace: Duration,
+) -> Good {
+    if session.ended || user.disabled || now >= session.expires_at || now >= session.idle_until {
+        return Good::No;
+    }
+    match token.used_at {
+        Some(at) if now - at > grace => Good::Stolen,
+        _ => Good::Yes,
+    }
+}
+
+/// The next tokens. The provider is asked again first, and its groups are those of now.
+pub async fn refresh(
+    hub: &Hub,
+    provider: &Provider,
+    text: &str,
+    from: &From,
+) -> Result<SessionAnswer, LoginError> {
+    let token = TokenText::parse(Prefix::Refresh, text).ok_or_else(ended)?;
+    let (first, _, _) = genuine(hub, &token).await?;
+    // Parallel ones wait for each other here, and see what the other did.
+    let _turn = hub.logins.turn(&first.session_id).await;
+    let (pair, session, user) = genuine(hub, &token).await?;
+    let times = provider.config.sessions;
+    let now = clock::now();
+    match judge(&pair, &session, &user, now, times.grace) {
+        Good::Yes => {}
+        Good::No => return Err(ended()),
+        Good::Stolen => {
+            let why = "a refresh token that had been used came again";
+            end(hub, &session.id, &user, why, from).await?;
+            return Err(ended());
+        }
+    }
+    let lately = pair.used_at.is_some() && now - session.asked_at <= times.grace;
+    let user = if lately {
+        user
+    } else {
+        ask(hub, provider, &session, &user, from).await?
+    };
+    let now = clock::now();
+    let fresh = Fresh::new();
+    let until = (now + times.access).min(session.expires_at);
+    let idle = now + times.idle;
+    if !hub
+        .store
+        .rotate(&pair.id, fresh.pair(until), idle, now)
+        .await?
+    {
+        return Err(ended());
+    }
+    Ok(fresh.answer(&user, until, &session))
+}
+
+async fn genuine(
+    hub: &Hub,
+    token: &TokenText,
+) -> Result<(SessionToken, Session, UserRow), LoginError> {
+    let found = hub.store.session_token(&token.id).await?;
+    let fits = token.matches(found.as_ref().map(|(t, _, _)| &t.refresh_hash));
+    found.filter(|_| fits).ok_or_else(ended)
+}
+
+/// Asks the provider about a session's person; its no ends the session.
+async fn ask(
+    hub: &Hub,
+    provider: &Provider,
+    session: &Session,
+    user: &UserRow,
+    from: &From,
+) -> Result<UserRow, LoginError> {
+    let Some(sealed) = &session.sealed else {
+        return Ok(user.clone());
+    };
+    let same = user
+        .provider
+        .as_ref()
+        .filter(|p| p.issuer == provider.config.issuer);
+    let (Some(kept), Some(known)) = (hub.logins.seal.open(&session.id, sealed), same) else {
+        let why = "the hub has another provider or sealing key than at the login";
+        end(hub, &session.id, user, why, from).await?;
+        return Err(ended());
+    };
+    let asked = match provider.refresh(&kept, &known.subject).await {
+        Ok(granted) => admit(hub, provider, &granted.identity)
+            .await
+            .map(|now| (granted, now)),
+        Err(error) => Err(error.into()),
+    };
+    match asked {
+        Ok((granted, changed)) => {
+            let next = granted.refresh.as_ref().unwrap_or(&kept);
+            let sealed = hub.logins.seal.close(&session.id, next);
+            hub.store
+                .asked_provider(&session.id, Some(sealed), clock::now())
+                .await?;
+            if changed.groups != user.groups {
+                let what = format!("groups {:?} became {:?}", user.groups, changed.groups);
+                told(
+                    hub,
+                    Told {
+                        action: "session.groups",
+                        user: &changed,
+                        target: &what,
+                        denied: None,
+                    },
+                    from,
+                )
+                .await?;
+            }
+            Ok(changed)
+        }
+        Err(error) => {
+            let no = match &error {
+                LoginError::Provider(error) => error.is_final(),
+                LoginError::Refused { .. } => true,
+                LoginError::Store(_) | LoginError::Audit(_) => false,
+            };
+            if no {
+                end(hub, &session.id, user, &error.words().0, from).await?;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Ends a session and what it runs.
+async fn end(
+    hub: &Hub,
+    id: &str,
+    user: &UserRow,
+    why: &str,
+    from: &From,
+) -> Result<(), LoginError> {
+    let ended = hub
+        .store
+        .end_session(id, crate::hub::cut(why, 500), clock::now())
+        .await?;
+    hub.requests.end(Gone::Token(id));
+    if ended {
+        told(
+            hub,
+            Told {
+                action: "session.end",
+                user,
+                target: id,
+                denied: Some(why),
+            },
+            from,
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+/// What happens to a session, put on record.
+struct Told<'a> {
+    action: &'a str,
+    user: &'a UserRow,
+    target: &'a str,
+    /// Why it was against the user's will.
+    denied: Option<&'a str>,
+}
+
+async fn told(hub: &Hub, what: Told<'_>, from: &From) -> Result<(), LoginError> {
+    let denied = what.denied.is_some();
+    let entry = Entry {
+        actor: format!("user:{}", what.user.name),
+        action: what.action.to_owned(),
+        target: crate::hub::cut(what.target, 1_000).to_owned(),
+        request_id: from.request_id.clone(),
+        verdict: if denied {
+            Verdict::Deny
+        } else {
+            Verdict::Allow
+        },
+        reason: what.denied.map(str::to_owned),
+        remote: from.remote.clone(),
+        ..Entry::default()
+    };
+    Ok(hub.audit.event(entry).await?)
+}
+
+/// A person logs out: with any of the session's refresh tokens. Gives whether there was something to end.
+pub async fn log_out(
+    hub: &Hub,
+    provider: &Provider,
+    text: &str,
+    from: &From,
+) -> Result<bool, LoginError> {
+    let Some(token) = TokenText::parse(Prefix::Refresh, text) else {
+        return Ok(false);
+    };
+    let Ok((pair, _, _)) = genuine(hub, &token).await else {
+        return Ok(false);
+    };
+    let _turn = hub.logins.turn(&pair.session_id).await;
+    let (_, session, user) = genuine(hub, &token).await?;
+    let sealed = session.sealed.as_deref();
+    let kept = sealed.and_then(|sealed| hub.logins.seal.open(&session.id, sealed));
+    if !hub
+        .store
+        .end_session(&session.id, "logged out", clock::now())
+        .await?
+    {
+        return Ok(false);
+    }
+    hub.requests.end(Gone::Token(&session.id));
+    told(
+        hub,
+        Told {
+            action: "logout",
+            user: &user,
+            target: &session.id,
+            denied: None,
+        },
+        from,
+    )
+    .await?;
+    if let Some(kept) = kept
+        && let Err(error) = provider.revoke(&kept).await
+    {
+        tracing::debug!(
+            error = chain_of(&error),
+            "the provider did not take a refresh token back"
+        );
+    }
+    Ok(true)
+}
+
+/// Asks the provider about those whose requests outlive an access token, until `stop`: a watch of hours ends when its
+/// person is gone, although its client never asks again.
+pub async fn watch_over(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    let Some(provider) = &hub.oidc else {
+        stop.cancelled().await;
+        return Ok(());
+    };
+    let age = provider.config.sessions.access;
+    let every = (age / 15).clamp(Duration::from_millis(200), Duration::from_mins(1));
+    let from = From {
+        remote: "hub".to_owned(),
+        request_id: String::new(),
+    };
+    while stop
+        .run_until_cancelled(tokio::time::sleep(every))
+        .await
+        .is_some()
+    {
+        for id in hub.requests.tokens() {
+            if let Err(error) = look(&hub, provider, &id, age, &from).await {
+                tracing::warn!(
+                    session = id,
+                    error = chain_of(&error),
+                    "ask about a running session"
+                );
+            }
+            if stop.is_cancelled() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn look(
+    hub: &Hub,
+    provider: &Provider,
+    id: &str,
+    age: Duration,
+    from: &From,
+) -> Result<(), LoginError> {
+    let due =
+        |session: &Session| session.sealed.is_some() && clock::now() - session.asked_at >= age;
+    // An API token's id is no session's.
+    let found = hub.store.session(id).await?;
+    if !found.is_some_and(|(session, _)| !session.ended && due(&session)) {
+        return Ok(());
+    }
+    let _turn = hub.logins.turn(id).await;
+    match hub.store.session(id).await? {
+        Some((session, user)) if !session.ended && due(&session) => {
+            ask(hub, provider, &session, &user, from).await.map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> OffsetDateTime {
+        OffsetDateTime::UNIX_EPOCH + time::Duration::seconds(seconds)
+    }
+
+    #[test]
+    fn a_refresh_token_is_good_once_and_for_a_moment_more() {
+        let grace = Duration::from_secs(30);
+        let session = Session {
+            id: "s".to_owned(),
+            user_id: "u".to_owned(),
+            sealed: None,
+            asked_at: at(0),
+            idle_until: at(500),
+            expires_at: at(1_000),
+            ended: false,
+        };
+        let user = UserRow {
+            id: "u".to_owned(),
+            name: "ada".to_owned(),
+            roles: vec![],
+            groups: vec![],
+            disabled: false,
+            provider: None,
+        };
+        let token = |used_at: Option<i64>| SessionToken {
+            id: "t".to_owned(),
+            session_id: "s".to_owned(),
+            access_hash: [0; 32],
+            refresh_hash: [0; 32],
+            access_until: at(0),
+            used_at: used_at.map(at),
+        };
+        for (used, now, good) in [
+            (None, 499, Good::Yes),
+            (None, 500, Good::No),
+            (Some(100), 130, Good::Yes),
+            (Some(100), 131, Good::Stolen),
+            (Some(100), 600, Good::No),
+        ] {
+            assert_eq!(
+                judge(&token(used), &session, &user, at(now), grace),
+                good,
+                "{used:?} {now}"
+            );
+        }
+        let over = Session {
+            ended: true,
+            ..session.clone()
+        };
+        assert_eq!(judge(&token(None), &over, &user, at(1), grace), Good::No);
+        let gone = UserRow {
+            disabled: true,
+            ..user
+        };
+        assert_eq!(judge(&token(None), &session, &gone, at(1), grace), Good::No);
+    }
+}

@@ -1,0 +1,215 @@
+//! From a provider's claims to a name and groups of the hub. Pure.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::token::Claims;
+use crate::hub::access;
+
+/// Groups that are taken over of one person; what is more is told and left out, which only takes access away.
+pub const MAX_GROUPS: usize = 500;
+
+/// Which claims mean what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    pub username_claim: String,
+    pub username_prefix: String,
+    pub groups_claim: String,
+    pub groups_prefix: String,
+}
+
+impl Default for Mapping {
+    fn default() -> Self {
+        Self {
+            username_claim: "preferred_username".to_owned(),
+            username_prefix: String::new(),
+            groups_claim: "groups".to_owned(),
+            groups_prefix: String::new(),
+        }
+    }
+}
+
+/// A person as the hub will know them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The provider's own, which never changes.
+    pub subject: String,
+    pub name: String,
+    pub groups: BTreeSet<String>,
+    /// Groups that were left out, for their names do not fit or for their number.
+    pub left_out: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    #[error(
+        "the provider sends no claim '{0}'; choose another with --oidc-username-claim, or ask for its scope"
+    )]
+    NoName(String),
+    #[error("the provider says that the address of this e-mail claim is not verified")]
+    Unverified,
+    #[error("the name '{0}' does not fit: a user's name is 1 to 200 of A-Z a-z 0-9 . _ @ + : -")]
+    Name(String),
+    #[error("the claim '{0}' is neither a text nor a list of texts")]
+    Groups(String),
+}
+
+/// Whether the signed token says it all, so that nobody has to be asked for more.
+pub fn complete(claims: &Claims, mapping: &Mapping) -> bool {
+    claims.get(&mapping.username_claim).is_some() && claims.get(&mapping.groups_claim).is_some()
+}
+
+pub fn identity(claims: &Claims, mapping: &Mapping) -> Result<Identity, ClaimError> {
+    let claim = &mapping.username_claim;
+    let said = match claim.as_str() {
+        "sub" => Some(claims.subject.as_str()),
+        name => claims.get(name).and_then(Value::as_str),
+    };
+    let said = said.ok_or_else(|| ClaimError::NoName(claim.clone()))?;
+    // As in Kubernetes: an address that its owner never proved is anyone's.
+    if claim == "email"
+        && claims
+            .get("email_verified")
+            .is_some_and(|v| *v != Value::Bool(true))
+    {
+        return Err(ClaimError::Unverified);
+    }
+    let name = format!("{}{said}", mapping.username_prefix);
+    if !access::named(&name) {
+        return Err(ClaimError::Name(name.chars().take(60).collect()));
+    }
+    let listed = groups(claims, &mapping.groups_claim)?;
+    let count = listed.len();
+    let groups: BTreeSet<String> = listed
+        .into_iter()
+        .map(|group| format!("{}{group}", mapping.groups_prefix))
+        .filter(|group| access::named(group))
+        .take(MAX_GROUPS)
+        .collect();
+    Ok(Identity {
+        subject: claims.subject.clone(),
+        name,
+        left_out: count - groups.len(),
+        groups,
+    })
+}
+
+/// No claim is no group.
+fn groups<'a>(claims: &'a Claims, name: &str) -> Result<BTreeSet<&'a str>, ClaimError> {
+    let wrong = || ClaimError::Groups(name.to_owned());
+    match claims.get(name) {
+        None | Some(Value::Null) => Ok(BTreeSet::new()),
+        Some(Value::String(one)) => Ok([one.as_str()].into()),
+        Some(Value::Array(list)) => list.iter().map(|g| g.as_str().ok_or_else(wrong)).collect(),
+        Some(_) => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use time::OffsetDateTime;
+
+    use super::*;
+
+    fn claims(mut said: Value) -> Claims {
+        said["sub"] = "s1".into();
+        let mut claims = Claims::of("s1", OffsetDateTime::UNIX_EPOCH);
+        claims.add(&said).unwrap();
+        claims
+    }
+
+    fn mapped(said: Value, mapping: &Mapping) -> Result<(String, Vec<String>, usize), ClaimError> {
+        let found = identity(&claims(said), mapping)?;
+        Ok((
+            found.name,
+            found.groups.into_iter().collect(),
+            found.left_out,
+        ))
+    }
+
+    #[test]
+    fn name_and_groups_come_from_the_claims_that_were_chosen() {
+        let mapping = Mapping {
+            username_claim: "email".to_owned(),
+            username_prefix: "corp:".to_owned(),
+            groups_claim: "roles".to_owned(),
+            groups_prefix: "idp:".to_owned(),
+        };
+        let said = json!({"email": "ada@x.org", "email_verified": true, "roles": ["sre", "sre", "dev team", "/path"]});
+        let read = mapped(said, &mapping);
+        assert_eq!(
+            read,
+            Ok(("corp:ada@x.org".to_owned(), vec!["idp:sre".to_owned()], 2))
+        );
+        let one = mapped(json!({"email": "a@x", "roles": "sre"}), &mapping);
+        assert_eq!(
+            one,
+            Ok(("corp:a@x".to_owned(), vec!["idp:sre".to_owned()], 0))
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_a_user_is_refused() {
+        let by = |claim: &str| Mapping {
+            username_claim: claim.to_owned(),
+            ..Mapping::default()
+        };
+        let cases = [
+            (
+                json!({}),
+                "preferred_username",
+                ClaimError::NoName("preferred_username".to_owned()),
+            ),
+            (
+                json!({"email": "a@x", "email_verified": false}),
+                "email",
+                ClaimError::Unverified,
+            ),
+            (
+                json!({"email": "a@x", "email_verified": "true"}),
+                "email",
+                ClaimError::Unverified,
+            ),
+            (
+                json!({"name": "Ada L"}),
+                "name",
+                ClaimError::Name("Ada L".to_owned()),
+            ),
+            (
+                json!({"name": ["ada"]}),
+                "name",
+                ClaimError::NoName("name".to_owned()),
+            ),
+            (
+                json!({"groups": {"a": 1}}),
+                "sub",
+                ClaimError::Groups("groups".to_owned()),
+            ),
+            (
+                json!({"groups": [1]}),
+                "sub",
+                ClaimError::Groups("groups".to_owned()),
+            ),
+        ];
+        for (said, claim, error) in cases {
+            assert_eq!(mapped(said, &by(claim)), Err(error));
+        }
+        assert_eq!(
+            mapped(json!({}), &by("sub")),
+            Ok(("s1".to_owned(), vec![], 0))
+        );
+    }
+
+    #[test]
+    fn too_many_groups_are_cut_and_counted() {
+        let many: Vec<String> = (0..MAX_GROUPS + 7).map(|n| format!("g{n:04}")).collect();
+        let (_, groups, left) = mapped(
+            json!({"preferred_username": "ada", "groups": many}),
+            &Mapping::default(),
+        )
+        .unwrap();
+        assert_eq!((groups.len(), left), (MAX_GROUPS, 7));
+    }
+}

@@ -1,0 +1,336 @@
+//! Logins with an identity provider: people, sessions, their tokens.
+
+use sqlx::FromRow;
+use time::OffsetDateTime;
+
+use super::users::User;
+use super::{Sqlite, Write, db, from_ms, hash32, to_json, to_ms};
+use crate::hub::store::{Arrival, Known, Pair, Result, Session, SessionToken, StoreError, UserRow};
+
+/// How long an ended session can still be looked up.
+const KEEP: time::Duration = time::Duration::days(30);
+/// Pairs of one session; more is a client gone mad, and the session ends.
+const PAIRS: i64 = 5_000;
+
+#[derive(FromRow)]
+struct SessionRecord {
+    id: String,
+    user_id: String,
+    sealed: Option<Vec<u8>>,
+    asked_at: i64,
+    idle_until: i64,
+    expires_at: i64,
+    ended_at: Option<i64>,
+}
+
+impl SessionRecord {
+    fn session(self) -> Session {
+        Session {
+            asked_at: from_ms(self.asked_at),
+            idle_until: from_ms(self.idle_until),
+            expires_at: from_ms(self.expires_at),
+            ended: self.ended_at.is_some(),
+            id: self.id,
+            user_id: self.user_id,
+            sealed: self.sealed,
+        }
+    }
+}
+
+#[derive(FromRow)]
+struct TokenRecord {
+    id: String,
+    session_id: String,
+    access_hash: Vec<u8>,
+    refresh_hash: Vec<u8>,
+    access_until: i64,
+    used_at: Option<i64>,
+}
+
+impl TokenRecord {
+    fn token(self) -> Result<SessionToken> {
+        const DOING: &str = "read a session's token";
+        Ok(SessionToken {
+            access_hash: hash32(DOING, &self.access_hash)?,
+            refresh_hash: hash32(DOING, &self.refresh_hash)?,
+            access_until: from_ms(self.access_until),
+            used_at: self.used_at.map(from_ms),
+            id: self.id,
+            session_id: self.session_id,
+        })
+    }
+}
+
+impl Sqlite {
+    pub async fn arrive(&self, arrival: Arrival, now: OffsetDateTime) -> Result<Known> {
+        const DOING: &str = "store who logged in";
+        let mut write = self.begin(DOING).await?;
+        let before: Option<User> =
+            sqlx::query_as("SELECT * FROM user WHERE issuer = ? AND subject = ?")
+                .bind(&arrival.issuer)
+                .bind(&arrival.subject)
+                .fetch_optional(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?;
+        let before = before.map(User::user).transpose()?;
+        if before.as_ref().is_some_and(|user| user.disabled) {
+            return Ok(Known::Removed);
+        }
+        let other: Option<String> = sqlx::query_scalar("SELECT id FROM user WHERE name = ?")
+            .bind(&arrival.name)
+            .fetch_optional(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        let own = before.as_ref().map(|user| user.id.as_str());
+        if other.as_deref().is_some_and(|id| own != Some(id)) {
+            return Ok(Known::Taken);
+        }
+        match &before {
+            None => insert(&mut write, &arrival, now).await?,
+            Some(user) => update(&mut write, user, &arrival, now).await?,
+        }
+        let row: User = sqlx::query_as("SELECT * FROM user WHERE name = ?")
+            .bind(&arrival.name)
+            .fetch_one(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(Known::User {
+            user: Box::new(row.user()?),
+            before: before.map(Box::new),
+        })
+    }
+
+    pub async fn add_session(
+        &self,
+        session: Session,
+        remote: &str,
+        pair: Pair,
+        now: OffsetDateTime,
+    ) -> Result<()> {
+        const DOING: &str = "store a session";
+        let mut write = self.begin(DOING).await?;
+        sqlx::query("DELETE FROM session WHERE ended_at < ?1 OR expires_at < ?1")
+            .bind(to_ms(now - KEEP))
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        sqlx::query(
+            "INSERT INTO session (id, user_id, sealed, remote, asked_at, idle_until, expires_at, created_at)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(&session.id)
+        .bind(&session.user_id)
+        .bind(&session.sealed)
+        .bind(remote)
+        .bind(to_ms(session.asked_at))
+        .bind(to_ms(session.idle_until))
+        .bind(to_ms(session.expires_at))
+        .bind(to_ms(now))
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        add_pair(&mut write, &session.id, &pair, now).await?;
+        write.commit(DOING).await
+    }
+
+    pub async fn session_token(
+        &self,
+        id: &str,
+    ) -> Result<Option<(SessionToken, Session, UserRow)>> {
+        const DOING: &str = "look up a session's token";
+        let token: Option<TokenRecord> = sqlx::query_as("SELECT * FROM session_token WHERE id = ?")
+            .bind(id)
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(db(DOING))?;
+        let Some(token) = token else { return Ok(None) };
+        let found = self.session(&token.session_id).await?;
+        let Some((session, user)) = found else {
+            return Ok(None);
+        };
+        Ok(Some((token.token()?, session, user)))
+    }
+
+    pub async fn session(&self, id: &str) -> Result<Option<(Session, UserRow)>> {
+        const DOING: &str = "look up a session";
+        let session: Option<SessionRecord> = sqlx::query_as("SELECT * FROM session WHERE id = ?")
+            .bind(id)
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(db(DOING))?;
+        let Some(session) = session else {
+            return Ok(None);
+        };
+        let user: User = sqlx::query_as("SELECT * FROM user WHERE id = ?")
+            .bind(&session.user_id)
+            .fetch_one(&self.readers)
+            .await
+            .map_err(db(DOING))?;
+        Ok(Some((session.session(), user.user()?)))
+    }
+
+    pub async fn sessions_of(&self, user_id: &str) -> Result<Vec<Session>> {
+        let rows: Vec<SessionRecord> =
+            sqlx::query_as("SELECT * FROM session WHERE user_id = ? AND ended_at IS NULL")
+                .bind(user_id)
+                .fetch_all(&self.readers)
+                .await
+                .map_err(db("list sessions"))?;
+        Ok(rows.into_iter().map(SessionRecord::session).collect())
+    }
+
+    pub async fn asked_provider(
+        &self,
+        id: &str,
+        sealed: Option<Vec<u8>>,
+        now: OffsetDateTime,
+    ) -> Result<()> {
+        const DOING: &str = "store the provider's answer";
+        let mut write = self.begin(DOING).await?;
+        sqlx::query("UPDATE session SET sealed = ?, asked_at = ? WHERE id = ?")
+            .bind(sealed)
+            .bind(to_ms(now))
+            .bind(id)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        write.commit(DOING).await
+    }
+
+    pub async fn rotate(
+        &self,
+        used: &str,
+        pair: Pair,
+        idle_until: OffsetDateTime,
+        now: OffsetDateTime,
+    ) -> Result<bool> {
+        const DOING: &str = "store a session's next tokens";
+        let mut write = self.begin(DOING).await?;
+        // The first use counts, so that a second one within the grace does not lengthen it.
+        let session: Option<String> = sqlx::query_scalar(
+            "UPDATE session_token SET used_at = coalesce(used_at, ?1) WHERE id = ?2
+             AND session_id IN (SELECT id FROM session WHERE ended_at IS NULL) RETURNING session_id",
+        )
+        .bind(to_ms(now))
+        .bind(used)
+        .fetch_optional(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        let Some(session) = session else {
+            return Ok(false);
+        };
+        let pairs: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM session_token WHERE session_id = ?")
+                .bind(&session)
+                .fetch_one(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?;
+        if pairs >= PAIRS {
+            return Err(StoreError::Full(format!(
+                "the session has had {PAIRS} tokens"
+            )));
+        }
+        add_pair(&mut write, &session, &pair, now).await?;
+        sqlx::query("UPDATE session SET idle_until = min(?, expires_at) WHERE id = ?")
+            .bind(to_ms(idle_until))
+            .bind(&session)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(true)
+    }
+
+    pub async fn end_session(&self, id: &str, why: &str, now: OffsetDateTime) -> Result<bool> {
+        const DOING: &str = "end a session";
+        let mut write = self.begin(DOING).await?;
+        let done = sqlx::query(
+            "UPDATE session SET ended_at = ?, ended_why = ?, sealed = NULL WHERE id = ? AND ended_at IS NULL",
+        )
+        .bind(to_ms(now))
+        .bind(why)
+        .bind(id)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(done.rows_affected() == 1)
+    }
+}
+
+async fn insert(write: &mut Write, arrival: &Arrival, now: OffsetDateTime) -> Result<()> {
+    sqlx::query(
+        "INSERT INTO user (id, name, issuer, subject, roles, groups, created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, '[]', ?5, ?6, ?6)",
+    )
+    .bind(&arrival.id)
+    .bind(&arrival.name)
+    .bind(&arrival.issuer)
+    .bind(&arrival.subject)
+    .bind(to_json(&arrival.groups))
+    .bind(to_ms(now))
+    .execute(&mut *write.tx)
+    .await
+    .map_err(db("store a user"))?;
+    Ok(())
+}
+
+/// The person is who the provider's subject says, so grants follow a new name.
+async fn update(
+    write: &mut Write,
+    user: &UserRow,
+    arrival: &Arrival,
+    now: OffsetDateTime,
+) -> Result<()> {
+    const DOING: &str = "store what changed of a user";
+    let groups: Vec<String> = arrival.groups.iter().cloned().collect();
+    if user.name == arrival.name && user.groups == groups {
+        return Ok(());
+    }
+    sqlx::query(
+        "UPDATE user SET name = ?1, groups = ?2, updated_at = ?3, rev = rev + 1 WHERE id = ?4",
+    )
+    .bind(&arrival.name)
+    .bind(to_json(&groups))
+    .bind(to_ms(now))
+    .bind(&user.id)
+    .execute(&mut *write.tx)
+    .await
+    .map_err(db(DOING))?;
+    if user.name != arrival.name {
+        sqlx::query(
+            "UPDATE access_grant SET subject = 'user:' || ?1, updated_at = ?2, rev = rev + 1
+             WHERE subject = 'user:' || ?3 AND revoked_at IS NULL",
+        )
+        .bind(&arrival.name)
+        .bind(to_ms(now))
+        .bind(&user.name)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+    }
+    Ok(())
+}
+
+async fn add_pair(
+    write: &mut Write,
+    session: &str,
+    pair: &Pair,
+    now: OffsetDateTime,
+) -> Result<()> {
+    sqlx::query(
+        "INSERT INTO session_token (id, session_id, access_hash, refresh_hash, access_until, created_at)
+         VALUES (?, ?, ?, ?, ?, ?)",
+    )
+    .bind(&pair.id)
+    .bind(session)
+    .bind(pair.access_hash.as_slice())
+    .bind(pair.refresh_hash.as_slice())
+    .bind(to_ms(pair.access_until))
+    .bind(to_ms(now))
+    .execute(&mut *write.tx)
+    .await
+    .map_err(db("store a session's tokens"))?;
+    Ok(())
+}

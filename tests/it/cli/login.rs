@@ -1,0 +1,231 @@
+//! Logging in as a person does, with the built program, a real identity provider and a browser.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+
+use serde_json::{Value, json};
+
+use super::hub::{Hub, json_of};
+use super::{Home, mode};
+use crate::provider::{Browser, Idp};
+
+struct World {
+    home: Home,
+    idp: Idp,
+    hub: Hub,
+}
+
+impl World {
+    async fn start() -> Self {
+        let home = Home::new();
+        let (send, made) = mpsc::channel();
+        let hub = Hub::with_oidc(&home, move |url| {
+            let idp = Idp::start(url, json!({}));
+            let config = idp.config();
+            send.send(idp).unwrap();
+            config
+        });
+        let idp = made.recv().unwrap();
+        idp.account("ada", "ada", &["sre"]).await;
+        Self { home, idp, hub }
+    }
+
+    fn browser(&self) -> Browser {
+        let mut browser = Browser::new(&std::fs::read_to_string(self.hub.ca_file()).unwrap());
+        // It goes all the way to the program's listener.
+        "nowhere".clone_into(&mut browser.until);
+        browser
+    }
+
+    fn login(&self, more: &[&str]) -> Command {
+        let ca = self.hub.ca_file();
+        let mut command = self.home.linesman(&["login", &self.hub.url, "--ca", &ca]);
+        command
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn sessions(&self) -> Value {
+        let text = std::fs::read_to_string(self.sessions_file()).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn sessions_file(&self) -> std::path::PathBuf {
+        self.home.path().join("state/linesman/sessions.json")
+    }
+
+    /// As time would: the token is near its end.
+    fn age(&self) {
+        let mut sessions = self.sessions();
+        sessions["hubs"][&self.hub.url]["expiresAt"] = "2026-01-01T00:00:00Z".into();
+        std::fs::write(self.sessions_file(), sessions.to_string()).unwrap();
+    }
+}
+
+/// What a child says on stderr, up to the first line that begins with this.
+fn until(child: &mut Child, begins: &str) -> (String, BufReader<std::process::ChildStderr>) {
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut all = String::new();
+    loop {
+        let mut line = String::new();
+        assert!(
+            said.read_line(&mut line).unwrap() > 0,
+            "no line '{begins}' in: {all}"
+        );
+        if line.trim_start().starts_with(begins) {
+            return (line.trim().to_owned(), said);
+        }
+        all += &line;
+    }
+}
+
+/// H31, H32: a browser comes up, the session is kept for its user alone, ten parallel plugins renew it once, and a
+/// person who is gone is told what to do.
+#[tokio::test]
+async fn a_login_with_a_browser_lasts_by_itself() {
+    let world = World::start().await;
+    let opened = world.home.path().join("opened");
+    let script = world.home.write(
+        "browser",
+        "#!/bin/sh\nprintf %s \"$1\" > \"$HOME/opened\"\n",
+    );
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, executable).unwrap();
+    let mut child = world.login(&[]).env("BROWSER", &script).spawn().unwrap();
+    let (url, rest) = until(&mut child, "https://");
+    let seen = world.browser().open(&url).await;
+    assert!(
+        seen.status == 200 && seen.body.contains("You are logged in"),
+        "{seen:?}"
+    );
+    let said: Vec<String> = rest.lines().map(Result::unwrap).collect();
+    assert!(child.wait().unwrap().success(), "{said:?}");
+    assert!(
+        said.join("\n")
+            .contains(&format!("logged in to {} as ada, until ", world.hub.url)),
+        "{said:?}"
+    );
+    assert_eq!(std::fs::read_to_string(opened).unwrap(), url);
+    assert_eq!(mode(&world.sessions_file()), 0o600);
+    let me = json_of(&world.home.run(&["whoami", "-o", "json"]));
+    assert_eq!(
+        (&me["user"], &me["groups"]),
+        (&json!("ada"), &json!(["sre"]))
+    );
+
+    world.age();
+    let plugin = ["credential", "--hub", &world.hub.url];
+    let run = |_| {
+        let mut command = world.home.linesman(&plugin);
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let children: Vec<Child> = (0..10).map(run).collect();
+    for child in children {
+        let out = child.wait_with_output().unwrap();
+        assert!(
+            out.status.success(),
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        let credential: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let token = credential["status"]["token"].as_str().unwrap().to_owned();
+        assert_eq!(token, world.sessions()["hubs"][&world.hub.url]["token"]);
+    }
+    assert_eq!(world.idp.refreshes().await, 1);
+
+    // Every other verb renews, too; a hub admin's word and the provider's end it.
+    world.age();
+    assert_eq!(world.home.run(&["whoami"]).code, 0);
+    world.idp.forget("ada").await;
+    world.age();
+    let gone = world.home.run(&plugin);
+    gone.fails(1, "has ended");
+    assert!(
+        gone.err
+            .contains(&format!("next:  run: linesman login {}", world.hub.url)),
+        "{gone:?}"
+    );
+    world.home.run(&["whoami"]).fails(4, "expired");
+    assert!(!gone.err.contains("lma1.") && !gone.err.contains("lmr1."));
+}
+
+/// H31: a browser elsewhere; Ctrl-C while it waits; logging out ends the session at the hub.
+#[tokio::test]
+async fn a_login_with_a_code_and_its_end() {
+    let world = World::start().await;
+    let mut child = world.login(&[]).spawn().unwrap();
+    let (line, rest) = until(&mut child, "or open ");
+    let complete = line.trim_start_matches("or open ").to_owned();
+    let (page, code) = complete.split_once("?code=").unwrap();
+    let done = world.browser().submit(page, &format!("code={code}")).await;
+    assert!(
+        done.status == 200 && done.body.contains("goes on as ada"),
+        "{done:?}"
+    );
+    let said: Vec<String> = rest.lines().map(Result::unwrap).collect();
+    assert!(child.wait().unwrap().success(), "{said:?}");
+    let token = world.sessions()["hubs"][&world.hub.url]["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let file = world.home.write("kept", &token);
+    let as_before = [
+        "whoami",
+        "--hub",
+        &world.hub.url,
+        "--token-file",
+        file.to_str().unwrap(),
+        "--ca",
+    ];
+    let ca = world.hub.ca_file();
+    let whoami = || world.home.run(&[&as_before[..], &[&ca]].concat());
+    assert_eq!(whoami().code, 0);
+    assert_eq!(world.home.run(&["logout"]).code, 0);
+    whoami().fails(4, "expired or revoked");
+
+    let mut child = world.login(&["--device"]).spawn().unwrap();
+    let (_, _rest) = until(&mut child, "waiting for");
+    let ended = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(ended.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+/// The person says no at the provider: the program ends at once and says so.
+#[tokio::test]
+async fn a_refused_login_is_told_in_the_terminal() {
+    let world = World::start().await;
+    world.idp.comes(None).await;
+    let mut child = world.login(&["--no-browser"]).spawn().unwrap();
+    let (url, rest) = until(&mut child, "https://");
+    let seen = world.browser().open(&url).await;
+    assert!(
+        seen.status == 403 && seen.body.contains("the person said no"),
+        "{seen:?}"
+    );
+    let said: Vec<String> = rest.lines().map(Result::unwrap).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(4), "{said:?}");
+    assert!(
+        said.iter()
+            .any(|l| l.starts_with("error: ") && l.contains("access_denied the person said no")),
+        "{said:?}"
+    );
+    assert!(!world.sessions_file().exists());
+}
+
+#[test]
+fn a_hub_without_a_provider_says_how_to_log_in() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    let ran = home.run(&["login", &hub.url, "--ca", &hub.ca_file()]);
+    ran.fails(4, "has no identity provider");
+}
