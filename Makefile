@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help try try-down test check bench image docs
+.PHONY: help try try-down test check bench soak fuzz image docs
 
 CACHE := $(or $(LINESMAN_CACHE),$(HOME)/.cache/linesman)
 # In CI every run is a fresh checkout; the compiled dependencies outlive it here.
@@ -27,6 +27,12 @@ check: ## Format, lints and unit tests (and cargo-deny, cargo-machete where they
 
 bench: ## Measure the figures of docs/benchmarks.md on a lab, and write that page
 	@tests/run bench
+
+soak: ## Half an hour (FOR=30, in minutes) of cuts, sessions, copies and watches on a lab: nothing stuck, wrong or growing
+	@tests/run soak $(or $(FOR),30)
+
+fuzz: ## Every fuzz target for a minute each (FOR=60, in seconds); needs the nightly toolchain
+	@tests/run fuzz $(or $(FOR),60)
 
 image: ## Make the agent's image without Docker and import it into the lab LAB (default: try)
 	@tests/image $(or $(LAB),try)

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use h2::client::SendRequest;
 use linesman::tunnel::driver::{self, Ahead, Identity, Socket};
 use linesman::tunnel::session::{Config, Role};
 use linesman::tunnel::{Incoming, Line};
@@ -22,7 +23,8 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::sync::CancellationToken;
 
 use crate::load::{self, Duplex};
-use crate::machine;
+use crate::peers::{self, YamuxOpener};
+use crate::{machine, storm};
 
 /// Where new streams come from.
 pub(crate) enum Opener {
@@ -31,6 +33,8 @@ pub(crate) enum Opener {
         connector: TlsConnector,
         address: String,
     },
+    H2(SendRequest<Bytes>),
+    Yamux(YamuxOpener),
 }
 
 impl Opener {
@@ -45,6 +49,8 @@ impl Opener {
                 socket.set_nodelay(true)?;
                 Ok(Box::new(connector.connect(name(), socket).await?))
             }
+            Self::H2(sender) => peers::h2_open(sender).await,
+            Self::Yamux(opener) => peers::yamux_open(opener).await,
         }
     }
 }
@@ -71,6 +77,10 @@ pub(crate) fn run(args: &[String]) {
                 report(Arc::new(opener), scenario).await;
             }
             ("agent", "tls") => sources(address, directory).await,
+            ("hub", "h2" | "yamux") => peer_hub(kind, address, directory, scenario).await,
+            ("agent", "h2" | "yamux") => peer_agent(kind, address, directory).await,
+            ("hub", "storm") => storm::hub(address, directory, count(scenario)).await,
+            ("agent", "storm") => storm::agents(directory, count(scenario)).await,
             other => panic!("no such end: {other:?}"),
         }
     };
@@ -86,10 +96,15 @@ async fn report(opener: Arc<Opener>, scenario: &[String]) {
 
 /// Lines that the scenario asks for.
 fn lines(scenario: &[String]) -> usize {
-    match scenario {
-        [name, count, ..] if name == "idle" => count.parse().unwrap(),
-        _ => 1,
+    if scenario[0] == "idle" {
+        count(scenario)
+    } else {
+        1
     }
+}
+
+fn count(scenario: &[String]) -> usize {
+    scenario[1].parse().unwrap()
 }
 
 async fn hub(address: &str, directory: &Path, scenario: &[String]) {
@@ -148,6 +163,32 @@ async fn agent(address: &str, directory: &Path, scenario: &[String]) {
             _ = tasks.join_next() => return,
         }
     }
+}
+
+async fn peer_hub(kind: &str, address: &str, directory: &Path, scenario: &[String]) {
+    let listener = listen(address).await;
+    let (socket, _) = listener.accept().await.unwrap();
+    driver::tune(&socket);
+    let tls = acceptor(directory).accept(socket).await.unwrap();
+    let mut tasks = JoinSet::new();
+    let opener = if kind == "h2" {
+        Opener::H2(peers::h2_hub(Box::new(tls), &mut tasks).await)
+    } else {
+        Opener::Yamux(peers::yamux(Box::new(tls), yamux::Mode::Server, &mut tasks))
+    };
+    report(Arc::new(opener), scenario).await;
+}
+
+async fn peer_agent(kind: &str, address: &str, directory: &Path) {
+    let socket = TcpStream::connect(address).await.unwrap();
+    driver::tune(&socket);
+    let tls = connector(directory).connect(name(), socket).await.unwrap();
+    if kind == "h2" {
+        return peers::h2_agent(Box::new(tls)).await;
+    }
+    let mut tasks = JoinSet::new();
+    let _opener = peers::yamux(Box::new(tls), yamux::Mode::Client, &mut tasks);
+    tasks.join_next().await;
 }
 
 /// The agent's side of plain TLS: it listens, a connection is a stream.

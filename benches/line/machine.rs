@@ -12,9 +12,14 @@ pub(crate) struct Used {
     pub(crate) peak_kib: f64,
 }
 
-/// Of this process, from `/proc` (Linux, 100 ticks a second).
+/// Of this process.
 pub(crate) fn used() -> Used {
-    let stat = read_to_string("/proc/self/stat").unwrap_or_default();
+    used_by(std::process::id())
+}
+
+/// Of a process, from `/proc` (Linux, 100 ticks a second).
+pub(crate) fn used_by(pid: u32) -> Used {
+    let stat = read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // Behind the name, which may hold anything: fields 3 and on; utime is 14, stime 15.
     let fields: Vec<&str> = stat
         .rsplit(')')
@@ -28,7 +33,7 @@ pub(crate) fn used() -> Used {
             .and_then(|field| field.parse::<f64>().ok())
             .unwrap_or_default()
     };
-    let status = read_to_string("/proc/self/status").unwrap_or_default();
+    let status = read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kib = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name));
         line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok())

@@ -2,7 +2,8 @@
 //!
 //! Every measurement has two processes of its own, the hub's end and the agent's end, joined by loopback or by a
 //! shaped pair of network namespaces. Ours is the real driver over TLS and WebSocket; beside it stand TLS with
-//! one connection a stream, which is what the machine can do at best, and remotedialer (`benches/peer`). The
+//! one connection a stream, which is what the machine can do at best, remotedialer (`benches/peer`), and yamux and
+//! HTTP/2 over TLS (`peers`). The
 //! agent's end makes and takes the bytes by itself, so no other socket is in the way of any of them.
 //!
 //! ```text
@@ -24,6 +25,8 @@ mod end;
 mod load;
 mod machine;
 mod net;
+mod peers;
+mod storm;
 mod suite;
 mod table;
 

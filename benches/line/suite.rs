@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::Options;
 use crate::load::Figures;
 use crate::net::Link;
-use crate::table;
+use crate::{machine, table};
 
 /// A run that takes longer is stuck and counts as such.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -18,16 +18,26 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub(crate) enum Kind {
     Line,
     Remotedialer,
+    Yamux,
+    H2,
     Tls,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Line, Self::Remotedialer, Self::Tls];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Line,
+        Self::Remotedialer,
+        Self::Yamux,
+        Self::H2,
+        Self::Tls,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Line => "line",
             Self::Remotedialer => "remotedialer",
+            Self::Yamux => "yamux",
+            Self::H2 => "HTTP/2 reverse",
             Self::Tls => "TLS, a connection a stream",
         }
     }
@@ -46,7 +56,9 @@ pub(crate) struct Case {
 }
 
 const EVERY: &[Kind] = &Kind::ALL;
-const MUX: &[Kind] = &[Kind::Line, Kind::Remotedialer];
+const MUX: &[Kind] = &[Kind::Line, Kind::Remotedialer, Kind::Yamux, Kind::H2];
+/// Where yamux and HTTP/2 end the connection or never finish.
+const TWO: &[Kind] = &[Kind::Line, Kind::Remotedialer];
 const RATE: &[&str] = &["MB/s", "hub ns/KB", "agent ns/KB", "Jain"];
 const ECHO: &[&str] = &["p50 us", "p99 us", "bulk MB/s"];
 
@@ -55,6 +67,17 @@ const IDLE: &[&str] = &[
     "hub MB",
     "% of a core",
     "s until all are up",
+];
+
+const STORM: &[&str] = &[
+    "s until 99 %",
+    "s until all",
+    "s until 50 %",
+    "peak to mean",
+    "s until hub answers",
+    "worst request ms",
+    "hub CPU s",
+    "hub MB",
 ];
 
 const fn case(
@@ -111,8 +134,13 @@ const CASES: &[Case] = &[
     case("open-1", "open, echo, close; 1 worker", "openclose 1", MUX, &["op/s"]).bar("≥ 2 × remotedialer"),
     case("open-32", "open, echo, close; 32 workers", "openclose 32", MUX, &["op/s"]).bar("≥ 2 × remotedialer"),
     case("idle-2000", "2,000 idle lines in one process an end", "idle 2000", &[Kind::Line], IDLE).bar("≤ 20 KiB and TLS"),
-    case("idle-10000", "10,000 idle lines in one process an end", "idle 10000", &[Kind::Line], IDLE),
-    case("cancels", "10,000 downloads cancelled, then an echo", "cancels 10000", MUX, &["op/s", "p99 us"]),
+    case("idle-10000", "10,000 idle lines in one process an end", "idle 10000", &[Kind::Line], IDLE)
+        .bar("≤ 512 MB, ≤ 5 % of a core"),
+    case("cancels", "10,000 downloads cancelled, then an echo", "cancels 10000", TWO, &["op/s", "p99 us"]),
+    case("storm-500", "hub killed under 500 lines", "storm 500", &[Kind::Line], STORM)
+        .bar("99 % ≤ 5 s, all ≤ 15 s, peak ≤ 3 × mean"),
+    case("storm-10000", "hub killed under 10,000 lines", "storm 10000", &[Kind::Line], STORM)
+        .bar("99 % ≤ 60 s"),
 ];
 
 /// Figures of one case by kind, one entry a run; a run that stuck has none.
@@ -147,7 +175,11 @@ pub(crate) fn run(options: &Options) {
                 if *kind == Kind::Remotedialer && options.peer.is_none() {
                     continue;
                 }
-                let figures = once(options, case, *kind, link.as_ref());
+                let figures = if case.scenario.starts_with("storm") {
+                    storm(options, case)
+                } else {
+                    once(options, case, *kind, link.as_ref())
+                };
                 if figures.is_none() {
                     eprintln!("{}: {} got stuck", case.name, kind.name());
                 }
@@ -173,7 +205,7 @@ fn once(options: &Options, case: &Case, kind: Kind, link: Option<&Link>) -> Opti
     let start = |side: &str, address: &str| {
         let program = match kind {
             Kind::Remotedialer => options.peer.clone().unwrap(),
-            Kind::Line | Kind::Tls => std::env::current_exe().unwrap(),
+            Kind::Line | Kind::Yamux | Kind::H2 | Kind::Tls => std::env::current_exe().unwrap(),
         };
         let program = program.to_str().unwrap();
         let mut command =
@@ -184,6 +216,8 @@ fn once(options: &Options, case: &Case, kind: Kind, link: Option<&Link>) -> Opti
         command.arg(side);
         match kind {
             Kind::Line => drop(command.arg("line")),
+            Kind::Yamux => drop(command.arg("yamux")),
+            Kind::H2 => drop(command.arg("h2")),
             Kind::Tls => drop(command.arg("tls")),
             Kind::Remotedialer => {}
         }
@@ -202,9 +236,56 @@ fn once(options: &Options, case: &Case, kind: Kind, link: Option<&Link>) -> Opti
     serde_json::from_str(&result).ok()
 }
 
+/// One storm: the hub is killed under its lines and started again where it was.
+fn storm(options: &Options, case: &Case) -> Option<Figures> {
+    let start = |side: &str, address: &str| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["end", side, "storm", address])
+            .arg(&options.out);
+        command
+            .args(case.scenario.split(' '))
+            .stdout(Stdio::piped());
+        Process(command.spawn().unwrap())
+    };
+    let (lines, heard) = mpsc::channel();
+    let mut hub = start("hub", &fixed_address());
+    hub.forward(&lines);
+    let address = wait_long(&heard, "LISTEN ")?;
+    let mut agents = start("agent", &address);
+    agents.forward(&lines);
+    wait_long(&heard, "UP ")?;
+    drop(hub);
+    let mut hub = start("hub", &address);
+    hub.forward(&lines);
+    let result = wait_long(&heard, "RESULT ")?;
+    let used = machine::used_by(hub.0.id());
+    let mut figures: Figures = serde_json::from_str(&result).ok()?;
+    figures.insert("hub CPU s".into(), used.cpu_ns / 1e9);
+    figures.insert("hub MB".into(), used.rss_kib / 1024.0);
+    Some(figures)
+}
+
+/// A free address below the ports that the system gives to those who dial: while the hub is away, one of the agents
+/// could be given the hub's own port, connect to itself, and keep it.
+fn fixed_address() -> String {
+    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let port = (20_000..30_000).find(free).unwrap();
+    format!("127.0.0.1:{port}")
+}
+
 fn wait(lines: &mpsc::Receiver<String>, prefix: &str) -> Option<String> {
+    wait_for(lines, prefix, PATIENCE)
+}
+
+/// For what registers or connects thousands.
+fn wait_long(lines: &mpsc::Receiver<String>, prefix: &str) -> Option<String> {
+    wait_for(lines, prefix, PATIENCE * 5)
+}
+
+fn wait_for(lines: &mpsc::Receiver<String>, prefix: &str, patience: Duration) -> Option<String> {
     loop {
-        let line = lines.recv_timeout(PATIENCE).ok()?;
+        let line = lines.recv_timeout(patience).ok()?;
         if let Some(rest) = line.strip_prefix(prefix) {
             return Some(rest.to_owned());
         }

@@ -71,8 +71,9 @@ pub(crate) fn write(options: &Options, outcomes: &[Outcome]) {
         options.runs,
         options.seconds
     );
-    text.push_str("| what | bar | figure | line | remotedialer | TLS, a connection a stream |\n");
-    text.push_str("|---|---|---|---|---|---|\n");
+    let kinds = Kind::ALL.map(Kind::name).join(" | ");
+    writeln!(text, "| what | bar | figure | {kinds} |").unwrap();
+    writeln!(text, "|---|---|---|{}", "---|".repeat(Kind::ALL.len())).unwrap();
     for outcome in outcomes {
         text.push_str(&rows(outcome));
     }

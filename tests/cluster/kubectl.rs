@@ -18,10 +18,12 @@ use crate::support::place::{output, run};
 use crate::support::world::{self, World};
 use crate::support::{eventually, figure, seconds, until};
 
+mod benches;
 mod bulk;
 mod clients;
 mod objects;
 mod sessions;
+mod soak;
 mod switched_off;
 
 const NAMESPACE: &str = "kubectl-tests";

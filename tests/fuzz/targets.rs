@@ -12,6 +12,7 @@ use linesman::kubeapi::{headers, path};
 use linesman::ssh::known_hosts::KnownHosts;
 use linesman::tunnel::handshake;
 use linesman::tunnel::session::{Config, Role, Session};
+use linesman::tunnel::websocket::{self, Broken, Reader, Received};
 use linesman::wire::frame::{self, Class, Code, Kind};
 use linesman::yaml;
 
@@ -77,6 +78,64 @@ pub(super) fn session(data: &[u8]) {
         }
         while session.poll_event().is_some() {}
         assert!(session.unread() <= MEMORY);
+    }
+}
+
+/// The bytes of a hostile peer after the upgrade: whole or torn they are the same messages and the same fault, no
+/// message is longer than one may be, and each of them sealed by the other end is read as it was.
+pub(super) fn websocket(data: &[u8]) {
+    let Some((first, bytes)) = data.split_first() else {
+        return;
+    };
+    let role = if first & 1 == 1 {
+        Role::Agent
+    } else {
+        Role::Hub
+    };
+    let whole = received(role, bytes, bytes.len().max(1));
+    let torn = received(role, bytes, usize::from(first >> 1).max(1));
+    assert_eq!(whole, torn);
+    for one in whole.0 {
+        let Received::Message(message) = one else {
+            continue;
+        };
+        assert!(message.len() <= frame::MAX_MESSAGE);
+        if message.len() <= websocket::MAX_SEALED {
+            let mut out = BytesMut::zeroed(websocket::SPACE);
+            out.extend_from_slice(&message);
+            let key = (role == Role::Hub).then_some([*first, 2, 3, 4]);
+            let start = websocket::seal(&mut out, key);
+            let again = received(role, &out[start..], out.len());
+            assert_eq!(again, (vec![Received::Message(message)], None));
+        }
+    }
+}
+
+/// All that is read of bytes that come in pieces of at most this size, and the fault that ended it.
+fn received(role: Role, bytes: &[u8], piece: usize) -> (Vec<Received>, Option<Broken>) {
+    let (mut reader, mut all) = (Reader::new(role), Vec::new());
+    let mut rest = bytes;
+    loop {
+        match reader.poll() {
+            Ok(Some(one)) => all.push(one),
+            Err(fault) => return (all, Some(fault)),
+            Ok(None) if rest.is_empty() => return (all, None),
+            Ok(None) => {
+                let len = if let Some((body, missing)) = reader.direct() {
+                    let len = missing.min(piece).min(rest.len());
+                    body.extend_from_slice(&rest[..len]);
+                    len
+                } else {
+                    let space = reader.space();
+                    let len = space.len().min(piece).min(rest.len());
+                    assert!(len > 0, "a reader that wants more has room for it");
+                    space[..len].copy_from_slice(&rest[..len]);
+                    reader.filled(len);
+                    len
+                };
+                rest = &rest[len..];
+            }
+        }
     }
 }
 

@@ -58,3 +58,9 @@ fn yaml_of_the_corpus_prints_as_it_reads() {
 fn requests_of_the_corpus_are_refused_or_read_alike_by_hub_and_agent() {
     replay("rewrite", targets::rewrite);
 }
+
+/// L46
+#[test]
+fn websocket_bytes_of_the_corpus_are_the_same_messages_whole_or_torn() {
+    replay("websocket", targets::websocket);
+}

@@ -49,7 +49,7 @@ impl Session {
             if let Some(serial) = self.path.ping(now) {
                 frame::encode(&Frame::Ping(serial), out);
             }
-            if self.send_control(start + CONTROL, out) {
+            if self.send_control(now, start + CONTROL, out) {
                 if !(self.bulk.is_empty() && self.background.is_empty()) {
                     out.reserve(self.path.batch());
                 }
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// False where the message is full before all control frames are in it.
-    fn send_control(&mut self, end: usize, out: &mut BytesMut) -> bool {
+    fn send_control(&mut self, now: Instant, end: usize, out: &mut BytesMut) -> bool {
         while out.len() < end {
             let Some((id, code)) = self.refused.pop_front() else {
                 break;
@@ -88,7 +88,7 @@ impl Session {
             let Some(id) = self.urgent.pop_front() else {
                 return true;
             };
-            self.send_flags(id, out);
+            self.send_flags(now, id, out);
         }
         self.urgent.is_empty()
     }
@@ -112,7 +112,7 @@ impl Session {
         }
     }
 
-    fn send_flags(&mut self, id: u32, out: &mut BytesMut) {
+    fn send_flags(&mut self, now: Instant, id: u32, out: &mut BytesMut) {
         let tight = self.meter.level() >= Level::Tight;
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
@@ -141,6 +141,7 @@ impl Session {
         if let Some(amount) = stream.recv.due().filter(|_| wants) {
             stream.recv.grant(amount);
             frame::encode(&Frame::Credit { id, amount }, out);
+            self.path.count_credit(now);
         }
         self.send_fin(id, out);
     }

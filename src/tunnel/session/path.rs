@@ -11,8 +11,10 @@ const DEAD: Duration = Duration::from_secs(25);
 const GRACE: Duration = Duration::from_secs(2);
 /// A timer that comes this late means that the process slept.
 const SLEPT: Duration = Duration::from_secs(5);
-/// One PING for so many bytes of bulk: the answered ones tell what is on the way.
+/// One PING for so many bytes of bulk, or for what passes in so long where that is more: the answered ones tell what
+/// is on the way. On a fast path each PONG is a packet of its own, and a tenth of the receiver's work.
 const BULK_PER_PING: u64 = 128 << 10;
+const PING_SPAN: Duration = Duration::from_millis(1);
 const MAX_UNANSWERED: usize = 256;
 /// Bulk on the way that is always allowed.
 const MIN_FLIGHT: u64 = 256 << 10;
@@ -21,6 +23,9 @@ const MIN_SPAN: Duration = Duration::from_millis(10);
 const BATCH_SPAN: Duration = Duration::from_millis(20);
 const MIN_BATCH: usize = 4 << 10;
 pub(super) const MAX_BATCH: usize = (64 << 10) - 16;
+/// An end that only receives asks so often how far away the peer is. Its credit waits behind what is on the way, and
+/// windows that grow by the round trip of an idle path stay small.
+const REFRESH: Duration = Duration::from_millis(20);
 /// Until the rate is known.
 const FIRST_BATCH: usize = 32 << 10;
 
@@ -43,6 +48,7 @@ pub(super) struct Path {
     /// A PING has to go out.
     due: bool,
     serial: u64,
+    asked: Instant,
     unanswered: VecDeque<Ping>,
     smoothed: Option<Duration>,
     least: Option<Duration>,
@@ -63,6 +69,7 @@ impl Path {
             heard: now,
             due: true,
             serial: 0,
+            asked: now,
             unanswered: VecDeque::new(),
             smoothed: None,
             least: None,
@@ -122,7 +129,15 @@ impl Path {
         self.bulk = self
             .bulk
             .saturating_add(u64::try_from(len).unwrap_or_default());
-        if self.bulk - self.marked >= BULK_PER_PING && self.unanswered.len() < MAX_UNANSWERED {
+        let apart = self.moved_in(PING_SPAN).max(BULK_PER_PING);
+        if self.bulk - self.marked >= apart && self.unanswered.len() < MAX_UNANSWERED {
+            self.due = true;
+        }
+    }
+
+    /// Credit goes out: the round trip that it takes is measured, not more often than needed.
+    pub(super) fn count_credit(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.asked) >= REFRESH && self.unanswered.is_empty() {
             self.due = true;
         }
     }
@@ -163,6 +178,7 @@ impl Path {
             return None;
         }
         self.serial += 1;
+        self.asked = now;
         if self.unanswered.len() >= MAX_UNANSWERED {
             self.unanswered.pop_back();
         }

@@ -287,3 +287,52 @@ fn over_budget_the_longest_unread_stream_is_reset() {
     assert_eq!(codes(&session), [Some(Code::OverBudget), None, None, None]);
     assert!(session.unread() <= 280_000);
 }
+
+/// L27: a stream that opens while others load the path gets their share of it.
+#[test]
+fn windows_grow_by_the_round_trip_under_load() {
+    const LOADED: Duration = Duration::from_millis(8);
+    let now = Instant::now();
+    let mut far = Session::new(now, Config::new(Role::Agent));
+    let mut near = Session::new(now, Config::new(Role::Hub));
+    let carry = |from: &mut Session, to: &mut Session, now: Instant| {
+        let mut out = BytesMut::new();
+        while from.poll_transmit(now, &mut out) {
+            to.handle_message(now, out.split().freeze());
+        }
+        while to.poll_event().is_some() {}
+    };
+    // The path is idle: a round trip takes no time.
+    carry(&mut near, &mut far, now);
+    carry(&mut far, &mut near, now);
+    carry(&mut near, &mut far, now);
+    let id = far
+        .open(now, Kind::Api, Class::Normal, Bytes::new())
+        .unwrap();
+    let chunk = vec![7; 65_536];
+    let mut at = now;
+    let mut windows = Vec::new();
+    for _ in 0..40 {
+        // One round trip under load: what may go goes, arrives later, is read, and credit comes back.
+        let mut out = BytesMut::new();
+        let mut messages = Vec::new();
+        loop {
+            far.write(at, id, &chunk).unwrap();
+            if !far.poll_transmit(at, &mut out) {
+                break;
+            }
+            messages.push(out.split().freeze());
+        }
+        let apart = LOADED / u32::try_from(messages.len().max(1)).unwrap();
+        let mut out = vec![0; 16_384];
+        for message in messages {
+            at += apart;
+            near.handle_message(at, message);
+            while let Ok(Read::Data(1..)) = near.read(at, id, &mut out) {}
+        }
+        windows.push(near.streams[&id].recv.window());
+        carry(&mut near, &mut far, at);
+    }
+    // More than the path carries in a round trip: the window is not what limits the stream.
+    assert!(windows[39] >= 256 << 10, "{windows:?}");
+}

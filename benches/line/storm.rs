@@ -1,0 +1,285 @@
+//! A hub that is killed under many lines: until when they are all back, and what it costs.
+//!
+//! The hub is the real one with its store (`end storm-hub`), the agents are the real links of that many clusters
+//! in one process (`end storm-agents`), which also asks the hub for something every 50 ms, as people do meanwhile.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use linesman::agent::link::{self, LinkConfig, LinkState};
+use linesman::clock;
+use linesman::hub::registration::{Claim, Prefix, TokenText};
+use linesman::hub::store::{JoinToken, NewBundle, NewClusterRow, Store, TokenKind};
+use linesman::hub::tls::TlsSource;
+use linesman::hub::{HubConfig, Listeners, serve};
+use linesman::keys::KeyPair;
+use linesman::tunnel::Incoming;
+use linesman::wire::api::{AdoptionOptions, AgentBuild, EngineKind, GitRoute, HubRef};
+use linesman::wire::id::{ClusterName, Digest};
+use linesman::wire::report::Facts;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::load::Figures;
+
+const ANY: &str = "127.0.0.1:0";
+/// Agents that dial for the first time, each second: that is not the storm that is measured.
+const ARRIVALS: u32 = 500;
+const PROBE: Duration = Duration::from_millis(50);
+
+/// A hub at `address` with `count` clusters; with a data directory that is there it starts from that.
+pub(crate) async fn hub(address: &str, directory: &Path, count: usize) {
+    let bind = || TcpListener::bind(ANY);
+    let (git, health) = (bind().await.unwrap(), bind().await.unwrap());
+    let https = TcpListener::bind(address).await.unwrap();
+    let at = |listener: &TcpListener| -> SocketAddr { listener.local_addr().unwrap() };
+    let config = HubConfig {
+        data: directory.join("storm-hub"),
+        url: format!("https://{}", at(&https)),
+        listen: at(&https),
+        health_listen: at(&health),
+        git_listen: at(&git),
+        git_url: format!("ssh://git@{}", at(&git)),
+        tls: TlsSource::Own { names: vec![] },
+        agent_image: "bench.invalid/linesman".to_owned(),
+        offline_after: Duration::from_secs(45),
+        drain: Duration::from_secs(2),
+        audit: linesman::hub::AuditConfig::default(),
+        git_over_line: linesman::hub::gitline::Allowed::Auto,
+        oidc: None,
+    };
+    let (hub, chain) = serve::start(config, CancellationToken::new())
+        .await
+        .unwrap();
+    seed(&hub.store, count).await;
+    let reference = serde_json::to_vec(&hub.reference()).unwrap();
+    std::fs::write(directory.join("storm-hub.json"), reference).unwrap();
+    println!("LISTEN {}", at(&https));
+    let listeners = Listeners { https, git, health };
+    serve::run(listeners, hub, chain).await.unwrap();
+}
+
+fn name(n: usize) -> ClusterName {
+    format!("storm-{n}").parse().unwrap()
+}
+
+/// The key of cluster `n`; both processes make it from the number.
+fn identity(n: usize) -> KeyPair {
+    let mut seed = [7; 32];
+    seed[..8].copy_from_slice(&u64::try_from(n).unwrap().to_be_bytes());
+    KeyPair::from_seed(&seed)
+}
+
+/// Registers the clusters that are not there yet.
+async fn seed(store: &Store, count: usize) {
+    let now = clock::now();
+    if store.cluster(&name(count - 1)).await.unwrap().is_some() {
+        return;
+    }
+    let bundle = NewBundle {
+        digest: Digest::from_bytes([0; 32]),
+        engine: EngineKind::Flux,
+        version: "v2".to_owned(),
+        objects: 1,
+        images: vec![],
+        data: vec![1],
+        imported_by: "bench".to_owned(),
+    };
+    store.add_bundle(bundle, now).await.unwrap();
+    for n in 0..count {
+        if store.cluster(&name(n)).await.unwrap().is_some() {
+            continue;
+        }
+        let row = NewClusterRow {
+            name: name(n),
+            labels: [].into(),
+            engine: EngineKind::Flux,
+            engine_version: "v2".to_owned(),
+            bundle: Digest::from_bytes([0; 32]),
+            catalog_path: format!("clusters/storm-{n}"),
+            git_route: GitRoute::Auto,
+            adoption: AdoptionOptions::default(),
+        };
+        let cluster = store.create_cluster(row, now).await.unwrap();
+        let token = TokenText::new(clock::random(), clock::random());
+        let record = JoinToken {
+            id: token.id.clone(),
+            cluster_id: cluster.id,
+            hash: token.hash(),
+            kind: TokenKind::Join,
+            new_cluster: true,
+            adoption: AdoptionOptions::default(),
+            issued_by: "bench".to_owned(),
+            expires_at: now + Duration::from_hours(1),
+            redeemed: None,
+            revoked_at: None,
+            created_at: now,
+        };
+        store.issue_join_token(record).await.unwrap();
+        let text = token.text(Prefix::Join);
+        let claim = Claim {
+            token: TokenText::parse(Prefix::Join, text.expose()).unwrap(),
+            cluster: name(n).to_string(),
+            incarnation: format!("uid-{n}"),
+            identity: identity(n).public(),
+            deploy: KeyPair::from_seed(&clock::random()).public(),
+            agent: AgentBuild::default(),
+            facts: Facts::default(),
+            addr: "127.0.0.1".to_owned(),
+        };
+        store.redeem(claim, now).await.unwrap();
+        if n % 1000 == 999 {
+            eprintln!("storm: {} of {count} clusters registered", n + 1);
+        }
+    }
+}
+
+type State = (watch::Receiver<LinkState>, mpsc::Receiver<Incoming>);
+
+/// The links, which dial one after the other, and what each says of itself.
+fn start(hub: &watch::Receiver<HubRef>, count: usize) -> (JoinSet<()>, Vec<State>) {
+    let mut links = JoinSet::new();
+    let mut states = Vec::new();
+    for n in 0..count {
+        let (out, state) = watch::channel(LinkState::Down {
+            since: clock::now(),
+            cause: String::new(),
+            attempt: 0,
+        });
+        let config = LinkConfig {
+            hub: hub.clone(),
+            cluster: name(n),
+            identity: identity(n),
+            build: AgentBuild::default(),
+            instance: format!("storm-{n}"),
+            proxy: None,
+        };
+        let (streams, incoming) = mpsc::channel(1);
+        links.spawn(async move {
+            tokio::time::sleep(Duration::from_secs(1) * u32::try_from(n).unwrap() / ARRIVALS).await;
+            link::run(config, out, streams, CancellationToken::new())
+                .await
+                .unwrap();
+        });
+        states.push((state, incoming));
+    }
+    (links, states)
+}
+
+/// `count` links; prints `UP` when all are up, and the result when they are all back after a loss.
+pub(crate) async fn agents(directory: &Path, count: usize) {
+    let reference: HubRef =
+        serde_json::from_slice(&std::fs::read(directory.join("storm-hub.json")).unwrap()).unwrap();
+    let (_hub, hub) = watch::channel(reference.clone());
+    let (_links, states) = start(&hub, count);
+    let mut first = JoinSet::new();
+    for (mut state, incoming) in states {
+        first.spawn(async move {
+            let epoch = up(&mut state, 0).await;
+            (state, incoming, epoch)
+        });
+    }
+    let states = first.join_all().await;
+    let lost = Arc::new(tokio::sync::OnceCell::new());
+    let mut back = JoinSet::new();
+    for (mut state, incoming, epoch) in states {
+        let lost = lost.clone();
+        back.spawn(async move {
+            // A short Down may be overlooked; a newer line says the same.
+            let changed = |state: &LinkState| match state {
+                LinkState::Up { line, .. } => line.facts().epoch > epoch,
+                LinkState::Down { .. } => true,
+            };
+            drop(state.wait_for(changed).await.unwrap());
+            lost.get_or_init(|| async { Instant::now() }).await;
+            up(&mut state, epoch).await;
+            drop(incoming);
+            (Instant::now(), state)
+        });
+    }
+    println!("UP {count}");
+    let mut asking = JoinSet::new();
+    asking.spawn(probes(reference));
+    // The states are kept: a link without a listener would still run, but that is not what is looked at.
+    let (times, _states): (Vec<_>, Vec<_>) = back.join_all().await.into_iter().unzip();
+    drop(asking);
+    let lost = *lost.get().unwrap();
+    let mut times: Vec<f64> = times
+        .into_iter()
+        .map(|time| time.duration_since(lost).as_secs_f64())
+        .collect();
+    times.sort_by(f64::total_cmp);
+    let mut figures = shape(&times);
+    let (ready, worst) = *PROBES.lock().unwrap();
+    if let Some(ready) = ready {
+        figures.insert("s until hub answers".into(), (ready - lost).as_secs_f64());
+    }
+    figures.insert("worst request ms".into(), worst.as_secs_f64() * 1e3);
+    println!("RESULT {}", serde_json::to_string(&figures).unwrap());
+}
+
+/// When half, nearly all and all were back, and how uneven their coming was.
+fn shape(times: &[f64]) -> Figures {
+    let at = |part: usize| times[(times.len() * part / 100).min(times.len() - 1)];
+    let all = times[times.len() - 1];
+    let peak = (0..times.len())
+        .map(|from| times.partition_point(|time| *time < times[from] + 1.0) - from)
+        .max()
+        .unwrap_or_default();
+    Figures::from([
+        ("s until 50 %".into(), at(50)),
+        ("s until 99 %".into(), at(99)),
+        ("s until all".into(), all),
+        ("peak lines/s".into(), peak as f64),
+        (
+            "peak to mean".into(),
+            peak as f64 * all / times.len() as f64,
+        ),
+    ])
+}
+
+async fn up(state: &mut watch::Receiver<LinkState>, after: u64) -> u64 {
+    let newer = |state: &LinkState| match state {
+        LinkState::Up { line, .. } => Some(line.facts().epoch).filter(|epoch| *epoch > after),
+        LinkState::Down { .. } => None,
+    };
+    let state = state
+        .wait_for(|state| newer(state).is_some())
+        .await
+        .unwrap();
+    newer(&state).unwrap()
+}
+
+/// When the hub first answered again, and the slowest answer since.
+static PROBES: std::sync::Mutex<(Option<Instant>, Duration)> =
+    std::sync::Mutex::new((None, Duration::ZERO));
+
+/// New connections all the time, as of people with kubectl.
+async fn probes(hub: HubRef) {
+    let url = format!("{}/v1/hub", hub.urls[0]);
+    let ca = reqwest::Certificate::from_pem(hub.ca.as_bytes()).unwrap();
+    let client = reqwest::Client::builder()
+        .tls_certs_only([ca])
+        .no_proxy()
+        .pool_max_idle_per_host(0)
+        .build()
+        .unwrap();
+    let mut was_away = false;
+    loop {
+        let began = Instant::now();
+        let answer = client.get(&url).send().await;
+        let took = began.elapsed();
+        let good = answer.is_ok_and(|answer| answer.status().is_success());
+        if good && was_away {
+            let mut probes = PROBES.lock().unwrap();
+            probes.0.get_or_insert_with(Instant::now);
+            probes.1 = probes.1.max(took);
+        }
+        was_away |= !good;
+        tokio::time::sleep(PROBE).await;
+    }
+}

@@ -1,0 +1,204 @@
+//! What the way through the hub costs, beside the same request straight to the API server. For `make bench` only:
+//! `make test` leaves these out, there is nothing in them that can be wrong.
+
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{Method, Request};
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use super::{NAMESPACE, ready};
+use crate::support::world::{self, World};
+use crate::support::{figure, shown};
+
+const GETS: usize = 500;
+const ROUNDS: usize = 3;
+const WATCHES: usize = 200;
+const LOGS: usize = 20;
+const PODS: usize = 5_000;
+
+/// The same client straight to the API server and through the hub.
+struct Ways {
+    direct: Client,
+    hub: Client,
+}
+
+impl Ways {
+    async fn of(world: &World) -> Self {
+        let direct = Kubeconfig::read_from(&world.place.kubeconfig).unwrap();
+        let ca = STANDARD.encode(fs::read(world.hub.ca()).unwrap());
+        let server = format!("{}/clusters/{}", world.hub.url(), world::CLUSTER);
+        let hub = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "hub",
+            "clusters": [{"name": "hub", "cluster": {"server": server, "certificate-authority-data": ca}}],
+            "users": [{"name": "hub", "user": {"token": world.hub.token()}}],
+            "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "hub"}}],
+        });
+        let hub = Kubeconfig::from_yaml(&hub.to_string()).unwrap();
+        let (direct, hub) = tokio::join!(client(direct), client(hub));
+        Self { direct, hub }
+    }
+}
+
+async fn client(file: Kubeconfig) -> Client {
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(file, &options)
+        .await
+        .unwrap();
+    Client::try_from(config).unwrap()
+}
+
+async fn get(client: &Client, path: &str) -> usize {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    let answer = client.send(request).await.unwrap();
+    assert!(answer.status().is_success(), "{path}: {}", answer.status());
+    answer.into_body().collect().await.unwrap().to_bytes().len()
+}
+
+/// Sorted times of requests one after the other.
+async fn gets(client: &Client, path: &str) -> Vec<Duration> {
+    let mut times = Vec::new();
+    for _ in 0..GETS {
+        let began = Instant::now();
+        get(client, path).await;
+        times.push(began.elapsed());
+    }
+    times
+}
+
+fn at(times: &mut [Duration], part: usize) -> String {
+    times.sort_unstable();
+    format!(
+        "{:.2} ms",
+        times[times.len() * part / 100].as_secs_f64() * 1e3
+    )
+}
+
+/// Both ways in turn, so that what else the machine does hits both.
+async fn compared(ways: &Ways, path: &str, beside: &str) {
+    let (mut direct, mut hub) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        direct.extend(gets(&ways.direct, path).await);
+        hub.extend(gets(&ways.hub, path).await);
+    }
+    for part in [50, 99] {
+        let bar = if part == 50 { "added ≤ 3 ms" } else { "" };
+        let figures = format!("{} / {}", at(&mut direct, part), at(&mut hub, part));
+        let what = format!("GET of a small object{beside}, p{part}: direct / through the hub");
+        figure("L52", &what, bar, figures);
+    }
+}
+
+/// Requests that never end by themselves, read as they come.
+fn endless(client: &Client, path: &str, count: usize, tasks: &mut JoinSet<()>) {
+    for _ in 0..count {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let client = client.clone();
+        tasks.spawn(async move {
+            let answer = client.send(request).await.unwrap();
+            assert!(answer.status().is_success());
+            let mut body = answer.into_body();
+            while let Some(Ok(_)) = body.frame().await {}
+        });
+    }
+}
+
+/// L52: a GET through the hub, alone and beside what a busy team has open.
+#[test]
+#[ignore = "a benchmark: make bench"]
+fn a_get_through_the_hub() {
+    let world = world::adopted();
+    ready(&world);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let ways = Ways::of(&world).await;
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/box");
+        compared(&ways, &path, "").await;
+        let mut open = JoinSet::new();
+        let watch = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?watch=1");
+        endless(&ways.hub, &watch, WATCHES, &mut open);
+        let log = format!("/api/v1/namespaces/{NAMESPACE}/pods/box/log?follow=1");
+        endless(&ways.hub, &log, LOGS, &mut open);
+        let beside = format!(" beside {WATCHES} watches and {LOGS} logs -f");
+        compared(&ways, &path, &beside).await;
+        assert_eq!(open.len(), WATCHES + LOGS, "all of them run");
+    });
+}
+
+/// L52: a list as of a large cluster.
+#[test]
+#[ignore = "a benchmark: make bench"]
+fn a_list_of_many_pods_through_the_hub() {
+    let world = world::adopted();
+    ready(&world);
+    make(&world);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=many");
+    runtime.block_on(async {
+        let ways = Ways::of(&world).await;
+        let mut times = [Vec::new(), Vec::new()];
+        let mut bytes = 0;
+        for _ in 0..5 {
+            for (client, times) in [&ways.direct, &ways.hub].into_iter().zip(&mut times) {
+                let began = Instant::now();
+                bytes = get(client, &path).await;
+                times.push(began.elapsed());
+            }
+        }
+        let [direct, hub] = times.map(|mut times| {
+            times.sort_unstable();
+            shown(times[times.len() / 2])
+        });
+        let what = format!(
+            "list of {PODS} Pods ({} MB), median of 5: direct / through the hub",
+            bytes / 1_000_000
+        );
+        figure("L52", &what, "", format!("{direct} / {hub}"));
+        let gone = format!("{path}&gracePeriodSeconds=0");
+        let request = Request::builder().method(Method::DELETE).uri(gone);
+        let request = request.body(Body::empty()).unwrap();
+        assert!(
+            ways.direct
+                .send(request)
+                .await
+                .unwrap()
+                .status()
+                .is_success()
+        );
+    });
+}
+
+/// Pods that no scheduler takes.
+fn make(world: &World) {
+    let pods = Arc::new(format!("/api/v1/namespaces/{NAMESPACE}/pods"));
+    let all: Vec<_> = (0..PODS).collect();
+    thread::scope(|scope| {
+        for part in all.chunks(PODS.div_ceil(8)) {
+            let pods = pods.clone();
+            scope.spawn(move || {
+                for n in part {
+                    let pod = json!({
+                        "apiVersion": "v1", "kind": "Pod",
+                        "metadata": {"name": format!("many-{n}"), "labels": {"many": "yes"}},
+                        "spec": {
+                            "schedulerName": "nobody",
+                            "containers": [{"name": "main", "image": "lab.invalid/pause:1", "env": [
+                                {"name": "PURPOSE", "value": "one of many Pods in a list"},
+                            ]}],
+                        },
+                    });
+                    world.api.create(&pods, &pod);
+                }
+            });
+        }
+    });
+}
