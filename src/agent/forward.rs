@@ -102,6 +102,7 @@ pub fn keepers(
         kube: kube.clone(),
         upstream: upstream.clone(),
         granted,
+        policy: policies.clone(),
         allowed,
     };
     tasks.spawn("line token", |stop| {

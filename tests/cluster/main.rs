@@ -19,6 +19,7 @@ mod figures;
 mod gitline;
 mod guard;
 mod healing;
+mod impersonation;
 mod kubectl;
 mod line;
 mod secrecy;

@@ -146,11 +146,14 @@ async fn read_refusal(response: Response<Incoming>) -> (Response<Body>, bool) {
         .size_hint()
         .upper()
         .is_some_and(|size| size <= REFUSAL as u64);
-    let json = parts
-        .headers
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|v| v.as_bytes().starts_with(b"application/json"));
-    if !small || !json {
+    // Both hold their texts as they are.
+    let read = ["application/json", "application/vnd.kubernetes.protobuf"];
+    let kind = parts.headers.get(header::CONTENT_TYPE);
+    let readable = kind.is_some_and(|v| {
+        read.iter()
+            .any(|read| v.as_bytes().starts_with(read.as_bytes()))
+    });
+    if !small || !readable {
         return (Response::from_parts(parts, passing(body)), false);
     }
     let read = tokio::time::timeout(
@@ -164,7 +167,12 @@ async fn read_refusal(response: Response<Incoming>) -> (Response<Body>, bool) {
     };
     let bytes = read.to_bytes();
     let text = String::from_utf8_lossy(&bytes);
+    let verbs = [
+        "cannot impersonate resource",
+        "cannot impersonate:user-info ",
+        "cannot impersonate-on:user-info:",
+    ];
     let impersonation =
-        text.contains("cannot impersonate resource") && text.contains("system:serviceaccount:");
+        verbs.iter().any(|verb| text.contains(verb)) && text.contains("system:serviceaccount:");
     (Response::from_parts(parts, full(bytes)), impersonation)
 }

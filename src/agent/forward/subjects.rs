@@ -1,6 +1,7 @@
 //! Keeps `ClusterRole` `linesman-line-subjects`: exactly the users and groups that `linesman-line` may act
 //! as. RBAC has no wildcards inside names, so the role follows the grants, and is extended at the first use
-//! of a name that the hub asserts and the gate has passed.
+//! of a name that the hub asserts and the gate has passed. Where the API server knows constrained impersonation,
+//! the role also says what may be done as them: then the owner's read-only policy does not hang on the gate alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,14 +9,18 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, Patch, PatchParams};
-use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+mod probe;
+mod role;
+
 use super::upstream::Upstream;
+use crate::agent::gate::policy::Policy;
 use crate::agent::gate::well_named;
+use role::{Form, Scope, role};
 
 /// The role's name; the adoption YAML binds it to `linesman-line`.
 pub const CLUSTER_ROLE: &str = "linesman-line-subjects";
@@ -28,6 +33,8 @@ const VISIBLE: Duration = Duration::from_secs(2);
 const UNUSED: Duration = Duration::from_hours(24);
 /// How often the role is written although nothing changed, and how soon after a failure.
 const CHECK: Duration = Duration::from_hours(1);
+/// How often the API server is asked which form of impersonation it takes, where requests say that it is another.
+const FORM: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(30);
 /// Names in the role; it is one object in etcd.
 const MOST: usize = 2_000;
@@ -68,6 +75,8 @@ pub struct Keeper {
     pub kube: kube::Client,
     pub upstream: Upstream,
     pub granted: watch::Receiver<Subjects>,
+    /// The owner's.
+    pub policy: watch::Receiver<Option<Policy>>,
     /// Names that are known to work.
     pub allowed: watch::Sender<BTreeSet<Name>>,
 }
@@ -78,6 +87,8 @@ struct Book {
     names: BTreeMap<Name, Option<Instant>>,
     /// What the role holds as far as we know.
     written: Option<BTreeSet<Name>>,
+    /// The form that the API server takes, and when that was found out; `None` = to be found out.
+    form: Option<(Form, Instant)>,
     /// The hub has said which names grants give.
     granted: bool,
 }
@@ -89,7 +100,7 @@ pub async fn keep(
     stop: CancellationToken,
 ) -> Result<()> {
     let mut book = Book::default();
-    let (mut retry, mut granting) = (CHECK, true);
+    let (mut retry, mut granting, mut judging) = (CHECK, true, true);
     loop {
         let mut batch = Vec::new();
         tokio::select! {
@@ -99,14 +110,21 @@ pub async fn keep(
                 book.granted = true;
                 book.grant(&keeper.granted.borrow_and_update().clone());
             }
+            changed = keeper.policy.changed(), if judging => {
+                judging = changed.is_ok();
+                let read_only = keeper.read_only();
+                if book.form.as_ref().is_some_and(|(form, _)| !fits(form, read_only)) {
+                    (book.form, book.written) = (None, None);
+                }
+            }
             want = wants.recv() => match want {
                 Some(want) => batch.push(want),
                 None => return Ok(()),
             },
             () = tokio::time::sleep(retry) => {
                 book.prune(Instant::now());
-                // Someone may have changed it.
-                book.written = None;
+                // Someone may have changed it, or the API server.
+                (book.written, book.form) = (None, None);
             }
         }
         if !batch.is_empty() {
@@ -132,6 +150,9 @@ impl Keeper {
         let wanted: BTreeSet<Name> = batch.iter().flat_map(|want| want.names.clone()).collect();
         if batch.iter().any(|want| want.again) {
             book.written = None;
+            if book.form.as_ref().is_none_or(|(_, at)| now - *at >= FORM) {
+                book.form = None;
+            }
         }
         let result = match book.used(&wanted, now) {
             Err(error) => Err(error),
@@ -148,11 +169,13 @@ impl Keeper {
     }
 
     async fn in_force(&self, book: &mut Book, wanted: &BTreeSet<Name>) -> Result<()> {
-        self.write(book).await?;
+        let form = self.form(book).await?;
+        self.write(book, &form).await?;
         let deadline = Instant::now() + VISIBLE;
         for name in wanted {
             let (resource, text) = name.parts();
-            while !self.upstream.may_impersonate(resource, text).await? {
+            let right = form.right();
+            while !self.upstream.may_impersonate(right, resource, text).await? {
                 anyhow::ensure!(
                     Instant::now() < deadline,
                     "linesman-line may not act as {resource} {text} although {CLUSTER_ROLE} names it; \
@@ -168,7 +191,53 @@ impl Keeper {
         Ok(())
     }
 
-    async fn write(&self, book: &mut Book) -> Result<()> {
+    /// The form that the API server takes, found out where it is not known.
+    async fn form(&self, book: &mut Book) -> Result<Form> {
+        if let Some((form, _)) = &book.form {
+            return Ok(form.clone());
+        }
+        let names: BTreeSet<Name> = book.names.keys().cloned().collect();
+        if names.is_empty() && !book.granted {
+            // The role of the agent before us is in force, and must not lose its names for a probe.
+            return Ok(Form::Classic);
+        }
+        // Legacy rules, which every API server takes, and beside them the probe's.
+        self.put(&names, &Form::Classic, true).await?;
+        book.written = None;
+        let form = match self.found().await {
+            Ok(form) => form,
+            Err(error) => {
+                // The classic rules do for now; the next first use asks again.
+                warn!(
+                    error = format!("{error:#}"),
+                    "form of impersonation not found out"
+                );
+                return Ok(Form::Classic);
+            }
+        };
+        info!(constrained = form != Form::Classic, "impersonation");
+        book.form = Some((form.clone(), Instant::now()));
+        Ok(form)
+    }
+
+    /// Asks the API server; the probe's rules are in the role.
+    async fn found(&self) -> Result<Form> {
+        if !probe::is_constrained(&self.upstream).await? {
+            return Ok(Form::Classic);
+        }
+        Ok(Form::Constrained(if self.read_only() {
+            Scope::Read(probe::readable(&self.kube).await?)
+        } else {
+            Scope::Full
+        }))
+    }
+
+    fn read_only(&self) -> bool {
+        let policy = self.policy.borrow();
+        policy.as_ref().is_some_and(|policy| policy.read_only)
+    }
+
+    async fn write(&self, book: &mut Book, form: &Form) -> Result<()> {
         let names: BTreeSet<Name> = book.names.keys().cloned().collect();
         // Before anything is known, the role stays as the agent before us left it.
         let unknown = names.is_empty() && !book.granted;
@@ -178,16 +247,30 @@ impl Keeper {
         // What is no longer in the role must be asked for again.
         self.allowed
             .send_modify(|allowed| allowed.retain(|name| names.contains(name)));
+        self.put(&names, form, false).await?;
+        info!(names = names.len(), "{CLUSTER_ROLE} written");
+        book.written = Some(names);
+        Ok(())
+    }
+
+    async fn put(&self, names: &BTreeSet<Name>, form: &Form, probing: bool) -> Result<()> {
         let roles: Api<ClusterRole> = Api::all(self.kube.clone());
-        let role = role(names.iter());
+        let role = role(names.iter(), form, probing);
         let params = PatchParams::apply(FIELD_MANAGER).force();
         roles
             .patch(CLUSTER_ROLE, &params, &Patch::Apply(&role))
             .await
             .context("write ClusterRole linesman-line-subjects")?;
-        info!(names = names.len(), "{CLUSTER_ROLE} written");
-        book.written = Some(names);
         Ok(())
+    }
+}
+
+/// Whether a form is that of the owner's policy.
+fn fits(form: &Form, read_only: bool) -> bool {
+    match form {
+        Form::Classic => true,
+        Form::Constrained(Scope::Full) => !read_only,
+        Form::Constrained(Scope::Read(_)) => read_only,
     }
 }
 
@@ -233,33 +316,6 @@ impl Book {
     }
 }
 
-/// The role that names them. Without names there is no rule: a rule without `resourceNames` allows every
-/// name, `system:masters` too.
-fn role<'a>(names: impl Iterator<Item = &'a Name>) -> Value {
-    let (mut users, mut groups) = (Vec::new(), Vec::new());
-    for name in names {
-        match name {
-            Name::User(name) => users.push(name),
-            Name::Group(name) => groups.push(name),
-        }
-    }
-    let rule = |resource: &str, names: &Vec<&String>| {
-        (!names.is_empty()).then(|| {
-            json!({"apiGroups": [""], "resources": [resource], "verbs": ["impersonate"], "resourceNames": names})
-        })
-    };
-    let rules: Vec<Value> = [rule("users", &users), rule("groups", &groups)]
-        .into_iter()
-        .flatten()
-        .collect();
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": CLUSTER_ROLE, "labels": {"app.kubernetes.io/managed-by": "linesman"}},
-        "rules": rules,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,29 +326,6 @@ mod tests {
             users: owned(users),
             groups: owned(groups),
         }
-    }
-
-    #[test]
-    fn the_role_pins_every_name() {
-        let names = [
-            Name::User("linesman:ada".to_owned()),
-            Name::Group("linesman:admin".to_owned()),
-        ];
-        let role = role(names.iter());
-        assert_eq!(
-            role["rules"],
-            json!([
-                {"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"], "resourceNames": ["linesman:ada"]},
-                {"apiGroups": [""], "resources": ["groups"], "verbs": ["impersonate"], "resourceNames": ["linesman:admin"]},
-            ])
-        );
-    }
-
-    #[test]
-    fn no_name_means_no_rule() {
-        assert_eq!(role([].iter())["rules"], json!([]));
-        let user = [Name::User("linesman:ada".to_owned())];
-        assert_eq!(role(user.iter())["rules"].as_array().unwrap().len(), 1);
     }
 
     #[test]

@@ -155,14 +155,19 @@ impl Upstream {
 
     /// Whether `linesman-line` may act as this user or group: its own `SelfSubjectAccessReview`, the only
     /// request that it makes as itself.
-    pub async fn may_impersonate(&self, resource: &str, name: &str) -> Result<bool> {
+    pub async fn may_impersonate(
+        &self,
+        (verb, group): (&str, &str),
+        resource: &str,
+        name: &str,
+    ) -> Result<bool> {
         let Credential::Token { bearer, .. } = self.credential().await else {
             anyhow::bail!("no token for linesman-line");
         };
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {"verb": "impersonate", "resource": resource, "name": name}},
+            "spec": {"resourceAttributes": {"verb": verb, "group": group, "resource": resource, "name": name}},
         });
         let request = Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
             .header("content-type", "application/json")

@@ -1,0 +1,237 @@
+//! Constrained impersonation (KEP-5284), which the lab's API server knows: it is used, and holds the owner's read-only
+//! policy where the gate is out of the way (L39).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::place::{output, run};
+use crate::support::world::{self, World};
+use crate::support::{figure, seconds, shown, until};
+
+const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/linesman-line-subjects";
+
+/// The role's verbs, each once.
+fn verbs(world: &World) -> Vec<String> {
+    let role = world.api.get(ROLE).unwrap();
+    let rules = role["rules"].as_array().cloned().unwrap_or_default();
+    let mut verbs: Vec<String> = rules
+        .iter()
+        .flat_map(|rule| rule["verbs"].as_array().cloned().unwrap_or_default())
+        .map(|verb| verb.as_str().unwrap().to_owned())
+        .collect();
+    verbs.sort();
+    verbs.dedup();
+    verbs
+}
+
+/// A kubeconfig with a token of `linesman-line` itself: what a hub or gate gone wrong would hold.
+fn past_the_gate(world: &World) -> PathBuf {
+    let account = ["-n", "linesman", "create", "token", "linesman-line"];
+    let token = run(world.place.kubectl().args(account));
+    let file = world.directory.join("line-account.kubeconfig");
+    fs::copy(&world.place.kubeconfig, &file).unwrap();
+    let config = |args: &[&str]| {
+        let mut kubectl = crate::support::place::kubectl();
+        run(kubectl
+            .arg("--kubeconfig")
+            .arg(&file)
+            .arg("config")
+            .args(args));
+    };
+    let token = format!("--token={}", token.trim());
+    config(&["set-credentials", "line", &token]);
+    config(&["set-context", "--current", "--user=line"]);
+    file
+}
+
+/// Whether the API server does this for `linesman-line` acting as the hub's admin.
+fn may(kubeconfig: &Path, args: &[&str]) -> Result<(), String> {
+    let mut kubectl = crate::support::place::kubectl();
+    kubectl.arg("--kubeconfig").arg(kubeconfig);
+    kubectl.args(["--as", "linesman:admin", "--as-group", "linesman:admin"]);
+    let done = output(kubectl.args(args));
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    if done.status.success() {
+        Ok(())
+    } else {
+        Err(said)
+    }
+}
+
+fn policy(world: &World, read_only: bool) {
+    let mut kubectl = world.place.kubectl();
+    kubectl.args(["-n", "linesman"]);
+    if read_only {
+        let literal = "--from-literal=readOnly=true";
+        run(kubectl.args(["create", "configmap", "linesman-policy", literal]));
+    } else {
+        run(kubectl.args(["delete", "configmap", "linesman-policy"]));
+    }
+}
+
+/// The constraint that the API server's audit log names for impersonated requests of the line.
+fn constraints(world: &World) -> Vec<Value> {
+    let log = fs::read_to_string(&world.audit).unwrap();
+    let events = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let line = "system:serviceaccount:linesman:linesman-line";
+    events
+        .filter(|e| {
+            e["user"]["username"] == line && e["impersonatedUser"]["username"] == "linesman:admin"
+        })
+        .map(|e| e["authenticationMetadata"]["impersonationConstraint"].clone())
+        .collect()
+}
+
+/// L39, L35.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn the_api_server_itself_constrains_what_the_line_may_do() {
+    let world = world::adopted();
+    until("the line is up", seconds(60), || world.line_is_up());
+    let through = |args: &[&str]| output(world.through_line().args(args));
+    assert!(through(&["get", "namespaces"]).status.success());
+    let held = verbs(&world);
+    assert!(
+        held.contains(&"impersonate:user-info".to_owned()),
+        "{held:?}"
+    );
+    assert!(!held.contains(&"impersonate".to_owned()), "{held:?}");
+    let seen = constraints(&world);
+    assert!(
+        seen.last() == Some(&json!("impersonate:user-info")),
+        "{seen:?}"
+    );
+    let account = past_the_gate(&world);
+    let configmap = ["-n", "default", "create", "configmap", "past-the-gate"];
+    assert_eq!(may(&account, &configmap), Ok(()));
+    assert!(may(&account, &["--as-group", "system:masters", "get", "pods"]).is_err());
+
+    policy(&world, true);
+    // The API server keeps a verdict for 10 s.
+    let took = until("the API server holds the policy", seconds(60), || {
+        may(
+            &account,
+            &[
+                "-n",
+                "default",
+                "create",
+                "configmap",
+                "not-read-only",
+                "--dry-run=server",
+            ],
+        )
+        .is_err()
+    });
+    figure(
+        "L39",
+        "owner's read-only policy → held by the API server itself",
+        "≤ 15 s",
+        shown(took),
+    );
+    reads_pass(&account);
+    writes_are_refused(&world, &account);
+    // Through hub and gate it reads as before, and is refused as before.
+    assert!(through(&["get", "pods"]).status.success());
+    assert!(
+        !through(&["-n", "default", "create", "configmap", "x"])
+            .status
+            .success()
+    );
+    policy(&world, false);
+    until("the role is whole again", seconds(60), || {
+        verbs(&world).iter().any(|verb| verb.ends_with(":patch"))
+    });
+    assert!(
+        through(&["-n", "default", "delete", "configmap", "past-the-gate"])
+            .status
+            .success()
+    );
+}
+
+fn reads_pass(account: &Path) {
+    let reads: [&[&str]; 5] = [
+        &["get", "pods,nodes,customresourcedefinitions"],
+        &[
+            "-n",
+            "linesman",
+            "get",
+            "deployment",
+            "linesman-agent",
+            "--subresource=status",
+        ],
+        &[
+            "-n",
+            "linesman",
+            "logs",
+            "deployment/linesman-agent",
+            "--tail=1",
+        ],
+        &["get", "--raw", "/version"],
+        &["auth", "whoami"],
+    ];
+    for read in reads {
+        assert_eq!(may(account, read), Ok(()), "{read:?}");
+    }
+}
+
+fn writes_are_refused(world: &World, account: &Path) {
+    let pod = run(world.place.kubectl().args([
+        "-n",
+        "linesman",
+        "get",
+        "pods",
+        "--selector=app.kubernetes.io/name=linesman-agent",
+        "--output=jsonpath={.items[0].metadata.name}",
+    ]));
+    let raw = |end: &str| format!("/api/v1/namespaces/linesman/pods/{pod}/{end}");
+    let (exec, attach) = (
+        raw("exec?command=true&stdout=true"),
+        raw("attach?stdout=true"),
+    );
+    let (forward, proxy) = (raw("portforward?ports=8080"), raw("proxy/"));
+    let (evict, token) = (
+        raw("eviction"),
+        "/api/v1/namespaces/default/serviceaccounts/default/token",
+    );
+    let empty = world.directory.join("empty.json");
+    fs::write(&empty, "{}").unwrap();
+    let empty = empty.to_str().unwrap();
+    let writes: [&[&str]; 11] = [
+        &["-n", "default", "create", "configmap", "not-read-only"],
+        &["-n", "default", "delete", "configmap", "past-the-gate"],
+        &[
+            "-n",
+            "default",
+            "annotate",
+            "configmap",
+            "past-the-gate",
+            "a=b",
+        ],
+        &["get", "--raw", &exec],
+        &["create", "--raw", &exec, "-f", empty],
+        &["get", "--raw", &attach],
+        &["get", "--raw", &forward],
+        &["get", "--raw", &proxy],
+        &["create", "--raw", &evict, "-f", empty],
+        &["create", "--raw", token, "-f", empty],
+        &[
+            "-n",
+            "linesman",
+            "exec",
+            "deployment/linesman-agent",
+            "--",
+            "true",
+        ],
+    ];
+    for write in writes {
+        let done = may(account, write);
+        let refused = done
+            .as_ref()
+            .is_err_and(|said| said.contains("cannot impersonate"));
+        assert!(refused, "{write:?}: {done:?}");
+    }
+}
