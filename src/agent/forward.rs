@@ -32,6 +32,7 @@ pub mod exchange;
 pub mod owner;
 mod send;
 pub mod subjects;
+mod upload;
 pub mod upstream;
 
 use exchange::{Exchange, Shared};
@@ -228,6 +229,7 @@ fn accept(arrived: Incoming, handshake: &Handshake) -> Option<(Stream, Exchange)
         keyset: handshake.keyset.clone(),
         hub_time_offset: handshake.hub_time_offset,
         cancelled: stream.cancelled(),
+        stop: Arc::new(stream.stopper()),
     };
     Some((stream, exchange))
 }

@@ -31,6 +31,7 @@ pub mod record;
 mod refusal;
 pub mod rewrite;
 mod send;
+mod upload;
 
 use limits::Limits;
 use record::Running;

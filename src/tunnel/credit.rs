@@ -10,6 +10,10 @@ use crate::wire::frame::MAX_CREDIT;
 pub const INITIAL_WINDOW: u32 = 64 << 10;
 /// A window grows up to this, where the reader is fast enough.
 pub const MAX_WINDOW: u32 = 4 << 20;
+/// Before so much was consumed a window grows to this only: an upload that an API server refuses (at 3 MiB, mostly) has then
+/// little on its way that nobody reads.
+const EARLY: u32 = 4 << 20;
+const EARLY_WINDOW: u32 = 512 << 10;
 /// A window that nobody read from for this long falls back to the first one.
 const QUIET: Duration = Duration::from_secs(10);
 
@@ -62,6 +66,8 @@ pub struct RecvWindow {
     promised: u32,
     /// Arrived and not yet consumed.
     unread: u32,
+    /// Consumed ever, as far as [`EARLY`] counts.
+    taken: u32,
     /// Consumption since `since`, to see whether the window is what limits the stream.
     consumed: u32,
     since: Instant,
@@ -75,6 +81,7 @@ impl RecvWindow {
             window: initial,
             promised: initial,
             unread: 0,
+            taken: 0,
             consumed: 0,
             since: now,
             last: now,
@@ -104,12 +111,15 @@ impl RecvWindow {
             (self.consumed, self.since) = (0, now);
         }
         self.consumed = self.consumed.saturating_add(len);
+        self.taken = self.taken.saturating_add(len);
         if self.consumed >= self.window / 2 {
             if may_grow && rtt.is_some() {
-                self.window = self
-                    .window
-                    .saturating_mul(2)
-                    .min(MAX_WINDOW.max(self.first));
+                let most = if self.taken < EARLY {
+                    EARLY_WINDOW
+                } else {
+                    MAX_WINDOW
+                };
+                self.window = self.window.saturating_mul(2).min(most.max(self.first));
             }
             (self.consumed, self.since) = (0, now);
         }

@@ -316,6 +316,11 @@ impl Session {
             .and_then(|stream| stream.error.as_ref())
     }
 
+    /// Whether the peer said that it reads no more of `id`.
+    pub fn is_muted(&self, id: u32) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.muted)
+    }
+
     pub fn rtt(&self) -> Option<Duration> {
         self.path.rtt()
     }

@@ -37,6 +37,20 @@ impl Stream {
             .with(|state| state.session.stop(super::driver::now(), self.id, code));
     }
 
+    /// [`Self::stop`] for somebody who does not hold the stream; without effect once that is over.
+    pub fn stopper(&self) -> impl Fn() + Send + Sync + use<> {
+        let (shared, id) = (self.shared.clone(), self.id);
+        move || {
+            shared.with(|state| state.session.stop(super::driver::now(), id, Code::None));
+        }
+    }
+
+    /// Whether the peer reads no more, for somebody who does not hold the stream.
+    pub fn muted(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let (shared, id) = (self.shared.clone(), self.id);
+        move || shared.with(|state| state.session.is_muted(id))
+    }
+
     /// Fires when the peer resets the stream or the line is lost.
     pub fn cancelled(&self) -> CancellationToken {
         self.shared.with(|state| {

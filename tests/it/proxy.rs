@@ -9,6 +9,7 @@ mod kill;
 mod line;
 mod outage;
 mod pair;
+mod upload;
 mod world;
 
 use std::time::Duration;

@@ -53,6 +53,8 @@ pub struct Exchange {
     pub hub_time_offset: time::Duration,
     /// Fires when the stream is reset or its line is lost.
     pub cancelled: CancellationToken,
+    /// Tells the hub that nothing more of the request is read.
+    pub stop: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// Below the hub's 75 s, so that the answer names the right hop.
@@ -120,7 +122,7 @@ async fn attempt(
     credential(shared).await?;
     impersonable(shared, &pass, false).await?;
     parts.headers = kept;
-    let sent = send(shared, &pass, parts, body);
+    let sent = send(shared, &pass, parts, body, &*exchange.stop);
     let response = if pass.info.long_running() {
         sent.await?
     } else {

@@ -10,6 +10,7 @@ use hyper::body::{Body as _, Incoming};
 use tracing::debug;
 
 use super::exchange::{Shared, impersonable};
+use super::upload::upload;
 use super::upstream::{Body, Credential, full, passing};
 use crate::agent::gate::Pass;
 use crate::kubeapi::status::{Hop, Refusal};
@@ -27,15 +28,20 @@ pub(super) async fn send(
     pass: &Pass,
     parts: http::request::Parts,
     body: Incoming,
+    stop: &(dyn Fn() + Send + Sync),
 ) -> Result<Response<Body>, Refusal> {
     let repeatable = body.is_end_stream();
     let mut body = Some(body);
     let (mut renewed, mut tries) = (false, 0);
     loop {
         let (bearer, serial) = credential(shared).await?;
-        let sent = match body.take() {
-            Some(body) => passing(body),
-            None => full(Bytes::new()),
+        let (sent, answered) = match body.take().map(upload) {
+            Some((upload, answered)) => (upload.boxed_unsync(), Some(answered)),
+            None => (full(Bytes::new()), None),
+        };
+        let heed = |response: Response<Body>| match answered {
+            Some(answered) => answered.heed(response, stop),
+            None => response,
         };
         let mut request = Request::new(sent);
         *request.method_mut() = parts.method.clone();
@@ -60,7 +66,7 @@ pub(super) async fn send(
             StatusCode::FORBIDDEN => {
                 let (response, impersonation) = read_refusal(response).await;
                 if !impersonation {
-                    return Ok(response);
+                    return Ok(heed(response));
                 }
                 if tries == IMPERSONATION.0 {
                     return Err(not_impersonable());
@@ -72,7 +78,7 @@ pub(super) async fn send(
                     return Err(again("ClusterRole linesman-line-subjects was written anew"));
                 }
             }
-            _ => return Ok(response.map(passing)),
+            _ => return Ok(heed(response.map(passing))),
         }
     }
 }

@@ -9,6 +9,7 @@ use http::StatusCode;
 use tracing::debug;
 
 use super::exchange::{self, Answer};
+use super::upload::Upload;
 use super::{Case, Granted, refusal};
 use crate::clock;
 use crate::hub::assertion::{self, Subject};
@@ -47,7 +48,11 @@ impl Case {
                 }
                 Err(error) => return Err(refusal::not_opened(&error)),
             };
-            let request = outgoing.request(body.take().unwrap_or_else(Body::empty));
+            let upload = Upload {
+                body: body.take().unwrap_or_else(Body::empty),
+                muted: Box::new(stream.muted()),
+            };
+            let request = outgoing.request(Body::new(upload));
             let head = (!outgoing.info.long_running()).then_some(HEAD);
             match exchange::send(stream, request, head).await {
                 Ok(response) => return Ok(response),

@@ -20,6 +20,9 @@ use tokio::time::timeout;
 
 use super::world::PATIENCE;
 
+/// What is read of an upload before it is refused.
+pub(super) const TAKEN: usize = 3 << 20;
+
 pub(super) const FORBIDDEN: &str = r#"{"kind":"Status","message":"pods is forbidden: User \"linesman:ada\" cannot list","code":403}"#;
 pub(super) const NOT_FOUND: &str =
     r#"{"kind":"Status","message":"pods \"none\" not found","code":404}"#;
@@ -274,6 +277,9 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
 async fn raw(mut socket: TcpStream, what: &str) {
     let mut request = [0; 4096];
     drop(socket.read(&mut request).await);
+    if what.starts_with("too-large") {
+        return too_large(socket).await;
+    }
     let text = match what.split(' ').next().unwrap() {
         "early-switch" => {
             "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -287,6 +293,15 @@ async fn raw(mut socket: TcpStream, what: &str) {
     // The agent leaves before all is written.
     drop(socket.write_all(text.as_bytes()).await);
     drop(socket.shutdown().await);
+}
+
+/// Reads as much as an API server does, refuses, and leaves the rest unread.
+async fn too_large(mut socket: TcpStream) {
+    let mut part = vec![0; TAKEN];
+    drop(socket.read_exact(&mut part).await);
+    let answer = "HTTP/1.1 413 Request Entity Too Large\r\nConnection: close\r\nContent-Length: 4\r\n\r\nmuch";
+    drop(socket.write_all(answer.as_bytes()).await);
+    std::future::pending::<()>().await;
 }
 
 fn of(seen: &[Seen], end: &str) -> usize {

@@ -195,6 +195,7 @@ impl Pair {
             keyset: vec![key],
             hub_time_offset: time::Duration::ZERO,
             cancelled: CancellationToken::new(),
+            stop: Arc::new(|| {}),
         };
         let cancelled = exchange.cancelled.clone();
         self.tasks

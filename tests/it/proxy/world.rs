@@ -367,6 +367,7 @@ pub(super) async fn forward(
             keyset,
             hub_time_offset,
             cancelled: arrived.stream.cancelled(),
+            stop: Arc::new(arrived.stream.stopper()),
         };
         running.spawn(serve(arrived.stream, shared.clone(), exchange));
     }

@@ -1,0 +1,153 @@
+//! A request's body on its way to the API server, which may refuse it before it is complete (RFC 9112 §9.5): then
+//! nothing more of it is read, here or at the hub.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HeaderMap};
+use http::{Response, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
+
+use super::upstream::Body;
+
+/// The body, and what the one who waits for the answer says of it.
+pub(super) struct Upload {
+    body: Incoming,
+    done: CancellationToken,
+    refused: CancellationToken,
+    over: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+/// The other end of an [`Upload`].
+pub(super) struct Answered {
+    /// Fired at the body's end.
+    done: CancellationToken,
+    refused: CancellationToken,
+    over: CancellationToken,
+}
+
+pub(super) fn upload(body: Incoming) -> (Upload, Answered) {
+    let answered = Answered {
+        done: CancellationToken::new(),
+        refused: CancellationToken::new(),
+        over: CancellationToken::new(),
+    };
+    if body.is_end_stream() {
+        answered.done.cancel();
+    }
+    let upload = Upload {
+        body,
+        done: answered.done.clone(),
+        refused: answered.refused.clone(),
+        over: Box::pin(answered.over.clone().cancelled_owned()),
+    };
+    (upload, answered)
+}
+
+impl Answered {
+    /// Looks at the answer's head. Where it refuses what is still on its way, `stop` is called, and the upload stands still
+    /// until the answer is over: an error in it would cost the answer.
+    pub(super) fn heed(self, response: Response<Body>, stop: &dyn Fn()) -> Response<Body> {
+        let (done, status) = (self.done.is_cancelled(), response.status());
+        if done || !refuses(status, response.headers()) {
+            return response;
+        }
+        self.refused.cancel();
+        stop();
+        let over = self.over.drop_guard();
+        response.map(|body| Ending { body, _over: over }.boxed_unsync())
+    }
+}
+
+/// A server that closes on an error reads no more.
+fn refuses(status: StatusCode, headers: &HeaderMap) -> bool {
+    let closes = headers.get_all(CONNECTION).iter().any(|value| {
+        let words = value.as_bytes().split(|b| *b == b',');
+        words
+            .map(<[u8]>::trim_ascii)
+            .any(|word| word.eq_ignore_ascii_case(b"close"))
+    });
+    closes && (status.is_client_error() || status.is_server_error())
+}
+
+impl hyper::body::Body for Upload {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        // The end, so that the connection does not wait for the rest; it is of no use any more.
+        if self.over.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        if self.refused.is_cancelled() {
+            return Poll::Pending;
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if frame.is_none() || self.body.is_end_stream() {
+            self.done.cancel();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// An answer that says when it is over.
+struct Ending {
+    body: Body,
+    _over: DropGuard,
+}
+
+impl hyper::body::Body for Ending {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_closes_refuses_the_rest() {
+        let headers = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONNECTION, value.parse().unwrap());
+            headers
+        };
+        let close = headers("close");
+        for code in [400, 403, 413, 500] {
+            assert!(refuses(StatusCode::from_u16(code).unwrap(), &close));
+        }
+        assert!(refuses(StatusCode::FORBIDDEN, &headers("x, Close")));
+        assert!(!refuses(StatusCode::OK, &close));
+        assert!(!refuses(StatusCode::FORBIDDEN, &headers("keep-alive")));
+        assert!(!refuses(StatusCode::FORBIDDEN, &HeaderMap::new()));
+    }
+}

@@ -1,0 +1,60 @@
+//! L5: an upload that the API server refuses before it is complete.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Request, header};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use hyper_util::rt::TokioIo;
+use tokio::time::timeout;
+
+use super::apiserver::{ApiServer, TAKEN};
+use super::world::{PATIENCE, World, name};
+
+const WHOLE: usize = 100 << 20;
+const CHUNK: usize = 64 << 10;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_upload_is_not_read_any_further() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let line = world.hub.tunnels.get(&name()).unwrap();
+    let before = line.facts().sent;
+    let forwarded = || usize::try_from(line.facts().sent - before).unwrap();
+    let given = Arc::new(AtomicUsize::new(0));
+    let (counter, chunk) = (given.clone(), Bytes::from(vec![b'x'; CHUNK]));
+    let chunks = (0..WHOLE / CHUNK).map(move |_| {
+        counter.fetch_add(CHUNK, Ordering::Relaxed);
+        Ok::<_, Infallible>(Frame::data(chunk.clone()))
+    });
+    let request = Request::post("/clusters/eu1/api/v1/raw/too-large")
+        .header(header::HOST, "localhost")
+        .header(header::AUTHORIZATION, format!("Bearer {}", world.token))
+        .header(header::CONTENT_LENGTH, WHOLE)
+        .body(StreamBody::new(stream::iter(chunks)))
+        .unwrap();
+    let tls = TokioIo::new(world.connect(&[]).await);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(tls).await.unwrap();
+    #[expect(clippy::disallowed_methods, reason = "ends with its connection")]
+    let connection = tokio::spawn(connection);
+    let response = timeout(PATIENCE, sender.send_request(request)).await;
+    let response = response.expect("the refusal arrives").unwrap();
+    assert_eq!(response.status(), 413);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, Bytes::from_static(b"much"));
+    // The hub lets go of the connection instead of reading the rest.
+    drop(
+        timeout(PATIENCE, connection)
+            .await
+            .expect("the upload is cut"),
+    );
+    let (forwarded, given) = (forwarded(), given.load(Ordering::Relaxed));
+    // Mostly 0.2 to 0.8 MB; what the system buffers before the API server is in it.
+    assert!(forwarded < TAKEN + (2 << 20), "{forwarded} bytes were read");
+    assert!(given < WHOLE / 2, "{given}");
+    assert_eq!(line.facts().live, 0);
+}
