@@ -20,6 +20,7 @@ use super::engine::{GIT_OWNER, GUARD, Install, MANAGER, REQUESTED_AT, TRACKING};
 use super::observe::{View, api, resource};
 use super::plan::history::Outcome;
 use super::plan::project::LEASE_SUFFIX;
+use super::plan::quarantine::{HELD, MANAGER as HOLDS, RECONCILE};
 use super::plan::{Action, Observed, Step, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
@@ -37,6 +38,11 @@ pub struct Hands<'a> {
     pub view: &'a View,
     /// What an object looked like when the step was planned.
     pub observed: &'a Observed,
+}
+
+/// A merge patch of what a hold consists of.
+fn annotations(reconcile: Option<&str>, held: Option<&str>) -> Value {
+    json!({"metadata": {"annotations": {RECONCILE: reconcile, HELD: held}}})
 }
 
 /// What a step came to, and the objects that it saved from a deletion.
@@ -68,6 +74,12 @@ impl Hands<'_> {
                 let none = json!({"metadata": {"annotations": {ALLOW_DELETE: null}}});
                 self.merge(id, &none, GUARD).await
             }
+            Action::Hold { note } => {
+                self.merge(id, &annotations(Some("disabled"), Some(note)), HOLDS)
+                    .await
+            }
+            Action::Lift { note } => self.merge(id, &annotations(None, Some(note)), HOLDS).await,
+            Action::Settle => self.merge(id, &annotations(None, None), HOLDS).await,
             Action::Terminate => {
                 let end = json!({"status": {"operationState": {"phase": "Terminating"}}});
                 self.merge(id, &end, MANAGER).await

@@ -18,6 +18,7 @@ mod latent;
 pub mod pace;
 pub mod probes;
 pub mod project;
+pub mod quarantine;
 pub mod state;
 pub mod steps;
 pub mod window;
@@ -98,6 +99,9 @@ pub fn plan(
     let mut next_look = waiting.unwrap_or(now + LOOK).min(now + LOOK);
     if steps.is_empty() && !guarded {
         steps = probes::locks(now, install, observed);
+    }
+    if steps.is_empty() && !guarded {
+        steps = quarantine::lifts(now, install, observed);
     }
     if steps.is_empty() && !guarded {
         let (probes, at) = probes::probes(now, install, observed, history);

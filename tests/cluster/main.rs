@@ -22,6 +22,7 @@ mod healing;
 mod impersonation;
 mod kubectl;
 mod line;
+mod quarantine;
 mod secrecy;
 mod support;
 mod windows;

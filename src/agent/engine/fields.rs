@@ -41,7 +41,7 @@ pub fn owned(object: &Value, sets: &[&Value]) -> Value {
 }
 
 /// Annotations that say what was done, not what is wanted.
-const TRANSIENT: [&str; 7] = [
+const TRANSIENT: [&str; 8] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "deployment.kubernetes.io/revision",
     "kustomize.toolkit.fluxcd.io/reconcile",
@@ -49,6 +49,7 @@ const TRANSIENT: [&str; 7] = [
     "argocd.argoproj.io/refresh",
     "linesman.dev/probed-at",
     "linesman.dev/allow-delete",
+    "linesman.dev/held",
 ];
 
 fn merge(into: &mut Value, from: &Value) {

@@ -6,7 +6,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
 use super::state::{History, Object, Observed};
-use super::{argocd, children, health, latent};
+use super::{argocd, children, health, latent, quarantine};
 use crate::agent::engine::argocd::{self as engine, KNOWN_HOSTS, REDIS, SESSION};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::{GUARD, Install, MANAGER, Wanted, is_workload};
@@ -41,7 +41,7 @@ impl Finding {
     }
 
     /// Our own last write is not what broke it: then neither writer nor time is known.
-    fn written_by(mut self, live: &Object) -> Self {
+    pub(super) fn written_by(mut self, live: &Object) -> Self {
         if live.writer == MANAGER {
             return self;
         }
@@ -74,7 +74,7 @@ pub fn find(
         }
         match observed.objects.get(id) {
             None => found.push(missing(id)),
-            Some(live) => found.extend(altered(now, install, id, live, history)),
+            Some(live) => found.extend(altered(now, install, observed, (id, live), history)),
         }
     }
     health::workloads(now, install, observed, &mut found);
@@ -271,8 +271,8 @@ fn suspended(install: &Install, id: &ObjectId, live: &Object) -> Option<String> 
 fn altered(
     now: OffsetDateTime,
     install: &Install,
-    id: &ObjectId,
-    live: &Object,
+    observed: &Observed,
+    (id, live): (&ObjectId, &Object),
     history: &History,
 ) -> Vec<Finding> {
     let Some(wanted) = install.wanted.get(id) else {
@@ -288,6 +288,15 @@ fn altered(
     let mut found = Vec::new();
     if let Some(text) = suspended(install, id, live) {
         found.push(Finding::new(Class::SuspendedByHuman, id, text).written_by(live));
+    }
+    if quarantine::is_from_git(wanted, live) && !quarantine::is_held(live) {
+        found.extend(quarantine::broken(
+            now,
+            install,
+            observed,
+            (id, wanted, live),
+        ));
+        return found;
     }
     if wanted.git_owned && health::works(live) || history.settled.get(id) == Some(&live.mark()) {
         return found;

@@ -152,7 +152,7 @@ pub(super) fn pod_fault(pod: &Pod) -> Option<(Class, String)> {
 }
 
 /// Why the API server takes no Pods of a Deployment.
-fn refused(live: &Object) -> Option<(Class, String)> {
+pub(super) fn refused(live: &Object) -> Option<(Class, String)> {
     let (status, _, message) = live.condition("ReplicaFailure")?;
     if status != "True" {
         return None;

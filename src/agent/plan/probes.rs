@@ -5,7 +5,7 @@ use time::{Duration, OffsetDateTime};
 use super::state::{History, Object, Observed};
 use super::steps::{Action, Step};
 use super::window::until;
-use super::{argocd, health};
+use super::{argocd, health, quarantine};
 use crate::agent::engine::Install;
 use crate::agent::engine::guard::{ALLOW_DELETE, is_guarded};
 use crate::bundle::ObjectId;
@@ -51,7 +51,10 @@ pub fn probes(
         let Some(probe) = live.probe() else {
             return true;
         };
-        let unproven = history.last_write.is_some_and(|at| probe.sent < at);
+        let written = history
+            .last_write
+            .max(quarantine::changed(install, observed));
+        let unproven = written.is_some_and(|at| probe.sent < at);
         let old = now - probe.sent >= every || argocd::is_stale(live, now);
         unproven || old && probe.answered
     };

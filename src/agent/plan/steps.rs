@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 use super::fault::{Class, Key};
 use super::find::{Finding, dies, known, prunes};
 use super::pace::allowed;
+use super::quarantine;
 use super::state::{History, Object, Observed, Past};
 use crate::agent::engine::Install;
 use crate::agent::engine::compare::{additions, drift};
@@ -62,6 +63,16 @@ pub enum Action {
     },
     /// End an Application's operation.
     Terminate,
+    /// Hold an object back from Git; `note` says why.
+    Hold {
+        note: String,
+    },
+    /// Give it back.
+    Lift {
+        note: String,
+    },
+    /// It works again: forget that it was held.
+    Settle,
 }
 
 impl Action {
@@ -82,6 +93,9 @@ impl Action {
             Self::Lock => "lock",
             Self::FreeLease { .. } => "free-lease",
             Self::Terminate => "terminate",
+            Self::Hold { .. } => "hold",
+            Self::Lift { .. } => "lift",
+            Self::Settle => "settle",
         }
     }
 }
@@ -236,6 +250,13 @@ fn remedy(
             one(Action::Create)
         }
         Class::ProjectMissing if live.is_none() => one(Action::Create),
+        Class::BadEngineCommit | Class::EngineUpgradeStuck => {
+            let note = quarantine::note(now, install, observed, finding);
+            vec![
+                (Action::Hold { note }, id.clone()),
+                (Action::Apply, id.clone()),
+            ]
+        }
         Class::OperationStuck => one(Action::Terminate),
         Class::RedisDown | Class::PodSuperseded => one(Action::RestartPods { before: now }),
         Class::LeaderStuck => match observed.leases.get(&id.name) {

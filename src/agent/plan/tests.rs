@@ -140,9 +140,9 @@ pub(in crate::agent) fn install_of(kind: EngineKind) -> Install {
 /// A cluster that does what it is told at once, and whose controllers do their work.
 pub(super) struct Cluster {
     pub(super) install: Install,
-    history: History,
+    pub(super) history: History,
     pub(super) objects: BTreeMap<ObjectId, Object>,
-    pods: BTreeMap<String, Pod>,
+    pub(super) pods: BTreeMap<String, Pod>,
     pub(super) now: OffsetDateTime,
     serial: u64,
     steps: Vec<(OffsetDateTime, Step)>,
@@ -251,7 +251,22 @@ impl Cluster {
         panic!("does not settle: {:#?}", self.plan());
     }
 
-    fn act(&mut self, step: &Step) -> Outcome {
+    fn annotate(&mut self, id: &ObjectId, reconcile: Option<&str>, held: Option<&str>) -> Outcome {
+        let object = self.objects.get_mut(id).unwrap();
+        quarantine::MANAGER.clone_into(&mut object.writer);
+        object.written = Some(self.now);
+        let annotations = object.fields["metadata"]["annotations"].as_object_mut();
+        let annotations = annotations.unwrap();
+        for (name, value) in [(quarantine::RECONCILE, reconcile), (quarantine::HELD, held)] {
+            match value {
+                Some(value) => drop(annotations.insert(name.to_owned(), json!(value))),
+                None => drop(annotations.remove(name)),
+            }
+        }
+        Outcome::Done
+    }
+
+    pub(super) fn act(&mut self, step: &Step) -> Outcome {
         let id = &step.target;
         let namespace = ObjectId::new(Kind::Namespace, "", &self.install.namespace);
         let dying = |o: Option<&Object>| o.is_none_or(|o| o.deleting.is_some());
@@ -301,6 +316,9 @@ impl Cluster {
                 self.objects.get_mut(id).unwrap().fields["status"] = json!({});
                 Outcome::Done
             }
+            Action::Hold { note } => self.annotate(id, Some("disabled"), Some(note)),
+            Action::Lift { note } => self.annotate(id, None, Some(note)),
+            Action::Settle => self.annotate(id, None, None),
             Action::Release | Action::Unpin { .. } | Action::Restore | Action::FreeLease { .. } => {
                 Outcome::Done
             }
@@ -502,6 +520,9 @@ fn assert_harmless(step: &Step) {
         | Action::Restore
         | Action::Lock
         | Action::FreeLease { .. }
+        | Action::Hold { .. }
+        | Action::Lift { .. }
+        | Action::Settle
         | Action::Unpin { .. } => {}
     }
 }

@@ -7,6 +7,7 @@ use crate::agent::plan::fault::Budget;
 use crate::agent::plan::find::served;
 use crate::agent::plan::{
     Class, Finding, History, MAINTENANCE, Mode, Object, Observed, Plan, children, health,
+    quarantine,
 };
 use crate::bundle::Kind;
 use crate::clock::rfc3339;
@@ -173,6 +174,7 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
             "KeysMatch",
         ),
         stands(moment, ConditionType::SnapshotFresh, kept, "NoneYet"),
+        stands(moment, ConditionType::Quarantined, held(moment), "None"),
         holds(moment, ConditionType::Guarded, unguarded(moment), "Refuses"),
         stands(moment, ConditionType::ObserveOnly, observe, "Acts"),
         stands(moment, ConditionType::Paused, paused, "Acts"),
@@ -257,6 +259,24 @@ fn unguarded(moment: &Moment<'_>) -> Because {
     let text = "the API server serves the agent no ValidatingAdmissionPolicy; with Kubernetes 1.30 or later, apply the \
                 adoption YAML again: 'linesman cluster readopt'";
     Some(("NotServed".to_owned(), text.to_owned()))
+}
+
+/// What is held back from Git, why, and how that ends.
+fn held(moment: &Moment<'_>) -> Because {
+    let held = quarantine::held(moment.install, moment.observed);
+    let named: Vec<String> = held
+        .map(|(id, hold)| {
+            format!(
+                "{id} since {} because of {}: {}",
+                hold.since, hold.revision, hold.reason
+            )
+        })
+        .collect();
+    let text = format!(
+        "{}; mend it in the catalog: a commit gives it back to Git",
+        named.join("; ")
+    );
+    (!named.is_empty()).then(|| ("BadEngineCommit".to_owned(), text))
 }
 
 /// What the catalog brought and what does not work: neither engine nor root are at fault.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::*;
 
 /// Numbers of the catalogue of faults that no class stands for yet, and why.
-const NOT_YET: [(u8, &str, &str); 8] = [
+const NOT_YET: [(u8, &str, &str); 6] = [
     (
         18,
         "UndecodableObject",
@@ -18,19 +18,9 @@ const NOT_YET: [(u8, &str, &str); 8] = [
         "needs the agent's own Git probe beside Flux' failure; today `GitUnreachable`",
     ),
     (
-        43,
-        "BadEngineCommit",
-        "needs quarantine; today the class of what the commit broke, within its budget",
-    ),
-    (
         44,
         "EngineRemovedByCommit",
         "the guard policy refuses it for CRDs, Namespace and roots; all else is `ObjectMissing`",
-    ),
-    (
-        48,
-        "EngineUpgradeStuck",
-        "needs upgrade windows; today the class of what does not come up",
     ),
     (
         49,

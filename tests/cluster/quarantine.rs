@@ -1,0 +1,189 @@
+//! Commits that break the engine itself (W17, W18): the object is held back, the rest of the commit is delivered, and
+//! the next commit gives the object back. A lab of its own, whose catalog holds the engine from the start.
+
+use serde_json::Value;
+
+use crate::support::api::deployment;
+use crate::support::place::Place;
+use crate::support::world::{CLUSTER, World, condition};
+use crate::support::{eventually, figure, seconds, shown, until};
+
+const FLUX: &str = "flux-system";
+const HELD: &str = "linesman.dev/held";
+
+/// The engine in the catalog, with an object beside it that tells which commit was delivered.
+struct Catalog {
+    world: World,
+    good: String,
+}
+
+impl Catalog {
+    fn adopted() -> Self {
+        let world = World::open("quarantine");
+        world.add();
+        let good = Place::bundle("flux");
+        let catalog = Self { world, good };
+        catalog.push(&catalog.good, "first");
+        catalog.world.apply(&catalog.world.adopt);
+        let world = &catalog.world;
+        eventually("the first revision is applied", seconds(240), || {
+            world.synced()
+        });
+        world
+            .hub
+            .linesman(&["cluster", "wait", CLUSTER, "--timeout", "3m"]);
+        until(
+            "Git owns the engine and a snapshot is kept",
+            seconds(120),
+            || {
+                let labels = catalog.controller("source-controller")["metadata"]["labels"].clone();
+                !labels["kustomize.toolkit.fluxcd.io/name"].is_null()
+                    && catalog.condition("SnapshotFresh") == "True"
+            },
+        );
+        catalog
+    }
+
+    fn push(&self, engine: &str, marker: &str) {
+        let marked = format!(
+            "{engine}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: marker, namespace: default}}\ndata: {{is: {marker}}}\n"
+        );
+        self.world
+            .push(&format!("clusters/{CLUSTER}/engine.yaml"), &marked);
+    }
+
+    fn controller(&self, name: &str) -> Value {
+        let found = self.world.api.try_get(&deployment(FLUX, name));
+        found.ok().flatten().unwrap_or_default()
+    }
+
+    fn is_held(&self, name: &str) -> bool {
+        let annotations = self.controller(name)["metadata"]["annotations"].clone();
+        annotations["kustomize.toolkit.fluxcd.io/reconcile"] == "disabled"
+            && annotations[HELD]
+                .as_str()
+                .is_some_and(|held| !held.contains("lifted"))
+    }
+
+    fn delivered(&self) -> String {
+        let marker = self
+            .world
+            .api
+            .try_get("/api/v1/namespaces/default/configmaps/marker");
+        let marker = marker.ok().flatten().unwrap_or_default();
+        marker["data"]["is"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Whether a controller's container has this in a field.
+    fn runs(&self, name: &str, field: &str, part: &str) -> bool {
+        let controller = self.controller(name);
+        let container = &controller["spec"]["template"]["spec"]["containers"][0];
+        container[field].to_string().contains(part)
+    }
+
+    /// The status of a condition, as the hub shows it.
+    fn condition(&self, kind: &str) -> String {
+        let cluster = self.world.hub.json(&["cluster", "show", CLUSTER]);
+        let conditions = cluster["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let found = conditions.into_iter().find(|c| c["type"] == kind);
+        found.map_or_else(String::new, |c| {
+            c["status"].as_str().unwrap_or_default().to_owned()
+        })
+    }
+}
+
+/// W17, W18
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_commit_that_breaks_the_engine_is_held_back_until_one_mends_it() {
+    let catalog = Catalog::adopted();
+    an_image_that_is_missing(&catalog);
+    a_controller_that_is_deaf(&catalog);
+    a_good_commit(&catalog);
+    catalog.world.close();
+}
+
+fn an_image_that_is_missing(catalog: &Catalog) {
+    let world = &catalog.world;
+    let image = "ghcr.io/fluxcd/source-controller:";
+    let bad = catalog.good.replace(image, &format!("{image}missing-"));
+    assert_ne!(bad, catalog.good);
+    catalog.push(&bad, "second");
+    until("Flux applies the bad commit", seconds(120), || {
+        catalog.runs("source-controller", "image", "missing-")
+    });
+    let took = until("the engine works again", seconds(300), || {
+        catalog.is_held("source-controller")
+            && !catalog.runs("source-controller", "image", "missing-")
+            && world.engine_available()
+            && world.synced().is_ok()
+    });
+    figure(
+        "W17",
+        "commit with a missing image for source-controller → held, engine works",
+        "≤ 120 s",
+        shown(took),
+    );
+    assert_eq!(catalog.delivered(), "second", "the rest of the commit");
+    until("the hub says so", seconds(60), || {
+        catalog.condition("Quarantined") == "True"
+    });
+    let heals = world.hub.json(&["heal", "list", CLUSTER]).to_string();
+    assert!(heals.contains("BadEngineCommit"), "{heals}");
+}
+
+/// The commit that brings it mends what the last one broke.
+fn a_controller_that_is_deaf(catalog: &Catalog) {
+    let world = &catalog.world;
+    let deaf = "        - --events-addr=";
+    let deafened = format!("{deaf}\n        - --watch-label-selector=nothing=such");
+    let bad = catalog.good.replacen(deaf, &deafened, 1);
+    catalog.push(&bad, "third");
+    let took = until("the mended object is given back", seconds(300), || {
+        !catalog.is_held("source-controller") && catalog.delivered() == "third"
+    });
+    figure(
+        "W17",
+        "commit that mends it pushed → given back to Git",
+        "≤ 300 s",
+        shown(took),
+    );
+    until("Flux applies the next bad commit", seconds(120), || {
+        catalog.runs("kustomize-controller", "args", "nothing=such")
+            || catalog.is_held("kustomize-controller")
+    });
+    let took = until("the engine works again", seconds(300), || {
+        catalog.is_held("kustomize-controller")
+            && !catalog.runs("kustomize-controller", "args", "nothing=such")
+            && world.engine_available()
+    });
+    figure(
+        "W18",
+        "commit that deafens kustomize-controller → held, engine works",
+        "≤ 120 s",
+        shown(took),
+    );
+}
+
+fn a_good_commit(catalog: &Catalog) {
+    let world = &catalog.world;
+    catalog.push(&catalog.good, "fourth");
+    let took = until("all is as Git says", seconds(300), || {
+        !catalog.is_held("kustomize-controller")
+            && catalog.delivered() == "fourth"
+            && world.engine_available()
+            && condition(&catalog.controller("kustomize-controller"), "Available")
+    });
+    figure(
+        "W17",
+        "good commit pushed → delivered, nothing held",
+        "≤ 300 s",
+        shown(took),
+    );
+    until("the hub says so", seconds(60), || {
+        catalog.condition("Quarantined") == "False"
+    });
+}
