@@ -58,6 +58,7 @@ pub fn check(
     let claims = asserted(session, request)?;
     fresh(&claims, session, replay)?;
     names(policy, &claims)?;
+    path::method(request.method, Hop::Agent)?;
     let info = path::classify(request.method, request.uri.path(), request.uri.query())
         .map_err(|e| e.refusal(Hop::Agent))?;
     switches(policy, &info, request.upgrade)?;

@@ -7,6 +7,27 @@ use http::{Method, StatusCode};
 
 use super::status::{Hop, Refusal};
 
+/// Methods that the Kubernetes API has; no other crosses the line.
+const METHODS: [Method; 7] = [
+    Method::GET,
+    Method::HEAD,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+    Method::OPTIONS,
+];
+
+/// Refuses what is no method of the Kubernetes API: `CONNECT`, `TRACE`, and what servers make up.
+pub fn method(method: &Method, hop: Hop) -> Result<(), Refusal> {
+    if METHODS.contains(method) {
+        return Ok(());
+    }
+    let what = "the method is not passed on";
+    let refusal = Refusal::new(hop, StatusCode::METHOD_NOT_ALLOWED, "Method", what);
+    Err(refusal.next("use the methods of the Kubernetes API"))
+}
+
 /// What a request asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestInfo {

@@ -200,6 +200,19 @@ fn request_ids_cannot_carry_anything_else() {
     }
 }
 
+/// L42: a hub that signs for it makes no other method of it.
+#[test]
+fn methods_that_kubernetes_does_not_have_are_refused_here_too() {
+    for method in ["TRACE", "CONNECT", "PRI", "get", "BREW"] {
+        let refusal = Case::new(method, "/api/v1/pods").run_with(&mut Replay::default());
+        assert_eq!(refusal.unwrap_err().code.as_u16(), 405, "{method}");
+    }
+    for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+        let passed = Case::new(method, "/api/v1/pods").run_with(&mut Replay::default());
+        assert!(passed.is_ok(), "{method}: {:?}", passed.err());
+    }
+}
+
 #[test]
 fn paths_are_judged_here_too() {
     assert_eq!(

@@ -2,7 +2,10 @@
 //! task runs beside it, nothing is buffered, and whoever drops the body ends the stream.
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -12,12 +15,15 @@ use http::{Request, Response, StatusCode};
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 type Connection = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 
 /// An answer's head and read buffer; hyper's own default is six times this.
 const BUFFER: usize = 64 << 10;
+
+/// An answer's head with all informational ones before it: of these hyper takes any number.
+const HEADS: u64 = 256 << 10;
 
 /// Why no head of an answer came.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +58,11 @@ where
 {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(BUFFER);
+    let left = Arc::new(AtomicU64::new(HEADS));
+    let io = Headed {
+        io,
+        left: left.clone(),
+    };
     let (mut sender, connection) = builder
         .handshake(TokioIo::new(io))
         .await
@@ -65,6 +76,7 @@ where
         })
         .await
     };
+    left.store(u64::MAX, Ordering::Relaxed);
     // With its sender gone the connection finishes this exchange and shuts its side down.
     drop(sender);
     let response = response.map_err(Failed::Stream)?;
@@ -84,6 +96,51 @@ where
         connection,
         incoming,
     }))
+}
+
+/// The agent's side, which says only so much before the head of its answer has come.
+struct Headed<S> {
+    io: S,
+    left: Arc<AtomicU64>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Headed<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.io).poll_read(cx, buf);
+        let len = u64::try_from(buf.filled().len() - before).unwrap_or(u64::MAX);
+        let left = self.left.load(Ordering::Relaxed);
+        if left != u64::MAX {
+            let Some(left) = left.checked_sub(len) else {
+                let text = "256 KiB came before the head of the answer";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, text)));
+            };
+            self.left.store(left, Ordering::Relaxed);
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Headed<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
 }
 
 fn drive(connection: &mut Option<Connection>, cx: &mut Context<'_>) {

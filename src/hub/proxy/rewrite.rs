@@ -13,16 +13,6 @@ use crate::kubeapi::status::{Hop, Refusal};
 use crate::wire::id::ClusterName;
 
 const ROOT: &str = "/clusters/";
-/// What a Kubernetes client or a page behind `/proxy/` sends.
-const METHODS: [Method; 7] = [
-    Method::GET,
-    Method::HEAD,
-    Method::POST,
-    Method::PUT,
-    Method::PATCH,
-    Method::DELETE,
-    Method::OPTIONS,
-];
 
 /// Where a request goes: the cluster that its path names, and the rest of the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,15 +72,7 @@ pub fn outgoing(parts: &Parts, target: &Target) -> Result<Outgoing, Refusal> {
     let mut kept = headers::clean_request(&parts.headers).map_err(refused)?;
     let info = path::classify(&parts.method, target.rest.path(), target.rest.query())
         .map_err(|e| e.refusal(Hop::Hub))?;
-    if !METHODS.contains(&parts.method) {
-        return Err(Refusal::new(
-            Hop::Hub,
-            StatusCode::METHOD_NOT_ALLOWED,
-            "Method",
-            "the method is not passed on",
-        )
-        .next("use the methods of the Kubernetes API"));
-    }
+    path::method(&parts.method, Hop::Hub)?;
     let upgrade = headers::upgrade(&parts.headers).map_err(refused)?;
     if let Some(token) = upgrade {
         if !info.may_upgrade(token) {
