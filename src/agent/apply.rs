@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::engine::argocd::{PROBED_AT, REFRESH};
 use super::engine::guard::ALLOW_DELETE;
-use super::engine::{GIT_OWNER, GUARD, Install, MANAGER, REQUESTED_AT, TRACKING};
+use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT, is_workload};
 use super::observe::{View, api, resource};
 use super::plan::history::Outcome;
 use super::plan::project::LEASE_SUFFIX;
@@ -106,6 +106,7 @@ impl Hands<'_> {
             .install
             .body(id)
             .with_context(|| format!("{id} is not part of the install"))?;
+        let body = self.with_a_replica(id, body);
         match self.send(id, &body).await {
             Err(Refused::Status(status)) if immutable(id.kind, &status) => {
                 let uid = self.observed.objects.get(id).map(|o| o.uid.clone());
@@ -115,6 +116,16 @@ impl Hands<'_> {
             Err(refused) => Err(anyhow!(refused).context(format!("apply {id}"))),
             Ok(outcome) => Ok(outcome),
         }
+    }
+
+    /// Where the manifest leaves the number of Pods to others and they chose none, one.
+    fn with_a_replica(&self, id: &ObjectId, mut body: Value) -> Value {
+        let live = self.observed.objects.get(id);
+        let none = live.is_some_and(|live| live.number("/spec/replicas") == 0);
+        if is_workload(id.kind) && none && body.pointer("/spec/replicas").is_none() {
+            body["spec"]["replicas"] = json!(1);
+        }
+        body
     }
 
     async fn send(&self, id: &ObjectId, body: &Value) -> Result<Outcome, Refused> {
@@ -163,7 +174,18 @@ impl Hands<'_> {
             _ => json!({REQUESTED_AT: now}),
         };
         let patch = json!({"metadata": {"annotations": asks}});
-        self.merge(id, &patch, MANAGER).await
+        if self.install.wanted.contains_key(id) {
+            return self.merge(id, &patch, MANAGER).await;
+        }
+        // One of the catalog's: it carries no time of ours, and is not part of what is observed of the install.
+        let patch = json!({"metadata": {"annotations": {REFRESH: "normal"}}});
+        let call = self
+            .api(id)
+            .patch(&id.name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await_at_most(CALL)
+            .await;
+        call.with_context(|| format!("refresh {id}"))?;
+        Ok(Outcome::Done)
     }
 
     /// The whole spec as wanted: apply cannot remove what other managers added.
@@ -327,7 +349,7 @@ impl Hands<'_> {
                 continue;
             }
             if kept.len() < MAX_SAVED
-                && let Some(saved) = keepsake(&served, &live)
+                && let Some(saved) = project::keepsake(&served.api_version, &served.kind, &live)
             {
                 kept.push(saved);
             }
@@ -397,31 +419,6 @@ impl Hands<'_> {
     fn api(&self, id: &ObjectId) -> Api<DynamicObject> {
         api(self.kube, id.kind, &id.namespace)
     }
-}
-
-/// What is needed to make an object anew; none where Git makes it, or where we do.
-fn keepsake(served: &kube::api::ApiResource, live: &DynamicObject) -> Option<Value> {
-    let labels = live.metadata.labels.clone().unwrap_or_default();
-    let mut annotations = live.metadata.annotations.clone().unwrap_or_default();
-    let managed = live
-        .metadata
-        .managed_fields
-        .iter()
-        .flatten()
-        .any(|e| e.manager.as_deref() == Some(MANAGER));
-    let from_git = labels.contains_key(GIT_OWNER) || annotations.contains_key(TRACKING);
-    if from_git || managed {
-        return None;
-    }
-    annotations.retain(|key, _| key != REQUESTED_AT && !key.starts_with("kubectl.kubernetes.io/"));
-    Some(json!({
-        "apiVersion": served.api_version, "kind": served.kind,
-        "metadata": {
-            "name": live.metadata.name, "namespace": live.metadata.namespace,
-            "labels": labels, "annotations": annotations,
-        },
-        "spec": live.data.get("spec"),
-    }))
 }
 
 /// Kinds whose immutable fields are mended by a new object. Never a CRD, a Namespace or what holds data.

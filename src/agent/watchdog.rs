@@ -155,6 +155,7 @@ impl Watchdog {
         loop {
             let observed = seen.borrow_and_update().clone();
             let now = clock::now();
+            self.history.mourn(now, &install, &observed);
             let plan = plan::plan(now, &install, &observed, &self.history);
             self.history.saw(now, &plan);
             let heals = self.record(&install, &observed, &plan);

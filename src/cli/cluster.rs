@@ -1,6 +1,7 @@
 //! `linesman cluster`: add clusters to the hub, look at them, let them go.
 
 mod add;
+mod argocd_secret;
 mod git;
 mod list;
 mod pause;
@@ -32,6 +33,8 @@ pub(super) enum Verb {
     Pause(pause::Pause),
     /// End a cluster's maintenance window
     Resume(pause::Resume),
+    /// Print the Secret with which an Argo CD elsewhere uses a cluster through the line
+    ArgocdSecret(argocd_secret::Args),
     /// Let a cluster go; its engine and workloads stay
     Remove(remove::Args),
 }
@@ -46,6 +49,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Git(args) => git::run(args).await,
         Verb::Pause(args) => pause::pause(args).await,
         Verb::Resume(args) => pause::resume(args).await,
+        Verb::ArgocdSecret(args) => argocd_secret::run(args).await,
         Verb::Remove(args) => remove::run(args).await,
     }
 }

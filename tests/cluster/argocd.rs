@@ -1,9 +1,17 @@
-//! Argo CD as the engine, on a lab of its own that all of these tests share: W1, W5, W7, W8, W11, W33, W34, W35,
-//! W37, W39, W40.
-//!
-//! One behaviour after the other in one test costs one settling less each time; the names of the figures tell them apart.
+//! Argo CD as the engine, on a lab of its own that all of these tests share: W1, W5, W7, W8, W33, W34, W35, W37, W39,
+//! W40, each also with the hub stopped where that can matter.
 
-use crate::support::world::{self, CLUSTER};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::healing::{
+    LIMIT, all_deleted_in_turn, chosen, heals, settle, unchanged, with_and_without_hub,
+    without_hub, workloads, works,
+};
+use crate::support::api::{deployment, path};
+use crate::support::argocd::{CONTROLLER, application, root};
+use crate::support::world::{self, ARGOCD, CLUSTER, World};
 use crate::support::{figure, seconds, shown, until};
 
 /// W1, W30: YAML applied to the first catalog revision applied in ≤ 45 s; then each commit is followed.
@@ -28,17 +36,409 @@ fn a_cluster_is_adopted_with_argo_cd_and_follows_the_catalog() {
         let live = world.api.try_get(hello).ok().flatten();
         live.is_some_and(|d| world::condition(&d, "Available"))
     });
-    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: followed, namespace: default}\n";
-    world.push(&format!("clusters/{CLUSTER}/followed.yaml"), map);
-    let took = until("the commit is applied", seconds(120), || {
-        world
-            .uid("/api/v1/namespaces/default/configmaps/followed")
-            .is_some()
-    });
+    let took = follows(&world, "first");
     figure(
         "W1",
         "Argo CD: commit pushed → applied, hub there",
         "",
         shown(took),
     );
+}
+
+/// W5, W40: each object of the manifest.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn each_deleted_install_object_comes_back() {
+    all_deleted_in_turn(&mut world::adopted_argocd());
+}
+
+/// W7: all at once scaled to zero are back ≤ 35 s.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn controllers_scaled_to_zero_come_back() {
+    let mut world = world::adopted_argocd();
+    without_hub(&mut world, |world, hub| {
+        let all = [
+            CONTROLLER.to_owned(),
+            deployment(ARGOCD, "argocd-repo-server"),
+            deployment(ARGOCD, "argocd-redis"),
+        ];
+        for path in &all {
+            let none = json!({ "spec": { "replicas": 0 } });
+            world.api.patch(path, &none);
+        }
+        let took = until("each has a replica again", seconds(LIMIT), || {
+            let live = all.iter().map(|path| world.api.get(path));
+            live.flatten().all(|d| d["spec"]["replicas"] == json!(1))
+        });
+        figure(
+            "W7",
+            &format!(
+                "Argo CD: controller, repo-server and Redis scaled to 0 → scaled back ({hub})"
+            ),
+            "≤ 35 s",
+            shown(took),
+        );
+        let what = format!("Argo CD: function after scaled to 0 ({hub})");
+        works(world, "W7", &what, "≤ 60 s");
+    });
+}
+
+/// W8: wrong image and arguments of the StatefulSet, whose broken Pod would be waited for for ever.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn wrong_fields_by_kubectl_are_mended() {
+    let mut world = world::adopted_argocd();
+    without_hub(&mut world, |world, hub| {
+        let began = Instant::now();
+        let container = "/spec/template/spec/containers/0";
+        for (path, field, value) in [
+            (CONTROLLER.to_owned(), "image", json!("lab.invalid/none:0")),
+            (
+                deployment(ARGOCD, "argocd-repo-server"),
+                "args",
+                json!(["/no/such/program"]),
+            ),
+        ] {
+            let good = world.api.get(&path).unwrap()["spec"]["template"]["spec"].clone();
+            let patch = json!([{ "op": "replace", "path": format!("{container}/{field}"), "value": value }]);
+            let wrong = world.api.json_patch(&path, &patch);
+            assert_ne!(chosen(&wrong["spec"]["template"]["spec"]), chosen(&good));
+            let took = until(&format!("the {field} is as before"), seconds(LIMIT), || {
+                let live = world.api.get(&path).unwrap();
+                chosen(&live["spec"]["template"]["spec"]) == chosen(&good)
+            });
+            let name = path.rsplit('/').next().unwrap();
+            figure(
+                "W8",
+                &format!("Argo CD: wrong {field} of {name} by kubectl → right again ({hub})"),
+                "≤ 90 s",
+                shown(took),
+            );
+        }
+        let what = format!("Argo CD: function after wrong fields ({hub})");
+        works(world, "W8", &what, "≤ 90 s");
+        println!("in all {}", shown(began.elapsed()));
+    });
+}
+
+/// W13, W33, W40, F51, F52: secrets, host keys and the project deleted or emptied come back as they were.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn secrets_host_keys_and_project_come_back_with_their_former_values() {
+    let mut world = world::adopted_argocd();
+    with_and_without_hub(&mut world, |world, hub| {
+        let core = |kind: &str, name: &str| path("v1", kind, ARGOCD, name);
+        let project = path("argoproj.io/v1alpha1", "AppProject", ARGOCD, "default");
+        let all = [
+            core("Secret", "argocd-redis"),
+            core("Secret", "argocd-secret"),
+            core("Secret", "linesman-catalog"),
+            core("ConfigMap", "argocd-ssh-known-hosts-cm"),
+            project,
+        ];
+        for path in &all {
+            let content = |o: &Value| (o["data"].clone(), o["spec"].clone());
+            let good = content(&world.api.get(path).unwrap());
+            let back = |what: &str| {
+                until(what, seconds(LIMIT), || {
+                    world.api.get(path).is_some_and(|o| content(&o) == good)
+                })
+            };
+            let kind = path.rsplit('/').take(2).collect::<Vec<_>>();
+            let name = format!("{}/{}", kind[1], kind[0]);
+            assert!(world.api.delete(path));
+            let took = back(&format!("{name} is back"));
+            figure(
+                "W33",
+                &format!("Argo CD: {name} deleted → back with its former content ({hub})"),
+                "≤ 5 s",
+                shown(took),
+            );
+            let empty = json!({ "data": null });
+            if good.0.is_object() {
+                world.api.patch(path, &empty);
+                let took = back(&format!("the data of {name} is back"));
+                figure(
+                    "W40",
+                    &format!("Argo CD: {name} emptied → as before ({hub})"),
+                    "≤ 5 s",
+                    shown(took),
+                );
+            }
+        }
+        let what = format!("Argo CD: function after that ({hub})");
+        works(world, "W33", &what, "≤ 60 s");
+    });
+}
+
+/// W35, F29: the root deleted or led elsewhere is mended, and nothing is pruned; stopped by a person it stays stopped.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_root_deleted_or_changed_is_mended_and_a_stopped_one_is_left() {
+    let mut world = world::adopted_argocd();
+    with_and_without_hub(&mut world, |world, hub| {
+        let workloads = workloads(world);
+        let uid = world.uid(&root()).unwrap();
+        world.delete_guarded(&root());
+        let took = until("the root is back", seconds(LIMIT), || {
+            world.uid(&root()).is_some_and(|new| new != uid)
+        });
+        figure(
+            "W35",
+            &format!("Argo CD: root deleted → back ({hub})"),
+            "≤ 5 s",
+            shown(took),
+        );
+        let good = world.api.get(&root()).unwrap()["spec"]["source"].clone();
+        let elsewhere = json!({ "repoURL": "ssh://git@hub.lab.test:1/other.git", "path": "none" });
+        world
+            .api
+            .patch(&root(), &json!({ "spec": { "source": elsewhere } }));
+        let took = until("the root's source is as before", seconds(LIMIT), || {
+            let live = world.api.get(&root());
+            live.is_some_and(|o| o["spec"]["source"] == good)
+        });
+        figure(
+            "W35",
+            &format!("Argo CD: root's repoURL and path changed → as before ({hub})"),
+            "≤ 5 s",
+            shown(took),
+        );
+        let what = format!("Argo CD: function after that ({hub})");
+        works(world, "W35", &what, "≤ 60 s");
+        unchanged(world, &workloads);
+    });
+    settle(&world);
+    let stop = json!({ "spec": { "syncPolicy": { "automated": null } } });
+    world.api.patch(&root(), &stop);
+    until("the hub shows who stopped it", seconds(LIMIT), || {
+        let reported = |h: &Value| h["class"] == json!("SuspendedByHuman");
+        heals(&world).iter().any(reported)
+    });
+    let live = world.api.get(&root()).unwrap();
+    assert!(live["spec"]["syncPolicy"]["automated"].is_null(), "{live}");
+    let on =
+        json!({ "spec": { "syncPolicy": { "automated": { "prune": true, "selfHeal": true } } } });
+    world.api.patch(&root(), &on);
+    settle(&world);
+}
+
+/// W34: the CRD of the Applications deleted, past the policy: Applications are back ≤ 30 s, those that Git does not
+/// know too, and no workload is pruned although an Application's finalizer asks for it.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_deleted_application_crd_prunes_no_workload() {
+    let mut world = world::adopted_argocd();
+    let by_hand = application("by-hand");
+    let (collection, _) = by_hand.rsplit_once('/').unwrap();
+    let source = world.api.get(&application("base")).unwrap()["spec"].clone();
+    let object = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": { "name": "by-hand", "namespace": ARGOCD }, "spec": source,
+    });
+    world.api.create(collection, &object);
+    let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/applications.argoproj.io";
+    let (code, message) = world.api.try_delete(crd).unwrap_err();
+    assert_eq!(code, 403, "{message}");
+    with_and_without_hub(&mut world, |world, hub| {
+        let workloads = workloads(world);
+        let hello = application("app-hello");
+        let pruning = world.api.get(&hello).unwrap()["metadata"]["finalizers"].clone();
+        assert_eq!(pruning, json!(["resources-finalizer.argocd.argoproj.io"]));
+        let uid = world.uid(crd).unwrap();
+        world.delete_guarded(crd);
+        let began = Instant::now();
+        until("the CRD is a new one", seconds(LIMIT), || {
+            world.uid(crd).is_some_and(|new| new != uid)
+        });
+        for name in ["linesman", "by-hand"] {
+            until(
+                &format!("Application {name} is back"),
+                seconds(LIMIT),
+                || world.uid(&application(name)).is_some(),
+            );
+        }
+        figure(
+            "W34",
+            &format!(
+                "Argo CD: CRD applications deleted → root and an Application by hand back ({hub})"
+            ),
+            "≤ 30 s",
+            shown(began.elapsed()),
+        );
+        let what = format!("Argo CD: function after that ({hub})");
+        works(world, "W34", &what, "≤ 120 s");
+        if world.hub.runs() {
+            until(
+                "the catalog's Applications are back",
+                seconds(LIMIT),
+                || world.uid(&hello).is_some(),
+            );
+        }
+        unchanged(world, &workloads);
+    });
+    settle(&world);
+    until(
+        "the catalog's Applications are back",
+        seconds(LIMIT),
+        || world.uid(&application("app-hello")).is_some(),
+    );
+    assert!(world.api.delete(&by_hand));
+}
+
+/// W37: an operation that fails is tried again with the head, not with what failed.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_fix_is_applied_although_the_broken_commit_is_still_tried() {
+    let world = world::adopted_argocd();
+    settle(&world);
+    let map = |namespace: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: fixed, namespace: {namespace}}}\n"
+        )
+    };
+    let file = format!("clusters/{CLUSTER}/fixed.yaml");
+    let broken = world.push(&file, &map("no-such-namespace"));
+    until("the broken commit is tried again", seconds(LIMIT), || {
+        let live = world.api.get(&root()).unwrap();
+        let state = &live["status"]["operationState"];
+        state["syncResult"]["revision"] == json!(broken) && state["retryCount"].as_u64() >= Some(1)
+    });
+    world.push(&file, &map("default"));
+    let took = until("the fix is applied", seconds(LIMIT), || {
+        world
+            .uid(&path("v1", "ConfigMap", "default", "fixed"))
+            .is_some()
+    });
+    figure(
+        "W37",
+        "Argo CD: fix pushed while the broken commit is being tried again → applied",
+        "≤ 120 s",
+        shown(took),
+    );
+    settle(&world);
+}
+
+/// W12, W39: a controller that hangs is found by a probe without an answer, and restarted.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_controller_that_hangs_is_restarted() {
+    let world = world::adopted_argocd();
+    settle(&world);
+    let pod = path("v1", "Pod", ARGOCD, "argocd-application-controller-0");
+    let uid = world.uid(&pod).unwrap();
+    let lab = world.place.lab().to_owned();
+    let script = "kill -STOP $(pgrep -f '^/usr/local/bin/argocd-application-controlle[r]')";
+    crate::support::place::run(
+        crate::support::place::lab().args(["exec", &lab, "sh", "-c", script]),
+    );
+    // A push makes the agent ask at once, else it asks every five minutes.
+    let began = Instant::now();
+    let file = format!("clusters/{CLUSTER}/hangs.yaml");
+    world.push(
+        &file,
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: hangs, namespace: default}\n",
+    );
+    until(
+        "the controller's Pod is another one",
+        seconds(LIMIT),
+        || world.uid(&pod).is_some_and(|new| new != uid),
+    );
+    figure(
+        "W39",
+        "Argo CD: application-controller stopped (SIGSTOP), commit pushed → restarted",
+        "≤ probe + 90 s",
+        shown(began.elapsed()),
+    );
+    until("the commit is applied", seconds(LIMIT), || {
+        world
+            .uid(&path("v1", "ConfigMap", "default", "hangs"))
+            .is_some()
+    });
+    works(&world, "W39", "Argo CD: function after that", "≤ 60 s");
+    settle(&world);
+}
+
+/// A commit of a new ConfigMap arrives; how long that took.
+fn follows(world: &World, name: &str) -> std::time::Duration {
+    let text = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: default}}\n"
+    );
+    world.push(&format!("clusters/{CLUSTER}/{name}.yaml"), &text);
+    until("the commit is applied", seconds(LIMIT), || {
+        world
+            .uid(&path("v1", "ConfigMap", "default", name))
+            .is_some()
+    })
+}
+
+/// Issue 4 §2: an Argo CD uses a cluster through the line, by the Secret that the hub's CLI prints.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn an_argo_cd_elsewhere_uses_a_cluster_through_the_line() {
+    let world = world::adopted_argocd();
+    settle(&world);
+    world.hub.linesman(&["user", "add", "deployer"]);
+    world.hub.linesman(&[
+        "grant",
+        "add",
+        "user:deployer",
+        "--cluster",
+        CLUSTER,
+        "--group",
+        "admin",
+    ]);
+    let file = world.directory.join("cluster-secret.yaml");
+    let secret = [
+        "cluster",
+        "argocd-secret",
+        CLUSTER,
+        "--user",
+        "deployer",
+        "--file",
+    ];
+    world
+        .hub
+        .linesman(&[&secret[..], &[file.to_str().unwrap()]].concat());
+    world.apply(&file);
+    let mut spec = world.api.get(&application("app-hello")).unwrap()["spec"].clone();
+    spec["source"]["path"] = json!("base");
+    spec["destination"] = json!({ "name": CLUSTER, "namespace": "default" });
+    spec["source"]["kustomize"] = json!({ "nameSuffix": "-by-line" });
+    let object = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": { "name": "by-line", "namespace": ARGOCD }, "spec": spec,
+    });
+    let place = application("by-line");
+    let (collection, _) = place.rsplit_once('/').unwrap();
+    world.api.create(collection, &object);
+    let began = Instant::now();
+    until(
+        "the Application is synced through the line",
+        seconds(LIMIT),
+        || {
+            let live = world.api.get(&place).unwrap();
+            live["status"]["sync"]["status"] == json!("Synced")
+                && live["status"]["operationState"]["phase"] == json!("Succeeded")
+        },
+    );
+    figure(
+        "argocd-secret",
+        "Argo CD: Application whose destination is the cluster through the line → synced",
+        "",
+        shown(began.elapsed()),
+    );
+    let by = world.hub.json(&["audit", "list", "--user", "deployer"]);
+    assert!(
+        !by.as_array().unwrap().is_empty(),
+        "nothing went through the line"
+    );
+    assert!(world.api.delete(&place));
+    assert!(world.api.delete(&path(
+        "v1",
+        "Secret",
+        ARGOCD,
+        &format!("linesman-{CLUSTER}")
+    )));
 }

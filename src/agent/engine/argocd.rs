@@ -13,7 +13,7 @@ const NAME: &str = "argocd";
 /// The root Application.
 pub const ROOT: &str = "linesman";
 /// What the root refers to; only Argo CD's API server, which core lacks, would make it.
-const PROJECT: &str = "default";
+pub const PROJECT: &str = "default";
 /// The Secret that names the catalog and holds the key to it.
 const REPOSITORY: &str = "linesman-catalog";
 pub const SESSION: &str = "argocd-secret";

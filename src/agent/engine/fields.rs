@@ -41,7 +41,7 @@ pub fn owned(object: &Value, sets: &[&Value]) -> Value {
 }
 
 /// Annotations that say what was done, not what is wanted.
-const TRANSIENT: [&str; 8] = [
+pub const TRANSIENT: [&str; 8] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "deployment.kubernetes.io/revision",
     "kustomize.toolkit.fluxcd.io/reconcile",

@@ -17,6 +17,9 @@ const MAX_LEASES: usize = 32;
 const MAX_ELSEWHERE: usize = 8;
 /// Sync objects that are known; the catalog may hold more, and then the rest is not judged.
 const MAX_CHILDREN: usize = 4096;
+/// How long one that went is remembered, and how many of them.
+const LOST: time::Duration = time::Duration::minutes(2);
+const MAX_LOST: usize = 1000;
 
 pub(super) enum Found {
     Objects(Kind, Vec<(ObjectId, Object)>),
@@ -145,6 +148,19 @@ pub(super) fn heard(seen: &mut Observed, id: ObjectId, child: Option<Child>) -> 
     true
 }
 
+/// One that nobody would make again is remembered for a while: its CRD may be going with it.
 pub(super) fn gone(seen: &mut Observed, id: &ObjectId) -> bool {
-    seen.children.contains_key(id) && Arc::make_mut(&mut seen.children).remove(id).is_some()
+    if !seen.children.contains_key(id) {
+        return false;
+    }
+    let child = Arc::make_mut(&mut seen.children).remove(id);
+    if let Some(keepsake) = child.and_then(|c| c.keepsake) {
+        let now = clock::now();
+        let lost = Arc::make_mut(&mut seen.lost);
+        lost.retain(|_, (at, _)| now - *at < LOST);
+        if lost.len() < MAX_LOST {
+            lost.insert(id.clone(), (now, keepsake));
+        }
+    }
+    true
 }

@@ -48,6 +48,22 @@ pub fn is_stale(root: &Object, now: OffsetDateTime) -> bool {
     reconciled(root).is_some_and(|at| now - at > RECONCILES + JITTER + SLACK)
 }
 
+/// Whether its last look failed for a reason that lies between Argo CD's own parts and may be over.
+pub fn stumbled(root: &Object) -> bool {
+    faults(root).any(|(class, text)| {
+        let parts = matches!(
+            class,
+            Class::ArtifactUnreachable | Class::RedisDown | Class::EngineSecretMissing
+        );
+        parts || misses_project(&text)
+    })
+}
+
+/// A controller that has just started may look at an Application before it knows of its project.
+pub fn misses_project(message: &str) -> bool {
+    message.contains("referencing project")
+}
+
 fn reconciled(root: &Object) -> Option<OffsetDateTime> {
     parse_rfc3339(root.text("/status/reconciledAt"))
 }
@@ -55,6 +71,7 @@ fn reconciled(root: &Object) -> Option<OffsetDateTime> {
 /// What somebody does to stop an Application, as he would say it.
 pub fn suspended(root: &Object) -> Option<&'static str> {
     let automated = root.fields.pointer("/spec/syncPolicy/automated");
+    let automated = automated.filter(|a| !a.is_null());
     if root.annotation(SKIP) == Some("true") {
         Some("the annotation argocd.argoproj.io/skip-reconcile is set")
     } else if automated.is_none_or(|a| a.get("enabled") == Some(&Value::Bool(false))) {

@@ -6,6 +6,7 @@ use super::fault::Class;
 use super::find::Finding;
 use super::health::root_fault;
 use super::state::Observed;
+use crate::bundle::Kind;
 
 /// So many are named; the condition counts all of them.
 const MAX_FOUND: usize = 8;
@@ -28,10 +29,12 @@ pub fn is_child(observed: &Observed, finding: &Finding) -> bool {
     observed.children.contains_key(&finding.object)
 }
 
-/// How many there are, and how many of them are not Ready.
+/// How many there are, and how many of them are not Ready. A project is nothing that could be.
 pub fn count(observed: &Observed) -> (usize, usize) {
-    let troubled = observed.children.values().filter(|c| c.trouble.is_some());
-    (observed.children.len(), troubled.count())
+    let all = observed.children.iter();
+    let all = all.filter(|(id, _)| id.kind != Kind::AppProject);
+    let troubled = all.clone().filter(|(_, c)| c.trouble.is_some());
+    (all.count(), troubled.count())
 }
 
 fn class(reason: &str, message: &str) -> Class {
@@ -58,7 +61,7 @@ mod tests {
 
     use super::*;
     use crate::agent::plan::state::Child;
-    use crate::bundle::{Kind, ObjectId};
+    use crate::bundle::ObjectId;
 
     fn observed(children: &[(&str, Option<(&str, &str)>)]) -> Observed {
         let children: BTreeMap<ObjectId, Child> = children
@@ -66,7 +69,11 @@ mod tests {
             .map(|(name, trouble)| {
                 let trouble = trouble.map(|(r, m)| (r.to_owned(), m.to_owned()));
                 let id = ObjectId::new(Kind::Kustomization, "apps", name);
-                (id, Child { trouble })
+                let child = Child {
+                    trouble,
+                    ..Child::default()
+                };
+                (id, child)
             })
             .collect();
         Observed {

@@ -309,6 +309,11 @@ fn altered(
     if id.kind == Kind::Application && !found.is_empty() {
         paths.retain(|path| !argocd::is_stop(path));
     }
+    // Argo CD's manifest leaves the number of Pods to people, but none is no number.
+    let none = live.fields.pointer("/spec/replicas") == Some(&Value::from(0));
+    if is_workload(id.kind) && none && paths.is_empty() {
+        paths.push("/spec/replicas".to_owned());
+    }
     if !wanted.git_owned && paths.is_empty() && is_workload(id.kind) && !health::works(live) {
         paths = additions(&wanted.expect, &live.fields);
     }

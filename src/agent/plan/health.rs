@@ -24,6 +24,29 @@ pub fn works(deployment: &Object) -> bool {
         && deployment.number("/status/updatedReplicas") >= 1
 }
 
+/// Whether a controller should answer: it is available, or it runs and nothing but itself could end it. Argo CD's has
+/// no liveness probe, and is no longer ready when it hangs.
+fn answers(install: &Install, observed: &Observed, controller: &ObjectId) -> bool {
+    let up = || observed.objects.get(controller).is_some_and(|d| works(d));
+    match install.traits.kind {
+        EngineKind::Flux => up(),
+        EngineKind::Argocd => pods_of(observed, &controller.name).any(|p| p.running.is_some()),
+    }
+}
+
+/// Whether probes make sense: all that is needed for an answer is there.
+pub fn can_answer(install: &Install, observed: &Observed) -> bool {
+    match install.traits.kind {
+        EngineKind::Flux => workloads_work(install, observed),
+        EngineKind::Argocd => {
+            let controller = install.controller(&install.sync);
+            let mut others = install.workloads().filter(|id| **id != controller);
+            others.all(|id| observed.objects.get(id).is_some_and(|live| works(live)))
+                && answers(install, observed, &controller)
+        }
+    }
+}
+
 /// Whether every workload of the install works.
 pub fn workloads_work(install: &Install, observed: &Observed) -> bool {
     let mut workloads = install.workloads();
@@ -214,7 +237,7 @@ pub(super) fn roots(
             EngineKind::Argocd => application(now, install, id, live, found),
         }
         let controller = install.controller(id);
-        let up = observed.objects.get(&controller).is_some_and(|d| works(d));
+        let up = answers(install, observed, &controller);
         let controller = &controller.name;
         let limit = if live.is_true("Reconciling") {
             SLOW
@@ -223,7 +246,8 @@ pub(super) fn roots(
         };
         if let Some(probe) = live.probe().filter(|p| !p.answered && up)
             && pods_of(observed, controller)
-                .any(|p| p.created.is_some_and(|at| now - at.max(probe.sent) > limit))
+                .filter_map(|pod| pod.running.or(pod.created))
+                .any(|at| now - at.max(probe.sent) > limit)
         {
             let text = format!(
                 "a probe of {} has no answer",

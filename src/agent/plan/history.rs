@@ -6,6 +6,11 @@ use super::Plan;
 use super::pace::{MAX_ATTEMPTS, spends};
 use super::state::{History, Observed};
 use super::steps::{Action, Step};
+use crate::agent::engine::Install;
+use crate::bundle::{Kind, ObjectId};
+
+/// What went this short a time before its CRD went with it.
+const TOGETHER: Duration = Duration::seconds(60);
 
 /// What a step came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +54,24 @@ impl History {
         });
     }
 
+    /// Keeps what died with its CRD although it had no finalizer that would have held it.
+    pub fn mourn(&mut self, now: OffsetDateTime, install: &Install, observed: &Observed) {
+        for (id, (at, keepsake)) in observed.lost.iter() {
+            let (group, _, plural) = id.kind.resource();
+            let crd = format!("{plural}.{group}");
+            let crd = ObjectId::new(Kind::CustomResourceDefinition, "", &crd);
+            let live = observed.objects.get(&crd);
+            let dead = live.is_none_or(|crd| crd.deleting.is_some());
+            if !dead || now - *at > TOGETHER || !install.wanted.contains_key(&crd) {
+                continue;
+            }
+            let saved = self.saved.entry(crd).or_default();
+            if !saved.iter().any(|s| s == keepsake.as_ref()) {
+                saved.push(keepsake.as_ref().clone());
+            }
+        }
+    }
+
     /// Notes one step and what it came to. `observed` is what the step was planned from.
     pub fn acted(
         &mut self,
@@ -66,6 +89,7 @@ impl History {
         }
         match (&step.action, outcome) {
             (Action::Nudge, Outcome::Done | Outcome::Unchanged | Outcome::Failed(_)) => {
+                self.nudged.retain(|_, at| now - *at < Duration::hours(1));
                 self.nudged.insert(step.target.clone(), now);
             }
             (Action::Apply | Action::WriteSecret, Outcome::Unchanged) => {

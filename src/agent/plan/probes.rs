@@ -7,8 +7,9 @@ use super::steps::{Action, Step};
 use super::window::until;
 use super::{argocd, health, quarantine};
 use crate::agent::engine::Install;
+use crate::agent::engine::argocd::PROJECT;
 use crate::agent::engine::guard::{ALLOW_DELETE, is_guarded};
-use crate::bundle::ObjectId;
+use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
 
 /// Guarded objects whose permission to be deleted is over, or was never one.
@@ -29,6 +30,9 @@ pub fn locks(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec
     guarded.map(step).collect()
 }
 
+/// Between two questions to an Application below the root, and how many are asked at once.
+const MISLED: Duration = Duration::seconds(30);
+const MAX_MISLED: usize = 16;
 /// How long a question waits for its answer before it is asked again, should the root have lost it.
 const SPACING: Duration = Duration::seconds(5);
 
@@ -55,7 +59,8 @@ pub fn probes(
             .last_write
             .max(quarantine::changed(install, observed));
         let unproven = written.is_some_and(|at| probe.sent < at);
-        let old = now - probe.sent >= every || argocd::is_stale(live, now);
+        let stumbled = argocd::stumbled(live) && now - probe.sent >= SPACING;
+        let old = now - probe.sent >= every || argocd::is_stale(live, now) || stumbled;
         unproven || old && probe.answered
     };
     let spaced = |id: &ObjectId| {
@@ -63,7 +68,7 @@ pub fn probes(
         last.is_none_or(|at| now - *at >= SPACING)
     };
     let (up, moved) = (
-        health::workloads_work(install, observed),
+        health::can_answer(install, observed),
         moved(install, observed, history),
     );
     let fetched = source.probe().is_some_and(|p| p.answered)
@@ -75,20 +80,42 @@ pub fn probes(
     } else {
         None
     };
-    let steps = asked.map(|id| Step {
-        action: Action::Nudge,
-        target: id.clone(),
-        cause: None,
-    });
+    let mut steps: Vec<Step> = asked.map(nudge).into_iter().collect();
+    let project = ObjectId::new(Kind::AppProject, &install.namespace, PROJECT);
+    if up && observed.objects.contains_key(&project) {
+        steps.extend(misled(now, observed, history));
+    }
     let sent = [source, sync].into_iter().filter_map(|o| o.probe());
     let soonest = sent.map(|p| p.sent + every).min();
     let waiting = now + SPACING;
     let at = soonest.unwrap_or(waiting).max(now + Duration::seconds(1));
     let quiet = up && fetched && !due(source) && !due(sync) && !moved;
-    (
-        steps.into_iter().collect(),
-        if quiet { at } else { waiting },
-    )
+    (steps, if quiet { at } else { waiting })
+}
+
+fn nudge(id: &ObjectId) -> Step {
+    Step {
+        action: Action::Nudge,
+        target: id.clone(),
+        cause: None,
+    }
+}
+
+/// Applications that were looked at before their project was known: by itself Argo CD looks again a minute later.
+fn misled<'a>(
+    now: OffsetDateTime,
+    observed: &'a Observed,
+    history: &'a History,
+) -> impl Iterator<Item = Step> + 'a {
+    let misled = observed.children.iter().filter(move |(id, child)| {
+        let last = history.nudged.get(*id);
+        let wrong = child
+            .trouble
+            .as_ref()
+            .is_some_and(|(_, text)| argocd::misses_project(text));
+        wrong && id.kind == Kind::Application && last.is_none_or(|at| now - *at >= MISLED)
+    });
+    misled.take(MAX_MISLED).map(|(id, _)| nudge(id))
 }
 
 /// The hub named a head that the source has not fetched, at most once asked for per second.

@@ -1,6 +1,8 @@
 //! API objects to what the planner keeps of them: fields without bookkeeping, their last writer, no schema, no
 //! secret value.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
 use kube::core::DynamicObject;
@@ -9,7 +11,9 @@ use time::OffsetDateTime;
 
 use super::argocd;
 use super::state::{Child, Lease, Object, Pod};
-use crate::agent::engine::{GUARD, MANAGER, comparable};
+use crate::agent::engine::argocd::TRAITS;
+use crate::agent::engine::fields::TRANSIENT;
+use crate::agent::engine::{GIT_OWNER, GUARD, MANAGER, TRACKING, comparable};
 use crate::bundle::Kind;
 
 /// Status fields that the planner reads; `status.inventory` and `status.history` can be large and are not kept.
@@ -131,7 +135,12 @@ pub fn child(kind: Kind, live: &DynamicObject) -> Option<Child> {
         Kind::Application | Kind::ApplicationSet | Kind::AppProject
     ) {
         let trouble = argocd::trouble(&live.data).map(|(r, m)| (short(&r), short(&m)));
-        return Some(Child { trouble });
+        let finalizers = live.metadata.finalizers.iter().flatten();
+        return Some(Child {
+            trouble,
+            prunes: finalizers.into_iter().any(|f| TRAITS.is_finalizer(f)),
+            keepsake: keepsake(&kind.api_version(), kind.as_str(), live).map(Arc::new),
+        });
     }
     let suspended = live.data.pointer("/spec/suspend") == Some(&Value::Bool(true));
     if suspended || live.metadata.deletion_timestamp.is_some() {
@@ -145,9 +154,41 @@ pub fn child(kind: Kind, live: &DynamicObject) -> Option<Child> {
         "True" => Some(Child::default()),
         "False" => Some(Child {
             trouble: Some((text(ready, "reason"), text(ready, "message"))),
+            ..Child::default()
         }),
         _ => None,
     }
+}
+
+/// What is needed to make an object anew; none where Git or an `ApplicationSet` makes it, or where we do.
+pub fn keepsake(api_version: &str, kind: &str, live: &DynamicObject) -> Option<Value> {
+    let meta = &live.metadata;
+    let labels = meta.labels.clone().unwrap_or_default();
+    let mut annotations = meta.annotations.clone().unwrap_or_default();
+    let mut managers = meta.managed_fields.iter().flatten();
+    let from_git = labels.contains_key(GIT_OWNER) || annotations.contains_key(TRACKING);
+    let owned = meta.owner_references.iter().flatten().next().is_some();
+    if from_git || owned || managers.any(|e| e.manager.as_deref() == Some(MANAGER)) {
+        return None;
+    }
+    annotations.retain(|key, _| {
+        !TRANSIENT.contains(&key.as_str()) && !key.starts_with("kubectl.kubernetes.io/")
+    });
+    let mut object = json!({
+        "apiVersion": api_version, "kind": kind,
+        "metadata": {
+            "name": meta.name, "namespace": meta.namespace,
+            "labels": labels, "annotations": annotations,
+        },
+        "spec": live.data.get("spec"),
+    });
+    // Flux puts its finalizer on by itself; Argo CD's is what its owner wants of the Application's end.
+    let all = meta.finalizers.iter().flatten();
+    let wanted: Vec<&String> = all.filter(|f| TRAITS.is_finalizer(f)).collect();
+    if !wanted.is_empty() {
+        object["metadata"]["finalizers"] = json!(wanted);
+    }
+    Some(object)
 }
 
 pub fn pod(live: core::Pod) -> Pod {
@@ -179,6 +220,7 @@ pub fn pod(live: core::Pod) -> Pod {
             .or_else(|| labels.remove("app.kubernetes.io/name"))
             .unwrap_or_default(),
         created: meta.creation_timestamp.as_ref().and_then(at),
+        running: running(status.container_statuses.as_deref().unwrap_or_default()),
         deleting: meta.deletion_timestamp.is_some(),
         ready: condition("Ready").is_some_and(|c| c.status == "True"),
         waiting: waiting.map(|w| {
@@ -195,6 +237,16 @@ pub fn pod(live: core::Pod) -> Pod {
             .unwrap_or_default(),
         unschedulable: refused.map(|c| short(c.message.as_deref().unwrap_or("no node takes it"))),
     }
+}
+
+/// When the last of the containers started; none where one does not run.
+fn running(containers: &[core::ContainerStatus]) -> Option<OffsetDateTime> {
+    let since = |c: &core::ContainerStatus| {
+        let running = c.state.as_ref()?.running.as_ref()?;
+        running.started_at.as_ref().and_then(at)
+    };
+    let all: Option<Vec<OffsetDateTime>> = containers.iter().map(since).collect();
+    all?.into_iter().max()
 }
 
 fn at(time: &Time) -> Option<OffsetDateTime> {
@@ -244,7 +296,11 @@ mod tests {
             child(Kind::Kustomization, &serde_json::from_value(live).unwrap())
         };
         let trouble = Some(("BuildFailed".to_owned(), "no such file".to_owned()));
-        assert_eq!(said(json!({}), "False"), Some(Child { trouble }));
+        let broken = Child {
+            trouble,
+            ..Child::default()
+        };
+        assert_eq!(said(json!({}), "False"), Some(broken));
         assert_eq!(said(json!({}), "True"), Some(Child::default()));
         assert_eq!(said(json!({}), "Unknown"), None);
         let suspended = said(json!({"suspend": true}), "False");

@@ -23,6 +23,8 @@ pub struct Observed {
     pub pods_at: Option<OffsetDateTime>,
     /// The sync objects below the root, in all namespaces.
     pub children: Arc<BTreeMap<ObjectId, Child>>,
+    /// Those that went a moment ago and that nobody would make again, and when they went.
+    pub lost: Arc<BTreeMap<ObjectId, (OffsetDateTime, Arc<Value>)>>,
     /// By controller, as of the last list.
     pub leases: BTreeMap<String, Lease>,
     /// Namespaces with controllers of the same engine, ours among them.
@@ -45,6 +47,10 @@ pub struct Lease {
 pub struct Child {
     /// Why it is not Ready: reason and message.
     pub trouble: Option<(String, String)>,
+    /// Whether its deletion takes with it what it brought.
+    pub prunes: bool,
+    /// What it takes to make it again, where neither Git nor an `ApplicationSet` does.
+    pub keepsake: Option<Arc<Value>>,
 }
 
 /// How well one kind is known.
@@ -143,6 +149,8 @@ pub struct Pod {
     /// Its Deployment or StatefulSet, by its label `app` or `app.kubernetes.io/name`.
     pub app: String,
     pub created: Option<OffsetDateTime>,
+    /// Since when all of its containers run without a break.
+    pub running: Option<OffsetDateTime>,
     pub deleting: bool,
     pub ready: bool,
     /// Why a container waits: reason and message.

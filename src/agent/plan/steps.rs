@@ -12,6 +12,7 @@ use super::state::{History, Object, Observed, Past};
 use crate::agent::engine::Install;
 use crate::agent::engine::compare::{additions, drift};
 use crate::bundle::{Kind, ObjectId};
+use crate::wire::api::EngineKind;
 
 /// One action against one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,7 +195,7 @@ fn guard(install: &Install, observed: &Observed, finding: &Finding) -> Vec<(Acti
                 ));
             }
         }
-        for (kind, name) in install.traits.pruners {
+        for (kind, name) in pruners(install, observed) {
             let id = ObjectId::new(*kind, &install.namespace, name);
             let runs = |o: &&Arc<Object>| o.deleting.is_none() && o.number("/spec/replicas") > 0;
             if observed.objects.get(&id).as_ref().is_some_and(runs) {
@@ -215,6 +216,13 @@ fn guard(install: &Install, observed: &Observed, finding: &Finding) -> Vec<(Acti
         _ => {}
     }
     actions
+}
+
+/// The controllers that would prune now: Argo CD's only for an Application that says so, and else stay at work.
+fn pruners(install: &Install, observed: &Observed) -> &'static [(Kind, &'static str)] {
+    let idle = install.traits.kind == EngineKind::Argocd
+        && !observed.children.values().any(|child| child.prunes);
+    if idle { &[] } else { install.traits.pruners }
 }
 
 /// The step against one finding, if what it stands on is there.

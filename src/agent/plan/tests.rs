@@ -18,6 +18,8 @@ use crate::clock::rfc3339;
 use crate::secret::Secret;
 use crate::wire::api::EngineKind;
 
+mod argocd;
+
 const START: i64 = 1_800_000_000;
 
 pub(super) fn start() -> OffsetDateTime {
@@ -93,6 +95,9 @@ fn bundle(engine: EngineKind) -> Bundle {
             let containers = json!([{"name": "manager", "image": image, "args": ["--a"]}]);
             object["spec"] =
                 json!({"replicas": 1, "template": {"spec": {"containers": containers}}});
+            if engine == EngineKind::Argocd {
+                object["spec"].as_object_mut().unwrap().remove("replicas");
+            }
         }
         if kind == Kind::ClusterRoleBinding {
             object["roleRef"] = json!({"kind": "ClusterRole", "name": "cluster-admin"});
@@ -351,6 +356,9 @@ impl Cluster {
         object.generation += 1;
         writer.clone_into(&mut object.writer);
         object.fields = comparable(id.kind, body);
+        if is_workload(id.kind) && object.fields["spec"]["replicas"].is_null() {
+            object.fields["spec"]["replicas"] = json!(1);
+        }
         object.fields["metadata"]["annotations"] = annotations.unwrap_or_else(|| json!({}));
         object.fields["status"] = status.unwrap_or_else(|| json!({}));
     }
@@ -383,6 +391,7 @@ impl Cluster {
                         let pod = self.pods.entry(id.name.clone()).or_default();
                         pod.app.clone_from(&id.name);
                         pod.created.get_or_insert(self.now);
+                        pod.running = pod.created;
                     }
                     let valid = self
                         .pods

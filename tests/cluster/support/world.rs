@@ -136,6 +136,19 @@ impl World {
             .linesman(&["cluster", "wait", CLUSTER, "--timeout", "2m"]);
     }
 
+    pub(crate) fn namespace(&self) -> &'static str {
+        if self.engine == ARGOCD { ARGOCD } else { FLUX }
+    }
+
+    /// A figure's text, which names the engine where that is not Flux.
+    pub(crate) fn said(&self, what: &str) -> String {
+        if self.engine == ARGOCD {
+            format!("Argo CD: {what}")
+        } else {
+            what.to_owned()
+        }
+    }
+
     pub(crate) fn apply(&self, file: &Path) {
         run(self.place.kubectl().args(["apply", "-f"]).arg(file));
     }

@@ -81,6 +81,7 @@ fn a_broken_sync_object_shows_and_leaves_engine_and_root_well() {
     let mut observed = working(&install);
     let child = |trouble: Option<(&str, &str)>| Child {
         trouble: trouble.map(|(r, m)| (r.to_owned(), m.to_owned())),
+        ..Child::default()
     };
     let id = |name| ObjectId::new(Kind::Kustomization, "apps", name);
     observed.children = Arc::new(BTreeMap::from([

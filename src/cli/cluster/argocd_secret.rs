@@ -1,0 +1,132 @@
+//! `linesman cluster argocd-secret`: how an Argo CD elsewhere uses a cluster through the line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::cli::connect::{Connect, not_logged_in};
+use crate::cli::output::{emit, progress_line};
+use crate::cli::{duration, session};
+use crate::wire::api::NewApiToken;
+use crate::wire::id::ClusterName;
+
+const EXAMPLES: &str = "\
+Examples:
+  linesman user add deployer
+  linesman grant add user:deployer --cluster eu1 --group admin
+  linesman cluster argocd-secret eu1 --user deployer | kubectl apply -f -    # where that Argo CD runs
+
+An Application of that Argo CD then has 'destination.name: eu1'. The Secret holds a token of the user, whose grants say
+what Argo CD may do in the cluster; 'linesman token revoke ID' ends it. Run it again before the token's end.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The cluster to use
+    name: ClusterName,
+    /// As whom; a user of its own is best. Without it, yourself
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// How long the token lives, 366d at most
+    #[arg(long = "for", value_name = "TIME", default_value = "90d", value_parser = duration::parse)]
+    lasts: Duration,
+    /// A token that only reads: Argo CD then shows differences and syncs nothing
+    #[arg(long)]
+    read_only: bool,
+    /// The namespace of that Argo CD
+    #[arg(long, value_name = "NAME", default_value = "argocd")]
+    namespace: String,
+    /// Write the Secret to this file (0600) instead of stdout
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    let access = args.connect.access().await?;
+    if access.token.is_none() {
+        return Err(not_logged_in(&access.hub).into());
+    }
+    let client = access.client()?;
+    client.cluster(&args.name).await?;
+    let scope = if args.read_only { "kube-read" } else { "kube" };
+    let made = client
+        .create_token(&NewApiToken {
+            user: args.user,
+            title: format!("Argo CD for {}", args.name),
+            lasts: args.lasts.as_secs(),
+            scopes: [scope.to_owned()].into(),
+        })
+        .await?;
+    let until = made.view.expires_at.clone().unwrap_or_default();
+    progress_line(&format!(
+        "token {} of {} until {until}; end it with: linesman token revoke {}",
+        made.view.id, made.view.user, made.view.id
+    ));
+    let (name, namespace) = (&args.name, &args.namespace);
+    let secret = secret(
+        &access.hub,
+        access.ca.as_deref(),
+        name,
+        namespace,
+        &made.token,
+    );
+    let text = crate::yaml::print(&secret)?;
+    match &args.file {
+        Some(file) => session::replace(file, text.as_bytes()),
+        None => emit(&text),
+    }
+}
+
+/// Argo CD's declarative form of a cluster.
+fn secret(hub: &str, ca: Option<&str>, name: &ClusterName, namespace: &str, token: &str) -> Value {
+    let mut tls = json!({"insecure": false});
+    if let Some(ca) = ca {
+        tls["caData"] = json!(STANDARD.encode(ca));
+    }
+    let config = json!({"bearerToken": token, "tlsClientConfig": tls});
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {
+            "name": format!("linesman-{name}"), "namespace": namespace,
+            "labels": {"argocd.argoproj.io/secret-type": "cluster"},
+        },
+        "stringData": {
+            "name": name.as_str(),
+            "server": format!("{hub}/clusters/{name}"),
+            "config": config.to_string(),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_names_the_line_the_token_and_the_hubs_ca() {
+        let hub = "https://hub.example.org:8443";
+        let eu1 = "eu1".parse().unwrap();
+        let made = secret(hub, Some("PEM"), &eu1, "gitops", "TOKEN");
+        assert_eq!(
+            made["stringData"],
+            json!({
+                "name": "eu1",
+                "server": "https://hub.example.org:8443/clusters/eu1",
+                "config": r#"{"bearerToken":"TOKEN","tlsClientConfig":{"caData":"UEVN","insecure":false}}"#,
+            })
+        );
+        assert_eq!(
+            made["metadata"],
+            json!({
+                "name": "linesman-eu1", "namespace": "gitops",
+                "labels": {"argocd.argoproj.io/secret-type": "cluster"},
+            })
+        );
+    }
+}
