@@ -9,6 +9,7 @@ use super::connect::Connect;
 use super::output::{Column, Format, Output, document, emit, list, progress_line};
 use super::{duration, session};
 use crate::wire::api::{ApiTokenView, NewApiToken};
+use crate::wire::id::ClusterName;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
@@ -27,7 +28,7 @@ the user may.
 
 Examples:
   linesman token create --title laptop --file laptop.token
-  linesman token create --user ci --title deploy --for 30d --scope kube > ci.token";
+  linesman token create --user ci --title deploy --for 30d --scope kube --cluster eu1 > ci.token";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = CREATE)]
@@ -44,6 +45,9 @@ pub(super) struct CreateArgs {
     /// What it may be used for; may be given several times
     #[arg(long = "scope", value_name = "SCOPE")]
     scopes: Vec<String>,
+    /// Cluster that it reaches, with the scope kube or kube-read; may be given several times
+    #[arg(long = "cluster", value_name = "NAME")]
+    clusters: Vec<ClusterName>,
     /// Write the token to this file (0600) instead of stdout
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -75,11 +79,23 @@ pub(super) struct RevokeArgs {
     connect: Connect,
 }
 
-const COLUMNS: [Column<ApiTokenView>; 7] = [
+const COLUMNS: [Column<ApiTokenView>; 8] = [
     Column::new("ID", |t, _| t.id.clone()),
     Column::new("USER", |t, _| t.user.clone()),
     Column::new("TITLE", |t, _| t.title.clone()),
     Column::new("SCOPES", |t, _| t.scopes.join(",")),
+    Column::new("CLUSTERS", |t, _| {
+        t.clusters.as_ref().map_or_else(
+            || "all".to_owned(),
+            |names| {
+                names
+                    .iter()
+                    .map(ClusterName::as_str)
+                    .collect::<Vec<_>>()
+                    .join(",")
+            },
+        )
+    }),
     Column::new("UNTIL", |t, _| {
         t.expires_at.clone().unwrap_or_else(|| "revoked".to_owned())
     }),
@@ -119,6 +135,7 @@ async fn create(args: CreateArgs) -> Result<()> {
         title: args.title,
         lasts: args.lasts.as_secs(),
         scopes: args.scopes.into_iter().collect(),
+        clusters: (!args.clusters.is_empty()).then(|| args.clusters.into_iter().collect()),
     };
     let made = args.connect.client().await?.create_token(&new).await?;
     let until = made.view.expires_at.clone().unwrap_or_default();

@@ -4,12 +4,14 @@ use anyhow::Result;
 
 use super::connect::Connect;
 use super::output::{Column, Output, list, progress_line};
-use crate::wire::api::{NewUser, UserView};
+use crate::wire::api::{NewUser, UserChange, UserView};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// Add a user; give it a token with `token create` and clusters with `grant add`
     Add(AddArgs),
+    /// Change what a user may: roles at once, groups for what the user runs as well
+    Set(SetArgs),
     /// List users with their roles, groups and number of tokens
     List(ListArgs),
     /// Remove a user: its tokens, SSH keys and own grants end, and what it runs through the hub is cut
@@ -41,6 +43,37 @@ pub(super) struct AddArgs {
     output: Output,
 }
 
+const SET: &str = "\
+What is given replaces what is on record; what is not given stays. Groups of users who log in with the identity
+provider are changed there.
+
+Example:
+  linesman user set ada --role viewer --group sre --group oncall";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = SET)]
+#[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
+pub(super) struct SetArgs {
+    /// The user's name
+    name: String,
+    /// viewer, operator, access, auditor or admin; may be given several times
+    #[arg(long = "role", value_name = "ROLE", group = "change")]
+    roles: Vec<String>,
+    /// No role at all
+    #[arg(long, group = "change", conflicts_with = "roles")]
+    no_roles: bool,
+    /// Group that grants can name; may be given several times
+    #[arg(long = "group", value_name = "GROUP", group = "change")]
+    groups: Vec<String>,
+    /// No group at all
+    #[arg(long, group = "change", conflicts_with = "groups")]
+    no_groups: bool,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
@@ -57,11 +90,14 @@ pub(super) struct RemoveArgs {
     connect: Connect,
 }
 
-const COLUMNS: [Column<UserView>; 4] = [
+const COLUMNS: [Column<UserView>; 5] = [
     Column::new("NAME", |u, _| u.name.clone()),
     Column::new("ROLES", |u, _| u.roles.join(",")),
     Column::new("GROUPS", |u, _| u.groups.join(",")),
     Column::new("TOKENS", |u, _| u.tokens.to_string()),
+    Column::wide("FROM", |u, _| {
+        u.provider.clone().unwrap_or_else(|| "local".to_owned())
+    }),
 ];
 
 pub(super) async fn run(verb: Verb) -> Result<()> {
@@ -81,6 +117,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
                 "",
             )
         }
+        Verb::Set(args) => set(args).await,
         Verb::List(args) => {
             let users = args.connect.client().await?.users().await?;
             list(
@@ -97,4 +134,24 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
             Ok(())
         }
     }
+}
+
+async fn set(args: SetArgs) -> Result<()> {
+    let list = |given: Vec<String>, none: bool| {
+        (none || !given.is_empty()).then(|| given.into_iter().collect())
+    };
+    let change = UserChange {
+        roles: list(args.roles, args.no_roles),
+        groups: list(args.groups, args.no_groups),
+    };
+    let client = args.connect.client().await?;
+    let rev = client.user(&args.name).await?.rev;
+    let user = client.set_user(&args.name, rev, &change).await?;
+    super::output::list(
+        args.output.output,
+        &[user],
+        &COLUMNS,
+        |u| u.name.clone(),
+        "",
+    )
 }

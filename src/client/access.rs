@@ -6,7 +6,7 @@ use reqwest::header::{HeaderMap, HeaderValue, IF_MATCH};
 use super::{Call, Client, Error, TIMEOUT};
 use crate::wire::api::{
     ApiTokenAnswer, ApiTokenView, GrantCheck, GrantView, NewApiToken, NewGrant, NewUser, Page,
-    UserView,
+    UserChange, UserView,
 };
 use crate::wire::id::ClusterName;
 
@@ -56,6 +56,37 @@ impl Client {
     pub async fn add_user(&self, new: &NewUser) -> Result<UserView, Error> {
         self.write(&format!("add user {}", new.name), &["v1", "users"], new)
             .await
+    }
+
+    pub async fn user(&self, name: &str) -> Result<UserView, Error> {
+        self.get(&format!("show user {name}"), &["v1", "users", name], &[])
+            .await
+    }
+
+    /// `rev` is the revision that the caller saw; another one in the store is a conflict.
+    pub async fn set_user(
+        &self,
+        name: &str,
+        rev: i64,
+        change: &UserChange,
+    ) -> Result<UserView, Error> {
+        let operation = format!("change user {name}");
+        let body =
+            serde_json::to_vec(change).map_err(|e| self.unexpected(&operation, e.to_string()))?;
+        let mut headers = super::json_headers();
+        if let Ok(tag) = HeaderValue::from_str(&format!("\"{rev}\"")) {
+            headers.insert(IF_MATCH, tag);
+        }
+        let call = Call {
+            operation: &operation,
+            method: Method::PATCH,
+            url: self.url(&["v1", "users", name], &[]),
+            headers,
+            body: Some(body),
+            timeout: TIMEOUT,
+            repeatable: false,
+        };
+        self.answer(&operation, &self.send(call).await?)
     }
 
     pub async fn remove_user(&self, name: &str) -> Result<(), Error> {

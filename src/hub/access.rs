@@ -266,6 +266,14 @@ pub fn no_grant(user: &str, cluster: &str) -> Denied {
     }
 }
 
+/// A token that is for other clusters.
+pub fn not_for(cluster: &str) -> Denied {
+    Denied {
+        reason: format!("the token is not for cluster {cluster}"),
+        next: "use a token for it; see: linesman token list".to_owned(),
+    }
+}
+
 /// Which of the grants that reach the cluster cover the request, and as whom it goes: with the groups of all of
 /// them, within the limits of each. RBAC adds up; a request that every grant covers is within all their limits.
 pub fn decide(

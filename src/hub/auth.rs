@@ -1,5 +1,7 @@
 //! A request's headers to its principal: people by bearer token, agents by signature.
 
+use std::collections::BTreeSet;
+
 use http::HeaderMap;
 use http::request::Parts;
 use time::OffsetDateTime;
@@ -34,6 +36,8 @@ pub struct User {
     /// Whether the token may less than its user.
     pub scoped: bool,
     pub scopes: Vec<Scope>,
+    /// The clusters that the token reaches; None = all.
+    pub clusters: Option<BTreeSet<ClusterName>>,
     /// Of the token.
     pub expires_at: Option<OffsetDateTime>,
     /// When what the user runs ends at the latest: with the token, or with the session that renews it.
@@ -55,6 +59,14 @@ impl User {
             return Some(Mode::Full);
         }
         self.scopes.contains(&Scope::KubeRead).then_some(Mode::Read)
+    }
+
+    /// Whether the token reaches a cluster of this name, be it there or not.
+    pub fn reaches(&self, name: Option<&ClusterName>) -> bool {
+        let Some(clusters) = &self.clusters else {
+            return true;
+        };
+        name.is_some_and(|name| clusters.contains(name))
     }
 
     /// Whether the user has this role; admins have all of them.
@@ -208,6 +220,7 @@ async fn by_session(hub: &Hub, token: &TokenText) -> Result<User, AuthError> {
         token_id: session.id,
         scoped: false,
         scopes: Vec::new(),
+        clusters: None,
         expires_at: Some(pair.access_until),
         runs_until: Some(session.expires_at),
     })
@@ -242,6 +255,7 @@ fn principal(row: UserRow, roles: Vec<Role>, token: ApiToken) -> User {
         runs_until: token.expires_at,
         scoped: false,
         scopes: Vec::new(),
+        clusters: token.clusters,
         roles,
     };
     if token.scopes.is_empty() {
@@ -406,6 +420,7 @@ mod tests {
                 groups: vec![],
                 disabled: false,
                 provider: None,
+                rev: 1,
             };
             let token = ApiToken {
                 id: "t".into(),
@@ -413,6 +428,7 @@ mod tests {
                 hash: [0; 32],
                 title: String::new(),
                 scopes: strings(scopes),
+                clusters: None,
                 created_by: String::new(),
                 created_at: OffsetDateTime::UNIX_EPOCH,
                 expires_at: None,

@@ -190,13 +190,17 @@ impl Case {
     /// Cluster, grant, path and headers. An unknown cluster reads like one without a grant.
     async fn judge(&self, user: &User, target: &Target, parts: &Parts) -> Result<Granted, Refusal> {
         let store = &self.hub.store;
-        let found = match &target.cluster {
-            Some(name) => store.cluster(name).await,
-            None => Ok(None),
-        };
         let refuse = |denied: Denied| {
             Refusal::new(Hop::Hub, StatusCode::FORBIDDEN, "NoGrant", denied.reason)
                 .next(denied.next)
+        };
+        // Before any look-up: the answer is the same, be the cluster there or not.
+        if !user.reaches(target.cluster.as_ref()) {
+            return Err(refuse(access::not_for(&target.name)));
+        }
+        let found = match &target.cluster {
+            Some(name) => store.cluster(name).await,
+            None => Ok(None),
         };
         let cluster = found
             .map_err(|e| refusal::store_away(&e))?

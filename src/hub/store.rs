@@ -112,6 +112,8 @@ contract! {
     ensure_user(&self, user: UserRow) -> UserRow;
     /// A user of a free name, or of one that was removed.
     add_user(&self, user: UserRow, now: OffsetDateTime) -> UserRow;
+    /// Sets roles and groups, if the user is still as `user.rev` says.
+    set_user(&self, user: UserRow, now: OffsetDateTime) -> Ended;
     /// Disables the user and ends its tokens, SSH keys and own grants, in one transaction.
     remove_user(&self, id: &str, now: OffsetDateTime) -> Ended;
     /// One who is not disabled.

@@ -13,7 +13,7 @@ mod login;
 
 pub use access::{
     AnchorView, ApiTokenAnswer, ApiTokenView, AuditView, ClusterChoice, GrantCheck, GrantOpinion,
-    GrantView, NewApiToken, NewGrant, NewUser, UserView, WhoAmI,
+    GrantView, NewApiToken, NewGrant, NewUser, UserChange, UserView, WhoAmI,
 };
 
 pub use login::{DeviceLogin, EndSession, SessionAnswer, TokenRequest};

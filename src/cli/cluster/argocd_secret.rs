@@ -20,8 +20,8 @@ Examples:
   linesman grant add user:deployer --cluster eu1 --group admin
   linesman cluster argocd-secret eu1 --user deployer | kubectl apply -f -    # where that Argo CD runs
 
-An Application of that Argo CD then has 'destination.name: eu1'. The Secret holds a token of the user, whose grants say
-what Argo CD may do in the cluster; 'linesman token revoke ID' ends it. Run it again before the token's end.";
+An Application of that Argo CD then has 'destination.name: eu1'. The Secret holds a token of the user for this cluster only;
+the user's grants say what Argo CD may do there; 'linesman token revoke ID' ends it. Run it again before the token's end.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -61,6 +61,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
             title: format!("Argo CD for {}", args.name),
             lasts: args.lasts.as_secs(),
             scopes: [scope.to_owned()].into(),
+            clusters: Some([args.name.clone()].into()),
         })
         .await?;
     let until = made.view.expires_at.clone().unwrap_or_default();

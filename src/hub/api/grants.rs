@@ -353,6 +353,7 @@ async fn known(hub: &Hub, name: &str) -> Result<UserRow, Problem> {
         groups: Vec::new(),
         disabled: false,
         provider: None,
+        rev: 1,
     }))
 }
 

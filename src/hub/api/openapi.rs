@@ -229,6 +229,18 @@ pub const OPERATIONS: &[Operation] = &[
         ("NewUser", "UserView"),
     ),
     operation(
+        ("get", "/v1/users/{name}"),
+        User,
+        "One user",
+        ("", "UserView"),
+    ),
+    operation(
+        ("patch", "/v1/users/{name}"),
+        User,
+        "Set a user's roles or groups (If-Match); what ran by a lost group is cut",
+        ("UserChange", "UserView"),
+    ),
+    operation(
         ("delete", "/v1/users/{name}"),
         User,
         "Remove a user with its tokens, SSH keys and own grants; what it runs is cut",

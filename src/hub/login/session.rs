@@ -431,6 +431,7 @@ mod tests {
             groups: vec![],
             disabled: false,
             provider: None,
+            rev: 1,
         };
         let token = |used_at: Option<i64>| SessionToken {
             id: "t".to_owned(),

@@ -160,6 +160,7 @@ async fn first_admin(store: &Store, data: &Path, now: OffsetDateTime) -> Result<
             groups: vec!["admin".to_owned()],
             disabled: false,
             provider: None,
+            rev: 1,
         })
         .await?;
     store
@@ -177,6 +178,7 @@ async fn first_admin(store: &Store, data: &Path, now: OffsetDateTime) -> Result<
         hash: token.hash(),
         title: "first admin token".to_owned(),
         scopes: Vec::new(),
+        clusters: None,
         created_by: "hub".to_owned(),
         created_at: now,
         expires_at: None,

@@ -175,6 +175,7 @@ pub struct UserRow {
     pub disabled: bool,
     /// Whose word the groups are; None = a local user's, who is changed here.
     pub provider: Option<Provided>,
+    pub rev: i64,
 }
 
 /// Who a user is at an identity provider.
@@ -252,6 +253,8 @@ pub struct ApiToken {
     pub title: String,
     /// What it may be used for ([`crate::hub::auth::Scope`]); none = all that its user may.
     pub scopes: Vec<String>,
+    /// The clusters that it reaches; None = all.
+    pub clusters: Option<BTreeSet<ClusterName>>,
     /// The name of the user who made it; `hub` for the first.
     pub created_by: String,
     pub created_at: OffsetDateTime,

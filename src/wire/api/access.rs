@@ -169,6 +169,16 @@ pub struct NewUser {
     pub groups: BTreeSet<String>,
 }
 
+/// `PATCH /v1/users/{name}`: each list that is there replaces the one on record.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UserChange {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roles: Option<BTreeSet<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<BTreeSet<String>>,
+}
+
 /// `GET /v1/users`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -178,6 +188,11 @@ pub struct UserView {
     pub groups: Vec<String>,
     /// Tokens in force.
     pub tokens: u32,
+    /// The identity provider whose word the groups are; absent = a local user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    #[serde(default)]
+    pub rev: i64,
 }
 
 /// `POST /v1/api-tokens`.
@@ -194,6 +209,9 @@ pub struct NewApiToken {
     /// A role, `kube` or `kube-read` each; none = all that the user may.
     #[serde(default)]
     pub scopes: BTreeSet<String>,
+    /// The clusters that it reaches, which takes the scope `kube` or `kube-read`; absent = all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clusters: Option<BTreeSet<ClusterName>>,
 }
 
 /// The answer: the only time that the token is shown.
@@ -213,6 +231,9 @@ pub struct ApiTokenView {
     pub user: String,
     pub title: String,
     pub scopes: Vec<String>,
+    /// Absent = all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clusters: Option<BTreeSet<ClusterName>>,
     pub created_by: String,
     pub created_at: String,
     /// RFC 3339; absent = no end, which the hub's first token has.

@@ -98,6 +98,20 @@ fn a_users_token_is_made_used_and_revoked() {
         (&Value::from("ada"), &Value::from("sre"))
     );
     as_ada(&["user", "add", "eve"]).fails(4, "lacks the role admin");
+    let set = ["user", "set", "ada", "--role", "auditor", "--no-groups"];
+    let changed = json_of(&home.run(&[&set[..], &["-o", "json"]].concat()));
+    assert_eq!(
+        (&changed[0]["roles"][0], &changed[0]["groups"]),
+        (&Value::from("auditor"), &Value::Array(vec![]))
+    );
+    assert_eq!(home.run(&["user", "set", "ada"]).code, 2);
+    assert_eq!(
+        home.run(&["user", "set", "ada", "--role", "admin", "--no-roles"])
+            .code,
+        2
+    );
+    let scoped = ["token", "create", "--title", "ci", "--cluster", "eu1"];
+    home.run(&scoped).fails(1, "the scopes kube or kube-read");
     let tokens = json_of(&home.run(&["token", "list", "--user", "ada", "-o", "json"]));
     let id = tokens[0]["id"].as_str().unwrap();
     assert_eq!(home.run(&["token", "revoke", id]).code, 0);

@@ -181,6 +181,7 @@ impl TestHub {
             groups: owned(groups),
             disabled: false,
             provider: None,
+            rev: 1,
         };
         let user = self.hub.store.ensure_user(user).await.unwrap();
         api_token(&self.hub, user.id).await
@@ -252,6 +253,7 @@ pub(crate) async fn api_token(hub: &Hub, user_id: String) -> String {
         hash: token.hash(),
         title: "test".to_owned(),
         scopes: Vec::new(),
+        clusters: None,
         created_by: "test".to_owned(),
         created_at: clock::now(),
         expires_at: None,

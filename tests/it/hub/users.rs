@@ -1,5 +1,8 @@
 //! Users and tokens over the REST API.
 
+use std::time::Duration;
+
+use linesman::hub::running::By;
 use serde_json::{Value, json};
 
 use super::slug;
@@ -180,5 +183,99 @@ async fn what_cannot_be_made_is_refused() {
     );
     let for_admin = json!({"user": "admin", "title": "x", "lasts": 60});
     assert_eq!(token(&hub, &ada, for_admin).await.0, 403);
+    hub.stop().await;
+}
+
+/// Roles count at the next call; what runs by a group that is gone ends, and nothing else.
+#[tokio::test]
+async fn a_changed_user_is_changed_at_once() {
+    let hub = TestHub::start("users-set").await;
+    let ada = hub.user("ada", &["viewer"], &["sre", "dev"]).await;
+    let grant = json!({"subject": "group:sre", "clusters": "all", "groups": ["view"]});
+    let (_, grant) = hub.post("/v1/grants", &grant).await;
+    let running = |grants: &[&str]| {
+        let by = By {
+            user_id: "id-ada".to_owned(),
+            token_id: String::new(),
+            grants: grants.iter().map(|g| (*g).to_owned()).collect(),
+            until: None,
+        };
+        hub.hub.requests.enter(by, hub.hub.requests.now())
+    };
+    let (by_sre, other) = (
+        running(&[grant["id"].as_str().unwrap()]),
+        running(&["other"]),
+    );
+    let patch = ("PATCH", "/v1/users/ada");
+    let change = json!({"roles": ["auditor"], "groups": ["dev", "oncall"]});
+    let (code, problem) = hub.call_as(&hub.admin, patch, &[], &change).await;
+    assert_eq!((code, slug(&problem)), (428, "precondition-required"));
+    let (_, seen) = hub.get("/v1/users/ada").await;
+    let tag = format!("\"{}\"", seen["rev"]);
+    let tag = [("if-match", tag.as_str())];
+    let (code, user) = hub.call_as(&hub.admin, patch, &tag, &change).await;
+    assert_eq!(
+        (code, &user["roles"], &user["groups"]),
+        (200, &json!(["auditor"]), &json!(["dev", "oncall"]))
+    );
+    let (code, problem) = hub.call_as(&hub.admin, patch, &tag, &change).await;
+    assert_eq!((code, slug(&problem)), (412, "precondition-failed"));
+    let (_, me) = whoami(&hub, &ada).await;
+    assert_eq!(
+        (&me["roles"], &me["groups"]),
+        (&user["roles"], &user["groups"])
+    );
+    tokio::time::timeout(Duration::from_secs(5), by_sre.over())
+        .await
+        .unwrap();
+    assert!(
+        tokio::time::timeout(Duration::from_millis(1), other.over())
+            .await
+            .is_err()
+    );
+    // What cannot be is refused, and nobody locks everyone out.
+    let any = [("if-match", "*")];
+    for (change, wanted) in [
+        (json!({"roles": ["root"]}), "bad-request"),
+        (json!({"groups": ["two words"]}), "bad-request"),
+        (json!({"name": "eve"}), "unknown-field"),
+    ] {
+        let (_, problem) = hub.call_as(&hub.admin, patch, &any, &change).await;
+        assert_eq!(slug(&problem), wanted, "{change}");
+    }
+    let admin = ("PATCH", "/v1/users/admin");
+    let none = json!({"roles": []});
+    let (code, problem) = hub.call_as(&hub.admin, admin, &any, &none).await;
+    assert_eq!((code, slug(&problem)), (409, "last-admin"));
+    assert_eq!(hub.call_as(&ada, patch, &any, &none).await.0, 403);
+    let rows = hub.hub.store.audit_tail(None, 100).await.unwrap();
+    let told = rows.iter().find(|r| r.action == "user.set").unwrap();
+    assert!(
+        told.target
+            .contains("groups [\"sre\", \"dev\"] became [\"dev\", \"oncall\"]"),
+        "{}",
+        told.target
+    );
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_for_some_clusters_has_no_role() {
+    let hub = TestHub::start("tokens-clusters").await;
+    for (scopes, clusters, code) in [
+        (json!(["kube"]), json!(["eu1", "us1"]), 201),
+        (json!(["kube-read"]), json!(["eu1"]), 201),
+        (json!([]), json!(["eu1"]), 400),
+        (json!(["kube", "viewer"]), json!(["eu1"]), 400),
+        (json!(["kube"]), json!([]), 400),
+        (json!(["kube"]), json!(["Not_A_Name"]), 400),
+    ] {
+        let body = json!({"title": "ci", "lasts": 60, "scopes": scopes, "clusters": clusters});
+        let (got, answer) = token(&hub, &hub.admin, body).await;
+        assert_eq!(got, code, "{scopes} {clusters} {answer}");
+        if code == 201 {
+            assert_eq!(answer["clusters"], clusters);
+        }
+    }
     hub.stop().await;
 }

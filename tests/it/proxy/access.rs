@@ -128,3 +128,41 @@ async fn a_watch_ends_with_the_grant_that_lets_it() {
         .collect();
     assert_eq!(groups, ["linesman:admin"]);
 }
+
+/// A machine's token stays with its clusters, and does not tell which others there are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_reaches_the_clusters_that_it_is_for() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    for (cluster, code) in [("eu1", 200), ("us1", 403)] {
+        let admin = format!("Bearer {}", world.admin());
+        let body = format!(
+            r#"{{"user":"ada","title":"ci","lasts":60,"scopes":["kube"],"clusters":["{cluster}"]}}"#
+        );
+        let request = Request::post("/v1/api-tokens").header("authorization", admin);
+        let made = world.send(request.body(Bytes::from(body)).unwrap()).await;
+        assert_eq!(made.status(), 201);
+        let made = made.into_body().collect().await.unwrap().to_bytes();
+        let made: serde_json::Value = serde_json::from_slice(&made).unwrap();
+        let token = format!("Bearer {}", made["token"].as_str().unwrap());
+        let mut answers = Vec::new();
+        for path in ["/clusters/eu1/version", "/clusters/none/version"] {
+            let ask = Request::get(path).header("authorization", &token);
+            let answer = world.send(ask.body(Bytes::new()).unwrap()).await;
+            let status = answer.status().as_u16();
+            let text = answer.into_body().collect().await.unwrap().to_bytes();
+            answers.push((status, String::from_utf8(text.to_vec()).unwrap()));
+        }
+        assert_eq!(answers[0].0, code, "{answers:?}");
+        assert!(
+            answers[1].0 == 403 && answers[1].1.contains("is not for cluster none"),
+            "{answers:?}"
+        );
+        if code == 403 {
+            assert!(
+                answers[0].1.contains("the token is not for cluster eu1"),
+                "{answers:?}"
+            );
+        }
+    }
+}

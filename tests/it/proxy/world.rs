@@ -193,6 +193,7 @@ impl World {
             groups: Vec::new(),
             disabled: false,
             provider: None,
+            rev: 1,
         };
         if !groups.is_empty() {
             self.grant(name, groups, |_| {}).await;

@@ -221,6 +221,7 @@ mod tests {
         assert!(reads_as::<api::GrantView>("GrantView"));
         assert!(reads_as::<api::GrantCheck>("GrantCheck"));
         assert!(reads_as::<api::NewUser>("NewUser"));
+        assert!(reads_as::<api::UserChange>("UserChange"));
         assert!(reads_as::<api::UserView>("UserView"));
         assert!(reads_as::<api::NewApiToken>("NewApiToken"));
         assert!(reads_as::<api::ApiTokenView>("ApiTokenView"));

@@ -14,6 +14,7 @@ struct Token {
     hash: Vec<u8>,
     title: String,
     scopes: String,
+    clusters: Option<String>,
     created_by: String,
     created_at: i64,
     expires_at: Option<i64>,
@@ -26,6 +27,10 @@ impl Token {
         Ok(ApiToken {
             hash: hash32(DOING, &self.hash)?,
             scopes: from_json(DOING, &self.scopes)?,
+            clusters: self
+                .clusters
+                .map(|text| from_json(DOING, &text))
+                .transpose()?,
             created_at: from_ms(self.created_at),
             expires_at: self.expires_at.map(from_ms),
             revoked_at: self.revoked_at.map(from_ms),
@@ -48,8 +53,9 @@ impl Sqlite {
         const DOING: &str = "store a hub token";
         let mut write = self.begin(DOING).await?;
         let stored: Option<Token> = sqlx::query_as(
-            "INSERT INTO api_token (id, user_id, hash, title, scopes, created_by, idempotency_key, expires_at, created_at)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+            "INSERT INTO api_token (id, user_id, hash, title, scopes, clusters, created_by, idempotency_key,
+               expires_at, created_at)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
              ON CONFLICT (created_by, idempotency_key) DO UPDATE SET hash = excluded.hash WHERE revoked_at IS NULL
              RETURNING *",
         )
@@ -58,6 +64,7 @@ impl Sqlite {
         .bind(token.hash.as_slice())
         .bind(&token.title)
         .bind(to_json(&token.scopes))
+        .bind(token.clusters.as_ref().map(to_json))
         .bind(&token.created_by)
         .bind(key)
         .bind(token.expires_at.map(to_ms))
@@ -167,6 +174,33 @@ impl Sqlite {
             .user()
     }
 
+    pub async fn set_user(&self, user: UserRow, now: OffsetDateTime) -> Result<Ended> {
+        const DOING: &str = "change a user";
+        let mut write = self.begin(DOING).await?;
+        let before = admins(&mut write, now).await?;
+        let done = sqlx::query(
+            "UPDATE user SET roles = ?, groups = ?, updated_at = ?, rev = rev + 1
+             WHERE id = ? AND rev = ? AND disabled_at IS NULL",
+        )
+        .bind(to_json(&user.roles))
+        .bind(to_json(&user.groups))
+        .bind(to_ms(now))
+        .bind(&user.id)
+        .bind(user.rev)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        if done.rows_affected() == 0 {
+            return Ok(Ended::Unknown);
+        }
+        // Not committed, it never was.
+        if !before.is_empty() && admins(&mut write, now).await?.is_empty() {
+            return Ok(Ended::LastAdmin);
+        }
+        write.commit(DOING).await?;
+        Ok(Ended::Done)
+    }
+
     pub async fn remove_user(&self, id: &str, now: OffsetDateTime) -> Result<Ended> {
         const DOING: &str = "remove a user";
         let mut write = self.begin(DOING).await?;
@@ -207,10 +241,14 @@ impl Sqlite {
 
 /// Whether without these tokens nobody could administer the hub any more.
 async fn last_admin(write: &mut Write, without: &[String], now: OffsetDateTime) -> Result<bool> {
-    let admins: Vec<String> = sqlx::query_scalar(ADMINS)
+    let admins = admins(write, now).await?;
+    Ok(!admins.is_empty() && admins.iter().all(|id| without.contains(id)))
+}
+
+async fn admins(write: &mut Write, now: OffsetDateTime) -> Result<Vec<String>> {
+    sqlx::query_scalar(ADMINS)
         .bind(to_ms(now))
         .fetch_all(&mut *write.tx)
         .await
-        .map_err(db("count admins' tokens"))?;
-    Ok(!admins.is_empty() && admins.iter().all(|id| without.contains(id)))
+        .map_err(db("count admins' tokens"))
 }

@@ -15,6 +15,7 @@ pub(super) struct User {
     groups: String,
     issuer: String,
     subject: Option<String>,
+    rev: i64,
     disabled_at: Option<i64>,
 }
 
@@ -29,6 +30,7 @@ impl User {
                 issuer: self.issuer,
                 subject,
             }),
+            rev: self.rev,
             id: self.id,
             name: self.name,
         })

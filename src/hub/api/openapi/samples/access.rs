@@ -42,12 +42,16 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
             json!({ "name": "ada", "roles": ["operator"], "groups": ["sre"] }),
         ),
         (
+            "UserChange",
+            json!({ "roles": ["viewer"], "groups": ["sre"] }),
+        ),
+        (
             "UserView",
-            json!({ "name": "ada", "roles": ["operator"], "groups": ["sre"], "tokens": 1 }),
+            json!({ "name": "ada", "roles": ["operator"], "groups": ["sre"], "tokens": 1, "provider": "https://id.example", "rev": 3 }),
         ),
         (
             "NewApiToken",
-            json!({ "user": "ci", "title": "deploy", "lasts": 2_592_000, "scopes": ["kube"] }),
+            json!({ "user": "ci", "title": "deploy", "lasts": 2_592_000, "scopes": ["kube"], "clusters": ["eu1"] }),
         ),
         ("ApiTokenView", api_token()),
         ("ApiTokenAnswer", {
@@ -83,7 +87,7 @@ fn grant_check() -> Value {
 
 fn api_token() -> Value {
     json!({
-        "id": "q83vEjRWeJASNFZ4kKvN7w", "user": "ci", "title": "deploy", "scopes": ["kube"], "createdBy": "admin",
+        "id": "q83vEjRWeJASNFZ4kKvN7w", "user": "ci", "title": "deploy", "scopes": ["kube"], "clusters": ["eu1"], "createdBy": "admin",
         "createdAt": TIME, "expiresAt": TIME,
     })
 }
