@@ -18,6 +18,7 @@ mod grant;
 mod heal;
 pub mod hub;
 mod kubeconfig;
+mod line;
 mod login;
 mod logout;
 mod manifests;
@@ -117,6 +118,8 @@ enum Verb {
     /// Import engine versions into the hub, list them
     #[command(subcommand)]
     Engine(engine::Verb),
+    /// Show a cluster's line: round trip, streams, bytes, why the last one ended
+    Line(line::Args),
     /// See what was broken and how it was mended
     #[command(subcommand)]
     Heal(heal::Verb),
@@ -173,6 +176,7 @@ fn dispatch(verb: Verb) -> Result<()> {
         Verb::Token(verb) => briefly(token::run(verb)),
         Verb::Catalog(verb) => briefly(catalog::run(verb)),
         Verb::Engine(verb) => briefly(engine::run(verb)),
+        Verb::Line(args) => briefly(line::run(args)),
         Verb::Heal(verb) => briefly(heal::run(verb)),
         Verb::Audit(verb) => briefly(audit::run(verb)),
         Verb::Manifests(args) => manifests::run(&args),

@@ -26,6 +26,7 @@ pub fn init(filter: &str, json: bool, colour: bool) {
 #[derive(Debug, Default, Clone)]
 pub struct HubMetrics {
     answers: Family<Code, Counter>,
+    refusals: Family<Rule, Counter>,
     joins: Family<Outcome, Counter>,
     phases: Family<Phase, Gauge>,
     lines: Gauge,
@@ -37,6 +38,11 @@ pub struct HubMetrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Code {
     code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Rule {
+    rule: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -52,6 +58,11 @@ struct Phase {
 impl HubMetrics {
     pub fn answered(&self, code: u16) {
         self.answers.get_or_create(&Code { code }).inc();
+    }
+
+    /// A Kubernetes request that the hub did not pass on, by what refused it.
+    pub fn refused(&self, rule: &'static str) {
+        self.refusals.get_or_create(&Rule { rule }).inc();
     }
 
     /// `outcome` is `ok`, `repeat` or a problem's slug.
@@ -86,6 +97,11 @@ impl HubMetrics {
     pub fn text(&self) -> Result<String, std::fmt::Error> {
         let mut registry = Registry::with_prefix("linesman_hub");
         registry.register("http_answers", "HTTP answers by code", self.answers.clone());
+        registry.register(
+            "refusals",
+            "Kubernetes requests refused, by rule",
+            self.refusals.clone(),
+        );
         registry.register("joins", "Joins by outcome", self.joins.clone());
         registry.register("clusters", "Clusters by phase", self.phases.clone());
         registry.register("lines", "Lines that are up", self.lines.clone());

@@ -77,6 +77,20 @@ pub struct LineFacts {
     pub received: u64,
 }
 
+/// What a line carries now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LineLoad {
+    /// Streams that are open, by kind.
+    pub api: usize,
+    pub git: usize,
+    pub report: usize,
+    pub other: usize,
+    /// Bytes that arrived and were not read yet.
+    pub unread: usize,
+    /// How often a writer here met a window without credit, ever.
+    pub stalls: u64,
+}
+
 /// How a line ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {

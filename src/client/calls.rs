@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
     AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, GitRoute, GitRouteRequest,
-    GitRouteView, HealView, HubInfo, NewCluster, NewJoinToken, NewSshKey, Page, PauseRequest,
-    Policy, WhoAmI,
+    GitRouteView, HealView, HubInfo, LineDetail, NewCluster, NewJoinToken, NewSshKey, Page,
+    PauseRequest, Policy, WhoAmI,
 };
 use crate::wire::id::ClusterName;
 
@@ -65,6 +65,12 @@ impl Client {
     pub async fn pause(&self, name: &ClusterName, asked: &PauseRequest) -> Result<Policy, Error> {
         let path = ["v1", "clusters", name.as_str(), "pause"];
         self.write(&format!("pause cluster {name}"), &path, asked)
+            .await
+    }
+
+    pub async fn line(&self, name: &ClusterName) -> Result<LineDetail, Error> {
+        let path = ["v1", "clusters", name.as_str(), "line"];
+        self.get(&format!("show the line of cluster {name}"), &path, &[])
             .await
     }
 

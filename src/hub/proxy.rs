@@ -91,6 +91,7 @@ async fn handle(hub: Arc<Hub>, limits: Arc<Limits>, request: Request) -> Respons
         Ok(response) => response,
         Err(mut refusal) => {
             refusal.close |= switches;
+            case.hub.metrics.refused(refusal.reason);
             debug!(
                 request = case.id,
                 code = refusal.code.as_u16(),

@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::clock;
 use crate::tunnel::budget::Budget;
-use crate::tunnel::{Ended, Line, LineFacts, driver};
+use crate::tunnel::{Ended, Line, LineFacts, LineLoad, driver};
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
@@ -179,6 +179,12 @@ impl Tunnels {
             down_since,
             last_cause,
         }
+    }
+
+    /// The newest line and what it carries.
+    pub fn load(&self, cluster: &ClusterName) -> Option<(LineFacts, LineLoad)> {
+        let line = self.lock().get(cluster)?.lines.last()?.clone();
+        Some((line.facts(), line.load()))
     }
 
     /// Changes each time a line comes or goes.

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::session::{Config, Session};
-use super::{Ended, Incoming, LineError, LineFacts, Stream};
+use super::{Ended, Incoming, LineError, LineFacts, LineLoad, Stream};
 use crate::wire::frame::{Class, Code, Goaway, Kind};
 
 mod ahead;
@@ -126,6 +126,11 @@ impl Line {
             sent,
             received,
         }
+    }
+
+    /// What it carries now; looks at every stream.
+    pub fn load(&self) -> LineLoad {
+        self.shared.with(|state| state.session.load())
     }
 
     /// Opens no more streams and asks the peer for the same; the line ends when it is empty or after `drain`.

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::LineError;
 use super::budget::{Budget, Meter};
 use super::credit::INITIAL_WINDOW;
+use super::{LineError, LineLoad};
 use crate::wire::frame::{Class, Code, Goaway, Kind};
 
 mod commands;
@@ -154,6 +154,8 @@ pub struct Session {
     goaway: Option<Goaway>,
     /// When drained (by either end), until when.
     draining: Option<Drain>,
+    /// How often a writer met a window without credit.
+    stalls: u64,
     peer_goaway: Option<Goaway>,
     over: Option<Over>,
     events: VecDeque<Event>,
@@ -203,6 +205,7 @@ impl Session {
             path,
             goaway: None,
             draining: None,
+            stalls: 0,
             peer_goaway: None,
             over: None,
             events: VecDeque::new(),
@@ -328,6 +331,24 @@ impl Session {
     /// Streams that are not over on the wire.
     pub fn live(&self) -> usize {
         self.own_live + self.peer_live
+    }
+
+    /// What the line carries at this moment. Looks at every stream: for people, not for each request.
+    pub fn load(&self) -> LineLoad {
+        let mut load = LineLoad {
+            stalls: self.stalls,
+            ..LineLoad::default()
+        };
+        for stream in self.streams.values().filter(|stream| stream.live) {
+            load.unread += stream.buffer.len();
+            match stream.kind {
+                Kind::Api => load.api += 1,
+                Kind::Git => load.git += 1,
+                Kind::Report => load.report += 1,
+                Kind::State | Kind::Other(_) => load.other += 1,
+            }
+        }
+        load
     }
 
     /// Streams ever opened, and of these ended.

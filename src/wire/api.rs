@@ -461,6 +461,38 @@ pub struct LineView {
     pub streams: u32,
 }
 
+/// `GET /v1/clusters/{name}/line`: the line as this hub sees it now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LineDetail {
+    pub up: bool,
+    /// No new streams: agent or hub is leaving.
+    pub draining: bool,
+    /// Number of the newest line.
+    pub epoch: u64,
+    /// RFC 3339: since when it is up or down; absent = this hub knows of none.
+    pub since: Option<String>,
+    pub remote: Option<String>,
+    /// UUID of the agent's process.
+    pub instance: Option<String>,
+    pub rtt_micros: Option<u64>,
+    /// Streams that are open, by kind.
+    pub streams: BTreeMap<String, u64>,
+    /// Streams ever opened on this line.
+    pub opened: u64,
+    /// Bytes of frames, from the hub's side.
+    pub sent: u64,
+    pub received: u64,
+    /// Bytes that arrived and were not read yet.
+    pub unread: u64,
+    /// How often a writer of the hub met a window without credit.
+    pub credit_stalls: u64,
+    /// Requests that wait for the next line.
+    pub parked: u64,
+    /// Why the last line ended.
+    pub last_cause: Option<String>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyView {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use linesman::hub::tunnels::NoLine;
 use linesman::keys::{KeyPair, sha256};
-use linesman::tunnel::{Incoming, LineError, Stream};
+use linesman::tunnel::{Incoming, LineError, LineLoad, Stream};
 use linesman::wire::frame::{Class, Code, Kind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
@@ -131,6 +131,26 @@ async fn unread_streams_hold_up_no_other() {
         .expect("the reverse direction runs")
         .unwrap();
     assert_eq!(&hello, b"hello");
+    world.end().await;
+}
+
+/// L50: what a line carries is shown by kind, and a writer that waits for its reader is counted.
+#[tokio::test]
+async fn a_line_shows_what_it_carries() {
+    let world = World::new().await;
+    let mut agent = world.agent();
+    agent.up().await;
+    let line = world.line(1).await;
+    let load = || world.hub.tunnels.load(&world.cluster).unwrap().1;
+    assert_eq!(load(), LineLoad::default());
+    let mut stalled = open(&line).await;
+    let _idle = open(&line).await;
+    let all = vec![7; 256 << 10];
+    drop(timeout(Duration::from_millis(50), stalled.write_all(&all)).await);
+    let now = load();
+    assert_eq!((now.api, now.git, now.report), (2, 0, 0));
+    assert!(now.stalls >= 1, "{now:?}");
+    drop((stalled, agent.incoming));
     world.end().await;
 }
 

@@ -24,6 +24,7 @@ use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
 mod git_route;
+mod line;
 mod pause;
 mod view;
 
@@ -36,6 +37,7 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/v1/clusters", get(list).post(add))
         .route("/v1/clusters/{name}", get(show).delete(remove))
         .route("/v1/clusters/{name}/join-tokens", post(readopt))
+        .route("/v1/clusters/{name}/line", get(line::show))
         .route("/v1/clusters/{name}/git-route", put(git_route::choose))
         .route(
             "/v1/clusters/{name}/pause",

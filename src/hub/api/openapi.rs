@@ -151,6 +151,12 @@ pub const OPERATIONS: &[Operation] = &[
         ("", ""),
     ),
     operation(
+        ("get", "/v1/clusters/{name}/line"),
+        User,
+        "The cluster's line: streams, bytes, round trip, why the last one ended",
+        ("", "LineDetail"),
+    ),
+    operation(
         ("put", "/v1/clusters/{name}/git-route"),
         User,
         "Choose the cluster's way to the Git host: auto, direct, line",

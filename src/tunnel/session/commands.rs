@@ -64,7 +64,7 @@ impl Session {
         let mut stream = StreamState::new(
             now,
             true,
-            class,
+            (kind, class),
             self.config.peer_window,
             self.config.window,
         );
@@ -96,6 +96,9 @@ impl Session {
         }
         let taken = stream.send.take(data.len().min(room));
         if taken < data.len() {
+            if stream.send.available() == 0 && !stream.want_write {
+                self.stalls += 1;
+            }
             stream.want_write = true;
             if line_room < MAX_QUEUED && !stream.crowded {
                 stream.crowded = true;

@@ -145,7 +145,8 @@ impl Session {
         if self.meter.level() >= Level::Tight {
             return self.refuse(open.id, Code::OverBudget);
         }
-        let stream = StreamState::new(now, false, open.class, open.window, self.config.window);
+        let what = (open.kind, open.class);
+        let stream = StreamState::new(now, false, what, open.window, self.config.window);
         self.streams.insert(open.id, stream);
         self.peer_live += 1;
         self.opened += 1;

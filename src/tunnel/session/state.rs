@@ -40,6 +40,7 @@ pub(super) enum Lane {
 )]
 pub(super) struct StreamState {
     pub(super) ours: bool,
+    pub(super) kind: Kind,
     pub(super) class: Class,
     /// The application still has its handle.
     pub(super) held: bool,
@@ -82,9 +83,16 @@ pub(super) struct StreamState {
 }
 
 impl StreamState {
-    pub(super) fn new(now: Instant, ours: bool, class: Class, send: u32, recv: u32) -> Self {
+    pub(super) fn new(
+        now: Instant,
+        ours: bool,
+        (kind, class): (Kind, Class),
+        send: u32,
+        recv: u32,
+    ) -> Self {
         Self {
             ours,
+            kind,
             class,
             held: true,
             live: true,

@@ -44,6 +44,7 @@ fn parts() -> Vec<(&'static str, Value)> {
             "PauseRequest",
             json!({ "seconds": 7200, "reason": "node upgrade" }),
         ),
+        ("LineDetail", line_detail()),
         ("GitRouteRequest", json!({ "route": "line" })),
         ("GitRouteView", json!({ "route": "auto", "via": "line" })),
         (
@@ -107,6 +108,14 @@ fn assignment() -> Value {
         "engine": { "kind": "flux", "version": "2.9.5", "bundle": digest(), "size": 37_000 },
         "policy": { "snapshotAfter": 600, "probeEvery": 300 },
         "revision": 3,
+    })
+}
+
+fn line_detail() -> Value {
+    json!({
+        "up": true, "draining": false, "epoch": 7, "since": TIME, "remote": "192.0.2.7:40000", "instance": "0197",
+        "rttMicros": 812, "streams": { "api": 3, "git": 1, "report": 1, "other": 0 }, "opened": 4096, "sent": 123_456,
+        "received": 654_321, "unread": 0, "creditStalls": 2, "parked": 0, "lastCause": "line lost: connection reset",
     })
 }
 
@@ -210,6 +219,7 @@ mod tests {
         assert!(reads_as::<api::NewCluster>("NewCluster"));
         assert!(reads_as::<api::NewJoinToken>("NewJoinToken"));
         assert!(reads_as::<api::PauseRequest>("PauseRequest"));
+        assert!(reads_as::<api::LineDetail>("LineDetail"));
         assert!(reads_as::<api::GitRouteRequest>("GitRouteRequest"));
         assert!(reads_as::<api::GitRouteView>("GitRouteView"));
         assert!(reads_as::<api::Policy>("Policy"));

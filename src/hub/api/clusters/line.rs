@@ -1,0 +1,61 @@
+//! One cluster's line as this hub sees it at this moment.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+
+use super::super::Caller;
+use super::super::problem::Problem;
+use super::find;
+use crate::clock;
+use crate::hub::Hub;
+use crate::hub::auth::Role;
+use crate::wire::api::LineDetail;
+
+pub(super) async fn show(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Json<LineDetail>, Problem> {
+    caller.require(&hub, Role::Viewer, "line.show").await?;
+    let cluster = find(&hub, &name).await?;
+    let view = hub.tunnels.view(&cluster.name);
+    let mut detail = LineDetail {
+        epoch: cluster.epoch,
+        since: view.down_since.map(clock::rfc3339),
+        parked: count(hub.tunnels.parked(&cluster.name)),
+        last_cause: view.last_cause,
+        ..LineDetail::default()
+    };
+    if let Some((facts, load)) = hub.tunnels.load(&cluster.name) {
+        let streams = [
+            ("api", load.api),
+            ("git", load.git),
+            ("report", load.report),
+            ("other", load.other),
+        ];
+        let rtt = facts.rtt.map(|rtt| rtt.as_micros());
+        detail = LineDetail {
+            up: true,
+            draining: facts.draining,
+            epoch: facts.epoch,
+            since: Some(clock::rfc3339(facts.since)),
+            remote: Some(facts.remote),
+            instance: Some(facts.instance),
+            rtt_micros: rtt.map(|micros| u64::try_from(micros).unwrap_or(u64::MAX)),
+            streams: streams.map(|(kind, n)| (kind.to_owned(), count(n))).into(),
+            opened: facts.opened,
+            sent: facts.sent,
+            received: facts.received,
+            unread: count(load.unread),
+            credit_stalls: load.stalls,
+            ..detail
+        };
+    }
+    Ok(Json(detail))
+}
+
+fn count(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
