@@ -35,6 +35,10 @@ const MISLED: Duration = Duration::seconds(30);
 const MAX_MISLED: usize = 16;
 /// How long a question waits for its answer before it is asked again, should the root have lost it.
 const SPACING: Duration = Duration::seconds(5);
+/// A controller that Git changed has its new Pod by then.
+const ROLLED: Duration = Duration::seconds(20);
+/// For so long after such a change its answers are looked for every [`SPACING`].
+const WATCHED: Duration = Duration::minutes(5);
 
 /// Probes that are due: after a heal, now and then, when the engine should have looked by itself and has not, and
 /// when the hub says that the catalog moved.
@@ -51,13 +55,14 @@ pub fn probes(
     ) else {
         return (Vec::new(), now + every);
     };
+    let changed = quarantine::changed(install, observed);
     let due = |live: &Object| {
         let Some(probe) = live.probe() else {
             return true;
         };
-        let written = history
-            .last_write
-            .max(quarantine::changed(install, observed));
+        // The Pod before a commit may have answered what was asked meanwhile: the new one is asked, too.
+        let rolled = changed.map(|at| at + ROLLED).filter(|at| *at <= now);
+        let written = history.last_write.max(changed).max(rolled);
         let unproven = written.is_some_and(|at| probe.sent < at);
         let stumbled = argocd::stumbled(live) && now - probe.sent >= SPACING;
         let old = now - probe.sent >= every || argocd::is_stale(live, now) || stumbled;
@@ -89,7 +94,15 @@ pub fn probes(
     let soonest = sent.map(|p| p.sent + every).min();
     let waiting = now + SPACING;
     let at = soonest.unwrap_or(waiting).max(now + Duration::seconds(1));
-    let quiet = up && fetched && !due(source) && !due(sync) && !moved;
+    // After a commit to the engine the answers are waited for: silence is what shows that it did harm.
+    let answered = [source, sync]
+        .iter()
+        .all(|o| o.probe().is_none_or(|p| p.answered));
+    let watched = changed.is_some_and(|at| {
+        let since = now - at;
+        since <= ROLLED || since < WATCHED && !answered
+    });
+    let quiet = up && fetched && !due(source) && !due(sync) && !moved && !watched;
     (steps, if quiet { at } else { waiting })
 }
 

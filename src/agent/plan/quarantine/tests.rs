@@ -278,3 +278,32 @@ fn a_persons_own_annotation_is_no_hold_of_ours() {
         assert_eq!(hold(object), None, "{junk}");
     }
 }
+
+/// W18: what was asked while the new Pod came up may have been answered by the old one.
+#[test]
+fn a_changed_controller_is_asked_again_when_its_new_pod_is_there() {
+    let mut cluster = owned();
+    let deaf = json!(["--watch-label-selector=none"]);
+    commit(
+        &mut cluster,
+        "main@sha1:2",
+        "kustomize-controller",
+        ARGS,
+        deaf,
+    );
+    let asked = rfc3339(cluster.now + Duration::seconds(1));
+    for root in [cluster.install.source.clone(), cluster.install.sync.clone()] {
+        let root = cluster.objects.get_mut(&root).unwrap();
+        root.fields["metadata"]["annotations"][REQUESTED_AT] = json!(asked);
+    }
+    works(&mut cluster);
+    let asks = |cluster: &Cluster| {
+        let plan = cluster.plan();
+        plan.steps.iter().any(|s| s.action == Action::Nudge)
+    };
+    cluster.now += Duration::seconds(10);
+    assert!(!asks(&cluster));
+    assert!(cluster.plan().next_look <= cluster.now + Duration::seconds(5));
+    cluster.now += Duration::seconds(10);
+    assert!(asks(&cluster));
+}
