@@ -289,6 +289,10 @@ fn altered(
     if let Some(text) = suspended(install, id, live) {
         found.push(Finding::new(Class::SuspendedByHuman, id, text).written_by(live));
     }
+    if let Some(finding) = unservable(id, wanted, live) {
+        found.push(finding);
+        return found;
+    }
     if quarantine::is_from_git(wanted, live) && !quarantine::is_held(live) {
         found.extend(quarantine::broken(
             now,
@@ -299,10 +303,6 @@ fn altered(
         return found;
     }
     if wanted.git_owned && health::works(live) || history.settled.get(id) == Some(&live.mark()) {
-        return found;
-    }
-    if let Some(finding) = unservable(id, wanted, live) {
-        found.push(finding);
         return found;
     }
     let mut paths = drift(&wanted.expect, &live.fields);
