@@ -30,6 +30,9 @@ pub struct Claims {
     pub sub: String,
     /// `linesman:<group>` each.
     pub grp: Vec<String>,
+    /// Who asked, where the request goes as someone else (RFC 8693 4.1). Rights come from `sub` and `grp` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub act: Option<Actor>,
     /// The request id; a request sent once more on a new line appends `.1`.
     pub jti: String,
     /// The epoch of the line it travels on.
@@ -51,6 +54,13 @@ impl Claims {
     pub fn request_id(&self) -> &str {
         self.jti.split('.').next().unwrap_or_default()
     }
+}
+
+/// The user behind a request that goes as someone else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actor {
+    /// `linesman:<name>`
+    pub sub: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,6 +242,7 @@ mod tests {
             aud: "cluster".to_owned(),
             sub: "linesman:ada".to_owned(),
             grp: vec!["linesman:admin".to_owned()],
+            act: None,
             jti: "r1".to_owned(),
             epoch: 7,
             iat: NOW,

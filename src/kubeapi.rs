@@ -2,6 +2,7 @@
 //! they mean, which headers never cross, and how a refusal reads. Pure; both ends apply the same rules to
 //! the bytes that are forwarded.
 
+pub mod acting;
 pub mod headers;
 pub mod message;
 pub mod path;

@@ -140,6 +140,7 @@ fn names(policy: &Policy, claims: &Claims) -> Result<(), Refusal> {
     let bad = |name: &String| !well_named(name);
     if let Some(name) = std::iter::once(&claims.sub)
         .chain(&claims.grp)
+        .chain(claims.act.as_ref().map(|actor| &actor.sub))
         .find(|name| bad(name))
     {
         let shown: String = name.chars().take(80).collect();

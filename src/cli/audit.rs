@@ -114,7 +114,7 @@ pub(super) struct ExportArgs {
     connect: Connect,
 }
 
-const COLUMNS: [Column<AuditView>; 13] = [
+const COLUMNS: [Column<AuditView>; 14] = [
     Column::new("SEQ", |a, _| a.seq.to_string()),
     Column::new("AT", |a, _| a.at.clone()),
     Column::new("STAGE", |a, _| a.stage.clone()),
@@ -124,6 +124,7 @@ const COLUMNS: [Column<AuditView>; 13] = [
     Column::new("TARGET", |a, _| a.target.clone()),
     Column::new("VERDICT", |a, _| a.verdict.clone()),
     Column::new("CODE", |a, _| number(a.code)),
+    Column::wide("AS", |a, _| a.acted_as.clone().unwrap_or_default()),
     Column::wide("MILLIS", |a, _| number(a.millis)),
     Column::wide("BYTES", |a, _| number(a.bytes)),
     Column::wide("REMOTE", |a, _| a.remote.clone()),

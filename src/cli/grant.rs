@@ -26,12 +26,15 @@ pub(super) enum Verb {
 
 const ADD: &str = "\
 Groups are Kubernetes groups: view, edit and admin are bound in every cluster (up to its --access);
-others you bind there as linesman:GROUP.
+others you bind there as linesman:GROUP. With --as and --as-group, kubectl's flags of the same names are let
+through for these names: the request then goes as linesman:USER in linesman:GROUP, and nothing of the grant's own
+groups goes with it. The record names both, who asked and as whom.
 
 Examples:
   linesman grant add user:ada --cluster eu1 --group edit --for 2h --reason TICKET-1
   linesman grant add group:sre --all-clusters --group view --read-only
-  linesman grant add group:shop --labels env=prod --group edit --namespace shop --namespace cart";
+  linesman grant add group:shop --labels env=prod --group edit --namespace shop --namespace cart
+  linesman grant add user:ada --cluster eu1 --group view --as bob --as-group edit --for 1h";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = ADD)]
@@ -43,6 +46,8 @@ pub(super) struct AddArgs {
     /// Kubernetes group to act in; may be given several times
     #[arg(long = "group", value_name = "GROUP", required = true)]
     groups: Vec<String>,
+    #[command(flatten)]
+    acting: ActAsArgs,
     /// This namespace only; may be given several times
     #[arg(long = "namespace", short = 'n', value_name = "NAME")]
     namespaces: Vec<String>,
@@ -64,6 +69,26 @@ pub(super) struct AddArgs {
     connect: Connect,
     #[command(flatten)]
     output: Output,
+}
+
+/// Whom `kubectl --as` and `--as-group` name.
+#[derive(Debug, clap::Args)]
+struct ActAsArgs {
+    /// User to act as, as in kubectl --as; may be given several times
+    #[arg(long = "as", value_name = "USER")]
+    as_users: Vec<String>,
+    /// Group to act in, as in kubectl --as-group; may be given several times
+    #[arg(long = "as-group", value_name = "GROUP", requires = "as_users")]
+    as_groups: Vec<String>,
+}
+
+impl ActAsArgs {
+    /// `user:NAME` and `group:NAME`.
+    fn names(&self) -> BTreeSet<String> {
+        let users = self.as_users.iter().map(|name| format!("user:{name}"));
+        let groups = self.as_groups.iter().map(|name| format!("group:{name}"));
+        users.chain(groups).collect()
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -127,16 +152,19 @@ pub(super) struct CheckArgs {
     #[arg(long, value_name = "METHOD", default_value = "GET", requires = "path")]
     method: String,
     #[command(flatten)]
+    acting: ActAsArgs,
+    #[command(flatten)]
     connect: Connect,
     #[command(flatten)]
     output: Output,
 }
 
-const COLUMNS: [Column<GrantView>; 9] = [
+const COLUMNS: [Column<GrantView>; 10] = [
     Column::new("ID", |g, _| g.id.clone()),
     Column::new("SUBJECT", |g, _| g.subject.clone()),
     Column::new("CLUSTERS", |g, _| clusters(&g.clusters)),
     Column::new("GROUPS", |g, _| joined(&g.groups)),
+    Column::new("MAY ACT AS", |g, _| joined(&g.act_as)),
     Column::new("LIMITS", |g, _| limits(g)),
     Column::new("UNTIL", |g, _| until(g)),
     Column::new("REASON", |g, _| g.reason.clone()),
@@ -180,6 +208,7 @@ async fn add(args: AddArgs) -> Result<()> {
         subject: args.subject,
         clusters: args.clusters.choice(),
         groups: args.groups.into_iter().collect(),
+        act_as: args.acting.names(),
         namespaces: (!namespaces.is_empty()).then_some(namespaces),
         read_only: args.read_only,
         lasts: args.lasts.map(|length| length.as_secs()),
@@ -195,8 +224,10 @@ async fn check(args: CheckArgs) -> Result<()> {
         .path
         .as_deref()
         .map(|path| (args.method.as_str(), path));
+    let names: Vec<String> = args.acting.names().into_iter().collect();
+    let act_as = (!names.is_empty()).then(|| names.join(","));
     let answer = client
-        .check_grant(&args.user, &args.cluster, request)
+        .check_grant(&args.user, &args.cluster, request, act_as)
         .await?;
     emit(&match args.output.output {
         Format::Json | Format::Yaml => document(args.output.output, &answer)?,
@@ -206,11 +237,20 @@ async fn check(args: CheckArgs) -> Result<()> {
     if answer.allowed {
         return Ok(());
     }
+    let users = args
+        .acting
+        .as_users
+        .iter()
+        .map(|name| format!(" --as {name}"));
+    let groups = args.acting.as_groups.iter();
+    let acting: String = users
+        .chain(groups.map(|name| format!(" --as-group {name}")))
+        .collect();
     Err(Failure::new(
         Code::Denied,
         format!("{} does not get through: {}", answer.user, answer.reason),
         format!(
-            "run: linesman grant add user:{} --cluster {} --group view",
+            "run: linesman grant add user:{} --cluster {} --group view{acting}",
             answer.user, answer.cluster
         ),
     )

@@ -31,12 +31,13 @@ impl Client {
             .await
     }
 
-    /// `request` is a method and a path: whether that very request would pass.
+    /// `request` is a method and a path: whether that very request would pass; `act_as` whom it would go as.
     pub async fn check_grant(
         &self,
         user: &str,
         cluster: &ClusterName,
         request: Option<(&str, &str)>,
+        act_as: Option<String>,
     ) -> Result<GrantCheck, Error> {
         let operation = format!("ask whether {user} reaches cluster {cluster}");
         let mut query = vec![("user", user.to_owned()), ("cluster", cluster.to_string())];
@@ -44,6 +45,7 @@ impl Client {
             query.push(("method", method.to_owned()));
             query.push(("path", path.to_owned()));
         }
+        query.extend(act_as.map(|names| ("actAs", names)));
         self.get(&operation, &["v1", "grants", "check"], &query)
             .await
     }

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use time::OffsetDateTime;
 
 use crate::hub::selector::{Selector, SelectorError};
+use crate::kubeapi::acting::Acting;
 use crate::kubeapi::path::RequestInfo;
 use crate::kubeapi::scope;
 use crate::wire::api::ClusterChoice;
@@ -15,11 +16,15 @@ use crate::wire::id::ClusterName;
 
 pub use crate::assertion::Mode;
 
+mod acting;
+
 /// The most groups that one request carries; the agent's gate holds the same limit.
 pub const MAX_GROUPS: usize = 32;
 /// Names and namespaces in one grant.
 pub const MAX_CLUSTERS: usize = 100;
 pub const MAX_NAMESPACES: usize = 50;
+/// Users and groups that one grant lets act as.
+pub const MAX_ACT_AS: usize = 50;
 
 /// Who may reach which clusters' API as what.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +34,8 @@ pub struct Grant {
     pub clusters: Clusters,
     /// Kubernetes groups without the prefix `linesman:`, at least one.
     pub groups: BTreeSet<String>,
+    /// Whom `kubectl --as` and `--as-group` may name; as them, nobody has the grant's own groups.
+    pub act_as: BTreeSet<Subject>,
     /// None = all, and what lies in none.
     pub namespaces: Option<BTreeSet<String>>,
     pub mode: Mode,
@@ -166,8 +173,10 @@ pub struct Place<'a> {
 pub struct Impersonation {
     /// `linesman:<name>`
     pub user: String,
-    /// `linesman:<group>`, at least one.
+    /// `linesman:<group>` each.
     pub groups: Vec<String>,
+    /// `linesman:<name>` of who asked, where the request goes as someone else.
+    pub actor: Option<String>,
     pub mode: Mode,
     /// None = no limit.
     pub namespaces: Option<BTreeSet<String>>,
@@ -186,6 +195,8 @@ pub struct Allowed {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Denied {
+    /// Which rule says so, for the answer and the count.
+    pub rule: &'static str,
     pub reason: String,
     pub next: String,
 }
@@ -203,6 +214,8 @@ pub enum No {
     ReadOnly(String),
     #[error("it is for {0}, and the request lies elsewhere")]
     Namespace(String),
+    #[error("it does not let act as {0}")]
+    ActAs(String),
 }
 
 impl Grant {
@@ -258,8 +271,11 @@ pub fn reaching<'a>(
     Ok(held)
 }
 
+const NO_GRANT: &str = "NoGrant";
+
 pub fn no_grant(user: &str, cluster: &str) -> Denied {
     Denied {
+        rule: NO_GRANT,
         reason: format!("{user} has no grant on cluster {cluster}"),
         next: "check the name with 'linesman cluster list', or ask a hub admin for a grant"
             .to_owned(),
@@ -269,6 +285,7 @@ pub fn no_grant(user: &str, cluster: &str) -> Denied {
 /// A token that is for other clusters.
 pub fn not_for(cluster: &str) -> Denied {
     Denied {
+        rule: NO_GRANT,
         reason: format!("the token is not for cluster {cluster}"),
         next: "use a token for it; see: linesman token list".to_owned(),
     }
@@ -276,21 +293,25 @@ pub fn not_for(cluster: &str) -> Denied {
 
 /// Which of the grants that reach the cluster cover the request, and as whom it goes: with the groups of all of
 /// them, within the limits of each. RBAC adds up; a request that every grant covers is within all their limits.
+/// Who asks to act as someone goes as exactly them, by the grants that let it.
 pub fn decide(
     asker: &Asker<'_>,
     reaching: &[&Grant],
     info: &RequestInfo,
+    acting: Option<&Acting>,
 ) -> Result<Allowed, Denied> {
+    let reaching = acting::letting(asker, reaching, acting)?;
     let (mut yes, mut no) = (Vec::new(), Vec::new());
     for grant in reaching {
         match grant.covers(info) {
-            Ok(()) => yes.push(*grant),
+            Ok(()) => yes.push(grant),
             Err(why) => no.push(format!("grant {}: {why}", grant.id)),
         }
     }
     if yes.is_empty() {
         no.truncate(3);
         return Err(Denied {
+            rule: NO_GRANT,
             reason: format!(
                 "no grant of {} covers '{}': {}",
                 asker.name,
@@ -300,13 +321,17 @@ pub fn decide(
             next: "ask a hub admin for a wider grant".to_owned(),
         });
     }
-    let groups: BTreeSet<&String> = yes.iter().flat_map(|g| &g.groups).collect();
-    sendable(asker.name, &groups)?;
+    let (name, groups): (_, BTreeSet<&String>) = match acting {
+        Some(acting) => (acting.user.as_str(), acting.groups.iter().collect()),
+        None => (asker.name, yes.iter().flat_map(|g| &g.groups).collect()),
+    };
+    sendable(name, &groups)?;
     let read = yes.iter().any(|g| g.mode == Mode::Read);
     Ok(Allowed {
         subject: Impersonation {
-            user: format!("linesman:{}", asker.name),
+            user: format!("linesman:{name}"),
             groups: groups.iter().map(|g| format!("linesman:{g}")).collect(),
+            actor: acting.map(|_| format!("linesman:{}", asker.name)),
             mode: if read { Mode::Read } else { Mode::Full },
             namespaces: yes
                 .iter()
@@ -329,6 +354,7 @@ pub fn narrow(
         Some(Mode::Read) if scope::reads(info) => Mode::Read,
         Some(Mode::Read) => {
             return Err(Denied {
+                rule: NO_GRANT,
                 reason: format!(
                     "the token has the scope kube-read, and '{}' is more than reading",
                     scope::describe(info)
@@ -338,6 +364,7 @@ pub fn narrow(
         }
         None => {
             return Err(Denied {
+                rule: NO_GRANT,
                 reason: "the token's scopes do not reach into clusters".to_owned(),
                 next: "use a token with the scope kube or kube-read".to_owned(),
             });
@@ -358,6 +385,7 @@ fn sendable(user: &str, groups: &BTreeSet<&String>) -> Result<(), Denied> {
         return Ok(());
     }
     Err(Denied {
+        rule: NO_GRANT,
         reason: format!(
             "the grants of {user} cannot be sent to a cluster: names are 1 to 200 of A-Z a-z 0-9 . _ @ + : - and groups at most {MAX_GROUPS}"
         ),
@@ -365,8 +393,8 @@ fn sendable(user: &str, groups: &BTreeSet<&String>) -> Result<(), Denied> {
     })
 }
 
-/// The users and groups that an agent has to be able to act as: known users whom a grant reaches, and all groups
-/// that grants give on the cluster. A user who comes later is learned at the first request.
+/// The users and groups that an agent has to be able to act as: known users whom a grant reaches, all groups
+/// that grants give on the cluster, and all whom they let act as. A user who comes later is learned at the first request.
 pub fn subjects<'a>(
     grants: &[Grant],
     users: impl Iterator<Item = Asker<'a>>,
@@ -377,11 +405,17 @@ pub fn subjects<'a>(
         .iter()
         .filter(|g| g.clusters.contain(place) && !g.is_over(now))
         .collect();
-    let users = users
+    let mut users: BTreeSet<String> = users
         .filter(|user| here.iter().any(|g| g.subject.fits(user)))
         .map(|user| user.name.to_owned())
         .collect();
-    let groups = here.iter().flat_map(|g| g.groups.clone()).collect();
+    let mut groups: BTreeSet<String> = here.iter().flat_map(|g| g.groups.clone()).collect();
+    for target in here.iter().flat_map(|g| &g.act_as) {
+        match target {
+            Subject::User(name) => users.insert(name.clone()),
+            Subject::Group(name) => groups.insert(name.clone()),
+        };
+    }
     (users, groups)
 }
 

@@ -158,9 +158,8 @@ impl Caller {
             cluster: cluster.map(str::to_owned),
             target: target.to_owned(),
             request_id: self.request_id.clone(),
-            verdict: Verdict::Allow,
-            reason: None,
             remote: self.remote.clone(),
+            ..Entry::default()
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use http::Method;
 use time::OffsetDateTime;
 
-use crate::assertion::{self, ApiMeta, AssertionError, Claims, LIFETIME, Mode};
+use crate::assertion::{self, Actor, ApiMeta, AssertionError, Claims, LIFETIME, Mode};
 
 /// The request as it leaves on a stream.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +31,8 @@ pub struct Subject<'a> {
     pub user: &'a str,
     /// `linesman:<group>` each.
     pub groups: &'a [String],
+    /// `linesman:<name>` of who asked, where that is someone else.
+    pub actor: Option<&'a str>,
     pub mode: Mode,
     /// None = all.
     pub namespaces: Option<&'a BTreeSet<String>>,
@@ -54,6 +56,9 @@ pub fn issue(
         aud: request.cluster_id.to_owned(),
         sub: subject.user.to_owned(),
         grp: subject.groups.to_vec(),
+        act: subject.actor.map(|sub| Actor {
+            sub: sub.to_owned(),
+        }),
         jti,
         epoch: request.epoch,
         iat,
@@ -102,6 +107,7 @@ mod tests {
         let subject = Subject {
             user: "linesman:ada",
             groups: &groups,
+            actor: Some("linesman:eve"),
             mode: Mode::Full,
             namespaces: None,
         };
@@ -116,9 +122,10 @@ mod tests {
         };
         let claims = assertion::verify(&meta.assertion, &keyset, &expected).unwrap();
         assert_eq!((claims.jti.as_str(), claims.request_id()), ("r1.1", "r1"));
+        let actor = claims.act.map(|actor| actor.sub);
         assert_eq!(
-            (claims.sub.as_str(), claims.grp),
-            ("linesman:ada", groups.to_vec())
+            (claims.sub.as_str(), claims.grp, actor.as_deref()),
+            ("linesman:ada", groups.to_vec(), Some("linesman:eve"))
         );
         assert!(
             assertion::verify(

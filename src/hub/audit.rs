@@ -38,6 +38,8 @@ pub struct Entry {
     pub actor: String,
     /// `cluster.add`, `join`, `kube.get` …
     pub action: String,
+    /// Whom a Kubernetes request went as, where that is not the actor: `linesman:bob in linesman:edit`.
+    pub acted_as: Option<String>,
     pub cluster: Option<String>,
     /// What it was done to, such as the request's path.
     pub target: String,
@@ -398,6 +400,7 @@ fn row(stage: Stage, entry: &Entry) -> AuditRow {
         .to_owned(),
         actor: bounded(&entry.actor),
         action: bounded(&entry.action),
+        acted_as: entry.acted_as.as_deref().map(bounded),
         cluster: entry.cluster.as_deref().map(bounded),
         target: bounded(&entry.target),
         request_id: bounded(&entry.request_id),

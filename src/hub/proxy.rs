@@ -139,6 +139,7 @@ impl Case {
         };
         let entry = Entry {
             action: action(&granted.outgoing),
+            acted_as: acted_as(&granted.subject),
             ..entry
         };
         let place = match limits.enter(&user.name, &target.name) {
@@ -182,9 +183,8 @@ impl Case {
             // Without the query: it may hold what a user types into a container.
             target: target.rest.path().chars().take(500).collect(),
             request_id: self.id.clone(),
-            verdict: Verdict::Allow,
-            reason: None,
             remote: self.remote.clone(),
+            ..Entry::default()
         }
     }
 
@@ -192,7 +192,7 @@ impl Case {
     async fn judge(&self, user: &User, target: &Target, parts: &Parts) -> Result<Granted, Refusal> {
         let store = &self.hub.store;
         let refuse = |denied: Denied| {
-            Refusal::new(Hop::Hub, StatusCode::FORBIDDEN, "NoGrant", denied.reason)
+            Refusal::new(Hop::Hub, StatusCode::FORBIDDEN, denied.rule, denied.reason)
                 .next(denied.next)
         };
         // Before any look-up: the answer is the same, be the cluster there or not.
@@ -215,7 +215,7 @@ impl Case {
         };
         let held = access::reaching(&grants, &asker, &place, clock::now()).map_err(refuse)?;
         let outgoing = rewrite::outgoing(parts, target)?;
-        let allowed = access::decide(&asker, &held, &outgoing.info)
+        let allowed = access::decide(&asker, &held, &outgoing.info, outgoing.acting.as_ref())
             .and_then(|allowed| access::narrow(allowed, user.kube(), &outgoing.info))
             .map_err(refuse)?;
         Ok(Granted {
@@ -243,6 +243,16 @@ impl Case {
         }
         refusal
     }
+}
+
+/// `linesman:bob in linesman:edit`, where the request goes as someone else.
+fn acted_as(subject: &Impersonation) -> Option<String> {
+    subject.actor.as_ref()?;
+    Some(if subject.groups.is_empty() {
+        subject.user.clone()
+    } else {
+        format!("{} in {}", subject.user, subject.groups.join(","))
+    })
 }
 
 /// `kube.list`, `kube.create`, `kube.exec` …

@@ -81,15 +81,21 @@ const RESPONSE: [&str; 4] = [
 ];
 const RESPONSE_PREFIXES: [&str; 1] = ["access-control-"];
 
-/// The headers that go on; ours are added after this.
+fn plain(name: &HeaderName) -> String {
+    name.as_str().replace('_', "-")
+}
+
+/// The headers that go on, where nobody may ask to act as someone else; ours are added after this.
 pub fn clean_request(headers: &HeaderMap) -> Result<HeaderMap, HeaderError> {
-    let plain = |name: &HeaderName| name.as_str().replace('_', "-");
-    if let Some(name) = headers
-        .keys()
-        .find(|name| plain(name).starts_with("impersonate-"))
-    {
+    let mut names = headers.keys();
+    if let Some(name) = names.find(|name| plain(name).starts_with("impersonate-")) {
         return Err(HeaderError::Impersonation(name.to_string()));
     }
+    Ok(cleaned(headers))
+}
+
+/// The headers that go on; whom they ask to act as ([`super::acting::asked`]) does not.
+pub fn cleaned(headers: &HeaderMap) -> HeaderMap {
     let named = named_by_connection(headers);
     let keep = |name: &HeaderName| {
         let plain = plain(name);
@@ -100,7 +106,7 @@ pub fn clean_request(headers: &HeaderMap) -> Result<HeaderMap, HeaderError> {
                 .any(|prefix| plain.starts_with(prefix))
             && !named.contains(&plain)
     };
-    Ok(filtered(headers, keep))
+    filtered(headers, keep)
 }
 
 /// The answer's headers that reach the user. `html` = whether it came from behind `/proxy/`: such a page
@@ -153,7 +159,7 @@ fn filtered(headers: &HeaderMap, keep: impl Fn(&HeaderName) -> bool) -> HeaderMa
 }
 
 /// The names that `Connection` lists: they belong to this hop too.
-fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
+pub(super) fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
     // A length is needed on the way even where someone lists it.
     let never = ["content-length", "content-type"];
     headers

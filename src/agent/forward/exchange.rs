@@ -114,6 +114,15 @@ async fn attempt(
     let upgrade = headers::upgrade(&parts.headers).map_err(refused)?;
     let policy = policy(shared).await?;
     let pass = judge(shared, exchange, &policy, &parts, upgrade)?;
+    if let Some(actor) = &pass.claims.act {
+        let claims = &pass.claims;
+        info!(
+            request = claims.request_id(),
+            user = actor.sub,
+            acts_as = claims.sub,
+            "acts as someone else"
+        );
+    }
     identify(&mut kept, &pass)?;
     if let Some(token) = upgrade {
         headers::set_upgrade(&mut kept, token);

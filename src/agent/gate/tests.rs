@@ -20,6 +20,7 @@ impl Case {
             aud: "cluster".to_owned(),
             sub: "linesman:ada@example.com".to_owned(),
             grp: vec!["linesman:admin".to_owned()],
+            act: None,
             jti: "r1".to_owned(),
             epoch: 7,
             iat: NOW,

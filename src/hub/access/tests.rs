@@ -9,7 +9,7 @@ fn at(seconds: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(NOON + seconds).unwrap()
 }
 
-/// `id subject clusters groups`, then any of `ns=a,b`, `read`, `for=SECONDS`.
+/// `id subject clusters groups`, then any of `as=user:a,group:b`, `ns=a,b`, `read`, `for=SECONDS`.
 fn grant(text: &str) -> Grant {
     let mut words = text.split(' ');
     let mut next = || words.next().unwrap();
@@ -25,6 +25,7 @@ fn grant(text: &str) -> Grant {
         subject: subject.parse().unwrap(),
         clusters,
         groups: set(groups),
+        act_as: BTreeSet::new(),
         namespaces: None,
         mode: Mode::Full,
         expires_at: None,
@@ -35,6 +36,9 @@ fn grant(text: &str) -> Grant {
     };
     for word in words {
         match word.split_once('=') {
+            Some(("as", list)) => {
+                grant.act_as = set(list).iter().map(|s| s.parse().unwrap()).collect();
+            }
             Some(("ns", list)) => grant.namespaces = Some(set(list)),
             Some(("for", seconds)) => grant.expires_at = Some(at(seconds.parse().unwrap())),
             _ => grant.mode = Mode::Read,
@@ -45,6 +49,10 @@ fn grant(text: &str) -> Grant {
 
 /// `METHOD /path` by ada of group sre, on eu1 labelled env=prod, at noon.
 fn asked(grants: &[&str], request: &str) -> Result<Allowed, Denied> {
+    asked_as(grants, request, None)
+}
+
+fn asked_as(grants: &[&str], request: &str, acting: Option<&Acting>) -> Result<Allowed, Denied> {
     let grants: Vec<Grant> = grants.iter().map(|g| grant(g)).collect();
     let groups = ["sre".to_owned()];
     let asker = Asker {
@@ -65,7 +73,8 @@ fn asked(grants: &[&str], request: &str) -> Result<Allowed, Denied> {
         .split_once('?')
         .map_or((target, None), |(p, q)| (p, Some(q)));
     let info = path::classify(&method, path, query).unwrap();
-    decide(&asker, &reaching(&grants, &asker, &place, at(0))?, &info)
+    let held = reaching(&grants, &asker, &place, at(0))?;
+    decide(&asker, &held, &info, acting)
 }
 
 const LIST: &str = "GET /api/v1/namespaces/a/pods";
@@ -294,7 +303,8 @@ fn an_agent_learns_the_names_that_grants_give_on_its_cluster() {
         "g1 group:sre * view,edit",
         "g2 user:bob eu2 admin",
         "g3 user:eve eu1 admin for=-1",
-        "g4 user:zoe ?env=prod ops",
+        "g4 user:zoe ?env=prod ops as=user:robot,group:deploy",
+        "g5 user:zoe eu2 ops as=user:elsewhere,group:elsewhere",
     ]
     .iter()
     .map(|g| grant(g))
@@ -318,6 +328,111 @@ fn an_agent_learns_the_names_that_grants_give_on_its_cluster() {
     };
     assert_eq!(
         subjects(&grants, askers, &place, at(0)),
-        (set(&["ada", "zoe"]), set(&["edit", "ops", "view"]))
+        (
+            set(&["ada", "robot", "zoe"]),
+            set(&["deploy", "edit", "ops", "view"])
+        )
     );
+}
+
+const BOTH: &str = "g1 user:ada * admin as=user:bob,group:edit,group:view";
+
+fn acting(user: &str, groups: &[&str]) -> Acting {
+    Acting {
+        user: user.to_owned(),
+        groups: groups.iter().map(|g| (*g).to_owned()).collect(),
+    }
+}
+
+/// L10: `--as` goes as exactly who is named, by the grants that name all of it.
+#[test]
+fn acting_as_someone_is_being_exactly_them() {
+    let bob = acting("bob", &["edit"]);
+    let allowed = asked_as(&[BOTH, "g2 user:ada * ops"], DELETE, Some(&bob)).unwrap();
+    assert_eq!(
+        allowed,
+        Allowed {
+            subject: Impersonation {
+                user: "linesman:bob".to_owned(),
+                groups: vec!["linesman:edit".to_owned()],
+                actor: Some("linesman:ada".to_owned()),
+                mode: Mode::Full,
+                namespaces: None,
+            },
+            by: vec!["g1".to_owned()],
+            until: None,
+        }
+    );
+    // Without --as-group, without groups: not with those of the grant.
+    let alone = asked_as(&[BOTH], DELETE, Some(&acting("bob", &[]))).unwrap();
+    assert_eq!(alone.subject.groups, Vec::<String>::new());
+    assert_eq!(asked(&[BOTH], DELETE).unwrap().subject.actor, None);
+}
+
+/// Grants, whom they are asked to let act as, the request, and the rule that refuses.
+type NotAs = (
+    &'static [&'static str],
+    (&'static str, &'static [&'static str]),
+    &'static str,
+    &'static str,
+);
+
+const NOT_AS: &[NotAs] = &[
+    (&[BOTH], ("eve", &[]), LIST, "Impersonation"),
+    (&[BOTH], ("bob", &["admin"]), LIST, "Impersonation"),
+    (&[BOTH], ("ada", &[]), LIST, "Impersonation"),
+    (&[BOTH], ("edit", &["bob"]), LIST, "Impersonation"),
+    // What two grants allow apart they do not allow together.
+    (
+        &[
+            "g1 user:ada * admin as=user:bob",
+            "g2 user:ada * admin as=group:edit",
+        ],
+        ("bob", &["edit"]),
+        LIST,
+        "Impersonation",
+    ),
+    // The limits of the grant that lets it hold, whatever others allow.
+    (
+        &["g1 user:ada * view read as=user:bob", "g2 user:ada * admin"],
+        ("bob", &[]),
+        DELETE,
+        "NoGrant",
+    ),
+    (
+        &["g1 user:ada * view ns=b as=user:bob", "g2 user:ada * admin"],
+        ("bob", &[]),
+        LIST,
+        "NoGrant",
+    ),
+    (
+        &[
+            "g1 user:ada * admin as=user:bob for=0",
+            "g2 user:ada * admin",
+        ],
+        ("bob", &[]),
+        LIST,
+        "Impersonation",
+    ),
+    (
+        &["g1 user:ada eu2 admin as=user:bob", "g2 user:ada * admin"],
+        ("bob", &[]),
+        LIST,
+        "Impersonation",
+    ),
+    (
+        &["g1 user:eve * admin as=user:bob"],
+        ("bob", &[]),
+        LIST,
+        "NoGrant",
+    ),
+];
+
+/// L10
+#[test]
+fn acting_as_someone_takes_one_grant_that_names_all_of_it() {
+    for (grants, (user, groups), request, rule) in NOT_AS {
+        let denied = asked_as(grants, request, Some(&acting(user, groups))).unwrap_err();
+        assert_eq!(denied.rule, *rule, "{grants:?} {user} {groups:?}: {denied}");
+    }
 }

@@ -15,12 +15,14 @@ use super::{Caller, UserBody, precondition};
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::access::{
-    self, Asker, Clusters, Grant, MAX_CLUSTERS, MAX_GROUPS, MAX_NAMESPACES, Mode, Place, Subject,
+    self, Asker, Clusters, Grant, MAX_ACT_AS, MAX_CLUSTERS, MAX_GROUPS, MAX_NAMESPACES, Mode,
+    Place, Subject,
 };
 use crate::hub::auth::Role;
 use crate::hub::running::Gone;
 use crate::hub::store::{Cluster, UserRow};
 use crate::keys;
+use crate::kubeapi::acting::{Acting, actable};
 use crate::kubeapi::path::{self, RequestInfo};
 use crate::kubeapi::status::Hop;
 use crate::wire::api::{ClusterChoice, GrantCheck, GrantOpinion, GrantView, NewGrant, Page};
@@ -187,6 +189,7 @@ fn read(new: &NewGrant, caller: &Caller, now: OffsetDateTime) -> Result<Grant, P
         subject,
         clusters,
         groups: new.groups.clone(),
+        act_as: act_as(&new.act_as)?,
         namespaces: new.namespaces.clone(),
         mode: if new.read_only {
             Mode::Read
@@ -198,6 +201,24 @@ fn read(new: &NewGrant, caller: &Caller, now: OffsetDateTime) -> Result<Grant, P
         created_by: caller.user.name.clone(),
         created_at: now,
         rev: 1,
+    })
+}
+
+/// Whom a grant lets act as: names of the line, never one of Kubernetes' own.
+fn act_as(names: &BTreeSet<String>) -> Result<BTreeSet<Subject>, Problem> {
+    let read = |text: &String| -> Option<Subject> {
+        let subject: Subject = text.parse().ok()?;
+        let (Subject::User(name) | Subject::Group(name)) = &subject;
+        actable(name).then_some(subject)
+    };
+    let subjects = names.iter().map(read).collect::<Option<BTreeSet<_>>>();
+    let few = subjects.filter(|subjects| subjects.len() <= MAX_ACT_AS);
+    few.ok_or_else(|| {
+        Problem::new(
+            Slug::BadRequest,
+            format!("a grant lets act as at most {MAX_ACT_AS} of user:NAME and group:NAME, none of them system:"),
+            "write the names as in linesman:NAME, without that prefix",
+        )
     })
 }
 
@@ -255,6 +276,10 @@ fn described(grant: &Grant) -> String {
         grant.clusters,
         list(&grant.groups)
     )];
+    if !grant.act_as.is_empty() {
+        let names: Vec<String> = grant.act_as.iter().map(ToString::to_string).collect();
+        words.push(format!("who may act as {}", names.join(",")));
+    }
     words.extend(grant.namespaces.as_ref().map(|n| format!("in {}", list(n))));
     words.extend((grant.mode == Mode::Read).then(|| "read-only".to_owned()));
     let end = grant.expires_at.map(clock::rfc3339);
@@ -273,6 +298,7 @@ fn view(grant: &Grant, now: OffsetDateTime) -> GrantView {
         subject: grant.subject.to_string(),
         clusters: ClusterChoice::from(&grant.clusters),
         groups: grant.groups.clone(),
+        act_as: grant.act_as.iter().map(ToString::to_string).collect(),
         namespaces: grant.namespaces.clone(),
         read_only: grant.mode == Mode::Read,
         expires_at: grant.expires_at.map(clock::rfc3339),
@@ -292,6 +318,9 @@ struct Asked {
     /// With `path`: whether this very request would pass.
     method: Option<String>,
     path: Option<String>,
+    /// Whom the user asks to act as: `user:NAME`, then groups, as `user:bob,group:edit`.
+    #[serde(rename = "actAs")]
+    act_as: Option<String>,
 }
 
 async fn check(
@@ -303,6 +332,7 @@ async fn check(
         caller.require(&hub, Role::Access, "grant.check").await?;
     }
     let info = request(&question)?;
+    let acting = question.act_as.as_deref().map(acting).transpose()?;
     let user = known(&hub, &question.user).await?;
     let asker = Asker {
         name: &user.name,
@@ -310,7 +340,38 @@ async fn check(
     };
     let cluster = super::clusters::find(&hub, &question.cluster).await?;
     let grants = hub.store.grants_of(&asker.subjects()).await?;
-    Ok(Json(judged(&user, &cluster, &grants, info.as_ref())))
+    let question = Question {
+        info: info.as_ref(),
+        acting: acting.as_ref(),
+    };
+    Ok(Json(judged(&user, &cluster, &grants, question)))
+}
+
+/// One user, and the groups that go with them.
+fn acting(text: &str) -> Result<Acting, Problem> {
+    let bad = || {
+        let next = "write it as user:bob,group:edit";
+        Problem::new(Slug::BadRequest, "that is nobody to act as", next)
+    };
+    let names = text.split(',').map(str::to_owned).collect();
+    let (mut users, mut groups) = (Vec::new(), BTreeSet::new());
+    for subject in act_as(&names)? {
+        match subject {
+            Subject::User(name) => users.push(name),
+            Subject::Group(name) => drop(groups.insert(name)),
+        }
+    }
+    match (users.pop(), users.is_empty()) {
+        (Some(user), true) => Ok(Acting { user, groups }),
+        _ => Err(bad()),
+    }
+}
+
+/// What a check is about; None = whatever the grants let through.
+#[derive(Clone, Copy)]
+struct Question<'a> {
+    info: Option<&'a RequestInfo>,
+    acting: Option<&'a Acting>,
 }
 
 /// The request that is asked about, if one is.
@@ -361,7 +422,7 @@ fn judged(
     user: &UserRow,
     cluster: &Cluster,
     grants: &[Grant],
-    info: Option<&RequestInfo>,
+    Question { info, acting }: Question<'_>,
 ) -> GrantCheck {
     let now = clock::now();
     let asker = Asker {
@@ -378,10 +439,11 @@ fn judged(
         ..RequestInfo::default()
     };
     let decided = access::reaching(grants, &asker, &place, now)
-        .and_then(|held| access::decide(&asker, &held, info.unwrap_or(&version)));
+        .and_then(|held| access::decide(&asker, &held, info.unwrap_or(&version), acting));
     let opinions = grants.iter().map(|grant| {
         let said = grant
             .reaches(&asker, &place, now)
+            .and_then(|()| acting.map_or(Ok(()), |acting| grant.lets_act_as(acting)))
             .and_then(|()| info.map_or(Ok(()), |info| grant.covers(info)));
         GrantOpinion {
             grant: view(grant, now),

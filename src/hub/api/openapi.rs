@@ -207,7 +207,7 @@ pub const OPERATIONS: &[Operation] = &[
     operation(
         ("get", "/v1/grants/check"),
         User,
-        "Whether a user reaches a cluster, and what each grant says (user, cluster, method, path)",
+        "Whether a user reaches a cluster, and what each grant says (user, cluster, method, path, actAs)",
         ("", "GrantCheck"),
     ),
     operation(

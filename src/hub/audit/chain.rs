@@ -152,6 +152,9 @@ pub fn hash(row: &AuditRow) -> [u8; 32] {
 pub(super) fn canonical(row: &AuditRow) -> String {
     #[derive(serde::Serialize)]
     struct Record<'a> {
+        // Left out where there is none: records from before it hash to what they say.
+        #[serde(rename = "actedAs", skip_serializing_if = "Option::is_none")]
+        acted_as: Option<&'a str>,
         action: &'a str,
         actor: &'a str,
         at: i64,
@@ -170,6 +173,7 @@ pub(super) fn canonical(row: &AuditRow) -> String {
         verdict: &'a str,
     }
     let record = Record {
+        acted_as: row.acted_as.as_deref(),
         action: &row.action,
         actor: &row.actor,
         at: row.at,
@@ -197,6 +201,7 @@ pub fn view(row: &AuditRow) -> AuditView {
         stage: row.stage.clone(),
         actor: row.actor.clone(),
         action: row.action.clone(),
+        acted_as: row.acted_as.clone(),
         cluster: row.cluster.clone(),
         target: row.target.clone(),
         request_id: row.request_id.clone(),
@@ -221,6 +226,7 @@ pub fn record(view: AuditView) -> Option<AuditRow> {
         stage: view.stage,
         actor: view.actor,
         action: view.action,
+        acted_as: view.acted_as,
         cluster: view.cluster,
         target: view.target,
         request_id: view.request_id,

@@ -7,6 +7,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode, Uri, response};
 
+use crate::kubeapi::acting::{self, Acting};
 use crate::kubeapi::headers;
 use crate::kubeapi::path::{self, RequestInfo, Upgrade};
 use crate::kubeapi::status::{Hop, Refusal};
@@ -34,6 +35,8 @@ pub struct Outgoing {
     pub rest: PathAndQuery,
     pub headers: HeaderMap,
     pub info: RequestInfo,
+    /// Whom the user asks to act as; a grant decides.
+    pub acting: Option<Acting>,
     pub upgrade: Option<Upgrade>,
     /// `/clusters/<name>`, put before an answer's `Location`.
     pub prefix: String,
@@ -69,7 +72,8 @@ pub fn framing(parts: &Parts) -> Result<(), Refusal> {
 /// The request to send: rules of path, headers and protocol switch applied.
 pub fn outgoing(parts: &Parts, target: &Target) -> Result<Outgoing, Refusal> {
     let refused = |e: headers::HeaderError| e.refusal(Hop::Hub);
-    let mut kept = headers::clean_request(&parts.headers).map_err(refused)?;
+    let acting = acting::asked(&parts.headers).map_err(refused)?;
+    let mut kept = headers::cleaned(&parts.headers);
     let info = path::classify(&parts.method, target.rest.path(), target.rest.query())
         .map_err(|e| e.refusal(Hop::Hub))?;
     path::method(&parts.method, Hop::Hub)?;
@@ -88,6 +92,7 @@ pub fn outgoing(parts: &Parts, target: &Target) -> Result<Outgoing, Refusal> {
         prefix: target.prefix.clone(),
         headers: kept,
         info,
+        acting,
         upgrade,
         bodyless,
     })
@@ -247,6 +252,16 @@ mod tests {
         assert_eq!(request.uri().to_string(), "/api");
     }
 
+    /// L10: whom the user asks for is judged, and never sent on as it came.
+    #[test]
+    fn whom_to_act_as_is_read_and_cut() {
+        let rows = [("impersonate-user", "bob"), ("impersonate-group", "edit")];
+        let out = plan("GET", "/clusters/eu1/api", &rows).unwrap();
+        assert_eq!(out.acting.unwrap().to_string(), "bob in edit");
+        let names: Vec<_> = out.headers.keys().map(ToString::to_string).collect();
+        assert_eq!(names, ["host"]);
+    }
+
     #[test]
     fn allowed_upgrades_are_rebuilt_and_others_refused() {
         let ask = [
@@ -288,7 +303,7 @@ mod tests {
             (
                 "GET",
                 "/clusters/eu1/api",
-                vec![("impersonate-user", "root")],
+                vec![("impersonate-uid", "0")],
                 403,
             ),
             ("GET", "/clusters/eu1/debug/pprof", vec![], 404),

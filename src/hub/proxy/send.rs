@@ -122,6 +122,7 @@ impl Case {
         let subject = Subject {
             user: &subject.user,
             groups: &subject.groups,
+            actor: subject.actor.as_deref(),
             mode: subject.mode,
             namespaces: subject.namespaces.as_ref(),
         };

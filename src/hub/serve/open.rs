@@ -195,6 +195,7 @@ fn default_grant(admin: &UserRow, now: OffsetDateTime) -> Grant {
         subject: Subject::User(admin.name.clone()),
         clusters: Clusters::All,
         groups: ["admin".to_owned()].into(),
+        act_as: [].into(),
         namespaces: None,
         mode: Mode::Full,
         expires_at: None,

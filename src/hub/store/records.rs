@@ -303,6 +303,8 @@ pub struct AuditRow {
     pub stage: String,
     pub actor: String,
     pub action: String,
+    /// Whom a Kubernetes request went as, where that is not the actor.
+    pub acted_as: Option<String>,
     pub cluster: Option<String>,
     pub target: String,
     pub request_id: String,

@@ -25,6 +25,9 @@ pub struct NewGrant {
     pub clusters: ClusterChoice,
     /// Kubernetes groups without the prefix `linesman:`; every cluster knows `view`, `edit` and `admin`.
     pub groups: BTreeSet<String>,
+    /// `user:NAME` and `group:NAME`: whom `kubectl --as` and `--as-group` may name.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub act_as: BTreeSet<String>,
     /// Absent = all, and what lies in none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<BTreeSet<String>>,
@@ -45,6 +48,9 @@ pub struct GrantView {
     pub subject: String,
     pub clusters: ClusterChoice,
     pub groups: BTreeSet<String>,
+    /// `user:NAME` and `group:NAME`: whom `kubectl --as` and `--as-group` may name.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub act_as: BTreeSet<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<BTreeSet<String>>,
     pub read_only: bool,
@@ -99,6 +105,9 @@ pub struct AuditView {
     pub stage: String,
     pub actor: String,
     pub action: String,
+    /// Whom a Kubernetes request went as, where that is not the actor: `linesman:bob in linesman:edit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acted_as: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     pub target: String,

@@ -155,3 +155,61 @@ fn acting_as_someone_else_is_refused() {
         assert!(told.contains("--as"), "{args:?}: {told}");
     }
 }
+
+/// L10: who a grant names is acted as, with their rights and no others, on record.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_grant_lets_act_as_whom_it_names() {
+    let world = world::adopted();
+    ready(&world);
+    let grant = "grant add user:admin --all-clusters --group view --as bob --as-group view -o name";
+    let id = world.hub.linesman(&grant.split(' ').collect::<Vec<_>>());
+    let acting = |args: &[&str]| {
+        let mut command = world.through_line();
+        command
+            .args(["--as", "bob", "--as-group", "view"])
+            .args(args);
+        output(&mut command)
+    };
+    let who = acting(&["auth", "whoami", "-o", "json"]);
+    let who: Value = serde_json::from_slice(&who.stdout).unwrap();
+    let who = &who["status"]["userInfo"];
+    assert_eq!(
+        (&who["username"], &who["groups"]),
+        (
+            &json!("linesman:bob"),
+            &json!(["linesman:view", "system:authenticated"])
+        )
+    );
+    assert!(acting(&["get", "pods"]).status.success());
+    // The caller is admin; bob only sees. And nobody but bob in view is let through.
+    let told = |asked: std::process::Output| String::from_utf8_lossy(&asked.stderr).into_owned();
+    let refused = told(acting(&["create", "configmap", "x"]));
+    assert!(
+        refused.contains(r#"User "linesman:bob" cannot create"#),
+        "{refused}"
+    );
+    let alone = told(output(
+        world.through_line().args(["--as", "bob", "get", "pods"]),
+    ));
+    assert!(
+        alone.contains(r#"User "linesman:bob" cannot list"#),
+        "{alone}"
+    );
+    let other = told(acting(&["--as-group", "admin", "get", "pods"]));
+    assert!(other.contains("no grant lets admin act as bob"), "{other}");
+    let audit = world.hub.json(&["audit", "list", "--limit", "100"]);
+    let acted = audit
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| !row["actedAs"].is_null());
+    let acted: Vec<_> = acted.map(|row| (&row["actor"], &row["actedAs"])).collect();
+    let pair = (
+        &json!("user:admin"),
+        &json!("linesman:bob in linesman:view"),
+    );
+    assert!(acted.contains(&pair), "{acted:?}");
+    world.hub.linesman(&["grant", "revoke", id.trim()]);
+    assert!(told(acting(&["get", "pods"])).contains("no grant lets admin act as bob"));
+}

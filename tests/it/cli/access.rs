@@ -35,7 +35,8 @@ fn a_grant_for_two_hours_is_given_explained_and_revoked() {
         "shop",
     ];
     let rest = ["--for", "2h", "--reason", "TICKET-1", "-o", "json"];
-    let made = json_of(&home.run(&[&add[..], &rest[..]].concat()));
+    let acting = ["--as", "bob", "--as-group", "view"];
+    let made = json_of(&home.run(&[&add[..], &rest[..], &acting[..]].concat()));
     let id = made[0]["id"].as_str().unwrap();
     let listed = home.run(&["grant", "list"]).out;
     assert!(
@@ -52,6 +53,17 @@ fn a_grant_for_two_hours_is_given_explained_and_revoked() {
     let no = home.run(&["grant", "check", "ada", "eu1", "--path", path]);
     assert!(
         no.code == 4 && no.out.contains("no: it is for namespace shop"),
+        "{no:?}"
+    );
+
+    let check = ["grant", "check", "ada", "eu1", "--as", "bob", "--as-group"];
+    let yes = home.run(&[&check[..], &["view"]].concat());
+    assert!(yes.code == 0 && yes.out.contains("linesman:bob"), "{yes:?}");
+    let no = home.run(&[&check[..], &["edit"]].concat());
+    assert!(
+        no.code == 4
+            && no.out.contains("no: it does not let act as bob in edit")
+            && no.err.contains("--group view --as bob --as-group edit"),
         "{no:?}"
     );
 

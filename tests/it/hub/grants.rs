@@ -87,6 +87,15 @@ async fn what_cannot_be_granted_is_refused_with_a_reason() {
         (with("groups", json!([])), "1 to 32 groups"),
         (with("groups", json!(["system masters"])), "1 to 32 groups"),
         (with("namespaces", json!(["A"])), "namespaces"),
+        (
+            with("actAs", json!(["user:system:admin"])),
+            "none of them system:",
+        ),
+        (
+            with("actAs", json!(["group:linesman:edit"])),
+            "user:NAME and group:NAME",
+        ),
+        (with("actAs", json!(["bob"])), "user:NAME and group:NAME"),
         (with("lasts", json!(0)), "lasts 1 s"),
         (with("reason", json!("a\nb")), "control characters"),
         (with("colour", json!("blue")), "`colour`"),
@@ -191,6 +200,62 @@ async fn a_check_says_which_grant_says_yes_or_why_none_does() {
         hub.get("/v1/grants/check?user=ada&cluster=eu9").await.0,
         404
     );
+    hub.stop().await;
+}
+
+/// L10: `--as` in grant, list and check; the record says what was given.
+#[tokio::test]
+async fn a_grant_names_whom_its_holder_may_act_as() {
+    let hub = TestHub::start("grants-as").await;
+    hub.add("eu1").await;
+    hub.user("ada", &[], &[]).await;
+    let mut body = grant("user:ada");
+    hub.post("/v1/grants", &body).await;
+    body["actAs"] = json!(["group:view", "user:bob"]);
+    let (code, made) = hub.post("/v1/grants", &body).await;
+    assert_eq!((code, &made["actAs"]), (201, &body["actAs"]), "{made}");
+    let path = format!("/v1/grants/{}", made["id"].as_str().unwrap());
+    assert_eq!(hub.get(&path).await.1["actAs"], body["actAs"]);
+    let check = async |names: &str| {
+        hub.get(&format!(
+            "/v1/grants/check?user=ada&cluster=eu1&actAs={names}"
+        ))
+        .await
+    };
+    let (_, yes) = check("user:bob,group:view").await;
+    assert_eq!(
+        (&yes["allowed"], &yes["actsAs"], &yes["actsIn"]),
+        (
+            &json!(true),
+            &json!("linesman:bob"),
+            &json!(["linesman:view"])
+        )
+    );
+    let (_, no) = check("user:bob,group:edit").await;
+    assert_eq!(
+        no["reason"],
+        "no grant lets ada act as bob in edit (kubectl --as)"
+    );
+    let why: Vec<&Value> = no["opinions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| &o["why"])
+        .collect();
+    assert_eq!(why, vec!["it does not let act as bob in edit"; 2]);
+    for nobody in [
+        "group:view",
+        "user:bob,user:eve",
+        "bob",
+        "user:system:admin",
+        "",
+    ] {
+        assert_eq!(check(nobody).await.0, 400, "{nobody}");
+    }
+    let rows = hub.hub.store.audit_tail(None, 100).await.unwrap();
+    let given = rows.iter().rfind(|row| row.action == "grant.add").unwrap();
+    let says = "as edit who may act as user:bob,group:view: TICKET-1";
+    assert!(given.target.ends_with(says), "{}", given.target);
     hub.stop().await;
 }
 

@@ -1,10 +1,13 @@
 //! Requests and answers that are meant to be understood differently by hub, agent and API server: smuggling,
 //! header injection, path traversal. Row by row over raw sockets, against the real hub with a line.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderName, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use linesman::hub::access::Grant;
 use linesman::tunnel::Incoming;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
@@ -245,6 +248,130 @@ async fn headers_of_the_user_never_become_an_identity() {
             seen => panic!("{row}: {seen:?}"),
         }
     }
+}
+
+/// As which user and in which groups; None = 403.
+type Arrives = Option<(&'static str, &'static [&'static str])>;
+
+/// L10, L34: what someone adds whom a grant lets act as `bob` in `edit`, and as whom it arrives.
+const ACTING: [(&str, Arrives); 20] = [
+    (
+        "X: y",
+        Some(("linesman:ada", &["linesman:admin", "linesman:view"])),
+    ),
+    ("Impersonate-User: bob", Some(("linesman:bob", &[]))),
+    (
+        "impersonate-user: linesman:bob",
+        Some(("linesman:bob", &[])),
+    ),
+    (
+        "Impersonate-User: bob\r\nImpersonate-Group: edit",
+        Some(("linesman:bob", &["linesman:edit"])),
+    ),
+    (
+        "Impersonate-Group: edit\r\nIMPERSONATE-USER:   bob  \r\nImpersonate-Group: edit",
+        Some(("linesman:bob", &["linesman:edit"])),
+    ),
+    ("Impersonate-User: root", None),
+    ("Impersonate-User: ada", None),
+    ("Impersonate-User: edit", None),
+    ("Impersonate-Group: edit", None),
+    ("Impersonate-User: bob\r\nImpersonate-Group: admin", None),
+    (
+        "Impersonate-User: bob\r\nImpersonate-Group: edit, system:masters",
+        None,
+    ),
+    (
+        "Impersonate-User: bob\r\nImpersonate-Group: system:masters",
+        None,
+    ),
+    ("Impersonate-User: bob\r\nImpersonate-Group:", None),
+    (
+        "Impersonate-User: bob\r\nImpersonate_Group: system:masters",
+        None,
+    ),
+    ("Impersonate-User: bob\r\nImpersonate_User: root", None),
+    ("Impersonate-User: bob\r\nImpersonate-User: bob", None),
+    ("Impersonate-User: bob\r\nImpersonate-Uid: 0", None),
+    (
+        "Impersonate-User: bob\r\nImpersonate-Extra-Scopes: all",
+        None,
+    ),
+    (
+        "Connection: Impersonate-User\r\nImpersonate-User: bob",
+        None,
+    ),
+    (
+        "Impersonate-User: bob\r\nX-Remote-User: root",
+        Some(("linesman:bob", &[])),
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acting_as_someone_is_what_a_grant_says_in_one_form_and_on_record() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let lets = |grant: &mut Grant| {
+        grant.id = "lets".to_owned();
+        grant.act_as = ["user:bob", "group:edit"]
+            .map(|s| s.parse().unwrap())
+            .into();
+    };
+    world.grant("ada", &["view"], lets).await;
+    for (row, arrives) in ACTING {
+        let before = server.seen().len();
+        let request = format!(
+            "GET @/api/v1/pods HTTP/1.1\r\nHost: h\r\n$\r\nConnection: close\r\n{row}\r\n\r\n"
+        );
+        let told = told(&world, &filled(&world, &request)).await;
+        let seen = server.seen().split_off(before);
+        let Some((user, groups)) = arrives else {
+            assert_eq!(
+                (codes(&told), seen.len()),
+                (vec!["403"], 0),
+                "{row}: {told}"
+            );
+            assert!(told.contains("--as"), "{row}: {told}");
+            continue;
+        };
+        assert_eq!(
+            (codes(&told), seen.len()),
+            (vec!["200"], 1),
+            "{row}: {told}"
+        );
+        let all = |name: &str| {
+            let values = seen[0].headers.get_all(name).iter();
+            values
+                .map(|v| v.to_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(all("impersonate-user"), [user], "{row}");
+        assert_eq!(all("impersonate-group"), groups, "{row}");
+        let acts = |name: &&str| name.starts_with("impersonate") || name.starts_with("x-remote");
+        let names: BTreeSet<&str> = seen[0]
+            .headers
+            .keys()
+            .map(HeaderName::as_str)
+            .filter(acts)
+            .collect();
+        let ours = ["impersonate-group", "impersonate-user"].into_iter();
+        let ours = ours.filter(|name| *name == "impersonate-user" || !groups.is_empty());
+        assert_eq!(names, ours.collect(), "{row}");
+    }
+    let rows = world.audit().await;
+    let acted: BTreeSet<_> = rows
+        .iter()
+        .filter(|row| row.stage == "open")
+        .map(|row| (row.actor.as_str(), row.acted_as.as_deref()))
+        .collect();
+    assert_eq!(
+        acted,
+        BTreeSet::from([
+            ("user:ada", None),
+            ("user:ada", Some("linesman:bob")),
+            ("user:ada", Some("linesman:bob in linesman:edit")),
+        ])
+    );
 }
 
 /// L34

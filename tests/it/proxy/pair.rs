@@ -131,6 +131,7 @@ impl Pair {
         let subject = Subject {
             user: "linesman:ada",
             groups: &groups,
+            actor: None,
             mode: Mode::Full,
             namespaces: None,
         };

@@ -209,6 +209,7 @@ impl World {
             subject: Subject::User(user.to_owned()),
             clusters: Clusters::All,
             groups: groups.iter().map(|g| (*g).to_owned()).collect(),
+            act_as: [].into(),
             namespaces: None,
             mode: Mode::Full,
             expires_at: None,

@@ -101,6 +101,7 @@ async fn redeem(hub: &Hub, claim: Claim, request_id: String) -> Result<Assignmen
     let entry = |cluster: &Cluster, verdict, reason| Entry {
         actor: format!("agent:{}", cluster.name),
         action: "cluster.join".to_owned(),
+        acted_as: None,
         cluster: Some(cluster.name.to_string()),
         target: fingerprint.clone(),
         request_id,

@@ -10,6 +10,8 @@ fn rows(count: i64) -> Vec<AuditRow> {
             stage: "event".to_owned(),
             actor: "user:ada".to_owned(),
             action: "kube.get".to_owned(),
+            // Some go as someone else.
+            acted_as: (seq % 3 == 0).then(|| "linesman:bob".to_owned()),
             cluster: Some("eu1".to_owned()),
             target: format!("/api/v1/pods/{seq}"),
             request_id: "r".to_owned(),
@@ -50,6 +52,19 @@ fn followed(rows: &[AuditRow], anchors: Vec<Anchor>) -> Result<(i64, usize), Bro
     let mut follower = Follower::new("hub-1", anchors, key)?;
     rows.iter().try_for_each(|row| follower.follow(row))?;
     follower.end()
+}
+
+/// A record says whom the request went as, and its hash holds that to it.
+#[test]
+fn whom_a_request_went_as_is_part_of_the_chain() {
+    let mut rows = rows(4);
+    assert_eq!(
+        canonical(&rows[2]),
+        r#"{"actedAs":"linesman:bob","action":"kube.get","actor":"user:ada","at":1700000000003,"bytes":1,"cluster":"eu1","code":200,"millis":null,"opened":null,"reason":null,"remote":"10.0.0.1:1","requestId":"r","seq":3,"stage":"event","target":"/api/v1/pods/3","verdict":"allow"}"#
+    );
+    assert_eq!(record(view(&rows[2])), Some(rows[2].clone()));
+    rows[2].acted_as = None;
+    assert_eq!(followed(&rows, vec![]), Err(Broken::Changed(3)));
 }
 
 #[test]

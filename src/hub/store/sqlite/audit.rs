@@ -13,6 +13,9 @@ struct Row {
     stage: String,
     actor: String,
     action: String,
+    // A copy of a database from before this column can still be verified.
+    #[sqlx(default)]
+    acted_as: Option<String>,
     cluster: Option<String>,
     target: String,
     request_id: String,
@@ -38,6 +41,7 @@ impl Row {
             stage: self.stage,
             actor: self.actor,
             action: self.action,
+            acted_as: self.acted_as,
             cluster: self.cluster,
             target: self.target,
             request_id: self.request_id,
@@ -63,14 +67,16 @@ impl Sqlite {
             .map_err(db(DOING))?;
         for row in rows {
             sqlx::query(
-                "INSERT INTO audit (seq, at, stage, actor, action, cluster, target, request_id, verdict, reason, opened,
-                   code, bytes, millis, remote, prev, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO audit (seq, at, stage, actor, action, acted_as, cluster, target, request_id, verdict, reason,
+                   opened, code, bytes, millis, remote, prev, hash)
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )
             .bind(row.seq)
             .bind(row.at)
             .bind(&row.stage)
             .bind(&row.actor)
             .bind(&row.action)
+            .bind(&row.acted_as)
             .bind(&row.cluster)
             .bind(&row.target)
             .bind(&row.request_id)

@@ -1,10 +1,12 @@
 //! Grants.
 
+use std::collections::BTreeSet;
+
 use sqlx::FromRow;
 use time::OffsetDateTime;
 
 use super::{Sqlite, Write, corrupt, db, from_json, from_ms, to_json, to_ms};
-use crate::hub::access::{Clusters, Grant, Mode};
+use crate::hub::access::{Clusters, Grant, Mode, Subject};
 use crate::hub::store::{Result, StoreError};
 use crate::wire::api::ClusterChoice;
 
@@ -19,6 +21,7 @@ struct Row {
     subject: String,
     clusters: String,
     groups: String,
+    act_as: String,
     namespaces: Option<String>,
     mode: String,
     reason: String,
@@ -26,6 +29,14 @@ struct Row {
     expires_at: Option<i64>,
     created_at: i64,
     rev: i64,
+}
+
+fn act_as(doing: &'static str, text: &str) -> Result<BTreeSet<Subject>> {
+    let names: Vec<String> = from_json(doing, text)?;
+    let subjects = names
+        .iter()
+        .map(|name| name.parse().map_err(corrupt(doing)));
+    subjects.collect()
 }
 
 impl Row {
@@ -36,6 +47,7 @@ impl Row {
             subject: self.subject.parse().map_err(corrupt(DOING))?,
             clusters: Clusters::try_from(choice).map_err(corrupt(DOING))?,
             groups: from_json(DOING, &self.groups)?,
+            act_as: act_as(DOING, &self.act_as)?,
             namespaces: self
                 .namespaces
                 .map(|text| from_json(DOING, &text))
@@ -173,8 +185,8 @@ impl Sqlite {
 async fn insert(write: &mut Write, grant: &Grant, key: Option<&str>) -> Result<()> {
     sqlx::query(
         "INSERT INTO access_grant (id, subject, clusters, groups, namespaces, mode, reason, created_by,
-           idempotency_key, expires_at, created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11) ON CONFLICT DO NOTHING",
+           idempotency_key, expires_at, created_at, updated_at, act_as)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, ?12) ON CONFLICT DO NOTHING",
     )
     .bind(&grant.id)
     .bind(grant.subject.to_string())
@@ -187,8 +199,13 @@ async fn insert(write: &mut Write, grant: &Grant, key: Option<&str>) -> Result<(
     .bind(key)
     .bind(grant.expires_at.map(to_ms))
     .bind(to_ms(grant.created_at))
+    .bind(to_json(&names(&grant.act_as)))
     .execute(&mut *write.tx)
     .await
     .map_err(db("store a grant"))?;
     Ok(())
+}
+
+fn names(act_as: &BTreeSet<Subject>) -> Vec<String> {
+    act_as.iter().map(ToString::to_string).collect()
 }

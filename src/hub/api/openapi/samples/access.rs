@@ -65,14 +65,14 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
 fn new_grant() -> Value {
     json!({
         "subject": "group:sre", "clusters": { "labels": "env=prod,!frozen" }, "groups": ["edit"],
-        "namespaces": ["shop"], "readOnly": false, "lasts": 7_200, "reason": "TICKET-1",
+        "actAs": ["group:edit", "user:bob"], "namespaces": ["shop"], "readOnly": false, "lasts": 7_200, "reason": "TICKET-1",
     })
 }
 
 fn grant() -> Value {
     json!({
         "id": "0197", "subject": "group:sre", "clusters": { "labels": "env=prod,!frozen" }, "groups": ["edit"],
-        "namespaces": ["shop"], "readOnly": false, "expiresAt": TIME, "over": false, "reason": "TICKET-1",
+        "actAs": ["group:edit", "user:bob"], "namespaces": ["shop"], "readOnly": false, "expiresAt": TIME, "over": false, "reason": "TICKET-1",
         "createdBy": "admin", "createdAt": TIME, "rev": 1,
     })
 }
@@ -94,7 +94,7 @@ fn api_token() -> Value {
 
 fn audit() -> Value {
     json!({
-        "seq": 1, "at": TIME, "stage": "open", "actor": "user:admin", "action": "proxy.get", "cluster": "eu1",
+        "seq": 1, "at": TIME, "stage": "open", "actor": "user:admin", "action": "kube.get", "actedAs": "linesman:bob", "cluster": "eu1",
         "target": "GET /api/v1/pods", "requestId": "0197", "verdict": "allow", "reason": "", "opened": 1, "code": 200,
         "bytes": 512, "millis": 3, "remote": "192.0.2.1:40000", "prev": "00", "hash": "00",
     })
