@@ -158,6 +158,8 @@ pub struct DeployKey {
     pub private: Secret<String>,
     /// `ssh-ed25519 AAAA…`
     pub public: String,
+    /// Its predecessor still stands at the Git host, until the engine has been seen to fetch with this one.
+    pub unsettled: bool,
 }
 
 /// Something to tell the hub. Sent on a bounded channel to [`report`].

@@ -34,6 +34,7 @@ pub mod oidc;
 pub mod presence;
 pub mod proxy;
 pub mod registration;
+pub mod rotation;
 pub mod running;
 pub mod selector;
 pub mod serve;
@@ -70,6 +71,7 @@ pub struct HubConfig {
     pub git_over_line: gitline::Allowed,
     /// How long the audit is kept, and who else gets it.
     pub audit: AuditConfig,
+    pub keys: rotation::KeyPolicy,
     /// The identity provider that people log in with; None = tokens only.
     pub oidc: Option<oidc::Config>,
 }

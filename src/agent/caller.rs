@@ -17,10 +17,9 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::agent::Joined;
-use crate::agent::identity::{self, Signed};
+use crate::agent::identity::{self, Identity, Signed};
 use crate::agent::link::{LinkState, ProxyConfig};
 use crate::clock;
-use crate::keys::KeyPair;
 use crate::tunnel::{Line, Stream};
 use crate::wire::api::{HubRef, Problem, SIGNATURE_HEADER};
 use crate::wire::frame::{Class, Kind};
@@ -214,7 +213,7 @@ pub struct Caller {
 }
 
 struct Inner {
-    identity: KeyPair,
+    keys: watch::Receiver<Identity>,
     joined: watch::Receiver<Option<Joined>>,
     link: watch::Receiver<LinkState>,
     /// Seconds to be added to this host's clock to get the hub's.
@@ -225,13 +224,13 @@ struct Inner {
 
 impl Caller {
     pub fn new(
-        identity: KeyPair,
+        keys: watch::Receiver<Identity>,
         joined: watch::Receiver<Option<Joined>>,
         link: watch::Receiver<LinkState>,
     ) -> Self {
         Self {
             inner: Arc::new(Inner {
-                identity,
+                keys,
                 joined,
                 link,
                 offset: AtomicI64::new(0),
@@ -291,7 +290,7 @@ impl Caller {
             time: clock::now().unix_timestamp() + offset,
             body: &call.body,
         };
-        identity::signature(&self.inner.identity, signed)
+        identity::signature(&self.inner.keys.borrow().identity, signed)
     }
 
     /// The hub's clock, unix seconds, as it said just now.

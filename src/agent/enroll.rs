@@ -2,15 +2,18 @@
 //!
 //! What was reached is derived from what the cluster holds: Secret `linesman-keys` (made before the first word),
 //! Secret `linesman-state` (the hub's answer), ConfigMap `linesman-bundle`. An agent that finds all three starts
-//! healing without hub and Git host. [`join`] keeps the first two and the token out of the cluster, [`prepare`]
-//! the rest, and publishes [`crate::agent::Desired`].
+//! healing without hub and Git host. [`join`] keeps the second and the token out of the cluster, [`keyring`] the first,
+//! [`prepare`] the rest, and publishes [`crate::agent::Desired`]; [`rotate`] replaces keys.
 
 pub mod answer;
 mod engine_keys;
+pub mod gitpath;
 pub mod join;
 pub mod keep;
+pub mod keyring;
 pub mod prepare;
 pub mod removal;
+pub mod rotate;
 pub mod stored;
 
 use k8s_openapi::api::core::v1::ObjectReference;

@@ -1,19 +1,70 @@
-//! Fault points for tests: the process kills itself at a boundary of the adoption, once.
+//! Fault points for tests: the process kills itself at a boundary of the adoption or of a key's rotation, once.
 //!
-//! `LINESMAN_FAULT_AT=<step>-<before|after>:<marker file>` on `linesman agent`. The marker is written before the
-//! end, so that the next start goes on.
+//! `LINESMAN_FAULT_AT=<step>-<before|after>:<marker file>`, or `key-<boundary>` for the first part, on `linesman
+//! agent`. The marker is written before the end, so that the next start goes on.
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
 
 use crate::wire::report::{StepName, StepReport, StepState};
 
 /// Where the process kills itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    step: StepName,
-    edge: Edge,
+    point: Point,
     marker: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Point {
+    Step(StepName, Edge),
+    Key(Boundary),
+}
+
+/// Where a key's rotation can be cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Boundary {
+    /// The successor is stored.
+    Made,
+    /// It stands at the hub and the Git host.
+    Registered,
+    /// The catalog was read with it.
+    Proven,
+    /// It is the present key.
+    Promoted,
+    /// The engine was seen to fetch with it.
+    Fetched,
+    /// The others are deleted at the Git host.
+    Dropped,
+    /// Nothing is left to do.
+    Settled,
+}
+
+impl Boundary {
+    pub const ALL: [Self; 7] = [
+        Self::Made,
+        Self::Registered,
+        Self::Proven,
+        Self::Promoted,
+        Self::Fetched,
+        Self::Dropped,
+        Self::Settled,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Made => "made",
+            Self::Registered => "registered",
+            Self::Proven => "proven",
+            Self::Promoted => "promoted",
+            Self::Fetched => "fetched",
+            Self::Dropped => "dropped",
+            Self::Settled => "settled",
+        }
+    }
 }
 
 /// Which side of a step.
@@ -24,7 +75,9 @@ pub enum Edge {
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a fault point: it reads <step>-<before|after>:<marker file>")]
+#[error(
+    "'{0}' is not a fault point: it reads <step>-<before|after>:<marker file> or key-<boundary>:<marker file>"
+)]
 pub struct FaultError(String);
 
 impl FromStr for Fault {
@@ -34,14 +87,20 @@ impl FromStr for Fault {
         let parsed = || {
             let (point, marker) = text.split_once(':')?;
             let (step, edge) = point.split_once('-')?;
+            let marker = (!marker.is_empty()).then(|| PathBuf::from(marker))?;
+            if step == "key" {
+                let boundary = Boundary::ALL.into_iter().find(|b| b.as_str() == edge)?;
+                let point = Point::Key(boundary);
+                return Some(Self { point, marker });
+            }
             let step = StepName::ALL.into_iter().find(|s| s.as_str() == step)?;
             let edge = match edge {
                 "before" => Edge::Before,
                 "after" => Edge::After,
                 _ => return None,
             };
-            let marker = (!marker.is_empty()).then(|| PathBuf::from(marker))?;
-            Some(Self { step, edge, marker })
+            let point = Point::Step(step, edge);
+            Some(Self { point, marker })
         };
         parsed().ok_or_else(|| FaultError(text.to_owned()))
     }
@@ -49,17 +108,45 @@ impl FromStr for Fault {
 
 /// The fault point of this process, if it has one.
 #[derive(Debug, Clone, Default)]
-pub struct Faults(pub Option<Fault>);
+pub struct Faults {
+    kill: Option<Fault>,
+    /// In one process with its test: at this boundary the work stands still for good, and says so.
+    halt: Option<(Boundary, Arc<Notify>)>,
+}
 
 impl Faults {
+    pub fn new(kill: Option<Fault>) -> Self {
+        Self { kill, halt: None }
+    }
+
+    /// Work stands still at this boundary, as if the process had ended there; the test is told and drops it.
+    pub fn halting(at: Boundary) -> (Self, Arc<Notify>) {
+        let told = Arc::new(Notify::new());
+        let halt = Some((at, told.clone()));
+        (Self { kill: None, halt }, told)
+    }
+
     /// Ends the process where the fault point is here and its marker is not there yet.
     pub fn at(&self, step: StepName, edge: Edge) {
-        let Some(fault) = &self.0 else { return };
-        if fault.step != step || fault.edge != edge || fault.marker.exists() {
+        self.reached(Point::Step(step, edge));
+    }
+
+    /// The same at a boundary of a key's rotation.
+    pub async fn key(&self, boundary: Boundary) {
+        self.reached(Point::Key(boundary));
+        if let Some((_, told)) = self.halt.as_ref().filter(|(at, _)| *at == boundary) {
+            told.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn reached(&self, point: Point) {
+        let Some(fault) = &self.kill else { return };
+        if fault.point != point || fault.marker.exists() {
             return;
         }
         if std::fs::write(&fault.marker, b"hit\n").is_ok() {
-            tracing::error!(%step, ?edge, "fault point: killing this process");
+            tracing::error!(?point, "fault point: killing this process");
             std::process::abort();
         }
     }
@@ -80,12 +167,14 @@ mod tests {
 
     #[test]
     fn fault_points_are_read() {
-        let fault = Fault {
-            step: StepName::Join,
-            edge: Edge::After,
+        let fault = |point| Fault {
+            point,
             marker: "/tmp/m".into(),
         };
-        assert_eq!("join-after:/tmp/m".parse(), Ok(fault));
+        let join = Point::Step(StepName::Join, Edge::After);
+        assert_eq!("join-after:/tmp/m".parse(), Ok(fault(join)));
+        let dropped = Point::Key(Boundary::Dropped);
+        assert_eq!("key-dropped:/tmp/m".parse(), Ok(fault(dropped)));
         for bad in [
             "",
             "join",
@@ -93,6 +182,8 @@ mod tests {
             "join-after:",
             "x-after:/m",
             "join-amid:/m",
+            "key-before:/m",
+            "key-made:",
         ] {
             assert_eq!(bad.parse::<Fault>(), Err(FaultError(bad.to_owned())));
         }

@@ -1,12 +1,13 @@
 //! The cluster's two Ed25519 key pairs, their form in Secret `linesman-keys`, and what they sign.
 //!
 //! `identity` proves the cluster to the hub; `deploy` reads the catalog. Both are made in the cluster, and
-//! their private halves never leave it. Pure: the caller brings seeds and time, and does the reading and writing.
+//! their private halves never leave it. Beside each its successor stands while it is being replaced, so that a
+//! rotation goes on after a kill at any point. Pure: the caller brings seeds and time, and does the reading and writing.
 
 use std::collections::BTreeMap;
 
 use crate::agent::DeployKey;
-use crate::keys::{self, KeyError, KeyPair};
+use crate::keys::{self, KeyError, KeyPair, Public};
 use crate::secret::Secret;
 use crate::wire::api;
 use crate::wire::id::ClusterName;
@@ -14,6 +15,10 @@ use crate::wire::id::ClusterName;
 const IDENTITY: &str = "identity";
 const DEPLOY: &str = "deploy";
 const DEPLOY_PUBLIC: &str = "deploy.pub";
+const NEXT_IDENTITY: &str = "identity.next";
+const NEXT_DEPLOY: &str = "deploy.next";
+/// Present while the hub may hold other deploy keys of this cluster beside the present one.
+const UNSETTLED: &str = "deploy.unsettled";
 
 /// The data of a Secret.
 pub type SecretData = BTreeMap<String, Vec<u8>>;
@@ -23,6 +28,12 @@ pub type SecretData = BTreeMap<String, Vec<u8>>;
 pub struct Identity {
     pub identity: KeyPair,
     pub deploy: KeyPair,
+    /// To be the identity as soon as the hub knows it.
+    pub next_identity: Option<KeyPair>,
+    /// To be the deploy key as soon as the Git host lets it read.
+    pub next_deploy: Option<KeyPair>,
+    /// The engine has not been seen to fetch with `deploy` yet: its predecessor still stands at the Git host.
+    pub unsettled: bool,
 }
 
 impl Identity {
@@ -31,6 +42,23 @@ impl Identity {
         Self {
             identity: KeyPair::from_seed(identity),
             deploy: KeyPair::from_seed(deploy),
+            next_identity: None,
+            next_deploy: None,
+            unsettled: false,
+        }
+    }
+
+    /// The successor takes the deploy key's place; the engine has to show that it works.
+    #[must_use]
+    pub fn with_deploy_promoted(self) -> Self {
+        match self.next_deploy {
+            Some(next) => Self {
+                deploy: next,
+                next_deploy: None,
+                unsettled: true,
+                ..self
+            },
+            None => self,
         }
     }
 
@@ -42,27 +70,43 @@ impl Identity {
             KeyPair::from_openssh(text).ok()
         };
         let (identity, deploy) = (pair(IDENTITY)?, pair(DEPLOY)?);
-        (identity.public() != deploy.public()).then_some(Self { identity, deploy })
+        (identity.public() != deploy.public()).then_some(Self {
+            identity,
+            deploy,
+            // A garbled successor is made anew: nobody has begun to rely on it.
+            next_identity: pair(NEXT_IDENTITY),
+            next_deploy: pair(NEXT_DEPLOY),
+            unsettled: data.contains_key(UNSETTLED),
+        })
     }
 
     /// The Secret's data. The same pairs give the same bytes only through [`Identity::same_as`]: the OpenSSH form
     /// carries a random check number.
     pub fn to_data(&self, cluster: &ClusterName) -> Result<SecretData, KeyError> {
         let private = |pair: &KeyPair| -> Result<Vec<u8>, KeyError> {
-            Ok(pair.openssh(&comment(cluster))?.into_inner().into_bytes())
+            Ok(private_file(pair, cluster)?.into_inner().into_bytes())
         };
-        Ok([
+        let mut data: SecretData = [
             (IDENTITY.to_owned(), private(&self.identity)?),
             (DEPLOY.to_owned(), private(&self.deploy)?),
             (
                 DEPLOY_PUBLIC.to_owned(),
-                self.deploy
-                    .public()
-                    .openssh(&comment(cluster))?
-                    .into_bytes(),
+                public_line(&self.deploy, cluster)?.into_bytes(),
             ),
         ]
-        .into())
+        .into();
+        for (key, next) in [
+            (NEXT_IDENTITY, &self.next_identity),
+            (NEXT_DEPLOY, &self.next_deploy),
+        ] {
+            if let Some(next) = next {
+                data.insert(key.to_owned(), private(next)?);
+            }
+        }
+        if self.unsettled {
+            data.insert(UNSETTLED.to_owned(), b"true".to_vec());
+        }
+        Ok(data)
     }
 
     /// Whether the Secret's data holds these pairs, whole.
@@ -70,28 +114,48 @@ impl Identity {
         let public = data
             .get(DEPLOY_PUBLIC)
             .and_then(|line| std::str::from_utf8(line).ok())
-            .and_then(|line| keys::Public::from_openssh(line).ok());
+            .and_then(|line| Public::from_openssh(line).ok());
         public == Some(self.deploy.public())
-            && Self::from_data(data).is_some_and(|other| {
-                other.identity.public() == self.identity.public()
-                    && other.deploy.public() == self.deploy.public()
-            })
+            && Self::from_data(data).is_some_and(|other| other.publics() == self.publics())
+    }
+
+    /// All that tells two states of the Secret apart.
+    fn publics(&self) -> ([Option<Public>; 4], bool) {
+        let of = |pair: &Option<KeyPair>| pair.as_ref().map(KeyPair::public);
+        let pairs = [
+            Some(self.identity.public()),
+            Some(self.deploy.public()),
+            of(&self.next_identity),
+            of(&self.next_deploy),
+        ];
+        (pairs, self.unsettled)
     }
 
     /// The deploy key as engines and the SSH probe take it.
     pub fn deploy_key(&self, cluster: &ClusterName) -> Result<DeployKey, KeyError> {
         Ok(DeployKey {
-            private: self.deploy.openssh(&comment(cluster))?,
-            public: self.deploy.public().openssh(&comment(cluster))?,
+            private: private_file(&self.deploy, cluster)?,
+            public: public_line(&self.deploy, cluster)?,
+            unsettled: self.unsettled,
         })
     }
 
-    /// base64url; proves to the hub that the deploy key's private half is here.
-    pub fn deploy_proof(&self, hub_id: &str, cluster: &ClusterName) -> String {
+    /// base64url; proves to the hub that the private half of `deploy` is here: the present key or its successor.
+    pub fn deploy_proof(&self, deploy: &KeyPair, hub_id: &str, cluster: &ClusterName) -> String {
         let identity = self.identity.public().to_base64();
         let input = api::deploy_proof_input(hub_id, cluster.as_str(), &identity);
-        keys::encode(&self.deploy.sign(input.as_bytes()))
+        keys::encode(&deploy.sign(input.as_bytes()))
     }
+}
+
+/// The OpenSSH private key file of one of the cluster's keys.
+pub fn private_file(pair: &KeyPair, cluster: &ClusterName) -> Result<Secret<String>, KeyError> {
+    pair.openssh(&comment(cluster))
+}
+
+/// `ssh-ed25519 AAAA… linesman/<cluster>`
+pub fn public_line(pair: &KeyPair, cluster: &ClusterName) -> Result<String, KeyError> {
+    pair.public().openssh(&comment(cluster))
 }
 
 /// What an HTTP call to the hub is signed over.
@@ -153,6 +217,28 @@ mod tests {
         assert_eq!(back.identity.public(), pairs().identity.public());
         assert_eq!(back.deploy.public(), pairs().deploy.public());
         assert!(pairs().same_as(&data));
+    }
+
+    #[test]
+    fn a_rotation_survives_the_secret_at_each_of_its_points() {
+        let next = || KeyPair::from_seed(&[3; 32]);
+        let made = Identity {
+            next_deploy: Some(next()),
+            next_identity: Some(KeyPair::from_seed(&[4; 32])),
+            ..pairs()
+        };
+        let data = made.to_data(&cluster()).unwrap();
+        assert!(made.same_as(&data) && !pairs().same_as(&data));
+        let promoted = Identity::from_data(&data).unwrap().with_deploy_promoted();
+        assert_eq!(promoted.deploy.public(), next().public());
+        assert!(promoted.next_deploy.is_none() && promoted.unsettled);
+        let data = promoted.to_data(&cluster()).unwrap();
+        let back = Identity::from_data(&data).unwrap();
+        assert!(back.unsettled && promoted.same_as(&data) && !made.same_as(&data));
+        // A successor that cannot be read was relied on by nobody.
+        let mut data = made.to_data(&cluster()).unwrap();
+        data.insert(NEXT_DEPLOY.to_owned(), b"junk".to_vec());
+        assert!(Identity::from_data(&data).unwrap().next_deploy.is_none());
     }
 
     #[test]
@@ -219,7 +305,8 @@ mod tests {
 
     #[test]
     fn the_deploy_proof_names_hub_cluster_and_identity() {
-        let proof = keys::decode(&pairs().deploy_proof("hub-1", &cluster())).unwrap();
+        let proof =
+            keys::decode(&pairs().deploy_proof(&pairs().deploy, "hub-1", &cluster())).unwrap();
         let identity = pairs().identity.public().to_base64();
         let input = api::deploy_proof_input("hub-1", "eu1", &identity);
         assert!(pairs().deploy.public().verify(input.as_bytes(), &proof));

@@ -21,10 +21,12 @@ use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::wire::report::HealRecord;
 
+mod handover;
 mod record;
 mod status;
 mod tell;
 
+use handover::Handover;
 use record::Records;
 use tell::Teller;
 
@@ -36,6 +38,8 @@ pub struct Context {
     pub namespace: String,
     /// The agent's Pod, the source of its Events.
     pub pod: String,
+    /// Out: the fingerprint of the deploy key that the engine was seen to fetch with.
+    pub fetched: watch::Sender<String>,
 }
 
 /// Keeps the engine of [`Desired`] installed and working until `stop`.
@@ -60,6 +64,7 @@ struct Watchdog {
     teller: Teller,
     history: History,
     records: Records,
+    handover: Handover,
     snapshot: Option<Snapshot>,
     /// When a snapshot was last looked at, taken or found to be the same.
     snapshot_at: Option<time::OffsetDateTime>,
@@ -80,6 +85,7 @@ impl Watchdog {
             hub_speaks: true,
             history: History::default(),
             records: Records::default(),
+            handover: Handover::default(),
             snapshot: None,
             snapshot_at: None,
         }
@@ -156,6 +162,7 @@ impl Watchdog {
             let observed = seen.borrow_and_update().clone();
             let now = clock::now();
             self.history.mourn(now, &install, &observed);
+            self.see_fetch(now, &install, &desired, &observed);
             let plan = plan::plan(now, &install, &observed, &self.history);
             self.history.saw(now, &plan);
             let heals = self.record(&install, &observed, &plan);
@@ -190,7 +197,11 @@ impl Watchdog {
                         return Ok(true);
                     }
                     // The same objects are watched, whatever is to be in them.
-                    (install, desired) = (wanted, next);
+                    let before = std::mem::replace(&mut install, wanted);
+                    desired = next;
+                    if plan.mode == Mode::Act {
+                        self.hand_over(&before, &install, view, &observed).await;
+                    }
                 }
                 ended = observers.join_next() => {
                     ended.context("no watches")?.context("a watch panicked")??;

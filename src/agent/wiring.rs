@@ -9,8 +9,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::caller::Caller;
+use super::enroll::gitpath::GitPath;
 use super::enroll::join::Joining;
+use super::enroll::keyring::Keyring;
 use super::enroll::prepare::Preparing;
+use super::enroll::rotate::Rotating;
 use super::enroll::stored::{Join, State};
 use super::enroll::{self, Progress, keep, stored};
 use super::fault::Faults;
@@ -23,7 +26,7 @@ use super::{Config, Joined, News, facts, forward, gitline, link, report, watchdo
 use crate::backoff::Schedule;
 use crate::clock;
 use crate::lifetime::Tasks;
-use crate::manifests::{KEYS_SECRET, STATE_SECRET};
+use crate::manifests::STATE_SECRET;
 use crate::wire::id::ClusterName;
 use crate::wire::report::{Facts, StepName};
 
@@ -43,7 +46,7 @@ const RETRY: Schedule = Schedule {
 /// What the agent found of its own when it began to lead.
 pub(super) struct Start {
     cluster: ClusterName,
-    identity: Identity,
+    keyring: Keyring,
     join: Option<Join>,
     state: Option<State>,
     news: (mpsc::Sender<News>, mpsc::Receiver<News>),
@@ -94,10 +97,11 @@ async fn begin(config: &Config, kube: &kube::Client) -> Result<Start> {
     let mut step = Progress::new(&context, StepName::Keys);
     step.running().await;
     let identity = stored::keys(&secrets, &cluster).await?;
+    let keyring = Keyring::new(secrets, &cluster, identity)?;
     step.done().await;
     Ok(Start {
         cluster,
-        identity,
+        keyring,
         join,
         state,
         news,
@@ -150,17 +154,20 @@ pub(super) fn parts(
     let (facts_out, facts) = watch::channel(Facts::new());
     let (subjects_out, subjects) = watch::channel(Subjects::default());
     let (carried, _) = watch::channel(gitline::Carried::default());
+    let (denied_out, denied) = watch::channel(0);
+    let (fetched_out, fetched) = watch::channel(String::new());
     let (hints_out, hints) = mpsc::channel(HINTS);
     let removed = CancellationToken::new();
-    let caller = Caller::new(
-        start.identity.identity.clone(),
-        joined.clone(),
-        line.clone(),
-    );
+    let keyring = start.keyring;
+    let caller = Caller::new(keyring.current(), joined.clone(), line.clone());
+    let path = GitPath {
+        link: line.clone(),
+        carried: carried.clone(),
+    };
 
     let joining = Joining {
         context: context.clone(),
-        identity: start.identity.clone(),
+        keys: keyring.current(),
         caller: caller.clone(),
         state: start.state,
         applied: start.join,
@@ -173,12 +180,13 @@ pub(super) fn parts(
     tasks.spawn("join", |stop| joining.run(stop));
     let preparing = Preparing {
         context: context.clone(),
-        identity: start.identity.clone(),
+        keys: keyring.current(),
         caller: caller.clone(),
         heart: hearts.heart("prepare", Duration::from_mins(3)),
         joined: joined.clone(),
         link: line.clone(),
-        carried: carried.clone(),
+        path: path.clone(),
+        denied: denied_out,
         desired: desired_out,
         proven: proven_out,
     };
@@ -191,7 +199,19 @@ pub(super) fn parts(
         carried,
     };
     tasks.spawn("git over the line", |stop| relay.run(stop));
-    keepers(&context, &start.identity, kept, tasks);
+    keepers(&context, &keyring, kept, tasks);
+    let talk_keys = keyring.current();
+    let rotating = Rotating {
+        context: context.clone(),
+        keyring,
+        caller: caller.clone(),
+        path,
+        heart: hearts.heart("rotate", Duration::from_mins(3)),
+        joined: joined.clone(),
+        fetched,
+        denied,
+    };
+    tasks.spawn("rotate keys", |stop| rotating.run(stop));
 
     let reporting = ReportConfig {
         kube: kube.clone(),
@@ -220,7 +240,7 @@ pub(super) fn parts(
     });
 
     let talk = Talk {
-        identity: start.identity,
+        keys: talk_keys,
         server: config.server,
         context: context.clone(),
         joined: joined.clone(),
@@ -239,6 +259,7 @@ pub(super) fn parts(
         kube: kube.clone(),
         namespace: config.namespace.clone(),
         pod: config.pod.clone(),
+        fetched: fetched_out,
     };
     tasks.spawn("watchdog", |stop| {
         watchdog::run(watching, desired, hints, watchdog_out, stop)
@@ -258,20 +279,12 @@ pub(super) fn parts(
 /// Keeps the Secrets that the agent cannot live without.
 fn keepers(
     context: &enroll::Context,
-    identity: &Identity,
+    keyring: &Keyring,
     state: watch::Receiver<Option<SecretData>>,
     tasks: &mut Tasks,
 ) {
     let secrets = stored::secrets(&context.kube, &context.namespace);
-    let data = identity.to_data(&context.cluster);
-    let data = data.expect("keys that were read or made can be written");
-    let keys = identity.clone();
-    let api = secrets.clone();
-    tasks.spawn("keep keys", |stop| async move {
-        // The sender lives as long as the keeper.
-        let (_sender, wanted) = watch::channel(Some(data));
-        keep::secret(api, KEYS_SECRET, wanted, move |d| keys.same_as(d), stop).await
-    });
+    tasks.spawn("keep keys", |stop| keyring.keep(stop));
     let known = state.clone();
     let same = move |data: &SecretData| known.borrow().as_ref() == Some(data);
     tasks.spawn("keep state", |stop| {
@@ -281,7 +294,7 @@ fn keepers(
 
 /// The line and what it carries, as soon as the cluster has joined.
 struct Talk {
-    identity: Identity,
+    keys: watch::Receiver<Identity>,
     server: kube::Config,
     context: enroll::Context,
     joined: watch::Receiver<Option<Joined>>,
@@ -303,7 +316,7 @@ impl Talk {
         let dial = LinkConfig {
             hub,
             cluster: self.context.cluster.clone(),
-            identity: self.identity.identity.clone(),
+            identity: self.keys.borrow().identity.clone(),
             build: self.context.build.clone(),
             instance: uuid::Builder::from_random_bytes(clock::random())
                 .into_uuid()

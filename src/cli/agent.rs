@@ -61,7 +61,7 @@ pub async fn run(args: Args) -> Result<()> {
             features: Vec::new(),
         },
         server,
-        faults: Faults(args.fault_at),
+        faults: Faults::new(args.fault_at),
     };
     info!(
         version = env!("CARGO_PKG_VERSION"),

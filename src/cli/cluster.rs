@@ -7,6 +7,7 @@ mod list;
 mod pause;
 mod readopt;
 mod remove;
+mod rotate;
 mod show;
 mod wait;
 
@@ -33,6 +34,8 @@ pub(super) enum Verb {
     Pause(pause::Pause),
     /// End a cluster's maintenance window
     Resume(pause::Resume),
+    /// Let a cluster replace its keys, without a failed fetch or request
+    Rotate(rotate::Args),
     /// Print the Secret with which an Argo CD elsewhere uses a cluster through the line
     ArgocdSecret(argocd_secret::Args),
     /// Let a cluster go; its engine and workloads stay
@@ -49,6 +52,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Git(args) => git::run(args).await,
         Verb::Pause(args) => pause::pause(args).await,
         Verb::Resume(args) => pause::resume(args).await,
+        Verb::Rotate(args) => rotate::run(args).await,
         Verb::ArgocdSecret(args) => argocd_secret::run(args).await,
         Verb::Remove(args) => remove::run(args).await,
     }

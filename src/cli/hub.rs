@@ -14,6 +14,7 @@ use super::exit::{Code, Failure};
 use super::output::emit;
 use crate::client;
 use crate::hub::gitline::Allowed;
+use crate::hub::rotation::KeyPolicy;
 use crate::hub::tls::TlsSource;
 use crate::hub::{HubConfig, Listeners, serve};
 use crate::lifetime;
@@ -23,6 +24,9 @@ mod oidc;
 
 use audit::AuditArgs;
 use oidc::OidcArgs;
+
+/// Keys that are replaced more often would be replaced all the time.
+const LEAST_KEY_AGE: Duration = Duration::from_hours(24);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -113,6 +117,9 @@ pub struct Args {
     #[arg(long, env = "LINESMAN_GIT_OVER_LINE", value_name = "WHICH", value_enum)]
     #[arg(default_value = "auto")]
     git_over_line: GitOverLine,
+    /// Clusters replace their keys at this age; 0 = only when 'linesman cluster rotate' says so
+    #[arg(long, env = "LINESMAN_ROTATE_KEYS_AFTER", value_name = "TIME", default_value = "90d", value_parser = duration::parse)]
+    rotate_keys_after: Duration,
     #[command(flatten)]
     audit: AuditArgs,
     #[command(flatten)]
@@ -194,6 +201,7 @@ fn config(args: Args) -> Result<HubConfig> {
             GitOverLine::Auto => Allowed::Auto,
             GitOverLine::Asked => Allowed::Asked,
         },
+        keys: key_policy(args.rotate_keys_after)?,
         audit: args.audit.config()?,
         oidc: args.oidc.config()?,
     })
@@ -252,6 +260,22 @@ fn ca_flag(config: &HubConfig, own: &str) -> String {
         TlsSource::Own { .. } | TlsSource::Files { ca: None, .. } => Path::new(own),
     };
     format!(" --ca {}", path.display())
+}
+
+fn key_policy(rotate_after: Duration) -> Result<KeyPolicy> {
+    if !rotate_after.is_zero() && rotate_after < LEAST_KEY_AGE {
+        let text = format!(
+            "--rotate-keys-after is {}, less than {}",
+            duration::show(rotate_after),
+            duration::show(LEAST_KEY_AGE)
+        );
+        let next = "give a longer time, or 0 to replace keys on demand only";
+        return Err(Failure::new(Code::Usage, text, next).into());
+    }
+    let max_age = (!rotate_after.is_zero()).then(|| rotate_after.try_into());
+    Ok(KeyPolicy {
+        max_age: max_age.transpose().context("--rotate-keys-after")?,
+    })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
     AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, GitRoute, GitRouteRequest,
     GitRouteView, HealView, HubInfo, LineDetail, NewCluster, NewJoinToken, NewSshKey, Page,
-    PauseRequest, Policy, WhoAmI,
+    PauseRequest, Policy, RotateRequest, RotateWish, WhoAmI,
 };
 use crate::wire::id::ClusterName;
 
@@ -65,6 +65,17 @@ impl Client {
     pub async fn pause(&self, name: &ClusterName, asked: &PauseRequest) -> Result<Policy, Error> {
         let path = ["v1", "clusters", name.as_str(), "pause"];
         self.write(&format!("pause cluster {name}"), &path, asked)
+            .await
+    }
+
+    /// Lets the cluster replace its present keys; gives the fingerprints of those.
+    pub async fn rotate(
+        &self,
+        name: &ClusterName,
+        asked: RotateRequest,
+    ) -> Result<RotateWish, Error> {
+        let path = ["v1", "clusters", name.as_str(), "rotate"];
+        self.write(&format!("rotate keys of cluster {name}"), &path, &asked)
             .await
     }
 

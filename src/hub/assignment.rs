@@ -1,7 +1,8 @@
 //! What a cluster is told: built from the records each time, numbered anew whenever its content changes.
 
-use crate::hub::Hub;
+use crate::clock;
 use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, StoreError};
+use crate::hub::{Hub, rotation};
 use crate::keys;
 use crate::manifests::{GIT_SERVICE, NAMESPACE};
 use crate::ssh::{GitUrl, known_hosts};
@@ -40,6 +41,7 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
             size: bundle.map_or(0, |b| b.size),
         },
         policy: cluster.policy.clone(),
+        rotate: rotation::wish(clock::now(), hub.config.keys, &keys),
         agent_image: cluster.desired_image.clone(),
         revision: 0,
     };
@@ -73,7 +75,9 @@ pub fn source(hub: &Hub, route: GitRoute) -> String {
 
 /// Where the cluster's own key stands at the Git host. The built-in host knows a key as soon as the store does.
 fn deploy_key(keys: &[ClusterKey]) -> DeployKeyStatus {
-    let newest = keys.iter().rfind(|k| k.kind == KeyKind::Deploy);
+    let deploy = || keys.iter().filter(|k| k.kind == KeyKind::Deploy);
+    let newest = deploy().rfind(|k| k.state.is_valid());
+    let newest = newest.or_else(|| deploy().next_back());
     let (state, reason) = match newest.map(|k| k.state) {
         Some(KeyState::Active | KeyState::Retiring) => (DeployKeyState::Registered, ""),
         Some(KeyState::Pending) => (DeployKeyState::Pending, "host"),

@@ -77,6 +77,9 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
             audit::sink::run(hub.store.clone(), sink.clone(), hub.audit.head(), stop)
         });
     }
+    tasks.spawn("key ages", |stop| {
+        api::clusters::announce_old(hub.clone(), stop)
+    });
     tasks.spawn("flush", |stop| flush(hub.clone(), stop));
     tasks.spawn("certificate", |stop| renew(hub.clone(), stop));
 

@@ -89,8 +89,13 @@ contract! {
     /// A key in any state, with the cluster that it belongs to (which may be removed).
     cluster_key_by_fingerprint(&self, fingerprint: &str) -> Option<ClusterKey>;
     cluster_keys(&self, cluster_id: &str) -> Vec<ClusterKey>;
-    /// Registers a deploy key; idempotent on the key. None = another cluster has it.
+    /// Notes that the cluster shall replace its present key of this kind; gives that key, None = it has none.
+    ask_to_replace(&self, cluster_id: &str, kind: KeyKind, now: OffsetDateTime) -> Option<ClusterKey>;
+    /// Registers a deploy key; idempotent on the key. None = another cluster has it, or it was revoked.
     add_deploy_key(&self, cluster_id: &str, public: crate::keys::Public, replaces: Option<crate::keys::Public>, now: OffsetDateTime) -> Option<ClusterKey>;
+
+    /// Revokes every other key of the same kind of this key's cluster; gives those.
+    settle_key(&self, key: &ClusterKey, now: OffsetDateTime) -> Vec<ClusterKey>;
 
     /// Stores a token and revokes the cluster's unredeemed older ones.
     issue_join_token(&self, token: JoinToken) -> ();

@@ -124,6 +124,9 @@ pub struct Assignment {
     pub engine: EngineRef,
     #[serde(default)]
     pub policy: Policy,
+    /// Keys that the cluster has to replace.
+    #[serde(default, skip_serializing_if = "RotateWish::is_empty")]
+    pub rotate: RotateWish,
     /// The image that the hub wants the agent to run; absent = leave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_image: Option<String>,
@@ -279,6 +282,42 @@ pub struct DeployKeyRequest {
     /// The public key that this one takes the place of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
+    /// The engine was seen to fetch with this key: every other deploy key of the cluster ends, also at the Git host.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub in_use: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+/// The fingerprints (`SHA256:…`) of keys that a cluster has to replace: the very keys, so that a wish that was
+/// fulfilled is over by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RotateWish {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deploy_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+}
+
+impl RotateWish {
+    pub fn is_empty(&self) -> bool {
+        self.deploy_key.is_none() && self.identity.is_none()
+    }
+}
+
+/// `POST /v1/clusters/{name}/rotate`: which keys the cluster shall replace now. The answer names them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RotateRequest {
+    pub deploy_key: bool,
+    pub identity: bool,
 }
 
 /// `POST /v1/clusters/{name}/reports`. Every part is optional; each report says what changed.
@@ -501,7 +540,11 @@ pub struct KeyView {
     /// `SHA256:…`
     pub fingerprint: String,
     pub public: String,
+    /// `pending`, `active`, `retiring` or `revoked`.
     pub state: String,
+    /// RFC 3339; of a cluster's keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<String>,
 }
 
 /// A page of a list; `cursor` is absent on the last one.

@@ -1,4 +1,5 @@
-//! H6, W3: the agent is killed at every boundary of the adoption, and converges with one key registered.
+//! H6, W3, W42: the agent is killed at every boundary of the adoption and of a key's rotation, and converges with one key
+//! registered.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,11 +7,14 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use linesman::agent::fault::Boundary;
 use linesman::wire::report::StepName;
 use serde_json::json;
 
 use crate::support::place::{binary, run};
-use crate::support::world::{CLUSTER, World, record};
+use crate::support::world::{CLUSTER, FLUX, World, record};
 use crate::support::{eventually, figure, seconds, shown, until};
 
 /// H6, W3. The agent runs as a process on this machine, with its own ServiceAccount's rights, so that a kill costs no
@@ -61,14 +65,9 @@ fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
         "≤ 60 s",
         shown(began.elapsed()),
     );
-    let view = world.hub.json(&["cluster", "show", CLUSTER]);
-    let keys = view["keys"].as_array().unwrap();
     for kind in ["identity", "deploy"] {
-        assert_eq!(
-            keys.iter().filter(|k| k["kind"] == json!(kind)).count(),
-            1,
-            "{kind} keys: {keys:?}"
-        );
+        let keys = keys_in_force(&world, kind);
+        assert_eq!(keys.len(), 1, "{kind} keys: {keys:?}");
     }
     assert_eq!(
         world
@@ -79,6 +78,7 @@ fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
         Some(1)
     );
     drop(agent);
+    a_deploy_key_is_replaced_over_kills(&world, &kubeconfig);
     // Two labs at once, and nothing of this one is left.
     let lab = world.place.lab().to_owned();
     world.close();
@@ -87,6 +87,69 @@ fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
         !mounts.contains(&format!("/linesman-lab/{lab}/")),
         "mounts are left"
     );
+}
+
+/// W42: one rotation, killed at each of its boundaries; Flux' fetches do not fail meanwhile.
+fn a_deploy_key_is_replaced_over_kills(world: &World, kubeconfig: &Path) {
+    let before = (keys_in_force(world, "deploy"), failed_fetches(world));
+    let rotate = |flags: &[&str]| {
+        let args = [&["cluster", "rotate", CLUSTER, "--deploy-key"], flags].concat();
+        world.hub.linesman(&args);
+    };
+    rotate(&[]);
+    for boundary in Boundary::ALL {
+        let point = format!("key-{}", boundary.as_str());
+        let marker = world.directory.join(&point);
+        let ended = Agent::start(world, kubeconfig, Some((&point, &marker))).ends_itself();
+        assert!(ended && marker.exists(), "{point} was not reached");
+    }
+    let agent = Agent::start(world, kubeconfig, None);
+    let after = keys_in_force(world, "deploy");
+    assert_eq!(after.len(), 1, "{after:?}");
+    assert_ne!(after, before.0);
+    let began = Instant::now();
+    rotate(&["--wait=3m"]);
+    let took = began.elapsed();
+    figure("W42", "deploy key replaced, old one gone", "", shown(took));
+    let new = keys_in_force(world, "deploy");
+    assert!(new.len() == 1 && new != after, "{new:?}");
+    let secret = world
+        .api
+        .get(&format!("/api/v1/namespaces/{FLUX}/secrets/flux-system"));
+    let secret = secret.unwrap()["data"]["identity.pub"].clone();
+    let line = STANDARD.decode(secret.as_str().unwrap()).unwrap();
+    let line = String::from_utf8(line).unwrap();
+    let given = linesman::keys::Public::from_openssh(&line).unwrap();
+    assert_eq!(new, [given.fingerprint()]);
+    world.function(seconds(60));
+    assert_eq!(failed_fetches(world), before.1);
+    drop(agent);
+}
+
+/// Fingerprints at the hub.
+fn keys_in_force(world: &World, kind: &str) -> Vec<String> {
+    let view = world.hub.json(&["cluster", "show", CLUSTER]);
+    let keys = view["keys"].as_array().unwrap().iter();
+    let of_kind = keys.filter(|k| k["kind"] == json!(kind) && k["state"] != json!("revoked"));
+    of_kind
+        .map(|k| k["fingerprint"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// How often Flux told of a fetch that failed.
+fn failed_fetches(world: &World) -> u64 {
+    let events = world.api.get(&format!("/api/v1/namespaces/{FLUX}/events"));
+    let events = events.unwrap()["items"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let failed = events.iter().filter(|e| {
+        let kind = &e["involvedObject"]["kind"];
+        let reason = e["reason"].as_str().unwrap_or_default();
+        *kind == json!("GitRepository")
+            && ["GitOperationFailed", "AuthenticationFailed"].contains(&reason)
+    });
+    failed.map(|e| e["count"].as_u64().unwrap_or(1)).sum()
 }
 
 /// The YAML as it is, but for the number of Pods: the process outside takes their place.

@@ -33,6 +33,7 @@ const PURE: &[&str] = &[
     "hub/oidc/token",
     "hub/proxy/rewrite",
     "hub/registration",
+    "hub/rotation",
     "hub/selector",
     "keys",
     "kubeapi",

@@ -12,6 +12,7 @@ mod grants;
 mod login;
 mod pause;
 mod record;
+mod rotate;
 pub(crate) mod support;
 mod users;
 use support::{Agent, TestHub};

@@ -37,7 +37,7 @@ const TURN: Duration = Duration::from_secs(20);
 /// What joining needs and gives.
 pub struct Joining {
     pub context: Context,
-    pub identity: Identity,
+    pub keys: watch::Receiver<Identity>,
     pub caller: Caller,
     pub state: Option<State>,
     /// The join Secret as it was at the start.
@@ -229,14 +229,15 @@ impl Joining {
         let hub: HubInfo = https.send(&Call::get("/v1/hub"), None).await?.json()?;
         self.caller.set_hub_time(hub.time);
         let cluster = &self.context.cluster;
+        let keys = self.keys.borrow().clone();
         let request = JoinRequest {
             protocol: PROTOCOL,
             token: token.expose().clone(),
             cluster: cluster.clone(),
             incarnation: facts::incarnation(&self.context.kube).await?,
-            identity_key: self.identity.identity.public().to_base64(),
-            deploy_key: self.identity.deploy_key(cluster)?.public,
-            deploy_proof: self.identity.deploy_proof(&hub.hub_id, cluster),
+            identity_key: keys.identity.public().to_base64(),
+            deploy_key: identity::public_line(&keys.deploy, cluster)?,
+            deploy_proof: keys.deploy_proof(&keys.deploy, &hub.hub_id, cluster),
             agent: self.context.build.clone(),
             facts: facts::collect(&self.context.kube, &self.context.namespace).await,
         };
@@ -248,7 +249,7 @@ impl Joining {
             time: hub.time,
             body: &call.body,
         };
-        let signature = identity::signature(&self.identity.identity, signed);
+        let signature = identity::signature(&keys.identity, signed);
         https.send(&call, Some(signature)).await
     }
 

@@ -17,12 +17,12 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::gitpath::GitPath;
 use super::stored::within;
 use super::{Context, FIELD_MANAGER, Progress, engine_keys};
 use crate::agent::caller::{Call, Caller};
-use crate::agent::gitline::{self, Carried};
 use crate::agent::health::Heart;
-use crate::agent::identity::Identity;
+use crate::agent::identity::{self, Identity};
 use crate::agent::link::LinkState;
 use crate::agent::{Desired, Engine, Joined};
 use crate::backoff::Schedule;
@@ -30,12 +30,11 @@ use crate::bundle::Bundle;
 use crate::clock;
 use crate::keys;
 use crate::manifests::BUNDLE_MAP;
-use crate::ssh::{self, Head, Probe, ProbeError, Step};
+use crate::ssh::{GitUrl, ProbeError, Step};
 use crate::wire::api::{Assignment, CatalogRef, EngineRef, Via};
 use crate::wire::id::Digest;
 use crate::wire::report::{ConditionType, NO_ROUTE, Status, StepName};
 
-const PROBE: Duration = Duration::from_secs(10);
 /// Between proofs of a Git path that was fine the last time, and of one that was not.
 const PROBE_AGAIN: Duration = Duration::from_mins(5);
 const PROBE_SOON: Duration = Duration::from_secs(5);
@@ -56,13 +55,14 @@ const RETRY: Schedule = Schedule {
 /// What preparing needs and gives.
 pub struct Preparing {
     pub context: Context,
-    pub identity: Identity,
+    pub keys: watch::Receiver<Identity>,
     pub caller: Caller,
     pub heart: Heart,
     pub joined: watch::Receiver<Option<Joined>>,
     pub link: watch::Receiver<LinkState>,
-    /// Out: how a look over the line went.
-    pub carried: watch::Sender<Carried>,
+    pub path: GitPath,
+    /// Out: how many looks in a row the Git host refused the deploy key.
+    pub denied: watch::Sender<u32>,
     /// Out: what the watchdog keeps true.
     pub desired: watch::Sender<Option<Desired>>,
     /// Out and, at the start, in: the Git path that was proven.
@@ -136,6 +136,10 @@ impl Preparing {
                     (held.probe_due, held.bundle_due) = (Instant::now(), Instant::now());
                 }
                 changed = self.link.changed() => changed.context("the link has ended")?,
+                changed = self.keys.changed() => {
+                    changed.context("the keys are gone")?;
+                    held.probe_due = Instant::now();
+                }
                 // Deleted or changed, it has to be back before the next start without hub.
                 Some(Ok(_)) = stored.next() => held.stored_due = Instant::now(),
             }
@@ -167,10 +171,12 @@ impl Preparing {
     }
 
     async fn turn(&mut self, assignment: &Assignment, steps: &mut Steps, held: &mut Held) {
-        let path = fingerprint(&assignment.catalog, &self.identity);
+        let identity = self.keys.borrow_and_update().clone();
+        let path = fingerprint(&assignment.catalog, &identity);
         let proven = *self.proven.borrow() == path;
         if !proven && held.probe_due <= Instant::now() {
-            self.probe(assignment, &path, &mut steps.git, held).await;
+            self.probe(assignment, (&path, &identity), &mut steps.git, held)
+                .await;
         }
         self.bundle(&assignment.engine, &mut steps.bundle, held)
             .await;
@@ -180,11 +186,12 @@ impl Preparing {
             self.engine(&assignment.engine, held).await;
             if let (Some(bundle), Some(engine)) = (held.bundle.clone(), held.engine.clone()) {
                 // While a new bundle is on its way, the old one is kept in force.
-                self.publish(assignment, bundle, engine);
+                self.publish(assignment, bundle, engine, &identity);
             }
         }
         if proven && held.probe_due <= Instant::now() {
-            self.probe(assignment, &path, &mut steps.git, held).await;
+            self.probe(assignment, (&path, &identity), &mut steps.git, held)
+                .await;
         }
     }
 
@@ -200,15 +207,24 @@ impl Preparing {
         }
     }
 
-    fn publish(&self, assignment: &Assignment, bundle: Arc<Bundle>, engine: Engine) {
-        let Ok(deploy_key) = self.identity.deploy_key(&self.context.cluster) else {
+    fn publish(
+        &self,
+        assignment: &Assignment,
+        bundle: Arc<Bundle>,
+        engine: Engine,
+        identity: &Identity,
+    ) {
+        let Ok(deploy_key) = identity.deploy_key(&self.context.cluster) else {
             warn!("the deploy key has no OpenSSH form");
             return;
         };
         self.desired.send_if_modified(|desired| {
-            let same = desired
-                .as_ref()
-                .is_some_and(|d| d.assignment == *assignment && d.bundle.digest == bundle.digest);
+            let same = desired.as_ref().is_some_and(|d| {
+                d.assignment == *assignment
+                    && d.bundle.digest == bundle.digest
+                    && d.deploy_key.public == deploy_key.public
+                    && d.deploy_key.unsettled == deploy_key.unsettled
+            });
             if !same {
                 *desired = Some(Desired {
                     assignment: assignment.clone(),
@@ -225,7 +241,7 @@ impl Preparing {
     async fn probe(
         &self,
         assignment: &Assignment,
-        path: &str,
+        (path, identity): (&str, &Identity),
         step: &mut Progress,
         held: &mut Held,
     ) {
@@ -248,13 +264,19 @@ impl Preparing {
                 Err((None, text.to_owned()))
             }
             Ok(url) => {
-                let walked = self.walk(&url, catalog).await;
+                let walked = self.walk(&url, catalog, identity).await;
                 walked.map_err(|error| (Some(error.step()), error.to_string()))
             }
         };
         let failed = result.as_ref().err().and_then(|(step, _)| *step);
         let line = before.filter(|_| before == self.epoch() && catalog.via == Via::Direct);
         held.no_route = unroutable(held.no_route, line, failed);
+        self.denied.send_modify(|times| {
+            *times = match failed {
+                Some(Step::Auth) => times.saturating_add(1),
+                _ => 0,
+            };
+        });
         match result {
             Ok(commit) => {
                 info!(commit, "catalog read");
@@ -293,22 +315,17 @@ impl Preparing {
         }
     }
 
-    async fn walk(&self, url: &ssh::GitUrl, catalog: &CatalogRef) -> Result<String, ProbeError> {
-        let key = self.identity.deploy_key(&self.context.cluster);
+    async fn walk(
+        &self,
+        url: &GitUrl,
+        catalog: &CatalogRef,
+        identity: &Identity,
+    ) -> Result<String, ProbeError> {
+        let key = identity::private_file(&identity.deploy, &self.context.cluster);
         let key = key.map_err(|e| ProbeError::Auth {
             text: e.to_string(),
         })?;
-        let key = key.private;
-        let probe = Probe {
-            url,
-            private_key: &key,
-            known_hosts: &catalog.known_hosts,
-            branch: &catalog.branch,
-        };
-        let result = match catalog.via {
-            Via::Direct => ssh::probe(probe, PROBE).await,
-            Via::Line => self.over_line(probe).await,
-        };
+        let result = self.path.walk(url, catalog, &key).await;
         let mismatch = ConditionType::HostKeyMismatch;
         let (status, reason, text) = match &result {
             Err(ProbeError::HostKey { text, .. }) => (Status::True, "OtherKey", text.as_str()),
@@ -316,15 +333,6 @@ impl Preparing {
         };
         self.context.condition(mismatch, status, reason, text).await;
         result.map(|head| head.0)
-    }
-
-    /// As the engine's own connections go, but for the Service: a NetworkPolicy keeps all but the engine from it.
-    async fn over_line(&self, probe: Probe<'_>) -> Result<Head, ProbeError> {
-        let stream = gitline::heard(self.link.clone(), &self.carried, PROBE).await;
-        let stream = stream.map_err(|error| ProbeError::Tcp {
-            text: format!("over the line: {error}"),
-        })?;
-        ssh::probe_over(probe, stream, PROBE).await
     }
 
     async fn reached(&self, status: Status, reason: &str, text: &str) {

@@ -134,6 +134,7 @@ pub(in crate::agent) fn install_of(kind: EngineKind) -> Install {
         assignment: serde_json::from_value(assignment).unwrap(),
         bundle: Arc::new(bundle),
         deploy_key: DeployKey {
+            unsettled: false,
             private: Secret::new("private".to_owned()),
             public: "public".to_owned(),
         },

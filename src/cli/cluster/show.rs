@@ -83,11 +83,21 @@ fn describe(cluster: &ClusterView, wide: bool, now: OffsetDateTime) -> String {
         ["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"],
         rows.collect(),
     );
-    let rows = cluster
-        .keys
-        .iter()
-        .map(|k| vec![k.kind.clone(), k.state.clone(), k.fingerprint.clone()]);
-    section(&mut text, ["KEY", "STATE", "FINGERPRINT"], rows.collect());
+    let shown = cluster.keys.iter().filter(|k| wide || k.state != "revoked");
+    let rows = shown.map(|k| {
+        let made = k.created_at.as_deref();
+        vec![
+            k.kind.clone(),
+            k.state.clone(),
+            made.map(|at| ago(at, now)).unwrap_or_default(),
+            k.fingerprint.clone(),
+        ]
+    });
+    section(
+        &mut text,
+        ["KEY", "STATE", "AGE", "FINGERPRINT"],
+        rows.collect(),
+    );
     let rows = cluster
         .facts
         .iter()

@@ -249,14 +249,14 @@ fn timed_out(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
     use crate::wire::api::{EngineKind, GitRoute, GitRouteView, LineView, Via};
     use crate::wire::report::StepReport;
 
-    fn cluster(
+    pub(in crate::cli::cluster) fn cluster(
         phase: Phase,
         steps: &[(StepName, StepState, &str)],
         conditions: Vec<Condition>,

@@ -14,15 +14,13 @@ use super::problem::{Problem, Slug};
 use super::{body, bundles};
 use crate::clock;
 use crate::hub::auth::{self, AgentPrincipal};
-use crate::hub::store::{Cluster, KeyKind, Reported};
+use crate::hub::store::{Cluster, Reported};
 use crate::hub::{Hub, assignment, cut, gitline};
 use crate::keys::{self, Public};
-use crate::wire::api::{
-    Assignment, DeployKeyRequest, DeployKeyState, DeployKeyStatus, MAX_BODY, Report, ReportAck,
-    deploy_proof_input,
-};
+use crate::wire::api::{Assignment, MAX_BODY, Report, ReportAck, deploy_proof_input};
 use crate::wire::report::{ConditionType, Facts, HealRecord, StepName};
 
+mod deploy_keys;
 mod join;
 pub(super) use join::invalid;
 mod orders;
@@ -67,7 +65,7 @@ fn calls() -> Router<Arc<Hub>> {
     Router::new()
         .route("/v1/clusters/{name}/assignment", get(show))
         .route("/v1/clusters/{name}/reports", post(report))
-        .route("/v1/clusters/{name}/deploy-keys", post(deploy_key))
+        .route("/v1/clusters/{name}/deploy-keys", post(deploy_keys::add))
         .route("/v1/clusters/{name}/orders", get(orders::orders))
 }
 
@@ -238,39 +236,6 @@ fn bounded_heal(mut heal: HealRecord) -> HealRecord {
 
 fn shorten(text: &mut String, max: usize) {
     text.truncate(cut(text, max).len());
-}
-
-async fn deploy_key(
-    State(hub): State<Arc<Hub>>,
-    Extension(agent): Extension<AgentPrincipal>,
-    Extension(came): Extension<Came>,
-    Path(name): Path<String>,
-    request: Request,
-) -> Result<Json<DeployKeyStatus>, Problem> {
-    let cluster = own(&hub, &agent, &name, came).await?;
-    let wanted: DeployKeyRequest = parsed(request).await?;
-    let public = deploy_public(&wanted.public_key)?;
-    let replaces = wanted.replaces.as_deref().map(deploy_public).transpose()?;
-    let known = hub.store.cluster_keys(&cluster.id).await?;
-    let proven = known
-        .iter()
-        .filter(|k| k.kind == KeyKind::Identity && k.state.is_valid())
-        .any(|k| proves(&hub.id, &name, k.public, public, &wanted.proof));
-    if !proven {
-        return Err(unproven());
-    }
-    let key = hub
-        .store
-        .add_deploy_key(&cluster.id, public, replaces, clock::now())
-        .await?;
-    let (state, reason) = match key {
-        Some(_) => (DeployKeyState::Registered, ""),
-        None => (DeployKeyState::Refused, "in-use"),
-    };
-    Ok(Json(DeployKeyStatus {
-        state,
-        reason: reason.to_owned(),
-    }))
 }
 
 fn deploy_public(line: &str) -> Result<Public, Problem> {

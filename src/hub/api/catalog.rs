@@ -103,5 +103,6 @@ fn view(key: &SshKey) -> Result<KeyView, Problem> {
             .openssh(&key.title)
             .map_err(anyhow::Error::from)?,
         state: "active".to_owned(),
+        created_at: None,
     })
 }

@@ -26,8 +26,11 @@ use crate::wire::id::ClusterName;
 mod git_route;
 mod line;
 mod pause;
+mod rotate;
 mod view;
 
+pub(super) use pause::announce;
+pub use rotate::announce_old;
 pub use view::count;
 
 const MAX_PAGE: u32 = 500;
@@ -39,6 +42,7 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/v1/clusters/{name}/join-tokens", post(readopt))
         .route("/v1/clusters/{name}/line", get(line::show))
         .route("/v1/clusters/{name}/git-route", put(git_route::choose))
+        .route("/v1/clusters/{name}/rotate", post(rotate::ask))
         .route(
             "/v1/clusters/{name}/pause",
             post(pause::pause).delete(pause::resume),

@@ -97,6 +97,12 @@ pub const OPERATIONS: &[Operation] = &[
         ("DeployKeyRequest", "DeployKeyStatus"),
     ),
     operation(
+        ("post", "/v1/clusters/{name}/rotate"),
+        User,
+        "Let a cluster replace its deploy key, its identity key, or both",
+        ("RotateRequest", "RotateWish"),
+    ),
+    operation(
         ("get", "/v1/clusters/{name}/orders"),
         Agent,
         "The hub's orders, a JSON object a line",

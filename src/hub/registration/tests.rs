@@ -79,6 +79,8 @@ fn key(cluster_id: &str, kind: KeyKind, seed: u8, state: KeyState) -> ClusterKey
         public: public(seed),
         fingerprint: public(seed).fingerprint(),
         state,
+        created_at: NOW,
+        replace: false,
     }
 }
 

@@ -111,6 +111,9 @@ pub struct ClusterKey {
     pub public: Public,
     pub fingerprint: String,
     pub state: KeyState,
+    pub created_at: OffsetDateTime,
+    /// An operator wants another one in its place.
+    pub replace: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -98,6 +98,7 @@ impl TestHub {
         let git = listeners.git.local_addr().unwrap();
         let url = format!("https://localhost:{}", address.port());
         let config = HubConfig {
+            keys: linesman::hub::rotation::KeyPolicy::default(),
             data: data.clone(),
             oidc: oidc(&url),
             url,

@@ -77,6 +77,7 @@ impl World {
         );
         let at = |listener: &TcpListener| listener.local_addr().unwrap();
         let config = HubConfig {
+            keys: linesman::hub::rotation::KeyPolicy::default(),
             data: data.clone(),
             url: format!("https://{}", at(&relay)),
             listen: at(&https),

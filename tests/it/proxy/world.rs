@@ -86,6 +86,7 @@ impl World {
         let https = listeners.https.local_addr().unwrap();
         let outside = bind().await.unwrap();
         let config = HubConfig {
+            keys: hub::rotation::KeyPolicy::default(),
             data: data.clone(),
             url: format!("https://localhost:{}", outside.local_addr().unwrap().port()),
             listen: https,

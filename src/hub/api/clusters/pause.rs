@@ -99,7 +99,7 @@ async fn tell(hub: &Hub, mut cluster: Cluster, policy: Policy) -> Result<Policy,
 }
 
 /// Tells the agent that its assignment is another now.
-pub(super) async fn announce(hub: &Hub, cluster: &Cluster) -> Result<(), Problem> {
+pub(in crate::hub::api) async fn announce(hub: &Hub, cluster: &Cluster) -> Result<(), Problem> {
     let revision = assignment::of(hub, cluster).await?.revision;
     hub.orders
         .send(&cluster.name, Order::Assignment { revision });

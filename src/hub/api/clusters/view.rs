@@ -109,6 +109,7 @@ fn view(hub: &Hub, now: OffsetDateTime, cluster: Cluster, details: Details) -> C
                 fingerprint: key.fingerprint.clone(),
                 public: key.public.openssh("").unwrap_or_default(),
                 state: key.state.as_str().to_owned(),
+                created_at: Some(clock::rfc3339(key.created_at)),
             })
             .collect(),
         rev: cluster.rev,

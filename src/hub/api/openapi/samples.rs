@@ -21,8 +21,13 @@ fn parts() -> Vec<(&'static str, Value)> {
         ),
         (
             "DeployKeyRequest",
-            json!({ "publicKey": "ssh-ed25519 AAAA", "proof": "c2ln" }),
+            json!({ "publicKey": "ssh-ed25519 AAAA", "proof": "c2ln", "replaces": "ssh-ed25519 BBBB", "inUse": true }),
         ),
+        (
+            "RotateRequest",
+            json!({ "deployKey": true, "identity": false }),
+        ),
+        ("RotateWish", json!({ "deployKey": "SHA256:AAAA" })),
         (
             "DeployKeyStatus",
             json!({ "state": "registered", "reason": "" }),
@@ -158,7 +163,7 @@ fn cluster() -> Value {
         "lastSeen": TIME, "revision": "main@sha1:3f2a", "agentVersion": "0.1.0",
         "catalogPath": "clusters/eu1", "git": { "route": "auto", "via": "direct" }, "createdAt": TIME, "steps": [step()], "conditions": [condition()],
         "facts": { "nodes.count": "3" },
-        "keys": [{ "kind": "deploy", "fingerprint": "SHA256:x", "public": "ssh-ed25519 AAAA", "state": "active" }],
+        "keys": [{ "kind": "deploy", "fingerprint": "SHA256:x", "public": "ssh-ed25519 AAAA", "state": "active", "createdAt": TIME }],
         "rev": 4,
     })
 }

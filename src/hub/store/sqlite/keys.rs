@@ -3,9 +3,14 @@
 use sqlx::{FromRow, SqliteConnection};
 use time::OffsetDateTime;
 
-use super::{Sqlite, corrupt, db, to_ms};
-use crate::hub::store::{ClusterKey, KeyKind, KeyState, Result};
+use super::{Sqlite, corrupt, db, from_ms, to_ms};
+use crate::hub::store::{ClusterKey, KeyKind, KeyState, Result, StoreError};
 use crate::keys::Public;
+
+/// Keys of one kind that one cluster may have in force.
+const MAX_VALID: usize = 8;
+/// Revoked keys of one kind that are kept of one cluster, so that their holders hear why they are refused.
+const MAX_REVOKED: u32 = 50;
 
 #[derive(FromRow)]
 struct Row {
@@ -16,6 +21,8 @@ struct Row {
     public: String,
     fingerprint: String,
     state: String,
+    created_at: i64,
+    replace_asked_at: Option<i64>,
 }
 
 impl Row {
@@ -38,6 +45,8 @@ impl Row {
                 "retiring" => KeyState::Retiring,
                 _ => KeyState::Revoked,
             },
+            created_at: from_ms(self.created_at),
+            replace: self.replace_asked_at.is_some(),
         })
     }
 }
@@ -55,6 +64,55 @@ pub(super) async fn by_fingerprint(
     .await
     .map_err(db("read a cluster's key"))?;
     row.map(Row::key).transpose()
+}
+
+async fn of_cluster(
+    connection: &mut SqliteConnection,
+    cluster_id: &str,
+    kind: KeyKind,
+) -> Result<Vec<ClusterKey>> {
+    let rows: Vec<Row> = sqlx::query_as(
+        "SELECT k.*, c.name AS cluster, c.removed_at FROM cluster_key k JOIN cluster c ON c.id = k.cluster_id
+         WHERE k.cluster_id = ? AND k.kind = ? ORDER BY k.id",
+    )
+    .bind(cluster_id)
+    .bind(kind.as_str())
+    .fetch_all(connection)
+    .await
+    .map_err(db("list a cluster's keys"))?;
+    rows.into_iter().map(Row::key).collect()
+}
+
+/// Before one more key: the oldest of those that were revoked long since go.
+async fn make_room(
+    connection: &mut SqliteConnection,
+    cluster_id: &str,
+    kind: KeyKind,
+) -> Result<()> {
+    let known = of_cluster(connection, cluster_id, kind).await?;
+    if known
+        .iter()
+        .filter(|k| k.state != KeyState::Revoked)
+        .count()
+        >= MAX_VALID
+    {
+        return Err(StoreError::Full(format!(
+            "the cluster has {MAX_VALID} {} keys in force",
+            kind.as_str()
+        )));
+    }
+    sqlx::query(
+        "DELETE FROM cluster_key WHERE cluster_id = ?1 AND kind = ?2 AND state = 'revoked' AND id NOT IN
+           (SELECT id FROM cluster_key WHERE cluster_id = ?1 AND kind = ?2 AND state = 'revoked'
+            ORDER BY updated_at DESC, id DESC LIMIT ?3)",
+    )
+    .bind(cluster_id)
+    .bind(kind.as_str())
+    .bind(MAX_REVOKED)
+    .execute(connection)
+    .await
+    .map_err(db("forget keys that were revoked"))?;
+    Ok(())
 }
 
 /// Adds a key or makes a known one of the same cluster active again.
@@ -140,6 +198,9 @@ impl Sqlite {
         if foreign {
             return Ok(None);
         }
+        if known.is_none() {
+            make_room(&mut write.tx, cluster_id, KeyKind::Deploy).await?;
+        }
         put(&mut write.tx, cluster_id, KeyKind::Deploy, public, now).await?;
         if let Some(old) = replaces.filter(|old| *old != public) {
             sqlx::query(
@@ -156,5 +217,59 @@ impl Sqlite {
         let key = by_fingerprint(&mut write.tx, &fingerprint).await?;
         write.commit(DOING).await?;
         Ok(key)
+    }
+
+    pub async fn ask_to_replace(
+        &self,
+        cluster_id: &str,
+        kind: KeyKind,
+        now: OffsetDateTime,
+    ) -> Result<Option<ClusterKey>> {
+        const DOING: &str = "ask for a key's replacement";
+        let mut write = self.begin(DOING).await?;
+        let keys = of_cluster(&mut write.tx, cluster_id, kind).await?;
+        let Some(present) = keys.into_iter().rfind(|k| k.state == KeyState::Active) else {
+            return Ok(None);
+        };
+        sqlx::query("UPDATE cluster_key SET replace_asked_at = ? WHERE fingerprint = ?")
+            .bind(to_ms(now))
+            .bind(&present.fingerprint)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(Some(ClusterKey {
+            replace: true,
+            ..present
+        }))
+    }
+
+    pub async fn settle_key(
+        &self,
+        key: &ClusterKey,
+        now: OffsetDateTime,
+    ) -> Result<Vec<ClusterKey>> {
+        const DOING: &str = "end the keys before the present one";
+        let mut write = self.begin(DOING).await?;
+        let keys = of_cluster(&mut write.tx, &key.cluster_id, key.kind).await?;
+        let valid = keys
+            .iter()
+            .any(|k| k.fingerprint == key.fingerprint && k.state.is_valid());
+        let others = keys
+            .into_iter()
+            .filter(|k| k.fingerprint != key.fingerprint && k.state != KeyState::Revoked);
+        let others: Vec<ClusterKey> = others.filter(|_| valid).collect();
+        for other in &others {
+            sqlx::query(
+                "UPDATE cluster_key SET state = 'revoked', updated_at = ? WHERE fingerprint = ?",
+            )
+            .bind(to_ms(now))
+            .bind(&other.fingerprint)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        }
+        write.commit(DOING).await?;
+        Ok(others)
     }
 }

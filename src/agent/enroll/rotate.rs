@@ -1,0 +1,370 @@
+//! Keys are replaced in two phases: the new one is stored, registered and proven before the old one goes.
+//!
+//! Where a rotation stands is read off Secret `linesman-keys` alone, and each step can be done again, so that it goes
+//! on after a kill at any point and ends with one key. The deploy key: stored as `deploy.next` → registered at the Git
+//! host → read with by our own SSH client → made the present one, whereupon the engine's Secret follows → the engine
+//! fetched with it → the others are deleted at the host.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::gitpath::GitPath;
+use super::keyring::Keyring;
+use super::{Context, clip};
+use crate::agent::Joined;
+use crate::agent::caller::{Call, Caller};
+use crate::agent::fault::Boundary;
+use crate::agent::health::Heart;
+use crate::agent::identity::{self, Identity};
+use crate::backoff::Schedule;
+use crate::clock;
+use crate::keys::KeyPair;
+use crate::wire::api::{Assignment, DeployKeyRequest, DeployKeyState, DeployKeyStatus, RotateWish};
+use crate::wire::report::{ConditionType, Status};
+
+const RETRY: Schedule = Schedule {
+    floor: Duration::from_millis(500),
+    first: Duration::from_secs(1),
+    cap: Duration::from_secs(30),
+};
+/// The longest pause between two turns of the loop.
+const TURN: Duration = Duration::from_secs(20);
+/// Between questions to the hub whether it still knows the present deploy key.
+const ASK_AGAIN: Duration = Duration::from_mins(1);
+/// So many looks at the catalog in a row that were refused say something about the key.
+const DENIED: u32 = 2;
+
+/// What replacing keys needs.
+pub struct Rotating {
+    pub context: Context,
+    pub keyring: Keyring,
+    pub caller: Caller,
+    pub path: GitPath,
+    pub heart: Heart,
+    pub joined: watch::Receiver<Option<Joined>>,
+    /// The fingerprint of the deploy key that the engine last fetched with, as far as that is proven.
+    pub fetched: watch::Receiver<String>,
+    /// How many looks at the catalog in a row the Git host refused the deploy key.
+    pub denied: watch::Receiver<u32>,
+}
+
+/// The next thing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// A successor of the deploy key is made.
+    Make,
+    /// The successor is registered, proven and promoted.
+    Prove,
+    /// The deploy keys before the present one end.
+    Settle,
+    /// The hub is asked to register the present deploy key.
+    Ask,
+}
+
+/// What decides on the next thing to do.
+#[derive(Debug, Clone, Copy)]
+struct Moment<'a> {
+    wish: &'a RotateWish,
+    registered: DeployKeyState,
+    fetched: &'a str,
+    denied: u32,
+}
+
+fn due(identity: &Identity, moment: Moment<'_>) -> Option<Work> {
+    let deploy = identity.deploy.public().fingerprint();
+    let doubted = moment.registered == DeployKeyState::Refused || moment.denied >= DENIED;
+    match () {
+        () if identity.next_deploy.is_some() => Some(Work::Prove),
+        () if identity.unsettled && moment.fetched == deploy => Some(Work::Settle),
+        () if doubted => Some(Work::Ask),
+        () if identity.unsettled => None,
+        () if moment.wish.deploy_key.as_deref() == Some(deploy.as_str()) => Some(Work::Make),
+        () => None,
+    }
+}
+
+impl Rotating {
+    /// Replaces keys when the hub wishes it, until `stop`.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<()> {
+        let mut keys = self.keyring.current();
+        let (mut attempt, mut wake, mut asked) = (0, Instant::now(), None::<Instant>);
+        loop {
+            self.heart.beat();
+            let work = self
+                .due()
+                .filter(|work| *work != Work::Ask || may_ask(asked));
+            if let Some(work) = work.filter(|_| wake <= Instant::now()) {
+                asked = asked_now(work).or(asked);
+                let done = Box::pin(self.work(work));
+                let Some(done) = stop.run_until_cancelled(done).await else {
+                    return Ok(());
+                };
+                let Err(error) = done else {
+                    (attempt, wake) = (0, Instant::now());
+                    continue;
+                };
+                let text = format!("{error:#}");
+                warn!(?work, error = text, "key not replaced yet");
+                self.tell("Rotating", &text).await;
+                wake = Instant::now() + RETRY.full_jitter(attempt, clock::unit());
+                attempt = attempt.saturating_add(1);
+            }
+            let latest = Instant::now() + TURN;
+            let due = work.map_or(latest, |_| wake.min(latest));
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = sleep_until(due) => {}
+                changed = self.joined.changed() => changed.context("the task that joins has ended")?,
+                changed = self.fetched.changed() => changed.context("the watchdog has ended")?,
+                changed = self.denied.changed() => changed.context("the task that looks at Git has ended")?,
+                changed = keys.changed() => changed.context("the keys are gone")?,
+            }
+        }
+    }
+
+    fn due(&mut self) -> Option<Work> {
+        let joined = self.joined.borrow_and_update();
+        let assignment = &joined.as_ref()?.assignment;
+        let fetched = self.fetched.borrow_and_update();
+        let moment = Moment {
+            wish: &assignment.rotate,
+            registered: assignment.catalog.deploy_key.state,
+            fetched: &fetched,
+            denied: *self.denied.borrow_and_update(),
+        };
+        due(&self.keyring.current().borrow(), moment)
+    }
+
+    async fn work(&self, work: Work) -> Result<()> {
+        let joined = self.joined.borrow().clone().context("not joined yet")?;
+        let assignment = joined.assignment;
+        let identity = self.keyring.current().borrow().clone();
+        match work {
+            Work::Make => self.make_deploy(identity).await,
+            Work::Prove => self.try_deploy(identity, &assignment).await,
+            Work::Settle => self.settle_deploy(identity, &assignment).await,
+            Work::Ask => self.ask_deploy(identity, &assignment).await,
+        }
+    }
+
+    async fn make_deploy(&self, identity: Identity) -> Result<()> {
+        let next = KeyPair::from_seed(&clock::random());
+        info!(
+            old = identity.deploy.public().fingerprint(),
+            new = next.public().fingerprint(),
+            "replacing the deploy key"
+        );
+        self.keyring
+            .replace(Identity {
+                next_deploy: Some(next),
+                ..identity
+            })
+            .await
+            .context("store the next deploy key")?;
+        self.context.faults.key(Boundary::Made).await;
+        Ok(())
+    }
+
+    async fn try_deploy(&self, identity: Identity, assignment: &Assignment) -> Result<()> {
+        let Some(next) = identity.next_deploy.clone() else {
+            return Ok(());
+        };
+        let replaces = identity::public_line(&identity.deploy, &self.context.cluster)?;
+        let request = self.request(&identity, &next, assignment)?;
+        let request = DeployKeyRequest {
+            replaces: Some(replaces),
+            ..request
+        };
+        let status = self.register(&request).await?;
+        match status.state {
+            DeployKeyState::Registered => {}
+            DeployKeyState::Pending => {
+                return Err(anyhow!(
+                    "the Git host has not taken the next deploy key yet"
+                ));
+            }
+            DeployKeyState::Refused => {
+                warn!(reason = status.reason, "the next deploy key was refused");
+                return self.make_deploy(identity).await;
+            }
+        }
+        self.context.faults.key(Boundary::Registered).await;
+        let print = next.public().fingerprint();
+        self.tell(
+            "Rotating",
+            &format!("{print} is registered and has to read the catalog"),
+        )
+        .await;
+        let catalog = &assignment.catalog;
+        let url = catalog.source().parse().context("the catalog's URL")?;
+        let private = identity::private_file(&next, &self.context.cluster)?;
+        let read = self.path.walk(&url, catalog, &private).await;
+        read.context("read the catalog with the next deploy key")?;
+        self.context.faults.key(Boundary::Proven).await;
+        let promoted = identity.with_deploy_promoted();
+        self.keyring
+            .replace(promoted)
+            .await
+            .context("store the next deploy key as the present one")?;
+        info!(
+            new = print,
+            "deploy key replaced; the engine's Secret follows"
+        );
+        let text = format!("{print} is in use; the engine has to fetch with it");
+        self.tell("Rotating", &text).await;
+        self.context.faults.key(Boundary::Promoted).await;
+        Ok(())
+    }
+
+    async fn settle_deploy(&self, identity: Identity, assignment: &Assignment) -> Result<()> {
+        self.context.faults.key(Boundary::Fetched).await;
+        let request = self.request(&identity, &identity.deploy, assignment)?;
+        let request = DeployKeyRequest {
+            in_use: true,
+            ..request
+        };
+        let status = self.register(&request).await?;
+        anyhow::ensure!(
+            status.state == DeployKeyState::Registered,
+            "the hub does not know the deploy key any more: {}",
+            status.reason
+        );
+        self.context.faults.key(Boundary::Dropped).await;
+        info!(
+            key = request.public_key,
+            "deploy key settled: no other of this cluster is left at the Git host"
+        );
+        self.keyring
+            .replace(Identity {
+                unsettled: false,
+                ..identity
+            })
+            .await
+            .context("store that the deploy key is settled")?;
+        self.tell("Registered", "").await;
+        self.context.faults.key(Boundary::Settled).await;
+        Ok(())
+    }
+
+    /// The Git host does not know the key any more, or never took it: the hub registers it again, or says that it
+    /// never will.
+    async fn ask_deploy(&self, identity: Identity, assignment: &Assignment) -> Result<()> {
+        let request = self.request(&identity, &identity.deploy, assignment)?;
+        let status = self.register(&request).await?;
+        info!(state = ?status.state, reason = status.reason, "asked the hub for the deploy key");
+        match status.state {
+            DeployKeyState::Registered | DeployKeyState::Pending => Ok(()),
+            DeployKeyState::Refused => self.make_deploy(identity).await,
+        }
+    }
+
+    fn request(
+        &self,
+        identity: &Identity,
+        key: &KeyPair,
+        assignment: &Assignment,
+    ) -> Result<DeployKeyRequest> {
+        let cluster = &self.context.cluster;
+        Ok(DeployKeyRequest {
+            public_key: identity::public_line(key, cluster)?,
+            proof: identity.deploy_proof(key, &assignment.hub.id, cluster),
+            replaces: None,
+            in_use: false,
+        })
+    }
+
+    async fn register(&self, request: &DeployKeyRequest) -> Result<DeployKeyStatus> {
+        let call = |base: String| Call::post(format!("{base}/deploy-keys"), request);
+        let answer = self.caller.cluster(call).await;
+        answer
+            .and_then(|a| a.json())
+            .context("register a deploy key at the hub")
+    }
+
+    async fn tell(&self, reason: &str, text: &str) {
+        let kind = ConditionType::DeployKeyRegistered;
+        self.context
+            .condition(kind, Status::True, reason, &clip(text))
+            .await;
+    }
+}
+
+fn may_ask(asked: Option<Instant>) -> bool {
+    asked.is_none_or(|at| at.elapsed() >= ASK_AGAIN)
+}
+
+fn asked_now(work: Work) -> Option<Instant> {
+    (work == Work::Ask).then(Instant::now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> Identity {
+        Identity::from_seeds(&[1; 32], &[2; 32])
+    }
+
+    fn wish(fingerprint: &str) -> RotateWish {
+        RotateWish {
+            deploy_key: Some(fingerprint.to_owned()),
+            ..RotateWish::default()
+        }
+    }
+
+    #[test]
+    fn a_deploy_key_is_replaced_only_where_that_very_key_is_meant() {
+        let own = keys().deploy.public().fingerprint();
+        let work = |identity: &Identity, wish: &RotateWish, fetched: &str| {
+            let moment = Moment {
+                wish,
+                registered: DeployKeyState::Registered,
+                fetched,
+                denied: 0,
+            };
+            due(identity, moment)
+        };
+        assert_eq!(work(&keys(), &RotateWish::default(), ""), None);
+        assert_eq!(work(&keys(), &wish("SHA256:other"), ""), None);
+        assert_eq!(work(&keys(), &wish(&own), &own), Some(Work::Make));
+        let made = Identity {
+            next_deploy: Some(KeyPair::from_seed(&[3; 32])),
+            ..keys()
+        };
+        assert_eq!(work(&made, &wish(&own), &own), Some(Work::Prove));
+        // The wish may be gone: what was begun is ended.
+        assert_eq!(work(&made, &RotateWish::default(), &own), Some(Work::Prove));
+        let promoted = made.with_deploy_promoted();
+        let new = promoted.deploy.public().fingerprint();
+        for fetched in ["", own.as_str()] {
+            assert_eq!(work(&promoted, &wish(&own), fetched), None);
+            // Nor is the next one begun before this one has ended.
+            assert_eq!(work(&promoted, &wish(&new), fetched), None);
+        }
+        let settle = work(&promoted, &wish(&own), &new);
+        assert_eq!(settle, Some(Work::Settle));
+    }
+
+    #[test]
+    fn the_hub_is_asked_for_a_key_that_the_host_refuses() {
+        let work = |registered, denied| {
+            let wish = RotateWish::default();
+            let moment = Moment {
+                wish: &wish,
+                registered,
+                fetched: "",
+                denied,
+            };
+            due(&keys(), moment)
+        };
+        assert_eq!(work(DeployKeyState::Registered, 1), None);
+        assert_eq!(work(DeployKeyState::Registered, DENIED), Some(Work::Ask));
+        assert_eq!(work(DeployKeyState::Refused, 0), Some(Work::Ask));
+        assert_eq!(work(DeployKeyState::Pending, 0), None);
+    }
+}

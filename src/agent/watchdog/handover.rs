@@ -1,0 +1,101 @@
+//! The agent's own change of what the engine reads the catalog with: a new deploy key, new host keys.
+//!
+//! That the cluster still holds what was right a moment ago is no fault: it is written at once, and no heal is told of.
+//! In a maintenance window, or beside a foreign manager, nothing is written; the planner does it when that is over.
+
+use time::OffsetDateTime;
+use tracing::info;
+
+use super::Watchdog;
+use crate::agent::Desired;
+use crate::agent::apply::Hands;
+use crate::agent::engine::Install;
+use crate::agent::engine::argocd::KNOWN_HOSTS;
+use crate::agent::engine::compare::drift;
+use crate::agent::observe::View;
+use crate::agent::plan::{Action, Observed, Step, health};
+use crate::bundle::{Kind, ObjectId};
+use crate::keys::Public;
+
+/// Since when the engine has what it is to read with now.
+#[derive(Debug, Default)]
+pub(super) struct Handover {
+    since: Option<(String, OffsetDateTime)>,
+}
+
+impl Watchdog {
+    /// Writes the Secret and the host keys that are to be others than before.
+    pub(super) async fn hand_over(
+        &mut self,
+        before: &Install,
+        now: &Install,
+        view: &View,
+        observed: &Observed,
+    ) {
+        for target in changed(before, now, observed) {
+            info!(object = %target, "the engine gets what it reads the catalog with");
+            let step = Step {
+                action: Action::WriteSecret,
+                target,
+                cause: None,
+            };
+            let kube = self.context.kube.clone();
+            let hands = Hands {
+                kube: &kube,
+                install: now,
+                view,
+                observed,
+            };
+            let done = hands.act(&step, &[]).await;
+            self.note(&step, &done.outcome, observed);
+        }
+    }
+
+    /// Tells when the engine has answered a probe that was sent after it got its present deploy key.
+    pub(super) fn see_fetch(
+        &mut self,
+        now: OffsetDateTime,
+        install: &Install,
+        desired: &Desired,
+        observed: &Observed,
+    ) {
+        let holds = |id: &ObjectId| {
+            let wanted = install.wanted.get(id).map(|w| w.expect.as_ref());
+            let live = observed.objects.get(id).map(|o| &o.fields);
+            wanted
+                .zip(live)
+                .is_some_and(|(wanted, live)| drift(wanted, live).is_empty())
+        };
+        let key = Public::from_openssh(&desired.deploy_key.public).map(Public::fingerprint);
+        let Some(key) = key.ok().filter(|_| holds(&install.secret)) else {
+            self.handover.since = None;
+            return;
+        };
+        let known = self.handover.since.as_ref().filter(|(had, _)| *had == key);
+        let since = known.map_or(now, |(_, since)| *since);
+        if known.is_none() {
+            self.handover.since = Some((key.clone(), now));
+            if desired.deploy_key.unsettled {
+                // As after any write: the engine is asked at once.
+                self.history.last_write = self.history.last_write.max(Some(now));
+            }
+        }
+        if health::proven_since(install, observed).is_some_and(|proven| proven >= since) {
+            self.context.fetched.send_if_modified(|fetched| {
+                let changed = *fetched != key;
+                fetched.clone_from(&key);
+                changed
+            });
+        }
+    }
+}
+
+/// Secrets and host keys of ours that both installs know and that are not the same in them.
+fn changed(before: &Install, now: &Install, observed: &Observed) -> Vec<ObjectId> {
+    let reads = |id: &ObjectId| id.kind == Kind::Secret || id.name == KNOWN_HOSTS;
+    let differs = |id: &&ObjectId| {
+        let [before, now] = [before, now].map(|i| i.wanted.get(*id).map(|w| &w.expect));
+        reads(id) && before.is_some() && before != now && observed.objects.contains_key(*id)
+    };
+    now.wanted.keys().filter(differs).cloned().collect()
+}

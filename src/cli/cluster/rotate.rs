@@ -1,0 +1,192 @@
+//! `linesman cluster rotate`: a cluster replaces its keys.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::cli::connect::Connect;
+use crate::cli::duration;
+use crate::cli::exit::{Code, Failure};
+use crate::cli::output::progress_line;
+use crate::cli::progress::Progress;
+use crate::client::Client;
+use crate::wire::api::{ClusterView, KeyView, RotateRequest, RotateWish};
+use crate::wire::id::ClusterName;
+use crate::wire::report::ConditionType;
+
+const EVERY: Duration = Duration::from_millis(500);
+
+const EXAMPLES: &str = "\
+The new deploy key is made in the cluster, registered at the Git host, and proven by the agent before the engine gets
+it; the old one is deleted there when the engine has fetched with the new one. An agent that is away begins when it is
+back, one in a maintenance window when that is over. By itself this happens at the age that the hub was given with
+--rotate-keys-after.
+
+Examples:
+  linesman cluster rotate eu1 --deploy-key --wait
+  linesman cluster rotate eu1 --deploy-key --wait=15m";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The cluster's name
+    name: ClusterName,
+    /// Replace the key that the engine reads the catalog with
+    #[arg(long, required = true)]
+    deploy_key: bool,
+    /// Then wait until the old key is gone
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = duration::parse)]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    let client = args.connect.client().await?;
+    let asked = RotateRequest {
+        deploy_key: args.deploy_key,
+        identity: false,
+    };
+    let replaced = client.rotate(&args.name, asked).await?;
+    for (kind, old) in named(&replaced) {
+        progress_line(&format!(
+            "cluster {} is to replace its {kind} key {old}",
+            args.name
+        ));
+    }
+    let Some(limit) = args.wait else {
+        progress_line(&format!(
+            "see how it goes: linesman cluster show {}",
+            args.name
+        ));
+        return Ok(());
+    };
+    let first = format!(
+        "waiting until it is done, at most {}",
+        duration::show(limit)
+    );
+    let mut progress = Progress::start(&first);
+    let ended = until(&client, &args.name, &replaced, limit, &mut progress).await;
+    let took = progress.finish().as_secs_f64();
+    let cluster = ended?;
+    for (kind, _) in named(&replaced) {
+        let new = in_force(&cluster, kind).next();
+        let new = new.map_or("", |key| key.fingerprint.as_str());
+        progress_line(&format!("the {kind} key is {new} now ({took:.1} s)"));
+    }
+    Ok(())
+}
+
+fn named(wish: &RotateWish) -> impl Iterator<Item = (&'static str, &String)> {
+    [("deploy", &wish.deploy_key), ("identity", &wish.identity)]
+        .into_iter()
+        .filter_map(|(kind, key)| Some((kind, key.as_ref()?)))
+}
+
+fn in_force<'a>(cluster: &'a ClusterView, kind: &'a str) -> impl Iterator<Item = &'a KeyView> {
+    let of_kind = cluster.keys.iter().filter(move |k| k.kind == kind);
+    of_kind.filter(|k| k.state != "revoked")
+}
+
+async fn until(
+    client: &Client,
+    name: &ClusterName,
+    replaced: &RotateWish,
+    limit: Duration,
+    progress: &mut Progress,
+) -> Result<ClusterView> {
+    let ends = tokio::time::Instant::now() + limit;
+    let mut why = "the hub did not answer".to_owned();
+    loop {
+        match client.cluster(name).await {
+            Ok(cluster) => match lacks(&cluster, replaced) {
+                None => return Ok(cluster),
+                Some(lack) => {
+                    progress.say(&lack);
+                    why = lack;
+                }
+            },
+            Err(e) if e.is_passing() => progress.say(&format!("{e}; asking again")),
+            Err(e) => return Err(e.into()),
+        }
+        let now = tokio::time::Instant::now();
+        if now >= ends {
+            let text = format!("{} passed and {why}", duration::show(limit));
+            let next = format!(
+                "the rotation goes on by itself; look closer: linesman doctor --cluster {name}"
+            );
+            return Err(Failure::new(Code::Timeout, text, next).into());
+        }
+        tokio::time::sleep(EVERY.min(ends - now)).await;
+    }
+}
+
+/// What a rotation still waits for; None = it is over.
+fn lacks(cluster: &ClusterView, replaced: &RotateWish) -> Option<String> {
+    let (kind, old) = named(replaced)
+        .find(|(kind, old)| in_force(cluster, kind).any(|k| k.fingerprint == **old))?;
+    let new = in_force(cluster, kind).find(|k| k.fingerprint != *old);
+    Some(match new {
+        None if !cluster.line.up => {
+            format!("the line of cluster {} is down", cluster.name)
+        }
+        None => format!("the {kind} key {old} has no successor yet"),
+        Some(new) => {
+            let told = cluster
+                .conditions
+                .iter()
+                .find(|c| c.kind == ConditionType::DeployKeyRegistered && c.reason == "Rotating");
+            match told.filter(|_| kind == "deploy") {
+                Some(told) => told.message.clone(),
+                None => format!("{} is registered and {old} still stands", new.fingerprint),
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::cluster::wait;
+    use crate::wire::report::Phase;
+
+    fn key(kind: &str, fingerprint: &str, state: &str) -> KeyView {
+        KeyView {
+            kind: kind.to_owned(),
+            fingerprint: fingerprint.to_owned(),
+            public: String::new(),
+            state: state.to_owned(),
+            created_at: None,
+        }
+    }
+
+    #[test]
+    fn a_rotation_is_over_when_the_old_key_is_gone() {
+        let replaced = RotateWish {
+            deploy_key: Some("SHA256:old".to_owned()),
+            identity: None,
+        };
+        let lack = |up: bool, keys: &[KeyView]| {
+            let mut cluster = wait::tests::cluster(Phase::Healthy, &[], Vec::new());
+            cluster.line.up = up;
+            cluster.keys = keys.to_vec();
+            lacks(&cluster, &replaced)
+        };
+        let identity = key("identity", "SHA256:id", "active");
+        let [old, new] = ["old", "new"].map(|k| key("deploy", &format!("SHA256:{k}"), "active"));
+        let before = [identity.clone(), old.clone()];
+        assert!(lack(false, &before).unwrap().contains("is down"));
+        assert!(lack(true, &before).unwrap().contains("no successor"));
+        let retiring = KeyView {
+            state: "retiring".to_owned(),
+            ..old.clone()
+        };
+        let both = [identity.clone(), retiring, new.clone()];
+        assert!(lack(true, &both).unwrap().contains("still stands"));
+        let gone = KeyView {
+            state: "revoked".to_owned(),
+            ..old
+        };
+        assert_eq!(lack(true, &[identity, gone, new]), None);
+    }
+}

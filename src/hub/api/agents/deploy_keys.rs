@@ -1,0 +1,133 @@
+//! `POST /v1/clusters/{name}/deploy-keys`: a cluster's key for the catalog, registered and, in the end, alone.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Request, State};
+use axum::{Extension, Json};
+
+use super::super::clusters::announce;
+use super::super::problem::Problem;
+use super::super::request_id;
+use super::{Came, deploy_public, own, parsed, proves, unproven};
+use crate::clock;
+use crate::hub::Hub;
+use crate::hub::audit::{Entry, Verdict};
+use crate::hub::auth::AgentPrincipal;
+use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState};
+use crate::keys::Public;
+use crate::wire::api::{DeployKeyRequest, DeployKeyState, DeployKeyStatus};
+
+/// Idempotent on the key, and on `inUse`: an agent that was killed asks again.
+pub(super) async fn add(
+    State(hub): State<Arc<Hub>>,
+    Extension(agent): Extension<AgentPrincipal>,
+    Extension(came): Extension<Came>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Json<DeployKeyStatus>, Problem> {
+    let (parts, body) = request.into_parts();
+    let request_id = request_id(&parts);
+    let cluster = own(&hub, &agent, &name, came).await?;
+    let wanted: DeployKeyRequest = parsed(Request::from_parts(parts, body)).await?;
+    let public = deploy_public(&wanted.public_key)?;
+    let replaces = wanted.replaces.as_deref().map(deploy_public).transpose()?;
+    let known = hub.store.cluster_keys(&cluster.id).await?;
+    let proven = known
+        .iter()
+        .filter(|k| k.kind == KeyKind::Identity && k.state.is_valid())
+        .any(|k| proves(&hub.id, &name, k.public, public, &wanted.proof));
+    if !proven {
+        return Err(unproven());
+    }
+    let work = Work {
+        hub: hub.clone(),
+        cluster,
+        known,
+        request_id,
+    };
+    // Keys and their record belong together: what was begun is finished, although the caller went away.
+    let done = hub
+        .work
+        .spawn(async move { work.register(public, replaces, wanted.in_use).await });
+    let done = done.await.map_err(anyhow::Error::from)?;
+    done.map(Json)
+}
+
+struct Work {
+    hub: Arc<Hub>,
+    cluster: Cluster,
+    known: Vec<ClusterKey>,
+    request_id: String,
+}
+
+impl Work {
+    async fn register(
+        &self,
+        public: Public,
+        replaces: Option<Public>,
+        in_use: bool,
+    ) -> Result<DeployKeyStatus, Problem> {
+        let (hub, now) = (&self.hub, clock::now());
+        let print = public.fingerprint();
+        let is = |k: &&ClusterKey| k.fingerprint == print && k.state == KeyState::Active;
+        let was_active = self.known.iter().any(|k| is(&k));
+        let key = hub
+            .store
+            .add_deploy_key(&self.cluster.id, public, replaces, now)
+            .await?;
+        let Some(key) = key else {
+            self.record("deploy-key.add", &print, Verdict::Deny, "in use or revoked")
+                .await?;
+            return Ok(DeployKeyStatus {
+                state: DeployKeyState::Refused,
+                reason: "in-use".to_owned(),
+            });
+        };
+        if !was_active {
+            let reason = replaces.map_or_else(String::new, |old| {
+                format!("to take the place of {}", old.fingerprint())
+            });
+            self.record("deploy-key.add", &print, Verdict::Allow, &reason)
+                .await?;
+        }
+        let ended = if in_use {
+            hub.store.settle_key(&key, now).await?
+        } else {
+            Vec::new()
+        };
+        for old in &ended {
+            let reason = format!("{print} is in use");
+            self.record("deploy-key.drop", &old.fingerprint, Verdict::Allow, &reason)
+                .await?;
+        }
+        if !was_active || !ended.is_empty() {
+            announce(hub, &self.cluster).await?;
+        }
+        Ok(DeployKeyStatus {
+            state: DeployKeyState::Registered,
+            reason: String::new(),
+        })
+    }
+
+    async fn record(
+        &self,
+        what: &str,
+        fingerprint: &str,
+        verdict: Verdict,
+        reason: &str,
+    ) -> Result<(), Problem> {
+        let name = &self.cluster.name;
+        tracing::info!(cluster = %name, fingerprint, what, reason, "deploy key");
+        let entry = Entry {
+            actor: format!("agent:{name}"),
+            action: format!("cluster.{what}"),
+            cluster: Some(name.to_string()),
+            target: fingerprint.to_owned(),
+            request_id: self.request_id.clone(),
+            verdict,
+            reason: (!reason.is_empty()).then(|| reason.to_owned()),
+            ..Entry::default()
+        };
+        Ok(self.hub.audit.event(entry).await?)
+    }
+}

@@ -1,0 +1,434 @@
+//! Keys that are replaced while everything else goes on: agent's and hub's real parts, the built-in Git server, and a
+//! Kubernetes API that knows Secrets.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use linesman::agent::caller::{Call, Caller};
+use linesman::agent::enroll::gitpath::GitPath;
+use linesman::agent::enroll::keyring::Keyring;
+use linesman::agent::enroll::rotate::Rotating;
+use linesman::agent::enroll::{Context, stored};
+use linesman::agent::fault::{Boundary, Faults};
+use linesman::agent::gitline::Carried;
+use linesman::agent::health::Hearts;
+use linesman::agent::identity::{self, Identity};
+use linesman::agent::link::LinkState;
+use linesman::agent::{Joined, News};
+use linesman::clock;
+use linesman::keys::KeyPair;
+use linesman::wire::api::{AgentBuild, Assignment};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::slug;
+use super::support::{Agent, TestHub};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The Secrets of one namespace, as an API server keeps them.
+#[derive(Clone, Default)]
+struct Secrets(Arc<Mutex<BTreeMap<String, Value>>>);
+
+impl Secrets {
+    fn client(&self) -> kube::Client {
+        let secrets = self.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let secrets = secrets.clone();
+            async move { Ok::<_, std::convert::Infallible>(secrets.serve(request).await) }
+        });
+        kube::Client::new(service, "linesman")
+    }
+
+    async fn serve(
+        &self,
+        request: http::Request<kube::client::Body>,
+    ) -> http::Response<kube::client::Body> {
+        let (parts, body) = request.into_parts();
+        let bytes = http_body_util::BodyExt::collect(body)
+            .await
+            .unwrap()
+            .to_bytes();
+        let name = parts.uri.path().rsplit('/').next().unwrap().to_owned();
+        let mut all = self.0.lock().unwrap();
+        let (code, answer) = match parts.method.as_str() {
+            "PATCH" => {
+                let sent: Value = serde_json::from_slice(&bytes).unwrap();
+                all.insert(name, sent.clone());
+                (200, sent)
+            }
+            "GET" => match all.get(&name) {
+                Some(found) => (200, found.clone()),
+                None => (
+                    404,
+                    json!({"kind": "Status", "code": 404, "status": "Failure", "reason": "NotFound", "message": "none"}),
+                ),
+            },
+            // Events.
+            _ => (201, serde_json::from_slice(&bytes).unwrap()),
+        };
+        let answer = serde_json::to_vec(&answer).unwrap();
+        http::Response::builder()
+            .status(code)
+            .body(kube::client::Body::from(answer))
+            .unwrap()
+    }
+
+    async fn keys(&self) -> Identity {
+        let api = stored::secrets(&self.client(), "linesman");
+        stored::keys(&api, &"eu1".parse().unwrap()).await.unwrap()
+    }
+}
+
+/// An agent's part that replaces keys, with what feeds it; dropped, it ends as by SIGKILL.
+struct Running {
+    identity: watch::Receiver<Identity>,
+    denied: watch::Sender<u32>,
+    _tasks: JoinSet<()>,
+}
+
+/// How the engine in the cluster fares meanwhile.
+#[derive(Debug, Default)]
+struct Fetches {
+    good: u32,
+    failed: Vec<String>,
+    /// The fingerprint of the key in its Secret.
+    key: String,
+}
+
+struct World {
+    hub: TestHub,
+    secrets: Secrets,
+    assignment: Assignment,
+    /// What the engine's Secret holds.
+    given: watch::Sender<KeyPair>,
+    /// The key of the last good fetch.
+    fetched: watch::Sender<String>,
+    log: Arc<Mutex<Fetches>>,
+    _engine: JoinSet<()>,
+}
+
+impl World {
+    async fn new(name: &str) -> Self {
+        let hub = TestHub::start(name).await;
+        let token = hub.add("eu1").await;
+        let (_, joined) = Agent::new(1).join(&hub, "eu1", &token).await;
+        let assignment: Assignment = serde_json::from_value(joined).unwrap();
+        let secrets = Secrets::default();
+        let keys = Identity::from_seeds(&[1; 32], &[101; 32]);
+        Keyring::new(
+            stored::secrets(&secrets.client(), "linesman"),
+            &cluster(),
+            keys.clone(),
+        )
+        .unwrap()
+        .replace(keys.clone())
+        .await
+        .unwrap();
+        let given = watch::Sender::new(keys.deploy);
+        let fetched = watch::Sender::new(String::new());
+        let log = Arc::<Mutex<Fetches>>::default();
+        let mut engine = JoinSet::new();
+        let (key, told, count) = (given.subscribe(), fetched.clone(), log.clone());
+        engine.spawn(fetch(assignment.clone(), key, told, count));
+        Self {
+            hub,
+            secrets,
+            assignment,
+            given,
+            fetched,
+            log,
+            _engine: engine,
+        }
+    }
+
+    /// A process of the agent, which finds what the one before stored.
+    async fn agent(&self, faults: Faults) -> Running {
+        let keyring = Keyring::new(
+            stored::secrets(&self.secrets.client(), "linesman"),
+            &cluster(),
+            self.secrets.keys().await,
+        )
+        .unwrap();
+        let identity = keyring.current();
+        let joined = watch::Sender::new(Some(Joined {
+            assignment: self.assignment.clone(),
+            proxy: None,
+        }));
+        let (_, link) = watch::channel(LinkState::Down {
+            since: clock::now(),
+            cause: "none here".to_owned(),
+            attempt: 0,
+        });
+        let (news, mut told) = mpsc::channel::<News>(64);
+        let caller = Caller::new(identity.clone(), joined.subscribe(), link.clone());
+        let denied = watch::Sender::new(0);
+        let rotating = Rotating {
+            context: Context {
+                kube: self.secrets.client(),
+                namespace: "linesman".to_owned(),
+                pod: "agent".to_owned(),
+                cluster: cluster(),
+                build: AgentBuild::default(),
+                faults,
+                news,
+            },
+            keyring,
+            caller: caller.clone(),
+            path: GitPath {
+                link,
+                carried: watch::Sender::new(Carried::default()),
+            },
+            heart: Hearts::default().heart("rotate", Duration::from_mins(1)),
+            joined: joined.subscribe(),
+            fetched: self.fetched.subscribe(),
+            denied: denied.subscribe(),
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { rotating.run(CancellationToken::new()).await.unwrap() });
+        tasks.spawn(async move { while told.recv().await.is_some() {} });
+        let (keys, given) = (identity.clone(), self.given.clone());
+        tasks.spawn(follow(caller, joined, keys, given));
+        Running {
+            identity,
+            denied,
+            _tasks: tasks,
+        }
+    }
+
+    async fn ask(&self) -> Value {
+        let asked = json!({"deployKey": true});
+        let (code, wish) = self.hub.post("/v1/clusters/eu1/rotate", &asked).await;
+        assert_eq!(code, 200, "{wish}");
+        wish
+    }
+
+    /// Kind, state and fingerprint of the cluster's keys that are in force.
+    async fn in_force(&self, kind: &str) -> Vec<String> {
+        let (_, view) = self.hub.get("/v1/clusters/eu1").await;
+        let keys = view["keys"].as_array().unwrap().clone();
+        let of_kind = keys
+            .into_iter()
+            .filter(|k| k["kind"] == json!(kind) && k["state"] != json!("revoked"));
+        of_kind
+            .map(|k| k["fingerprint"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    /// Until hub, Secret and engine have one and the same key, which is not `old`.
+    async fn settled(&self, agent: &Running, old: &str) -> String {
+        let began = Instant::now();
+        loop {
+            let keys = agent.identity.borrow().clone();
+            let own = keys.deploy.public().fingerprint();
+            let at_hub = self.in_force("deploy").await;
+            let engine = self.log.lock().unwrap().key.clone();
+            let done = keys.next_deploy.is_none() && !keys.unsettled && own != old;
+            if done && at_hub == [own.clone()] && engine == own {
+                let stored = self.secrets.keys().await.deploy.public().fingerprint();
+                assert_eq!(stored, own);
+                return own;
+            }
+            assert!(
+                began.elapsed() < PATIENCE,
+                "own {own}, at the hub {at_hub:?}, the engine has {engine}, {keys:?}"
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn cluster() -> linesman::wire::id::ClusterName {
+    "eu1".parse().unwrap()
+}
+
+/// The assignment is followed, and the engine's Secret after the keys.
+async fn follow(
+    caller: Caller,
+    joined: watch::Sender<Option<Joined>>,
+    mut keys: watch::Receiver<Identity>,
+    given: watch::Sender<KeyPair>,
+) {
+    loop {
+        sleep(Duration::from_millis(50)).await;
+        let call = |base: String| Ok(Call::get(format!("{base}/assignment")));
+        let answer = caller.cluster(call).await;
+        if let Ok(now) = answer.and_then(|a| a.json::<Assignment>()) {
+            joined.send_if_modified(|joined| {
+                let joined = joined.as_mut().unwrap();
+                let changed = joined.assignment != now;
+                joined.assignment = now;
+                changed
+            });
+        }
+        let deploy = keys.borrow_and_update().deploy.clone();
+        given.send_replace(deploy);
+    }
+}
+
+/// The engine: fetches without end with what its Secret holds, and tells of each good fetch.
+async fn fetch(
+    assignment: Assignment,
+    mut given: watch::Receiver<KeyPair>,
+    told: watch::Sender<String>,
+    fetches: Arc<Mutex<Fetches>>,
+) {
+    let (_, link) = watch::channel(LinkState::Down {
+        since: clock::now(),
+        cause: "none here".to_owned(),
+        attempt: 0,
+    });
+    let path = GitPath {
+        link,
+        carried: watch::Sender::new(Carried::default()),
+    };
+    let url = assignment.catalog.url.parse().unwrap();
+    loop {
+        let key = given.borrow_and_update().clone();
+        let private = identity::private_file(&key, &cluster()).unwrap();
+        let read = path.walk(&url, &assignment.catalog, &private).await;
+        let print = key.public().fingerprint();
+        {
+            let mut fetches = fetches.lock().unwrap();
+            fetches.key.clone_from(&print);
+            match read {
+                Ok(_) => {
+                    fetches.good += 1;
+                    told.send_replace(print);
+                }
+                Err(error) => fetches.failed.push(format!("{print}: {error}")),
+            }
+        }
+        sleep(Duration::from_millis(25)).await;
+    }
+}
+
+/// W42, and W3 for a rotation: whichever boundary the agent is killed at, the next process ends it with one key, and
+/// no fetch failed meanwhile.
+#[tokio::test]
+async fn a_deploy_key_is_replaced_over_a_kill_at_any_boundary_without_a_failed_fetch() {
+    let world = World::new("rotate-kills").await;
+    let mut old = KeyPair::from_seed(&[101; 32]).public().fingerprint();
+    for boundary in Boundary::ALL {
+        assert_eq!(world.ask().await["deployKey"], json!(old));
+        let (faults, reached) = Faults::halting(boundary);
+        let killed = world.agent(faults).await;
+        let reached = timeout(PATIENCE, reached.notified()).await;
+        assert!(reached.is_ok(), "{boundary:?} was not reached");
+        drop(killed);
+        let agent = world.agent(Faults::default()).await;
+        old = world.settled(&agent, &old).await;
+    }
+    {
+        let log = world.log.lock().unwrap();
+        assert!(log.good > 20, "{log:?}");
+        assert_eq!(log.failed, Vec::<String>::new());
+    }
+    let rows = world
+        .hub
+        .hub
+        .store
+        .audit_tail(Some("eu1"), 500)
+        .await
+        .unwrap();
+    for (action, least) in [
+        ("cluster.rotate", 7),
+        ("cluster.deploy-key.add", 7),
+        ("cluster.deploy-key.drop", 7),
+    ] {
+        let found = rows.iter().filter(|r| r.action == action).count();
+        assert!(found >= least, "{found} × {action}");
+    }
+    world.hub.stop().await;
+}
+
+/// H27: a key that the Git host does not take any more is replaced by itself.
+#[tokio::test]
+async fn a_key_that_was_revoked_at_the_host_is_replaced_without_being_asked() {
+    let world = World::new("rotate-revoked").await;
+    let store = &world.hub.hub.store;
+    let old = KeyPair::from_seed(&[101; 32]).public();
+    let cluster = store.cluster(&cluster()).await.unwrap().unwrap();
+    let other = KeyPair::from_seed(&[9; 32]).public();
+    let other = store
+        .add_deploy_key(&cluster.id, other, None, clock::now())
+        .await
+        .unwrap()
+        .unwrap();
+    let ended = store.settle_key(&other, clock::now()).await.unwrap();
+    assert_eq!(ended.len(), 1);
+    let agent = world.agent(Faults::default()).await;
+    agent.denied.send_replace(2);
+    world.settled(&agent, &old.fingerprint()).await;
+    world.hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_rotation_names_a_key_and_a_cluster_that_has_one() {
+    let hub = TestHub::start("rotate-asked").await;
+    let token = hub.add("eu1").await;
+    let path = "/v1/clusters/eu1/rotate";
+    let (code, problem) = hub.post(path, &json!({})).await;
+    assert_eq!((code, slug(&problem)), (400, "bad-request"));
+    let both = json!({"deployKey": true, "identity": true});
+    let (code, problem) = hub.post(path, &both).await;
+    assert_eq!((code, slug(&problem)), (404, "not-found"));
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let (code, wish) = hub.post(path, &both).await;
+    assert_eq!(code, 200, "{wish}");
+    assert_eq!(
+        wish["identity"],
+        json!(agent.identity.public().fingerprint())
+    );
+    let (_, assignment) = agent
+        .call(&hub, "GET", "/v1/clusters/eu1/assignment", "")
+        .await;
+    assert_eq!(assignment["rotate"], wish);
+    let viewer = hub.user("vera", &["viewer"], &[]).await;
+    let (code, _) = hub.call_as(&viewer, ("POST", path), &[], &both).await;
+    assert_eq!(code, 403);
+    hub.stop().await;
+}
+
+/// A cluster that registers one key after the other is stopped before it fills the hub.
+#[tokio::test]
+async fn a_cluster_has_a_bounded_number_of_keys() {
+    let world = World::new("rotate-bound").await;
+    let agent = Identity::from_seeds(&[1; 32], &[101; 32]);
+    let signer = Agent::new(1);
+    let register = async |seed: u8, in_use: bool| {
+        let key = KeyPair::from_seed(&[seed; 32]);
+        let body = json!({
+            "publicKey": key.public().openssh("").unwrap(),
+            "proof": agent.deploy_proof(&key, &world.hub.hub.id, &cluster()),
+            "inUse": in_use,
+        });
+        let path = "/v1/clusters/eu1/deploy-keys";
+        signer
+            .call(&world.hub, "POST", path, &body.to_string())
+            .await
+    };
+    for seed in 10..17 {
+        assert_eq!(register(seed, false).await.0, 200, "{seed}");
+    }
+    let (code, problem) = register(17, false).await;
+    assert_eq!((code, slug(&problem)), (409, "full"));
+    // The one that is in use ends all others; a proof by another key counts for nothing.
+    assert_eq!(register(16, true).await.0, 200);
+    assert_eq!(world.in_force("deploy").await.len(), 1);
+    let foreign = json!({
+        "publicKey": KeyPair::from_seed(&[30; 32]).public().openssh("").unwrap(),
+        "proof": agent.deploy_proof(&KeyPair::from_seed(&[31; 32]), &world.hub.hub.id, &cluster()),
+    });
+    let path = "/v1/clusters/eu1/deploy-keys";
+    let (code, problem) = signer
+        .call(&world.hub, "POST", path, &foreign.to_string())
+        .await;
+    assert_eq!((code, slug(&problem)), (403, "bad-signature"));
+    world.hub.stop().await;
+}
