@@ -64,6 +64,8 @@ pub struct LineFacts {
     /// UUID of the agent's process.
     pub instance: String,
     pub since: OffsetDateTime,
+    /// The age at which something on the way ends this agent's lines, where it found that out.
+    pub cap: Option<Duration>,
     /// Smoothed; absent until the first PONG.
     pub rtt: Option<Duration>,
     /// Streams that are open now.

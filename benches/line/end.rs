@@ -222,6 +222,7 @@ fn identity() -> Identity {
         remote: String::new(),
         instance: String::new(),
         since: linesman::clock::now(),
+        cap: None,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Dial the hub, back off, keep the line and hand out its streams.
 //!
-//! A line that drains is replaced before it ends; one that breaks is dialled again with full jitter. A hub
-//! that refuses this agent is asked again, slowly: keys are never given up here.
+//! A line that drains is replaced before it ends, and so is one that nears the age at which something on the way ends
+//! it; one that breaks is dialled again with full jitter. A hub that refuses this agent is asked again, slowly: keys are
+//! never given up here.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -22,10 +24,13 @@ use crate::wire::api::{AgentBuild, HubKey, HubRef};
 use crate::wire::frame::{Code, Goaway};
 use crate::wire::id::ClusterName;
 
+mod cap;
 mod dial;
 mod transport;
 
 pub use dial::DialError;
+
+use cap::Ages;
 
 const BROKEN: Schedule = Schedule {
     floor: Duration::from_millis(500),
@@ -99,9 +104,15 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let mut lines = JoinSet::new();
     let mut held: Option<Line> = None;
+    let mut ages = Ages::default();
     let mut attempt = 0;
     while !stop.is_cancelled() {
-        let dialled = Box::pin(dial::dial(&config, held.as_ref(), incoming.clone()));
+        let dialled = Box::pin(dial::dial(
+            &config,
+            held.as_ref(),
+            ages.cap(),
+            incoming.clone(),
+        ));
         let Some(dialled) = stop.run_until_cancelled(dialled).await else {
             break;
         };
@@ -114,9 +125,10 @@ pub async fn run(
                     hub_time_offset: up.hub_time_offset,
                     keyset: up.keyset,
                 });
-                let (wait, next_attempt) = keep(&up.line, attempt, &stop, &line).await;
-                attempt = next_attempt;
+                let kept = keep(&up.line, &mut ages, &stop).await;
                 held = Some(up.line);
+                let (wait, next_attempt) = next(kept, attempt, &line);
+                attempt = next_attempt;
                 wait
             }
             Err(error) => {
@@ -127,48 +139,95 @@ pub async fn run(
                 wait
             }
         };
-        while lines.try_join_next().is_some() {}
-        stop.run_until_cancelled(tokio::time::sleep(wait)).await;
+        while let Some(lived) = lines.try_join_next() {
+            if lived.is_ok_and(|age| ages.lived(age)) {
+                info!(
+                    "a line outlived the limit that lines seemed to have; they are no longer renewed"
+                );
+            }
+        }
+        stop.run_until_cancelled(sleep(wait)).await;
     }
     // Each line drains by itself when `stop` fires.
     while lines.join_next().await.is_some() {}
     Ok(())
 }
 
-/// Runs a line. When `stop` fires it takes no new streams, and those that run have [`DRAIN`].
+/// Runs a line, and says how old it got. When `stop` fires it takes no new streams, and those that run have [`DRAIN`].
 async fn drained(
     line: Line,
     run: impl Future<Output = Ended> + Send,
     stop: CancellationToken,
-) -> Ended {
+) -> Duration {
+    let since = Instant::now();
     tokio::pin!(run);
     tokio::select! {
-        ended = &mut run => return ended,
+        _ended = &mut run => return since.elapsed(),
         () = stop.cancelled() => {}
     }
     line.goaway(Code::Draining, Duration::ZERO, DRAIN, "the agent stops");
-    run.await
+    run.await;
+    since.elapsed()
 }
 
-/// Holds a line until it has to be replaced; says how long to wait before that, and the attempt to count from.
-async fn keep(
-    line: &Line,
-    attempt: u32,
-    stop: &CancellationToken,
-    state: &watch::Sender<LinkState>,
-) -> (Duration, u32) {
-    let since = tokio::time::Instant::now();
-    let goaway = tokio::select! {
-        ended = line.closed() => {
-            let attempt = if since.elapsed() >= HEALTHY { 0 } else { attempt };
-            down(state, attempt, &ended);
-            return (after_end(&ended, attempt, clock::unit()), attempt.saturating_add(1));
+/// Why a line needs a successor.
+enum Kept {
+    Ended {
+        ended: Ended,
+        healthy: bool,
+    },
+    Draining(Goaway),
+    /// It works, but something on the way will end it soon.
+    Aged,
+    Stopped,
+}
+
+/// Holds a line until it has to be replaced.
+async fn keep(line: &Line, ages: &mut Ages, stop: &CancellationToken) -> Kept {
+    let since = Instant::now();
+    let renewal = ages.renewal();
+    let at_age = async {
+        match renewal {
+            Some(age) => sleep_until(since + age).await,
+            None => std::future::pending().await,
         }
-        goaway = line.draining() => goaway,
-        () = stop.cancelled() => return (Duration::ZERO, 0),
     };
-    info!(code = %goaway.code, text = goaway.text, "the hub drains the line");
-    (after_goaway(&goaway, clock::unit()), 0)
+    tokio::select! {
+        // A line that ended does not drain any more either: what it ended with comes first.
+        biased;
+        ended = line.closed() => {
+            let age = since.elapsed();
+            if ended.code == Code::LineLost && ages.broke(age) {
+                let (cap, renewal) = (ages.cap(), ages.renewal());
+                warn!(?cap, ?renewal, "something between agent and hub ends lines at this age; they are renewed before it");
+            }
+            Kept::Ended { ended, healthy: age >= HEALTHY }
+        }
+        goaway = line.draining() => Kept::Draining(goaway),
+        () = at_age => Kept::Aged,
+        () = stop.cancelled() => Kept::Stopped,
+    }
+}
+
+/// How long to wait before the next dial, and the attempt to count from.
+fn next(kept: Kept, attempt: u32, state: &watch::Sender<LinkState>) -> (Duration, u32) {
+    match kept {
+        Kept::Ended { ended, healthy } => {
+            let attempt = if healthy { 0 } else { attempt };
+            down(state, attempt, &ended);
+            let wait = after_end(&ended, attempt, clock::unit());
+            (wait, attempt.saturating_add(1))
+        }
+        Kept::Draining(goaway) => {
+            info!(code = %goaway.code, text = goaway.text, "the hub drains the line");
+            (after_goaway(&goaway, clock::unit()), 0)
+        }
+        Kept::Aged => {
+            info!("the line is renewed before something on the way ends it");
+            (Duration::ZERO, 0)
+        }
+        Kept::Stopped => (Duration::ZERO, 0),
+    }
 }
 
 fn is_over(line: &Line) -> bool {

@@ -56,6 +56,12 @@ fn describe(line: &LineDetail, now: OffsetDateTime) -> String {
             ("from", line.remote.clone().unwrap_or_default()),
             ("agent", line.instance.clone().unwrap_or_default()),
             (
+                "ended at the age of",
+                line.cap_seconds
+                    .map(|s| format!("{s} s, by something on the way; renewed before it"))
+                    .unwrap_or_default(),
+            ),
+            (
                 "round trip",
                 micros.map(|m| format!("{m} µs")).unwrap_or_default(),
             ),

@@ -35,6 +35,9 @@ pub use socket::{Socket, SocketError, tune};
 /// A goodbye that the peer does not take in this time is not waited for.
 const CLOSING: Duration = Duration::from_secs(2);
 
+/// What was written before the end of a line, the last bytes of finished streams among it, has this long to leave.
+const FLUSH: Duration = Duration::from_secs(10);
+
 /// What stays the same while a line lives.
 #[derive(Debug, Clone)]
 pub struct Identity {
@@ -43,6 +46,8 @@ pub struct Identity {
     pub remote: String,
     pub instance: String,
     pub since: OffsetDateTime,
+    /// The age at which something on the way ends this agent's lines, where it found that out.
+    pub cap: Option<Duration>,
 }
 
 /// Handle of a running line; clones mean the same line.
@@ -110,6 +115,7 @@ impl Line {
             remote,
             instance,
             since,
+            cap,
         } = self.shared.identity.clone();
         let sent = self.shared.sent.load(Ordering::Relaxed);
         let received = self.shared.received.load(Ordering::Relaxed);
@@ -119,6 +125,7 @@ impl Line {
             remote,
             instance,
             since,
+            cap,
             rtt,
             live,
             opened,

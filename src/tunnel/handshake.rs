@@ -4,6 +4,8 @@
 //! key. What is signed is the JSON as it was sent; fields that a build does not know are ignored.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +67,9 @@ pub struct Hello {
     /// The epoch that this process holds already: make before break.
     #[serde(default)]
     pub resumes: Option<u64>,
+    /// Milliseconds: the age at which something on the way ends this agent's lines, where it found that out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap_ms: Option<u64>,
     /// Copied from CHALLENGE.
     pub hub: String,
     /// The authority that the agent dialled.
@@ -143,6 +148,8 @@ pub struct Agent<'a> {
     pub nonce: [u8; 32],
     pub instance: &'a str,
     pub resumes: Option<u64>,
+    /// See [`Hello::cap_ms`].
+    pub cap: Option<Duration>,
     pub build: &'a AgentBuild,
     pub keyset: &'a [HubKey],
 }
@@ -179,6 +186,9 @@ pub fn hello(challenge: &[u8], agent: &Agent<'_>) -> Result<Bytes, HandshakeErro
         nonce: keys::encode(&agent.nonce),
         instance: agent.instance.to_owned(),
         resumes: agent.resumes,
+        cap_ms: agent
+            .cap
+            .map(|cap| u64::try_from(cap.as_millis()).unwrap_or(u64::MAX)),
         hub: asked.hub,
         host: agent.host.to_owned(),
         features: Vec::new(),
@@ -300,6 +310,7 @@ mod tests {
             nonce: [1; 32],
             instance: "i",
             resumes: None,
+            cap: None,
             build,
             keyset: &[],
         }

@@ -514,6 +514,9 @@ pub struct LineDetail {
     pub remote: Option<String>,
     /// UUID of the agent's process.
     pub instance: Option<String>,
+    /// The age at which something between agent and hub ends lines; the agent renews them before it. Absent = none is known.
+    #[serde(default)]
+    pub cap_seconds: Option<u64>,
     pub rtt_micros: Option<u64>,
     /// Streams that are open, by kind.
     pub streams: BTreeMap<String, u64>,

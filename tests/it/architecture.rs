@@ -17,6 +17,7 @@ const PURE: &[&str] = &[
     "agent/engine",
     "agent/gate",
     "agent/identity",
+    "agent/link/cap",
     "agent/plan",
     "assertion",
     "backoff",

@@ -80,10 +80,11 @@ fn hint(status: u16) -> &'static str {
     }
 }
 
-/// Tries the hub's URLs in order; the last error stands for all.
+/// Tries the hub's URLs in order; the last error stands for all. `cap` is the age at which something ends this agent's lines.
 pub(super) async fn dial(
     config: &LinkConfig,
     held: Option<&Line>,
+    cap: Option<Duration>,
     incoming: mpsc::Sender<Incoming>,
 ) -> Result<Up<impl Future<Output = Ended> + Send + 'static + use<>>, DialError> {
     let hub = config.hub.borrow().clone();
@@ -98,7 +99,7 @@ pub(super) async fn dial(
                 config,
                 &hub,
                 &target,
-                held,
+                (held, cap),
                 socket,
                 remote,
                 incoming.clone(),
@@ -193,7 +194,7 @@ async fn establish(
     config: &LinkConfig,
     hub: &HubRef,
     target: &Target,
-    held: Option<&Line>,
+    (held, cap): (Option<&Line>, Option<Duration>),
     mut socket: Socket,
     remote: String,
     incoming: mpsc::Sender<Incoming>,
@@ -213,6 +214,7 @@ async fn establish(
             nonce: clock::random(),
             instance: &config.instance,
             resumes: held.map(|line| line.facts().epoch),
+            cap,
             build: &config.build,
             keyset: &hub.keyset,
         },
@@ -231,6 +233,7 @@ async fn establish(
         remote,
         instance: config.instance.clone(),
         since: now,
+        cap,
     };
     let session = Limits::default().session(Role::Agent, welcome.limits, clock::unit());
     let (line, run) = driver::line(

@@ -283,6 +283,7 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
         remote: peer.clone(),
         instance: hello.instance,
         since: clock::now(),
+        cap: hello.cap_ms.map(Duration::from_millis),
     };
     let config = Config {
         process: hub.tunnels.memory.clone(),

@@ -3,6 +3,7 @@
 
 use std::future::{Future as _, poll_fn};
 use std::io;
+use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +21,7 @@ use super::super::session::Over;
 use super::super::websocket::close;
 use super::shared::Shared;
 use super::socket::{Socket, SocketError};
-use super::{CLOSING, now};
+use super::{CLOSING, FLUSH, now};
 use crate::wire::frame::Code;
 
 /// Runs a line to its end.
@@ -84,21 +85,25 @@ where
         wake: pin!(shared.wake.notified()),
         reads_first: false,
     };
+    let (mut fired, mut leaving) = (false, None);
     loop {
         if !socket.is_sending() {
             put(shared, socket);
         }
-        let (timeout, over) = {
+        let (mut timeout, over, sent) = {
             let state = shared.lock();
-            let done = !socket.is_sending() && !state.session.has_transmit();
-            let over = state.session.over().filter(|_| done).cloned();
-            (state.session.poll_timeout(), over)
+            let sent = !socket.is_sending() && !state.session.has_transmit();
+            let over = state.session.over().cloned();
+            (state.session.poll_timeout(), over, sent)
         };
         if let Some(over) = over {
-            return finished(over);
+            timeout = *leaving.get_or_insert_with(|| now() + flush(&over));
+            if sent || now() >= timeout {
+                return finished(over);
+            }
         }
         // A timer that fires too early asks again; one that is too late has to be moved.
-        if waits.timer.deadline().into_std() > timeout {
+        if mem::take(&mut fired) || waits.timer.deadline().into_std() > timeout {
             waits.timer.as_mut().reset(timeout.into());
         }
         match poll_fn(|cx| waits.poll(socket, cx)).await {
@@ -116,12 +121,11 @@ where
                 );
             }
             Turn::Late => {
-                let next = shared.with(|state| {
+                fired = true;
+                shared.with(|state| {
                     state.session.heard(socket.heard());
                     state.session.handle_timeout(now());
-                    state.session.poll_timeout()
                 });
-                waits.timer.as_mut().reset(next.into());
             }
             Turn::Woken => waits.wake.set(shared.wake.notified()),
             Turn::Sent(Ok(())) => {}
@@ -181,6 +185,15 @@ where
     shared
         .sent
         .fetch_add(u64::try_from(len).unwrap_or_default(), Ordering::Relaxed);
+}
+
+/// How long the last messages of a line may take to leave. Nobody takes those of one that is dead.
+fn flush(over: &Over) -> Duration {
+    if over.code == Code::LineLost {
+        Duration::ZERO
+    } else {
+        FLUSH
+    }
 }
 
 fn finished(over: Over) -> (Ended, u16) {

@@ -34,6 +34,7 @@ impl Pair {
                 remote: String::new(),
                 instance: String::new(),
                 since: OffsetDateTime::UNIX_EPOCH,
+                cap: None,
             };
             let socket = Socket::new(io, role, Bytes::new());
             let (line, run) = line(
@@ -115,15 +116,17 @@ async fn an_idle_line_outlives_a_balancer_that_cuts_idle_connections() {
     }
 }
 
+/// Open, and nothing passes.
+async fn dead(one: DuplexStream, other: DuplexStream) {
+    std::future::pending::<()>().await;
+    drop((one, other));
+}
+
 /// L13
 #[tokio::test(start_paused = true)]
 async fn both_ends_know_of_a_path_that_went_dead_within_25_s() {
     let start = Instant::now();
-    let pair = Pair::new(|one, other| async move {
-        // Open, and nothing passes.
-        std::future::pending::<()>().await;
-        drop((one, other));
-    });
+    let pair = Pair::new(dead);
     for line in [&pair.hub, &pair.agent] {
         let ended = timeout(Duration::from_secs(26), line.closed())
             .await
@@ -131,6 +134,35 @@ async fn both_ends_know_of_a_path_that_went_dead_within_25_s() {
         assert_eq!(ended.code, Code::LineLost);
     }
     assert!(start.elapsed() <= Duration::from_secs(25));
+}
+
+/// L13: what still waits to be sent keeps neither end from seeing it, nor from ending a drained line.
+#[tokio::test(start_paused = true)]
+async fn a_dead_path_is_seen_by_an_end_that_is_sending() {
+    for drained in [false, true] {
+        let pair = Pair::new(dead);
+        let start = Instant::now();
+        let open = pair.hub.open(Kind::Api, Class::Normal, Bytes::new());
+        let mut stream = open.await.unwrap();
+        let all = vec![7; 1 << 20];
+        let written = timeout(Duration::from_secs(1), stream.write_all(&all)).await;
+        assert!(written.is_err(), "nobody takes it");
+        if drained {
+            let limit = Duration::from_secs(5);
+            pair.hub
+                .goaway(Code::Draining, Duration::ZERO, limit, "the hub stops");
+        }
+        let ended = timeout(Duration::from_secs(30), pair.hub.closed()).await;
+        let ended = ended.expect("the line ends");
+        let (code, most) = if drained {
+            (Code::Draining, 1 + 5 + 10)
+        } else {
+            (Code::LineLost, 25)
+        };
+        assert_eq!(ended.code, code, "{ended:?}");
+        let took = start.elapsed();
+        assert!(took <= Duration::from_secs(most), "{took:?}");
+    }
 }
 
 /// L26: a message that takes long to arrive is a sign of life all the way, and nobody waits behind a long queue.
@@ -184,6 +216,7 @@ async fn broken_framing_is_answered_with_its_close_code() {
             remote: String::new(),
             instance: String::new(),
             since: OffsetDateTime::UNIX_EPOCH,
+            cap: None,
         };
         let socket = Socket::new(io, Role::Hub, Bytes::new());
         let stop = CancellationToken::new();

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use linesman::agent::link::{self, LinkConfig, LinkState, ProxyConfig};
@@ -35,6 +36,8 @@ pub(super) struct World {
     pub(super) deploy: KeyPair,
     /// Dropping the connections that stand: send anything.
     pub(super) cut: watch::Sender<u32>,
+    /// Connections that the relay took.
+    pub(super) dials: Arc<AtomicU64>,
     /// Of the balancer, where there is one.
     ca: Option<String>,
     stop: CancellationToken,
@@ -52,20 +55,33 @@ pub(super) struct Agent {
 
 impl World {
     pub(super) async fn new() -> Self {
-        Self::made(None, None).await
+        Self::made(Way::default(), None).await
+    }
+
+    /// Behind something that ends every connection at this age.
+    pub(super) async fn cutting(life: Duration) -> Self {
+        let way = Way {
+            life: Some(life),
+            ..Way::default()
+        };
+        Self::made(way, None).await
     }
 
     /// With a balancer before the hub that ends TLS, with a certificate of its own.
     pub(super) async fn behind(front: Front) -> Self {
-        Self::made(Some(front), None).await
+        let way = Way {
+            front: Some(front),
+            ..Way::default()
+        };
+        Self::made(way, None).await
     }
 
     /// Whose hub believes that its Git server listens there.
     pub(super) async fn dialling(git: SocketAddr) -> Self {
-        Self::made(None, Some(git)).await
+        Self::made(Way::default(), Some(git)).await
     }
 
-    async fn made(front: Option<Front>, dialled: Option<SocketAddr>) -> Self {
+    async fn made(way: Way, dialled: Option<SocketAddr>) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let data = std::env::temp_dir().join(format!("linesman-line-{}", uuid::Uuid::now_v7()));
         let bind = || TcpListener::bind("127.0.0.1:0");
@@ -96,9 +112,18 @@ impl World {
         let (hub, chain) = serve::start(config, stop.clone()).await.unwrap();
         let (cut, cuts) = watch::channel(0);
         let mut tasks = JoinSet::new();
-        let ca = front.as_ref().map(|front| front.ca.clone());
-        let front = front.map(|front| (front.acceptor, trusting(&hub.reference().ca)));
-        tasks.spawn(relay_to(relay, at(&https), cuts, front));
+        let ca = way.front.as_ref().map(|front| front.ca.clone());
+        let dials = Arc::new(AtomicU64::new(0));
+        let relayed = Relay {
+            to: at(&https),
+            cuts,
+            front: way
+                .front
+                .map(|front| (front.acceptor, trusting(&hub.reference().ca))),
+            life: way.life,
+            dials: dials.clone(),
+        };
+        tasks.spawn(relayed.run(relay));
         let listeners = Listeners { https, git, health };
         let running = hub.clone();
         tasks.spawn(async move { serve::run(listeners, running, chain).await.unwrap() });
@@ -110,6 +135,7 @@ impl World {
             identity,
             deploy,
             cut,
+            dials,
             ca,
             stop,
             tasks,
@@ -341,36 +367,56 @@ fn trusting(ca: &str) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-async fn relay_to(
-    listener: TcpListener,
+/// What stands before the hub.
+#[derive(Default)]
+struct Way {
+    front: Option<Front>,
+    life: Option<Duration>,
+}
+
+struct Relay {
     to: SocketAddr,
     cuts: watch::Receiver<u32>,
     front: Option<(TlsAcceptor, TlsConnector)>,
-) {
-    let mut open = JoinSet::new();
-    while let Ok((mut client, _)) = listener.accept().await {
-        let mut cut = cuts.clone();
-        cut.mark_unchanged();
-        let front = front.clone();
-        open.spawn(async move {
-            let Ok(mut server) = TcpStream::connect(to).await else {
-                return;
-            };
-            let relayed = async {
-                let Some((acceptor, connector)) = front else {
-                    return drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+    life: Option<Duration>,
+    dials: Arc<AtomicU64>,
+}
+
+impl Relay {
+    async fn run(self, listener: TcpListener) {
+        let mut open = JoinSet::new();
+        while let Ok((mut client, _)) = listener.accept().await {
+            self.dials.fetch_add(1, Ordering::Relaxed);
+            let mut cut = self.cuts.clone();
+            cut.mark_unchanged();
+            let (to, front, life) = (self.to, self.front.clone(), self.life);
+            open.spawn(async move {
+                let Ok(mut server) = TcpStream::connect(to).await else {
+                    return;
                 };
-                let name = ServerName::from(to.ip());
-                if let (Ok(mut client), Ok(mut server)) =
-                    tokio::join!(acceptor.accept(client), connector.connect(name, server))
-                {
-                    drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+                let relayed = async {
+                    let Some((acceptor, connector)) = front else {
+                        return drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+                    };
+                    let name = ServerName::from(to.ip());
+                    if let (Ok(mut client), Ok(mut server)) =
+                        tokio::join!(acceptor.accept(client), connector.connect(name, server))
+                    {
+                        drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+                    }
+                };
+                let old = async {
+                    match life {
+                        Some(life) => tokio::time::sleep(life).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = relayed => {}
+                    _ = cut.changed() => {}
+                    () = old => {}
                 }
-            };
-            tokio::select! {
-                () = relayed => {}
-                _ = cut.changed() => {}
-            }
-        });
+            });
+        }
     }
 }

@@ -43,6 +43,7 @@ pub(super) async fn show(
             since: Some(clock::rfc3339(facts.since)),
             remote: Some(facts.remote),
             instance: Some(facts.instance),
+            cap_seconds: facts.cap.map(|cap| cap.as_secs()),
             rtt_micros: rtt.map(|micros| u64::try_from(micros).unwrap_or(u64::MAX)),
             streams: streams.map(|(kind, n)| (kind.to_owned(), count(n))).into(),
             opened: facts.opened,

@@ -10,6 +10,7 @@ use crate::hub::Hub;
 use crate::hub::fleet::{self, Seen};
 use crate::hub::store::{Cluster, Details, StoreError};
 use crate::hub::tunnels;
+use crate::tunnel::LineFacts;
 use crate::wire::api::{ClusterView, KeyView, LineView};
 use crate::wire::report::{Condition, ConditionType, Phase, Status};
 
@@ -165,12 +166,7 @@ fn outdated(condition: &mut Condition, last_seen: Option<OffsetDateTime>) {
 /// The line is the hub's to judge.
 fn line_up(now: OffsetDateTime, cluster: &Cluster, line: &tunnels::LineView) -> Condition {
     let (status, reason, message, since) = match &line.up {
-        Some(facts) => (
-            Status::True,
-            "Up",
-            format!("from {}", facts.remote),
-            facts.since,
-        ),
+        Some(facts) => (Status::True, "Up", up_message(facts), facts.since),
         None => (
             Status::False,
             "Down",
@@ -186,6 +182,17 @@ fn line_up(now: OffsetDateTime, cluster: &Cluster, line: &tunnels::LineView) -> 
         reason: reason.to_owned(),
         message,
         since: clock::rfc3339(since),
+    }
+}
+
+fn up_message(facts: &LineFacts) -> String {
+    let from = format!("from {}", facts.remote);
+    match facts.cap {
+        Some(cap) => format!(
+            "{from}; something between agent and hub ends lines at {} s, so they are renewed before it, and watches and sessions end there",
+            cap.as_secs()
+        ),
+        None => from,
     }
 }
 
