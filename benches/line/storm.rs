@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use linesman::agent::identity::Identity;
 use linesman::agent::link::{self, LinkConfig, LinkState};
 use linesman::clock;
 use linesman::hub::registration::{Claim, Prefix, TokenText};
@@ -154,7 +155,11 @@ fn start(hub: &watch::Receiver<HubRef>, count: usize) -> (JoinSet<()>, Vec<State
         let config = LinkConfig {
             hub: hub.clone(),
             cluster: name(n),
-            identity: identity(n),
+            keys: watch::channel(Identity {
+                identity: identity(n),
+                ..Identity::from_seeds(&[1; 32], &[2; 32])
+            })
+            .1,
             build: AgentBuild::default(),
             instance: format!("storm-{n}"),
             proxy: None,

@@ -269,7 +269,13 @@ impl Caller {
     async fn signed(&self, call: &Call) -> Result<Answer> {
         let joined = self.joined()?;
         let https = self.https(&joined)?;
+        let used = self.inner.keys.borrow().identity.public();
         let answer = https.send(call, Some(self.sign(&joined, call))).await?;
+        let renewed = || self.inner.keys.borrow().identity.public() != used;
+        if answer.status == StatusCode::FORBIDDEN && answer.slug() == "revoked" && renewed() {
+            // The key was replaced while the call was under way.
+            return https.send(call, Some(self.sign(&joined, call))).await;
+        }
         if answer.status != StatusCode::UNAUTHORIZED || answer.slug() != "stale-signature" {
             return Ok(answer);
         }

@@ -41,10 +41,17 @@ pub enum Boundary {
     Dropped,
     /// Nothing is left to do.
     Settled,
+    /// The identity key's successor is stored.
+    IdentityMade,
+    /// The hub knows it.
+    IdentityRegistered,
+    /// It is the present key.
+    IdentityPromoted,
 }
 
 impl Boundary {
-    pub const ALL: [Self; 7] = [
+    /// Of the deploy key, in their order.
+    pub const DEPLOY: [Self; 7] = [
         Self::Made,
         Self::Registered,
         Self::Proven,
@@ -52,6 +59,12 @@ impl Boundary {
         Self::Fetched,
         Self::Dropped,
         Self::Settled,
+    ];
+    /// Of the identity key, in their order.
+    pub const IDENTITY: [Self; 3] = [
+        Self::IdentityMade,
+        Self::IdentityRegistered,
+        Self::IdentityPromoted,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -63,6 +76,9 @@ impl Boundary {
             Self::Fetched => "fetched",
             Self::Dropped => "dropped",
             Self::Settled => "settled",
+            Self::IdentityMade => "identity-made",
+            Self::IdentityRegistered => "identity-registered",
+            Self::IdentityPromoted => "identity-promoted",
         }
     }
 }
@@ -89,7 +105,8 @@ impl FromStr for Fault {
             let (step, edge) = point.split_once('-')?;
             let marker = (!marker.is_empty()).then(|| PathBuf::from(marker))?;
             if step == "key" {
-                let boundary = Boundary::ALL.into_iter().find(|b| b.as_str() == edge)?;
+                let mut all = Boundary::DEPLOY.into_iter().chain(Boundary::IDENTITY);
+                let boundary = all.find(|b| b.as_str() == edge)?;
                 let point = Point::Key(boundary);
                 return Some(Self { point, marker });
             }
@@ -175,6 +192,8 @@ mod tests {
         assert_eq!("join-after:/tmp/m".parse(), Ok(fault(join)));
         let dropped = Point::Key(Boundary::Dropped);
         assert_eq!("key-dropped:/tmp/m".parse(), Ok(fault(dropped)));
+        let made = Point::Key(Boundary::IdentityMade);
+        assert_eq!("key-identity-made:/tmp/m".parse(), Ok(fault(made)));
         for bad in [
             "",
             "join",

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::agent::DeployKey;
 use crate::keys::{self, KeyError, KeyPair, Public};
 use crate::secret::Secret;
-use crate::wire::api;
+use crate::wire::api::{self, IdentityRequest};
 use crate::wire::id::ClusterName;
 
 const IDENTITY: &str = "identity";
@@ -56,6 +56,19 @@ impl Identity {
                 deploy: next,
                 next_deploy: None,
                 unsettled: true,
+                ..self
+            },
+            None => self,
+        }
+    }
+
+    /// The successor takes the identity's place.
+    #[must_use]
+    pub fn with_identity_promoted(self) -> Self {
+        match self.next_identity {
+            Some(next) => Self {
+                identity: next,
+                next_identity: None,
                 ..self
             },
             None => self,
@@ -145,6 +158,24 @@ impl Identity {
         let identity = self.identity.public().to_base64();
         let input = api::deploy_proof_input(hub_id, cluster.as_str(), &identity);
         keys::encode(&deploy.sign(input.as_bytes()))
+    }
+}
+
+/// What both identity keys sign, so that `new` takes the place of `old`.
+pub fn identity_change(
+    old: &KeyPair,
+    new: &KeyPair,
+    hub_id: &str,
+    cluster: &ClusterName,
+) -> IdentityRequest {
+    let new_key = new.public().to_base64();
+    let old_key = old.public().to_base64();
+    let input = api::identity_change_input(hub_id, cluster.as_str(), &old_key, &new_key);
+    let sign = |pair: &KeyPair| keys::encode(&pair.sign(input.as_bytes()));
+    IdentityRequest {
+        sig_old: sign(old),
+        sig_new: sign(new),
+        new_key,
     }
 }
 

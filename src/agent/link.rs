@@ -2,7 +2,7 @@
 //!
 //! A line that drains is replaced before it ends, and so is one that nears the age at which something on the way ends
 //! it; one that breaks is dialled again with full jitter. A hub that refuses this agent is asked again, slowly: keys are
-//! never given up here.
+//! never given up here. A new identity key moves the line at once, make before break.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,9 +14,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::agent::identity::Identity;
 use crate::backoff::Schedule;
 use crate::clock;
-use crate::keys::KeyPair;
+use crate::keys::Public;
 use crate::secret::Secret;
 use crate::tunnel::handshake::HandshakeError;
 use crate::tunnel::{Ended, Incoming, Line};
@@ -57,7 +58,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 pub struct LinkConfig {
     pub hub: watch::Receiver<HubRef>,
     pub cluster: ClusterName,
-    pub identity: KeyPair,
+    pub keys: watch::Receiver<Identity>,
     pub build: AgentBuild,
     /// UUID of this process.
     pub instance: String,
@@ -107,6 +108,7 @@ pub async fn run(
     let mut ages = Ages::default();
     let mut attempt = 0;
     while !stop.is_cancelled() {
+        let used = config.keys.borrow().identity.public();
         let dialled = Box::pin(dial::dial(
             &config,
             held.as_ref(),
@@ -125,7 +127,10 @@ pub async fn run(
                     hub_time_offset: up.hub_time_offset,
                     keyset: up.keyset,
                 });
-                let kept = keep(&up.line, &mut ages, &stop).await;
+                let kept = tokio::select! {
+                    kept = keep(&up.line, &mut ages, &stop) => kept,
+                    () = replaced(config.keys.clone(), used) => Kept::OtherKey,
+                };
                 held = Some(up.line);
                 let (wait, next_attempt) = next(kept, attempt, &line);
                 attempt = next_attempt;
@@ -146,11 +151,25 @@ pub async fn run(
                 );
             }
         }
-        stop.run_until_cancelled(sleep(wait)).await;
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = sleep(wait) => {}
+            () = replaced(config.keys.clone(), used) => attempt = 0,
+        }
     }
     // Each line drains by itself when `stop` fires.
     while lines.join_next().await.is_some() {}
     Ok(())
+}
+
+/// Waits until the identity key is another than `used`.
+async fn replaced(mut keys: watch::Receiver<Identity>, used: Public) {
+    let other = keys.wait_for(|keys| keys.identity.public() != used);
+    let gone = other.await.is_err();
+    if gone {
+        // Nobody is left to replace it.
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Runs a line, and says how old it got. When `stop` fires it takes no new streams, and those that run have [`DRAIN`].
@@ -179,6 +198,8 @@ enum Kept {
     Draining(Goaway),
     /// It works, but something on the way will end it soon.
     Aged,
+    /// The identity key that it was dialled with is not the present one any more.
+    OtherKey,
     Stopped,
 }
 
@@ -224,6 +245,10 @@ fn next(kept: Kept, attempt: u32, state: &watch::Sender<LinkState>) -> (Duration
         }
         Kept::Aged => {
             info!("the line is renewed before something on the way ends it");
+            (Duration::ZERO, 0)
+        }
+        Kept::OtherKey => {
+            info!("the identity key is another now; moving the line");
             (Duration::ZERO, 0)
         }
         Kept::Stopped => (Duration::ZERO, 0),

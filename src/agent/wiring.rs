@@ -316,7 +316,7 @@ impl Talk {
         let dial = LinkConfig {
             hub,
             cluster: self.context.cluster.clone(),
-            identity: self.keys.borrow().identity.clone(),
+            keys: self.keys.clone(),
             build: self.context.build.clone(),
             instance: uuid::Builder::from_random_bytes(clock::random())
                 .into_uuid()

@@ -77,9 +77,7 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
             audit::sink::run(hub.store.clone(), sink.clone(), hub.audit.head(), stop)
         });
     }
-    tasks.spawn("key ages", |stop| {
-        api::clusters::announce_old(hub.clone(), stop)
-    });
+    tasks.spawn("keys", |stop| keys(hub.clone(), stop));
     tasks.spawn("flush", |stop| flush(hub.clone(), stop));
     tasks.spawn("certificate", |stop| renew(hub.clone(), stop));
 
@@ -201,6 +199,15 @@ async fn flush(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         write_seen(&hub).await;
         api::clusters::count(&hub).await;
     }
+    Ok(())
+}
+
+/// Keys that are too old are named to their clusters, and those that were replaced come to an end.
+async fn keys(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    tokio::try_join!(
+        api::clusters::announce_old(hub.clone(), stop.clone()),
+        api::agents::identity::end_retired(hub, stop),
+    )?;
     Ok(())
 }
 

@@ -94,6 +94,11 @@ contract! {
     /// Registers a deploy key; idempotent on the key. None = another cluster has it, or it was revoked.
     add_deploy_key(&self, cluster_id: &str, public: crate::keys::Public, replaces: Option<crate::keys::Public>, now: OffsetDateTime) -> Option<ClusterKey>;
 
+    /// Makes `public` the cluster's identity beside those that it has, which retire; idempotent. None = another cluster
+    /// has it, or it was revoked.
+    add_identity(&self, cluster_id: &str, public: crate::keys::Public, now: OffsetDateTime) -> Option<ClusterKey>;
+    /// Revokes identity keys that retired before `limit`; gives those.
+    end_retired(&self, limit: OffsetDateTime, now: OffsetDateTime) -> Vec<ClusterKey>;
     /// Revokes every other key of the same kind of this key's cluster; gives those.
     settle_key(&self, key: &ClusterKey, now: OffsetDateTime) -> Vec<ClusterKey>;
 

@@ -45,6 +45,11 @@ pub fn deploy_proof_input(hub_id: &str, cluster: &str, identity_key: &str) -> St
     format!("linesman/deploy-key/v1\n{hub_id}\n{cluster}\n{identity_key}")
 }
 
+/// The bytes that the old and the new identity key sign when one takes the other's place. Keys are base64url.
+pub fn identity_change_input(hub_id: &str, cluster: &str, old_key: &str, new_key: &str) -> String {
+    format!("linesman/identity/v1\n{hub_id}\n{cluster}\n{old_key}\n{new_key}")
+}
+
 /// `GET /v1/hub`, without authentication.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -318,6 +323,18 @@ impl RotateWish {
 pub struct RotateRequest {
     pub deploy_key: bool,
     pub identity: bool,
+}
+
+/// `POST /v1/clusters/{name}/identity`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IdentityRequest {
+    /// base64url, the 32 bytes of the Ed25519 public key.
+    pub new_key: String,
+    /// base64url, of [`identity_change_input`], by the key that ends.
+    pub sig_old: String,
+    /// The same by the new one.
+    pub sig_new: String,
 }
 
 /// `POST /v1/clusters/{name}/reports`. Every part is optional; each report says what changed.

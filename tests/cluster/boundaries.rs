@@ -7,15 +7,14 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::keys::{failed_fetches, fingerprints};
+use crate::support::place::{binary, run};
+use crate::support::world::{CLUSTER, FLUX, World, record};
+use crate::support::{eventually, figure, seconds, shown, until};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use linesman::agent::fault::Boundary;
 use linesman::wire::report::StepName;
-use serde_json::json;
-
-use crate::support::place::{binary, run};
-use crate::support::world::{CLUSTER, FLUX, World, record};
-use crate::support::{eventually, figure, seconds, shown, until};
 
 /// H6, W3. The agent runs as a process on this machine, with its own ServiceAccount's rights, so that a kill costs no
 /// back-off of the kubelet: one adoption meets a kill after each of its ten steps, and before each that the agent begins by
@@ -66,7 +65,7 @@ fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
         shown(began.elapsed()),
     );
     for kind in ["identity", "deploy"] {
-        let keys = keys_in_force(&world, kind);
+        let keys = fingerprints(&world, kind);
         assert_eq!(keys.len(), 1, "{kind} keys: {keys:?}");
     }
     assert_eq!(
@@ -91,27 +90,27 @@ fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
 
 /// W42: one rotation, killed at each of its boundaries; Flux' fetches do not fail meanwhile.
 fn a_deploy_key_is_replaced_over_kills(world: &World, kubeconfig: &Path) {
-    let before = (keys_in_force(world, "deploy"), failed_fetches(world));
+    let before = (fingerprints(world, "deploy"), failed_fetches(world));
     let rotate = |flags: &[&str]| {
         let args = [&["cluster", "rotate", CLUSTER, "--deploy-key"], flags].concat();
         world.hub.linesman(&args);
     };
     rotate(&[]);
-    for boundary in Boundary::ALL {
+    for boundary in Boundary::DEPLOY {
         let point = format!("key-{}", boundary.as_str());
         let marker = world.directory.join(&point);
         let ended = Agent::start(world, kubeconfig, Some((&point, &marker))).ends_itself();
         assert!(ended && marker.exists(), "{point} was not reached");
     }
     let agent = Agent::start(world, kubeconfig, None);
-    let after = keys_in_force(world, "deploy");
+    let after = fingerprints(world, "deploy");
     assert_eq!(after.len(), 1, "{after:?}");
     assert_ne!(after, before.0);
     let began = Instant::now();
     rotate(&["--wait=3m"]);
     let took = began.elapsed();
     figure("W42", "deploy key replaced, old one gone", "", shown(took));
-    let new = keys_in_force(world, "deploy");
+    let new = fingerprints(world, "deploy");
     assert!(new.len() == 1 && new != after, "{new:?}");
     let secret = world
         .api
@@ -124,32 +123,6 @@ fn a_deploy_key_is_replaced_over_kills(world: &World, kubeconfig: &Path) {
     world.function(seconds(60));
     assert_eq!(failed_fetches(world), before.1);
     drop(agent);
-}
-
-/// Fingerprints at the hub.
-fn keys_in_force(world: &World, kind: &str) -> Vec<String> {
-    let view = world.hub.json(&["cluster", "show", CLUSTER]);
-    let keys = view["keys"].as_array().unwrap().iter();
-    let of_kind = keys.filter(|k| k["kind"] == json!(kind) && k["state"] != json!("revoked"));
-    of_kind
-        .map(|k| k["fingerprint"].as_str().unwrap().to_owned())
-        .collect()
-}
-
-/// How often Flux told of a fetch that failed.
-fn failed_fetches(world: &World) -> u64 {
-    let events = world.api.get(&format!("/api/v1/namespaces/{FLUX}/events"));
-    let events = events.unwrap()["items"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    let failed = events.iter().filter(|e| {
-        let kind = &e["involvedObject"]["kind"];
-        let reason = e["reason"].as_str().unwrap_or_default();
-        *kind == json!("GitRepository")
-            && ["GitOperationFailed", "AuthenticationFailed"].contains(&reason)
-    });
-    failed.map(|e| e["count"].as_u64().unwrap_or(1)).sum()
 }
 
 /// The YAML as it is, but for the number of Pods: the process outside takes their place.

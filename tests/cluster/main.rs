@@ -20,6 +20,7 @@ mod gitline;
 mod guard;
 mod healing;
 mod impersonation;
+mod keys;
 mod kubectl;
 mod line;
 mod quarantine;

@@ -3,7 +3,8 @@
 //! Where a rotation stands is read off Secret `linesman-keys` alone, and each step can be done again, so that it goes
 //! on after a kill at any point and ends with one key. The deploy key: stored as `deploy.next` → registered at the Git
 //! host → read with by our own SSH client → made the present one, whereupon the engine's Secret follows → the engine
-//! fetched with it → the others are deleted at the host.
+//! fetched with it → the others are deleted at the host. The identity key: stored as `identity.next` → told to the hub,
+//! signed by both → made the present one, whereupon the line moves → the hub ends the old one.
 
 use std::time::Duration;
 
@@ -64,6 +65,10 @@ enum Work {
     Settle,
     /// The hub is asked to register the present deploy key.
     Ask,
+    /// A successor of the identity key is made.
+    MakeIdentity,
+    /// The successor is told to the hub and promoted.
+    ProveIdentity,
 }
 
 /// What decides on the next thing to do.
@@ -77,11 +82,14 @@ struct Moment<'a> {
 
 fn due(identity: &Identity, moment: Moment<'_>) -> Option<Work> {
     let deploy = identity.deploy.public().fingerprint();
+    let own = identity.identity.public().fingerprint();
     let doubted = moment.registered == DeployKeyState::Refused || moment.denied >= DENIED;
     match () {
         () if identity.next_deploy.is_some() => Some(Work::Prove),
         () if identity.unsettled && moment.fetched == deploy => Some(Work::Settle),
+        () if identity.next_identity.is_some() => Some(Work::ProveIdentity),
         () if doubted => Some(Work::Ask),
+        () if moment.wish.identity.as_deref() == Some(own.as_str()) => Some(Work::MakeIdentity),
         () if identity.unsettled => None,
         () if moment.wish.deploy_key.as_deref() == Some(deploy.as_str()) => Some(Work::Make),
         () => None,
@@ -110,7 +118,9 @@ impl Rotating {
                 };
                 let text = format!("{error:#}");
                 warn!(?work, error = text, "key not replaced yet");
-                self.tell("Rotating", &text).await;
+                if !matches!(work, Work::MakeIdentity | Work::ProveIdentity) {
+                    self.tell("Rotating", &text).await;
+                }
                 wake = Instant::now() + RETRY.full_jitter(attempt, clock::unit());
                 attempt = attempt.saturating_add(1);
             }
@@ -149,6 +159,8 @@ impl Rotating {
             Work::Prove => self.try_deploy(identity, &assignment).await,
             Work::Settle => self.settle_deploy(identity, &assignment).await,
             Work::Ask => self.ask_deploy(identity, &assignment).await,
+            Work::MakeIdentity => self.make_identity(identity).await,
+            Work::ProveIdentity => self.prove_identity(identity, &assignment).await,
         }
     }
 
@@ -263,6 +275,60 @@ impl Rotating {
         }
     }
 
+    async fn make_identity(&self, identity: Identity) -> Result<()> {
+        let next = KeyPair::from_seed(&clock::random());
+        info!(
+            old = identity.identity.public().fingerprint(),
+            new = next.public().fingerprint(),
+            "replacing the identity key"
+        );
+        self.keyring
+            .replace(Identity {
+                next_identity: Some(next),
+                ..identity
+            })
+            .await
+            .context("store the next identity key")?;
+        self.context.faults.key(Boundary::IdentityMade).await;
+        Ok(())
+    }
+
+    async fn prove_identity(&self, identity: Identity, assignment: &Assignment) -> Result<()> {
+        let Some(next) = identity.next_identity.clone() else {
+            return Ok(());
+        };
+        let cluster = &self.context.cluster;
+        let request =
+            identity::identity_change(&identity.identity, &next, &assignment.hub.id, cluster);
+        let call = |base: String| Call::post(format!("{base}/identity"), &request);
+        let answer = self.caller.cluster(call).await;
+        let answer = answer.context("tell the hub the next identity key")?;
+        match (answer.status.as_u16(), answer.slug().as_str()) {
+            (200..=299, _) => {}
+            // The answer to an earlier try was lost for so long that the hub has ended the old key since.
+            (403, "revoked" | "unknown-identity") => {
+                warn!("the hub has ended the identity key; going on with the next one");
+            }
+            (409, "key-known") => {
+                warn!("the next identity key was refused; making another");
+                return self.make_identity(identity).await;
+            }
+            _ => {
+                let text = answer.refusal();
+                return Err(anyhow!("tell the hub the next identity key: {text}"));
+            }
+        }
+        self.context.faults.key(Boundary::IdentityRegistered).await;
+        let print = next.public().fingerprint();
+        self.keyring
+            .replace(identity.with_identity_promoted())
+            .await
+            .context("store the next identity key as the present one")?;
+        info!(new = print, "identity key replaced; the line follows");
+        self.context.faults.key(Boundary::IdentityPromoted).await;
+        Ok(())
+    }
+
     fn request(
         &self,
         identity: &Identity,
@@ -348,6 +414,38 @@ mod tests {
         }
         let settle = work(&promoted, &wish(&own), &new);
         assert_eq!(settle, Some(Work::Settle));
+    }
+
+    #[test]
+    fn an_identity_is_replaced_beside_a_deploy_key_that_waits_for_its_engine() {
+        let own = keys().identity.public().fingerprint();
+        let wish = RotateWish {
+            deploy_key: Some(keys().deploy.public().fingerprint()),
+            identity: Some(own),
+        };
+        let work = |identity: &Identity| {
+            let moment = Moment {
+                wish: &wish,
+                registered: DeployKeyState::Registered,
+                fetched: "",
+                denied: 0,
+            };
+            due(identity, moment)
+        };
+        assert_eq!(work(&keys()), Some(Work::MakeIdentity));
+        let made = Identity {
+            next_identity: Some(KeyPair::from_seed(&[4; 32])),
+            unsettled: true,
+            ..keys()
+        };
+        assert_eq!(work(&made), Some(Work::ProveIdentity));
+        let promoted = made.with_identity_promoted();
+        assert_eq!(work(&promoted), None);
+        let settled = Identity {
+            unsettled: false,
+            ..promoted
+        };
+        assert_eq!(work(&settled), Some(Work::Make));
     }
 
     #[test]

@@ -204,11 +204,12 @@ async fn establish(
         Frame::Refuse(refusal) => return Err(HandshakeError::Refused(refusal).into()),
         _ => return Err(HandshakeError::Shape("first frame").into()),
     };
+    let identity = config.keys.borrow().identity.clone();
     let hello = handshake::hello(
         &challenge,
         &Agent {
             cluster: &config.cluster,
-            identity: &config.identity,
+            identity: &identity,
             hub: &hub.id,
             host: &target.authority,
             nonce: clock::random(),

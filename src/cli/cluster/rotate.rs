@@ -18,13 +18,14 @@ const EVERY: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 The new deploy key is made in the cluster, registered at the Git host, and proven by the agent before the engine gets
-it; the old one is deleted there when the engine has fetched with the new one. An agent that is away begins when it is
+it; the old one is deleted there when the engine has fetched with the new one. A new identity key is signed by the old
+one; the line moves to it, and the old one ends, without a request that fails. An agent that is away begins when it is
 back, one in a maintenance window when that is over. By itself this happens at the age that the hub was given with
 --rotate-keys-after.
 
 Examples:
   linesman cluster rotate eu1 --deploy-key --wait
-  linesman cluster rotate eu1 --deploy-key --wait=15m";
+  linesman cluster rotate eu1 --deploy-key --identity --wait=15m";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -32,8 +33,11 @@ pub(in crate::cli) struct Args {
     /// The cluster's name
     name: ClusterName,
     /// Replace the key that the engine reads the catalog with
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "identity")]
     deploy_key: bool,
+    /// Replace the key that proves the cluster to the hub
+    #[arg(long)]
+    identity: bool,
     /// Then wait until the old key is gone
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = duration::parse)]
     wait: Option<Duration>,
@@ -45,7 +49,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
     let asked = RotateRequest {
         deploy_key: args.deploy_key,
-        identity: false,
+        identity: args.identity,
     };
     let replaced = client.rotate(&args.name, asked).await?;
     for (kind, old) in named(&replaced) {

@@ -21,6 +21,7 @@ use crate::wire::api::{Assignment, MAX_BODY, Report, ReportAck, deploy_proof_inp
 use crate::wire::report::{ConditionType, Facts, HealRecord, StepName};
 
 mod deploy_keys;
+pub mod identity;
 mod join;
 pub(super) use join::invalid;
 mod orders;
@@ -66,6 +67,7 @@ fn calls() -> Router<Arc<Hub>> {
         .route("/v1/clusters/{name}/assignment", get(show))
         .route("/v1/clusters/{name}/reports", post(report))
         .route("/v1/clusters/{name}/deploy-keys", post(deploy_keys::add))
+        .route("/v1/clusters/{name}/identity", post(identity::change))
         .route("/v1/clusters/{name}/orders", get(orders::orders))
 }
 

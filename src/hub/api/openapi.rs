@@ -97,6 +97,12 @@ pub const OPERATIONS: &[Operation] = &[
         ("DeployKeyRequest", "DeployKeyStatus"),
     ),
     operation(
+        ("post", "/v1/clusters/{name}/identity"),
+        Agent,
+        "A new identity key, signed by it and the one before",
+        ("IdentityRequest", ""),
+    ),
+    operation(
         ("post", "/v1/clusters/{name}/rotate"),
         User,
         "Let a cluster replace its deploy key, its identity key, or both",

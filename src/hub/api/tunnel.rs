@@ -30,7 +30,7 @@ use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::AgentPrincipal;
 use crate::hub::gitline;
-use crate::hub::store::KeyKind;
+use crate::hub::store::{ClusterKey, KeyKind};
 use crate::keys::Public;
 use crate::tunnel::driver::{self, ExchangeError, Identity};
 use crate::tunnel::handshake::{self, Hello, Limits, SUBPROTOCOL, Welcome};
@@ -143,6 +143,7 @@ async fn serve(
 /// An agent that proved who it is, and was told so.
 struct Proven {
     agent: AgentPrincipal,
+    key: ClusterKey,
     hello: Hello,
     epoch: u64,
     session: String,
@@ -160,7 +161,7 @@ async fn prove(
         return Err(ExchangeError::Shape);
     };
     let refusal = match check(hub, &challenge, &payload).await {
-        Ok((agent, hello, epoch)) => {
+        Ok((agent, key, hello, epoch)) => {
             let session = uuid::Uuid::now_v7().to_string();
             let ours = hub.keys.keyset();
             let held = ours.iter().all(|key| hello.keyset.contains(&key.kid))
@@ -178,6 +179,7 @@ async fn prove(
             driver::send(socket, &Frame::Welcome(welcome)).await?;
             return Ok(Some(Proven {
                 agent,
+                key,
                 hello,
                 epoch,
                 session,
@@ -214,7 +216,7 @@ async fn check(
     hub: &Hub,
     challenge: &[u8],
     payload: &[u8],
-) -> Result<(AgentPrincipal, Hello, u64), Refusal> {
+) -> Result<(AgentPrincipal, ClusterKey, Hello, u64), Refusal> {
     let refuse = |code, retry_after_ms, text: &str| Refusal {
         code,
         retry_after_ms,
@@ -263,15 +265,16 @@ async fn check(
         .await
         .map_err(unavailable)?;
     let agent = AgentPrincipal {
-        cluster: record.cluster,
-        cluster_id: record.cluster_id,
+        cluster: record.cluster.clone(),
+        cluster_id: record.cluster_id.clone(),
     };
-    Ok((agent, hello, epoch))
+    Ok((agent, record, hello, epoch))
 }
 
 async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remote>, peer: String) {
     let Proven {
         agent,
+        key,
         hello,
         epoch,
         session,
@@ -304,6 +307,7 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
         .await;
     }
     info!(%cluster, epoch, peer, "line up");
+    agents::identity::in_use(&hub, &key).await;
     hub.presence.heard(&agent.cluster_id, clock::now(), true);
     let cluster_id = agent.cluster_id.clone();
     tokio::pin!(running);

@@ -14,7 +14,7 @@ use linesman::agent::fault::{Boundary, Faults};
 use linesman::agent::gitline::Carried;
 use linesman::agent::health::Hearts;
 use linesman::agent::identity::{self, Identity};
-use linesman::agent::link::LinkState;
+use linesman::agent::link::{self, LinkConfig, LinkState};
 use linesman::agent::{Joined, News};
 use linesman::clock;
 use linesman::keys::KeyPair;
@@ -88,6 +88,9 @@ impl Secrets {
 struct Running {
     identity: watch::Receiver<Identity>,
     denied: watch::Sender<u32>,
+    /// Calls to the hub that failed.
+    failed: Arc<Mutex<Vec<String>>>,
+    line: watch::Receiver<LinkState>,
     _tasks: JoinSet<()>,
 }
 
@@ -159,11 +162,19 @@ impl World {
             assignment: self.assignment.clone(),
             proxy: None,
         }));
-        let (_, link) = watch::channel(LinkState::Down {
+        let (dialled, link) = watch::channel(LinkState::Down {
             since: clock::now(),
-            cause: "none here".to_owned(),
+            cause: "not dialled".to_owned(),
             attempt: 0,
         });
+        let dial = LinkConfig {
+            hub: watch::channel(self.assignment.hub.clone()).1,
+            cluster: cluster(),
+            keys: identity.clone(),
+            build: AgentBuild::default(),
+            instance: uuid::Uuid::now_v7().to_string(),
+            proxy: None,
+        };
         let (news, mut told) = mpsc::channel::<News>(64);
         let caller = Caller::new(identity.clone(), joined.subscribe(), link.clone());
         let denied = watch::Sender::new(0);
@@ -180,7 +191,7 @@ impl World {
             keyring,
             caller: caller.clone(),
             path: GitPath {
-                link,
+                link: link.clone(),
                 carried: watch::Sender::new(Carried::default()),
             },
             heart: Hearts::default().heart("rotate", Duration::from_mins(1)),
@@ -189,13 +200,23 @@ impl World {
             denied: denied.subscribe(),
         };
         let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let (streams, _incoming) = mpsc::channel(8);
+            link::run(dial, dialled, streams, CancellationToken::new())
+                .await
+                .unwrap();
+        });
+        let failed = Arc::<Mutex<Vec<String>>>::default();
+        let failures = failed.clone();
         tasks.spawn(async move { rotating.run(CancellationToken::new()).await.unwrap() });
         tasks.spawn(async move { while told.recv().await.is_some() {} });
         let (keys, given) = (identity.clone(), self.given.clone());
-        tasks.spawn(follow(caller, joined, keys, given));
+        tasks.spawn(follow(caller, joined, keys, given, failures));
         Running {
             identity,
             denied,
+            failed,
+            line: link,
             _tasks: tasks,
         }
     }
@@ -217,6 +238,28 @@ impl World {
         of_kind
             .map(|k| k["fingerprint"].as_str().unwrap().to_owned())
             .collect()
+    }
+
+    /// Until hub, Secret and line have one and the same identity, which is not `old`.
+    async fn identified(&self, agent: &Running, old: &KeyPair) -> KeyPair {
+        let began = Instant::now();
+        loop {
+            let keys = agent.identity.borrow().clone();
+            let own = keys.identity.public();
+            let at_hub = self.in_force("identity").await;
+            let up = matches!(*agent.line.borrow(), LinkState::Up { .. });
+            let done = keys.next_identity.is_none() && own != old.public() && up;
+            if done && at_hub == [own.fingerprint()] {
+                return keys.identity;
+            }
+            assert!(
+                began.elapsed() < PATIENCE,
+                "own {}, at the hub {at_hub:?}, line {:?}",
+                own.fingerprint(),
+                agent.line.borrow()
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Until hub, Secret and engine have one and the same key, which is not `old`.
@@ -252,12 +295,17 @@ async fn follow(
     joined: watch::Sender<Option<Joined>>,
     mut keys: watch::Receiver<Identity>,
     given: watch::Sender<KeyPair>,
+    failed: Arc<Mutex<Vec<String>>>,
 ) {
     loop {
         sleep(Duration::from_millis(50)).await;
         let call = |base: String| Ok(Call::get(format!("{base}/assignment")));
         let answer = caller.cluster(call).await;
-        if let Ok(now) = answer.and_then(|a| a.json::<Assignment>()) {
+        let now = answer.and_then(|a| a.json::<Assignment>());
+        if let Err(error) = &now {
+            failed.lock().unwrap().push(format!("{error:#}"));
+        }
+        if let Ok(now) = now {
             joined.send_if_modified(|joined| {
                 let joined = joined.as_mut().unwrap();
                 let changed = joined.assignment != now;
@@ -313,7 +361,7 @@ async fn fetch(
 async fn a_deploy_key_is_replaced_over_a_kill_at_any_boundary_without_a_failed_fetch() {
     let world = World::new("rotate-kills").await;
     let mut old = KeyPair::from_seed(&[101; 32]).public().fingerprint();
-    for boundary in Boundary::ALL {
+    for boundary in Boundary::DEPLOY {
         assert_eq!(world.ask().await["deployKey"], json!(old));
         let (faults, reached) = Faults::halting(boundary);
         let killed = world.agent(faults).await;
@@ -343,6 +391,142 @@ async fn a_deploy_key_is_replaced_over_a_kill_at_any_boundary_without_a_failed_f
         let found = rows.iter().filter(|r| r.action == action).count();
         assert!(found >= least, "{found} × {action}");
     }
+    world.hub.stop().await;
+}
+
+/// H16: whichever boundary the agent is killed at, the next process ends the rotation with one identity; the line moves
+/// to it, and no call of a living agent fails.
+#[tokio::test]
+async fn an_identity_is_replaced_over_a_kill_at_any_boundary_without_a_failed_call() {
+    let world = World::new("rotate-identity").await;
+    let mut old = KeyPair::from_seed(&[1; 32]);
+    for boundary in Boundary::IDENTITY {
+        let asked = json!({"identity": true});
+        let (code, wish) = world.hub.post("/v1/clusters/eu1/rotate", &asked).await;
+        assert_eq!(code, 200, "{wish}");
+        let (faults, reached) = Faults::halting(boundary);
+        let killed = world.agent(faults).await;
+        let reached = timeout(PATIENCE, reached.notified()).await;
+        assert!(reached.is_ok(), "{boundary:?} was not reached");
+        assert_eq!(*killed.failed.lock().unwrap(), Vec::<String>::new());
+        drop(killed);
+        let agent = world.agent(Faults::default()).await;
+        let new = world.identified(&agent, &old).await;
+        assert_eq!(*agent.failed.lock().unwrap(), Vec::<String>::new());
+        let path = "/v1/clusters/eu1/assignment";
+        let call = world.hub.call("GET", path, "");
+        let (code, problem) = call.signed_by(&old, 0).await;
+        assert_eq!((code, slug(&problem)), (403, "revoked"), "{boundary:?}");
+        old = new;
+    }
+    let rows = world
+        .hub
+        .hub
+        .store
+        .audit_tail(Some("eu1"), 500)
+        .await
+        .unwrap();
+    for action in ["cluster.identity.add", "cluster.identity.drop"] {
+        let found = rows.iter().filter(|r| r.action == action).count();
+        assert_eq!(found, 3, "{action}");
+    }
+    world.hub.stop().await;
+}
+
+/// The line of a living agent moves before the old one ends.
+#[tokio::test]
+async fn a_line_moves_to_the_new_identity_without_a_gap() {
+    let world = World::new("rotate-line").await;
+    let agent = world.agent(Faults::default()).await;
+    let mut line = agent.line.clone();
+    let up = line.wait_for(|l| matches!(l, LinkState::Up { .. }));
+    timeout(PATIENCE, up).await.unwrap().unwrap();
+    let gaps = Arc::new(Mutex::new(0_u32));
+    let (seen, mut watched) = (gaps.clone(), agent.line.clone());
+    let watching = async move {
+        loop {
+            if matches!(*watched.borrow_and_update(), LinkState::Down { .. }) {
+                *seen.lock().unwrap() += 1;
+            }
+            watched.changed().await.unwrap();
+        }
+    };
+    let rotated = async {
+        let asked = json!({"identity": true, "deployKey": true});
+        let (code, wish) = world.hub.post("/v1/clusters/eu1/rotate", &asked).await;
+        assert_eq!(code, 200, "{wish}");
+        world
+            .identified(&agent, &KeyPair::from_seed(&[1; 32]))
+            .await;
+        let deploy = KeyPair::from_seed(&[101; 32]).public().fingerprint();
+        world.settled(&agent, &deploy).await;
+    };
+    tokio::select! {
+        () = watching => unreachable!(),
+        () = rotated => {}
+    }
+    assert_eq!(*gaps.lock().unwrap(), 0);
+    assert_eq!(*agent.failed.lock().unwrap(), Vec::<String>::new());
+    world.hub.stop().await;
+}
+
+/// The answer to the change was lost, and the agent away until the hub had ended the old key: the new one goes on.
+#[tokio::test]
+async fn an_agent_that_comes_back_after_its_old_identity_ended_goes_on_with_the_next() {
+    let world = World::new("rotate-late").await;
+    let asked = json!({"identity": true});
+    world.hub.post("/v1/clusters/eu1/rotate", &asked).await;
+    let (faults, reached) = Faults::halting(Boundary::IdentityRegistered);
+    let killed = world.agent(faults).await;
+    timeout(PATIENCE, reached.notified()).await.unwrap();
+    drop(killed);
+    let later = clock::now() + time::Duration::minutes(11);
+    let store = &world.hub.hub.store;
+    let limit = later - time::Duration::minutes(10);
+    let ended = store.end_retired(limit, later).await.unwrap();
+    assert_eq!(ended.len(), 1);
+    let agent = world.agent(Faults::default()).await;
+    world
+        .identified(&agent, &KeyPair::from_seed(&[1; 32]))
+        .await;
+    world.hub.stop().await;
+}
+
+#[tokio::test]
+async fn an_identity_changes_only_by_the_word_of_both_keys() {
+    let world = World::new("rotate-forged").await;
+    let agent = Agent::new(1);
+    let [old, new, other] = [1, 50, 51].map(|seed| KeyPair::from_seed(&[seed; 32]));
+    let change = async |old: &KeyPair, new: &KeyPair, hub: &str, name: &str| {
+        let body = identity::identity_change(old, new, hub, &name.parse().unwrap());
+        let body = serde_json::to_string(&body).unwrap();
+        let path = "/v1/clusters/eu1/identity";
+        agent.call(&world.hub, "POST", path, &body).await
+    };
+    let id = world.hub.hub.id.clone();
+    for (by, hub, name) in [
+        (&other, id.as_str(), "eu1"),
+        (&old, "another-hub", "eu1"),
+        (&old, id.as_str(), "eu2"),
+        (&new, id.as_str(), "eu1"),
+    ] {
+        let (code, problem) = change(by, &new, hub, name).await;
+        assert_eq!(
+            (code, slug(&problem)),
+            (403, "bad-signature"),
+            "{hub} {name}"
+        );
+    }
+    // H21: a key that another cluster has is not taken.
+    let token = world.hub.add("eu2").await;
+    let foreign = Agent::new(2);
+    foreign.join(&world.hub, "eu2", &token).await;
+    let (code, problem) = change(&old, &foreign.identity, &id, "eu1").await;
+    assert_eq!((code, slug(&problem)), (409, "key-known"));
+    for _ in 0..2 {
+        assert_eq!(change(&old, &new, &id, "eu1").await.0, 204);
+    }
+    assert_eq!(world.in_force("identity").await.len(), 2);
     world.hub.stop().await;
 }
 

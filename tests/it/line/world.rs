@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use linesman::agent::identity::Identity;
 use linesman::agent::link::{self, LinkConfig, LinkState, ProxyConfig};
 use linesman::clock;
 use linesman::hub::registration::{Claim, Prefix, TokenText};
@@ -254,7 +255,11 @@ impl World {
         let config = LinkConfig {
             hub,
             cluster: self.cluster.clone(),
-            identity,
+            keys: watch::channel(Identity {
+                identity,
+                ..Identity::from_seeds(&[1; 32], &[2; 32])
+            })
+            .1,
             build: AgentBuild::default(),
             instance: uuid::Uuid::now_v7().to_string(),
             proxy,

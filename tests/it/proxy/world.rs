@@ -13,6 +13,7 @@ use hyper::body::Incoming as Answer;
 use hyper_util::rt::TokioIo;
 use linesman::agent::forward::exchange::{Exchange, Shared};
 use linesman::agent::forward::serve;
+use linesman::agent::identity::Identity;
 use linesman::agent::link::{self, LinkConfig, LinkState};
 use linesman::clock;
 use linesman::hub::access::{Clusters, Grant, Mode, Subject};
@@ -435,7 +436,11 @@ pub(super) fn link_config(hub: watch::Receiver<HubRef>) -> LinkConfig {
     LinkConfig {
         hub,
         cluster: name(),
-        identity: identity(),
+        keys: watch::channel(Identity {
+            identity: identity(),
+            ..Identity::from_seeds(&[1; 32], &[2; 32])
+        })
+        .1,
         build: AgentBuild::default(),
         instance: uuid::Uuid::now_v7().to_string(),
         proxy: None,

@@ -122,7 +122,9 @@ async fn redeem(hub: &Hub, claim: Claim, request_id: String) -> Result<Assignmen
                 .event(entry(&cluster, Verdict::Allow, reason))
                 .await?;
             hub.presence.heard(&cluster.id, now, false);
-            end_former_line(hub, &cluster).await?;
+            if !repeated {
+                end_former_line(hub, &cluster).await?;
+            }
             Ok(assignment::of(hub, &cluster).await?)
         }
         Redeemed::Refused {

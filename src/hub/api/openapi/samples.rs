@@ -24,6 +24,10 @@ fn parts() -> Vec<(&'static str, Value)> {
             json!({ "publicKey": "ssh-ed25519 AAAA", "proof": "c2ln", "replaces": "ssh-ed25519 BBBB", "inUse": true }),
         ),
         (
+            "IdentityRequest",
+            json!({ "newKey": "a2V5", "sigOld": "c2ln", "sigNew": "c2ln" }),
+        ),
+        (
             "RotateRequest",
             json!({ "deployKey": true, "identity": false }),
         ),

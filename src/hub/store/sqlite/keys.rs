@@ -219,6 +219,70 @@ impl Sqlite {
         Ok(key)
     }
 
+    pub async fn add_identity(
+        &self,
+        cluster_id: &str,
+        public: Public,
+        now: OffsetDateTime,
+    ) -> Result<Option<ClusterKey>> {
+        const DOING: &str = "replace an identity key";
+        let mut write = self.begin(DOING).await?;
+        let fingerprint = public.fingerprint();
+        if let Some(known) = by_fingerprint(&mut write.tx, &fingerprint).await? {
+            let own = known.cluster_id == cluster_id && known.kind == KeyKind::Identity;
+            return Ok((own && known.state.is_valid()).then_some(known));
+        }
+        make_room(&mut write.tx, cluster_id, KeyKind::Identity).await?;
+        sqlx::query(
+            "UPDATE cluster_key SET state = 'retiring', updated_at = ?1
+             WHERE cluster_id = ?2 AND kind = 'identity' AND state = 'active'",
+        )
+        .bind(to_ms(now))
+        .bind(cluster_id)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        put(&mut write.tx, cluster_id, KeyKind::Identity, public, now).await?;
+        let key = by_fingerprint(&mut write.tx, &fingerprint).await?;
+        write.commit(DOING).await?;
+        Ok(key)
+    }
+
+    pub async fn end_retired(
+        &self,
+        limit: OffsetDateTime,
+        now: OffsetDateTime,
+    ) -> Result<Vec<ClusterKey>> {
+        const DOING: &str = "end identity keys that retired";
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT k.*, c.name AS cluster, c.removed_at FROM cluster_key k JOIN cluster c ON c.id = k.cluster_id
+             WHERE k.kind = 'identity' AND k.state = 'retiring' AND k.updated_at < ? LIMIT 500",
+        )
+        .bind(to_ms(limit))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db(DOING))?;
+        let keys = rows.into_iter().map(Row::key);
+        let keys: Vec<ClusterKey> = keys.collect::<Result<_>>()?;
+        if keys.is_empty() {
+            return Ok(keys);
+        }
+        let mut write = self.begin(DOING).await?;
+        for key in &keys {
+            sqlx::query(
+                "UPDATE cluster_key SET state = 'revoked', updated_at = ?
+                 WHERE fingerprint = ? AND state = 'retiring'",
+            )
+            .bind(to_ms(now))
+            .bind(&key.fingerprint)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        }
+        write.commit(DOING).await?;
+        Ok(keys)
+    }
+
     pub async fn ask_to_replace(
         &self,
         cluster_id: &str,
