@@ -21,6 +21,7 @@ use crate::support::{eventually, figure, seconds, until};
 mod benches;
 mod bulk;
 mod clients;
+mod helm;
 mod objects;
 mod sessions;
 mod soak;
