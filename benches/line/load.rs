@@ -17,6 +17,8 @@ use crate::machine::{self, Used};
 
 const CHUNK: usize = 64 << 10;
 const WARM: Duration = Duration::from_millis(500);
+/// On a long way windows take this long to grow.
+const LATE: Duration = Duration::from_secs(4);
 /// A single echo beyond this counts as stuck.
 const STUCK: Duration = Duration::from_secs(10);
 
@@ -64,8 +66,10 @@ pub(crate) async fn run(opener: Arc<Opener>, scenario: &[String]) -> Figures {
     };
     let load = Load { opener };
     match scenario[0].as_str() {
-        "download" => load.throughput(b'd', number(1), number(2)).await,
-        "upload" => load.throughput(b'u', number(1), number(2)).await,
+        "download" => load.throughput(b'd', number(1), WARM, number(2)).await,
+        "upload" => load.throughput(b'u', number(1), WARM, number(2)).await,
+        "late-download" => load.throughput(b'd', number(1), LATE, number(2)).await,
+        "late-upload" => load.throughput(b'u', number(1), LATE, number(2)).await,
         "echo" => load.echo(number(1), number(2)).await,
         "slow" => load.slow(number(1), number(2)).await,
         "openclose" => load.open_close(number(1), number(2)).await,
@@ -156,9 +160,9 @@ impl Load {
         bulk
     }
 
-    async fn throughput(&self, service: u8, streams: u64, seconds: u64) -> Figures {
+    async fn throughput(&self, service: u8, streams: u64, warm: Duration, seconds: u64) -> Figures {
         let bulk = self.bulk(service, streams).await;
-        sleep(WARM).await;
+        sleep(warm).await;
         let (hub, agent) = (machine::used(), self.agent().await);
         let (before, start) = (bulk.counts(), Instant::now());
         sleep(Duration::from_secs(seconds)).await;

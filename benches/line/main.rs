@@ -26,6 +26,7 @@ mod load;
 mod machine;
 mod net;
 mod peers;
+mod shaper;
 mod storm;
 mod suite;
 mod table;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::Options;
 use crate::load::Figures;
 use crate::net::Link;
+use crate::shaper::Way;
 use crate::{machine, table};
 
 /// A run that takes longer is stuck and counts as such.
@@ -49,6 +50,8 @@ pub(crate) struct Case {
     scenario: &'static str,
     /// Rate of the link (`tc`) and its queue in milliseconds; loopback without.
     link: Option<(&'static str, u64)>,
+    /// A long way between the two, in user space.
+    way: Option<Way>,
     kinds: &'static [Kind],
     /// Figures for the table, with the bar of the first.
     pub(crate) shown: &'static [&'static str],
@@ -92,6 +95,7 @@ const fn case(
         what,
         scenario,
         link: None,
+        way: None,
         kinds,
         shown,
         bar: "",
@@ -102,6 +106,14 @@ impl Case {
     const fn over(self, rate: &'static str, queue_ms: u64) -> Self {
         Self {
             link: Some((rate, queue_ms)),
+            ..self
+        }
+    }
+
+    const fn far(self, megabits: u32, rtt_ms: u64) -> Self {
+        let rtt = Duration::from_millis(rtt_ms);
+        Self {
+            way: Some(Way { megabits, rtt }),
             ..self
         }
     }
@@ -128,6 +140,10 @@ const CASES: &[Case] = &[
         .bar("p50 ≤ 20, p99 ≤ 60 ms"),
     case("narrow-8", "16 Mbit/s, 100 ms queue: echo beside 8", "echo 8", MUX, ECHO).over("16mbit", 100)
         .bar("p99 ≤ 250 ms"),
+    case("long-down", "1 Gbit/s, 100 ms: download, 1 stream, after 4 s", "late-download 1", EVERY, RATE).far(1000, 100)
+        .bar("≥ 80 % of TLS"),
+    case("long-up", "1 Gbit/s, 100 ms: upload, 1 stream, after 4 s", "late-upload 1", EVERY, RATE).far(1000, 100)
+        .bar("≥ 80 % of TLS"),
     case("slow-100", "100 unread streams, 1 bulk, echo", "slow 100", MUX, &["hub MB", "agent MB", "p99 us", "bulk MB/s"])
         .bar("≤ 32 MiB"),
     case("slow-2000", "2,000 unread streams, 1 bulk, echo", "slow 2000", &[Kind::Line], &["hub MB", "agent MB", "p99 us", "bulk MB/s"]),
@@ -230,6 +246,10 @@ fn once(options: &Options, case: &Case, kind: Kind, link: Option<&Link>) -> Opti
     let (lines, heard) = mpsc::channel();
     listener.forward(&lines);
     let address = wait(&heard, "LISTEN ")?;
+    let address = match case.way {
+        Some(way) => way.to(&address).to_string(),
+        None => address,
+    };
     let mut dialler = start(second, &address);
     dialler.forward(&lines);
     let result = wait(&heard, "RESULT ")?;

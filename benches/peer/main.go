@@ -31,6 +31,8 @@ import (
 const (
 	chunk = 64 << 10
 	warm  = 500 * time.Millisecond
+	// On a long way windows take this long to grow.
+	late  = 4 * time.Second
 	stuck = 10 * time.Second
 )
 
@@ -167,9 +169,13 @@ func hub(address, directory string, scenario []string) {
 	var result map[string]float64
 	switch scenario[0] {
 	case "download":
-		result = load.throughput("d", number(1), number(2))
+		result = load.throughput("d", number(1), warm, number(2))
 	case "upload":
-		result = load.throughput("u", number(1), number(2))
+		result = load.throughput("u", number(1), warm, number(2))
+	case "late-download":
+		result = load.throughput("d", number(1), late, number(2))
+	case "late-upload":
+		result = load.throughput("u", number(1), late, number(2))
 	case "echo":
 		result = load.echo(number(1), number(2))
 	case "slow":
@@ -239,9 +245,9 @@ func sum(values []float64) (result float64) {
 	return result
 }
 
-func (l *load) throughput(service string, streams, seconds int) map[string]float64 {
+func (l *load) throughput(service string, streams int, grow time.Duration, seconds int) map[string]float64 {
 	counts := l.bulk(service, streams)
-	time.Sleep(warm)
+	time.Sleep(grow)
 	hub, agent := usage(), l.agent()
 	before, start := values(counts), time.Now()
 	time.Sleep(time.Duration(seconds) * time.Second)

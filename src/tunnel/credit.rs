@@ -8,14 +8,32 @@ use crate::wire::frame::MAX_CREDIT;
 
 /// A stream's first window, each way.
 pub const INITIAL_WINDOW: u32 = 64 << 10;
-/// A window grows up to this, where the reader is fast enough.
-pub const MAX_WINDOW: u32 = 4 << 20;
+/// A window grows up to this on a short way, where the reader is fast enough.
+pub const NEAR_WINDOW: u32 = 4 << 20;
+/// And up to this on the longest.
+pub const MAX_WINDOW: u32 = MAX_CREDIT;
+/// Bytes a second (1.34 Gbit/s) that one stream is to have room for, however long the way.
+const RATE: u32 = 160 << 20;
+/// Credit is not withheld beyond this: on a long way the window would be that much smaller.
+const OWED: u32 = NEAR_WINDOW / 4;
 /// Before so much was consumed a window grows to this only: an upload that an API server refuses (at 3 MiB, mostly) has then
 /// little on its way that nobody reads.
 const EARLY: u32 = 4 << 20;
 const EARLY_WINDOW: u32 = 512 << 10;
 /// A window that nobody read from for this long falls back to the first one.
 const QUIET: Duration = Duration::from_secs(10);
+
+/// What a window may grow to: what [`RATE`] brings in a round trip, since credit for it is that long under way, and
+/// half of the line's memory at most, because one reader that stops leaves all of it unread.
+///
+/// `least` is the line's shortest round trip: one that is long because of what stands in queues would only make
+/// them longer.
+pub fn ceiling(least: Option<Duration>, budget: usize) -> u32 {
+    let millis = least.map_or(0, |rtt| u32::try_from(rtt.as_millis()).unwrap_or(u32::MAX));
+    let way = (RATE / 1000).saturating_mul(millis).min(MAX_WINDOW);
+    let memory = u32::try_from(budget / 2).unwrap_or(u32::MAX);
+    way.min(memory).max(NEAR_WINDOW)
+}
 
 /// The peer broke the credit rules; the stream is reset with FLOW.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -97,8 +115,14 @@ impl RecvWindow {
     }
 
     /// Counts `len` bytes that the reader took. The window doubles where half of it was consumed within two
-    /// round trips and `may_grow`.
-    pub fn consume(&mut self, now: Instant, len: usize, rtt: Option<Duration>, may_grow: bool) {
+    /// round trips, up to `ceiling`; without one it stays.
+    pub fn consume(
+        &mut self,
+        now: Instant,
+        len: usize,
+        rtt: Option<Duration>,
+        ceiling: Option<u32>,
+    ) {
         let len = u32::try_from(len).unwrap_or(u32::MAX).min(self.unread);
         self.unread -= len;
         if now.saturating_duration_since(self.last) > QUIET {
@@ -113,25 +137,26 @@ impl RecvWindow {
         self.consumed = self.consumed.saturating_add(len);
         self.taken = self.taken.saturating_add(len);
         if self.consumed >= self.window / 2 {
-            if may_grow && rtt.is_some() {
+            if let Some(ceiling) = ceiling.filter(|_| rtt.is_some()) {
                 let most = if self.taken < EARLY {
                     EARLY_WINDOW
                 } else {
-                    MAX_WINDOW
+                    ceiling
                 };
-                self.window = self.window.saturating_mul(2).min(most.max(self.first));
+                let most = most.max(self.window);
+                self.window = self.window.saturating_mul(2).min(most);
             }
             (self.consumed, self.since) = (0, now);
         }
     }
 
-    /// The credit to send now: a quarter of the window at least, or anything where the peer has none left.
+    /// The credit to send now: a quarter of the window (at most [`OWED`]) at least, or anything where the peer has none left.
     pub fn due(&self) -> Option<u32> {
         let owed = self
             .window
             .saturating_sub(self.promised)
             .saturating_sub(self.unread);
-        let enough = owed >= self.window / 4 || self.promised == 0;
+        let enough = owed >= (self.window / 4).min(OWED) || self.promised == 0;
         (owed > 0 && enough).then_some(owed)
     }
 
@@ -155,6 +180,28 @@ mod tests {
     use super::*;
 
     const RTT: Option<Duration> = Some(Duration::from_millis(10));
+    const GROW: Option<u32> = Some(MAX_WINDOW);
+
+    /// L33
+    #[test]
+    fn a_long_way_has_room_for_what_is_on_it_and_a_line_for_what_nobody_reads() {
+        let (hub, agent) = (32 << 20, 24 << 20);
+        for (millis, budget, megabytes) in [
+            (0, hub, 4),
+            (20, hub, 4),
+            (50, hub, 7),
+            (80, hub, 12),
+            (100, hub, 15),
+            (110, hub, 16),
+            (600, hub, 16),
+            (100, agent, 12),
+            (100, 1 << 20, 4),
+        ] {
+            let least = Some(Duration::from_millis(millis));
+            assert_eq!(ceiling(least, budget) >> 20, megabytes, "{millis} ms");
+        }
+        assert_eq!(ceiling(None, hub), NEAR_WINDOW);
+    }
 
     #[test]
     fn credit_returns_on_consumption_only() {
@@ -162,16 +209,16 @@ mod tests {
         let mut window = RecvWindow::new(now, 1000);
         window.receive(1000).unwrap();
         assert_eq!(window.due(), None);
-        window.consume(now, 1, None, true);
+        window.consume(now, 1, None, GROW);
         assert_eq!(
             window.due(),
             Some(1),
             "the peer stands still, so even one byte is due"
         );
         window.grant(1);
-        window.consume(now, 100, None, true);
+        window.consume(now, 100, None, GROW);
         assert_eq!(window.due(), None);
-        window.consume(now, 150, None, true);
+        window.consume(now, 150, None, GROW);
         assert_eq!(window.due(), Some(250));
     }
 
@@ -185,13 +232,13 @@ mod tests {
             window
                 .receive(usize::try_from(window.promised / 2).unwrap())
                 .unwrap();
-            window.consume(now, usize::try_from(len).unwrap(), RTT, true);
+            window.consume(now, usize::try_from(len).unwrap(), RTT, GROW);
             window.grant(window.due().unwrap_or_default());
         }
         assert!(window.window() > INITIAL_WINDOW);
         now += QUIET + Duration::from_secs(1);
         window.receive(1).unwrap();
-        window.consume(now, 1, RTT, true);
+        window.consume(now, 1, RTT, GROW);
         assert_eq!(window.window(), INITIAL_WINDOW);
         assert_eq!(
             window.due(),
@@ -220,11 +267,11 @@ mod tests {
             for (arrive, read, wait) in steps {
                 now += Duration::from_millis(wait);
                 window.receive(usize::try_from(arrive.min(window.promised)).unwrap()).unwrap();
-                window.consume(now, usize::try_from(read).unwrap(), RTT, true);
+                window.consume(now, usize::try_from(read).unwrap(), RTT, GROW);
                 if let Some(due) = window.due() { window.grant(due); }
                 prop_assert!(window.promised + window.unread <= MAX_WINDOW);
             }
-            window.consume(now, usize::MAX, RTT, true);
+            window.consume(now, usize::MAX, RTT, GROW);
             if let Some(due) = window.due() { window.grant(due); }
             prop_assert!(window.promised > 0);
         }

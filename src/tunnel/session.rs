@@ -72,7 +72,7 @@ impl Config {
             max_streams: 16_384,
             peer_max_streams: 16_384,
             budget: match role {
-                Role::Agent => 16 << 20,
+                Role::Agent => 24 << 20,
                 Role::Hub => 32 << 20,
             },
             process: Budget::unlimited(),

@@ -100,6 +100,68 @@ async fn narrow(one: DuplexStream, other: DuplexStream, rate: usize) {
     tokio::join!(way(one.0, other.1), way(other.0, one.1));
 }
 
+/// Carries `rate` bytes a second in each direction, each `delay` long, with a queue of 20 ms before it.
+async fn long(one: DuplexStream, other: DuplexStream, rate: u32, delay: Duration) {
+    let (one, other) = (split(one), split(other));
+    let way = async |mut from: tokio::io::ReadHalf<DuplexStream>,
+                     mut to: tokio::io::WriteHalf<DuplexStream>| {
+        let (queue, mut arriving) = mpsc::unbounded_channel::<(Instant, Bytes)>();
+        let sent = async {
+            let mut free = Instant::now();
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(len @ 1..) = from.read(&mut buffer).await {
+                let passes = f64::from(u32::try_from(len).unwrap()) / f64::from(rate);
+                free = free.max(Instant::now()) + Duration::from_secs_f64(passes);
+                let bytes = Bytes::copy_from_slice(&buffer[..len]);
+                if queue.send((free + delay, bytes)).is_err() {
+                    return;
+                }
+                tokio::time::sleep_until(free - Duration::from_millis(20)).await;
+            }
+            drop(queue);
+        };
+        let arrives = async {
+            while let Some((at, bytes)) = arriving.recv().await {
+                tokio::time::sleep_until(at).await;
+                if to.write_all(&bytes).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::join!(sent, arrives);
+    };
+    tokio::join!(way(one.0, other.1), way(other.0, one.1));
+}
+
+/// L33: within 5 s one stream has 80 % of a path of 1 Gbit/s and 100 ms, in either direction.
+#[tokio::test(start_paused = true)]
+async fn one_stream_fills_a_long_fast_path() {
+    const RATE: u32 = 125_000_000;
+    for to_hub in [true, false] {
+        let half = Duration::from_millis(50);
+        let mut pair = Pair::new(|one, other| long(one, other, RATE, half));
+        let (ours, theirs) = pair.stream().await;
+        let (mut reader, mut writer) = if to_hub {
+            (ours, theirs)
+        } else {
+            (theirs, ours)
+        };
+        pair.tasks.spawn(async move {
+            let chunk = vec![5; 64 << 10];
+            while writer.write_all(&chunk).await.is_ok() {}
+        });
+        let (start, mut buffer) = (Instant::now(), vec![0; 64 << 10]);
+        let mut carried = [0_usize; 5];
+        while start.elapsed() < Duration::from_secs(5) {
+            let len = reader.read(&mut buffer).await.unwrap();
+            let second = usize::try_from(start.elapsed().as_secs()).unwrap();
+            carried[second.min(4)] += len;
+        }
+        let last = carried[4] * 100 / usize::try_from(RATE).unwrap();
+        assert!(last >= 80, "{last} %; bytes each second: {carried:?}");
+    }
+}
+
 /// L12: the PING of an idle line comes before the patience of what stands between.
 #[tokio::test(start_paused = true)]
 async fn an_idle_line_outlives_a_balancer_that_cuts_idle_connections() {

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::tunnel::LineError;
 use crate::tunnel::budget::Level;
+use crate::tunnel::credit;
 use crate::wire::frame::{Class, Code, Goaway, Kind, MAX_ID, MAX_META};
 
 impl Session {
@@ -120,6 +121,7 @@ impl Session {
     /// Takes bytes that arrived, and with that gives the peer room for more.
     pub fn read(&mut self, now: Instant, id: u32, out: &mut [u8]) -> Result<Read, LineError> {
         let rtt = self.path.rtt();
+        let ceiling = credit::ceiling(self.path.least(), self.config.budget);
         let stream = self.streams.get_mut(&id).ok_or_else(gone)?;
         let len = stream.buffer.read(out, &self.meter);
         if len == 0 {
@@ -133,7 +135,8 @@ impl Session {
         }
         let level = self.meter.level();
         stream.unread_since = now;
-        stream.recv.consume(now, len, rtt, level == Level::Free);
+        let ceiling = (level == Level::Free).then_some(ceiling);
+        stream.recv.consume(now, len, rtt, ceiling);
         let spared = level < Level::Tight || stream.buffer.len() == 0;
         let due = stream.recv.due().is_some() && spared;
         if due && !stream.fin_received && stream.live {

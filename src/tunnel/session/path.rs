@@ -89,6 +89,11 @@ impl Path {
         self.smoothed
     }
 
+    /// The shortest round trip so far.
+    pub(super) fn least(&self) -> Option<Duration> {
+        self.least
+    }
+
     pub(super) fn pong(&mut self, now: Instant, serial: u64) {
         // An answer to a PING that a later one replaced, or to none of ours.
         if !self.unanswered.iter().any(|ping| ping.serial == serial) {

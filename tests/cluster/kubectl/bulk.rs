@@ -19,7 +19,7 @@ use crate::support::{figure, shown};
 const OBJECTS: usize = 5_000;
 /// Bytes of each object's payload: some 50 MB together.
 const PAYLOAD: usize = 10_000;
-/// What either process may grow by, in MB, while that passes through it. The line's own bound is 16 MiB.
+/// What either process may grow by, in MB, while that passes through it. The line's own bound is 24 MiB at the agent.
 const GROWTH: f64 = 32.0;
 
 /// A list of 50 MB in one answer grows neither hub nor agent by it.
