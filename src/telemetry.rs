@@ -1,5 +1,8 @@
 //! Logs to stderr, and the registry that `/metrics` prints.
 
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -29,10 +32,122 @@ pub struct HubMetrics {
     refusals: Family<Rule, Counter>,
     joins: Family<Outcome, Counter>,
     phases: Family<Phase, Gauge>,
-    lines: Gauge,
     connections: Gauge,
     reports: Counter,
     pushes: Counter,
+}
+
+/// The lines of this process as they are, with names of closed sets. What counts up never goes back.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Lines {
+    /// Clusters with a line.
+    pub up: u64,
+    pub draining: u64,
+    /// Open streams by kind.
+    pub streams: Vec<(&'static str, u64)>,
+    /// Streams ever opened.
+    pub opened: u64,
+    /// Bytes of frames.
+    pub sent: u64,
+    pub received: u64,
+    /// Bytes that arrived and were not read yet.
+    pub unread: u64,
+    /// How often a writer here met a window without credit.
+    pub stalls: u64,
+    /// Requests that wait for a line.
+    pub parked: u64,
+    /// Round trips of the lines, by quantile.
+    pub rtt: Vec<(&'static str, Duration)>,
+    /// Lines that ended, by cause.
+    pub ends: Vec<(String, u64)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Direction {
+    direction: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Quantile {
+    quantile: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Cause {
+    cause: String,
+}
+
+impl Lines {
+    fn register(&self, registry: &mut Registry) {
+        let gauges = [
+            ("lines", "Clusters whose line is up", self.up),
+            ("lines_draining", "Lines that drain", self.draining),
+            (
+                "line_unread_bytes",
+                "Bytes that arrived on lines and were not read yet",
+                self.unread,
+            ),
+            (
+                "parked_requests",
+                "Requests that wait for a line",
+                self.parked,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            registry.register(name, help, gauge(value));
+        }
+        let counters = [
+            ("line_streams_opened", "Streams opened", self.opened),
+            (
+                "line_credit_stalls",
+                "Times that a writer met a window without credit",
+                self.stalls,
+            ),
+        ];
+        for (name, help, value) in counters {
+            registry.register(name, help, counter(value));
+        }
+        let streams: Family<Kind, Gauge> = Family::default();
+        for (kind, n) in &self.streams {
+            let streams = streams.get_or_create(&Kind { kind });
+            streams.set(i64::try_from(*n).unwrap_or(i64::MAX));
+        }
+        registry.register("line_streams", "Open streams by kind", streams);
+        let bytes: Family<Direction, Counter> = Family::default();
+        for (direction, n) in [("sent", self.sent), ("received", self.received)] {
+            bytes.get_or_create(&Direction { direction }).inc_by(n);
+        }
+        registry.register("line_bytes", "Bytes of frames by direction", bytes);
+        let rtt: Family<Quantile, Gauge<f64, AtomicU64>> = Family::default();
+        for (quantile, time) in &self.rtt {
+            rtt.get_or_create(&Quantile { quantile })
+                .set(time.as_secs_f64());
+        }
+        registry.register("line_rtt_seconds", "Round trips of the lines", rtt);
+        let ends: Family<Cause, Counter> = Family::default();
+        for (cause, n) in &self.ends {
+            let cause = cause.clone();
+            ends.get_or_create(&Cause { cause }).inc_by(*n);
+        }
+        registry.register("line_ends", "Lines that ended, by cause", ends);
+    }
+}
+
+fn gauge(value: u64) -> Gauge {
+    let gauge = Gauge::default();
+    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+    gauge
+}
+
+fn counter(value: u64) -> Counter {
+    let counter: Counter = Counter::default();
+    counter.inc_by(value);
+    counter
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -83,18 +198,17 @@ impl HubMetrics {
         &self.connections
     }
 
-    /// How many clusters there are of each phase, and how many lines are up.
-    pub fn fleet(&self, phases: &[(String, i64)], lines: i64) {
+    /// How many clusters there are of each phase.
+    pub fn fleet(&self, phases: &[(String, i64)]) {
         self.phases.clear();
         for (phase, count) in phases {
             let phase = phase.clone();
             self.phases.get_or_create(&Phase { phase }).set(*count);
         }
-        self.lines.set(lines);
     }
 
     /// The text that `/metrics` answers (`OpenMetrics`).
-    pub fn text(&self) -> Result<String, std::fmt::Error> {
+    pub fn text(&self, lines: &Lines) -> Result<String, std::fmt::Error> {
         let mut registry = Registry::with_prefix("linesman_hub");
         registry.register("http_answers", "HTTP answers by code", self.answers.clone());
         registry.register(
@@ -104,7 +218,7 @@ impl HubMetrics {
         );
         registry.register("joins", "Joins by outcome", self.joins.clone());
         registry.register("clusters", "Clusters by phase", self.phases.clone());
-        registry.register("lines", "Lines that are up", self.lines.clone());
+        lines.register(&mut registry);
         registry.register(
             "connections",
             "Open HTTPS connections",

@@ -47,6 +47,8 @@ fn describe(line: &LineDetail, now: OffsetDateTime) -> String {
         .iter()
         .map(|(kind, n)| format!("{n} {kind}"))
         .collect();
+    let denied = line.denied.iter();
+    let denied: Vec<String> = denied.map(|(rule, n)| format!("{n} {rule}")).collect();
     let micros = line.rtt_micros;
     rows_text(
         None,
@@ -72,6 +74,7 @@ fn describe(line: &LineDetail, now: OffsetDateTime) -> String {
             ("bytes unread", line.unread.to_string()),
             ("credit stalls", line.credit_stalls.to_string()),
             ("parked requests", line.parked.to_string()),
+            ("refused requests", denied.join(", ")),
             ("last ended", line.last_cause.clone().unwrap_or_default()),
         ]
         .map(|(key, value)| vec![key.to_owned(), value]),

@@ -170,6 +170,9 @@ impl Case {
             Ok(response) => self.answer(response, &granted.outgoing, running, user_side),
             Err(refusal) => {
                 running.close(refusal.code.as_u16(), 0);
+                self.hub
+                    .tunnels
+                    .denied(&granted.cluster.name, refusal.reason);
                 Err(refusal)
             }
         }
@@ -233,6 +236,9 @@ impl Case {
 
     /// Records a refusal; the answer does not wait on whether that succeeded.
     async fn denied(&self, entry: Entry, refusal: Refusal) -> Refusal {
+        if let Some(Ok(name)) = entry.cluster.as_deref().map(str::parse) {
+            self.hub.tunnels.denied(&name, refusal.reason);
+        }
         let entry = Entry {
             verdict: Verdict::Deny,
             reason: Some(refusal.what.clone()),

@@ -1,6 +1,6 @@
 //! This replica's live lines, newest wins.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +12,10 @@ use crate::tunnel::budget::Budget;
 use crate::tunnel::{Ended, Line, LineFacts, LineLoad, driver};
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
+
+mod totals;
+
+use totals::Past;
 
 /// A cluster whose line ended so long ago is offline: nobody waits for it.
 const PARK_AFTER: time::Duration = time::Duration::seconds(60);
@@ -32,6 +36,7 @@ const SPREAD: Duration = Duration::from_secs(2);
 pub struct Tunnels {
     clusters: Arc<Mutex<HashMap<ClusterName, Entry>>>,
     changes: watch::Sender<u64>,
+    past: Arc<Mutex<Past>>,
     parked: Arc<Semaphore>,
     pub(super) unproven: Arc<Semaphore>,
     pub(super) handshakes: Arc<Semaphore>,
@@ -47,6 +52,8 @@ struct Entry {
     parked: usize,
     /// A request has waited for the next line in vain. One per outage is enough: kubectl makes dozens.
     in_vain: bool,
+    /// Requests that were refused, by rule.
+    denied: BTreeMap<&'static str, u64>,
 }
 
 /// The end of a cluster's last line.
@@ -87,6 +94,7 @@ impl Default for Tunnels {
         Self {
             clusters: Arc::default(),
             changes: watch::Sender::new(0),
+            past: Arc::default(),
             parked: Arc::new(Semaphore::new(MAX_PARKED_ALL)),
             unproven: Arc::new(Semaphore::new(MAX_UNPROVEN)),
             handshakes: Arc::new(Semaphore::new(MAX_HANDSHAKES)),
@@ -257,7 +265,10 @@ impl Tunnels {
 
     /// A line ended.
     pub(super) fn remove(&self, cluster: &ClusterName, epoch: u64, ended: &Ended) {
+        let mut gone = None;
         if let Some(entry) = self.lock().get_mut(cluster) {
+            let this = |line: &&Line| line.facts().epoch == epoch;
+            gone = entry.lines.iter().find(this).cloned();
             entry.lines.retain(|line| line.facts().epoch != epoch);
             if entry.lines.is_empty() {
                 entry.in_vain = false;
@@ -267,7 +278,14 @@ impl Tunnels {
                 });
             }
         }
+        if let Some(line) = gone {
+            self.past().add(&line, ended);
+        }
         self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ClusterName, Entry>> {

@@ -548,6 +548,9 @@ pub struct LineDetail {
     pub credit_stalls: u64,
     /// Requests that wait for the next line.
     pub parked: u64,
+    /// Kubernetes requests that the hub refused since it began, by rule.
+    #[serde(default)]
+    pub denied: BTreeMap<String, u64>,
     /// Why the last line ended.
     pub last_cause: Option<String>,
 }

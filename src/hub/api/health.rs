@@ -42,7 +42,7 @@ async fn ready(State(hub): State<Arc<Hub>>) -> Response {
 
 async fn metrics(State(hub): State<Arc<Hub>>) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    match hub.metrics.text() {
+    match hub.metrics.text(&hub.tunnels.totals()) {
         Ok(text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

@@ -25,6 +25,7 @@ pub(super) async fn show(
         epoch: cluster.epoch,
         since: view.down_since.map(clock::rfc3339),
         parked: count(hub.tunnels.parked(&cluster.name)),
+        denied: hub.tunnels.denials(&cluster.name),
         last_cause: view.last_cause,
         ..LineDetail::default()
     };

@@ -31,7 +31,6 @@ pub(super) async fn of(hub: &Hub, clusters: Vec<Cluster>) -> Result<Vec<ClusterV
 /// Counts the fleet for `/metrics`.
 pub async fn count(hub: &Hub) {
     let mut phases: BTreeMap<String, i64> = BTreeMap::new();
-    let mut lines = 0;
     let mut after: Option<String> = None;
     loop {
         let page = async {
@@ -50,7 +49,6 @@ pub async fn count(hub: &Hub) {
         };
         for cluster in &page {
             *phases.entry(format!("{:?}", cluster.phase)).or_default() += 1;
-            lines += i64::from(cluster.line.up);
         }
         if page.len() < super::MAX_PAGE as usize {
             break;
@@ -58,7 +56,7 @@ pub async fn count(hub: &Hub) {
         after = page.last().map(|c| c.name.to_string());
     }
     let phases: Vec<(String, i64)> = phases.into_iter().collect();
-    hub.metrics.fleet(&phases, lines);
+    hub.metrics.fleet(&phases);
 }
 
 fn view(hub: &Hub, now: OffsetDateTime, cluster: Cluster, details: Details) -> ClusterView {

@@ -124,7 +124,8 @@ fn line_detail() -> Value {
     json!({
         "up": true, "draining": false, "epoch": 7, "since": TIME, "remote": "192.0.2.7:40000", "instance": "0197",
         "capSeconds": 30, "rttMicros": 812, "streams": { "api": 3, "git": 1, "report": 1, "other": 0 }, "opened": 4096, "sent": 123_456,
-        "received": 654_321, "unread": 0, "creditStalls": 2, "parked": 0, "lastCause": "line lost: connection reset",
+        "received": 654_321, "unread": 0, "creditStalls": 2, "parked": 0, "denied": { "NoGrant": 1 },
+        "lastCause": "line lost: connection reset",
     })
 }
 
