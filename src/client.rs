@@ -10,8 +10,12 @@ mod calls;
 mod diagnose;
 mod login;
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use reqwest::header::{
     AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
 };
@@ -71,6 +75,9 @@ pub enum Error {
         status: StatusCode,
         body: String,
     },
+    /// The token could not be renewed; the cause says what to do.
+    #[error("renew the session")]
+    Session(#[source] anyhow::Error),
 }
 
 impl Error {
@@ -97,6 +104,7 @@ impl Error {
             Self::Gateway { hub, .. } => {
                 format!("look at the proxy or load balancer before {hub}, then at the hub itself")
             }
+            Self::Session(_) => "run: linesman login".to_owned(),
         }
     }
 
@@ -108,7 +116,8 @@ impl Error {
             | Self::Ca(_)
             | Self::Tls(_)
             | Self::Unreachable { .. }
-            | Self::Answer { .. } => None,
+            | Self::Answer { .. }
+            | Self::Session(_) => None,
         }
     }
 
@@ -117,7 +126,11 @@ impl Error {
         match self {
             Self::Unreachable { cause, .. } => cause.is_passing(),
             Self::Refused { .. } | Self::Gateway { .. } => self.status().is_some_and(is_busy),
-            Self::Address { .. } | Self::Ca(_) | Self::Tls(_) | Self::Answer { .. } => false,
+            Self::Address { .. }
+            | Self::Ca(_)
+            | Self::Tls(_)
+            | Self::Answer { .. }
+            | Self::Session(_) => false,
         }
     }
 }
@@ -132,12 +145,34 @@ fn is_busy(status: StatusCode) -> bool {
     )
 }
 
+/// Gives the token for the next call, renewed where it has to be: a command may outlive it.
+#[derive(Clone)]
+pub struct Renewal(
+    Arc<dyn Fn() -> BoxFuture<'static, Result<Secret<String>, Error>> + Send + Sync>,
+);
+
+impl Renewal {
+    pub fn new<F>(token: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Secret<String>, Error>> + Send + 'static,
+    {
+        Self(Arc::new(move || token().boxed()))
+    }
+}
+
+impl fmt::Debug for Renewal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Renewal")
+    }
+}
+
 /// A hub and what we say to be let in.
 #[derive(Debug, Clone)]
 pub struct Client {
     http: reqwest::Client,
     base: Url,
     token: Option<Secret<String>>,
+    renewal: Option<Renewal>,
 }
 
 /// The parts of a call that differ.
@@ -159,7 +194,17 @@ impl Client {
             http: http(ca)?,
             base,
             token,
+            renewal: None,
         })
+    }
+
+    /// Asks for the token before each call.
+    #[must_use]
+    pub fn renewing(self, renewal: Renewal) -> Self {
+        Self {
+            renewal: Some(renewal),
+            ..self
+        }
     }
 
     pub fn base(&self) -> &Url {
@@ -284,7 +329,11 @@ impl Client {
             .request(call.method.clone(), call.url.clone())
             .headers(call.headers.clone())
             .timeout(call.timeout);
-        if let Some(value) = self.token.as_ref().and_then(authorization) {
+        let token = match &self.renewal {
+            Some(Renewal(token)) => Some(token().await.map_err(|e| (e, None))?),
+            None => self.token.clone(),
+        };
+        if let Some(value) = token.as_ref().and_then(authorization) {
             request = request.header(AUTHORIZATION, value);
         }
         if let Some(body) = &call.body {

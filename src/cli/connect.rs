@@ -61,6 +61,8 @@ pub(super) struct Access {
     pub token_file: Option<PathBuf>,
     /// The session has to be renewed before it is used.
     pub renewable: bool,
+    /// The session can be renewed while it is used.
+    pub renews: bool,
 }
 
 impl Connect {
@@ -104,6 +106,7 @@ impl Connect {
                 expires_at: None,
                 token_file: Some(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
                 renewable: false,
+                renews: false,
             },
             None => Access {
                 hub,
@@ -112,6 +115,7 @@ impl Connect {
                 expires_at: session.and_then(|s| s.expires_at.clone()),
                 token_file: None,
                 renewable: session.is_some_and(|s| renew::is_due(s, clock::now())),
+                renews: session.is_some_and(|s| s.refresh.is_some()),
             },
         })
     }
@@ -127,12 +131,18 @@ impl Connect {
 }
 
 impl Access {
+    /// A client whose session renews itself, however long the command runs.
     pub(super) fn client(&self) -> Result<Client> {
-        Ok(Client::new(
-            client::address(&self.hub)?,
-            self.ca.as_deref(),
-            self.token.clone(),
-        )?)
+        let token = self.token.clone();
+        let client = Client::new(client::address(&self.hub)?, self.ca.as_deref(), token)?;
+        Ok(match &self.token {
+            // One that is due is the caller's to renew, who tells how that went.
+            Some(token) if self.renews && !self.renewable => {
+                let held = (token.clone(), self.expires_at.clone());
+                client.renewing(renew::as_it_ends(&self.hub, held))
+            }
+            _ => client,
+        })
     }
 }
 

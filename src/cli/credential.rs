@@ -86,6 +86,7 @@ mod tests {
             expires_at: expires_at.map(str::to_owned),
             token_file: None,
             renewable: false,
+            renews: false,
         }
     }
 

@@ -67,6 +67,9 @@ pub(super) fn code(error: &anyhow::Error) -> Code {
         if let Some(failure) = cause.downcast_ref::<Failure>() {
             return failure.code;
         }
+        if is_session(cause) {
+            continue;
+        }
         if let Some(error) = cause.downcast_ref::<client::Error>() {
             return client_code(error);
         }
@@ -79,6 +82,9 @@ fn next(error: &anyhow::Error) -> String {
         if let Some(failure) = cause.downcast_ref::<Failure>() {
             return failure.next.clone();
         }
+        if is_session(cause) {
+            continue;
+        }
         if let Some(error) = cause.downcast_ref::<client::Error>() {
             return error.next();
         }
@@ -86,11 +92,16 @@ fn next(error: &anyhow::Error) -> String {
     String::new()
 }
 
+/// A renewal that failed: its cause says how the process ends.
+fn is_session(cause: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(cause.downcast_ref(), Some(client::Error::Session(_)))
+}
+
 fn client_code(error: &client::Error) -> Code {
     match error {
         client::Error::Address { .. } | client::Error::Ca(_) | client::Error::Tls(_) => Code::Usage,
         client::Error::Unreachable { .. } | client::Error::Gateway { .. } => Code::Unreachable,
-        client::Error::Answer { .. } => Code::Failed,
+        client::Error::Answer { .. } | client::Error::Session(_) => Code::Failed,
         client::Error::Refused { .. } => match error.status() {
             Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Code::Denied,
             Some(StatusCode::NOT_FOUND | StatusCode::GONE) => Code::NotFound,
@@ -155,6 +166,20 @@ mod tests {
             (Code::NotFound, "ask".to_owned())
         );
         assert_eq!(code(&anyhow::anyhow!("other")), Code::Failed);
+    }
+
+    #[test]
+    fn a_session_that_ended_meanwhile_says_so_itself() {
+        let ended = Failure::new(Code::Denied, "the session has ended", "log in");
+        let error = anyhow::Error::from(client::Error::Session(ended.into()));
+        assert_eq!(
+            (code(&error), next(&error), format!("{error:#}")),
+            (
+                Code::Denied,
+                "log in".to_owned(),
+                "renew the session: the session has ended".to_owned()
+            )
+        );
     }
 
     #[test]

@@ -225,6 +225,7 @@ mod tests {
             expires_at: None,
             token_file: token_file.map(PathBuf::from),
             renewable: false,
+            renews: false,
         }
     }
 

@@ -119,6 +119,7 @@ async fn by_token(hub: &str, ca: Option<String>, file: &Path) -> Result<Session>
         expires_at: None,
         token_file: None,
         renewable: false,
+        renews: false,
     };
     let me = access
         .client()?

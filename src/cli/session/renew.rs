@@ -3,6 +3,7 @@
 
 use std::fs::TryLockError;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -11,7 +12,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{Session, change, directory, load, make_directory, private};
 use crate::cli::exit::{Code, Failure};
-use crate::client::{self, Client};
+use crate::client::{self, Client, Renewal};
+use crate::secret::Secret;
 use crate::wire::api::TokenRequest;
 use crate::{clock, keys};
 
@@ -23,8 +25,40 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Whether the session has to be renewed before it is used.
 pub(in crate::cli) fn is_due(session: &Session, now: OffsetDateTime) -> bool {
-    let ends = session.expires_at.as_deref().and_then(clock::parse_rfc3339);
-    session.refresh.is_some() && ends.is_none_or(|at| at - EARLY <= now)
+    session.refresh.is_some() && ends(session.expires_at.as_deref(), now)
+}
+
+/// Whether a token of this end (RFC 3339) is not used any more.
+fn ends(expires_at: Option<&str>, now: OffsetDateTime) -> bool {
+    let at = expires_at.and_then(clock::parse_rfc3339);
+    at.is_none_or(|at| at - EARLY <= now)
+}
+
+/// The session's token for a command that may outlive it: kept, and renewed when it ends. `held` is the token with its end.
+pub(in crate::cli) fn as_it_ends(hub: &str, held: (Secret<String>, Option<String>)) -> Renewal {
+    let (hub, held) = (hub.to_owned(), Arc::new(Mutex::new(held)));
+    Renewal::new(move || {
+        let (hub, held) = (hub.clone(), held.clone());
+        async move {
+            {
+                let held = held.lock().unwrap_or_else(PoisonError::into_inner);
+                if !ends(held.1.as_deref(), clock::now()) {
+                    return Ok(held.0.clone());
+                }
+            }
+            let session = match renew(&hub).await {
+                Ok(session) => session,
+                // A hub that is away for a moment is that to the call, too.
+                Err(error) => {
+                    return Err(error.downcast().unwrap_or_else(client::Error::Session));
+                }
+            };
+            let token = Secret::new(session.token);
+            let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+            *held = (token.clone(), session.expires_at);
+            Ok(token)
+        }
+    })
 }
 
 /// The hub's session, renewed where it is due.

@@ -3,10 +3,13 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
+use std::time::Duration;
 
+use linesman::hub::auth::Role;
+use linesman::hub::oidc::Config;
 use serde_json::{Value, json};
 
-use super::hub::{Hub, json_of};
+use super::hub::{Hub, flux, json_of};
 use super::{Home, mode};
 use crate::provider::{Browser, Idp};
 
@@ -18,11 +21,16 @@ struct World {
 
 impl World {
     async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    async fn with(change: impl FnOnce(&mut Config) + Send + 'static) -> Self {
         let home = Home::new();
         let (send, made) = mpsc::channel();
         let hub = Hub::with_oidc(&home, move |url| {
             let idp = Idp::start(url, json!({}));
-            let config = idp.config();
+            let mut config = idp.config();
+            change(&mut config);
             send.send(idp).unwrap();
             config
         });
@@ -154,6 +162,64 @@ async fn a_login_with_a_browser_lasts_by_itself() {
     );
     world.home.run(&["whoami"]).fails(4, "expired");
     assert!(!gone.err.contains("lma1.") && !gone.err.contains("lmr1."));
+}
+
+/// Commands that run for longer than a token: the record is followed, and a cluster waited for, on and on.
+#[tokio::test]
+async fn a_long_command_outlives_its_token() {
+    const TOKEN: Duration = Duration::from_secs(2);
+    let world = World::with(|config| {
+        config.sessions.access = TOKEN;
+        config.roles = [Role::Auditor, Role::Viewer]
+            .map(|role| (role, "sre".to_owned()))
+            .into();
+    })
+    .await;
+    let admin = world.home.path().join("hub/admin.token");
+    let as_admin = |args: &[&str]| {
+        let access = [
+            "--hub",
+            &world.hub.url,
+            "--ca",
+            &world.hub.ca_file(),
+            "--token-file",
+        ];
+        let ran = world
+            .home
+            .run(&[args, &access, &[admin.to_str().unwrap()]].concat());
+        assert_eq!(ran.code, 0, "{ran:?}");
+    };
+    let file = world.home.write("flux.yaml", &flux());
+    as_admin(&["engine", "import", file.to_str().unwrap()]);
+    as_admin(&["cluster", "add", "eu1", "--file", "adopt.yaml"]);
+    let mut child = world.login(&[]).spawn().unwrap();
+    let (line, _rest) = until(&mut child, "or open ");
+    let (page, code) = line
+        .trim_start_matches("or open ")
+        .split_once("?code=")
+        .unwrap();
+    world.browser().submit(page, &format!("code={code}")).await;
+    assert!(child.wait().unwrap().success());
+
+    let filter = [
+        "audit", "tail", "--follow", "--last", "1", "--user", "admin",
+    ];
+    let mut tail = world.home.linesman(&filter);
+    let mut tail = tail.stdout(Stdio::piped()).spawn().unwrap();
+    let mut records = BufReader::new(tail.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&records.next().unwrap().unwrap()).unwrap() };
+    // It follows from here on.
+    next();
+    // Two tokens long: the cluster that nobody adopts is waited for to the end, not to the token's.
+    let wait = ["cluster", "wait", "eu1", "--timeout", "5s"];
+    let waited = world.home.run(&wait);
+    assert!(waited.code == 6, "{waited:?}");
+    for name in ["bob", "eve"] {
+        as_admin(&["user", "add", name]);
+        assert!(next()["target"].as_str().unwrap().starts_with(name));
+    }
+    tail.kill().unwrap();
+    tail.wait().unwrap();
 }
 
 /// H31: a browser elsewhere; Ctrl-C while it waits; logging out ends the session at the hub.
