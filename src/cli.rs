@@ -25,6 +25,7 @@ mod manifests;
 mod output;
 mod progress;
 mod session;
+mod size;
 mod token;
 mod user;
 mod version;
@@ -178,7 +179,8 @@ fn dispatch(verb: Verb) -> Result<()> {
         Verb::Engine(verb) => briefly(engine::run(verb)),
         Verb::Line(args) => briefly(line::run(args)),
         Verb::Heal(verb) => briefly(heal::run(verb)),
-        Verb::Audit(verb) => briefly(audit::run(verb)),
+        // A long record is read and hashed on all of them.
+        Verb::Audit(verb) => until_interrupted(&on_all_cores()?, audit::run(verb)),
         Verb::Manifests(args) => manifests::run(&args),
         Verb::Doctor(args) => briefly(doctor::run(args)),
         Verb::Completion(args) => completion::run(&args),
@@ -199,6 +201,13 @@ fn briefly<T>(verb: impl Future<Output = Result<T>>) -> Result<T> {
         .enable_all()
         .build()
         .context("start the runtime")?;
+    until_interrupted(&runtime, verb)
+}
+
+fn until_interrupted<T>(
+    runtime: &tokio::runtime::Runtime,
+    verb: impl Future<Output = Result<T>>,
+) -> Result<T> {
     runtime.block_on(async {
         tokio::select! {
             // First, so that it listens before the verb does anything.

@@ -196,6 +196,8 @@ contract! {
     audit_query(&self, query: &AuditQuery) -> Vec<AuditRow>;
     /// The number of the last record from before a time, 0 = none.
     audit_before(&self, at: OffsetDateTime) -> i64;
+    /// The number of the last record beyond the newest ones that fit into these bytes; 0 or one that is gone = none.
+    audit_over(&self, bytes: u64) -> i64;
     /// In the order of their records.
     audit_anchors(&self) -> Vec<Anchor>;
     add_audit_anchor(&self, anchor: &Anchor) -> ();

@@ -1,6 +1,7 @@
 //! The built program as people and scripts use it: exit codes, stdout, stderr, the session file, kubectl's plugin.
 
 mod access;
+mod audit;
 mod hub;
 mod login;
 

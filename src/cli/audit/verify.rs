@@ -1,17 +1,22 @@
 //! `linesman audit verify`: the chain from its beginning or its last removal to its end.
 
-use std::path::PathBuf;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use super::broken;
 use crate::cli::connect::Connect;
 use crate::cli::output::emit;
-use crate::client::AuditFilter;
-use crate::hub::audit::chain::{self, Follower};
-use crate::hub::store::{AuditRow, Store, sqlite::Sqlite};
+use crate::client::{AuditFilter, Client};
+use crate::hub::audit::chain::{self, Follower, Hashed};
+use crate::hub::store::{Store, sqlite::Sqlite};
 use crate::keys::{KeyPair, Public};
+use crate::wire::api::AuditView;
 
 const EXAMPLES: &str = "\
 Every record holds the hash of the one before it, and the hub signs the chain's end every hour and where
@@ -32,17 +37,29 @@ pub(in crate::cli) struct Args {
     connect: Connect,
 }
 
+/// Records asked for at once.
+const PAGE: usize = 2_000;
+/// Pages that are read and hashed beside the one that is linked: one a core is not enough while some wait for the disk.
+const AHEAD: usize = 6;
+
+/// Where the records come from.
+enum Source {
+    Database(Store),
+    Hub(Client),
+}
+
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    let (seq, records, anchors) = match args.data {
+    let (source, follower) = match args.data {
         Some(data) => of_database(&data).await?,
         None => of_hub(&args.connect).await?,
     };
+    let (seq, records, anchors) = whole(Arc::new(source), follower).await?;
     emit(&format!(
         "the audit is whole: {records} records up to {seq}, {anchors} signatures hold\n"
     ))
 }
 
-async fn of_hub(connect: &Connect) -> Result<(i64, usize, usize)> {
+async fn of_hub(connect: &Connect) -> Result<(Source, Follower)> {
     let client = connect.client().await?;
     let hub = client.info().await?;
     let views = client.audit_anchors().await?;
@@ -53,31 +70,11 @@ async fn of_hub(connect: &Connect) -> Result<(i64, usize, usize)> {
     };
     let anchors: Option<Vec<_>> = views.iter().map(chain::anchor).collect();
     let anchors = anchors.context("read the hub's signatures")?;
-    let mut follower =
-        Follower::new(&hub.hub_id, anchors, key).map_err(|e| broken(&e.to_string()))?;
-    let mut records = 0;
-    loop {
-        let after = follower.seq();
-        let page = client
-            .audit_after(&AuditFilter::default(), after, Duration::ZERO)
-            .await?;
-        if page.is_empty() {
-            break;
-        }
-        for view in page {
-            let seq = view.seq;
-            let row: AuditRow =
-                chain::record(view).with_context(|| format!("read record {seq}"))?;
-            follower.follow(&row).map_err(|e| broken(&e.to_string()))?;
-            records += 1;
-        }
-    }
-    let (seq, anchors) = follower.end().map_err(|e| broken(&e.to_string()))?;
-    Ok((seq, records, anchors))
+    let follower = Follower::new(&hub.hub_id, anchors, key).map_err(|e| broken(&e.to_string()))?;
+    Ok((Source::Hub(client), follower))
 }
 
-async fn of_database(data: &std::path::Path) -> Result<(i64, usize, usize)> {
-    const PAGE: u32 = 2_000;
+async fn of_database(data: &Path) -> Result<(Source, Follower)> {
     if !data.join("hub.db").exists() {
         bail!("{} holds no hub.db", data.display());
     }
@@ -92,19 +89,75 @@ async fn of_database(data: &std::path::Path) -> Result<(i64, usize, usize)> {
     })?;
     let key = KeyPair::from_openssh(&key).context("read the hub's key")?;
     let anchors = store.audit_anchors().await?;
-    let mut follower =
-        Follower::new(&id, anchors, key.public()).map_err(|e| broken(&e.to_string()))?;
-    let mut records = 0;
+    let follower = Follower::new(&id, anchors, key.public()).map_err(|e| broken(&e.to_string()))?;
+    Ok((Source::Database(store), follower))
+}
+
+impl Source {
+    /// The next records behind `after`, their hashes looked at.
+    async fn page(&self, after: i64) -> Result<Hashed> {
+        let rows = match self {
+            Self::Database(store) => {
+                let limit = u32::try_from(PAGE).unwrap_or(u32::MAX);
+                store.audit(after, None, limit).await?
+            }
+            Self::Hub(client) => {
+                let all = AuditFilter::default();
+                let page = client.audit_after(&all, after, Duration::ZERO);
+                let read = |view: AuditView| {
+                    let seq = view.seq;
+                    chain::record(view).with_context(|| format!("read record {seq}"))
+                };
+                page.await?.into_iter().map(read).collect::<Result<_>>()?
+            }
+        };
+        Ok(Hashed::new(rows))
+    }
+}
+
+/// Follows the chain to its end: the number of the last record, how many there are, and how many signatures held.
+async fn whole(source: Arc<Source>, mut follower: Follower) -> Result<(i64, usize, usize)> {
+    let (mut reading, mut records) = (Reading::default(), 0);
     loop {
-        let rows = store.audit(follower.seq(), None, PAGE).await?;
-        if rows.is_empty() {
+        let page = reading.next(&source, follower.seq()).await?;
+        if page.is_empty() {
             break;
         }
-        for row in &rows {
-            follower.follow(row).map_err(|e| broken(&e.to_string()))?;
+        follower
+            .follow_all(&page)
+            .map_err(|e| broken(&e.to_string()))?;
+        records += page.len();
+        if page.len() < PAGE {
+            // The end was there; what came since is read from here on.
+            reading = Reading::default();
         }
-        records += rows.len();
     }
     let (seq, anchors) = follower.end().map_err(|e| broken(&e.to_string()))?;
     Ok((seq, records, anchors))
+}
+
+/// Pages read ahead, in order. Numbers have no gaps, so each page's beginning is known before the one below is there.
+#[derive(Default)]
+struct Reading {
+    tasks: JoinSet<()>,
+    pages: VecDeque<oneshot::Receiver<Result<Hashed>>>,
+}
+
+impl Reading {
+    /// The page behind `after`, which is where the last one ended.
+    async fn next(&mut self, source: &Arc<Source>, after: i64) -> Result<Hashed> {
+        while self.tasks.try_join_next().is_some() {}
+        while self.pages.len() < AHEAD {
+            let begin = after + i64::try_from(self.pages.len() * PAGE)?;
+            let (done, page) = oneshot::channel();
+            let source = source.clone();
+            self.tasks.spawn(async move {
+                // Nobody waits for it where the chain broke below it.
+                let _gone = done.send(source.page(begin).await);
+            });
+            self.pages.push_back(page);
+        }
+        let page = self.pages.pop_front().context("no page was asked for")?;
+        page.await.context("a page was not read")?
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use crate::cli::exit::{Code, Failure};
-use crate::cli::{connect, duration};
+use crate::cli::{connect, duration, size};
 use crate::hub::AuditConfig;
 use crate::hub::audit::retain::Retention;
 use crate::hub::audit::sink::Sink;
@@ -22,7 +22,7 @@ pub(super) struct AuditArgs {
     /// How long audit records are kept
     #[arg(long, env = "LINESMAN_AUDIT_KEEP", value_name = "TIME", default_value = "400d", value_parser = duration::parse)]
     audit_keep: Duration,
-    /// How many audit records are kept at most, half a kilobyte each
+    /// How many audit records are kept at most
     #[arg(
         long,
         env = "LINESMAN_AUDIT_MAX_RECORDS",
@@ -30,6 +30,9 @@ pub(super) struct AuditArgs {
         default_value_t = 20_000_000
     )]
     audit_max_records: u64,
+    /// How many bytes of audit records are kept at most, such as 500MiB; on disk they take about as much
+    #[arg(long, env = "LINESMAN_AUDIT_MAX_BYTES", value_name = "SIZE", default_value = "10GiB", value_parser = size::parse)]
+    audit_max_bytes: u64,
     /// File that audit records are appended to as JSON lines
     #[arg(long, env = "LINESMAN_AUDIT_FILE", value_name = "FILE")]
     audit_file: Option<PathBuf>,
@@ -73,6 +76,7 @@ impl AuditArgs {
             retention: Retention {
                 age: self.audit_keep,
                 records: self.audit_max_records,
+                bytes: self.audit_max_bytes,
             },
             sinks,
         })

@@ -16,8 +16,9 @@ const RETRY: Duration = Duration::from_mins(1);
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
     pub age: Duration,
-    /// A record takes about half a kilobyte.
     pub records: u64,
+    /// Of their JSON, which is about what they take on disk.
+    pub bytes: u64,
 }
 
 impl Default for Retention {
@@ -25,6 +26,7 @@ impl Default for Retention {
         Self {
             age: Duration::from_hours(400 * 24),
             records: 20_000_000,
+            bytes: 10 << 30,
         }
     }
 }
@@ -65,7 +67,8 @@ pub async fn round(store: &Store, audit: &Audit, retention: Retention) -> Result
         Some(before) => store.audit_before(before).await?,
         None => 0,
     };
-    let up_to = by_age.max(head.saturating_sub(records));
+    let by_size = store.audit_over(retention.bytes).await?;
+    let up_to = by_age.max(head.saturating_sub(records)).max(by_size);
     let mut removed = 0;
     loop {
         match audit.prune(up_to).await? {

@@ -32,6 +32,8 @@ mod users;
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("src/hub/store/migrations/sqlite");
 
 const READERS: u32 = 4;
+/// Rows on their way from a connection's thread; each time that it has to wait costs two switches of context.
+const ROWS: usize = 512;
 
 /// The database file of one hub, locked for this process.
 #[derive(Clone)]
@@ -79,7 +81,10 @@ impl Sqlite {
         let store = Self {
             writer: pool(1, options.clone()),
             audit: pool(1, options.clone().synchronous(SqliteSynchronous::Normal)),
-            readers: pool(READERS, options.read_only(false).pragma("query_only", "on")),
+            readers: pool(
+                READERS,
+                options.row_buffer_size(ROWS).pragma("query_only", "on"),
+            ),
             write: Arc::default(),
             _lock: Arc::new(lock),
         };
@@ -95,6 +100,7 @@ impl Sqlite {
         let options = SqliteConnectOptions::new()
             .filename(path)
             .read_only(true)
+            .row_buffer_size(ROWS)
             .busy_timeout(Duration::from_secs(5));
         let pool = SqlitePoolOptions::new().connect_lazy_with(options);
         Ok(Self {

@@ -165,6 +165,7 @@ async fn what_is_pruned_leaves_a_signed_anchor() {
     let nothing = Retention {
         age: Duration::ZERO,
         records: 0,
+        bytes: u64::MAX,
     };
     let opened = hub
         .hub
@@ -189,6 +190,37 @@ async fn what_is_pruned_leaves_a_signed_anchor() {
     let hub = TestHub::open("audit-prune", data).await;
     hub.post("/v1/users", &json!({"name": "again"})).await;
     assert_eq!(verified(&hub).await, (first, last + 1));
+    hub.stop().await;
+}
+
+/// By bytes: the newest that fit stay, whole, and the chain begins at a signed anchor.
+#[tokio::test]
+async fn what_is_kept_fits_into_its_bytes() {
+    let hub = TestHub::start("audit-bytes").await;
+    records(&hub, 30).await;
+    let rows = hub.hub.store.audit_tail(None, 500).await.unwrap();
+    let newest = |n: usize| rows.iter().rev().take(n).map(chain::size).sum::<u64>();
+    let (store, audit) = (&hub.hub.store, &hub.hub.audit);
+    let last = rows.last().unwrap().seq;
+    for (bytes, kept) in [
+        (u64::MAX, rows.len()),
+        (newest(rows.len()), rows.len()),
+        (newest(20) + 1, 20),
+        (newest(20), 20),
+        (newest(20) - 1, 19),
+        // The last one stays: the next is chained to it.
+        (0, 1),
+    ] {
+        let keep = Retention {
+            bytes,
+            ..Retention::default()
+        };
+        retain::round(store, audit, keep).await.unwrap();
+        let first = last - i64::try_from(kept).unwrap() + 1;
+        assert_eq!(verified(&hub).await, (first, last), "{bytes} bytes");
+    }
+    records_after(&hub).await;
+    assert_eq!(verified(&hub).await, (last, last + 3));
     hub.stop().await;
 }
 

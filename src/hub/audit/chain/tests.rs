@@ -50,7 +50,14 @@ fn anchored(row: &AuditRow, start: bool) -> Anchor {
 fn followed(rows: &[AuditRow], anchors: Vec<Anchor>) -> Result<(i64, usize), Broken> {
     let key = KeyPair::from_seed(&[5; 32]).public();
     let mut follower = Follower::new("hub-1", anchors, key)?;
-    rows.iter().try_for_each(|row| follower.follow(row))?;
+    let mut again = follower.clone();
+    let alone = rows.iter().try_for_each(|row| follower.follow(row));
+    // The same in pieces, their hashes first.
+    let mut pieces = rows.chunks(3).map(|piece| Hashed::new(piece.to_vec()));
+    let together = pieces.try_for_each(|piece| again.follow_all(&piece));
+    assert_eq!(alone, together);
+    alone?;
+    assert_eq!(follower.end(), again.end());
     follower.end()
 }
 

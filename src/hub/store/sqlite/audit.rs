@@ -1,10 +1,30 @@
 //! The audit chain's rows, anchors and sinks.
 
-use sqlx::FromRow;
+use sqlx::{FromRow, SqliteConnection};
 use time::OffsetDateTime;
 
 use super::{Sqlite, db, hash32, to_ms};
+use crate::hub::audit::chain;
 use crate::hub::store::{Anchor, AuditQuery, AuditRow, Result};
+
+/// Bytes of all records that ever were, as far as they were counted.
+async fn end(connection: &mut SqliteConnection, doing: &'static str) -> Result<i64> {
+    const LAST: &str = "SELECT * FROM audit ORDER BY seq DESC LIMIT 1";
+    const BEFORE: &str = "SELECT before FROM audit WHERE seq = ?";
+    let last: Option<Row> = sqlx::query_as(LAST)
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(db(doing))?;
+    let Some(last) = last.map(Row::row).transpose()? else {
+        return Ok(0);
+    };
+    let before: i64 = sqlx::query_scalar(BEFORE)
+        .bind(last.seq)
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(db(doing))?;
+    Ok(before.saturating_add_unsigned(chain::size(&last)))
+}
 
 #[derive(FromRow)]
 struct Row {
@@ -65,11 +85,12 @@ impl Sqlite {
             .begin_with("BEGIN IMMEDIATE")
             .await
             .map_err(db(DOING))?;
+        let mut before = end(&mut tx, DOING).await?;
         for row in rows {
             sqlx::query(
                 "INSERT INTO audit (seq, at, stage, actor, action, acted_as, cluster, target, request_id, verdict, reason,
-                   opened, code, bytes, millis, remote, prev, hash)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                   opened, code, bytes, millis, remote, prev, hash, before)
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )
             .bind(row.seq)
             .bind(row.at)
@@ -89,9 +110,11 @@ impl Sqlite {
             .bind(&row.remote)
             .bind(row.prev.as_slice())
             .bind(row.hash.as_slice())
+            .bind(before)
             .execute(&mut *tx)
             .await
             .map_err(db(DOING))?;
+            before = before.saturating_add_unsigned(chain::size(row));
         }
         tx.commit().await.map_err(db(DOING))
     }
@@ -171,6 +194,38 @@ impl Sqlite {
             .await
             .map_err(db("read the audit chain"))?;
         Ok(seq.unwrap_or(0))
+    }
+
+    pub async fn audit_over(&self, bytes: u64) -> Result<i64> {
+        const DOING: &str = "measure the audit chain";
+        const ENDS: &str = "SELECT (SELECT min(seq) FROM audit), (SELECT max(seq) FROM audit)";
+        const BEFORE: &str = "SELECT before FROM audit WHERE seq >= ? ORDER BY seq LIMIT 1";
+        let mut reader = self.readers.acquire().await.map_err(db(DOING))?;
+        let over = end(&mut reader, DOING).await?;
+        let over = over.saturating_sub_unsigned(bytes);
+        let ends: (Option<i64>, Option<i64>) = sqlx::query_as(ENDS)
+            .fetch_one(&mut *reader)
+            .await
+            .map_err(db(DOING))?;
+        let (Some(first), Some(last)) = ends else {
+            return Ok(0);
+        };
+        // The first record with enough before it, of `kept` to `end`: what is before one rises with its number.
+        let (mut kept, mut end) = (first, last + 1);
+        while kept < end {
+            let middle = kept + (end - kept) / 2;
+            let before: Option<i64> = sqlx::query_scalar(BEFORE)
+                .bind(middle)
+                .fetch_optional(&mut *reader)
+                .await
+                .map_err(db(DOING))?;
+            if before.is_some_and(|before| before < over) {
+                kept = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        Ok(kept - 1)
     }
 
     pub async fn audit_anchors(&self) -> Result<Vec<Anchor>> {
