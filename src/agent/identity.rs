@@ -17,6 +17,8 @@ const DEPLOY: &str = "deploy";
 const DEPLOY_PUBLIC: &str = "deploy.pub";
 const NEXT_IDENTITY: &str = "identity.next";
 const NEXT_DEPLOY: &str = "deploy.next";
+/// Present while the hub knows another identity of this cluster, which was lost here.
+const LOST: &str = "identity.lost";
 /// Present while the hub may hold other deploy keys of this cluster beside the present one.
 const UNSETTLED: &str = "deploy.unsettled";
 
@@ -34,6 +36,8 @@ pub struct Identity {
     pub next_deploy: Option<KeyPair>,
     /// The engine has not been seen to fetch with `deploy` yet: its predecessor still stands at the Git host.
     pub unsettled: bool,
+    /// The hub does not know `identity` yet: the one that it knows was lost.
+    pub lost: bool,
 }
 
 impl Identity {
@@ -45,7 +49,13 @@ impl Identity {
             next_identity: None,
             next_deploy: None,
             unsettled: false,
+            lost: false,
         }
+    }
+
+    /// What is left where [`Identity::from_data`] finds nothing whole: identity and deploy key, each if it can be read.
+    pub fn halves(data: &SecretData) -> [Option<KeyPair>; 2] {
+        [pair(data, IDENTITY), pair(data, DEPLOY)]
     }
 
     /// The successor takes the deploy key's place; the engine has to show that it works.
@@ -78,10 +88,7 @@ impl Identity {
     /// Reads the Secret's data. `None` where a private half is missing or garbled, or both are the same key: such
     /// a Secret counts as missing.
     pub fn from_data(data: &SecretData) -> Option<Self> {
-        let pair = |key: &str| {
-            let text = std::str::from_utf8(data.get(key)?).ok()?;
-            KeyPair::from_openssh(text).ok()
-        };
+        let pair = |key: &str| pair(data, key);
         let (identity, deploy) = (pair(IDENTITY)?, pair(DEPLOY)?);
         (identity.public() != deploy.public()).then_some(Self {
             identity,
@@ -90,6 +97,7 @@ impl Identity {
             next_identity: pair(NEXT_IDENTITY),
             next_deploy: pair(NEXT_DEPLOY),
             unsettled: data.contains_key(UNSETTLED),
+            lost: data.contains_key(LOST),
         })
     }
 
@@ -116,8 +124,10 @@ impl Identity {
                 data.insert(key.to_owned(), private(next)?);
             }
         }
-        if self.unsettled {
-            data.insert(UNSETTLED.to_owned(), b"true".to_vec());
+        for (key, is) in [(UNSETTLED, self.unsettled), (LOST, self.lost)] {
+            if is {
+                data.insert(key.to_owned(), b"true".to_vec());
+            }
         }
         Ok(data)
     }
@@ -133,7 +143,7 @@ impl Identity {
     }
 
     /// All that tells two states of the Secret apart.
-    fn publics(&self) -> ([Option<Public>; 4], bool) {
+    fn publics(&self) -> ([Option<Public>; 4], [bool; 2]) {
         let of = |pair: &Option<KeyPair>| pair.as_ref().map(KeyPair::public);
         let pairs = [
             Some(self.identity.public()),
@@ -141,7 +151,7 @@ impl Identity {
             of(&self.next_identity),
             of(&self.next_deploy),
         ];
-        (pairs, self.unsettled)
+        (pairs, [self.unsettled, self.lost])
     }
 
     /// The deploy key as engines and the SSH probe take it.
@@ -159,6 +169,23 @@ impl Identity {
         let input = api::deploy_proof_input(hub_id, cluster.as_str(), &identity);
         keys::encode(&deploy.sign(input.as_bytes()))
     }
+}
+
+fn pair(data: &SecretData, key: &str) -> Option<KeyPair> {
+    let text = std::str::from_utf8(data.get(key)?).ok()?;
+    KeyPair::from_openssh(text).ok()
+}
+
+/// base64url: the deploy key's word for an identity that takes the place of one that was lost.
+pub fn recovery_proof(
+    own: &Identity,
+    hub_id: &str,
+    cluster: &ClusterName,
+    incarnation: &str,
+) -> String {
+    let new = own.identity.public().to_base64();
+    let input = api::recovery_input(hub_id, cluster.as_str(), incarnation, &new);
+    keys::encode(&own.deploy.sign(input.as_bytes()))
 }
 
 /// What both identity keys sign, so that `new` takes the place of `old`.

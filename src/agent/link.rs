@@ -108,6 +108,7 @@ pub async fn run(
     let mut ages = Ages::default();
     let mut attempt = 0;
     while !stop.is_cancelled() {
+        recovered(config.keys.clone(), &line, &stop).await;
         let used = config.keys.borrow().identity.public();
         let dialled = Box::pin(dial::dial(
             &config,
@@ -160,6 +161,27 @@ pub async fn run(
     // Each line drains by itself when `stop` fires.
     while lines.join_next().await.is_some() {}
     Ok(())
+}
+
+/// Waits while the hub cannot know the identity key, because the one before was lost.
+async fn recovered(
+    mut keys: watch::Receiver<Identity>,
+    state: &watch::Sender<LinkState>,
+    stop: &CancellationToken,
+) {
+    if !keys.borrow().lost {
+        return;
+    }
+    state.send_replace(LinkState::Down {
+        since: clock::now(),
+        cause: "the identity key was lost and is being recovered".to_owned(),
+        attempt: 0,
+    });
+    let known = async { keys.wait_for(|keys| !keys.lost).await.is_ok() };
+    // Without a sender there is nothing to wait for but the stop.
+    if stop.run_until_cancelled(known).await == Some(false) {
+        stop.cancelled().await;
+    }
 }
 
 /// Waits until the identity key is another than `used`.

@@ -96,7 +96,8 @@ async fn begin(config: &Config, kube: &kube::Client) -> Result<Start> {
     let context = context(config, kube, &cluster, &news.0);
     let mut step = Progress::new(&context, StepName::Keys);
     step.running().await;
-    let identity = stored::keys(&secrets, &cluster).await?;
+    let engine = state.as_ref().map(|state| state.assignment.engine.kind);
+    let identity = stored::keys(kube, &config.namespace, &cluster, engine).await?;
     let keyring = Keyring::new(secrets, &cluster, identity)?;
     step.done().await;
     Ok(Start {

@@ -120,10 +120,27 @@ pub struct Args {
     /// Clusters replace their keys at this age; 0 = only when 'linesman cluster rotate' says so
     #[arg(long, env = "LINESMAN_ROTATE_KEYS_AFTER", value_name = "TIME", default_value = "90d", value_parser = duration::parse)]
     rotate_keys_after: Duration,
+    /// What a cluster that lost its identity key does: `auto`, it gets another on the word of its deploy key, once it was
+    /// silent for a minute; `manual`, it waits for 'linesman cluster readopt'
+    #[arg(
+        long,
+        env = "LINESMAN_IDENTITY_RECOVERY",
+        value_name = "HOW",
+        value_enum
+    )]
+    #[arg(default_value = "auto")]
+    identity_recovery: IdentityRecovery,
     #[command(flatten)]
     audit: AuditArgs,
     #[command(flatten)]
     oidc: OidcArgs,
+}
+
+/// Whether clusters recover by themselves, as a flag's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum IdentityRecovery {
+    Auto,
+    Manual,
 }
 
 /// [`Allowed`] as a flag's value.
@@ -201,7 +218,10 @@ fn config(args: Args) -> Result<HubConfig> {
             GitOverLine::Auto => Allowed::Auto,
             GitOverLine::Asked => Allowed::Asked,
         },
-        keys: key_policy(args.rotate_keys_after)?,
+        keys: KeyPolicy {
+            recovery: args.identity_recovery == IdentityRecovery::Auto,
+            ..key_policy(args.rotate_keys_after)?
+        },
         audit: args.audit.config()?,
         oidc: args.oidc.config()?,
     })
@@ -275,6 +295,7 @@ fn key_policy(rotate_after: Duration) -> Result<KeyPolicy> {
     let max_age = (!rotate_after.is_zero()).then(|| rotate_after.try_into());
     Ok(KeyPolicy {
         max_age: max_age.transpose().context("--rotate-keys-after")?,
+        ..KeyPolicy::default()
     })
 }
 

@@ -11,12 +11,18 @@ use crate::wire::api::RotateWish;
 pub struct KeyPolicy {
     /// A key of this age is replaced; None = only when an operator says so.
     pub max_age: Option<Duration>,
+    /// A cluster that lost its identity key gets another on the word of its deploy key.
+    pub recovery: bool,
+    /// After its last word, so long.
+    pub quiet: Duration,
 }
 
 impl Default for KeyPolicy {
     fn default() -> Self {
         Self {
             max_age: Some(Duration::days(90)),
+            recovery: true,
+            quiet: Duration::minutes(1),
         }
     }
 }
@@ -92,7 +98,10 @@ mod tests {
                 identity: Some(identity.fingerprint.clone()),
             }
         );
-        let never = KeyPolicy { max_age: None };
+        let never = KeyPolicy {
+            max_age: None,
+            ..KeyPolicy::default()
+        };
         assert_eq!(wish(NOW, never, &both), RotateWish::default());
         let named = ClusterKey {
             replace: true,

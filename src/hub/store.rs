@@ -97,9 +97,12 @@ contract! {
     /// Makes `public` the cluster's identity beside those that it has, which retire; idempotent. None = another cluster
     /// has it, or it was revoked.
     add_identity(&self, cluster_id: &str, public: crate::keys::Public, now: OffsetDateTime) -> Option<ClusterKey>;
+    /// Gives the cluster a new identity, revokes all its keys but that and `deploy`, and ends its conflict; gives the keys
+    /// that ended. None = the identity or the deploy key is no longer what it was.
+    recover_identity(&self, deploy: &ClusterKey, identity: crate::keys::Public, now: OffsetDateTime) -> Option<Vec<ClusterKey>>;
     /// Revokes identity keys that retired before `limit`; gives those.
     end_retired(&self, limit: OffsetDateTime, now: OffsetDateTime) -> Vec<ClusterKey>;
-    /// Revokes every other key of the same kind of this key's cluster; gives those.
+    /// Revokes every other key of the same kind of this key's cluster, if this one is active; gives those.
     settle_key(&self, key: &ClusterKey, now: OffsetDateTime) -> Vec<ClusterKey>;
 
     /// Stores a token and revokes the cluster's unredeemed older ones.

@@ -50,6 +50,11 @@ pub fn identity_change_input(hub_id: &str, cluster: &str, old_key: &str, new_key
     format!("linesman/identity/v1\n{hub_id}\n{cluster}\n{old_key}\n{new_key}")
 }
 
+/// The bytes that the deploy key signs for a cluster that lost its identity key. Keys are base64url.
+pub fn recovery_input(hub_id: &str, cluster: &str, incarnation: &str, new_key: &str) -> String {
+    format!("linesman/recover/v1\n{hub_id}\n{cluster}\n{incarnation}\n{new_key}")
+}
+
 /// `GET /v1/hub`, without authentication.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -335,6 +340,21 @@ pub struct IdentityRequest {
     pub sig_old: String,
     /// The same by the new one.
     pub sig_new: String,
+}
+
+/// `POST /v1/recover`, signed by the new identity key; answered with the [`Assignment`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecoverRequest {
+    pub cluster: ClusterName,
+    /// UID of the namespace `kube-system`.
+    pub incarnation: String,
+    /// base64url, the 32 bytes of the Ed25519 public key.
+    pub new_identity_key: String,
+    /// `ssh-ed25519 AAAA…`, one line: a deploy key that the hub has of this cluster.
+    pub deploy_key: String,
+    /// base64url, its signature of [`recovery_input`].
+    pub sig: String,
 }
 
 /// `POST /v1/clusters/{name}/reports`. Every part is optional; each report says what changed.

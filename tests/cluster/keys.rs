@@ -1,4 +1,4 @@
-//! H16, W42: keys are replaced under load.
+//! H14, H15, H16, W42: keys are replaced under load, lost, and recovered.
 
 use std::process::{Child, Stdio};
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use serde_json::json;
 
+use crate::support::api::deployment;
 use crate::support::world::{self, CLUSTER, FLUX, World};
 use crate::support::{figure, seconds, shown, until};
 
@@ -64,6 +65,109 @@ fn both_keys_are_replaced_under_load_and_nothing_fails() {
     until("the cluster is healthy", seconds(60), || {
         world.phase() == "Healthy"
     });
+}
+
+/// H14, H15: the key Secret is deleted while the agent runs, while it does not, and together with the engine's copy.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn lost_keys_come_back_and_the_cluster_stays_the_same() {
+    let world = world::adopted();
+    world.function(seconds(240));
+    let keys = "/api/v1/namespaces/linesman/secrets/linesman-keys";
+    let of_kinds = || {
+        (
+            fingerprints(&world, "identity"),
+            fingerprints(&world, "deploy"),
+        )
+    };
+    let uids = || {
+        ["source-controller", "kustomize-controller"].map(|name| world.uid(&deployment(FLUX, name)))
+    };
+    let (before, workloads) = (of_kinds(), uids());
+    assert!(world.api.delete(keys));
+    let took = until("the Secret is back", seconds(30), || {
+        world.uid(keys).is_some()
+    });
+    figure(
+        "H14",
+        "key Secret deleted, agent there → back",
+        "≤ 5 s",
+        shown(took),
+    );
+    assert_eq!(of_kinds(), before);
+
+    stop_agent(&world);
+    assert!(world.api.delete(keys));
+    start_agent(&world);
+    let took = until("the line is back", seconds(180), || world.line_is_up());
+    figure(
+        "H14",
+        "key Secret deleted, agent away → line back",
+        "≤ 60 s",
+        shown(took),
+    );
+    let recovered = of_kinds();
+    assert_eq!(recovered.1, before.1, "the deploy key is the same");
+    assert!(
+        recovered.0.len() == 1 && recovered.0 != before.0,
+        "{recovered:?}"
+    );
+    world.function(seconds(60));
+
+    lose_both_and_readopt(&world, keys);
+    until("one key of each kind is left", seconds(60), || {
+        let (identity, deploy) = of_kinds();
+        identity.len() == 1 && deploy.len() == 1 && deploy != before.1
+    });
+    assert_eq!(uids(), workloads);
+    until("the cluster is healthy", seconds(90), || {
+        world.phase() == "Healthy"
+    });
+}
+
+fn lose_both_and_readopt(world: &World, keys: &str) {
+    let git = format!("/api/v1/namespaces/{FLUX}/secrets/flux-system");
+    stop_agent(world);
+    assert!(world.api.delete(keys) && world.api.delete(&git));
+    start_agent(world);
+    until("the hub shows that the keys are lost", seconds(120), || {
+        let view = world.hub.json(&["cluster", "show", CLUSTER]);
+        let all = view["conditions"].as_array().cloned().unwrap_or_default();
+        all.iter().any(|c| c["reason"] == json!("KeysLost"))
+    });
+    let yaml = world.directory.join("readopt.yaml");
+    let file = yaml.to_str().unwrap();
+    world
+        .hub
+        .linesman(&["cluster", "readopt", CLUSTER, "--file", file]);
+    world.apply(&yaml);
+    let took = until("the line is back", seconds(180), || world.line_is_up());
+    figure(
+        "H15",
+        "both lost, YAML of the readoption applied → line back",
+        "≤ 60 s",
+        shown(took),
+    );
+    let took = world.function(seconds(120));
+    figure("H15", "then function", "", shown(took));
+}
+
+fn stop_agent(world: &World) {
+    let none = json!({ "spec": { "replicas": 0 } });
+    world
+        .api
+        .patch(&deployment("linesman", "linesman-agent"), &none);
+    until("the agent is away", seconds(60), || {
+        let pods = world.api.get("/api/v1/namespaces/linesman/pods").unwrap();
+        pods["items"].as_array().unwrap().is_empty()
+    });
+}
+
+fn start_agent(world: &World) {
+    let one = json!({ "spec": { "replicas": 1 } });
+    world
+        .api
+        .patch(&deployment("linesman", "linesman-agent"), &one);
 }
 
 /// People at work through the line: one session all the time, and one request after the other.

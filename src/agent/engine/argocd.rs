@@ -15,7 +15,7 @@ pub const ROOT: &str = "linesman";
 /// What the root refers to; only Argo CD's API server, which core lacks, would make it.
 pub const PROJECT: &str = "default";
 /// The Secret that names the catalog and holds the key to it.
-const REPOSITORY: &str = "linesman-catalog";
+pub const REPOSITORY: &str = "linesman-catalog";
 pub const SESSION: &str = "argocd-secret";
 pub const REDIS: &str = "argocd-redis";
 pub const KNOWN_HOSTS: &str = "argocd-ssh-known-hosts-cm";

@@ -10,7 +10,7 @@ use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::wire::api::EngineKind;
 
 /// The namespace of the install, and the name of its Secret, source and sync object: those of `flux bootstrap`.
-const NAME: &str = "flux-system";
+pub const NAME: &str = "flux-system";
 
 pub const TRAITS: Traits = Traits {
     kind: EngineKind::Flux,

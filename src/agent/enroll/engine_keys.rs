@@ -8,9 +8,11 @@ use k8s_openapi::api::core::v1::Secret as Object;
 use kube::api::Api;
 
 use super::stored::{data, secrets, within, write};
+use crate::agent::engine::{argocd, flux};
 use crate::agent::identity::SecretData;
 use crate::agent::{Engine, EngineKeys};
 use crate::clock;
+use crate::keys::KeyPair;
 use crate::manifests::{ENGINE_SECRET, engine_namespace};
 use crate::secret::Secret;
 use crate::wire::api::EngineKind;
@@ -28,6 +30,17 @@ pub(super) async fn engine(
         EngineKind::Flux => Ok(Engine::Flux),
         EngineKind::Argocd => Ok(Engine::Argocd(keys(kube, namespace).await?)),
     }
+}
+
+/// The deploy key as the engine's own Secret holds it: the second copy of it in the cluster.
+pub(super) async fn deploy_copy(kube: &kube::Client, kind: EngineKind) -> Result<Option<KeyPair>> {
+    let (name, key) = match kind {
+        EngineKind::Flux => (flux::NAME, "identity"),
+        EngineKind::Argocd => (argocd::REPOSITORY, "sshPrivateKey"),
+    };
+    let theirs = secrets(kube, engine_namespace(kind));
+    let text = live(&theirs, name, key).await?;
+    Ok(text.and_then(|text| KeyPair::from_openssh(text.expose()).ok()))
 }
 
 async fn keys(kube: &kube::Client, namespace: &str) -> Result<EngineKeys> {

@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use kube::runtime::events::EventType;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -17,15 +18,17 @@ use tracing::{info, warn};
 use super::gitpath::GitPath;
 use super::keyring::Keyring;
 use super::{Context, clip};
-use crate::agent::Joined;
 use crate::agent::caller::{Call, Caller};
 use crate::agent::fault::Boundary;
 use crate::agent::health::Heart;
 use crate::agent::identity::{self, Identity};
+use crate::agent::{Joined, facts};
 use crate::backoff::Schedule;
 use crate::clock;
 use crate::keys::KeyPair;
-use crate::wire::api::{Assignment, DeployKeyRequest, DeployKeyState, DeployKeyStatus, RotateWish};
+use crate::wire::api::{
+    Assignment, DeployKeyRequest, DeployKeyState, DeployKeyStatus, RecoverRequest, RotateWish,
+};
 use crate::wire::report::{ConditionType, Status};
 
 const RETRY: Schedule = Schedule {
@@ -37,6 +40,8 @@ const RETRY: Schedule = Schedule {
 const TURN: Duration = Duration::from_secs(20);
 /// Between questions to the hub whether it still knows the present deploy key.
 const ASK_AGAIN: Duration = Duration::from_mins(1);
+/// The longest wait that the hub can ask for before the next try to recover.
+const LONGEST_WAIT: Duration = Duration::from_mins(2);
 /// So many looks at the catalog in a row that were refused say something about the key.
 const DENIED: u32 = 2;
 
@@ -57,6 +62,8 @@ pub struct Rotating {
 /// The next thing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
+    /// The hub is asked to take a new identity for one that was lost, on the word of the deploy key.
+    Recover,
     /// A successor of the deploy key is made.
     Make,
     /// The successor is registered, proven and promoted.
@@ -69,6 +76,14 @@ enum Work {
     MakeIdentity,
     /// The successor is told to the hub and promoted.
     ProveIdentity,
+}
+
+/// The hub said when to come again.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct Later {
+    text: String,
+    after: Duration,
 }
 
 /// What decides on the next thing to do.
@@ -85,6 +100,7 @@ fn due(identity: &Identity, moment: Moment<'_>) -> Option<Work> {
     let own = identity.identity.public().fingerprint();
     let doubted = moment.registered == DeployKeyState::Refused || moment.denied >= DENIED;
     match () {
+        () if identity.lost => Some(Work::Recover),
         () if identity.next_deploy.is_some() => Some(Work::Prove),
         () if identity.unsettled && moment.fetched == deploy => Some(Work::Settle),
         () if identity.next_identity.is_some() => Some(Work::ProveIdentity),
@@ -118,10 +134,15 @@ impl Rotating {
                 };
                 let text = format!("{error:#}");
                 warn!(?work, error = text, "key not replaced yet");
-                if !matches!(work, Work::MakeIdentity | Work::ProveIdentity) {
+                if !matches!(
+                    work,
+                    Work::Recover | Work::MakeIdentity | Work::ProveIdentity
+                ) {
                     self.tell("Rotating", &text).await;
                 }
-                wake = Instant::now() + RETRY.full_jitter(attempt, clock::unit());
+                let asked = error.downcast_ref::<Later>().map(|later| later.after);
+                let own = RETRY.full_jitter(attempt, clock::unit());
+                wake = Instant::now() + asked.map_or(own, |asked| asked.min(LONGEST_WAIT));
                 attempt = attempt.saturating_add(1);
             }
             let latest = Instant::now() + TURN;
@@ -129,7 +150,11 @@ impl Rotating {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = sleep_until(due) => {}
-                changed = self.joined.changed() => changed.context("the task that joins has ended")?,
+                changed = self.joined.changed() => {
+                    changed.context("the task that joins has ended")?;
+                    // A readoption may have made the hub know what it refused a moment ago.
+                    wake = Instant::now();
+                }
                 changed = self.fetched.changed() => changed.context("the watchdog has ended")?,
                 changed = self.denied.changed() => changed.context("the task that looks at Git has ended")?,
                 changed = keys.changed() => changed.context("the keys are gone")?,
@@ -155,6 +180,7 @@ impl Rotating {
         let assignment = joined.assignment;
         let identity = self.keyring.current().borrow().clone();
         match work {
+            Work::Recover => self.recover(identity, &assignment).await,
             Work::Make => self.make_deploy(identity).await,
             Work::Prove => self.try_deploy(identity, &assignment).await,
             Work::Settle => self.settle_deploy(identity, &assignment).await,
@@ -273,6 +299,50 @@ impl Rotating {
             DeployKeyState::Registered | DeployKeyState::Pending => Ok(()),
             DeployKeyState::Refused => self.make_deploy(identity).await,
         }
+    }
+
+    async fn recover(&self, identity: Identity, assignment: &Assignment) -> Result<()> {
+        let cluster = &self.context.cluster;
+        let incarnation = facts::incarnation(&self.context.kube).await?;
+        let hub_id = &assignment.hub.id;
+        let request = RecoverRequest {
+            cluster: cluster.clone(),
+            new_identity_key: identity.identity.public().to_base64(),
+            deploy_key: identity::public_line(&identity.deploy, cluster)?,
+            sig: identity::recovery_proof(&identity, hub_id, cluster, &incarnation),
+            incarnation,
+        };
+        let answer = self
+            .caller
+            .call(&Call::post("/v1/recover", &request)?)
+            .await;
+        let answer = answer.context("recover the identity")?;
+        if !answer.status.is_success() {
+            let text = format!("recover the identity: {}", answer.refusal());
+            let refused = matches!(answer.status.as_u16(), 403 | 409 | 410);
+            if refused && answer.slug() != "line-live" {
+                let reason = "IdentityLost";
+                self.context.event(EventType::Warning, reason, &text).await;
+            }
+            return Err(match answer.retry_after {
+                Some(after) => Later { text, after }.into(),
+                None => anyhow!(text),
+            });
+        }
+        let print = identity.identity.public().fingerprint();
+        self.keyring
+            .replace(Identity {
+                lost: false,
+                ..identity
+            })
+            .await
+            .context("store that the identity is recovered")?;
+        info!(new = print, "identity recovered by the deploy key");
+        let note =
+            "the identity key was lost; the hub took a new one on the word of the deploy key";
+        let reason = "IdentityRecovered";
+        self.context.event(EventType::Normal, reason, note).await;
+        Ok(())
     }
 
     async fn make_identity(&self, identity: Identity) -> Result<()> {

@@ -10,13 +10,14 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::FIELD_MANAGER;
+use super::{FIELD_MANAGER, engine_keys};
 use crate::agent::identity::{Identity, SecretData};
 use crate::agent::link::ProxyConfig;
 use crate::clock;
+use crate::keys::KeyPair;
 use crate::manifests::{self, JOIN_SECRET, KEYS_SECRET, STATE_SECRET};
 use crate::secret::Secret;
-use crate::wire::api::{Assignment, HubKey};
+use crate::wire::api::{Assignment, EngineKind, HubKey};
 use crate::wire::id::ClusterName;
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -210,9 +211,15 @@ fn object(name: &str, data: &SecretData) -> Object {
 
 /// The cluster's keys: the stored ones, or new ones that are stored before anybody hears of them.
 ///
-/// Two replicas may start at once, so they are created, never applied: the first wins. Keys that cannot be read are
-/// replaced.
-pub async fn keys(api: &Api<Object>, cluster: &ClusterName) -> Result<Identity> {
+/// Two replicas may start at once, so they are created, never applied: the first wins. Of keys that cannot be read, what
+/// is left is kept; in a cluster that has `joined` with this engine, that is also the deploy key in the engine's own Secret.
+pub async fn keys(
+    kube: &kube::Client,
+    namespace: &str,
+    cluster: &ClusterName,
+    joined: Option<EngineKind>,
+) -> Result<Identity> {
+    let api = &secrets(kube, namespace);
     for _ in 0..3 {
         let stored = within(api.get_opt(KEYS_SECRET))
             .await
@@ -220,10 +227,16 @@ pub async fn keys(api: &Api<Object>, cluster: &ClusterName) -> Result<Identity> 
         if let Some(identity) = stored.as_ref().and_then(|o| Identity::from_data(&data(o))) {
             return Ok(identity);
         }
-        let fresh = Identity::from_seeds(&clock::random(), &clock::random());
+        let left = stored.as_ref().map(|o| Identity::halves(&data(o)));
+        let [identity, deploy] = left.unwrap_or_default();
+        let deploy = match (deploy, joined) {
+            (None, Some(engine)) => engine_keys::deploy_copy(kube, engine).await?,
+            (deploy, _) => deploy,
+        };
+        let fresh = rescued(joined.is_some(), identity, deploy);
         let fresh_data = fresh.to_data(cluster).context("write new keys")?;
         if stored.is_some() {
-            tracing::warn!("Secret linesman-keys cannot be read; making new keys");
+            tracing::warn!("Secret linesman-keys cannot be read; writing it anew");
             write(api, KEYS_SECRET, &fresh_data).await?;
             return Ok(fresh);
         }
@@ -240,6 +253,27 @@ pub async fn keys(api: &Api<Object>, cluster: &ClusterName) -> Result<Identity> 
         }
     }
     bail!("Secret linesman-keys comes and goes")
+}
+
+/// Keys out of what is left of them. An identity that is new in a cluster that has joined has to be recovered; a deploy
+/// key that is new there has to be registered.
+fn rescued(joined: bool, identity: Option<KeyPair>, deploy: Option<KeyPair>) -> Identity {
+    let fresh = Identity::from_seeds(&clock::random(), &clock::random());
+    let deploy = deploy.filter(|d| identity.as_ref().is_none_or(|i| i.public() != d.public()));
+    if joined {
+        tracing::warn!(
+            identity = identity.is_some(),
+            deploy = deploy.is_some(),
+            "keys were lost; this is what is left of them"
+        );
+    }
+    Identity {
+        lost: joined && identity.is_none(),
+        unsettled: joined && deploy.is_none(),
+        identity: identity.unwrap_or(fresh.identity),
+        deploy: deploy.unwrap_or(fresh.deploy),
+        ..Identity::from_seeds(&[0; 32], &[0; 32])
+    }
 }
 
 /// A call to the API server with a deadline.
@@ -292,6 +326,22 @@ mod tests {
         let bad = [("hub", "https://h"), ("cluster", "eu1"), ("proxy", "proxy")];
         let error = Join::read(&object(&bad)).unwrap_err();
         assert!(error.to_string().contains("'proxy'"), "{error}");
+    }
+
+    #[test]
+    fn what_is_left_of_lost_keys_is_kept() {
+        let [identity, deploy] = [1, 2].map(|seed| KeyPair::from_seed(&[seed; 32]));
+        let publics = |keys: &Identity| (keys.identity.public(), keys.deploy.public());
+        let keys = rescued(true, None, Some(deploy.clone()));
+        assert!(keys.lost && !keys.unsettled && keys.deploy.public() == deploy.public());
+        let keys = rescued(true, Some(identity.clone()), None);
+        assert!(!keys.lost && keys.unsettled && keys.identity.public() == identity.public());
+        let keys = rescued(true, None, None);
+        assert!(keys.lost && keys.unsettled && keys.identity.public() != keys.deploy.public());
+        // A cluster that never joined has nothing to recover.
+        let keys = rescued(false, None, None);
+        assert!(!keys.lost && !keys.unsettled);
+        assert_ne!(publics(&keys), publics(&rescued(false, None, None)));
     }
 
     #[test]

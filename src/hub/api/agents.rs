@@ -25,6 +25,7 @@ pub mod identity;
 mod join;
 pub(super) use join::invalid;
 mod orders;
+mod recover;
 
 /// Facts of one cluster.
 const MAX_FACTS: usize = 256;
@@ -45,6 +46,7 @@ pub fn routes(hub: Arc<Hub>) -> Router<Arc<Hub>> {
         .merge(calls())
         .layer(middleware::from_fn_with_state(hub, signed))
         .route("/v1/join", post(join::join))
+        .route("/v1/recover", post(recover::recover))
 }
 
 /// The same routes for a stream of kind `report`, whose agent the line has proven.

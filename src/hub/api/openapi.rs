@@ -73,6 +73,12 @@ pub const OPERATIONS: &[Operation] = &[
         ("JoinRequest", "Assignment"),
     ),
     operation(
+        ("post", "/v1/recover"),
+        Agent,
+        "A new identity for a cluster that lost its own, on the word of its deploy key",
+        ("RecoverRequest", "Assignment"),
+    ),
+    operation(
         ("get", "/v1/line"),
         Anyone,
         "Upgrade to the line (WebSocket, subprotocol linesman.line.1)",

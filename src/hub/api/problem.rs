@@ -51,6 +51,7 @@ slugs! {
     BadSignature "bad-signature" FORBIDDEN "The signature does not fit the call";
     UnknownIdentity "unknown-identity" FORBIDDEN "The key is not registered here";
     Revoked "revoked" FORBIDDEN "The key was revoked";
+    RecoveryManual "recovery-manual" FORBIDDEN "This hub lets no cluster recover by itself";
     NotAllowed "not-allowed" FORBIDDEN "Your roles do not allow this";
     NotFound "not-found" NOT_FOUND "There is no such thing";
     BundleUnknown "bundle-unknown" NOT_FOUND "The hub does not have this bundle";
@@ -58,6 +59,7 @@ slugs! {
     Exists "exists" CONFLICT "It exists already";
     TokenRedeemed "token-redeemed" CONFLICT "Another key has redeemed the join token";
     KeyKnown "key-known" CONFLICT "The identity key belongs to another cluster or was revoked";
+    LineLive "line-live" CONFLICT "The cluster was heard too lately";
     IncarnationChanged "incarnation-changed" CONFLICT "The cluster is another one than before";
     NoBundle "no-bundle" CONFLICT "The hub has no bundle of this engine";
     Removed "removed" GONE "The cluster was removed";

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use linesman::agent::caller::{Call, Caller};
 use linesman::agent::enroll::gitpath::GitPath;
 use linesman::agent::enroll::keyring::Keyring;
@@ -18,7 +20,7 @@ use linesman::agent::link::{self, LinkConfig, LinkState};
 use linesman::agent::{Joined, News};
 use linesman::clock;
 use linesman::keys::KeyPair;
-use linesman::wire::api::{AgentBuild, Assignment};
+use linesman::wire::api::{AgentBuild, Assignment, EngineKind};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -61,6 +63,16 @@ impl Secrets {
                 all.insert(name, sent.clone());
                 (200, sent)
             }
+            "GET" if name == "kube-system" => (
+                200,
+                json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name, "uid": "uid-of-eu1"}}),
+            ),
+            "POST" if parts.uri.path().ends_with("/secrets") => {
+                let sent: Value = serde_json::from_slice(&bytes).unwrap();
+                let name = sent["metadata"]["name"].as_str().unwrap().to_owned();
+                all.insert(name, sent.clone());
+                (201, sent)
+            }
             "GET" => match all.get(&name) {
                 Some(found) => (200, found.clone()),
                 None => (
@@ -79,8 +91,31 @@ impl Secrets {
     }
 
     async fn keys(&self) -> Identity {
-        let api = stored::secrets(&self.client(), "linesman");
-        stored::keys(&api, &"eu1".parse().unwrap()).await.unwrap()
+        stored::keys(&self.client(), "linesman", &cluster(), None)
+            .await
+            .unwrap()
+    }
+
+    /// As the next process of a cluster that has joined finds them, whose engine has `copy`.
+    async fn rescued(&self, copy: Option<KeyPair>) -> Identity {
+        if let Some(copy) = copy {
+            let file = identity::private_file(&copy, &cluster()).unwrap();
+            let secret = json!({
+                "metadata": {"name": "flux-system"},
+                "data": {"identity": STANDARD.encode(file.expose())},
+            });
+            let mut all = self.0.lock().unwrap();
+            all.insert("flux-system".to_owned(), secret);
+        }
+        let joined = Some(EngineKind::Flux);
+        stored::keys(&self.client(), "linesman", &cluster(), joined)
+            .await
+            .unwrap()
+    }
+
+    /// Somebody deletes them.
+    fn delete(&self) {
+        self.0.lock().unwrap().clear();
     }
 }
 
@@ -470,6 +505,23 @@ async fn a_line_moves_to_the_new_identity_without_a_gap() {
     world.hub.stop().await;
 }
 
+/// A line of the old key that comes up while the change is under way ends nothing.
+#[tokio::test]
+async fn a_key_that_was_replaced_ends_no_other() {
+    let world = World::new("rotate-race").await;
+    let store = &world.hub.hub.store;
+    let cluster = store.cluster(&cluster()).await.unwrap().unwrap();
+    let old = KeyPair::from_seed(&[1; 32]).public().fingerprint();
+    let read_before = store.cluster_key_by_fingerprint(&old).await.unwrap();
+    let new = KeyPair::from_seed(&[50; 32]).public();
+    let added = store.add_identity(&cluster.id, new, clock::now()).await;
+    assert!(added.unwrap().is_some());
+    let ended = store.settle_key(&read_before.unwrap(), clock::now()).await;
+    assert_eq!(ended.unwrap(), []);
+    assert_eq!(world.in_force("identity").await.len(), 2);
+    world.hub.stop().await;
+}
+
 /// The answer to the change was lost, and the agent away until the hub had ended the old key: the new one goes on.
 #[tokio::test]
 async fn an_agent_that_comes_back_after_its_old_identity_ended_goes_on_with_the_next() {
@@ -528,6 +580,90 @@ async fn an_identity_changes_only_by_the_word_of_both_keys() {
     }
     assert_eq!(world.in_force("identity").await.len(), 2);
     world.hub.stop().await;
+}
+
+/// H14: the key Secret deleted while the agent was away: the deploy key in the engine's Secret names a new identity.
+#[tokio::test]
+async fn a_lost_identity_is_recovered_by_the_deploy_key_of_the_engine() {
+    let world = World::new("recover").await;
+    let old = KeyPair::from_seed(&[1; 32]);
+    let deploy = KeyPair::from_seed(&[101; 32]);
+    let first = world.agent(Faults::default()).await;
+    let mut line = first.line.clone();
+    let up = line.wait_for(|l| matches!(l, LinkState::Up { .. }));
+    timeout(PATIENCE, up).await.unwrap().unwrap();
+    // As long as the former agent is there, nobody else is taken for it.
+    let thief = Identity::from_seeds(&[70; 32], &[101; 32]);
+    let (code, problem) = recover(&world, &thief, "uid-of-eu1").await;
+    assert_eq!((code, slug(&problem)), (409, "line-live"));
+    drop(first);
+    world.secrets.delete();
+    let keys = world.secrets.rescued(Some(deploy.clone())).await;
+    assert!(keys.lost && keys.identity.public() != old.public());
+    let second = world.agent(Faults::default()).await;
+    let new = world.identified(&second, &old).await;
+    assert_eq!(new.public(), keys.identity.public());
+    assert!(!second.identity.borrow().lost);
+    assert_eq!(
+        world.in_force("deploy").await,
+        [deploy.public().fingerprint()]
+    );
+    let path = "/v1/clusters/eu1/assignment";
+    let (code, problem) = world.hub.call("GET", path, "").signed_by(&old, 0).await;
+    assert_eq!((code, slug(&problem)), (403, "revoked"));
+    let rows = world
+        .hub
+        .hub
+        .store
+        .audit_tail(Some("eu1"), 100)
+        .await
+        .unwrap();
+    for action in ["cluster.recover", "cluster.identity.drop"] {
+        let found = rows
+            .iter()
+            .filter(|r| r.action == action && r.verdict == "allow");
+        assert_eq!(found.count(), 1, "{action}");
+    }
+    world.hub.stop().await;
+}
+
+/// H15: with both keys lost the hub shows it, with the next step, to those that ask it; no stranger can make it do so.
+#[tokio::test]
+async fn a_cluster_that_lost_both_keys_is_shown_and_not_recovered() {
+    let world = World::new("recover-none").await;
+    world.secrets.delete();
+    let keys = world.secrets.rescued(None).await;
+    let conflict = async || {
+        let (_, view) = world.hub.get("/v1/clusters/eu1").await;
+        let all = view["conditions"].as_array().unwrap().clone();
+        all.into_iter().find(|c| c["type"] == json!("JoinConflict"))
+    };
+    let (code, problem) = recover(&world, &keys, "guessed").await;
+    assert_eq!((code, slug(&problem)), (403, "unknown-identity"));
+    assert_eq!(conflict().await, None);
+    let (code, problem) = recover(&world, &keys, "uid-of-eu1").await;
+    assert_eq!((code, slug(&problem)), (403, "unknown-identity"));
+    let shown = conflict().await.unwrap();
+    assert_eq!(shown["reason"], json!("KeysLost"));
+    let text = shown["message"].as_str().unwrap();
+    assert!(text.contains("linesman cluster readopt eu1"), "{text}");
+    let own = world.in_force("identity").await;
+    assert_eq!(own, [KeyPair::from_seed(&[1; 32]).public().fingerprint()]);
+    world.hub.stop().await;
+}
+
+/// `POST /v1/recover` as a cluster of this incarnation with these keys.
+async fn recover(world: &World, keys: &Identity, incarnation: &str) -> (u16, Value) {
+    let body = json!({
+        "cluster": "eu1",
+        "incarnation": incarnation,
+        "newIdentityKey": keys.identity.public().to_base64(),
+        "deployKey": keys.deploy.public().openssh("").unwrap(),
+        "sig": identity::recovery_proof(keys, &world.hub.hub.id, &cluster(), incarnation),
+    });
+    let body = body.to_string();
+    let call = world.hub.call("POST", "/v1/recover", &body);
+    call.signed_by(&keys.identity, 0).await
 }
 
 /// H27: a key that the Git host does not take any more is replaced by itself.

@@ -98,7 +98,10 @@ impl TestHub {
         let git = listeners.git.local_addr().unwrap();
         let url = format!("https://localhost:{}", address.port());
         let config = HubConfig {
-            keys: linesman::hub::rotation::KeyPolicy::default(),
+            keys: linesman::hub::rotation::KeyPolicy {
+                quiet: time::Duration::seconds(1),
+                ..Default::default()
+            },
             data: data.clone(),
             oidc: oidc(&url),
             url,

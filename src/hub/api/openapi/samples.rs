@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 mod access;
+mod keys;
 
 /// Name and sample of every body that operations name.
 pub fn all() -> Vec<(&'static str, Value)> {
-    [parts(), access::all()].concat()
+    [parts(), access::all(), keys::all()].concat()
 }
 
 fn parts() -> Vec<(&'static str, Value)> {
@@ -18,23 +19,6 @@ fn parts() -> Vec<(&'static str, Value)> {
         (
             "ReportAck",
             json!({ "heals": ["0197"], "assignmentRevision": 3 }),
-        ),
-        (
-            "DeployKeyRequest",
-            json!({ "publicKey": "ssh-ed25519 AAAA", "proof": "c2ln", "replaces": "ssh-ed25519 BBBB", "inUse": true }),
-        ),
-        (
-            "IdentityRequest",
-            json!({ "newKey": "a2V5", "sigOld": "c2ln", "sigNew": "c2ln" }),
-        ),
-        (
-            "RotateRequest",
-            json!({ "deployKey": true, "identity": false }),
-        ),
-        ("RotateWish", json!({ "deployKey": "SHA256:AAAA" })),
-        (
-            "DeployKeyStatus",
-            json!({ "state": "registered", "reason": "" }),
         ),
         (
             "Order",

@@ -248,6 +248,46 @@ impl Sqlite {
         Ok(key)
     }
 
+    pub async fn recover_identity(
+        &self,
+        deploy: &ClusterKey,
+        identity: Public,
+        now: OffsetDateTime,
+    ) -> Result<Option<Vec<ClusterKey>>> {
+        const DOING: &str = "recover an identity";
+        let id = &deploy.cluster_id;
+        let mut write = self.begin(DOING).await?;
+        let signed = by_fingerprint(&mut write.tx, &deploy.fingerprint).await?;
+        let signed = signed.is_some_and(|k| k.cluster_id == *id && k.state.is_valid());
+        let known = by_fingerprint(&mut write.tx, &identity.fingerprint()).await?;
+        if !signed || known.is_some() {
+            return Ok(None);
+        }
+        let mut ended = of_cluster(&mut write.tx, id, KeyKind::Identity).await?;
+        ended.extend(of_cluster(&mut write.tx, id, KeyKind::Deploy).await?);
+        ended.retain(|k| k.state != KeyState::Revoked && k.fingerprint != deploy.fingerprint);
+        for key in &ended {
+            sqlx::query(
+                "UPDATE cluster_key SET state = 'revoked', updated_at = ? WHERE fingerprint = ?",
+            )
+            .bind(to_ms(now))
+            .bind(&key.fingerprint)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        }
+        make_room(&mut write.tx, id, KeyKind::Identity).await?;
+        put(&mut write.tx, id, KeyKind::Identity, identity, now).await?;
+        put(&mut write.tx, id, KeyKind::Deploy, deploy.public, now).await?;
+        sqlx::query("DELETE FROM condition WHERE cluster_id = ? AND type = 'JoinConflict'")
+            .bind(id)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(Some(ended))
+    }
+
     pub async fn end_retired(
         &self,
         limit: OffsetDateTime,
@@ -316,13 +356,14 @@ impl Sqlite {
         const DOING: &str = "end the keys before the present one";
         let mut write = self.begin(DOING).await?;
         let keys = of_cluster(&mut write.tx, &key.cluster_id, key.kind).await?;
-        let valid = keys
+        // As it is now: the caller may have read it before it was replaced itself.
+        let present = keys
             .iter()
-            .any(|k| k.fingerprint == key.fingerprint && k.state.is_valid());
+            .any(|k| k.fingerprint == key.fingerprint && k.state == KeyState::Active);
         let others = keys
             .into_iter()
             .filter(|k| k.fingerprint != key.fingerprint && k.state != KeyState::Revoked);
-        let others: Vec<ClusterKey> = others.filter(|_| valid).collect();
+        let others: Vec<ClusterKey> = others.filter(|_| present).collect();
         for other in &others {
             sqlx::query(
                 "UPDATE cluster_key SET state = 'revoked', updated_at = ? WHERE fingerprint = ?",

@@ -1,0 +1,251 @@
+//! `POST /v1/recover`: a cluster that lost its identity key names a new one, on the word of its deploy key.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use axum::Json;
+use axum::extract::{Request, State};
+use time::{Duration, OffsetDateTime};
+
+use super::super::problem::{Problem, Slug};
+use super::super::{body, remote, request_id};
+use super::deploy_public;
+use crate::clock;
+use crate::hub::audit::{Entry, Verdict};
+use crate::hub::registration::{self, Lost, Recovery};
+use crate::hub::store::{Cluster, ClusterKey};
+use crate::hub::{Hub, assignment, auth, cut};
+use crate::keys::{self, Public};
+use crate::wire::api::{Assignment, MAX_BODY, RecoverRequest, recovery_input};
+use crate::wire::report::{Condition, ConditionType, Status};
+
+const READOPT: &str = "run: linesman cluster readopt NAME, and apply the new YAML in the cluster";
+
+/// A claim that both its keys have signed.
+struct Claim {
+    cluster: String,
+    incarnation: String,
+    identity: Public,
+    deploy: Public,
+    request_id: String,
+    remote: String,
+}
+
+/// Safe to replay: the same key again is the same answer.
+pub(super) async fn recover(
+    State(hub): State<Arc<Hub>>,
+    request: Request,
+) -> Result<Json<Assignment>, Problem> {
+    let (parts, content) = request.into_parts();
+    let bytes = body(content, MAX_BODY).await?;
+    let bad = |what: String| Problem::new(Slug::BadRequest, what, "see docs/protocol.md");
+    let asked: RecoverRequest =
+        serde_json::from_slice(&bytes).map_err(|e| bad(format!("the recovery: {e}")))?;
+    let identity = Public::from_base64(&asked.new_identity_key)
+        .map_err(|e| bad(format!("the new identity key: {e}")))?;
+    auth::signed_by(&hub.id, &parts, &bytes, identity)?;
+    let deploy = deploy_public(&asked.deploy_key)?;
+    let name = asked.cluster.as_str();
+    let input = recovery_input(&hub.id, name, &asked.incarnation, &identity.to_base64());
+    let proof = keys::decode(&asked.sig).unwrap_or_default();
+    if deploy == identity || !deploy.verify(input.as_bytes(), &proof) {
+        let text = "the recovery is not signed by the deploy key that it names";
+        return Err(Problem::new(Slug::BadSignature, text, "sign it again"));
+    }
+    let Ok(place) = hub.joins.clone().try_acquire_owned() else {
+        let text = "too many clusters are joining at this moment";
+        return Err(Problem::new(Slug::Busy, text, "try again").retry_after(2));
+    };
+    let claim = Claim {
+        cluster: name.to_owned(),
+        incarnation: asked.incarnation,
+        identity,
+        deploy,
+        request_id: request_id(&parts),
+        remote: remote(&parts),
+    };
+    let work = hub.clone();
+    // What was begun is finished, although the caller went away.
+    let done = hub.work.spawn(async move {
+        let _place = place;
+        judge(&work, &claim).await
+    });
+    done.await.context("recover a cluster")?.map(Json)
+}
+
+async fn judge(hub: &Hub, claim: &Claim) -> Result<Assignment, Problem> {
+    let (store, now) = (&hub.store, clock::now());
+    let cluster = match claim.cluster.parse() {
+        Ok(name) => store.cluster(&name).await?,
+        Err(_) => None,
+    };
+    let identity = claim.identity.fingerprint();
+    let identity = store.cluster_key_by_fingerprint(&identity).await?;
+    let deploy = claim.deploy.fingerprint();
+    let deploy = store.cluster_key_by_fingerprint(&deploy).await?;
+    let verdict = registration::recover(Lost {
+        cluster: cluster.as_ref(),
+        incarnation: &claim.incarnation,
+        identity: identity.as_ref(),
+        deploy: deploy.as_ref(),
+        allowed: hub.config.keys.recovery,
+        wait: cluster.as_ref().and_then(|c| wait(hub, c, now)),
+    });
+    let (Some(cluster), Some(deploy)) = (&cluster, &deploy) else {
+        // A cluster that is known, with a key that is not: both of its keys are lost.
+        if let (Recovery::Unknown { genuine: true }, Some(cluster)) = (verdict, &cluster) {
+            both_lost(hub, claim, cluster, now).await?;
+        }
+        return Err(refused(verdict));
+    };
+    match verdict {
+        Recovery::Bind => bind(hub, claim, (cluster, deploy), now).await?,
+        Recovery::Repeat => {}
+        Recovery::Unknown { genuine: true } => {
+            both_lost(hub, claim, cluster, now).await?;
+            return Err(refused(verdict));
+        }
+        Recovery::Unknown { genuine: false }
+        | Recovery::Removed
+        | Recovery::IncarnationChanged
+        | Recovery::KeyKnown
+        | Recovery::Manual => {
+            let entry = claim.entry(cluster, "cluster.recover", Verdict::Deny);
+            let reason = Some(refused(verdict).slug.as_str().to_owned());
+            hub.audit.event(Entry { reason, ..entry }).await?;
+            return Err(refused(verdict));
+        }
+        Recovery::Live(_) => return Err(refused(verdict)),
+    }
+    Ok(assignment::of(hub, cluster).await?)
+}
+
+/// How long the cluster has to be silent yet. A hub that has just started cannot know who is there.
+fn wait(hub: &Hub, cluster: &Cluster, now: OffsetDateTime) -> Option<Duration> {
+    let quiet = hub.config.keys.quiet;
+    let line = hub.tunnels.view(&cluster.name);
+    if line.up.is_some() {
+        return Some(quiet);
+    }
+    let (heard, https) = hub.presence.last(&cluster.id);
+    let words = [heard, https, line.down_since, cluster.last_seen];
+    let last = words.into_iter().flatten().fold(hub.started, Ord::max);
+    let left = last + quiet - now;
+    left.is_positive().then_some(left)
+}
+
+async fn bind(
+    hub: &Hub,
+    claim: &Claim,
+    (cluster, deploy): (&Cluster, &ClusterKey),
+    now: OffsetDateTime,
+) -> Result<(), Problem> {
+    let new = claim.identity;
+    let ended = hub.store.recover_identity(deploy, new, now).await?;
+    let Some(ended) = ended else {
+        let text = "the cluster's keys changed meanwhile";
+        return Err(Problem::new(Slug::Unavailable, text, "try again").retry_after(2));
+    };
+    tracing::info!(cluster = %cluster.name, new = new.fingerprint(), by = deploy.fingerprint, "identity recovered");
+    let entry = claim.entry(cluster, "cluster.recover", Verdict::Allow);
+    let reason = Some(format!("on the word of deploy key {}", deploy.fingerprint));
+    hub.audit.event(Entry { reason, ..entry }).await?;
+    for old in ended {
+        let action = format!("cluster.{}.drop", keyword(&old));
+        let entry = claim.entry(cluster, &action, Verdict::Allow);
+        let dropped = Entry {
+            target: old.fingerprint,
+            reason: Some("it was lost in the cluster".to_owned()),
+            ..entry
+        };
+        hub.audit.event(dropped).await?;
+    }
+    hub.presence.heard(&cluster.id, now, false);
+    Ok(())
+}
+
+fn keyword(key: &ClusterKey) -> &'static str {
+    match key.kind {
+        crate::hub::store::KeyKind::Identity => "identity",
+        crate::hub::store::KeyKind::Deploy => "deploy-key",
+    }
+}
+
+async fn both_lost(
+    hub: &Hub,
+    claim: &Claim,
+    cluster: &Cluster,
+    now: OffsetDateTime,
+) -> Result<(), Problem> {
+    let text = format!(
+        "the cluster at {} has lost both its keys and shows identity {} now; \
+         if that is right, run: linesman cluster readopt {}, and apply the new YAML",
+        claim.remote,
+        claim.identity.fingerprint(),
+        cluster.name
+    );
+    let condition = Condition {
+        kind: ConditionType::JoinConflict,
+        status: Status::True,
+        reason: "KeysLost".to_owned(),
+        message: cut(&text, 1024).to_owned(),
+        since: clock::rfc3339(now),
+    };
+    hub.store.set_condition(&cluster.id, condition, now).await?;
+    let entry = claim.entry(cluster, "cluster.recover", Verdict::Deny);
+    let reason = Some("both keys are lost".to_owned());
+    Ok(hub.audit.event(Entry { reason, ..entry }).await?)
+}
+
+impl Claim {
+    fn entry(&self, cluster: &Cluster, action: &str, verdict: Verdict) -> Entry {
+        Entry {
+            actor: format!("agent:{}", cluster.name),
+            action: action.to_owned(),
+            cluster: Some(cluster.name.to_string()),
+            target: self.identity.fingerprint(),
+            request_id: self.request_id.clone(),
+            verdict,
+            remote: self.remote.clone(),
+            ..Entry::default()
+        }
+    }
+}
+
+fn refused(verdict: Recovery) -> Problem {
+    let problem = |slug, text: &str| Problem::new(slug, text, READOPT);
+    match verdict {
+        Recovery::Removed => auth::AuthError::Removed.into(),
+        Recovery::IncarnationChanged => Problem::new(
+            Slug::IncarnationChanged,
+            "this is another cluster than the one that joined under this name",
+            "run: linesman cluster readopt NAME --new-cluster, and apply the new YAML",
+        ),
+        Recovery::KeyKnown => problem(
+            Slug::KeyKnown,
+            "this identity key belongs to another cluster or was revoked",
+        ),
+        Recovery::Manual => problem(
+            Slug::RecoveryManual,
+            "this hub lets no cluster recover a lost identity by itself",
+        )
+        .retry_after(60),
+        Recovery::Live(wait) => Problem::new(
+            Slug::LineLive,
+            "the cluster was heard with its former identity a moment ago",
+            "it can be recovered when that one is silent; nothing to do if it is yours",
+        )
+        .retry_after(seconds(wait)),
+        Recovery::Unknown { .. } | Recovery::Bind | Recovery::Repeat => problem(
+            Slug::UnknownIdentity,
+            "neither key is known here for a cluster of this name",
+        )
+        .retry_after(60),
+    }
+}
+
+/// Rounded up: who comes back then is not too early.
+fn seconds(wait: Duration) -> u32 {
+    let whole = u32::try_from(wait.whole_seconds()).unwrap_or_default();
+    whole.saturating_add(1)
+}
