@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help try try-down test check bench soak fuzz image docs
+.PHONY: help try try-down test check bench soak chaos fuzz image docs
 
 CACHE := $(or $(LINESMAN_CACHE),$(HOME)/.cache/linesman)
 # In CI every run is a fresh checkout; the compiled dependencies outlive it here.
@@ -30,6 +30,9 @@ bench: ## Measure the figures of docs/benchmarks.md on a lab, and write that pag
 
 soak: ## Half an hour (FOR=30, in minutes) of cuts, sessions, copies and watches on a lab: nothing stuck, wrong or growing
 	@tests/run soak $(or $(FOR),30)
+
+chaos: ## Every fault of the list and random days (DAYS=10, RUNS=20) on both engines: an hour; writes its part of docs/benchmarks.md
+	@tests/run chaos $(or $(RUNS),20) $(or $(DAYS),10)
 
 fuzz: ## Every fuzz target for a minute each (FOR=60, in seconds); needs the nightly toolchain
 	@tests/run fuzz $(or $(FOR),60)

@@ -34,6 +34,7 @@ pub mod link;
 pub mod observe;
 pub mod plan;
 pub mod report;
+mod saves;
 pub mod snapshot;
 pub mod watchdog;
 mod wiring;

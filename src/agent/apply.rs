@@ -6,8 +6,7 @@ use anyhow::{Context as _, Result, anyhow};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::api::{
-    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions,
-    PropagationPolicy,
+    Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy,
 };
 use kube::core::Status;
 use serde_json::{Value, json};
@@ -22,14 +21,15 @@ use super::plan::history::Outcome;
 use super::plan::project::LEASE_SUFFIX;
 use super::plan::quarantine::{HELD, MANAGER as HOLDS, RECONCILE};
 use super::plan::{Action, Observed, Step, project};
+use super::saves::Saves;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
+
+mod dying;
 
 const CALL: Duration = Duration::from_secs(15);
 /// How long a StatefulSet's Pod has for its end, in seconds.
 const STUCK_GRACE: u32 = 5;
-/// Objects of one CRD that are kept for their return.
-const MAX_SAVED: usize = 2000;
 
 /// What steps act on.
 pub struct Hands<'a> {
@@ -38,6 +38,7 @@ pub struct Hands<'a> {
     pub view: &'a View,
     /// What an object looked like when the step was planned.
     pub observed: &'a Observed,
+    pub saves: &'a Saves,
 }
 
 /// A merge patch of what a hold consists of.
@@ -45,14 +46,14 @@ fn annotations(reconcile: Option<&str>, held: Option<&str>) -> Value {
     json!({"metadata": {"annotations": {RECONCILE: reconcile, HELD: held}}})
 }
 
-/// What a step came to, and the objects that it saved from a deletion.
+/// What a step came to, and the objects that are to be brought back now: saved from a deletion, or still not back.
 pub struct Done {
     pub outcome: Outcome,
     pub saved: Vec<Value>,
 }
 
 impl Hands<'_> {
-    /// Does one step. `saved` are the objects to bring back, for [`Action::Restore`].
+    /// Does one step. `saved` are the objects to bring back, for [`Action::Restore`] and [`Action::Release`].
     pub async fn act(&self, step: &Step, saved: &[Value]) -> Done {
         let id = &step.target;
         let mut kept = Vec::new();
@@ -67,8 +68,8 @@ impl Hands<'_> {
                 let none = json!({"spec": {"replicas": 0}});
                 self.merge(id, &none, GUARD).await
             }
-            Action::Release => self.release(id, &mut kept).await,
-            Action::Restore => self.restore(id, saved).await,
+            Action::Release => self.release(id, saved, &mut kept).await,
+            Action::Restore => self.restore(id, saved, &mut kept).await,
             Action::FreeLease { uid } => self.free_lease(id, uid).await,
             Action::Lock => {
                 let none = json!({"metadata": {"annotations": {ALLOW_DELETE: null}}});
@@ -301,119 +302,6 @@ impl Hands<'_> {
             }
         }
         Ok(Outcome::Done)
-    }
-
-    /// Takes the engine's finalizer from every object of this CRD that is being deleted, in all namespaces, and
-    /// keeps those that Git does not bring back.
-    async fn release(&self, crd: &ObjectId, kept: &mut Vec<Value>) -> Result<Outcome> {
-        let Some((plural, group)) = crd.name.split_once('.') else {
-            return Ok(Outcome::Unchanged);
-        };
-        let body = self.install.body(crd).unwrap_or_default();
-        let version = body
-            .pointer("/spec/versions/0/name")
-            .and_then(Value::as_str)
-            .unwrap_or("v1");
-        let kind = body
-            .pointer("/spec/names/kind")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        let served = kube::api::ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: format!("{group}/{version}"),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-        };
-        let all: Api<DynamicObject> = Api::all_with(self.kube.clone(), &served);
-        let list = match all
-            .list(&ListParams::default().limit(500))
-            .await_at_most(CALL)
-            .await
-        {
-            Ok(list) => list,
-            Err(Refused::Status(status)) if status.code == 404 => return Ok(Outcome::Unchanged),
-            Err(refused) => return Err(anyhow!(refused).context(format!("list {plural}"))),
-        };
-        let mut outcome = Outcome::Unchanged;
-        for live in list
-            .items
-            .into_iter()
-            .filter(|o| o.metadata.deletion_timestamp.is_some())
-        {
-            let name = live.metadata.name.clone().unwrap_or_default();
-            let namespace = live.metadata.namespace.clone().unwrap_or_default();
-            let finalizers = live.metadata.finalizers.clone().unwrap_or_default();
-            let ours = |f: &&String| self.install.traits.is_finalizer(f);
-            if !finalizers.iter().any(|f| ours(&f)) {
-                continue;
-            }
-            if kept.len() < MAX_SAVED
-                && let Some(saved) = project::keepsake(&served.api_version, &served.kind, &live)
-            {
-                kept.push(saved);
-            }
-            let rest: Vec<&String> = finalizers.iter().filter(|f| !ours(f)).collect();
-            let patch = json!({"metadata": {"finalizers": rest, "uid": live.metadata.uid}});
-            let one: Api<DynamicObject> =
-                Api::namespaced_with(self.kube.clone(), &namespace, &served);
-            let params = PatchParams {
-                field_manager: Some(GUARD.to_owned()),
-                ..PatchParams::default()
-            };
-            match one
-                .patch(&name, &params, &Patch::Merge(&patch))
-                .await_at_most(CALL)
-                .await
-            {
-                Ok(_) => outcome = Outcome::Done,
-                Err(Refused::Status(status)) if matches!(status.code, 404 | 409) => {}
-                Err(refused) => {
-                    return Err(anyhow!(refused).context(format!("release {name}")));
-                }
-            }
-        }
-        Ok(outcome)
-    }
-
-    /// Brings back what [`Self::release`] kept. An object that cannot be brought back does not keep the others away.
-    async fn restore(&self, crd: &ObjectId, saved: &[Value]) -> Result<Outcome> {
-        let plural = crd.name.split('.').next().unwrap_or_default();
-        let mut first = None;
-        for object in saved {
-            let text = |pointer: &str| {
-                object
-                    .pointer(pointer)
-                    .and_then(Value::as_str)
-                    .unwrap_or_default()
-            };
-            let (name, namespace, api_version) = (
-                text("/metadata/name"),
-                text("/metadata/namespace"),
-                text("/apiVersion"),
-            );
-            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-            let served = kube::api::ApiResource {
-                group: group.to_owned(),
-                version: version.to_owned(),
-                api_version: api_version.to_owned(),
-                kind: text("/kind").to_owned(),
-                plural: plural.to_owned(),
-            };
-            let api: Api<DynamicObject> =
-                Api::namespaced_with(self.kube.clone(), namespace, &served);
-            let params = PatchParams::apply("linesman-restore").force();
-            if let Err(refused) = api
-                .patch(name, &params, &Patch::Apply(object))
-                .await_at_most(CALL)
-                .await
-            {
-                first.get_or_insert_with(|| {
-                    anyhow::Error::from(refused).context(format!("restore {namespace}/{name}"))
-                });
-            }
-        }
-        first.map_or(Ok(Outcome::Done), Err)
     }
 
     fn api(&self, id: &ObjectId) -> Api<DynamicObject> {

@@ -15,6 +15,7 @@ use super::engine::Install;
 use super::observe::{self, View};
 use super::plan::history::Outcome;
 use super::plan::{self, Action, History, Key, Mode, Observed, Plan, Step, children, health};
+use super::saves::Saves;
 use super::snapshot::{self, Snapshot};
 use super::{Desired, Hint, News};
 use crate::bundle::{Kind, ObjectId};
@@ -22,11 +23,14 @@ use crate::clock;
 use crate::wire::report::HealRecord;
 
 mod handover;
+mod open;
 mod record;
+mod resume;
 mod status;
 mod tell;
 
 use handover::Handover;
+use open::OpenHeals;
 use record::Records;
 use tell::Teller;
 
@@ -65,7 +69,9 @@ struct Watchdog {
     history: History,
     records: Records,
     handover: Handover,
+    open_heals: OpenHeals,
     snapshot: Option<Snapshot>,
+    saves: Saves,
     /// When a snapshot was last looked at, taken or found to be the same.
     snapshot_at: Option<time::OffsetDateTime>,
 }
@@ -79,6 +85,8 @@ impl Watchdog {
     ) -> Self {
         Self {
             teller: Teller::new(&context, news),
+            saves: Saves::new(&context.kube, &context.namespace),
+            open_heals: OpenHeals::new(&context.kube, &context.namespace),
             context,
             desired,
             hints,
@@ -94,6 +102,7 @@ impl Watchdog {
     async fn keep(mut self) -> Result<()> {
         self.snapshot = self.load().await;
         self.history.adopted = self.snapshot.is_some();
+        self.resume().await;
         loop {
             let Some(desired) = self.desired.borrow_and_update().clone() else {
                 if self.desired.changed().await.is_err() {
@@ -161,12 +170,17 @@ impl Watchdog {
         loop {
             let observed = seen.borrow_and_update().clone();
             let now = clock::now();
-            self.history.mourn(now, &install, &observed);
+            let more = self.history.mourn(now, &install, &observed);
             self.see_fetch(now, &install, &desired, &observed);
             let plan = plan::plan(now, &install, &observed, &self.history);
             self.history.saw(now, &plan);
             let heals = self.record(&install, &observed, &plan);
             let acted = self.act(&install, view, &observed, &plan).await;
+            // After the steps: nothing comes before the rights are cut.
+            for crd in more {
+                self.keep_saves(&crd).await;
+            }
+            self.open_heals.store(self.records.kept()).await;
             self.report(&install, &observed, &plan, heals).await;
             if acted {
                 continue;
@@ -219,12 +233,13 @@ impl Watchdog {
         observed: &Observed,
         plan: &Plan,
     ) -> bool {
-        let kube = self.context.kube.clone();
+        let (kube, store) = (self.context.kube.clone(), self.saves.clone());
         let hands = Hands {
             kube: &kube,
             install,
             view,
             observed,
+            saves: &store,
         };
         // Each of these cuts rights that are being used to prune: all at once, before anything else.
         let cuts: Vec<&Step> = plan
@@ -246,17 +261,18 @@ impl Watchdog {
                 return true;
             }
             let saved = match step.action {
-                Action::Restore => self.history.saved.remove(&step.target).unwrap_or_default(),
-                _ => Vec::new(),
+                Action::Restore | Action::Release => self.history.saved.get(&step.target),
+                _ => None,
             };
-            let done = hands.act(step, &saved).await;
+            let done = hands.act(step, &saved.cloned().unwrap_or_default()).await;
             self.note(step, &done.outcome, observed);
-            if !done.saved.is_empty() {
+            if step.action == Action::Restore {
                 self.history
-                    .saved
-                    .entry(step.target.clone())
-                    .or_default()
-                    .extend(done.saved);
+                    .restored(clock::now(), &step.target, done.saved);
+                self.keep_saves(&step.target).await;
+            } else if !done.saved.is_empty() {
+                let saved = self.history.saved.entry(step.target.clone());
+                saved.or_default().extend(done.saved);
             }
         }
         !plan.steps.is_empty()

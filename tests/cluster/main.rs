@@ -14,6 +14,8 @@
 mod adoption;
 mod argocd;
 mod boundaries;
+mod cascade;
+mod chaos;
 mod children;
 mod figures;
 mod gitline;

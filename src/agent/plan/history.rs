@@ -1,5 +1,8 @@
 //! How plans and outcomes become history.
 
+use std::collections::BTreeSet;
+
+use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::Plan;
@@ -11,6 +14,9 @@ use crate::bundle::{Kind, ObjectId};
 
 /// What went this short a time before its CRD went with it.
 const TOGETHER: Duration = Duration::seconds(60);
+
+/// What could not be brought back is tried again.
+const AGAIN: Duration = Duration::seconds(30);
 
 /// What a step came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,8 +60,15 @@ impl History {
         });
     }
 
-    /// Keeps what died with its CRD although it had no finalizer that would have held it.
-    pub fn mourn(&mut self, now: OffsetDateTime, install: &Install, observed: &Observed) {
+    /// Keeps what died with its CRD although it had no finalizer that would have held it. Returns the CRDs that have
+    /// more to bring back now.
+    pub fn mourn(
+        &mut self,
+        now: OffsetDateTime,
+        install: &Install,
+        observed: &Observed,
+    ) -> BTreeSet<ObjectId> {
+        let mut more = BTreeSet::new();
         for (id, (at, keepsake)) in observed.lost.iter() {
             let (group, _, plural) = id.kind.resource();
             let crd = format!("{plural}.{group}");
@@ -65,10 +78,22 @@ impl History {
             if !dead || now - *at > TOGETHER || !install.wanted.contains_key(&crd) {
                 continue;
             }
-            let saved = self.saved.entry(crd).or_default();
+            let saved = self.saved.entry(crd.clone()).or_default();
             if !saved.iter().any(|s| s == keepsake.as_ref()) {
                 saved.push(keepsake.as_ref().clone());
+                more.insert(crd);
             }
+        }
+        more
+    }
+
+    /// An attempt to bring back what died with `crd`; `left` is what did not come back.
+    pub fn restored(&mut self, now: OffsetDateTime, crd: &ObjectId, left: Vec<Value>) {
+        self.restore_after.remove(crd);
+        self.saved.remove(crd);
+        if !left.is_empty() {
+            self.saved.insert(crd.clone(), left);
+            self.restore_after.insert(crd.clone(), now + AGAIN);
         }
     }
 
@@ -103,5 +128,32 @@ impl History {
             }
             (_, Outcome::Unchanged | Outcome::Failed(_)) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn what_did_not_come_back_is_tried_again_and_the_rest_is_forgotten() {
+        let now = datetime!(2026-01-02 03:04:05 UTC);
+        let crd = ObjectId::new(
+            Kind::CustomResourceDefinition,
+            "",
+            "applications.argoproj.io",
+        );
+        let mut history = History::default();
+        history
+            .saved
+            .insert(crd.clone(), vec![json!("a"), json!("b")]);
+        history.restored(now, &crd, vec![json!("b")]);
+        assert_eq!(history.saved[&crd], [json!("b")]);
+        assert_eq!(history.restore_after[&crd], now + AGAIN);
+        history.restored(now, &crd, Vec::new());
+        assert!(history.saved.is_empty() && history.restore_after.is_empty());
     }
 }

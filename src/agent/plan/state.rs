@@ -179,6 +179,8 @@ pub struct History {
     pub head: Option<(String, OffsetDateTime)>,
     /// Sync objects that died with their CRD or Namespace and that Git will not bring back, by CRD.
     pub saved: BTreeMap<ObjectId, Vec<Value>>,
+    /// When those that did not come back are tried again, by CRD.
+    pub restore_after: BTreeMap<ObjectId, OffsetDateTime>,
     /// When each object was last asked to reconcile.
     pub nudged: BTreeMap<ObjectId, OffsetDateTime>,
 }

@@ -163,7 +163,8 @@ fn restores<'a>(
             .objects
             .get(*crd)
             .is_some_and(|c| c.is_true("Established"));
-        served && ready_for(now, install, observed, &install.secret)
+        let due = history.restore_after.get(*crd).is_none_or(|at| now >= *at);
+        served && due && ready_for(now, install, observed, &install.secret)
     });
     crds.map(|crd| Step {
         action: Action::Restore,

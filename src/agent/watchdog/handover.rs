@@ -45,6 +45,7 @@ impl Watchdog {
                 install: now,
                 view,
                 observed,
+                saves: &self.saves,
             };
             let done = hands.act(&step, &[]).await;
             self.note(&step, &done.outcome, observed);

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::{Class, Finding, History, Key, Plan, Step};
-use crate::clock::rfc3339;
+use crate::bundle::{Kind, ObjectId};
+use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::report::{HealRecord, HealResult, HealStep};
 
 /// Heals that are open at the same time; further faults are mended without a record of their own.
@@ -19,6 +21,18 @@ const MAX_EVIDENCE: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Records {
     open: BTreeMap<Key, Open>,
+}
+
+/// An open heal as the cluster keeps it, for an agent that goes on where this one ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Kept {
+    kind: String,
+    namespace: String,
+    name: String,
+    #[serde(default)]
+    stepped_at: Option<String>,
+    record: HealRecord,
 }
 
 #[derive(Debug)]
@@ -39,6 +53,44 @@ pub(super) struct Moment<'a> {
 }
 
 impl Records {
+    /// What is open, for [`Self::resume`].
+    pub(super) fn kept(&self) -> Vec<Kept> {
+        let kept = |((_, id), open): (&Key, &Open)| Kept {
+            kind: id.kind.as_str().to_owned(),
+            namespace: id.namespace.clone(),
+            name: id.name.clone(),
+            stepped_at: open.last_step.map(rfc3339),
+            record: open.record.clone(),
+        };
+        self.open.iter().map(kept).collect()
+    }
+
+    /// Goes on with what an agent before this one left open. Returns those that this version does not know; their end
+    /// will not be seen.
+    pub(super) fn resume(&mut self, all: Vec<Kept>) -> Vec<HealRecord> {
+        let mut unknown = Vec::new();
+        for kept in all.into_iter().take(MAX_OPEN) {
+            let mut record = kept.record;
+            let class = Class::ALL.iter().find(|c| c.as_str() == record.class);
+            let kind = Kind::ALL.iter().find(|k| k.as_str() == kept.kind);
+            let (Some(class), Some(kind)) = (class, kind) else {
+                record.result = HealResult::Failed;
+                "another version of the agent opened this, and its end was not seen: look whether it is over"
+                    .clone_into(&mut record.next);
+                unknown.push(record);
+                continue;
+            };
+            let id = ObjectId::new(*kind, &kept.namespace, &kept.name);
+            let open = Open {
+                record,
+                last_step: kept.stepped_at.as_deref().and_then(parse_rfc3339),
+                exhausted: false,
+            };
+            self.open.insert((*class, id), open);
+        }
+        unknown
+    }
+
     /// Opens and closes heals; returns what is to be told. `id` makes the id of a new record.
     pub(super) fn update(
         &mut self,
@@ -211,162 +263,4 @@ fn closed(mut record: HealRecord, now: OffsetDateTime) -> HealRecord {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::agent::plan::{Action, Mode};
-    use crate::bundle::{Kind, ObjectId};
-
-    fn at(seconds: i64) -> OffsetDateTime {
-        OffsetDateTime::from_unix_timestamp(1_800_000_000 + seconds).unwrap()
-    }
-
-    fn deployment() -> ObjectId {
-        ObjectId::new(Kind::Deployment, "flux-system", "source-controller")
-    }
-
-    /// One round of the loop: what is found at `seconds`, with function proven since `proven`.
-    fn round(
-        records: &mut Records,
-        history: &mut History,
-        seconds: i64,
-        found: &[(Class, ObjectId)],
-        proven: Option<i64>,
-    ) -> Vec<HealRecord> {
-        let findings = found
-            .iter()
-            .map(|(class, id)| Finding::new(*class, id, "is broken"));
-        let plan = Plan {
-            findings: findings.collect(),
-            steps: Vec::new(),
-            next_look: at(seconds + 60),
-            exhausted: Vec::new(),
-            mode: Mode::Act,
-        };
-        history.saw(at(seconds), &plan);
-        let moment = Moment {
-            now: at(seconds),
-            plan: &plan,
-            history,
-            proven: proven.map(at),
-            revision: "main@sha1:1",
-        };
-        records.update(&moment, || format!("id-{seconds}"))
-    }
-
-    fn step(class: Class, id: &ObjectId) -> Step {
-        Step {
-            action: Action::Create,
-            target: id.clone(),
-            cause: Some((class, id.clone())),
-        }
-    }
-
-    fn adopted() -> (Records, History) {
-        let history = History {
-            adopted: true,
-            ..History::default()
-        };
-        (Records::default(), history)
-    }
-
-    #[test]
-    fn a_heal_ends_when_a_probe_sent_after_it_is_answered() {
-        let (mut records, mut history) = adopted();
-        let fault = [(Class::ObjectMissing, deployment())];
-        let opened = round(&mut records, &mut history, 0, &fault, Some(-100));
-        assert_eq!(opened[0].result, HealResult::Open);
-        assert_eq!(opened[0].revision, "main@sha1:1");
-        records.acted(at(1), &step(fault[0].0, &fault[0].1), &Outcome::Done);
-        assert_eq!(round(&mut records, &mut history, 2, &[], Some(-100)), []);
-        let closed = round(&mut records, &mut history, 9, &[], Some(5));
-        assert_eq!(closed.len(), 1);
-        assert_eq!(closed[0].id, opened[0].id);
-        assert_eq!(closed[0].result, HealResult::Healed);
-        assert_eq!(closed[0].acted_at, Some(rfc3339(at(1))));
-        assert_eq!(closed[0].restored_at, Some(rfc3339(at(9))));
-        assert_eq!(closed[0].steps[0].outcome, "ok");
-    }
-
-    #[test]
-    fn what_went_with_the_namespace_is_one_heal() {
-        let (mut records, mut history) = adopted();
-        let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
-        let dying = [(Class::NamespaceTerminating, namespace)];
-        assert_eq!(round(&mut records, &mut history, 0, &dying, None).len(), 1);
-        let missing = [(Class::ObjectMissing, deployment())];
-        assert_eq!(round(&mut records, &mut history, 20, &missing, None), []);
-        records.acted(
-            at(21),
-            &step(Class::ObjectMissing, &deployment()),
-            &Outcome::Done,
-        );
-        let closed = round(&mut records, &mut history, 40, &[], Some(30));
-        assert_eq!(closed[0].class, "NamespaceTerminating");
-        assert_eq!(closed[0].steps.len(), 1);
-    }
-
-    #[test]
-    fn an_install_is_no_heal() {
-        let (mut records, mut history) = (Records::default(), History::default());
-        let missing = [(Class::ObjectMissing, deployment())];
-        assert_eq!(round(&mut records, &mut history, 0, &missing, None), []);
-    }
-
-    #[test]
-    fn a_fault_counts_after_its_debounce_and_is_reported_until_it_is_gone() {
-        let (mut records, mut history) = adopted();
-        let source = ObjectId::new(Kind::GitRepository, "flux-system", "flux-system");
-        let fault = [(Class::GitUnreachable, source)];
-        assert_eq!(round(&mut records, &mut history, 0, &fault, None), []);
-        let opened = round(&mut records, &mut history, 60, &fault, None);
-        assert_eq!(opened[0].result, HealResult::Reported);
-        assert_eq!(opened[0].detected_at, rfc3339(at(0)));
-        assert!(!opened[0].next.is_empty());
-        let closed = round(&mut records, &mut history, 90, &[], None);
-        assert_eq!(
-            (closed[0].result, closed[0].next.as_str()),
-            (HealResult::Reported, "")
-        );
-    }
-
-    /// F29: a suspended root is on record, with the next action, until it is resumed.
-    #[test]
-    fn a_suspended_root_is_on_record_with_what_to_do() {
-        let (mut records, mut history) = adopted();
-        let root = ObjectId::new(Kind::Kustomization, "flux-system", "flux-system");
-        let fault = [(Class::SuspendedByHuman, root)];
-        let told = round(&mut records, &mut history, 0, &fault, Some(-100));
-        assert_eq!(told[0].result, HealResult::Reported);
-        assert_eq!(told[0].next, Class::SuspendedByHuman.advice());
-        assert!(told[0].next.contains("flux resume"), "{}", told[0].next);
-        assert_eq!(round(&mut records, &mut history, 9, &fault, Some(-100)), []);
-        let resumed = round(&mut records, &mut history, 20, &[], Some(-100));
-        assert_eq!(resumed[0].restored_at, Some(rfc3339(at(20))));
-    }
-
-    #[test]
-    fn open_heals_are_bounded() {
-        let (mut records, mut history) = adopted();
-        let many: Vec<(Class, ObjectId)> = (0..200)
-            .map(|n| {
-                (
-                    Class::ObjectMissing,
-                    ObjectId::new(Kind::Service, "flux-system", &n.to_string()),
-                )
-            })
-            .collect();
-        assert_eq!(
-            round(&mut records, &mut history, 0, &many, None).len(),
-            MAX_OPEN
-        );
-        for _ in 0..200 {
-            records.acted(
-                at(1),
-                &step(many[0].0, &many[0].1),
-                &Outcome::Failed("x".to_owned()),
-            );
-        }
-        let closed = round(&mut records, &mut history, 9, &[], Some(5));
-        assert_eq!(closed.iter().map(|r| r.steps.len()).max(), Some(1));
-    }
-}
+mod tests;

@@ -38,8 +38,15 @@ pub(super) fn synced(api: &Api, head: &str) -> Result<String, String> {
 
 /// A refresh that is asked for is answered, and the root is as the catalog says: the engine works.
 pub(super) fn function(api: &Api, limit: Duration) {
+    answers(api, limit, |live| {
+        live["status"]["sync"]["status"] == json!("Synced")
+    });
+}
+
+/// A refresh that is asked for is answered, and `holds` of the root.
+pub(super) fn answers(api: &Api, limit: Duration, holds: impl Fn(&Value) -> bool) {
     let mut asked = None;
-    until("the root answers a refresh and is Synced", limit, || {
+    until("the root answers a refresh as it should", limit, || {
         let Ok(Some(live)) = api.try_get(&root()) else {
             return false;
         };
@@ -54,9 +61,7 @@ pub(super) fn function(api: &Api, limit: Duration) {
             return false;
         };
         let waits = live["metadata"]["annotations"][REFRESH].is_string();
-        !waits
-            && reconciled(&live).is_some_and(|at| at >= *since)
-            && live["status"]["sync"]["status"] == json!("Synced")
+        !waits && reconciled(&live).is_some_and(|at| at >= *since) && holds(&live)
     });
 }
 

@@ -1,0 +1,158 @@
+//! Sync objects while their CRD dies: let them go without a prune, and bring them back.
+
+use anyhow::{Result, anyhow};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use tracing::warn;
+
+use super::{AtMost as _, CALL, Hands, Refused};
+use crate::agent::engine::GUARD;
+use crate::agent::plan::history::Outcome;
+use crate::agent::plan::project;
+use crate::bundle::ObjectId;
+use crate::clock;
+
+/// Objects of one CRD that are kept for their return.
+const MAX_SAVED: usize = 2000;
+
+impl Hands<'_> {
+    /// Takes the engine's finalizer from every object of this CRD that is being deleted, in all namespaces, and
+    /// keeps those that Git does not bring back.
+    pub(super) async fn release(
+        &self,
+        crd: &ObjectId,
+        saved: &[Value],
+        kept: &mut Vec<Value>,
+    ) -> Result<Outcome> {
+        let Some(served) = self.served(crd) else {
+            return Ok(Outcome::Unchanged);
+        };
+        let all: Api<DynamicObject> = Api::all_with(self.kube.clone(), &served);
+        let list = match all
+            .list(&ListParams::default().limit(500))
+            .await_at_most(CALL)
+            .await
+        {
+            Ok(list) => list,
+            Err(Refused::Status(status)) if status.code == 404 => return Ok(Outcome::Unchanged),
+            Err(refused) => return Err(anyhow!(refused).context(format!("list {}", served.plural))),
+        };
+        let ours = |f: &&String| self.install.traits.is_finalizer(f);
+        let pinned = |o: &DynamicObject| o.metadata.finalizers.iter().flatten().any(|f| ours(&f));
+        let dying: Vec<DynamicObject> = list
+            .items
+            .into_iter()
+            .filter(|o| o.metadata.deletion_timestamp.is_some() && pinned(o))
+            .collect();
+        let worth = dying
+            .iter()
+            .filter_map(|live| project::keepsake(&served.api_version, &served.kind, live));
+        kept.extend(worth.filter(|o| !saved.contains(o)).take(MAX_SAVED));
+        if !kept.is_empty() {
+            // On record before the first one goes: this process may end before they are back.
+            let all = [saved, kept.as_slice()].concat();
+            if let Err(error) = self.saves.store(crd, &all, clock::now()).await {
+                warn!(%crd, error = format!("{error:#}"), "objects to bring back are kept in memory only");
+            }
+        }
+        self.strip(&served, dying).await
+    }
+
+    /// How the objects of one of the bundle's CRDs are served.
+    fn served(&self, crd: &ObjectId) -> Option<ApiResource> {
+        let (plural, group) = crd.name.split_once('.')?;
+        let body = self.install.body(crd).unwrap_or_default();
+        let version = body
+            .pointer("/spec/versions/0/name")
+            .and_then(Value::as_str)
+            .unwrap_or("v1");
+        let kind = body
+            .pointer("/spec/names/kind")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        Some(ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: format!("{group}/{version}"),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+        })
+    }
+
+    /// Takes the engine's finalizers from objects that are being deleted.
+    async fn strip(&self, served: &ApiResource, dying: Vec<DynamicObject>) -> Result<Outcome> {
+        let ours = |f: &&String| self.install.traits.is_finalizer(f);
+        let mut outcome = Outcome::Unchanged;
+        for live in dying {
+            let name = live.metadata.name.clone().unwrap_or_default();
+            let namespace = live.metadata.namespace.clone().unwrap_or_default();
+            let finalizers = live.metadata.finalizers.clone().unwrap_or_default();
+            let rest: Vec<&String> = finalizers.iter().filter(|f| !ours(f)).collect();
+            let patch = json!({"metadata": {"finalizers": rest, "uid": live.metadata.uid}});
+            let one: Api<DynamicObject> =
+                Api::namespaced_with(self.kube.clone(), &namespace, served);
+            let params = PatchParams {
+                field_manager: Some(GUARD.to_owned()),
+                ..PatchParams::default()
+            };
+            match one
+                .patch(&name, &params, &Patch::Merge(&patch))
+                .await_at_most(CALL)
+                .await
+            {
+                Ok(_) => outcome = Outcome::Done,
+                Err(Refused::Status(status)) if matches!(status.code, 404 | 409) => {}
+                Err(refused) => {
+                    return Err(anyhow!(refused).context(format!("release {name}")));
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Brings back what [`Self::release`] kept. An object that cannot be brought back does not keep the others away.
+    pub(super) async fn restore(
+        &self,
+        crd: &ObjectId,
+        saved: &[Value],
+        left: &mut Vec<Value>,
+    ) -> Result<Outcome> {
+        let plural = crd.name.split('.').next().unwrap_or_default();
+        let mut first = None;
+        for object in saved {
+            let text = |pointer: &str| {
+                object
+                    .pointer(pointer)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+            };
+            let (name, namespace, api_version) = (
+                text("/metadata/name"),
+                text("/metadata/namespace"),
+                text("/apiVersion"),
+            );
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            let served = ApiResource {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                api_version: api_version.to_owned(),
+                kind: text("/kind").to_owned(),
+                plural: plural.to_owned(),
+            };
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(self.kube.clone(), namespace, &served);
+            let params = PatchParams::apply("linesman-restore").force();
+            if let Err(refused) = api
+                .patch(name, &params, &Patch::Apply(object))
+                .await_at_most(CALL)
+                .await
+            {
+                left.push(object.clone());
+                first.get_or_insert_with(|| {
+                    anyhow::Error::from(refused).context(format!("restore {namespace}/{name}"))
+                });
+            }
+        }
+        first.map_or(Ok(Outcome::Done), Err)
+    }
+}

@@ -1,0 +1,189 @@
+use super::*;
+use crate::agent::plan::{Action, Mode};
+
+fn at(seconds: i64) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp(1_800_000_000 + seconds).unwrap()
+}
+
+fn deployment() -> ObjectId {
+    ObjectId::new(Kind::Deployment, "flux-system", "source-controller")
+}
+
+/// One round of the loop: what is found at `seconds`, with function proven since `proven`.
+fn round(
+    records: &mut Records,
+    history: &mut History,
+    seconds: i64,
+    found: &[(Class, ObjectId)],
+    proven: Option<i64>,
+) -> Vec<HealRecord> {
+    let findings = found
+        .iter()
+        .map(|(class, id)| Finding::new(*class, id, "is broken"));
+    let plan = Plan {
+        findings: findings.collect(),
+        steps: Vec::new(),
+        next_look: at(seconds + 60),
+        exhausted: Vec::new(),
+        mode: Mode::Act,
+    };
+    history.saw(at(seconds), &plan);
+    let moment = Moment {
+        now: at(seconds),
+        plan: &plan,
+        history,
+        proven: proven.map(at),
+        revision: "main@sha1:1",
+    };
+    records.update(&moment, || format!("id-{seconds}"))
+}
+
+fn step(class: Class, id: &ObjectId) -> Step {
+    Step {
+        action: Action::Create,
+        target: id.clone(),
+        cause: Some((class, id.clone())),
+    }
+}
+
+fn adopted() -> (Records, History) {
+    let history = History {
+        adopted: true,
+        ..History::default()
+    };
+    (Records::default(), history)
+}
+
+#[test]
+fn a_heal_ends_when_a_probe_sent_after_it_is_answered() {
+    let (mut records, mut history) = adopted();
+    let fault = [(Class::ObjectMissing, deployment())];
+    let opened = round(&mut records, &mut history, 0, &fault, Some(-100));
+    assert_eq!(opened[0].result, HealResult::Open);
+    assert_eq!(opened[0].revision, "main@sha1:1");
+    records.acted(at(1), &step(fault[0].0, &fault[0].1), &Outcome::Done);
+    assert_eq!(round(&mut records, &mut history, 2, &[], Some(-100)), []);
+    let closed = round(&mut records, &mut history, 9, &[], Some(5));
+    assert_eq!(closed.len(), 1);
+    assert_eq!(closed[0].id, opened[0].id);
+    assert_eq!(closed[0].result, HealResult::Healed);
+    assert_eq!(closed[0].acted_at, Some(rfc3339(at(1))));
+    assert_eq!(closed[0].restored_at, Some(rfc3339(at(9))));
+    assert_eq!(closed[0].steps[0].outcome, "ok");
+}
+
+/// An agent that was restarted closes what the one before it opened, under the same id.
+#[test]
+fn another_agent_closes_what_was_left_open() {
+    let (mut records, mut history) = adopted();
+    let fault = [(Class::ObjectMissing, deployment())];
+    let opened = round(&mut records, &mut history, 0, &fault, None);
+    records.acted(at(1), &step(fault[0].0, &fault[0].1), &Outcome::Done);
+    let kept = serde_json::to_string(&records.kept()).unwrap();
+    let (mut records, mut history) = adopted();
+    let unknown = records.resume(serde_json::from_str(&kept).unwrap());
+    assert_eq!(unknown, []);
+    assert_eq!(round(&mut records, &mut history, 20, &[], Some(0)), []);
+    let closed = round(&mut records, &mut history, 30, &[], Some(25));
+    assert_eq!(closed[0].id, opened[0].id);
+    assert_eq!(closed[0].result, HealResult::Healed);
+    assert_eq!(closed[0].steps.len(), 1);
+    assert_eq!(records.kept(), []);
+}
+
+#[test]
+fn a_heal_of_a_class_that_is_not_known_here_is_told_and_not_followed() {
+    let (mut records, mut history) = adopted();
+    let fault = [(Class::ObjectMissing, deployment())];
+    round(&mut records, &mut history, 0, &fault, None);
+    let mut kept = records.kept();
+    kept[0].record.class = "SomethingNew".to_owned();
+    let mut records = Records::default();
+    let unknown = records.resume(kept);
+    assert_eq!(unknown[0].result, HealResult::Failed);
+    assert!(unknown[0].next.contains("another version"), "{unknown:?}");
+    assert_eq!(records.kept(), []);
+}
+
+#[test]
+fn what_went_with_the_namespace_is_one_heal() {
+    let (mut records, mut history) = adopted();
+    let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+    let dying = [(Class::NamespaceTerminating, namespace)];
+    assert_eq!(round(&mut records, &mut history, 0, &dying, None).len(), 1);
+    let missing = [(Class::ObjectMissing, deployment())];
+    assert_eq!(round(&mut records, &mut history, 20, &missing, None), []);
+    records.acted(
+        at(21),
+        &step(Class::ObjectMissing, &deployment()),
+        &Outcome::Done,
+    );
+    let closed = round(&mut records, &mut history, 40, &[], Some(30));
+    assert_eq!(closed[0].class, "NamespaceTerminating");
+    assert_eq!(closed[0].steps.len(), 1);
+}
+
+#[test]
+fn an_install_is_no_heal() {
+    let (mut records, mut history) = (Records::default(), History::default());
+    let missing = [(Class::ObjectMissing, deployment())];
+    assert_eq!(round(&mut records, &mut history, 0, &missing, None), []);
+}
+
+#[test]
+fn a_fault_counts_after_its_debounce_and_is_reported_until_it_is_gone() {
+    let (mut records, mut history) = adopted();
+    let source = ObjectId::new(Kind::GitRepository, "flux-system", "flux-system");
+    let fault = [(Class::GitUnreachable, source)];
+    assert_eq!(round(&mut records, &mut history, 0, &fault, None), []);
+    let opened = round(&mut records, &mut history, 60, &fault, None);
+    assert_eq!(opened[0].result, HealResult::Reported);
+    assert_eq!(opened[0].detected_at, rfc3339(at(0)));
+    assert!(!opened[0].next.is_empty());
+    let closed = round(&mut records, &mut history, 90, &[], None);
+    assert_eq!(
+        (closed[0].result, closed[0].next.as_str()),
+        (HealResult::Reported, "")
+    );
+}
+
+/// F29: a suspended root is on record, with the next action, until it is resumed.
+#[test]
+fn a_suspended_root_is_on_record_with_what_to_do() {
+    let (mut records, mut history) = adopted();
+    let root = ObjectId::new(Kind::Kustomization, "flux-system", "flux-system");
+    let fault = [(Class::SuspendedByHuman, root)];
+    let told = round(&mut records, &mut history, 0, &fault, Some(-100));
+    assert_eq!(told[0].result, HealResult::Reported);
+    assert_eq!(told[0].next, Class::SuspendedByHuman.advice());
+    assert!(told[0].next.contains("flux resume"), "{}", told[0].next);
+    assert_eq!(round(&mut records, &mut history, 9, &fault, Some(-100)), []);
+    let resumed = round(&mut records, &mut history, 20, &[], Some(-100));
+    assert_eq!(resumed[0].restored_at, Some(rfc3339(at(20))));
+}
+
+#[test]
+fn open_heals_are_bounded() {
+    let (mut records, mut history) = adopted();
+    let many: Vec<(Class, ObjectId)> = (0..200)
+        .map(|n| {
+            (
+                Class::ObjectMissing,
+                ObjectId::new(Kind::Service, "flux-system", &n.to_string()),
+            )
+        })
+        .collect();
+    assert_eq!(
+        round(&mut records, &mut history, 0, &many, None).len(),
+        MAX_OPEN
+    );
+    for _ in 0..200 {
+        records.acted(
+            at(1),
+            &step(many[0].0, &many[0].1),
+            &Outcome::Failed("x".to_owned()),
+        );
+    }
+    let closed = round(&mut records, &mut history, 9, &[], Some(5));
+    assert_eq!(closed.iter().map(|r| r.steps.len()).max(), Some(1));
+}

@@ -1,0 +1,41 @@
+//! An agent goes on where the one before it ended.
+
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::Watchdog;
+use crate::bundle::ObjectId;
+use crate::clock;
+
+impl Watchdog {
+    /// Goes on with what an agent before this one saved and left open. What cannot be read now is not given up.
+    pub(super) async fn resume(&mut self) {
+        let left = loop {
+            let saved = self.saves.load(clock::now()).await;
+            match (saved, self.open_heals.load().await) {
+                (Ok(saved), Ok(open)) => break (saved, open),
+                (Err(error), _) | (_, Err(error)) => {
+                    warn!(error = format!("{error:#}"), "trying again");
+                    tokio::time::sleep(Duration::from_secs(2)).await;
+                }
+            }
+        };
+        let (saved, open) = left;
+        self.history.saved = saved;
+        for heal in self.records.resume(open) {
+            self.teller.heal(heal).await;
+        }
+    }
+
+    /// What is to be brought back is on record, too, however this process ends.
+    pub(super) async fn keep_saves(&self, crd: &ObjectId) {
+        let kept = match self.history.saved.get(crd) {
+            Some(objects) => self.saves.store(crd, objects, clock::now()).await,
+            None => self.saves.forget(crd).await,
+        };
+        if let Err(error) = kept {
+            warn!(%crd, error = format!("{error:#}"), "the record of saved objects was not written");
+        }
+    }
+}

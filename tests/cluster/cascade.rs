@@ -1,0 +1,376 @@
+//! The most important promise: no fault, and no repair, makes an engine prune what it brought (W11, W34). A CRD of the
+//! sync objects is deleted over and over while 200 objects hang on them, each of which its sync object would prune:
+//! with the admission policy in place, and with the deletion allowed, where only the agent's second line is left.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::healing::{LIMIT, settle};
+use crate::line::{agent_pid, agent_pids};
+use crate::support::argocd::application;
+use crate::support::audit::{Answered, Mark};
+use crate::support::place::{run, var};
+use crate::support::world::{self, ARGOCD, CLUSTER, FLUX, World, kustomization};
+use crate::support::{eventually, figure, seconds, shown, until};
+
+const LABEL: &str = "linesman-test/cascade";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps?labelSelector=linesman-test/cascade";
+const OBJECTS: usize = 200;
+const KUSTOMIZATIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kustomizations.kustomize.toolkit.fluxcd.io";
+
+/// Two in `make test`, twenty in `make chaos`.
+fn runs() -> usize {
+    var("LINESMAN_CASCADE_RUNS").map_or(2, |text| text.parse().unwrap())
+}
+
+/// W11: `kubectl delete crd kustomizations…` over 50 Kustomizations that prune.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn no_workload_is_pruned_when_the_crd_of_the_kustomizations_is_deleted() {
+    let world = world::adopted();
+    let crd = "kustomizations.kustomize.toolkit.fluxcd.io";
+    proof(&world, crd, &Sync { count: 50 });
+}
+
+/// W34: the same with Argo CD, over 20 Applications whose finalizer prunes.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn no_workload_is_pruned_when_the_crd_of_the_applications_is_deleted() {
+    let world = world::adopted_argocd();
+    proof(&world, "applications.argoproj.io", &Sync { count: 20 });
+}
+
+/// W44: the agent ends in the middle of the guard, twice: the engine gets no rights back before the CRD is a new one,
+/// and a sync object that only the cluster knew comes back with the spec that it had.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn an_agent_killed_in_the_middle_goes_on_with_the_guard() {
+    let world = world::adopted();
+    settle(&world);
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: by-hand, namespace: default}\n";
+    world.push("by-hand/map.yaml", map);
+    let mut object = Sync::object(&world, "by-hand");
+    object["spec"]["path"] = json!("./by-hand");
+    // Somebody else's finalizer keeps the CRD in its death for as long as this test wants.
+    object["metadata"]["finalizers"] = json!(["test.linesman.dev/waits"]);
+    let by_hand = kustomization("by-hand");
+    let (collection, _) = by_hand.rsplit_once('/').unwrap();
+    world.api.create(collection, &object);
+    let brought = "/api/v1/namespaces/default/configmaps/by-hand";
+    until("its object is there", seconds(LIMIT), || {
+        world.uid(brought).is_some()
+    });
+    let before = (
+        world.uid(brought),
+        world.api.get(&by_hand).unwrap()["spec"].clone(),
+    );
+    let uid = world.uid(KUSTOMIZATIONS).unwrap();
+    let mark = Mark::now(&world.audit);
+    world.delete_guarded(KUSTOMIZATIONS);
+    let bindings = ["cluster-reconciler", "crd-controller"]
+        .map(|n| format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{n}-{FLUX}"));
+    let cut = || bindings.iter().all(|b| world.uid(b).is_none());
+    until("the engine's rights are cut", seconds(LIMIT), cut);
+    kill(&world);
+    let saved = "/api/v1/namespaces/linesman/configmaps/linesman-saved-kustomizations-0";
+    until("it is on record and let go", seconds(LIMIT), || {
+        let live = world.api.get(&by_hand).unwrap();
+        world.uid(saved).is_some()
+            && live["metadata"]["finalizers"] == json!(["test.linesman.dev/waits"])
+    });
+    kill(&world);
+    assert!(cut(), "rights came back while the CRD dies");
+    let open = json!([{ "op": "remove", "path": "/metadata/finalizers" }]);
+    world.api.json_patch(&by_hand, &open);
+    let began = Instant::now();
+    until("the CRD is a new one", seconds(LIMIT), || {
+        world.uid(KUSTOMIZATIONS).is_some_and(|new| new != uid)
+    });
+    until(
+        "the object is back and off the record",
+        seconds(LIMIT),
+        || world.uid(&by_hand).is_some() && world.uid(saved).is_none(),
+    );
+    figure(
+        "W44",
+        "agent killed twice while a CRD died → object that only the cluster knew is back",
+        "",
+        shown(began.elapsed()),
+    );
+    settle(&world);
+    let after = (
+        world.uid(brought),
+        world.api.get(&by_hand).unwrap()["spec"].clone(),
+    );
+    assert_eq!(after, before);
+    rights_after_crd(&mark);
+    assert!(world.api.delete(&by_hand));
+    until("what it brought is pruned again", seconds(LIMIT), || {
+        world.uid(brought).is_none()
+    });
+}
+
+/// The agent gave the engine its rights after it had made the CRD anew.
+fn rights_after_crd(since: &Mark) {
+    let all = since.answered();
+    let place = |wanted: &dyn Fn(&Answered) -> bool| all.iter().position(wanted);
+    let agent = |a: &Answered| a.user.ends_with(":linesman-agent") && a.code < 300;
+    let anew =
+        |a: &Answered| agent(a) && a.verb == "patch" && a.resource == "customresourcedefinitions";
+    let rights =
+        |a: &Answered| agent(a) && a.verb == "patch" && a.resource == "clusterrolebindings";
+    assert!(
+        place(&rights).unwrap() > place(&anew).unwrap(),
+        "rights came back before the CRD"
+    );
+}
+
+/// The agent's process, at once; then there is another one.
+fn kill(world: &World) {
+    let pid = agent_pid(world);
+    run(Command::new("kill").args(["-KILL", &pid.to_string()]));
+    until("another agent runs", seconds(LIMIT), || {
+        agent_pids(world).iter().any(|new| *new != pid)
+    });
+}
+
+/// The sync objects that the catalog brings for this.
+struct Sync {
+    count: usize,
+}
+
+impl Sync {
+    fn name(number: usize) -> String {
+        format!("cascade-{number:02}")
+    }
+
+    fn names(&self) -> impl Iterator<Item = String> {
+        (0..self.count).map(Self::name)
+    }
+
+    fn path(world: &World, name: &str) -> String {
+        if world.engine == ARGOCD {
+            application(name)
+        } else {
+            kustomization(name)
+        }
+    }
+
+    fn object(world: &World, name: &str) -> Value {
+        if world.engine == ARGOCD {
+            // As the catalog's own: where it comes from, and whom it follows.
+            let mut spec = world.api.get(&application("base")).unwrap()["spec"].clone();
+            spec["source"]["path"] = json!(format!("cascade/{name}"));
+            spec["destination"]["namespace"] = json!("default");
+            return json!({
+                "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+                "metadata": {
+                    "name": name, "namespace": ARGOCD,
+                    "finalizers": ["resources-finalizer.argocd.argoproj.io"],
+                },
+                "spec": spec,
+            });
+        }
+        json!({
+            "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+            "metadata": {"name": name, "namespace": FLUX},
+            "spec": {
+                "interval": "10m", "retryInterval": "10s", "path": format!("./cascade/{name}"), "prune": true,
+                "sourceRef": {"kind": "GitRepository", "name": FLUX},
+            },
+        })
+    }
+
+    /// One commit brings them all, and what they bring.
+    fn push(&self, world: &World) {
+        let each = OBJECTS / self.count;
+        let mut files = Vec::new();
+        let mut syncs = Vec::new();
+        for name in self.names() {
+            let maps = (0..each).map(|n| {
+                json!({
+                    "apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": format!("{name}-{n}"), "namespace": "default", "labels": {LABEL: "true"}},
+                })
+            });
+            let maps: Vec<String> = maps.map(|map| map.to_string()).collect();
+            files.push((format!("cascade/{name}/maps.yaml"), maps.join("\n---\n")));
+            syncs.push(Self::object(world, &name).to_string());
+        }
+        files.push((self.file(), syncs.join("\n---\n")));
+        world.push_all(&files);
+    }
+
+    #[expect(clippy::unused_self, reason = "where these lie")]
+    fn file(&self) -> String {
+        format!("clusters/{CLUSTER}/cascade.yaml")
+    }
+
+    fn all_there(&self, world: &World) -> bool {
+        self.names()
+            .all(|name| world.uid(&Self::path(world, &name)).is_some())
+    }
+}
+
+/// UIDs of the workload objects by their names; one that is being deleted is lost.
+fn workloads(world: &World) -> BTreeMap<String, String> {
+    let list = world.api.get(MAPS).unwrap();
+    let items = list["items"].as_array().unwrap().iter();
+    let alive = items.filter(|o| o["metadata"]["deletionTimestamp"].is_null());
+    let text = |o: &Value, field: &str| o["metadata"][field].as_str().unwrap().to_owned();
+    alive.map(|o| (text(o, "name"), text(o, "uid"))).collect()
+}
+
+/// How many of `before` are not there any more, or are others now.
+fn lost(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> usize {
+    let kept = |(name, uid): &(&String, &String)| now.get(*name) == Some(*uid);
+    before.len() - before.iter().filter(kept).count()
+}
+
+/// What the runs past the policy came to.
+#[derive(Default)]
+struct Tally {
+    runs_with_loss: usize,
+    lost: usize,
+    cuts: Vec<Duration>,
+    back: Vec<Duration>,
+}
+
+fn proof(world: &World, crd: &str, sync: &Sync) {
+    settle(world);
+    sync.push(world);
+    until("200 workload objects are there", seconds(300), || {
+        workloads(world).len() == OBJECTS
+    });
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd}");
+    refused(world, &path);
+    let mut tally = Tally::default();
+    for run in 1..=runs() {
+        past_the_policy(world, &path, sync, run, &mut tally);
+    }
+    tell(world, crd, &mut tally);
+    // Empty and valid: what it brought goes with it.
+    world.push(&sync.file(), "# nothing\n");
+    until("the catalog's objects are gone", seconds(300), || {
+        workloads(world).is_empty()
+    });
+    settle(world);
+    // The second line is a race against the engine's own finalizers. What it may lose is the bar of W11.
+    let runs = runs();
+    assert!(
+        tally.runs_with_loss * 20 <= runs,
+        "{} objects were lost in {} of {runs} runs",
+        tally.lost,
+        tally.runs_with_loss
+    );
+}
+
+/// With the policy: nothing changes, however often.
+fn refused(world: &World, crd: &str) {
+    until("the guard policy is active", seconds(60), || {
+        world
+            .api
+            .dry_delete(crd)
+            .is_err_and(|(code, _)| code == 403)
+    });
+    let (before, uid) = (workloads(world), world.uid(crd));
+    for _ in 0..runs() {
+        assert_eq!(world.api.try_delete(crd).unwrap_err().0, 403);
+    }
+    assert_eq!((workloads(world), world.uid(crd)), (before, uid));
+    figure(
+        "W11",
+        &world.said(&format!(
+            "{} times CRD deleted under {OBJECTS} objects, guard policy on: objects lost",
+            runs()
+        )),
+        "0",
+        0,
+    );
+}
+
+fn past_the_policy(world: &World, crd: &str, sync: &Sync, run: usize, tally: &mut Tally) {
+    let (before, uid) = (workloads(world), world.uid(crd).unwrap());
+    assert_eq!(before.len(), OBJECTS);
+    let mark = Mark::now(&world.audit);
+    let began = Instant::now();
+    world.delete_guarded(crd);
+    until("the CRD is a new one", seconds(LIMIT), || {
+        world.uid(crd).is_some_and(|new| new != uid)
+    });
+    until("all sync objects are back", seconds(LIMIT), || {
+        sync.all_there(world)
+    });
+    let back = began.elapsed();
+    let lost = lost(&before, &workloads(world));
+    let (cut, _) = eventually("the audit log tells of both", seconds(30), || {
+        cut(&mark, crd).ok_or("it does not")
+    });
+    println!(
+        "run {run}: {lost} of {OBJECTS} lost, rights cut after {:.3} s, all back {}",
+        cut.as_secs_f64(),
+        shown(back)
+    );
+    tally.runs_with_loss += usize::from(lost > 0);
+    tally.lost += lost;
+    tally.cuts.push(cut);
+    tally.back.push(back);
+    // What was lost comes again before the next run; what was kept stays.
+    settle(world);
+    until("200 workload objects are there", seconds(300), || {
+        workloads(world).len() == OBJECTS
+    });
+}
+
+fn tell(world: &World, crd: &str, tally: &mut Tally) {
+    let runs = runs();
+    tally.cuts.sort_unstable();
+    tally.back.sort_unstable();
+    let kind = crd.split('.').next().unwrap();
+    figure(
+        "W11",
+        &world.said(&format!(
+            "{runs} times CRD {kind} deleted under {OBJECTS} objects, deletion allowed: objects lost"
+        )),
+        "runs with a loss ≤ 5 %",
+        format!("{} (in {} runs)", tally.lost, tally.runs_with_loss),
+    );
+    let millis = |d: &Duration| format!("{} ms", d.as_millis());
+    figure(
+        "W11",
+        &world.said("… CRD deleted → the engine has no rights to prune: median, slowest"),
+        "",
+        format!(
+            "{}, {}",
+            millis(&tally.cuts[runs / 2]),
+            millis(tally.cuts.last().unwrap())
+        ),
+    );
+    figure(
+        "W11",
+        &world.said("… CRD deleted → all sync objects back: median, slowest"),
+        "≤ 120 s",
+        format!(
+            "{}, {}",
+            shown(tally.back[runs / 2]),
+            shown(*tally.back.last().unwrap())
+        ),
+    );
+}
+
+/// From the answer to the deletion of the CRD to the answer that took the engine's last right: by the API server's own
+/// audit log, so that neither this process nor the agent is asked.
+fn cut(since: &Mark, crd: &str) -> Option<Duration> {
+    let name = crd.rsplit('/').next().unwrap();
+    let all = since.answered();
+    let gone = |a: &&Answered| a.verb == "delete" && a.code == 200;
+    let mut deleted = all.iter().filter(gone);
+    let began = deleted
+        .clone()
+        .find(|a| a.resource == "customresourcedefinitions" && a.name == name)?;
+    let ended = deleted.rfind(|a| a.resource == "clusterrolebindings")?;
+    (ended.at - began.at).try_into().ok()
+}

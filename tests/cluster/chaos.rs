@@ -1,0 +1,112 @@
+//! Faults done to a real engine, and what came of it as seen from outside: the API server's audit log says when the
+//! agent first wrote, the objects say when they were as before, and a request that the engine answers says when it
+//! worked again. One random day of each engine in `make test`; the whole list and many random days in `make chaos`.
+
+use std::fs;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use linesman::clock;
+
+use crate::healing::{LIMIT, settle, unchanged, workloads};
+use crate::support::audit::Mark;
+use crate::support::place::var;
+use crate::support::world::{self, ARGOCD, World};
+use crate::support::{scratch, seconds, shown, until};
+
+mod faults;
+mod random;
+mod whole;
+
+/// W29: whatever a random day breaks of the install works again ≤ 180 s later, and no repair deletes a CRD, a
+/// Namespace or a volume claim. `LINESMAN_CHAOS_SEED` repeats one.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_random_day_of_flux_ends_with_all_as_before() {
+    random::day(&mut world::adopted(), seed());
+}
+
+/// W29 for Argo CD.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_random_day_of_argo_cd_ends_with_all_as_before() {
+    random::day(&mut world::adopted_argocd(), seed());
+}
+
+fn seed() -> u64 {
+    let drawn = || u64::from(u16::from_be_bytes(clock::random()));
+    var("LINESMAN_CHAOS_SEED").map_or_else(drawn, |text| text.parse().unwrap())
+}
+
+/// What the catalog brings last.
+const HELLO: &str = "/apis/apps/v1/namespaces/hello/deployments/hello";
+
+/// When an object is as it was before the fault.
+type AsBefore = Box<dyn Fn(&World) -> bool>;
+
+/// A fault and what the acceptance wants of its end.
+struct Fault {
+    row: &'static str,
+    what: String,
+    /// Until the engine's function is back.
+    goal: &'static str,
+    damage: Box<dyn Fn(&World) -> AsBefore>,
+}
+
+/// One fault from its moment to the engine's next answer. Workloads keep their UIDs.
+fn episode(world: &mut World, hub: bool, fault: &Fault) {
+    settle(world);
+    until("the catalog's workload is there", seconds(LIMIT), || {
+        world.uid(HELLO).is_some()
+    });
+    let before = workloads(world);
+    if !hub {
+        world.hub.stop();
+    }
+    let mark = Mark::now(&world.audit);
+    let (began, moment) = (Instant::now(), clock::now());
+    let as_before = (fault.damage)(world);
+    until(
+        &format!("{}: as before", fault.what),
+        seconds(LIMIT),
+        || as_before(world),
+    );
+    let restored = began.elapsed();
+    world.answers(seconds(LIMIT));
+    let function = began.elapsed();
+    let acted = mark.first_mending_write().map(|at| at - moment);
+    let acted: Option<Duration> = acted.and_then(|took| took.try_into().ok());
+    let forbidden = mark.forbidden_deletions();
+    if !hub {
+        world.hub.up();
+    }
+    let engine = if world.engine == ARGOCD {
+        "Argo CD"
+    } else {
+        "Flux"
+    };
+    row(&[
+        engine,
+        fault.row,
+        &fault.what,
+        if hub { "there" } else { "stopped" },
+        &acted.map_or_else(|| "–".to_owned(), shown),
+        &shown(restored),
+        &shown(function),
+        fault.goal,
+    ]);
+    assert_eq!(forbidden, Vec::<String>::new(), "{}", fault.what);
+    unchanged(world, &before);
+}
+
+/// A row of the table in `docs/benchmarks.md`, kept for `make chaos`.
+fn row(cells: &[&str]) {
+    println!("chaos | {}", cells.join(" | "));
+    let file = scratch().join("chaos.tsv");
+    let mut file = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(file)
+        .unwrap();
+    writeln!(file, "{}", cells.join("\t")).unwrap();
+}

@@ -1,0 +1,240 @@
+//! The faults, by engine.
+
+use serde_json::{Value, json};
+
+use super::{AsBefore, Fault};
+use crate::healing::chosen;
+use crate::support::api::{deployment, path};
+use crate::support::argocd::{CONTROLLER, root};
+use crate::support::place::{lab, run};
+use crate::support::world::{ARGOCD, FLUX, git_repository, kustomization};
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+
+pub(super) fn flux() -> Vec<Fault> {
+    let controllers = ["source-controller", "kustomize-controller"];
+    let deployments = controllers.map(|name| deployment(FLUX, name));
+    let accounts = controllers.map(|name| path("v1", "ServiceAccount", FLUX, name));
+    let bindings =
+        ["cluster-reconciler", "crd-controller"].map(|n| format!("{BINDINGS}/{n}-{FLUX}"));
+    let mut all = vec![];
+    for gone in [&deployments[0], &deployments[1], &accounts[1], &bindings[0]] {
+        all.push(deleted("W5", "≤ 60 s", &short(gone), vec![gone.clone()]));
+    }
+    let every = [deployments.clone(), accounts, bindings].concat();
+    let what = "all Deployments, ServiceAccounts and bindings";
+    all.push(deleted("W6", "≤ 90 s", what, every));
+    all.push(deleted(
+        "W13",
+        "≤ 60 s",
+        "Git Secret",
+        vec![path("v1", "Secret", FLUX, FLUX)],
+    ));
+    for gone in [git_repository(FLUX), kustomization(FLUX)] {
+        all.push(allowed("W11", "≤ 60 s", gone));
+    }
+    for name in ["gitrepositories.source", "kustomizations.kustomize"] {
+        all.push(allowed(
+            "W11",
+            "≤ 120 s",
+            format!("{CRDS}/{name}.toolkit.fluxcd.io"),
+        ));
+    }
+    all.push(scaled(deployments.to_vec()));
+    all.push(wrong(
+        "image",
+        deployments[0].clone(),
+        json!("lab.invalid/none:0"),
+    ));
+    all.push(wrong(
+        "args",
+        deployments[1].clone(),
+        json!(["--no-such-flag"]),
+    ));
+    for name in controllers {
+        // A dead leader's Lease has to run out; a stopped one answers no liveness probe.
+        let process = format!("^/usr/local/bin/{name}");
+        all.push(signalled("KILL", "≤ 100 s", name, &process));
+        all.push(signalled("STOP", "", name, &process));
+    }
+    // The last, for it takes all else along.
+    all.push(allowed(
+        "W9",
+        "≤ 180 s",
+        format!("/api/v1/namespaces/{FLUX}"),
+    ));
+    all
+}
+
+pub(super) fn argo_cd() -> Vec<Fault> {
+    let repo_server = deployment(ARGOCD, "argocd-repo-server");
+    let redis = deployment(ARGOCD, "argocd-redis");
+    let account = path(
+        "v1",
+        "ServiceAccount",
+        ARGOCD,
+        "argocd-application-controller",
+    );
+    let binding = format!("{BINDINGS}/argocd-application-controller");
+    let mut all = vec![];
+    for gone in [
+        &CONTROLLER.to_owned(),
+        &repo_server,
+        &redis,
+        &account,
+        &binding,
+    ] {
+        all.push(deleted("W5", "≤ 60 s", &short(gone), vec![gone.clone()]));
+    }
+    let every = vec![
+        CONTROLLER.to_owned(),
+        repo_server.clone(),
+        redis,
+        account,
+        binding,
+    ];
+    let what = "workloads, ServiceAccount and binding";
+    all.push(deleted("W6", "≤ 90 s", what, every));
+    all.push(deleted(
+        "W13",
+        "≤ 60 s",
+        "repository Secret",
+        vec![path("v1", "Secret", ARGOCD, "linesman-catalog")],
+    ));
+    all.push(allowed("W35", "≤ 60 s", root()));
+    for name in ["applications", "appprojects"] {
+        all.push(allowed(
+            "W34",
+            "≤ 120 s",
+            format!("{CRDS}/{name}.argoproj.io"),
+        ));
+    }
+    all.push(scaled(vec![CONTROLLER.to_owned(), repo_server.clone()]));
+    all.push(wrong(
+        "image",
+        CONTROLLER.to_owned(),
+        json!("lab.invalid/none:0"),
+    ));
+    all.push(wrong("args", repo_server, json!(["/no/such/program"])));
+    all.push(signalled(
+        "KILL",
+        "≤ 60 s",
+        "application-controller",
+        "^/usr/local/bin/argocd-application-controlle[r]",
+    ));
+    all.push(allowed(
+        "W9",
+        "≤ 180 s",
+        format!("/api/v1/namespaces/{ARGOCD}"),
+    ));
+    all
+}
+
+/// `Deployment/name` of an object's path, near enough for people.
+fn short(path: &str) -> String {
+    let mut parts = path.rsplit('/');
+    let name = parts.next().unwrap_or_default();
+    format!("{}/{name}", parts.next().unwrap_or_default())
+}
+
+fn deleted(row: &'static str, goal: &'static str, what: &str, paths: Vec<String>) -> Fault {
+    Fault {
+        row,
+        what: format!("{what} deleted"),
+        goal,
+        damage: Box::new(move |world| {
+            let uids: Vec<_> = paths.iter().map(|p| world.uid(p).unwrap()).collect();
+            for path in &paths {
+                assert!(world.api.delete(path), "{path} was not there");
+            }
+            anew(paths.clone(), uids)
+        }),
+    }
+}
+
+/// What the guard policy keeps, deleted after somebody allowed it.
+fn allowed(row: &'static str, goal: &'static str, path: String) -> Fault {
+    Fault {
+        row,
+        what: format!("{} deleted, past the guard policy", short(&path)),
+        goal,
+        damage: Box::new(move |world| {
+            let uid = world.uid(&path).unwrap();
+            world.delete_guarded(&path);
+            anew(vec![path.clone()], vec![uid])
+        }),
+    }
+}
+
+fn anew(paths: Vec<String>, uids: Vec<String>) -> AsBefore {
+    Box::new(move |world| {
+        let mut pairs = paths.iter().zip(&uids);
+        pairs.all(|(path, uid)| world.uid(path).is_some_and(|new| new != *uid))
+    })
+}
+
+fn scaled(paths: Vec<String>) -> Fault {
+    let names: Vec<String> = paths.iter().map(|p| short(p)).collect();
+    Fault {
+        row: "W7",
+        what: format!("{} scaled to 0", names.join(" and ")),
+        goal: "≤ 60 s",
+        damage: Box::new(move |world| {
+            for path in &paths {
+                world.api.patch(path, &json!({ "spec": { "replicas": 0 } }));
+            }
+            let paths = paths.clone();
+            Box::new(move |world| {
+                let replicas = |p: &String| {
+                    world
+                        .api
+                        .try_get(p)
+                        .ok()??
+                        .pointer("/spec/replicas")?
+                        .as_u64()
+                };
+                paths.iter().all(|p| replicas(p) == Some(1))
+            })
+        }),
+    }
+}
+
+fn wrong(field: &'static str, path: String, value: Value) -> Fault {
+    Fault {
+        row: "W8",
+        what: format!("wrong {field} of {}", short(&path)),
+        goal: "≤ 90 s",
+        damage: Box::new(move |world| {
+            let spec = |o: &Value| chosen(&o["spec"]["template"]["spec"]);
+            let good = spec(&world.api.get(&path).unwrap());
+            let place = format!("/spec/template/spec/containers/0/{field}");
+            let bad = world.api.json_patch(
+                &path,
+                &json!([{ "op": "replace", "path": place, "value": value }]),
+            );
+            assert_ne!(spec(&bad), good);
+            let path = path.clone();
+            Box::new(move |world| {
+                world
+                    .api
+                    .try_get(&path)
+                    .is_ok_and(|o| o.is_some_and(|o| spec(&o) == good))
+            })
+        }),
+    }
+}
+
+/// A signal to a controller's process inside its Pod. Restarting it is the kubelet's part; the engine's answer counts.
+fn signalled(signal: &'static str, goal: &'static str, name: &str, process: &str) -> Fault {
+    let script = format!("kill -{signal} $(pgrep -f '{process}')");
+    Fault {
+        row: "W5",
+        what: format!("{name} ended by SIG{signal}"),
+        goal,
+        damage: Box::new(move |world| {
+            run(lab().args(["exec", world.place.lab(), "sh", "-c", &script]));
+            Box::new(|_| true)
+        }),
+    }
+}

@@ -1,0 +1,40 @@
+//! The whole list, for `make chaos` only: each fault with the hub there and with the hub stopped, then random days.
+
+use super::{episode, faults, random};
+use crate::support::place::var;
+use crate::support::world;
+
+/// Random days after the list; their seeds are their numbers.
+fn days() -> u64 {
+    var("LINESMAN_CHAOS_DAYS").map_or(10, |text| text.parse().unwrap())
+}
+
+/// W5–W9, W11, W13 on Flux, with and without the hub; then W29.
+#[test]
+#[ignore = "takes half an hour: make chaos"]
+fn each_fault_of_flux_is_mended() {
+    let mut world = world::adopted();
+    for hub in [true, false] {
+        for fault in faults::flux() {
+            episode(&mut world, hub, &fault);
+        }
+    }
+    for seed in 1..=days() {
+        random::day(&mut world, seed);
+    }
+}
+
+/// W30: the same on Argo CD.
+#[test]
+#[ignore = "takes half an hour: make chaos"]
+fn each_fault_of_argo_cd_is_mended() {
+    let mut world = world::adopted_argocd();
+    for hub in [true, false] {
+        for fault in faults::argo_cd() {
+            episode(&mut world, hub, &fault);
+        }
+    }
+    for seed in 1..=days() {
+        random::day(&mut world, seed);
+    }
+}

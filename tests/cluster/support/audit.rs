@@ -1,0 +1,110 @@
+//! The API server's own audit log: when something happened and who did it, without asking either side.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// A place in the log, from which on it is read.
+pub(crate) struct Mark {
+    file: PathBuf,
+    from: u64,
+}
+
+/// One request that was answered.
+pub(crate) struct Answered {
+    pub(crate) at: OffsetDateTime,
+    pub(crate) user: String,
+    pub(crate) verb: String,
+    /// `customresourcedefinitions`, with the subresource behind a slash where there is one.
+    pub(crate) resource: String,
+    pub(crate) name: String,
+    pub(crate) code: u64,
+}
+
+impl Mark {
+    /// The log's end as it is now.
+    pub(crate) fn now(log: &Path) -> Self {
+        let from = std::fs::metadata(log)
+            .expect("the lab's API server writes an audit log")
+            .len();
+        Self {
+            file: log.to_owned(),
+            from,
+        }
+    }
+
+    /// Requests answered since, in their order. The last line may be half written.
+    pub(crate) fn answered(&self) -> Vec<Answered> {
+        let mut file = File::open(&self.file).unwrap();
+        file.seek(SeekFrom::Start(self.from)).unwrap();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        text.lines().filter_map(answered).collect()
+    }
+
+    /// The first write of the agent that mends something: neither its Lease nor its records, nor a probe.
+    pub(crate) fn first_mending_write(&self) -> Option<OffsetDateTime> {
+        let all = self.answered();
+        all.iter().find(|a| mends(a)).map(|a| a.at)
+    }
+
+    /// What the agent deleted of the kinds that no repair may ever delete.
+    pub(crate) fn forbidden_deletions(&self) -> Vec<String> {
+        let never = [
+            "customresourcedefinitions",
+            "namespaces",
+            "persistentvolumeclaims",
+        ];
+        let by_agent = |a: &&Answered| {
+            a.verb.starts_with("delete")
+                && a.user.contains(":linesman:")
+                && never.contains(&a.resource.as_str())
+        };
+        let all = self.answered();
+        let named = all.iter().filter(by_agent);
+        named
+            .map(|a| format!("{}/{}", a.resource, a.name))
+            .collect()
+    }
+}
+
+fn answered(line: &str) -> Option<Answered> {
+    let event: Value = serde_json::from_str(line).ok()?;
+    if event["stage"] != "ResponseComplete" {
+        return None;
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let object = &event["objectRef"];
+    let mut resource = text(&object["resource"]);
+    if let Some(part) = object["subresource"].as_str() {
+        resource = format!("{resource}/{part}");
+    }
+    Some(Answered {
+        at: OffsetDateTime::parse(event["stageTimestamp"].as_str()?, &Rfc3339).ok()?,
+        user: text(&event["user"]["username"]),
+        verb: text(&event["verb"]),
+        resource,
+        name: text(&object["name"]),
+        code: event["responseStatus"]["code"].as_u64().unwrap_or_default(),
+    })
+}
+
+fn mends(request: &Answered) -> bool {
+    let records = ["leases", "events", "selfsubjectaccessreviews"];
+    // Asking a sync object for an answer and giving one back to the catalog are both patches of it.
+    let asked = ["gitrepositories", "kustomizations", "applications"];
+    let probe = request.verb == "patch"
+        && asked.contains(&request.resource.as_str())
+        && request.code == 200;
+    request.user.ends_with(":linesman:linesman-agent")
+        && ["create", "patch", "update", "delete"].contains(&request.verb.as_str())
+        && !records.contains(&request.resource.as_str())
+        && !request.resource.ends_with("/token")
+        && !(request.resource == "configmaps" && request.name.starts_with("linesman-"))
+        && !(request.resource == "clusterroles" && request.name == "linesman-line-subjects")
+        && !probe
+}
