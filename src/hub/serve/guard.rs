@@ -2,11 +2,14 @@
 //! frame differently never reaches the parser, and nothing that a client sends behind a switch of protocol is
 //! read before the switch was granted.
 
+use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
 use crate::kubeapi::message::{Scanner, Violation};
 
@@ -18,6 +21,12 @@ const READ: usize = 16 << 10;
 /// Until where an answer's head tells its code: `HTTP/1.1 101`.
 const CODE: usize = 12;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// A client whose upload was refused sends on for a moment. What arrives at a closed socket resets the connection, and on many systems
+/// that costs the client the answer; so a little of it is read, and the rest is not reset before the client had time to
+/// read why. The same as Go's server does.
+const LINGER: Duration = Duration::from_secs(1);
+const MOST_DISCARDED: usize = 256 << 10;
 
 /// A connection whose requests are checked as they are read.
 pub(super) struct Guarded<S> {
@@ -33,6 +42,15 @@ pub(super) struct Guarded<S> {
     /// Who reads, while that answer is waited for.
     reader: Option<Waker>,
     violation: Option<Violation>,
+    /// Present once our side is shut down.
+    leaving: Option<Leaving>,
+}
+
+struct Leaving {
+    until: Pin<Box<Sleep>>,
+    discarded: usize,
+    /// The client is in the middle of a request.
+    expects: bool,
 }
 
 impl<S> Guarded<S> {
@@ -46,6 +64,7 @@ impl<S> Guarded<S> {
             answer: Vec::new(),
             reader: None,
             violation: None,
+            leaving: None,
         }
     }
 
@@ -142,7 +161,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -177,6 +196,36 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        let this = &mut *self;
+        if this.leaving.is_none() {
+            ready!(Pin::new(&mut this.io).poll_shutdown(cx))?;
+            let passes = this.scanner.passes();
+            if passes == u64::MAX {
+                // Another protocol, with its own end.
+                return Poll::Ready(Ok(()));
+            }
+            this.leaving = Some(Leaving {
+                until: Box::pin(sleep(LINGER)),
+                discarded: this.held.len(),
+                expects: passes > 0 || !this.held.is_empty(),
+            });
+        }
+        let Some(leaving) = &mut this.leaving else {
+            return Poll::Ready(Ok(()));
+        };
+        let mut room = [0; READ];
+        while leaving.discarded < MOST_DISCARDED {
+            let mut read = ReadBuf::new(&mut room);
+            match Pin::new(&mut this.io).poll_read(cx, &mut read) {
+                Poll::Ready(Ok(())) if !read.filled().is_empty() => {
+                    leaving.discarded += read.filled().len();
+                    leaving.expects = true;
+                }
+                Poll::Pending if leaving.expects => break,
+                // The client is gone, too, or has nothing more to say.
+                Poll::Ready(_) | Poll::Pending => return Poll::Ready(Ok(())),
+            }
+        }
+        leaving.until.as_mut().poll(cx).map(Ok)
     }
 }

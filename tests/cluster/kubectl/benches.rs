@@ -17,6 +17,8 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::{NAMESPACE, ready};
+use crate::figures::hub_pid;
+use crate::line::agent_pid;
 use crate::support::world::{self, World};
 use crate::support::{figure, shown};
 
@@ -25,6 +27,8 @@ const ROUNDS: usize = 3;
 const WATCHES: usize = 200;
 const LOGS: usize = 20;
 const PODS: usize = 5_000;
+/// For how long as many requests as possible are made.
+const BUSY: Duration = Duration::from_secs(5);
 
 /// The same client straight to the API server and through the hub.
 struct Ways {
@@ -132,6 +136,73 @@ fn a_get_through_the_hub() {
         compared(&ways, &path, &beside).await;
         assert_eq!(open.len(), WATCHES + LOGS, "all of them run");
     });
+}
+
+/// L52: how many small requests hub and agent carry with a core each. What the API server and this client spend is not in it.
+#[test]
+#[ignore = "a benchmark: make bench"]
+fn gets_a_second_per_core() {
+    let world = world::adopted();
+    ready(&world);
+    let pids = [("hub", hub_pid(&world)), ("agent", agent_pid(&world))];
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let path = Arc::new(format!("/api/v1/namespaces/{NAMESPACE}/pods/box"));
+    for (what, workers) in [("one after the other", 1), ("32 at a time", 32)] {
+        let before = pids.map(|(_, pid)| processor(pid));
+        let began = Instant::now();
+        let done = runtime.block_on(async {
+            let ways = Ways::of(&world).await;
+            as_many_as_pass(&ways.hub, &path, workers).await
+        });
+        let all = done / began.elapsed().as_secs_f64();
+        figure(
+            "L52",
+            &format!("GETs of a small object through the hub, {what}"),
+            "",
+            format!("{all:.0} /s"),
+        );
+        for ((name, pid), before) in pids.iter().zip(before) {
+            let used = processor(*pid) - before;
+            figure(
+                "L52",
+                &format!("… per core of the {name}"),
+                if *name == "hub" { "≥ 10,000 /s" } else { "" },
+                format!("{:.0} /s", done / used),
+            );
+        }
+    }
+}
+
+/// Requests that `workers` get answered in [`BUSY`].
+async fn as_many_as_pass(client: &Client, path: &Arc<String>, workers: usize) -> f64 {
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for _ in 0..workers {
+        let (client, path) = (client.clone(), path.clone());
+        tasks.spawn(async move {
+            let mut done = 0.0;
+            while began.elapsed() < BUSY {
+                get(&client, &path).await;
+                done += 1.0;
+            }
+            done
+        });
+    }
+    tasks.join_all().await.into_iter().sum()
+}
+
+/// Seconds of processor time that a process has used (Linux, 100 ticks a second).
+fn processor(pid: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // Behind the name, which may hold anything: fields 3 and on; utime is 14, stime 15.
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    let ticks = |at: usize| fields[at - 3].parse::<f64>().unwrap();
+    (ticks(14) + ticks(15)) / 100.0
 }
 
 /// L52: a list as of a large cluster.

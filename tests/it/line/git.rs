@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use linesman::agent::gitline::{self, Carried};
+use linesman::clock;
 use linesman::hub::git::{self, BRANCH};
 use linesman::keys::KeyPair;
 use linesman::secret::Secret;
@@ -23,8 +24,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::code;
 use super::world::{Agent, PATIENCE, World};
+use super::{code, echo, open};
 
 const SERVICE: &str = "linesman-git.linesman.svc";
 
@@ -81,6 +82,10 @@ impl Client {
     }
 
     async fn clone_from(&self, relay: &Relay, into: &str) -> Output {
+        timeout(PATIENCE, self.cloning(relay, into)).await.unwrap()
+    }
+
+    async fn cloning(&self, relay: &Relay, into: &str) -> Output {
         let at = |name: &str| self.folder.join(name).display().to_string();
         let ssh = format!(
             "ssh -F /dev/null -i {} -o IdentitiesOnly=yes -o IdentityAgent=none -o BatchMode=yes \
@@ -97,7 +102,7 @@ impl Client {
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .stdin(Stdio::null())
             .kill_on_drop(true);
-        timeout(PATIENCE, git.output()).await.unwrap().unwrap()
+        git.output().await.unwrap()
     }
 
     fn file(&self, path: &str) -> PathBuf {
@@ -149,6 +154,101 @@ async fn git_clones_over_the_line_and_refuses_another_host_key() {
     let words = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(words.contains("Host key verification failed"), "{words}");
     world.end().await;
+}
+
+/// L51: whatever a clone brings, interactive streams pass beside it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn echoes_pass_beside_a_big_clone() {
+    let times = clone_beside_echoes(24).await;
+    assert!(times.len() > 10, "{} echoes", times.len());
+}
+
+/// L51, with figures: `cargo test --test it -- --ignored --nocapture five_hundred`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a benchmark: half a gigabyte through git, ssh and the line"]
+async fn echoes_beside_a_clone_of_five_hundred_megabytes() {
+    let began = std::time::Instant::now();
+    let times = clone_beside_echoes(500).await;
+    let at = |part: usize| times[(times.len() * part / 100).min(times.len() - 1)];
+    println!(
+        "figure | L51 | 64 B echo beside a clone of 500 MB, {} echoes: p50 / p99 | ≤ 20 / ≤ 60 ms | {:.2?} / {:.2?}; all of it {:.1?}",
+        times.len(),
+        at(50),
+        at(99),
+        began.elapsed()
+    );
+}
+
+/// Clones a catalog of that size over a line that carries echoes at the same time; their times, shortest first.
+async fn clone_beside_echoes(megabytes: usize) -> Vec<Duration> {
+    let world = World::new().await;
+    let assignment = world.route(GitRoute::Line).await;
+    let (agent, _line) = up(&world).await;
+    let relay = Relay::of(&agent).await;
+    let _echo = echo(agent.incoming);
+    grow(&world.hub.catalog.repo, megabytes).await;
+    let client = Client::new(&world, &assignment.catalog.known_hosts);
+    let mut stream = open(&world.line(1).await).await;
+    let mut times = Vec::new();
+    let echoes = async {
+        loop {
+            let sent = tokio::time::Instant::now();
+            stream.write_all(&[7; 64]).await.unwrap();
+            let mut back = [0; 64];
+            stream.read_exact(&mut back).await.unwrap();
+            assert_eq!(back, [7; 64]);
+            times.push(sent.elapsed());
+        }
+    };
+    let limit = PATIENCE * 10;
+    let cloned = tokio::select! {
+        cloned = timeout(limit, client.cloning(&relay, "big")) => cloned.expect("the clone ends"),
+        () = echoes => unreachable!("echoes go on"),
+    };
+    assert!(cloned.status.success(), "{cloned:?}");
+    // Git has checked every object by its hash.
+    let big = std::fs::metadata(client.file("big/big/0")).unwrap();
+    assert_eq!(big.len(), 1 << 20);
+    assert!(client.file(&format!("big/big/{}", megabytes - 1)).exists());
+    world.end().await;
+    times.sort_unstable();
+    times
+}
+
+/// Commits files of 1 MiB each that nothing compresses.
+async fn grow(repository: &Path, megabytes: usize) {
+    let git = |args: &[&str]| {
+        let mut git = Command::new("git");
+        git.arg("-C").arg(repository).args(args);
+        git.env("GIT_CONFIG_GLOBAL", "/dev/null").kill_on_drop(true);
+        git
+    };
+    // No attempt at deltas, here or where it is served.
+    let config = ["config", "core.bigFileThreshold", "1k"];
+    assert!(git(&config).status().await.unwrap().success());
+    let mut import = git(&["fast-import", "--quiet"]);
+    let mut import = import.stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = tokio::io::BufWriter::new(import.stdin.take().unwrap());
+    let head = "commit refs/heads/main\ncommitter test <test@lab.invalid> 1700000000 +0000\ndata 3\nbig\nfrom refs/heads/main^0\n";
+    input.write_all(head.as_bytes()).await.unwrap();
+    let mut state = u64::from_le_bytes(clock::random()) | 1;
+    for n in 0..megabytes {
+        let mut block = Vec::with_capacity(1 << 20);
+        while block.len() < 1 << 20 {
+            // xorshift64
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            block.extend(state.to_le_bytes());
+        }
+        let file = format!("M 100644 inline big/{n}\ndata {}\n", block.len());
+        input.write_all(file.as_bytes()).await.unwrap();
+        input.write_all(&block).await.unwrap();
+        input.write_all(b"\n").await.unwrap();
+    }
+    input.shutdown().await.unwrap();
+    drop(input);
+    assert!(import.wait().await.unwrap().success());
 }
 
 fn is_catalog(clone: &Path) -> bool {

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -10,6 +11,7 @@ use http::{Request, header};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::apiserver::{ApiServer, TAKEN};
@@ -57,4 +59,36 @@ async fn a_refused_upload_is_not_read_any_further() {
     assert!(forwarded < TAKEN + (2 << 20), "{forwarded} bytes were read");
     assert!(given < WHOLE / 2, "{given}");
     assert_eq!(line.facts().live, 0);
+}
+
+/// L5: a client that sends before it reads finds the status, not a reset: little more is read, and the connection stays for
+/// a moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_only_sends_is_not_reset_before_it_reads_why() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let head = format!(
+        "POST /clusters/eu1/api/v1/raw/too-large HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nContent-Length: {WHOLE}\r\n\r\n",
+        world.token
+    );
+    let mut tls = world.connect(&[]).await;
+    tls.write_all(head.as_bytes()).await.unwrap();
+    let chunk = vec![b'x'; CHUNK];
+    // Until nobody takes any more: neither the hub nor the system's buffers.
+    let mut sent = 0;
+    let stuck = loop {
+        match timeout(Duration::from_millis(200), tls.write(&chunk)).await {
+            Ok(Ok(len)) => sent += len,
+            Ok(Err(error)) => break Err(error),
+            Err(_) => break Ok(()),
+        }
+        assert!(sent < WHOLE, "all of it was taken");
+    };
+    assert_eq!(stuck.map_err(|error| error.kind()), Ok(()), "after {sent}");
+    let mut answer = Vec::new();
+    let read = timeout(PATIENCE, tls.read_to_end(&mut answer)).await;
+    read.expect("the connection ends").unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    assert!(answer.ends_with("much"), "{answer}");
 }
