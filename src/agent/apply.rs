@@ -19,13 +19,13 @@ use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT, is_workload};
 use super::observe::{View, api, resource};
 use super::plan::history::Outcome;
 use super::plan::project::LEASE_SUFFIX;
-use super::plan::quarantine::{HELD, MANAGER as HOLDS, RECONCILE};
 use super::plan::{Action, Observed, Step, project};
 use super::saves::Saves;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
 mod dying;
+mod shield;
 
 const CALL: Duration = Duration::from_secs(15);
 /// How long a StatefulSet's Pod has for its end, in seconds.
@@ -39,11 +39,6 @@ pub struct Hands<'a> {
     /// What an object looked like when the step was planned.
     pub observed: &'a Observed,
     pub saves: &'a Saves,
-}
-
-/// A merge patch of what a hold consists of.
-fn annotations(reconcile: Option<&str>, held: Option<&str>) -> Value {
-    json!({"metadata": {"annotations": {RECONCILE: reconcile, HELD: held}}})
 }
 
 /// What a step came to, and the objects that are to be brought back now: saved from a deletion, or still not back.
@@ -75,12 +70,10 @@ impl Hands<'_> {
                 let none = json!({"metadata": {"annotations": {ALLOW_DELETE: null}}});
                 self.merge(id, &none, GUARD).await
             }
-            Action::Hold { note } => {
-                self.merge(id, &annotations(Some("disabled"), Some(note)), HOLDS)
-                    .await
-            }
-            Action::Lift { note } => self.merge(id, &annotations(None, Some(note)), HOLDS).await,
-            Action::Settle => self.merge(id, &annotations(None, None), HOLDS).await,
+            Action::Hold { note } => self.mark(id, true, Some(note)).await,
+            Action::Lift { note } => self.mark(id, false, Some(note)).await,
+            Action::Settle => self.mark(id, false, None).await,
+            Action::Shield(shield) => self.shield(id, shield).await,
             Action::Terminate => {
                 let end = json!({"status": {"operationState": {"phase": "Terminating"}}});
                 self.merge(id, &end, MANAGER).await

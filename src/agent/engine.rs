@@ -49,6 +49,8 @@ pub struct Install {
     /// The same text for the same install: what an episode of adoption is about.
     pub digest: Digest,
     desired: Desired,
+    /// What [`Install::with`] replaced.
+    base: Option<(ObjectId, Arc<Value>)>,
 }
 
 /// What is fixed about an engine, for what is done in the same way for each.
@@ -56,6 +58,8 @@ pub struct Install {
 pub struct Traits {
     pub kind: EngineKind,
     pub namespace: &'static str,
+    /// The field manager of what it applies from Git.
+    pub applier: &'static str,
     /// `app.kubernetes.io/part-of` of its workloads.
     pub part_of: &'static str,
     /// The bindings that let it change (and prune) the whole cluster.
@@ -103,6 +107,15 @@ enum Body {
         keys: Arc<Value>,
     },
     Secret,
+}
+
+impl Body {
+    fn own(&self) -> Option<&Arc<Value>> {
+        match self {
+            Self::Own(body) => Some(body),
+            Self::Bundle(_) | Self::Shared { .. } | Self::Secret => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -178,6 +191,7 @@ impl Install {
             digest: Digest::from_bytes(sha256(known.as_bytes())),
             bundle: Arc::clone(&desired.bundle),
             desired: desired.clone(),
+            base: None,
         }
     }
 
@@ -197,6 +211,25 @@ impl Install {
             }
             (Body::Secret, Engine::Flux) => Some(flux::git_secret(&self.desired)),
             (Body::Secret, Engine::Argocd(keys)) => argocd::secret(&self.desired, keys, &id.name),
+        }
+    }
+
+    /// The same with another body for one object of ours.
+    #[must_use]
+    pub fn with(&self, id: &ObjectId, body: Value) -> Self {
+        let mut install = self.clone();
+        let base = self.wanted.get(id).and_then(|wanted| wanted.body.own());
+        install.base = base.map(|body| (id.clone(), Arc::clone(body)));
+        install.wanted.insert(id.clone(), own(body));
+        install
+    }
+
+    /// What we want of an object of ours while nothing is held back.
+    pub fn base(&self, id: &ObjectId) -> Option<&Value> {
+        let replaced = self.base.as_ref().filter(|(of, _)| of == id);
+        match replaced {
+            Some((_, body)) => Some(body),
+            None => self.wanted.get(id)?.body.own().map(AsRef::as_ref),
         }
     }
 

@@ -63,6 +63,8 @@ pub fn plan(
     observed: &Observed,
     history: &History,
 ) -> Plan {
+    let shielded = quarantine::shield::shielded(install, observed);
+    let install = shielded.as_ref();
     let findings = find::find(now, install, observed, history);
     let mode = window::mode(now, install, observed, &findings);
     let exhausted = steps::open_circuits(history, &findings);
@@ -99,6 +101,9 @@ pub fn plan(
     let mut next_look = waiting.unwrap_or(now + LOOK).min(now + LOOK);
     if steps.is_empty() && !guarded {
         steps = probes::locks(now, install, observed);
+    }
+    if steps.is_empty() && !guarded {
+        steps = quarantine::keeps(install, observed);
     }
     if steps.is_empty() && !guarded {
         steps = quarantine::lifts(now, install, observed);

@@ -14,6 +14,7 @@ use super::apply::Hands;
 use super::engine::Install;
 use super::observe::{self, View};
 use super::plan::history::Outcome;
+use super::plan::quarantine::shield;
 use super::plan::{self, Action, History, Key, Mode, Observed, Plan, Step, children, health};
 use super::saves::Saves;
 use super::snapshot::{self, Snapshot};
@@ -234,9 +235,11 @@ impl Watchdog {
         plan: &Plan,
     ) -> bool {
         let (kube, store) = (self.context.kube.clone(), self.saves.clone());
+        // What is applied to the root leaves alone what is held.
+        let shielded = shield::shielded(install, observed);
         let hands = Hands {
             kube: &kube,
-            install,
+            install: &shielded,
             view,
             observed,
             saves: &store,

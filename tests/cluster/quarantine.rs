@@ -8,6 +8,8 @@ use crate::support::place::Place;
 use crate::support::world::{CLUSTER, World, condition};
 use crate::support::{eventually, figure, seconds, shown, until};
 
+mod argocd;
+
 const FLUX: &str = "flux-system";
 const HELD: &str = "linesman.dev/held";
 

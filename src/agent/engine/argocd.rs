@@ -18,6 +18,8 @@ pub const PROJECT: &str = "default";
 pub const REPOSITORY: &str = "linesman-catalog";
 pub const SESSION: &str = "argocd-secret";
 pub const REDIS: &str = "argocd-redis";
+/// Makes manifests of what is in Git.
+pub const REPO_SERVER: &str = "argocd-repo-server";
 pub const KNOWN_HOSTS: &str = "argocd-ssh-known-hosts-cm";
 const CONFIG: &str = "argocd-cm";
 /// Argo CD's name of the cluster that it runs in.
@@ -37,6 +39,7 @@ pub const JITTER: time::Duration = time::Duration::seconds(60);
 pub const TRAITS: Traits = Traits {
     kind: EngineKind::Argocd,
     namespace: NAME,
+    applier: "argocd-controller",
     part_of: "argocd",
     rights: &["argocd-application-controller"],
     pruners: &[

@@ -15,6 +15,7 @@ pub const NAME: &str = "flux-system";
 pub const TRAITS: Traits = Traits {
     kind: EngineKind::Flux,
     namespace: NAME,
+    applier: "kustomize-controller",
     part_of: "flux",
     rights: &[
         "cluster-reconciler-flux-system",

@@ -39,13 +39,13 @@ pub fn tried(root: &Object) -> bool {
 pub fn probe(root: &Object) -> Option<Probe> {
     let sent = parse_rfc3339(root.annotation(PROBED_AT)?)?;
     let whole = sent.replace_nanosecond(0).ok()?;
-    let answered = root.annotation(REFRESH).is_none() && reconciled(root) >= Some(whole);
+    let answered = root.annotation(REFRESH).is_none() && looked(root) >= Some(whole);
     Some(Probe { sent, answered })
 }
 
 /// Whether the controller should have looked by itself meanwhile.
 pub fn is_stale(root: &Object, now: OffsetDateTime) -> bool {
-    reconciled(root).is_some_and(|at| now - at > RECONCILES + JITTER + SLACK)
+    looked(root).is_some_and(|at| now - at > RECONCILES + JITTER + SLACK)
 }
 
 /// Whether its last look failed for a reason that lies between Argo CD's own parts and may be over.
@@ -64,7 +64,8 @@ pub fn misses_project(message: &str) -> bool {
     message.contains("referencing project")
 }
 
-fn reconciled(root: &Object) -> Option<OffsetDateTime> {
+/// When its controller looked at it last.
+pub fn looked(root: &Object) -> Option<OffsetDateTime> {
     parse_rfc3339(root.text("/status/reconciledAt"))
 }
 

@@ -66,6 +66,7 @@ pub fn find(
 
     found.extend(stale(now, install, observed));
     found.extend(foreign(install, observed, history));
+    let held = quarantine::holds(install, observed);
     let mut wanted: Vec<&ObjectId> = install.wanted.keys().collect();
     wanted.sort_by_key(|id| (id.kind.stage(), *id));
     for id in wanted {
@@ -74,7 +75,10 @@ pub fn find(
         }
         match observed.objects.get(id) {
             None => found.push(missing(id)),
-            Some(live) => found.extend(altered(now, install, observed, (id, live), history)),
+            Some(live) => {
+                let object = (id, live.as_ref(), held.contains_key(id));
+                found.extend(altered(now, install, observed, object, history));
+            }
         }
     }
     health::workloads(now, install, observed, &mut found);
@@ -272,7 +276,7 @@ fn altered(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
-    (id, live): (&ObjectId, &Object),
+    (id, live, held): (&ObjectId, &Object, bool),
     history: &History,
 ) -> Vec<Finding> {
     let Some(wanted) = install.wanted.get(id) else {
@@ -293,7 +297,7 @@ fn altered(
         found.push(finding);
         return found;
     }
-    if quarantine::is_from_git(wanted, live) && !quarantine::is_held(live) {
+    if quarantine::is_from_git(install, wanted, live) && !held {
         found.extend(quarantine::broken(
             now,
             install,
@@ -302,7 +306,10 @@ fn altered(
         ));
         return found;
     }
-    if wanted.git_owned && health::works(live) || history.settled.get(id) == Some(&live.mark()) {
+    // What is held is ours for as long.
+    if wanted.git_owned && !held && health::works(live)
+        || history.settled.get(id) == Some(&live.mark())
+    {
         return found;
     }
     let mut paths = drift(&wanted.expect, &live.fields);

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
 use super::argocd;
+use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, is_extra};
 use super::state::{Child, Lease, Object, Pod};
 use crate::agent::engine::argocd::TRAITS;
 use crate::agent::engine::fields::TRANSIENT;
@@ -17,7 +18,7 @@ use crate::agent::engine::{GIT_OWNER, GUARD, MANAGER, TRACKING, comparable};
 use crate::bundle::Kind;
 
 /// Status fields that the planner reads; `status.inventory` and `status.history` can be large and are not kept.
-const STATUS: [&str; 16] = [
+const STATUS: [&str; 17] = [
     "conditions",
     "observedGeneration",
     "availableReplicas",
@@ -34,6 +35,7 @@ const STATUS: [&str; 16] = [
     "health",
     "reconciledAt",
     "operationState",
+    "resources",
 ];
 
 /// What follows a controller's name in that of its Lease.
@@ -58,6 +60,11 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         status.retain(|key, _| STATUS.contains(&key.as_str()));
         if let Some(operation) = status.get_mut("operationState") {
             *operation = outline(operation);
+        }
+        let resources = status.get_mut("resources").and_then(Value::as_array_mut);
+        if let Some(resources) = resources {
+            resources.retain(is_extra);
+            resources.truncate(MAX_EXTRA);
         }
         if let Some(sync) = status.get_mut("sync").and_then(Value::as_object_mut) {
             sync.remove("comparedTo");
@@ -140,6 +147,7 @@ pub fn child(kind: Kind, live: &DynamicObject) -> Option<Child> {
             trouble,
             prunes: finalizers.into_iter().any(|f| TRAITS.is_finalizer(f)),
             keepsake: keepsake(&kind.api_version(), kind.as_str(), live).map(Arc::new),
+            owner: (kind == Kind::Application).then(|| Arc::new(owner(live))),
         });
     }
     let suspended = live.data.pointer("/spec/suspend") == Some(&Value::Bool(true));
@@ -158,6 +166,13 @@ pub fn child(kind: Kind, live: &DynamicObject) -> Option<Child> {
         }),
         _ => None,
     }
+}
+
+fn owner(live: &DynamicObject) -> Owner {
+    let annotations = live.metadata.annotations.as_ref();
+    let said = annotations.and_then(|all| all.get(HOLDS));
+    let part = |name| live.data.get(name).unwrap_or(&Value::Null);
+    Owner::of(said.map(String::as_str), part("spec"), part("status"))
 }
 
 /// What is needed to make an object anew; none where Git or an `ApplicationSet` makes it, or where we do.

@@ -1,37 +1,40 @@
 //! Objects held back from Git: what a commit broke and the agent mended stays mended until the catalog moves on.
 //!
-//! A hold stands on the object itself, so it outlives the agent and its memory: Flux leaves an object alone that
-//! carries its own annotation [`RECONCILE`] with the value `disabled`, and [`HELD`] says why. All else of the commit
-//! is delivered. When the catalog has another commit the object is given back, sooner or later, by how often that
-//! went wrong before; once it has worked for [`PROBATION`] the hold is forgotten.
+//! A hold stands on the object itself, so it outlives the agent and its memory: [`HELD`] says what is held and why.
+//! Flux leaves an object alone that carries its own annotation [`RECONCILE`] with the value `disabled`; for Argo CD
+//! the Application that brings the object has to be told ([`shield`]). All else of the commit is delivered. When the
+//! catalog has another commit the object is given back, sooner or later, by how often that went wrong before; once it
+//! has worked for [`PROBATION`] the hold is forgotten.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
-use super::fault::Class;
 use super::find::Finding;
-use super::health::{self, pod_fault, pods_of, refused, works};
+use super::health::{self, works};
 use super::state::{Object, Observed};
 use super::steps::{Action, Step};
-use crate::agent::engine::compare::drift;
+use crate::agent::engine::compare::additions;
 use crate::agent::engine::{Install, Wanted, is_workload};
 use crate::bundle::ObjectId;
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::api::EngineKind;
 
+mod harm;
+pub mod shield;
+
+pub use harm::broken;
+use shield::{Owner, Shield};
+
 /// Flux neither applies nor prunes an object with this annotation and the value `disabled`.
 pub const RECONCILE: &str = "kustomize.toolkit.fluxcd.io/reconcile";
 /// What is held and why, as JSON of [`Hold`].
 pub const HELD: &str = "linesman.dev/held";
-/// The field manager of both annotations.
+/// The field manager of all that makes a hold.
 pub const MANAGER: &str = "linesman-quarantine";
-/// Who applies what is in Git.
-const FLUX: &str = "kustomize-controller";
 
-/// A new version may take so long to come up before it is called stuck: as long as Kubernetes itself waits.
-const WINDOW: Duration = Duration::minutes(10);
-/// A controller that was changed and has not answered a question for this long is useless.
-const UNANSWERED: Duration = Duration::seconds(30);
 /// An object that has worked for this long since it was given back is as good as any.
 const PROBATION: Duration = Duration::minutes(10);
 const LONGEST: Duration = Duration::hours(6);
@@ -63,9 +66,22 @@ impl Hold {
         Some(since + wait.min(LONGEST))
     }
 
+    /// Whether the catalog's commit `seen` is a reason to give the object back.
+    fn ends(&self, now: OffsetDateTime, seen: &str) -> bool {
+        !seen.is_empty() && seen != self.revision && self.until().is_some_and(|at| now >= at)
+    }
+
     fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
+}
+
+/// A hold that is in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub hold: Hold,
+    /// What applies the object from Git, and has to be kept from it.
+    pub owner: ObjectId,
 }
 
 /// What an object's annotation says; none where there is none, or none of ours.
@@ -73,146 +89,215 @@ pub fn hold(live: &Object) -> Option<Hold> {
     serde_json::from_str(live.annotation(HELD)?).ok()
 }
 
-/// Whether Git has no say over the object now, by our doing.
-pub fn is_held(live: &Object) -> bool {
-    let disabled = live.annotation(RECONCILE) == Some("disabled");
-    disabled && hold(live).is_some_and(|hold| hold.lifted.is_none())
+/// All that is held. What Applications remember counts for an object that lost its own word, with its former life or
+/// otherwise; not where somebody put another word there.
+pub fn holds(install: &Install, observed: &Observed) -> BTreeMap<ObjectId, Held> {
+    let argocd = install.traits.kind == EngineKind::Argocd;
+    let of_objects = install.wanted.keys().filter_map(|id| {
+        let live = observed.objects.get(id)?;
+        let hold = hold(live).filter(|hold| hold.lifted.is_none())?;
+        let owner = if argocd { shield::owner(live) } else { None };
+        let owner = owner.unwrap_or_else(|| install.sync.clone());
+        let disabled = argocd || live.annotation(RECONCILE) == Some("disabled");
+        disabled.then(|| (id.clone(), Held { hold, owner }))
+    });
+    let mut all: BTreeMap<ObjectId, Held> = of_objects.collect();
+    for (owner, said) in shield::owners(install, observed) {
+        for (id, hold) in &said.held {
+            let live = observed.objects.get(id);
+            let speaks = live.is_some_and(|live| live.annotation(HELD).is_some());
+            if install.wanted.contains_key(id) && !speaks {
+                all.entry(id.clone()).or_insert_with(|| Held {
+                    hold: hold.clone(),
+                    owner: owner.clone(),
+                });
+            }
+        }
+    }
+    all
 }
 
 /// Whether the object is as the engine last applied it from Git.
-pub fn is_from_git(wanted: &Wanted, live: &Object) -> bool {
-    wanted.git_owned && live.writer == FLUX
+pub fn is_from_git(install: &Install, wanted: &Wanted, live: &Object) -> bool {
+    wanted.git_owned && live.writer == install.traits.applier
 }
 
-/// A commit's version of an object of the engine, where it shows that it does harm. Until then it is an upgrade,
-/// and nobody's business but Git's.
-pub fn broken(
-    now: OffsetDateTime,
-    install: &Install,
-    observed: &Observed,
-    (id, wanted, live): (&ObjectId, &Wanted, &Object),
-) -> Option<Finding> {
-    let paths = drift(&wanted.expect, &live.fields);
-    if paths.is_empty() || !is_workload(id.kind) {
-        return None;
-    }
-    let (class, why) = harm(now, install, observed, id, live)?;
-    let text = format!(
-        "{why}; commit {} changed {}",
-        commit(install, observed),
-        paths.join(", ")
-    );
-    Some(Finding::new(class, id, text).written_by(live))
-}
-
-fn harm(
-    now: OffsetDateTime,
-    install: &Install,
-    observed: &Observed,
-    id: &ObjectId,
-    live: &Object,
-) -> Option<(Class, String)> {
-    if live.number("/spec/replicas") == 0 {
-        let text = "is scaled to 0 by Git".to_owned();
-        return Some((Class::BadEngineCommit, text));
-    }
-    if !works(live) {
-        let of_pods = pods_of(observed, &id.name).find_map(pod_fault);
-        let blamed = |class: &Class| *class != Class::Unschedulable;
-        let shown = of_pods.filter(|(class, _)| blamed(class));
-        if let Some((_, text)) = shown.or_else(|| refused(live)) {
-            return Some((Class::BadEngineCommit, text));
-        }
-        let stuck = live.written.is_some_and(|at| now - at > WINDOW);
-        let text = format!("has not come up for {} min", WINDOW.whole_minutes());
-        return stuck.then_some((Class::EngineUpgradeStuck, text));
-    }
-    let silent = install.roots().find(|root| {
-        let probe = observed.objects.get(*root).and_then(|live| live.probe());
-        let unanswered = probe.is_some_and(|p| !p.answered && now - p.sent > UNANSWERED);
-        let since = probe.map(|p| p.sent) > live.written;
-        install.controller(root) == *id && unanswered && since
-    })?;
-    let text = format!("runs, but does not answer for {silent}");
-    Some((Class::BadEngineCommit, text))
-}
-
-/// The revision that the engine tried last.
-fn commit<'a>(install: &Install, observed: &'a Observed) -> &'a str {
+/// The revision that was tried last of what an object comes from.
+fn commit(install: &Install, observed: &Observed, id: &ObjectId) -> String {
     let sync = observed.objects.get(&install.sync);
-    sync.map_or("", |sync| sync.text("/status/lastAttemptedRevision"))
+    if install.traits.kind == EngineKind::Argocd {
+        let of = observed.objects.get(id).and_then(|l| shield::owner(l));
+        let of = of.unwrap_or_else(|| install.sync.clone());
+        let said = shield::said(install, observed, &of);
+        return said.map_or_else(String::new, |said| said.tried.clone());
+    }
+    let tried = sync.map_or("", |sync| sync.text("/status/lastAttemptedRevision"));
+    tried.to_owned()
 }
 
-/// The word that goes onto an object before it is mended.
-pub fn note(
+/// What is done about an object that a commit broke: it is held back, then mended.
+pub fn holding(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
     finding: &Finding,
-) -> String {
-    let before = observed.objects.get(&finding.object).and_then(|l| hold(l));
+) -> Vec<(Action, ObjectId)> {
+    let id = &finding.object;
+    let live = observed.objects.get(id);
+    let before = live.and_then(|l| hold(l));
     let hold = Hold {
-        revision: commit(install, observed).to_owned(),
+        revision: commit(install, observed, id),
         since: rfc3339(now),
         reason: finding.evidence.chars().take(500).collect(),
         attempt: before.map_or(1, |before| before.attempt.saturating_add(1)),
         lifted: None,
     };
-    hold.text()
+    let note = hold.text();
+    let mut actions = Vec::new();
+    if install.traits.kind == EngineKind::Argocd {
+        let owner = live.and_then(|l| shield::owner(l));
+        let owner = owner.unwrap_or_else(|| install.sync.clone());
+        let mut holds = holds(install, observed);
+        holds.insert(id.clone(), Held { hold, owner });
+        actions.extend(shielding(install, observed, &holds));
+    }
+    actions.push((Action::Hold { note }, id.clone()));
+    // What the commit added goes only with the whole of it.
+    let wanted = install.wanted.get(id).zip(live);
+    let added = wanted.is_some_and(|(w, l)| !additions(&w.expect, &l.fields).is_empty());
+    let mend = if added {
+        Action::Replace
+    } else {
+        Action::Apply
+    };
+    actions.push((mend, id.clone()));
+    actions
+}
+
+/// Applications that do not hold back just `holds`, the root first: it must not undo what is then said to the others.
+fn shielding(
+    install: &Install,
+    observed: &Observed,
+    holds: &BTreeMap<ObjectId, Held>,
+) -> Vec<(Action, ObjectId)> {
+    let all = shield::shields(install, holds);
+    let before = shield::shields(install, &self::holds(install, observed));
+    let differs = |id: &ObjectId, shield: &Shield, said: &Owner| {
+        let below = before.get(id).map(|s| &s.below);
+        let others = below.map_or(!shield.below.is_empty(), |below| *below != shield.below);
+        said.held != shield.held || !said.in_force || others
+    };
+    let nothing = Shield::default();
+    let changed = shield::owners(install, observed).filter_map(|(id, said)| {
+        let shield = all.get(id).unwrap_or(&nothing);
+        let step = || (Action::Shield(shield.clone()), id.clone());
+        differs(id, shield, &said).then(step)
+    });
+    changed.collect()
+}
+
+/// What is left to do for holds that are in force or over: someone took a part away, or the agent was interrupted.
+pub fn keeps(install: &Install, observed: &Observed) -> Vec<Step> {
+    if install.traits.kind != EngineKind::Argocd {
+        return Vec::new();
+    }
+    let holds = holds(install, observed);
+    let mut steps = shielding(install, observed, &holds);
+    for (id, held) in &holds {
+        let Some(live) = observed.objects.get(id) else {
+            continue;
+        };
+        if hold(live).is_none() || !shield::is_kept(live) {
+            let note = held.hold.text();
+            steps.push((Action::Hold { note }, id.clone()));
+        }
+    }
+    // Another word in its place is somebody's way to end a hold.
+    let ended = install.wanted.keys().filter(|id| {
+        let live = observed.objects.get(*id);
+        live.is_some_and(|l| l.annotation(HELD).is_some() && hold(l).is_none())
+    });
+    steps.extend(ended.map(|id| (Action::Settle, id.clone())));
+    steps
+        .into_iter()
+        .map(|(action, id)| step(action, &id))
+        .collect()
+}
+
+fn step(action: Action, target: &ObjectId) -> Step {
+    Step {
+        action,
+        target: target.clone(),
+        cause: None,
+    }
 }
 
 /// The first object that may be given back to Git, or whose probation is over.
 pub fn lifts(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec<Step> {
-    if install.traits.kind != EngineKind::Flux {
-        return Vec::new();
-    }
-    let Some(revision) = health::revision(install, observed) else {
-        return Vec::new();
+    let holds = holds(install, observed);
+    let given = match install.traits.kind {
+        EngineKind::Flux => health::revision(install, observed).and_then(|seen| {
+            let (id, held) = holds.iter().find(|(_, held)| held.hold.ends(now, &seen))?;
+            Some(vec![
+                step(lift(now, &held.hold), id),
+                step(Action::Nudge, &install.sync),
+            ])
+        }),
+        EngineKind::Argocd => given_back(now, install, observed, &holds),
     };
-    let step = |action, target: &ObjectId| Step {
-        action,
-        target: target.clone(),
-        cause: None,
+    let settled = || {
+        install.wanted.keys().find_map(|id| {
+            let live = observed.objects.get(id)?;
+            let since = parse_rfc3339(hold(live)?.lifted.as_deref()?)?;
+            let over = now - since >= PROBATION && sound(id, live);
+            over.then(|| vec![step(Action::Settle, id)])
+        })
     };
-    let decided = install.wanted.keys().find_map(|id| {
-        let live = observed.objects.get(id)?;
-        let hold = hold(live)?;
-        if is_held(live) {
-            let other = revision != hold.revision && hold.until().is_some_and(|at| now >= at);
-            let lifted = Hold {
-                lifted: Some(rfc3339(now)),
-                ..hold
-            };
-            return other.then(|| {
-                let note = lifted.text();
-                vec![
-                    step(Action::Lift { note }, id),
-                    step(Action::Nudge, &install.sync),
-                ]
-            });
-        }
-        let since = parse_rfc3339(hold.lifted.as_deref()?)?;
-        (now - since >= PROBATION && works(live)).then(|| vec![step(Action::Settle, id)])
-    });
-    decided.unwrap_or_default()
+    given.or_else(settled).unwrap_or_default()
 }
 
-/// What is held, for people.
-pub fn held<'a>(
-    install: &'a Install,
-    observed: &'a Observed,
-) -> impl Iterator<Item = (&'a ObjectId, Hold)> {
-    install.wanted.keys().filter_map(|id| {
-        let live = observed.objects.get(id).filter(|live| is_held(live))?;
-        Some((id, hold(live)?))
-    })
+/// What shows no Pods has no other way to show that it works.
+fn sound(id: &ObjectId, live: &Object) -> bool {
+    !is_workload(id.kind) || works(live)
+}
+
+fn lift(now: OffsetDateTime, hold: &Hold) -> Action {
+    let lifted = Hold {
+        lifted: Some(rfc3339(now)),
+        ..hold.clone()
+    };
+    let note = lifted.text();
+    Action::Lift { note }
+}
+
+/// Argo CD prunes at once what it is given back and what is no longer in Git: that stays held.
+fn given_back(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    holds: &BTreeMap<ObjectId, Held>,
+) -> Option<Vec<Step>> {
+    let (id, held) = holds.iter().find(|(id, held)| {
+        let said = shield::said(install, observed, &held.owner);
+        let ends = |said: Arc<Owner>| held.hold.ends(now, &said.seen) && !said.extra.contains(*id);
+        observed.objects.contains_key(*id) && said.is_some_and(ends)
+    })?;
+    let mut rest = holds.clone();
+    rest.remove(id);
+    let mut steps = vec![step(lift(now, &held.hold), id)];
+    // The object's Application first: what the root gives back to Git is to be as it was.
+    let shields = shielding(install, observed, &rest);
+    let shields = shields.into_iter().rev();
+    steps.extend(shields.map(|(action, id)| step(action, &id)));
+    steps.push(step(Action::Nudge, &held.owner));
+    Some(steps)
 }
 
 /// When the engine's own objects were last changed from Git: a question from before that proves nothing.
 pub fn changed(install: &Install, observed: &Observed) -> Option<OffsetDateTime> {
     let of = |id: &ObjectId| {
         let (live, wanted) = (observed.objects.get(id)?, install.wanted.get(id)?);
-        live.written.filter(|_| is_from_git(wanted, live))
+        live.written.filter(|_| is_from_git(install, wanted, live))
     };
     install.workloads().filter_map(of).max()
 }

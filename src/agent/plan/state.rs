@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 
 use super::argocd;
 use super::fault::Key;
+use super::quarantine::shield::Owner;
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::PROBED_AT;
 use crate::bundle::{Kind, ObjectId};
@@ -51,6 +52,8 @@ pub struct Child {
     pub prunes: bool,
     /// What it takes to make it again, where neither Git nor an `ApplicationSet` does.
     pub keepsake: Option<Arc<Value>>,
+    /// What an Application says of the engine's own objects.
+    pub owner: Option<Arc<Owner>>,
 }
 
 /// How well one kind is known.

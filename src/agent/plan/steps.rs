@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use super::fault::{Class, Key};
 use super::find::{Finding, dies, known, prunes};
 use super::pace::allowed;
-use super::quarantine;
+use super::quarantine::{self, shield::Shield};
 use super::state::{History, Object, Observed, Past};
 use crate::agent::engine::Install;
 use crate::agent::engine::compare::{additions, drift};
@@ -74,6 +74,8 @@ pub enum Action {
     },
     /// It works again: forget that it was held.
     Settle,
+    /// Make an Application hold back from Git just this.
+    Shield(Shield),
 }
 
 impl Action {
@@ -97,6 +99,7 @@ impl Action {
             Self::Hold { .. } => "hold",
             Self::Lift { .. } => "lift",
             Self::Settle => "settle",
+            Self::Shield(_) => "shield",
         }
     }
 }
@@ -260,11 +263,7 @@ fn remedy(
         }
         Class::ProjectMissing if live.is_none() => one(Action::Create),
         Class::BadEngineCommit | Class::EngineUpgradeStuck => {
-            let note = quarantine::note(now, install, observed, finding);
-            vec![
-                (Action::Hold { note }, id.clone()),
-                (Action::Apply, id.clone()),
-            ]
+            quarantine::holding(now, install, observed, finding)
         }
         Class::OperationStuck => one(Action::Terminate),
         Class::RedisDown | Class::PodSuperseded => one(Action::RestartPods { before: now }),

@@ -263,9 +263,10 @@ fn unguarded(moment: &Moment<'_>) -> Because {
 
 /// What is held back from Git, why, and how that ends.
 fn held(moment: &Moment<'_>) -> Because {
-    let held = quarantine::held(moment.install, moment.observed);
+    let held = quarantine::holds(moment.install, moment.observed);
     let named: Vec<String> = held
-        .map(|(id, hold)| {
+        .iter()
+        .map(|(id, quarantine::Held { hold, .. })| {
             format!(
                 "{id} since {} because of {}: {}",
                 hold.since, hold.revision, hold.reason

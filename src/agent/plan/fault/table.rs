@@ -257,12 +257,12 @@ faults! {
         does "reports; a root's path is mended as `SourceAltered`";
         advice "commit the directory that it names to the catalog";
     BadEngineCommit: 43, Budget::PerHour(5), 10 s;
-        seen "a commit's version of a controller cannot run, is scaled to 0, or runs and does not answer; Flux only";
+        seen "a commit's version of a controller cannot run, is scaled to 0, runs and does not answer, or fails for a minute beside a Pod of the old one";
         evidence "what the Pod waits for; the commit and the fields that it changed";
-        does "holds just that object back from Git, applies it as last known good, and gives it back when the catalog has another commit: at once the first time, later and later (10 min to 6 h) if that breaks it again";
+        does "holds just that object back from Git (in Argo CD by its Application's `ignoreDifferences`), applies it as last known good, and gives it back when the catalog has another commit that still has it: at once the first time, later and later (10 min to 6 h) if that breaks it again";
         advice "";
     EngineUpgradeStuck: 48, Budget::PerHour(5), 10 s;
-        seen "a commit's version of a controller has not come up for 10 min, and nothing says why; Flux only";
+        seen "a commit's version of a controller has not come up for 10 min, and nothing says why";
         evidence "the commit and the fields that it changed";
         does "as `BadEngineCommit`";
         advice "";

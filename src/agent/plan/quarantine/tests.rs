@@ -1,9 +1,10 @@
 use serde_json::{Value, json};
 
+use super::harm::{UNANSWERED, WINDOW};
 use super::*;
 use crate::agent::engine::{MANAGER as OURS, REQUESTED_AT};
 use crate::agent::plan::tests::Cluster;
-use crate::agent::plan::{Plan, Pod};
+use crate::agent::plan::{Class, Plan, Pod};
 use crate::bundle::Kind;
 
 fn deployment(name: &str) -> ObjectId {
@@ -36,10 +37,11 @@ fn works(cluster: &mut Cluster) {
 /// Git's new version of a controller, as Flux applies it.
 fn commit(cluster: &mut Cluster, revision: &str, name: &str, field: &str, value: Value) {
     let now = cluster.now;
+    let applier = cluster.install.traits.applier;
     let object = cluster.objects.get_mut(&deployment(name)).unwrap();
     *object.fields.pointer_mut(field).unwrap() = value;
     object.generation += 1;
-    FLUX.clone_into(&mut object.writer);
+    applier.clone_into(&mut object.writer);
     object.written = Some(now);
     fetched(cluster, revision);
 }
@@ -85,6 +87,10 @@ fn do_all(cluster: &mut Cluster, plan: &Plan) {
     for step in &plan.steps {
         cluster.act(step);
     }
+}
+
+fn is_held(cluster: &Cluster, id: &ObjectId) -> bool {
+    holds(&cluster.install, &cluster.observed()).contains_key(id)
 }
 
 /// W22
@@ -137,7 +143,7 @@ fn a_commit_whose_image_cannot_be_pulled_is_held_and_undone() {
     pod_waits(&mut cluster, "source-controller", "ErrImagePull");
     let plan = after_a_while(&mut cluster);
     assert_eq!(plan.findings[0].class, Class::BadEngineCommit);
-    assert_eq!(plan.findings[0].writer, FLUX);
+    assert_eq!(plan.findings[0].writer, "kustomize-controller");
     assert_eq!(
         plan.findings[0].evidence,
         "ErrImagePull: no such tag (bad:0); commit main@sha1:2 changed /spec/template/spec/containers/manager/image"
@@ -151,7 +157,7 @@ fn a_commit_whose_image_cannot_be_pulled_is_held_and_undone() {
     );
     do_all(&mut cluster, &plan);
     let live = &cluster.objects[&id];
-    assert!(is_held(live));
+    assert!(is_held(&cluster, &id));
     assert_eq!(
         hold(live).unwrap(),
         Hold {
@@ -233,7 +239,7 @@ fn the_next_commit_lifts_a_hold_and_a_second_bad_one_makes_it_longer() {
         "Flux applies at once"
     );
     do_all(&mut cluster, &plan);
-    assert!(!is_held(&cluster.objects[&id]));
+    assert!(!is_held(&cluster, &id));
     works(&mut cluster);
 
     commit(

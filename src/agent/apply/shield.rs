@@ -1,0 +1,70 @@
+//! Holds at the API server: the annotations of an object, and the settings of the Application that brings it.
+
+use anyhow::{Context as _, Result, anyhow};
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use super::{AtMost as _, CALL, Hands, Refused};
+use crate::agent::plan::history::Outcome;
+use crate::agent::plan::quarantine::shield::{OPTIONS, Shield, options};
+use crate::agent::plan::quarantine::{HELD, MANAGER, RECONCILE};
+use crate::bundle::ObjectId;
+use crate::wire::api::EngineKind;
+
+/// Argo CD writes an Application's status all the time, and with it its version.
+const TRIES: usize = 5;
+
+impl Hands<'_> {
+    /// Says on an object that it is held, or no longer; `note` says why and since when.
+    pub(super) async fn mark(
+        &self,
+        id: &ObjectId,
+        held: bool,
+        note: Option<&str>,
+    ) -> Result<Outcome> {
+        let mut annotations = json!({HELD: note});
+        match self.install.traits.kind {
+            EngineKind::Flux => annotations[RECONCILE] = json!(held.then_some("disabled")),
+            EngineKind::Argocd => {
+                let live = self.observed.objects.get(id);
+                let said = live.and_then(|live| live.annotation(OPTIONS));
+                annotations[OPTIONS] = json!(options(said, held));
+            }
+        }
+        let patch = json!({"metadata": {"annotations": annotations}});
+        self.merge(id, &patch, MANAGER).await
+    }
+
+    /// Makes an Application hold back just what `shield` says.
+    pub(super) async fn shield(&self, id: &ObjectId, shield: &Shield) -> Result<Outcome> {
+        let ours = self.install.base(id);
+        let params = PatchParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = self.api(id);
+        let mut last = None;
+        for _ in 0..TRIES {
+            let live = api.get(&id.name).await_at_most(CALL).await;
+            let live = live.map_err(|refused| anyhow!(refused).context(format!("read {id}")))?;
+            let before = live.metadata.resource_version.clone();
+            let live = serde_json::to_value(live).context("read the Application")?;
+            let patch = shield.patch(&live, ours.and_then(|body| body.get("spec")));
+            let patch = Patch::Merge(&patch);
+            let call = api.patch(&id.name, &params, &patch);
+            match call.await_at_most(CALL).await {
+                Ok(live) if self.install.wanted.contains_key(id) => return Ok(self.learn(id, live)),
+                Ok(live) if live.metadata.resource_version == before => {
+                    return Ok(Outcome::Unchanged);
+                }
+                Ok(_) => return Ok(Outcome::Done),
+                Err(Refused::Status(status)) if status.code == 409 => last = Some(status.message),
+                Err(refused) => return Err(anyhow!(refused).context(format!("patch {id}"))),
+            }
+        }
+        Err(anyhow!(
+            "patch {id}: it changes all the time: {}",
+            last.unwrap_or_default()
+        ))
+    }
+}

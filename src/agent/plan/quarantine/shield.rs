@@ -1,0 +1,353 @@
+//! Holds under Argo CD: what makes the Application that owns an object leave it alone.
+//!
+//! Argo CD reads no such wish from the object itself. So its Application ignores every field of it but the metadata
+//! (`ignoreDifferences`, with `RespectIgnoreDifferences` so that a sync does, too), and the object asks not to be
+//! pruned. Where the Application comes from the catalog as well, the root leaves just these two settings of it alone.
+//! What is held, and what the Application said before, stands in an annotation of the Application: so a hold outlives
+//! the object that it is on, too.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Hold;
+use crate::agent::engine::argocd::TRAITS;
+use crate::agent::engine::{Install, TRACKING};
+use crate::agent::plan::state::{Object, Observed};
+use crate::bundle::{Kind, ObjectId};
+use crate::wire::api::EngineKind;
+
+/// What an Application holds back, as JSON of [`Record`].
+pub const HOLDS: &str = "linesman.dev/holds";
+/// Argo CD's own word on one object, a list.
+pub const OPTIONS: &str = "argocd.argoproj.io/sync-options";
+const KEEP: &str = "Prune=false";
+const RESPECT: &str = "RespectIgnoreDifferences=true";
+/// Objects of the engine that one Application may say it would prune.
+pub const MAX_EXTRA: usize = 256;
+
+/// What an Application says of the engine's own objects.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The commit that was applied last, whether that went well or not.
+    pub tried: String,
+    /// The commit that was looked at last; empty where that failed.
+    pub seen: String,
+    /// What it brought once, and what is in Git no longer.
+    pub extra: BTreeSet<ObjectId>,
+    /// What our annotation says.
+    pub held: BTreeMap<ObjectId, Hold>,
+    /// Whether its spec does what the annotation says.
+    pub in_force: bool,
+}
+
+/// The annotation of an Application.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Record {
+    held: Vec<Entry>,
+    former: Former,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Entry {
+    group: String,
+    kind: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    namespace: String,
+    name: String,
+    #[serde(flatten)]
+    hold: Hold,
+}
+
+/// What the Application's spec said before the first hold; null = nothing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Former {
+    ignore_differences: Value,
+    sync_options: Value,
+}
+
+impl Former {
+    fn of(spec: &Value) -> Self {
+        let at = |pointer| spec.pointer(pointer).cloned().unwrap_or_default();
+        Self {
+            ignore_differences: at("/ignoreDifferences"),
+            sync_options: at("/syncPolicy/syncOptions"),
+        }
+    }
+}
+
+impl Entry {
+    fn id(&self) -> Option<ObjectId> {
+        place(&self.group, &self.kind, &self.namespace, &self.name)
+    }
+}
+
+fn place(group: &str, kind: &str, namespace: &str, name: &str) -> Option<ObjectId> {
+    let mut kinds = Kind::ALL.into_iter();
+    let kind = kinds.find(|k| k.as_str() == kind && k.resource().0 == group)?;
+    Some(ObjectId::new(kind, namespace, name))
+}
+
+impl Owner {
+    /// Reads an Application, as it is or as it is observed.
+    pub fn of(annotation: Option<&str>, spec: &Value, status: &Value) -> Self {
+        let text = |pointer| status.pointer(pointer).and_then(Value::as_str);
+        let seen = text("/sync/revision").unwrap_or_default();
+        let tried = text("/operationState/syncResult/revision").filter(|r| !r.is_empty());
+        let held = record(annotation).held;
+        let held: BTreeMap<ObjectId, Hold> = held
+            .into_iter()
+            .filter_map(|e| Some((e.id()?, e.hold)))
+            .collect();
+        let differences = items(spec.get("ignoreDifferences"));
+        let options = items(spec.pointer("/syncPolicy/syncOptions"));
+        let in_force = held.keys().all(|id| differences.contains(&ignored(id)))
+            && (held.is_empty() || options.contains(&json!(RESPECT)));
+        Self {
+            tried: tried.unwrap_or(seen).to_owned(),
+            seen: seen.to_owned(),
+            extra: extra(status),
+            held,
+            in_force,
+        }
+    }
+
+    fn of_root(root: &Object) -> Self {
+        let part = |name| root.fields.get(name).unwrap_or(&Value::Null);
+        Self::of(root.annotation(HOLDS), part("spec"), part("status"))
+    }
+}
+
+fn record(annotation: Option<&str>) -> Record {
+    let record = annotation.and_then(|text| serde_json::from_str(text).ok());
+    record.unwrap_or_default()
+}
+
+fn items(list: Option<&Value>) -> Vec<Value> {
+    list.and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+/// Resources that the Application would prune.
+fn extra(status: &Value) -> BTreeSet<ObjectId> {
+    let all = status.get("resources").and_then(Value::as_array);
+    let pruned = all.into_iter().flatten().filter(|r| is_extra(r));
+    let ids = pruned.filter_map(|r| {
+        let text = |name| r.get(name).and_then(Value::as_str).unwrap_or_default();
+        place(text("group"), text("kind"), text("namespace"), text("name"))
+    });
+    let ours = |id: &ObjectId| {
+        let here = id.namespace.is_empty() || id.namespace == TRAITS.namespace;
+        here && id.kind.installable()
+    };
+    ids.filter(ours).take(MAX_EXTRA).collect()
+}
+
+/// Of an Application's long list of resources, what is kept.
+pub fn is_extra(resource: &Value) -> bool {
+    resource.get("requiresPruning") == Some(&Value::Bool(true))
+}
+
+/// The Application that applies an object, by the annotation that Argo CD puts onto it:
+/// `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, and `NAMESPACE_APPLICATION` for one in another namespace.
+pub fn owner(live: &Object) -> Option<ObjectId> {
+    let name = live.annotation(TRACKING)?.split(':').next()?;
+    let (namespace, name) = name.split_once('_').unwrap_or((TRAITS.namespace, name));
+    let some = !namespace.is_empty() && !name.is_empty();
+    some.then(|| ObjectId::new(Kind::Application, namespace, name))
+}
+
+/// The Applications that are known, the root first.
+pub fn owners<'a>(
+    install: &'a Install,
+    observed: &'a Observed,
+) -> impl Iterator<Item = (&'a ObjectId, Arc<Owner>)> {
+    let children = observed.children.iter();
+    let children = children.filter_map(|(id, child)| Some((id, Arc::clone(child.owner.as_ref()?))));
+    root(install, observed).into_iter().chain(children)
+}
+
+fn root<'a>(install: &'a Install, observed: &Observed) -> Option<(&'a ObjectId, Arc<Owner>)> {
+    let argocd = install.traits.kind == EngineKind::Argocd;
+    let live = observed.objects.get(&install.sync).filter(|_| argocd)?;
+    Some((&install.sync, Arc::new(Owner::of_root(live))))
+}
+
+/// What one Application says, if it is known.
+pub fn said(install: &Install, observed: &Observed, id: &ObjectId) -> Option<Arc<Owner>> {
+    if *id == install.sync {
+        return root(install, observed).map(|(_, said)| said);
+    }
+    observed.children.get(id)?.owner.clone()
+}
+
+/// The entry of `ignoreDifferences` that leaves an object to us: all of it but its metadata.
+fn ignored(id: &ObjectId) -> Value {
+    let pointers: &[&str] = match id.kind {
+        Kind::ClusterRole | Kind::Role => &["/rules", "/aggregationRule"],
+        Kind::ClusterRoleBinding | Kind::RoleBinding => &["/roleRef", "/subjects"],
+        Kind::ConfigMap | Kind::Secret => &["/data", "/binaryData", "/stringData"],
+        Kind::ServiceAccount => &[
+            "/automountServiceAccountToken",
+            "/imagePullSecrets",
+            "/secrets",
+        ],
+        Kind::Namespace
+        | Kind::CustomResourceDefinition
+        | Kind::ResourceQuota
+        | Kind::Service
+        | Kind::NetworkPolicy
+        | Kind::Deployment
+        | Kind::StatefulSet
+        | Kind::GitRepository
+        | Kind::Kustomization
+        | Kind::HelmRelease
+        | Kind::AppProject
+        | Kind::Application
+        | Kind::ApplicationSet
+        | Kind::ValidatingAdmissionPolicy
+        | Kind::ValidatingAdmissionPolicyBinding => &["/spec"],
+    };
+    entry(id, pointers)
+}
+
+/// What the root leaves alone of an Application that holds something back.
+fn parent(child: &ObjectId) -> Value {
+    entry(
+        child,
+        &["/spec/ignoreDifferences", "/spec/syncPolicy/syncOptions"],
+    )
+}
+
+fn entry(id: &ObjectId, pointers: &[&str]) -> Value {
+    let mut entry =
+        json!({"kind": id.kind.as_str(), "name": id.name.as_str(), "jsonPointers": pointers});
+    for (field, value) in [
+        ("group", id.kind.resource().0),
+        ("namespace", &id.namespace),
+    ] {
+        if !value.is_empty() {
+            entry[field] = json!(value);
+        }
+    }
+    entry
+}
+
+/// What an Application is to hold back, and which Applications below it do so.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shield {
+    pub held: BTreeMap<ObjectId, Hold>,
+    /// For the root: Applications whose settings it leaves alone.
+    pub below: BTreeSet<ObjectId>,
+}
+
+impl Shield {
+    fn differences(&self, former: &Value) -> Value {
+        let mut all = items(Some(former));
+        all.extend(self.below.iter().map(parent));
+        all.extend(self.held.keys().map(ignored));
+        if all.is_empty() {
+            former.clone()
+        } else {
+            json!(all)
+        }
+    }
+
+    /// The merge patch that makes an Application hold back just this; `ours` is the spec of one that we made.
+    pub fn patch(&self, live: &Value, ours: Option<&Value>) -> Value {
+        let at = |pointer| live.pointer(pointer).unwrap_or(&Value::Null);
+        let annotation = at("/metadata/annotations")
+            .get(HOLDS)
+            .and_then(Value::as_str);
+        let former = match (ours, annotation) {
+            (Some(spec), _) => Former::of(spec),
+            (None, Some(_)) => record(annotation).former,
+            (None, None) => Former::of(at("/spec")),
+        };
+        let mut options = items(Some(&former.sync_options));
+        if !self.held.is_empty() && !options.contains(&json!(RESPECT)) {
+            options.push(json!(RESPECT));
+        }
+        let options = if options.is_empty() {
+            former.sync_options.clone()
+        } else {
+            json!(options)
+        };
+        let mut spec = json!({"ignoreDifferences": self.differences(&former.ignore_differences)});
+        if *at("/spec/syncPolicy/syncOptions") != options {
+            spec["syncPolicy"] = json!({"syncOptions": options});
+        }
+        let held = self.held.iter().map(|(id, hold)| Entry {
+            group: id.kind.resource().0.to_owned(),
+            kind: id.kind.as_str().to_owned(),
+            namespace: id.namespace.clone(),
+            name: id.name.clone(),
+            hold: hold.clone(),
+        });
+        let record = Record {
+            held: held.collect(),
+            former,
+        };
+        let note = serde_json::to_string(&record).ok();
+        let note = note.filter(|_| !self.held.is_empty());
+        json!({
+            "metadata": {
+                "annotations": {HOLDS: note},
+                "resourceVersion": at("/metadata/resourceVersion"),
+            },
+            "spec": spec,
+        })
+    }
+}
+
+/// An object's own list of options, with the wish not to be pruned or without; none = nothing is left of it.
+pub fn options(live: Option<&str>, kept: bool) -> Option<String> {
+    let all = live.unwrap_or_default().split(',').map(str::trim);
+    let others = all.filter(|o| !o.is_empty() && *o != KEEP);
+    let list: Vec<&str> = others.chain(kept.then_some(KEEP)).collect();
+    (!list.is_empty()).then(|| list.join(","))
+}
+
+/// Whether an object asks Argo CD not to prune it.
+pub fn is_kept(live: &Object) -> bool {
+    let all = live.annotation(OPTIONS).unwrap_or_default().split(',');
+    all.map(str::trim).any(|option| option == KEEP)
+}
+
+/// What each Application has to hold back, the root always among them where anything is held.
+pub fn shields(
+    install: &Install,
+    holds: &BTreeMap<ObjectId, super::Held>,
+) -> BTreeMap<ObjectId, Shield> {
+    let mut all: BTreeMap<ObjectId, Shield> = BTreeMap::new();
+    for (id, held) in holds {
+        let shield = all.entry(held.owner.clone()).or_default();
+        shield.held.insert(id.clone(), held.hold.clone());
+        if held.owner != install.sync {
+            let root = all.entry(install.sync.clone()).or_default();
+            root.below.insert(held.owner.clone());
+        }
+    }
+    all
+}
+
+/// The install as it has to be while something is held back: the root leaves that alone.
+pub fn shielded<'a>(install: &'a Install, observed: &Observed) -> Cow<'a, Install> {
+    if install.traits.kind != EngineKind::Argocd {
+        return Cow::Borrowed(install);
+    }
+    let shields = shields(install, &super::holds(install, observed));
+    let base = install.base(&install.sync).cloned();
+    let (Some(shield), Some(mut body)) = (shields.get(&install.sync), base) else {
+        return Cow::Borrowed(install);
+    };
+    let former = Former::of(body.get("spec").unwrap_or(&Value::Null));
+    body["spec"]["ignoreDifferences"] = shield.differences(&former.ignore_differences);
+    Cow::Owned(install.with(&install.sync, body))
+}
+
+#[cfg(test)]
+mod tests;

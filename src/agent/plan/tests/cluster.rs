@@ -1,0 +1,482 @@
+//! The simulated cluster of the planner's tests.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use time::{Duration, OffsetDateTime};
+
+use super::{install_of, start};
+use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
+use crate::agent::engine::guard::ALLOW_DELETE;
+use crate::agent::engine::{GUARD, Install, MANAGER, REQUESTED_AT, comparable, is_workload};
+use crate::agent::plan::history::Outcome;
+use crate::agent::plan::quarantine::{self, shield};
+use crate::agent::plan::state::{Child, Scope};
+use crate::agent::plan::{
+    Action, History, Object, Observed, Plan, Pod, Step, health, plan, project,
+};
+use crate::bundle::{Kind, ObjectId};
+use crate::clock::rfc3339;
+use crate::wire::api::EngineKind;
+
+/// A cluster that does what it is told at once, and whose controllers do their work.
+pub(in crate::agent::plan) struct Cluster {
+    pub(in crate::agent::plan) install: Install,
+    pub(in crate::agent::plan) history: History,
+    pub(in crate::agent::plan) objects: BTreeMap<ObjectId, Object>,
+    pub(in crate::agent::plan) pods: BTreeMap<String, Pod>,
+    pub(in crate::agent::plan) now: OffsetDateTime,
+    /// Applications below the root, as the API server has them.
+    pub(in crate::agent::plan) applications: BTreeMap<ObjectId, Value>,
+    serial: u64,
+    pub(in crate::agent::plan) steps: Vec<(OffsetDateTime, Step)>,
+}
+
+impl Cluster {
+    pub(in crate::agent::plan) fn empty() -> Self {
+        Self::empty_of(EngineKind::Flux)
+    }
+
+    pub(in crate::agent::plan) fn empty_of(engine: EngineKind) -> Self {
+        Self {
+            install: install_of(engine),
+            history: History::default(),
+            objects: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            now: start(),
+            applications: BTreeMap::new(),
+            serial: 0,
+            steps: Vec::new(),
+        }
+    }
+
+    /// With a working, adopted install and a clean record.
+    pub(in crate::agent::plan) fn working() -> Self {
+        Self::working_of(EngineKind::Flux)
+    }
+
+    pub(in crate::agent::plan) fn working_of(engine: EngineKind) -> Self {
+        let mut cluster = Self::empty_of(engine);
+        cluster.settle(200);
+        cluster.history = History {
+            adopted: true,
+            ..History::default()
+        };
+        cluster.steps.clear();
+        cluster
+    }
+
+    pub(in crate::agent::plan) fn observed(&self) -> Observed {
+        let scope = Scope {
+            answered: Some(self.now),
+            served: true,
+        };
+        Observed {
+            objects: self
+                .objects
+                .iter()
+                .map(|(id, o)| (id.clone(), Arc::new(o.clone())))
+                .collect(),
+            scopes: self
+                .install
+                .wanted
+                .keys()
+                .map(|id| (id.kind, scope))
+                .collect(),
+            pods: self
+                .pods
+                .iter()
+                .map(|(n, p)| (n.clone(), Arc::new(p.clone())))
+                .collect(),
+            pods_at: Some(self.now),
+            children: Arc::new(self.children()),
+            ..Observed::default()
+        }
+    }
+
+    fn children(&self) -> BTreeMap<ObjectId, Child> {
+        let all = self.applications.iter().filter_map(|(id, live)| {
+            let live = serde_json::from_value(live.clone()).unwrap();
+            Some((id.clone(), project::child(id.kind, &live)?))
+        });
+        all.collect()
+    }
+
+    pub(in crate::agent::plan) fn plan(&self) -> Plan {
+        plan(self.now, &self.install, &self.observed(), &self.history)
+    }
+
+    /// One round of the watchdog, then time passes.
+    pub(in crate::agent::plan) fn round(&mut self) -> Plan {
+        let observed = self.observed();
+        let plan = plan(self.now, &self.install, &observed, &self.history);
+        assert_eq!(plan, self.plan(), "the same input gives the same plan");
+        assert!(plan.next_look > self.now, "{plan:?}");
+        assert!(plan.next_look <= self.now + Duration::minutes(1));
+        self.history.saw(self.now, &plan);
+        for step in &plan.steps {
+            assert_harmless(step);
+            let outcome = self.act(step);
+            self.history.acted(self.now, step, &outcome, &observed);
+            if step.action == Action::Restore {
+                self.history.saved.remove(&step.target);
+            }
+            self.steps.push((self.now, step.clone()));
+        }
+        self.controllers();
+        self.now = if plan.steps.is_empty() {
+            plan.next_look
+        } else {
+            self.now + Duration::milliseconds(500)
+        };
+        plan
+    }
+
+    /// Rounds until nothing is wrong and function is proven.
+    pub(in crate::agent::plan) fn settle(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            let plan = self.round();
+            let proven = health::proven_since(&self.install, &self.observed());
+            let current = proven.is_some_and(|p| self.history.last_write.is_none_or(|at| p >= at));
+            if plan.findings.is_empty() && plan.steps.is_empty() && current {
+                return;
+            }
+        }
+        panic!("does not settle: {:#?}", self.plan());
+    }
+
+    fn annotate(&mut self, id: &ObjectId, held: bool, note: Option<&str>) -> Outcome {
+        let object = self.objects.get_mut(id).unwrap();
+        quarantine::MANAGER.clone_into(&mut object.writer);
+        object.written = Some(self.now);
+        let own = match self.install.traits.kind {
+            EngineKind::Flux => (quarantine::RECONCILE, held.then(|| "disabled".to_owned())),
+            EngineKind::Argocd => {
+                let said = object.annotation(shield::OPTIONS);
+                (shield::OPTIONS, shield::options(said, held))
+            }
+        };
+        let annotations = object.fields["metadata"]["annotations"].as_object_mut();
+        let annotations = annotations.unwrap();
+        let note = (quarantine::HELD, note.map(str::to_owned));
+        for (name, value) in [own, note] {
+            match value {
+                Some(value) => drop(annotations.insert(name.to_owned(), json!(value))),
+                None => drop(annotations.remove(name)),
+            }
+        }
+        Outcome::Done
+    }
+
+    fn shield(&mut self, id: &ObjectId, shield: &shield::Shield) -> Outcome {
+        let ours = self.install.base(id).map(|body| &body["spec"]);
+        if let Some(root) = self.objects.get_mut(id) {
+            let patch = shield.patch(&root.fields, ours);
+            merge(&mut root.fields, &patch);
+            root.fields["metadata"]
+                .as_object_mut()
+                .unwrap()
+                .remove("resourceVersion");
+        } else {
+            let live = self.applications.get_mut(id).unwrap();
+            let patch = shield.patch(live, None);
+            merge(live, &patch);
+        }
+        Outcome::Done
+    }
+
+    pub(in crate::agent::plan) fn act(&mut self, step: &Step) -> Outcome {
+        let id = &step.target;
+        let namespace = ObjectId::new(Kind::Namespace, "", &self.install.namespace);
+        let dying = |o: Option<&Object>| o.is_none_or(|o| o.deleting.is_some());
+        match &step.action {
+            Action::Create
+            | Action::Apply
+            | Action::Replace
+            | Action::WriteSecret
+            | Action::Recreate { .. } => {
+                if id.kind.namespaced() && dying(self.objects.get(&namespace)) {
+                    return Outcome::Failed("namespace".to_owned());
+                }
+                let body = self.install.body(id).unwrap();
+                self.put(id, body, MANAGER);
+                Outcome::Done
+            }
+            // One of the catalog's.
+            Action::Nudge if !self.objects.contains_key(id) => Outcome::Done,
+            Action::Nudge => {
+                let asked = rfc3339(self.now);
+                let annotations =
+                    &mut self.objects.get_mut(id).unwrap().fields["metadata"]["annotations"];
+                if id.kind == Kind::Application {
+                    annotations[PROBED_AT] = json!(asked);
+                    annotations[REFRESH] = json!("normal");
+                } else {
+                    annotations[REQUESTED_AT] = json!(asked);
+                }
+                Outcome::Done
+            }
+            Action::CutRights { .. } => {
+                self.objects.remove(id);
+                Outcome::Done
+            }
+            Action::ScaleToZero => {
+                let object = self.objects.get_mut(id).unwrap();
+                object.fields["spec"]["replicas"] = json!(0);
+                object.generation += 1;
+                object.writer = GUARD.to_owned();
+                Outcome::Done
+            }
+            Action::Lock => {
+                let object = self.objects.get_mut(id).unwrap();
+                let annotations = object.fields["metadata"]["annotations"].as_object_mut();
+                annotations.unwrap().remove(ALLOW_DELETE);
+                Outcome::Done
+            }
+            Action::Terminate => {
+                self.objects.get_mut(id).unwrap().fields["status"] = json!({});
+                Outcome::Done
+            }
+            Action::Hold { note } => self.annotate(id, true, Some(note)),
+            Action::Lift { note } => self.annotate(id, false, Some(note)),
+            Action::Settle => self.annotate(id, false, None),
+            Action::Shield(shield) => self.shield(id, shield),
+            Action::Release | Action::Unpin { .. } | Action::Restore | Action::FreeLease { .. } => {
+                Outcome::Done
+            }
+            Action::RestartPods { before } => {
+                self.pods
+                    .retain(|_, pod| pod.app != id.name || pod.created >= Some(*before));
+                Outcome::Done
+            }
+        }
+    }
+
+    fn put(&mut self, id: &ObjectId, body: Value, writer: &str) {
+        self.serial += 1;
+        let fresh = Object {
+            uid: format!("uid-{}", self.serial),
+            version: self.serial,
+            generation: 0,
+            created: Some(self.now),
+            deleting: None,
+            finalizers: Vec::new(),
+            writer: String::new(),
+            written: None,
+            ours: true,
+            fields: Value::Null,
+        };
+        let object = self.objects.entry(id.clone()).or_insert(fresh);
+        let annotations = object.fields.pointer("/metadata/annotations").cloned();
+        let status = object.fields.get("status").cloned();
+        object.version = self.serial;
+        object.generation += 1;
+        writer.clone_into(&mut object.writer);
+        object.fields = comparable(id.kind, body);
+        if is_workload(id.kind) && object.fields["spec"]["replicas"].is_null() {
+            object.fields["spec"]["replicas"] = json!(1);
+        }
+        object.fields["metadata"]["annotations"] = annotations.unwrap_or_else(|| json!({}));
+        object.fields["status"] = status.unwrap_or_else(|| json!({}));
+    }
+
+    /// What Kubernetes and Flux do meanwhile.
+    pub(in crate::agent::plan) fn controllers(&mut self) {
+        self.collect_the_dead();
+        let accounts: BTreeMap<String, OffsetDateTime> = self
+            .objects
+            .iter()
+            .filter(|(id, _)| id.kind == Kind::ServiceAccount)
+            .filter_map(|(id, o)| Some((id.name.clone(), o.created?)))
+            .collect();
+        let mut up = BTreeMap::new();
+        for (id, object) in &mut self.objects {
+            match id.kind {
+                Kind::CustomResourceDefinition => {
+                    object.fields["status"] =
+                        json!({"conditions": [{"type": "Established", "status": "True"}]});
+                }
+                Kind::Deployment | Kind::StatefulSet => {
+                    let runs = object.fields["spec"]["replicas"] == json!(1)
+                        && object.fields["spec"]["template"]["spec"]["containers"][0]["image"]
+                            .as_str()
+                            .is_some_and(|i| i.ends_with(":v1"))
+                        && accounts.contains_key(&id.name);
+                    let replicas = i32::from(runs);
+                    object.fields["status"] = json!({"observedGeneration": object.generation, "availableReplicas": replicas, "updatedReplicas": replicas});
+                    if runs {
+                        let pod = self.pods.entry(id.name.clone()).or_default();
+                        pod.app.clone_from(&id.name);
+                        pod.created.get_or_insert(self.now);
+                        pod.running = pod.created;
+                    }
+                    let valid = self
+                        .pods
+                        .get(&id.name)
+                        .is_some_and(|p| p.created >= accounts.get(&id.name).copied());
+                    up.insert(id.name.clone(), runs && valid);
+                }
+                _ => {}
+            }
+        }
+        self.pods.retain(|_, pod| up.contains_key(&pod.app));
+        let rights = self.install.traits.rights.iter();
+        let rights = rights.map(|name| ObjectId::new(Kind::ClusterRoleBinding, "", name));
+        let rights = rights.into_iter().all(|id| self.objects.contains_key(&id));
+        let now = rfc3339(self.now);
+        for id in self.install.roots() {
+            let controller = self.install.controller(id).name;
+            let works = rights && up.get(&controller).copied().unwrap_or_default();
+            if let Some(root) = self.objects.get_mut(id).filter(|_| works) {
+                if id.kind == Kind::Application {
+                    let annotations = root.fields["metadata"]["annotations"].as_object_mut();
+                    annotations.unwrap().remove(REFRESH);
+                    root.fields["status"] = json!({
+                        "reconciledAt": now, "sync": {"status": "Synced", "revision": "1"},
+                        "operationState": {"phase": "Succeeded", "syncResult": {"revision": "1"}},
+                    });
+                    continue;
+                }
+                let asked = root.annotation(REQUESTED_AT).unwrap_or_default().to_owned();
+                root.fields["status"] = json!({
+                    "lastHandledReconcileAt": asked, "artifact": {"revision": "main@sha1:1"},
+                    "lastAppliedRevision": "main@sha1:1", "lastAttemptedRevision": "main@sha1:1",
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                });
+            }
+        }
+    }
+
+    fn collect_the_dead(&mut self) {
+        let namespace = ObjectId::new(Kind::Namespace, "", &self.install.namespace);
+        let over = |o: &Object| {
+            o.deleting
+                .is_some_and(|at| self.now - at > Duration::seconds(3))
+        };
+        if self.objects.get(&namespace).is_some_and(over) {
+            self.objects
+                .retain(|id, _| id.namespace.is_empty() && *id != namespace);
+            self.pods.clear();
+        }
+        let crds: Vec<ObjectId> = self
+            .objects
+            .iter()
+            .filter(|(id, o)| id.kind == Kind::CustomResourceDefinition && over(o))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for crd in crds {
+            self.objects.remove(&crd);
+            self.objects.retain(|id, _| {
+                let (group, _, plural) = id.kind.resource();
+                crd.name != format!("{plural}.{group}")
+            });
+        }
+    }
+
+    pub(in crate::agent::plan) fn damage(&mut self, what: &Damage) {
+        let ids: Vec<ObjectId> = self.objects.keys().cloned().collect();
+        let pick = |n: usize| ids[n % ids.len()].clone();
+        match *what {
+            Damage::Delete(n) => {
+                let id = pick(n);
+                match id.kind {
+                    Kind::Namespace | Kind::CustomResourceDefinition => {
+                        self.objects.get_mut(&id).unwrap().deleting = Some(self.now);
+                    }
+                    _ => drop(self.objects.remove(&id)),
+                }
+            }
+            Damage::Field(n) => {
+                let object = self.objects.get_mut(&pick(n)).unwrap();
+                object.fields["spec"] = json!({});
+                object.generation += 1;
+                self.serial += 1;
+                object.version = self.serial;
+                "kubectl".clone_into(&mut object.writer);
+            }
+            Damage::Scale(name) => self.alter(name, "/spec/replicas", json!(0)),
+            Damage::Image(name) => self.alter(
+                name,
+                "/spec/template/spec/containers/0/image",
+                json!("bad:0"),
+            ),
+        }
+    }
+
+    pub(in crate::agent::plan) fn alter(&mut self, workload: &str, pointer: &str, value: Value) {
+        let mut objects = self.objects.iter_mut();
+        let found = objects.find(|(id, _)| is_workload(id.kind) && id.name == workload);
+        if let Some((_, object)) = found
+            && let Some(field) = object.fields.pointer_mut(pointer)
+        {
+            *field = value;
+            object.generation += 1;
+            "kubectl".clone_into(&mut object.writer);
+        }
+    }
+}
+
+/// JSON Merge Patch (RFC 7396).
+fn merge(into: &mut Value, patch: &Value) {
+    let Some(patch) = patch.as_object() else {
+        *into = patch.clone();
+        return;
+    };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    for (key, value) in patch {
+        let map = into.as_object_mut().unwrap();
+        if value.is_null() {
+            map.remove(key);
+        } else {
+            merge(map.entry(key).or_insert(Value::Null), value);
+        }
+    }
+}
+
+fn assert_harmless(step: &Step) {
+    let kind = step.target.kind;
+    match &step.action {
+        Action::CutRights { .. } => assert_eq!(kind, Kind::ClusterRoleBinding),
+        Action::ScaleToZero => assert!(is_workload(kind), "{step:?}"),
+        Action::Terminate | Action::Shield(_) => assert_eq!(kind, Kind::Application),
+        Action::Recreate { .. } => assert!(
+            !matches!(
+                kind,
+                Kind::Namespace
+                    | Kind::CustomResourceDefinition
+                    | Kind::GitRepository
+                    | Kind::Kustomization
+                    | Kind::AppProject
+                    | Kind::Application
+            ),
+            "{step:?}"
+        ),
+        Action::RestartPods { .. } => {
+            assert!(is_workload(kind) || kind == Kind::ServiceAccount);
+        }
+        Action::Create
+        | Action::Apply
+        | Action::Replace
+        | Action::WriteSecret
+        | Action::Nudge
+        | Action::Release
+        | Action::Restore
+        | Action::Lock
+        | Action::FreeLease { .. }
+        | Action::Hold { .. }
+        | Action::Lift { .. }
+        | Action::Settle
+        | Action::Unpin { .. } => {}
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(in crate::agent::plan) enum Damage {
+    Delete(usize),
+    Field(usize),
+    Scale(&'static str),
+    Image(&'static str),
+}

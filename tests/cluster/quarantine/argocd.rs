@@ -1,0 +1,295 @@
+//! The same with Argo CD, which manages itself: by an Application of its own below the root.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::healing::{LIMIT, heals, settle};
+use crate::support::api::{deployment, path};
+use crate::support::argocd::{CONTROLLER, application, root};
+use crate::support::place::Place;
+use crate::support::world::{self, ARGOCD, CLUSTER, World};
+use crate::support::{figure, seconds, shown, until};
+
+const ENGINE: &str = "engine";
+const SERVER: &str = "argocd-repo-server";
+const HELD: &str = "linesman.dev/held";
+const TRACKING: &str = "argocd.argoproj.io/tracking-id";
+const RESPECT: &str = "RespectIgnoreDifferences=true";
+
+/// W17, W18, W38
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_commit_that_breaks_an_argo_cd_that_manages_itself_is_held_back() {
+    let world = world::adopted_argocd();
+    settle(&world);
+    let catalog = Catalog::managing_itself(&world);
+    a_server_whose_image_is_missing(&catalog);
+    a_held_object_deleted(&catalog);
+    a_controller_whose_image_is_missing(&catalog);
+    a_good_commit(&catalog);
+    catalog.give_up();
+    settle(&world);
+}
+
+struct Catalog<'a> {
+    world: &'a World,
+    /// The workloads of the install, as the catalog has them.
+    good: String,
+}
+
+impl<'a> Catalog<'a> {
+    /// The catalog brings Argo CD's workloads, and the agent knows them by heart.
+    fn managing_itself(world: &'a World) -> Self {
+        let bundle = Place::bundle("argocd");
+        let is_workload = |text: &&str| {
+            let kind = |kind: &str| text.lines().any(|l| l == format!("kind: {kind}"));
+            kind("Deployment") || kind("StatefulSet")
+        };
+        let parts: Vec<&str> = bundle.split("\n---\n").filter(is_workload).collect();
+        assert_eq!(parts.len(), 4);
+        let catalog = Self {
+            world,
+            good: parts.join("\n---\n"),
+        };
+        let source = world.api.get(&application("app-hello")).unwrap()["spec"]["source"].clone();
+        let app = json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+            "metadata": { "name": ENGINE, "namespace": ARGOCD },
+            "spec": {
+                "project": "default",
+                "source": { "repoURL": source["repoURL"], "targetRevision": source["targetRevision"], "path": "engine" },
+                "destination": { "server": "https://kubernetes.default.svc", "namespace": ARGOCD },
+                "syncPolicy": { "automated": { "prune": true, "selfHeal": true } },
+            },
+        });
+        catalog.push(&catalog.good, "first");
+        world.push(&format!("clusters/{CLUSTER}/engine.yaml"), &app.to_string());
+        until("Argo CD owns itself", seconds(LIMIT), || {
+            [CONTROLLER.to_owned(), deployment(ARGOCD, SERVER)]
+                .iter()
+                .all(|path| !catalog.annotation(path, TRACKING).is_null())
+        });
+        catalog.agent_restarted();
+        catalog
+    }
+
+    /// An agent that begins anew takes a snapshot as soon as all works.
+    fn agent_restarted(&self) {
+        let list = |kind: &str| -> Vec<Value> {
+            let all = self.live(&format!("/api/v1/namespaces/linesman/{kind}"));
+            all["items"].as_array().cloned().unwrap_or_default()
+        };
+        let newest = || {
+            let all = list("configmaps");
+            let taken = all.iter().filter_map(|m| m["data"]["taken"].as_str());
+            taken.max().unwrap_or_default().to_owned()
+        };
+        let before = newest();
+        for pod in list("pods") {
+            let name = pod["metadata"]["name"].as_str().unwrap();
+            assert!(self.world.api.delete(&path("v1", "Pod", "linesman", name)));
+        }
+        until("a snapshot is kept", seconds(LIMIT), || newest() > before);
+    }
+
+    fn push(&self, engine: &str, marker: &str) {
+        let marked = format!(
+            "{engine}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: engine-marker, namespace: default}}\ndata: {{is: {marker}}}\n"
+        );
+        self.world.push("engine/engine.yaml", &marked);
+    }
+
+    fn live(&self, path: &str) -> Value {
+        let found = self.world.api.try_get(path).ok().flatten();
+        found.unwrap_or_default()
+    }
+
+    fn annotation(&self, path: &str, name: &str) -> Value {
+        self.live(path)["metadata"]["annotations"][name].clone()
+    }
+
+    fn is_held(&self, path: &str) -> bool {
+        let held = self.annotation(path, HELD);
+        held.as_str().is_some_and(|held| !held.contains("lifted"))
+    }
+
+    fn image(&self, path: &str) -> String {
+        let live = self.live(path);
+        let image = &live["spec"]["template"]["spec"]["containers"][0]["image"];
+        image.as_str().unwrap_or_default().to_owned()
+    }
+
+    fn delivered(&self) -> Value {
+        let marker = path("v1", "ConfigMap", "default", "engine-marker");
+        self.live(&marker)["data"]["is"].clone()
+    }
+
+    /// The whole install with another image for one of its workloads.
+    fn with_image(&self, name: &str) -> String {
+        let head = format!("\n  name: {name}\n");
+        let parts = self.good.split("\n---\n").map(|part| {
+            if part.contains(&head) {
+                part.replace(
+                    "image: quay.io/argoproj/argocd:",
+                    "image: quay.io/argoproj/argocd:missing-",
+                )
+            } else {
+                part.to_owned()
+            }
+        });
+        let all: Vec<String> = parts.collect();
+        let all = all.join("\n---\n");
+        assert_ne!(all, self.good);
+        all
+    }
+
+    /// Pushes a version whose image is missing, and waits until it is held back and all works.
+    fn broken_and_held(&self, path: &str, marker: &str) {
+        let name = path.rsplit('/').next().unwrap();
+        self.push(&self.with_image(name), marker);
+        until("Argo CD applies the bad commit", seconds(LIMIT), || {
+            self.image(path).contains("missing-")
+        });
+        let took = until("it is held and mended", seconds(LIMIT), || {
+            self.is_held(path)
+                && !self.image(path).contains("missing-")
+                && self.world.engine_available()
+        });
+        figure(
+            "W17",
+            &format!(
+                "Argo CD: commit with a missing image for {name} applied → held, all available"
+            ),
+            "≤ 120 s",
+            shown(took),
+        );
+        until(
+            "the rest of the commit is delivered",
+            seconds(LIMIT),
+            || self.delivered() == json!(marker),
+        );
+        self.world.function(seconds(LIMIT));
+        assert!(
+            !self.image(path).contains("missing-"),
+            "Git had its way again"
+        );
+    }
+
+    /// Back to how the lab's other tests know it.
+    fn give_up(&self) {
+        let gone = json!({ "metadata": { "annotations": { TRACKING: null } } });
+        self.world
+            .push(&format!("clusters/{CLUSTER}/engine.yaml"), "# nothing\n");
+        until("the Application is gone", seconds(LIMIT), || {
+            self.world.uid(&application(ENGINE)).is_none()
+        });
+        let names = [SERVER, "argocd-redis", "argocd-applicationset-controller"];
+        let names = names.map(|name| deployment(ARGOCD, name));
+        for path in names.iter().map(String::as_str).chain([CONTROLLER]) {
+            self.world.api.patch(path, &gone);
+        }
+    }
+}
+
+fn a_server_whose_image_is_missing(catalog: &Catalog) {
+    let server = deployment(ARGOCD, SERVER);
+    catalog.broken_and_held(&server, "second");
+    let app = catalog.live(&application(ENGINE));
+    let options = &app["spec"]["syncPolicy"]["syncOptions"];
+    assert_eq!(*options, json!([RESPECT]), "{app}");
+    until("the hub says so", seconds(60), || {
+        let view = catalog
+            .world
+            .hub
+            .json(&["cluster", "show", CLUSTER])
+            .to_string();
+        view.contains("\"Quarantined\"") && view.contains(SERVER)
+    });
+    let heals = heals(catalog.world);
+    assert!(
+        heals.iter().any(|h| h["class"] == json!("BadEngineCommit")),
+        "{heals:?}"
+    );
+}
+
+/// Git's version would be made where there is none to keep.
+fn a_held_object_deleted(catalog: &Catalog) {
+    let server = deployment(ARGOCD, SERVER);
+    let uid = catalog.world.uid(&server).unwrap();
+    let began = Instant::now();
+    assert!(catalog.world.api.delete(&server));
+    until("it is back as last known good", seconds(LIMIT), || {
+        let live = catalog.world.uid(&server);
+        live.is_some_and(|new| new != uid) && !catalog.image(&server).contains("missing-")
+    });
+    figure(
+        "W38",
+        "Argo CD: held object deleted → back as last known good",
+        "≤ 5 s",
+        shown(began.elapsed()),
+    );
+    until("it is held again", seconds(LIMIT), || {
+        catalog.is_held(&server)
+    });
+    // Removed from Git while it is held.
+    let others = catalog
+        .good
+        .split("\n---\n")
+        .filter(|part| !part.contains(SERVER));
+    let others: Vec<&str> = others.collect();
+    let uid = catalog.world.uid(&server).unwrap();
+    catalog.push(&others.join("\n---\n"), "third");
+    until(
+        "the rest of the commit is delivered",
+        seconds(LIMIT),
+        || catalog.delivered() == json!("third"),
+    );
+    catalog.world.function(seconds(LIMIT));
+    assert_eq!(catalog.world.uid(&server), Some(uid), "it was pruned");
+    assert!(catalog.is_held(&server));
+}
+
+fn a_controller_whose_image_is_missing(catalog: &Catalog) {
+    let server = deployment(ARGOCD, SERVER);
+    catalog.push(&catalog.good, "fourth");
+    let took = until("the mended object is given back", seconds(LIMIT), || {
+        !catalog.is_held(&server) && catalog.delivered() == json!("fourth")
+    });
+    figure(
+        "W17",
+        "Argo CD: commit that mends it pushed → given back to Git",
+        "≤ 300 s",
+        shown(took),
+    );
+    catalog.broken_and_held(CONTROLLER, "fifth");
+}
+
+fn a_good_commit(catalog: &Catalog) {
+    catalog.push(&catalog.good, "sixth");
+    let took = until(
+        "all is as Git says, nothing is held",
+        seconds(LIMIT),
+        || {
+            let app = catalog.live(&application(ENGINE));
+            let differences = catalog.live(&root())["spec"]["ignoreDifferences"].clone();
+            !catalog.is_held(CONTROLLER)
+                && app["spec"]["syncPolicy"]["syncOptions"].is_null()
+                && app["spec"]["ignoreDifferences"].is_null()
+                && differences.as_array().is_some_and(|all| all.len() == 1)
+                && catalog.delivered() == json!("sixth")
+        },
+    );
+    figure(
+        "W17",
+        "Argo CD: good commit pushed → delivered, nothing held, Applications as before",
+        "≤ 300 s",
+        shown(took),
+    );
+    until("no Application of ours holds anything", seconds(60), || {
+        let view = catalog.world.hub.json(&["cluster", "show", CLUSTER]);
+        let all = view["conditions"].as_array().cloned().unwrap_or_default();
+        let held = all.into_iter().find(|c| c["type"] == json!("Quarantined"));
+        held.is_some_and(|c| c["status"] == json!("False"))
+    });
+}
