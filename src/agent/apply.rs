@@ -25,6 +25,7 @@ use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
 mod dying;
+mod migrate;
 mod shield;
 
 const CALL: Duration = Duration::from_secs(15);
@@ -55,6 +56,7 @@ impl Hands<'_> {
         let result = match &step.action {
             Action::Create | Action::Apply | Action::WriteSecret => self.apply(id).await,
             Action::Replace => self.replace(id).await,
+            Action::Reset => self.reset(id).await,
             Action::Recreate { uid } => self.recreate(id, uid).await,
             Action::RestartPods { before } => self.restart(id, *before).await,
             Action::Nudge => self.nudge(id).await,
@@ -73,6 +75,7 @@ impl Hands<'_> {
             Action::Hold { note } => self.mark(id, true, Some(note)).await,
             Action::Lift { note } => self.mark(id, false, Some(note)).await,
             Action::Settle => self.mark(id, false, None).await,
+            Action::Migrate { to } => self.migrate(id, to).await,
             Action::Shield(shield) => self.shield(id, shield).await,
             Action::Terminate => {
                 let end = json!({"status": {"operationState": {"phase": "Terminating"}}});

@@ -94,6 +94,8 @@ pub struct Wanted {
     pub expect: Arc<Value>,
     /// Applied by the engine from Git: healed for function only, never compared while the engine works.
     pub git_owned: bool,
+    /// The data of a ConfigMap when the engine last worked with it, whoever wrote it.
+    pub known: Option<Arc<Value>>,
     body: Body,
 }
 
@@ -137,7 +139,7 @@ struct Parts {
 }
 
 impl Install {
-    /// `snapshot` is the last known good of the Git-owned objects, by their place.
+    /// `snapshot` is the last known good of the Git-owned objects and of the ConfigMaps, by their place.
     pub fn new(
         desired: &Desired,
         snapshot: &BTreeMap<ObjectId, Value>,
@@ -150,10 +152,21 @@ impl Install {
         let mut install = Self::of(parts, desired, paused_until);
         for (id, fields) in snapshot {
             let from_git = is_git_owned(fields) && !always_ours(id, &install);
-            if from_git && let Some(wanted) = install.wanted.get_mut(id) {
+            let Some(wanted) = install.wanted.get_mut(id) else {
+                continue;
+            };
+            if id.kind == Kind::ConfigMap && !argocd::is_ours(id) {
+                let data = fields.get("data").cloned();
+                wanted.known = Some(Arc::new(data.unwrap_or_else(|| json!({}))));
+            }
+            if !from_git {
+                continue;
+            }
+            wanted.git_owned = true;
+            // Of what others write, too, it stays with our keys.
+            if !matches!(wanted.body, Body::Shared { .. }) {
                 wanted.expect = Arc::new(comparable(id.kind, fields.clone()));
                 wanted.body = Body::Own(Arc::new(fields.clone()));
-                wanted.git_owned = true;
             }
         }
         install
@@ -278,6 +291,7 @@ fn entry(expect: Value, body: Body) -> Wanted {
     Wanted {
         expect: Arc::new(expect),
         git_owned: false,
+        known: None,
         body,
     }
 }

@@ -14,6 +14,8 @@ use tracing::{info, warn};
 
 use super::engine::{Install, MANAGER, fields, is_git_owned, place};
 use super::observe::api;
+use super::plan::quarantine::HELD;
+use super::plan::quarantine::shield::{OPTIONS, options};
 use crate::bundle::{self, Kind, ObjectId};
 use crate::clock;
 use crate::keys::sha256_hex;
@@ -31,8 +33,8 @@ pub struct Snapshot {
     pub number: u64,
     pub taken: OffsetDateTime,
     pub digest: String,
-    /// The objects that Git owns, as somebody set them, by their place. The others are healed from the bundle and
-    /// are kept in the cluster only.
+    /// The objects that Git owns, and the ConfigMaps, as somebody set them, by their place. The others are healed from
+    /// the bundle and are kept in the cluster only.
     pub objects: BTreeMap<ObjectId, Value>,
 }
 
@@ -86,8 +88,8 @@ fn read(map: &ConfigMap) -> Result<Snapshot> {
         .context("decompress")?;
     ensure!(sha256_hex(&plain) == digest, "the digest does not match");
     let objects: Vec<Value> = serde_json::from_slice(&plain).context("read the objects")?;
-    let objects = objects.into_iter().filter(is_git_owned);
-    let objects = objects.filter_map(|o| Some((place(&o)?, o))).collect();
+    let objects = objects.into_iter().filter_map(|o| Some((place(&o)?, o)));
+    let objects = objects.filter(|(id, o)| is_kept(id, o)).collect();
     Ok(Snapshot {
         number,
         taken,
@@ -120,7 +122,7 @@ pub async fn take(
         return Ok(last.clone());
     }
     let total = objects.len();
-    objects.retain(|_, object| is_git_owned(object));
+    objects.retain(|id, object| is_kept(id, object));
     let snapshot = Snapshot {
         number: last.map_or(1, |l| l.number + 1),
         taken,
@@ -132,6 +134,11 @@ pub async fn take(
     Ok(snapshot)
 }
 
+/// Whether an object is kept in memory, too.
+fn is_kept(id: &ObjectId, object: &Value) -> bool {
+    id.kind == Kind::ConfigMap || is_git_owned(object)
+}
+
 fn as_set(live: &DynamicObject) -> Result<Value> {
     let entries = live.metadata.managed_fields.clone().unwrap_or_default();
     let sets: Vec<Value> = entries
@@ -141,7 +148,25 @@ fn as_set(live: &DynamicObject) -> Result<Value> {
         .collect();
     let sets: Vec<&Value> = sets.iter().collect();
     let whole = serde_json::to_value(live).context("read the object")?;
-    Ok(fields::owned(&whole, &sets))
+    let mut owned = fields::owned(&whole, &sets);
+    let said = live.metadata.annotations.as_ref();
+    if said.is_some_and(|said| said.contains_key(HELD)) {
+        without_hold(&mut owned);
+    }
+    Ok(owned)
+}
+
+/// That Argo CD must not prune it is part of the hold.
+fn without_hold(object: &mut Value) {
+    let annotations = object.pointer_mut("/metadata/annotations");
+    let Some(annotations) = annotations.and_then(Value::as_object_mut) else {
+        return;
+    };
+    let said = annotations.get(OPTIONS).and_then(Value::as_str);
+    match options(said, false) {
+        Some(rest) => drop(annotations.insert(OPTIONS.to_owned(), json!(rest))),
+        None => drop(annotations.remove(OPTIONS)),
+    }
 }
 
 async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]) -> Result<()> {

@@ -94,3 +94,60 @@ fn active(world: &World) {
         refused.is_err_and(|(code, _)| code == 403)
     });
 }
+
+/// W15: a version that objects were stored in and that the bundle does not have is migrated away, no object is lost.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn objects_stored_in_a_version_that_is_gone_are_migrated() {
+    const BUCKETS: &str =
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/buckets.source.toolkit.fluxcd.io";
+    let world = world::adopted();
+    let stored = || world.api.get(BUCKETS).unwrap()["status"]["storedVersions"].clone();
+    let mut old = world.api.get(BUCKETS).unwrap()["spec"]["versions"][0].clone();
+    let today = old["name"].clone();
+    old["name"] = json!("v1alpha9");
+    old["storage"] = json!(false);
+    let versions = "/spec/versions/-";
+    world.api.json_patch(
+        BUCKETS,
+        &json!([{ "op": "add", "path": versions, "value": old }]),
+    );
+    let bucket = |version: &str| crate::support::api::path(version, "Bucket", FLUX, "kept");
+    let group = "source.toolkit.fluxcd.io";
+    let object = json!({
+        "apiVersion": format!("{group}/v1alpha9"), "kind": "Bucket",
+        "metadata": { "name": "kept", "namespace": FLUX },
+        "spec": { "bucketName": "b", "endpoint": "e", "interval": "1h", "suspend": true },
+    });
+    let path = bucket(&format!("{group}/v1alpha9"));
+    let (collection, _) = path.rsplit_once('/').unwrap();
+    until("the old version is served", seconds(60), || {
+        world
+            .api
+            .try_get(collection)
+            .is_ok_and(|list| list.is_some())
+    });
+    world.api.create(collection, &object);
+    let uid = world.uid(&path).unwrap();
+    let both = json!({ "status": { "storedVersions": ["v1alpha9", today] } });
+    world.api.patch(&format!("{BUCKETS}/status"), &both);
+    let took = until("nothing is stored in it", seconds(240), || {
+        stored() == json!([today])
+    });
+    figure(
+        "W15",
+        "lost version in storedVersions → objects written anew, version gone",
+        "≤ 120 s",
+        shown(took),
+    );
+    let kept = bucket(&format!("{group}/{}", today.as_str().unwrap()));
+    let live = world.api.get(&kept).unwrap();
+    assert_eq!(live["metadata"]["uid"], json!(uid));
+    let managed = live["metadata"]["managedFields"].to_string();
+    assert!(!managed.contains("v1alpha9"), "{managed}");
+    assert!(world.api.delete(&kept));
+    world.api.json_patch(
+        BUCKETS,
+        &json!([{ "op": "remove", "path": "/spec/versions/1" }]),
+    );
+}

@@ -105,6 +105,7 @@ fn a_commit_that_breaks_the_engine_is_held_back_until_one_mends_it() {
     an_image_that_is_missing(&catalog);
     a_controller_that_is_deaf(&catalog);
     a_good_commit(&catalog);
+    an_engine_that_is_removed(&catalog);
     catalog.world.close();
 }
 
@@ -188,4 +189,50 @@ fn a_good_commit(catalog: &Catalog) {
     until("the hub says so", seconds(60), || {
         catalog.condition("Quarantined") == "False"
     });
+}
+
+/// W19: Flux prunes itself, as far as the guard lets it.
+fn an_engine_that_is_removed(catalog: &Catalog) {
+    let world = &catalog.world;
+    let marker = "/api/v1/namespaces/default/configmaps/marker";
+    let workloads = [
+        marker,
+        "/apis/apps/v1/namespaces/hello/deployments/hello",
+        "/api/v1/namespaces/flux-system",
+    ];
+    let uids = workloads.map(|path| world.uid(path));
+    assert!(uids.iter().all(Option::is_some), "{uids:?}");
+    let names = ["source-controller", "kustomize-controller"];
+    let before = names.map(|name| world.uid(&deployment(FLUX, name)));
+    catalog.push("", "fifth");
+    until("Flux prunes a controller", seconds(120), || {
+        names.map(|name| world.uid(&deployment(FLUX, name))) != before
+    });
+    let took = until("the engine works again and is held", seconds(300), || {
+        names.iter().all(|name| catalog.is_held(name)) && world.engine_available()
+    });
+    let took = took + world.function(seconds(240));
+    figure(
+        "W19",
+        "commit that removes the engine: first controller pruned → held, function",
+        "≤ 180 s",
+        shown(took),
+    );
+    assert_eq!(catalog.delivered(), "fifth");
+    assert_eq!(workloads.map(|path| world.uid(path)), uids);
+    until("the hub says so", seconds(60), || {
+        let heals = world.hub.json(&["heal", "list", CLUSTER]).to_string();
+        heals.contains("EngineRemovedByCommit") && catalog.condition("Quarantined") == "True"
+    });
+    catalog.push(&catalog.good, "sixth");
+    let took = until("all is as Git says", seconds(300), || {
+        names.iter().all(|name| !catalog.is_held(name)) && catalog.delivered() == "sixth"
+    });
+    figure(
+        "W19",
+        "commit that brings the engine back pushed → given back to Git",
+        "≤ 300 s",
+        shown(took),
+    );
+    assert_eq!(workloads.map(|path| world.uid(path)), uids);
 }

@@ -2,9 +2,10 @@
 
 use anyhow::{Context as _, Result, anyhow};
 use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{AtMost as _, CALL, Hands, Refused};
+use crate::agent::engine::MANAGER as OURS;
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::quarantine::shield::{OPTIONS, Shield, options};
 use crate::agent::plan::quarantine::{HELD, MANAGER, RECONCILE};
@@ -33,6 +34,21 @@ impl Hands<'_> {
         }
         let patch = json!({"metadata": {"annotations": annotations}});
         self.merge(id, &patch, MANAGER).await
+    }
+
+    /// The data of a ConfigMap as it was when the engine last worked with it.
+    pub(super) async fn reset(&self, id: &ObjectId) -> Result<Outcome> {
+        let known = self.install.wanted.get(id).and_then(|w| w.known.as_ref());
+        let known = known.with_context(|| format!("{id} was never seen at work"))?;
+        let live = self.observed.objects.get(id);
+        let there = live.and_then(|live| live.fields.get("data"));
+        let mut data = known.as_ref().clone();
+        for key in there.and_then(Value::as_object).into_iter().flatten() {
+            if data.get(key.0).is_none() {
+                data[key.0] = Value::Null;
+            }
+        }
+        self.merge(id, &json!({"data": data}), OURS).await
     }
 
     /// Makes an Application hold back just what `shield` says.

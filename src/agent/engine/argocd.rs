@@ -99,6 +99,11 @@ pub(super) fn adjusted(mut object: Value) -> Value {
     object
 }
 
+/// A ConfigMap that nobody else has a say in.
+pub(super) fn is_ours(id: &ObjectId) -> bool {
+    id.name == KNOWN_HOSTS
+}
+
 fn is_config(object: &Value) -> bool {
     super::place(object).is_some_and(|id| id.kind == Kind::ConfigMap && id.name == CONFIG)
 }

@@ -1,5 +1,7 @@
 //! Whether a live object still has the fields that we set, whatever the API server has added to them.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 /// At most this many differences are named; one is enough to act.
@@ -90,6 +92,18 @@ pub fn additions(wanted: &Value, live: &Value) -> Vec<String> {
     }
     paths.truncate(MAX_PATHS);
     paths
+}
+
+/// Keys of a ConfigMap that are not as `known` has them: changed, missing or added.
+pub fn settings(known: &Value, live: &Value) -> Vec<String> {
+    let there = live.get("data").and_then(Value::as_object);
+    let known = known.as_object();
+    let of = |map: Option<&Map<String, Value>>, key: &str| map.and_then(|m| m.get(key)).cloned();
+    let keys = known.into_iter().chain(there).flat_map(Map::keys);
+    let keys: BTreeSet<&String> = keys.collect();
+    let differs = keys.into_iter().filter(|k| of(known, k) != of(there, k));
+    let paths = differs.map(|key| format!("/data/{}", escaped(key)));
+    paths.take(MAX_PATHS).collect()
 }
 
 fn added_items(wanted: Option<&Value>, live: Option<&Value>, at: &str, paths: &mut Vec<String>) {
@@ -312,6 +326,17 @@ mod tests {
             ]
         );
         assert_eq!(additions(&wanted, &wanted), Vec::<String>::new());
+    }
+
+    #[test]
+    fn settings_that_differ_are_named_added_ones_too() {
+        let known = json!({"a": "1", "b": "2", "c": "3"});
+        let live = json!({"data": {"a": "1", "b": "x", "repo/server": "none"}});
+        assert_eq!(
+            settings(&known, &live),
+            ["/data/b", "/data/c", "/data/repo~1server"]
+        );
+        assert_eq!(settings(&json!({}), &json!({})), Vec::<String>::new());
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::wire::api::EngineKind;
 /// An absence counts only if the API server was heard of that kind this recently.
 const FRESH: Duration = Duration::seconds(90);
 
+/// An object that goes again this soon after it was made went for the same reason.
+const AGAIN: Duration = Duration::minutes(5);
+
 /// One thing that is wrong with one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
@@ -74,6 +77,11 @@ pub fn find(
             continue;
         }
         match observed.objects.get(id) {
+            None if quarantine::removed(install, observed, id)
+                || pruned_again(now, install, observed, history, id) =>
+            {
+                found.push(pruned(id, "was pruned"));
+            }
             None => found.push(missing(id)),
             Some(live) => {
                 let object = (id, live.as_ref(), held.contains_key(id));
@@ -220,6 +228,34 @@ fn made_before_us(install: &Install, observed: &Observed) -> Option<Finding> {
     Some(Finding::new(Class::ForeignManager, id, text))
 }
 
+fn pruned(id: &ObjectId, how: &str) -> Finding {
+    let text = format!("{how}: the catalog no longer has it");
+    Finding::new(Class::EngineRemovedByCommit, id, text)
+}
+
+/// Whether an object that was made again is gone again because of a commit: the engine prunes itself in the midst of
+/// it, and begins anew when it is back. Made once more, it is held at once.
+fn pruned_again(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+    id: &ObjectId,
+) -> bool {
+    let brought = install.wanted.get(id).is_some_and(|w| w.git_owned);
+    let past = |class| history.faults.get(&(class, id.clone()));
+    if !brought || past(Class::EngineRemovedByCommit).is_some() {
+        return brought;
+    }
+    let Some(past) = past(missing(id).class) else {
+        return false;
+    };
+    let again = past.attempts.iter().any(|at| now - *at < AGAIN);
+    let under_way = health::revision(install, observed).is_none();
+    let flux = install.traits.kind == EngineKind::Flux;
+    flux && again && under_way
+}
+
 fn missing(id: &ObjectId) -> Finding {
     let class = match id.kind {
         Kind::Namespace => Class::NamespaceMissing,
@@ -297,6 +333,10 @@ fn altered(
         found.push(finding);
         return found;
     }
+    if !held && quarantine::removed(install, observed, id) {
+        found.push(pruned(id, "would be pruned"));
+        return found;
+    }
     if quarantine::is_from_git(install, wanted, live) && !held {
         found.extend(quarantine::broken(
             now,
@@ -307,6 +347,11 @@ fn altered(
         return found;
     }
     // What is held is ours for as long.
+    let others = (id, wanted, live);
+    if let Some(finding) = quarantine::unsettled(now, install, observed, others, held) {
+        found.push(finding);
+        return found;
+    }
     if wanted.git_owned && !held && health::works(live)
         || history.settled.get(id) == Some(&live.mark())
     {
@@ -356,6 +401,20 @@ fn unservable(id: &ObjectId, wanted: &Wanted, live: &Object) -> Option<Finding> 
         );
         Finding::new(Class::CrdStoredVersion, id, text)
     })
+}
+
+/// The version that a CRD stores new objects in, where the bundle has that, too.
+pub(super) fn storage(install: &Install, observed: &Observed, id: &ObjectId) -> Option<String> {
+    let versions = |fields: &Value| {
+        let all = fields.pointer("/spec/versions").and_then(Value::as_array);
+        all.cloned().unwrap_or_default()
+    };
+    let live = versions(&observed.objects.get(id)?.fields);
+    let stores = |v: &&Value| v.get("storage") == Some(&Value::Bool(true));
+    let to = live.iter().find(stores)?.get("name")?;
+    let kept = versions(&install.wanted.get(id)?.expect);
+    let kept = kept.iter().any(|v| v.get("name") == Some(to));
+    to.as_str().filter(|_| kept).map(str::to_owned)
 }
 
 /// Whether a controller posts events that nobody of the install takes.

@@ -258,6 +258,17 @@ pub(super) fn roots(
     }
 }
 
+/// What a root complains of, whoever is to blame.
+pub(super) fn complaints(install: &Install, id: &ObjectId, live: &Object) -> Vec<(Class, String)> {
+    match install.traits.kind {
+        EngineKind::Flux => {
+            let said = not_ready(id, live).map(|f| (f.class, f.evidence));
+            said.into_iter().collect()
+        }
+        EngineKind::Argocd => argocd::faults(live).collect(),
+    }
+}
+
 fn not_ready(id: &ObjectId, live: &Object) -> Option<Finding> {
     let (status, reason, message) = live.condition("Ready")?;
     let class = root_fault(reason, message).filter(|_| status == "False")?;

@@ -1,5 +1,7 @@
 //! Writes that are no heals: questions to the engine whether it works, and permissions to delete that are over.
 
+use std::collections::BTreeSet;
+
 use time::{Duration, OffsetDateTime};
 
 use super::state::{History, Object, Observed};
@@ -86,6 +88,17 @@ pub fn probes(
         None
     };
     let mut steps: Vec<Step> = asked.map(nudge).into_iter().collect();
+    if moved {
+        // The new commit may mend what is held; by itself an Application below the root looks minutes later.
+        let holds = quarantine::holds(install, observed).into_values();
+        let owners: BTreeSet<ObjectId> = holds.map(|held| held.owner).collect();
+        let head = history.head.as_ref().map(|(_, at)| *at);
+        let below = owners.iter().filter(|owner| {
+            let asked = history.nudged.get(*owner).copied();
+            **owner != install.sync && asked < head
+        });
+        steps.extend(below.map(nudge));
+    }
     let project = ObjectId::new(Kind::AppProject, &install.namespace, PROJECT);
     if up && observed.objects.contains_key(&project) {
         steps.extend(misled(now, observed, history));

@@ -10,15 +10,17 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
 use super::argocd;
+use super::quarantine::inventoried;
 use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, is_extra};
 use super::state::{Child, Lease, Object, Pod};
 use crate::agent::engine::argocd::TRAITS;
 use crate::agent::engine::fields::TRANSIENT;
+use crate::agent::engine::flux;
 use crate::agent::engine::{GIT_OWNER, GUARD, MANAGER, TRACKING, comparable};
 use crate::bundle::Kind;
 
-/// Status fields that the planner reads; `status.inventory` and `status.history` can be large and are not kept.
-const STATUS: [&str; 17] = [
+/// Status fields that the planner reads; `status.history` can be large and is not kept.
+const STATUS: [&str; 18] = [
     "conditions",
     "observedGeneration",
     "availableReplicas",
@@ -36,6 +38,7 @@ const STATUS: [&str; 17] = [
     "reconciledAt",
     "operationState",
     "resources",
+    "inventory",
 ];
 
 /// What follows a controller's name in that of its Lease.
@@ -66,6 +69,10 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
             resources.retain(is_extra);
             resources.truncate(MAX_EXTRA);
         }
+        let inventory = status.get_mut("inventory");
+        if let Some(entries) = inventory.and_then(|all| all.get_mut("entries")) {
+            *entries = of_engine(entries);
+        }
         if let Some(sync) = status.get_mut("sync").and_then(Value::as_object_mut) {
             sync.remove("comparedTo");
         }
@@ -92,6 +99,19 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
             .any(|e| matches!(e.manager.as_deref(), Some(MANAGER | GUARD))),
         fields: comparable(kind, Value::Object(fields)),
     }
+}
+
+/// Of all that a Kustomization applied, what may be an object of the engine.
+fn of_engine(entries: &Value) -> Value {
+    let all = entries.as_array().into_iter().flatten();
+    let kept = all.filter(|entry| {
+        let id = entry.get("id").and_then(Value::as_str);
+        id.and_then(inventoried).is_some_and(|id| {
+            let here = id.namespace.is_empty() || id.namespace == flux::TRAITS.namespace;
+            here && id.kind.installable()
+        })
+    });
+    kept.take(MAX_EXTRA).cloned().collect()
 }
 
 /// Of an Application's operation, which lists each object that it applied, what the planner reads.

@@ -10,22 +10,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
+use super::fault::Class;
 use super::find::Finding;
 use super::health::{self, works};
 use super::state::{Object, Observed};
 use super::steps::{Action, Step};
-use crate::agent::engine::compare::additions;
-use crate::agent::engine::{Install, Wanted, is_workload};
-use crate::bundle::ObjectId;
+use crate::agent::engine::compare::{additions, drift};
+use crate::agent::engine::{GIT_OWNER, Install, Wanted, is_workload};
+use crate::bundle::{Kind, ObjectId};
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::api::EngineKind;
 
 mod harm;
 pub mod shield;
 
-pub use harm::broken;
+pub use harm::{broken, unsettled};
 use shield::{Owner, Shield};
 
 /// Flux neither applies nor prunes an object with this annotation and the value `disabled`.
@@ -96,8 +98,7 @@ pub fn holds(install: &Install, observed: &Observed) -> BTreeMap<ObjectId, Held>
     let of_objects = install.wanted.keys().filter_map(|id| {
         let live = observed.objects.get(id)?;
         let hold = hold(live).filter(|hold| hold.lifted.is_none())?;
-        let owner = if argocd { shield::owner(live) } else { None };
-        let owner = owner.unwrap_or_else(|| install.sync.clone());
+        let owner = owner(install, observed, id);
         let disabled = argocd || live.annotation(RECONCILE) == Some("disabled");
         disabled.then(|| (id.clone(), Held { hold, owner }))
     });
@@ -122,17 +123,71 @@ pub fn is_from_git(install: &Install, wanted: &Wanted, live: &Object) -> bool {
     wanted.git_owned && live.writer == install.traits.applier
 }
 
+/// What applies an object from Git, by the object or by what it was.
+fn owner(install: &Install, observed: &Observed, id: &ObjectId) -> ObjectId {
+    let live = observed.objects.get(id).map(|live| &live.fields);
+    let known = install.wanted.get(id).map(|w| w.expect.as_ref());
+    let argocd = install.traits.kind == EngineKind::Argocd;
+    let mut named = [live, known].into_iter().flatten().filter(|_| argocd);
+    let named = named.find_map(shield::owner);
+    named.unwrap_or_else(|| install.sync.clone())
+}
+
 /// The revision that was tried last of what an object comes from.
 fn commit(install: &Install, observed: &Observed, id: &ObjectId) -> String {
     let sync = observed.objects.get(&install.sync);
     if install.traits.kind == EngineKind::Argocd {
-        let of = observed.objects.get(id).and_then(|l| shield::owner(l));
-        let of = of.unwrap_or_else(|| install.sync.clone());
+        let of = owner(install, observed, id);
         let said = shield::said(install, observed, &of);
         return said.map_or_else(String::new, |said| said.tried.clone());
     }
     let tried = sync.map_or("", |sync| sync.text("/status/lastAttemptedRevision"));
     tried.to_owned()
+}
+
+/// Whether the catalog no longer has an object that it brought: the engine prunes it, or has done so.
+pub fn removed(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
+    // The Namespace is never left to Git, but Flux would try to prune it.
+    let brought = |wanted: &Wanted| wanted.git_owned || id.kind == Kind::Namespace;
+    let ours = |wanted: &Wanted| brought(wanted) && id.kind.installable();
+    if !install.wanted.get(id).is_some_and(ours) {
+        return false;
+    }
+    match install.traits.kind {
+        EngineKind::Argocd => {
+            let owner = owner(install, observed, id);
+            let said = shield::said(install, observed, &owner);
+            said.is_some_and(|said| said.extra.contains(id))
+        }
+        EngineKind::Flux => left_inventory(install, observed, id),
+    }
+}
+
+/// Flux lists what a Kustomization applied; the root has to be the one that applied it.
+fn left_inventory(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
+    let live = observed.objects.get(id).map(|live| &live.fields);
+    let known = install.wanted.get(id).map(|w| w.expect.as_ref());
+    let by_root = [live, known].into_iter().flatten().any(|fields| {
+        let labels = fields.pointer("/metadata/labels");
+        let label = labels.and_then(|all| all.get(GIT_OWNER));
+        label.and_then(Value::as_str) == Some(&install.sync.name)
+    });
+    let root = observed.objects.get(&install.sync);
+    let entries = root.and_then(|root| root.fields.pointer("/status/inventory/entries"));
+    let entries = entries.and_then(Value::as_array).filter(|_| by_root);
+    let is = |entry: &Value| {
+        let text = entry.get("id").and_then(Value::as_str);
+        text.and_then(inventoried).as_ref() == Some(id)
+    };
+    entries.is_some_and(|all| !all.is_empty() && !all.iter().any(is))
+}
+
+/// An entry of Flux' inventory: `NAMESPACE_NAME_GROUP_KIND`, with `__` for the colons of a role's name.
+pub fn inventoried(entry: &str) -> Option<ObjectId> {
+    let (rest, kind) = entry.rsplit_once('_')?;
+    let (rest, group) = rest.rsplit_once('_')?;
+    let (namespace, name) = rest.split_once('_')?;
+    shield::place(group, kind, namespace, &name.replace("__", ":"))
 }
 
 /// What is done about an object that a commit broke: it is held back, then mended.
@@ -145,6 +200,8 @@ pub fn holding(
     let id = &finding.object;
     let live = observed.objects.get(id);
     let before = live.and_then(|l| hold(l));
+    // One that is not in Git at all is given back when it is there again; how often that happened says nothing.
+    let before = before.filter(|_| finding.class != Class::EngineRemovedByCommit);
     let hold = Hold {
         revision: commit(install, observed, id),
         since: rfc3339(now),
@@ -155,23 +212,45 @@ pub fn holding(
     let note = hold.text();
     let mut actions = Vec::new();
     if install.traits.kind == EngineKind::Argocd {
-        let owner = live.and_then(|l| shield::owner(l));
-        let owner = owner.unwrap_or_else(|| install.sync.clone());
+        let owner = owner(install, observed, id);
         let mut holds = holds(install, observed);
         holds.insert(id.clone(), Held { hold, owner });
         actions.extend(shielding(install, observed, &holds));
     }
-    actions.push((Action::Hold { note }, id.clone()));
-    // What the commit added goes only with the whole of it.
-    let wanted = install.wanted.get(id).zip(live);
-    let added = wanted.is_some_and(|(w, l)| !additions(&w.expect, &l.fields).is_empty());
-    let mend = if added {
-        Action::Replace
-    } else {
-        Action::Apply
+    let mend = match live {
+        None => Action::Create,
+        // It is as it has to be: Git does not know it, that is all.
+        Some(_) if finding.class == Class::EngineRemovedByCommit => {
+            actions.push((Action::Hold { note }, id.clone()));
+            return actions;
+        }
+        Some(live) => mend(install, id, live),
     };
-    actions.push((mend, id.clone()));
+    // A new object has no annotations of the old one.
+    let new = matches!(mend, Action::Create | Action::Recreate { .. });
+    let (hold, mend) = ((Action::Hold { note }, id.clone()), (mend, id.clone()));
+    actions.extend(if new { [mend, hold] } else { [hold, mend] });
     actions
+}
+
+/// What the commit added goes only with the whole of it.
+fn mend(install: &Install, id: &ObjectId, live: &Object) -> Action {
+    let Some(wanted) = install.wanted.get(id) else {
+        return Action::Apply;
+    };
+    if wanted.known.is_some() {
+        return Action::Reset;
+    }
+    let paths = drift(&wanted.expect, &live.fields);
+    if paths.iter().any(|path| path.starts_with("/roleRef")) {
+        let uid = live.uid.clone();
+        return Action::Recreate { uid };
+    }
+    if additions(&wanted.expect, &live.fields).is_empty() {
+        Action::Apply
+    } else {
+        Action::Replace
+    }
 }
 
 /// Applications that do not hold back just `holds`, the root first: it must not undo what is then said to the others.
@@ -237,7 +316,9 @@ pub fn lifts(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec
     let holds = holds(install, observed);
     let given = match install.traits.kind {
         EngineKind::Flux => health::revision(install, observed).and_then(|seen| {
-            let (id, held) = holds.iter().find(|(_, held)| held.hold.ends(now, &seen))?;
+            let (id, held) = holds
+                .iter()
+                .find(|(id, held)| held.hold.ends(now, &seen) && !removed(install, observed, id))?;
             Some(vec![
                 step(lift(now, &held.hold), id),
                 step(Action::Nudge, &install.sync),
@@ -299,7 +380,7 @@ pub fn changed(install: &Install, observed: &Observed) -> Option<OffsetDateTime>
         let (live, wanted) = (observed.objects.get(id)?, install.wanted.get(id)?);
         live.written.filter(|_| is_from_git(install, wanted, live))
     };
-    install.workloads().filter_map(of).max()
+    install.wanted.keys().filter_map(of).max()
 }
 
 #[cfg(test)]

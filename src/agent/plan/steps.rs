@@ -5,7 +5,7 @@ use std::sync::Arc;
 use time::OffsetDateTime;
 
 use super::fault::{Class, Key};
-use super::find::{Finding, dies, known, prunes};
+use super::find::{self, Finding, dies, known, prunes};
 use super::pace::allowed;
 use super::quarantine::{self, shield::Shield};
 use super::state::{History, Object, Observed, Past};
@@ -31,6 +31,8 @@ pub enum Action {
     Apply,
     /// The whole object as wanted, without what others added.
     Replace,
+    /// The data of a ConfigMap as last known good, without what was added.
+    Reset,
     /// Delete under this UID, then apply: for fields that cannot be changed.
     Recreate {
         uid: String,
@@ -74,6 +76,10 @@ pub enum Action {
     },
     /// It works again: forget that it was held.
     Settle,
+    /// Write all objects of a CRD in this version, and forget the others.
+    Migrate {
+        to: String,
+    },
     /// Make an Application hold back from Git just this.
     Shield(Shield),
 }
@@ -84,6 +90,7 @@ impl Action {
             Self::Create => "create",
             Self::Apply => "apply",
             Self::Replace => "replace",
+            Self::Reset => "reset",
             Self::Recreate { .. } => "recreate",
             Self::WriteSecret => "write-key",
             Self::RestartPods { .. } => "restart",
@@ -99,6 +106,7 @@ impl Action {
             Self::Hold { .. } => "hold",
             Self::Lift { .. } => "lift",
             Self::Settle => "settle",
+            Self::Migrate { .. } => "migrate",
             Self::Shield(_) => "shield",
         }
     }
@@ -262,10 +270,14 @@ fn remedy(
             one(Action::Create)
         }
         Class::ProjectMissing if live.is_none() => one(Action::Create),
-        Class::BadEngineCommit | Class::EngineUpgradeStuck => {
+        Class::BadEngineCommit | Class::EngineUpgradeStuck | Class::EngineRemovedByCommit => {
             quarantine::holding(now, install, observed, finding)
         }
         Class::OperationStuck => one(Action::Terminate),
+        Class::CrdStoredVersion => match find::storage(install, observed, id) {
+            Some(to) => one(Action::Migrate { to }),
+            None => Vec::new(),
+        },
         Class::RedisDown | Class::PodSuperseded => one(Action::RestartPods { before: now }),
         Class::LeaderStuck => match observed.leases.get(&id.name) {
             Some(lease) => one(Action::FreeLease {
@@ -274,6 +286,9 @@ fn remedy(
             None => Vec::new(),
         },
         Class::ObjectAltered if live.is_some_and(|l| added(install, id, l)) => one(Action::Replace),
+        Class::EngineConfigBroken if live.is_some_and(|l| others_keys(install, id, l)) => {
+            one(Action::Reset)
+        }
         // `roleRef` cannot be changed.
         Class::RbacAltered if finding.evidence.contains("/roleRef") => {
             let recreate = |l: &Arc<Object>| one(Action::Recreate { uid: l.uid.clone() });
@@ -297,7 +312,6 @@ fn remedy(
         | Class::OomKilled
         | Class::NotAvailable
         | Class::HalfRolled
-        | Class::CrdStoredVersion
         | Class::TwoInstalls
         | Class::ClockSkew
         | Class::CrdTerminating
@@ -332,6 +346,13 @@ fn without_ours(install: &Install, live: &Object) -> Vec<String> {
     let ours = |f: &&String| install.traits.is_finalizer(f);
     let others = live.finalizers.iter().filter(|f| !ours(f));
     others.cloned().collect()
+}
+
+/// Whether it is other people's keys that differ, and not ours.
+fn others_keys(install: &Install, id: &ObjectId, live: &Object) -> bool {
+    install.wanted.get(id).is_some_and(|wanted| {
+        wanted.known.is_some() && drift(&wanted.expect, &live.fields).is_empty()
+    })
 }
 
 fn added(install: &Install, id: &ObjectId, live: &Object) -> bool {

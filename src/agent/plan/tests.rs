@@ -18,6 +18,7 @@ use crate::wire::api::EngineKind;
 
 mod argocd;
 mod cluster;
+mod crds;
 mod properties;
 
 pub(super) use cluster::{Cluster, Damage};
@@ -193,60 +194,6 @@ fn nothing_is_judged_before_all_kinds_are_known() {
 }
 
 #[test]
-fn a_dying_crd_costs_the_engine_its_rights_first() {
-    let mut cluster = Cluster::working();
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "kustomizations.kustomize.toolkit.fluxcd.io",
-    );
-    cluster.objects.get_mut(&crd).unwrap().deleting = Some(cluster.now);
-    let plan = cluster.round();
-    let actions: Vec<&str> = plan.steps.iter().map(|s| s.action.as_str()).collect();
-    assert_eq!(
-        actions,
-        ["cut-rights", "cut-rights", "scale-to-zero", "release"]
-    );
-    cluster.settle(100);
-    let back = |kind| {
-        cluster
-            .steps
-            .iter()
-            .position(|(_, s)| s.action == Action::Create && s.target.kind == kind)
-            .unwrap()
-    };
-    assert!(back(Kind::CustomResourceDefinition) < back(Kind::ClusterRoleBinding));
-}
-
-#[test]
-fn a_dying_source_crd_leaves_the_rights_alone() {
-    let mut cluster = Cluster::working();
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "gitrepositories.source.toolkit.fluxcd.io",
-    );
-    cluster.objects.get_mut(&crd).unwrap().deleting = Some(cluster.now);
-    let actions: Vec<&str> = cluster
-        .round()
-        .steps
-        .iter()
-        .map(|s| s.action.as_str())
-        .collect();
-    assert_eq!(actions, ["release"]);
-    // It may take long; what else breaks is mended meanwhile.
-    cluster.damage(&Damage::Image("kustomize-controller"));
-    assert!(
-        cluster
-            .round()
-            .steps
-            .iter()
-            .any(|s| s.action == Action::Apply)
-    );
-    cluster.settle(100);
-}
-
-#[test]
 fn scaling_to_zero_is_undone_after_half_a_minute() {
     let mut cluster = Cluster::working();
     let fault = cluster.now;
@@ -394,38 +341,6 @@ fn a_permission_to_delete_ends_with_its_time() {
     }
     cluster.settle(10);
     assert_eq!(cluster.objects[&namespace].annotation(ALLOW_DELETE), None);
-}
-
-/// F17: applying it would be refused; what to do is told instead.
-#[test]
-fn a_crd_that_stores_a_lost_version_is_reported_and_not_applied() {
-    let mut cluster = Cluster::working();
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "gitrepositories.source.toolkit.fluxcd.io",
-    );
-    let mut wanted = cluster.install.wanted[&crd].clone();
-    let versions = json!({"spec": {"versions": [{"name": "v1"}]}});
-    wanted.expect = Arc::new(versions);
-    cluster.install.wanted.insert(crd.clone(), wanted);
-    let live = cluster.objects.get_mut(&crd).unwrap();
-    live.fields["spec"] = json!({"versions": [{"name": "v1"}, {"name": "v1beta2"}]});
-    live.fields["status"]["storedVersions"] = json!(["v1beta2", "v1"]);
-    let plan = cluster.plan();
-    let found: Vec<(Class, &str)> = plan
-        .findings
-        .iter()
-        .map(|f| (f.class, f.evidence.as_str()))
-        .collect();
-    assert_eq!(
-        found,
-        [(
-            Class::CrdStoredVersion,
-            "stores objects in v1beta2, which the bundle does not have"
-        )]
-    );
-    assert!(plan.steps.iter().all(|s| s.action == Action::Nudge));
 }
 
 /// F11: with an address of nobody, each event stalls a reconciliation.

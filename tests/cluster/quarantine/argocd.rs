@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::healing::{LIMIT, heals, settle};
 use crate::support::api::{deployment, path};
-use crate::support::argocd::{CONTROLLER, application, root};
+use crate::support::argocd::{CONTROLLER, REFRESH, application, root};
 use crate::support::place::Place;
 use crate::support::world::{self, ARGOCD, CLUSTER, World};
 use crate::support::{figure, seconds, shown, until};
@@ -27,7 +27,9 @@ fn a_commit_that_breaks_an_argo_cd_that_manages_itself_is_held_back() {
     a_server_whose_image_is_missing(&catalog);
     a_held_object_deleted(&catalog);
     a_controller_whose_image_is_missing(&catalog);
-    a_good_commit(&catalog);
+    a_good_commit(&catalog, "sixth");
+    an_engine_that_is_removed(&catalog);
+    a_good_commit(&catalog, "eighth");
     catalog.give_up();
     settle(&world);
 }
@@ -98,6 +100,11 @@ impl<'a> Catalog<'a> {
             "{engine}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: engine-marker, namespace: default}}\ndata: {{is: {marker}}}\n"
         );
         self.world.push("engine/engine.yaml", &marked);
+        // By itself an Application below the root looks minutes later.
+        let asked = json!({ "metadata": { "annotations": { REFRESH: "normal" } } });
+        if self.world.uid(&application(ENGINE)).is_some() {
+            self.world.api.patch(&application(ENGINE), &asked);
+        }
     }
 
     fn live(&self, path: &str) -> Value {
@@ -236,7 +243,7 @@ fn a_held_object_deleted(catalog: &Catalog) {
     let others = catalog
         .good
         .split("\n---\n")
-        .filter(|part| !part.contains(SERVER));
+        .filter(|part| !part.contains(&format!("\n  name: {SERVER}\n")));
     let others: Vec<&str> = others.collect();
     let uid = catalog.world.uid(&server).unwrap();
     catalog.push(&others.join("\n---\n"), "third");
@@ -265,8 +272,32 @@ fn a_controller_whose_image_is_missing(catalog: &Catalog) {
     catalog.broken_and_held(CONTROLLER, "fifth");
 }
 
-fn a_good_commit(catalog: &Catalog) {
-    catalog.push(&catalog.good, "sixth");
+/// W19: Argo CD is told to prune itself.
+fn an_engine_that_is_removed(catalog: &Catalog) {
+    let all = [CONTROLLER.to_owned(), deployment(ARGOCD, SERVER)];
+    let uids = all.clone().map(|path| catalog.world.uid(&path));
+    catalog.push("", "seventh");
+    let took = until("all of it is held", seconds(LIMIT), || {
+        all.iter().all(|path| catalog.is_held(path)) && catalog.world.engine_available()
+    });
+    let took = took + catalog.world.function(seconds(LIMIT));
+    figure(
+        "W19",
+        "Argo CD: commit that removes the engine pushed → held, function",
+        "≤ 180 s",
+        shown(took),
+    );
+    let now = all.map(|path| catalog.world.uid(&path));
+    println!("controller, repo-server the same: {}", now == uids);
+    until(
+        "the rest of the commit is delivered",
+        seconds(LIMIT),
+        || catalog.delivered() == json!("seventh"),
+    );
+}
+
+fn a_good_commit(catalog: &Catalog, marker: &str) {
+    catalog.push(&catalog.good, marker);
     let took = until(
         "all is as Git says, nothing is held",
         seconds(LIMIT),
@@ -277,7 +308,7 @@ fn a_good_commit(catalog: &Catalog) {
                 && app["spec"]["syncPolicy"]["syncOptions"].is_null()
                 && app["spec"]["ignoreDifferences"].is_null()
                 && differences.as_array().is_some_and(|all| all.len() == 1)
-                && catalog.delivered() == json!("sixth")
+                && catalog.delivered() == json!(marker)
         },
     );
     figure(

@@ -136,11 +136,11 @@ faults! {
         does "cuts the sync controllers' rights first, so that nothing is pruned; keeps the objects; drops the engine's finalizers; \
               creates it when it is gone";
         advice "";
-    CrdStoredVersion: 17, Budget::Report, 0 s;
+    CrdStoredVersion: 17, Budget::PerHour(3), 0 s;
         seen "a CRD has objects stored in a version that the bundle no longer has";
         evidence "`status.storedVersions`";
-        does "reports, and does not apply that CRD: the API server would refuse it";
-        advice "migrate its objects ('flux migrate'), then remove the version from the CRD's status.storedVersions";
+        does "writes all of its objects once, so that they are stored in the version of today, then takes the lost ones from the CRD's status; the API server would refuse the CRD before that. A CRD that still stores new objects in a lost version needs a bundle in between";
+        advice "";
     RbacAltered: 19, Budget::PerHour(5), 0 s;
         seen "a role or binding of the install differs";
         evidence "the fields; who wrote them and when";
@@ -257,9 +257,14 @@ faults! {
         does "reports; a root's path is mended as `SourceAltered`";
         advice "commit the directory that it names to the catalog";
     BadEngineCommit: 43, Budget::PerHour(5), 10 s;
-        seen "a commit's version of a controller cannot run, is scaled to 0, runs and does not answer, or fails for a minute beside a Pod of the old one";
+        seen "a commit's version of a controller cannot run, is scaled to 0, runs and does not answer, or fails for a minute beside a Pod of the old one; of a role, a binding or a setting: what depends on it complains";
         evidence "what the Pod waits for; the commit and the fields that it changed";
         does "holds just that object back from Git (in Argo CD by its Application's `ignoreDifferences`), applies it as last known good, and gives it back when the catalog has another commit that still has it: at once the first time, later and later (10 min to 6 h) if that breaks it again";
+        advice "";
+    EngineRemovedByCommit: 44, Budget::Spaced, 0 s;
+        seen "the engine prunes an object of its own that a commit removed from the catalog, or has done so";
+        evidence "the object; Flux' inventory, or what Argo CD says it would prune";
+        does "creates it as last known good, and holds it back from Git, so that it is not pruned again, until the catalog has it once more. The guard policy keeps CRDs, Namespace and roots";
         advice "";
     EngineUpgradeStuck: 48, Budget::PerHour(5), 10 s;
         seen "a commit's version of a controller has not come up for 10 min, and nothing says why";
@@ -292,9 +297,9 @@ faults! {
         does "writes the former values from the agent's own copy: running Pods hold them";
         advice "";
     EngineConfigBroken: 53, Budget::PerHour(5), 0 s;
-        seen "Argo CD: a setting of `argocd-cm` that Linesman gives differs, or a ConfigMap of the install does";
-        evidence "the keys; who wrote them and when";
-        does "writes those keys; settings that people add beside them are theirs";
+        seen "Argo CD: a setting of `argocd-cm` that Linesman gives differs, or any other one of the install's ConfigMaps while a controller crashes, does not answer, or the root complains";
+        evidence "the keys; what shows that they do harm; who wrote them and when";
+        does "writes those keys as last known good, and removes what was added since; settings with which the engine works are people's";
         advice "";
     OperationStuck: 54, Budget::PerHour(3), 5 s;
         seen "Argo CD: an operation runs for more than 10 min, or tries an old commit again although there is a new one";

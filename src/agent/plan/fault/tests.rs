@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::*;
 
 /// Numbers of the catalogue of faults that no class stands for yet, and why.
-const NOT_YET: [(u8, &str, &str); 6] = [
+const NOT_YET: [(u8, &str, &str); 5] = [
     (
         18,
         "UndecodableObject",
@@ -16,11 +16,6 @@ const NOT_YET: [(u8, &str, &str); 6] = [
         33,
         "PolicyBlocks",
         "needs the agent's own Git probe beside Flux' failure; today `GitUnreachable`",
-    ),
-    (
-        44,
-        "EngineRemovedByCommit",
-        "the guard policy refuses it for CRDs, Namespace and roots; all else is `ObjectMissing`",
     ),
     (
         49,

@@ -5,19 +5,23 @@ use time::{Duration, OffsetDateTime};
 
 use super::commit;
 use crate::agent::engine::argocd::{REDIS, REPO_SERVER};
-use crate::agent::engine::compare::{additions, drift};
+use crate::agent::engine::compare::{additions, drift, settings};
 use crate::agent::engine::{Install, Wanted, is_workload};
-use crate::agent::plan::argocd;
 use crate::agent::plan::fault::Class;
 use crate::agent::plan::find::Finding;
 use crate::agent::plan::health::{pod_fault, pods_of, refused, works};
 use crate::agent::plan::state::{Object, Observed};
+use crate::agent::plan::{argocd, health};
 use crate::bundle::{Kind, ObjectId};
 
 /// A new version may take so long to come up before it is called stuck: as long as Kubernetes itself waits.
 pub(super) const WINDOW: Duration = Duration::minutes(10);
 /// A controller that was changed and has not answered a question for this long is useless.
 pub(super) const UNANSWERED: Duration = Duration::seconds(30);
+/// The same for what a controller only reads; it is asked again when it was changed.
+const DEAF: Duration = Duration::seconds(45);
+/// What a root of Flux says so long after a change is not from before it.
+const SAID: Duration = Duration::seconds(5);
 /// For so long a new version may fail while a Pod of the old one serves.
 const SERVED: Duration = Duration::minutes(1);
 
@@ -30,16 +34,124 @@ pub fn broken(
 ) -> Option<Finding> {
     let mut paths = drift(&wanted.expect, &live.fields);
     paths.extend(additions(&wanted.expect, &live.fields));
-    if paths.is_empty() || !is_workload(id.kind) {
+    if let Some(known) = &wanted.known {
+        paths.extend(settings(known, &live.fields));
+    }
+    if paths.is_empty() {
         return None;
     }
-    let (class, why) = harm(now, install, observed, id, live)?;
+    let (class, why) = if is_workload(id.kind) {
+        harm(now, install, observed, id, live)?
+    } else {
+        let why = blamed(now, install, observed, id, live)?;
+        (Class::BadEngineCommit, why)
+    };
     let text = format!(
         "{why}; commit {} changed {}",
         commit(install, observed, id),
         paths.join(", ")
     );
     Some(Finding::new(class, id, text).written_by(live))
+}
+
+/// Settings that are not as they were when the engine last worked, where it does not work now, or where they are held.
+pub fn unsettled(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    (id, wanted, live): (&ObjectId, &Wanted, &Object),
+    held: bool,
+) -> Option<Finding> {
+    let paths = settings(wanted.known.as_ref()?, &live.fields);
+    if paths.is_empty() {
+        return None;
+    }
+    let why = if held {
+        "is held back from Git".to_owned()
+    } else {
+        blamed(now, install, observed, id, live)?
+    };
+    let text = format!("{why}; {} differ from last known good", paths.join(", "));
+    Some(Finding::new(Class::EngineConfigBroken, id, text).written_by(live))
+}
+
+/// What shows that an object which runs nothing itself keeps the engine from its work: what depends on it complains,
+/// and did not before it was changed.
+fn blamed(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    id: &ObjectId,
+    live: &Object,
+) -> Option<String> {
+    let since = live.written?;
+    let shown = install.workloads().find_map(|workload| {
+        let of = observed.objects.get(workload).filter(|of| !works(of))?;
+        let pods = pods_of(observed, &workload.name).filter_map(pod_fault);
+        let all: Vec<(Class, String)> = pods.chain(refused(of)).collect();
+        let (_, text) = all.into_iter().find(|(class, _)| stops(id.kind, *class))?;
+        Some(format!("{workload}: {text}"))
+    });
+    if shown.is_some() {
+        return shown;
+    }
+    // A controller that does not run says nothing of anything else.
+    if !health::workloads_work(install, observed) {
+        return None;
+    }
+    let complaint = install.roots().find_map(|root| {
+        let said = observed.objects.get(root)?;
+        let mut all = health::complaints(install, root, said).into_iter();
+        let (_, text) = all.find(|(class, text)| disturbs(id, *class, text))?;
+        let after = match root.kind {
+            Kind::Application => argocd::looked(said).is_some_and(|at| at >= since),
+            _ => now - since > SAID,
+        };
+        after.then(|| format!("{root}: {text}"))
+    });
+    complaint.or_else(|| {
+        let silent = install.roots().find(|root| {
+            let probe = observed.objects.get(*root).and_then(|live| live.probe());
+            probe.is_some_and(|p| !p.answered && p.sent > since && now - p.sent > DEAF)
+        })?;
+        deafens(id.kind).then(|| format!("nobody answers for {silent}"))
+    })
+}
+
+/// Whether an object of a kind can be why a Pod does not run.
+fn stops(kind: Kind, class: Class) -> bool {
+    match class {
+        Class::CrashLoop => matches!(kind, Kind::ConfigMap | Kind::ServiceAccount) || is_rbac(kind),
+        Class::ConfigRefMissing => kind == Kind::ConfigMap,
+        Class::QuotaBlocks => kind == Kind::ResourceQuota,
+        _ => false,
+    }
+}
+
+/// Whether it can be why a root complains.
+fn disturbs(id: &ObjectId, class: Class, text: &str) -> bool {
+    match class {
+        Class::ApplyFailed | Class::BuildFailed if text.contains("forbidden") => is_rbac(id.kind),
+        Class::ArtifactUnreachable | Class::RedisDown => matches!(
+            id.kind,
+            Kind::Service | Kind::NetworkPolicy | Kind::ConfigMap
+        ),
+        Class::GitUnreachable => id.kind == Kind::NetworkPolicy,
+        Class::BuildFailed | Class::EngineSecretMissing => id.kind == Kind::ConfigMap,
+        _ => false,
+    }
+}
+
+/// Whether it can be why a controller that runs does not answer.
+fn deafens(kind: Kind) -> bool {
+    is_rbac(kind) || matches!(kind, Kind::ConfigMap | Kind::NetworkPolicy | Kind::Service)
+}
+
+fn is_rbac(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::ClusterRole | Kind::ClusterRoleBinding | Kind::Role | Kind::RoleBinding
+    )
 }
 
 fn harm(
@@ -102,3 +214,6 @@ fn silent(
     let (_, text) = faults.find(|_| looked.is_some() && looked >= settled)?;
     Some(format!("runs, but {}: {text}", install.sync))
 }
+
+#[cfg(test)]
+mod tests;

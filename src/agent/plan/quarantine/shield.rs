@@ -86,7 +86,7 @@ impl Entry {
     }
 }
 
-fn place(group: &str, kind: &str, namespace: &str, name: &str) -> Option<ObjectId> {
+pub(super) fn place(group: &str, kind: &str, namespace: &str, name: &str) -> Option<ObjectId> {
     let mut kinds = Kind::ALL.into_iter();
     let kind = kinds.find(|k| k.as_str() == kind && k.resource().0 == group)?;
     Some(ObjectId::new(kind, namespace, name))
@@ -146,15 +146,18 @@ fn extra(status: &Value) -> BTreeSet<ObjectId> {
     ids.filter(ours).take(MAX_EXTRA).collect()
 }
 
-/// Of an Application's long list of resources, what is kept.
+/// Of an Application's long list of resources, what is kept. Where the catalog could not be read all of them would be
+/// pruned, and are `Unknown`.
 pub fn is_extra(resource: &Value) -> bool {
-    resource.get("requiresPruning") == Some(&Value::Bool(true))
+    let known = resource.get("status").and_then(Value::as_str) == Some("OutOfSync");
+    known && resource.get("requiresPruning") == Some(&Value::Bool(true))
 }
 
 /// The Application that applies an object, by the annotation that Argo CD puts onto it:
 /// `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, and `NAMESPACE_APPLICATION` for one in another namespace.
-pub fn owner(live: &Object) -> Option<ObjectId> {
-    let name = live.annotation(TRACKING)?.split(':').next()?;
+pub fn owner(fields: &Value) -> Option<ObjectId> {
+    let tracked = fields.pointer("/metadata/annotations")?.get(TRACKING)?;
+    let name = tracked.as_str()?.split(':').next()?;
     let (namespace, name) = name.split_once('_').unwrap_or((TRAITS.namespace, name));
     let some = !namespace.is_empty() && !name.is_empty();
     some.then(|| ObjectId::new(Kind::Application, namespace, name))

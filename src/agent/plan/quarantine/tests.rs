@@ -313,3 +313,100 @@ fn a_changed_controller_is_asked_again_when_its_new_pod_is_there() {
     cluster.now += Duration::seconds(10);
     assert!(asks(&cluster));
 }
+
+/// W19: what a commit removed is made again, and held until the catalog has it again.
+#[test]
+fn what_left_fluxs_inventory_is_made_again_and_held() {
+    let mut cluster = owned();
+    let id = deployment("source-controller");
+    for (id, wanted) in &mut cluster.install.wanted {
+        if id.kind.installable() && wanted.git_owned {
+            let mut expect = wanted.expect.as_ref().clone();
+            expect["metadata"]["labels"][GIT_OWNER] = json!("flux-system");
+            wanted.expect = Arc::new(expect);
+        }
+    }
+    let inventory = |cluster: &mut Cluster, names: &[&str]| {
+        let sync = cluster.install.sync.clone();
+        let root = cluster.objects.get_mut(&sync).unwrap();
+        let entry =
+            |name: &&str| json!({"id": format!("flux-system_{name}_apps_Deployment"), "v": "v1"});
+        let entries: Vec<Value> = names.iter().map(entry).collect();
+        root.fields["status"]["inventory"] = json!({"entries": entries});
+    };
+    let (name, other) = ("source-controller", "kustomize-controller");
+    cluster.objects.remove(&id);
+    inventory(&mut cluster, &[name, other]);
+    assert_eq!(
+        writes(&cluster.plan()),
+        [("create", name)],
+        "a person's deletion"
+    );
+    inventory(&mut cluster, &[other]);
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("create", name), ("hold", name)]);
+    assert_eq!(plan.findings[0].class, Class::EngineRemovedByCommit);
+    do_all(&mut cluster, &plan);
+    works(&mut cluster);
+    let labels = cluster.install.wanted[&id].expect["metadata"]["labels"].clone();
+    cluster.objects.get_mut(&id).unwrap().fields["metadata"]["labels"] = labels;
+    cluster.history.faults.clear();
+    fetched(&mut cluster, "main@sha1:8");
+    inventory(&mut cluster, &[other]);
+    assert_eq!(writes(&cluster.plan()), [], "still not in the catalog");
+    inventory(&mut cluster, &[name, other]);
+    assert_eq!(writes(&cluster.plan()), [("lift", name)]);
+}
+
+#[test]
+fn entries_of_fluxs_inventory_are_read() {
+    for (entry, id) in [
+        ("flux-system_x-y_apps_Deployment", Some(deployment("x-y"))),
+        (
+            "_crd-controller_rbac.authorization.k8s.io_ClusterRole",
+            Some(ObjectId::new(Kind::ClusterRole, "", "crd-controller")),
+        ),
+        (
+            "_system__x_rbac.authorization.k8s.io_ClusterRole",
+            Some(ObjectId::new(Kind::ClusterRole, "", "system:x")),
+        ),
+        ("default_web_batch_Job", None),
+        ("junk", None),
+        ("", None),
+    ] {
+        assert_eq!(inventoried(entry), id, "{entry}");
+    }
+}
+
+/// W19: kustomize-controller prunes itself before it can say what it pruned, and begins anew each time.
+#[test]
+fn what_goes_again_while_a_commit_is_under_way_is_made_again_and_held() {
+    let name = "source-controller";
+    let mut cluster = owned();
+    cluster.objects.remove(&deployment(name));
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("create", name)]);
+    let missing = (Class::ObjectMissing, deployment(name));
+    let mut again = |past: crate::agent::plan::state::Past, applied: &str| {
+        cluster.history.faults = [(missing.clone(), past)].into();
+        let sync = cluster.install.sync.clone();
+        let root = cluster.objects.get_mut(&sync).unwrap();
+        root.fields["status"]["lastAppliedRevision"] = json!(applied);
+        let plan = cluster.plan();
+        writes(&plan)
+            .iter()
+            .map(|(action, _)| (*action).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let past = |seconds: i64| crate::agent::plan::state::Past {
+        attempts: vec![crate::agent::plan::tests::start() - Duration::seconds(seconds)],
+        ..crate::agent::plan::state::Past::default()
+    };
+    assert_eq!(
+        again(past(0), "main@sha1:1"),
+        ["create"],
+        "no commit is under way"
+    );
+    assert_eq!(again(past(0), "main@sha1:0"), ["create", "hold"]);
+    assert_eq!(again(past(600), "main@sha1:0"), ["create"], "long ago");
+}

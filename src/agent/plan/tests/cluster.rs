@@ -147,7 +147,9 @@ impl Cluster {
     }
 
     fn annotate(&mut self, id: &ObjectId, held: bool, note: Option<&str>) -> Outcome {
-        let object = self.objects.get_mut(id).unwrap();
+        let Some(object) = self.objects.get_mut(id) else {
+            return Outcome::Failed("not found".to_owned());
+        };
         quarantine::MANAGER.clone_into(&mut object.writer);
         object.written = Some(self.now);
         let own = match self.install.traits.kind {
@@ -186,6 +188,7 @@ impl Cluster {
         Outcome::Done
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each action")]
     pub(in crate::agent::plan) fn act(&mut self, step: &Step) -> Outcome {
         let id = &step.target;
         let namespace = ObjectId::new(Kind::Namespace, "", &self.install.namespace);
@@ -201,6 +204,19 @@ impl Cluster {
                 }
                 let body = self.install.body(id).unwrap();
                 self.put(id, body, MANAGER);
+                Outcome::Done
+            }
+            Action::Reset => {
+                let known = self.install.wanted[id].known.as_ref().unwrap();
+                let known = known.as_ref().clone();
+                let object = self.objects.get_mut(id).unwrap();
+                object.fields["data"] = known;
+                MANAGER.clone_into(&mut object.writer);
+                Outcome::Done
+            }
+            Action::Migrate { to } => {
+                let crd = self.objects.get_mut(id).unwrap();
+                crd.fields["status"]["storedVersions"] = json!([to]);
                 Outcome::Done
             }
             // One of the catalog's.
@@ -457,6 +473,8 @@ fn assert_harmless(step: &Step) {
         Action::RestartPods { .. } => {
             assert!(is_workload(kind) || kind == Kind::ServiceAccount);
         }
+        Action::Reset => assert_eq!(kind, Kind::ConfigMap),
+        Action::Migrate { .. } => assert_eq!(kind, Kind::CustomResourceDefinition),
         Action::Create
         | Action::Apply
         | Action::Replace

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::super::holds;
@@ -275,7 +277,7 @@ fn a_held_object_that_is_no_longer_in_git_stays_held() {
         .applications
         .get_mut(&application("engine"))
         .unwrap();
-    let resource = |name: &str, pruned: bool| json!({"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "argocd", "name": name, "requiresPruning": pruned});
+    let resource = |name: &str, pruned: bool| json!({"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "argocd", "name": name, "status": "OutOfSync", "requiresPruning": pruned});
     live["status"]["resources"] = json!([resource(SERVER, true), resource("argocd-redis", false)]);
     assert_eq!(writes(&cluster.plan()), []);
     let live = cluster
@@ -427,6 +429,54 @@ fn the_application_that_brings_an_object_is_named_by_its_annotation() {
         (":x", None),
     ] {
         live.fields["metadata"]["annotations"][TRACKING] = json!(tracked);
-        assert_eq!(owner(&live), expected, "{tracked}");
+        assert_eq!(owner(&live.fields), expected, "{tracked}");
     }
+}
+
+/// W19: Argo CD prunes what a commit removed, itself included.
+#[test]
+fn what_a_commit_removed_is_held_and_made_again() {
+    let mut cluster = owned("engine");
+    let resource = json!({
+        "group": "apps", "kind": "Deployment", "namespace": "argocd", "name": SERVER, "status": "OutOfSync",
+        "requiresPruning": true,
+    });
+    let live = cluster
+        .applications
+        .get_mut(&application("engine"))
+        .unwrap();
+    live["status"]["resources"] = json!([resource]);
+    let mut unread = cluster.applications.clone();
+    let live = unread.get_mut(&application("engine")).unwrap();
+    live["status"]["resources"][0]["status"] = json!("Unknown");
+    let read = std::mem::replace(&mut cluster.applications, unread);
+    assert_eq!(writes(&cluster.plan()), [], "the catalog cannot be read");
+    cluster.applications = read;
+    let shields = [("shield", "linesman"), ("shield", "engine")];
+    let plan = cluster.plan();
+    let classes: Vec<Class> = plan.findings.iter().map(|f| f.class).collect();
+    assert_eq!(classes, [Class::EngineRemovedByCommit]);
+    assert_eq!(writes(&plan), [&shields[..], &[("hold", SERVER)]].concat());
+    cluster.history.saw(cluster.now, &plan);
+
+    // Argo CD was faster.
+    let mut pruned = owned("engine");
+    pruned.history = cluster.history.clone();
+    pruned.objects.remove(&server());
+    let mut wanted = pruned.install.wanted[&server()].clone();
+    let mut expect = wanted.expect.as_ref().clone();
+    expect["metadata"]["annotations"] = json!({TRACKING: "engine:apps/Deployment:argocd/x"});
+    wanted.expect = Arc::new(expect);
+    pruned.install.wanted.insert(server(), wanted);
+    let plan = pruned.plan();
+    assert_eq!(
+        writes(&plan),
+        [&shields[..], &[("create", SERVER), ("hold", SERVER)]].concat()
+    );
+    pruned.history.faults.clear();
+    assert_eq!(
+        writes(&pruned.plan()),
+        [("create", SERVER)],
+        "a person's deletion"
+    );
 }
