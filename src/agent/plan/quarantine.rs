@@ -173,6 +173,12 @@ fn left_inventory(install: &Install, observed: &Observed, id: &ObjectId) -> bool
         label.and_then(Value::as_str) == Some(&install.sync.name)
     });
     let root = observed.objects.get(&install.sync);
+    // What the guard keeps stays listed, and the root not Ready, for as long as Flux tries.
+    let tried = root.and_then(|root| root.condition("Ready"));
+    let refused = format!("{}/{} delete failed", id.kind, id.name);
+    if tried.is_some_and(|(_, reason, text)| reason == "PruneFailed" && text.contains(&refused)) {
+        return by_root;
+    }
     let entries = root.and_then(|root| root.fields.pointer("/status/inventory/entries"));
     let entries = entries.and_then(Value::as_array).filter(|_| by_root);
     let is = |entry: &Value| {

@@ -410,3 +410,34 @@ fn what_goes_again_while_a_commit_is_under_way_is_made_again_and_held() {
     assert_eq!(again(past(0), "main@sha1:0"), ["create", "hold"]);
     assert_eq!(again(past(600), "main@sha1:0"), ["create"], "long ago");
 }
+
+/// W19: what the guard policy keeps is held, too: Flux would try to prune it for ever, and the root not be Ready.
+#[test]
+fn what_flux_is_refused_to_prune_is_held() {
+    let mut cluster = owned();
+    let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+    let live = cluster.objects.get_mut(&namespace).unwrap();
+    live.fields["metadata"]["labels"][GIT_OWNER] = json!("flux-system");
+    let sync = cluster.install.sync.clone();
+    for (text, held) in [
+        (
+            "delete failed, errors: Namespace/flux-system delete failed: forbidden",
+            true,
+        ),
+        (
+            "delete failed, errors: Namespace/other delete failed: forbidden",
+            false,
+        ),
+    ] {
+        let ready =
+            json!({"type": "Ready", "status": "False", "reason": "PruneFailed", "message": text});
+        let root = cluster.objects.get_mut(&sync).unwrap();
+        root.fields["status"]["conditions"] = json!([ready]);
+        let expected: &[(&str, &str)] = if held {
+            &[("hold", "flux-system")]
+        } else {
+            &[]
+        };
+        assert_eq!(writes(&cluster.plan()), expected, "{text}");
+    }
+}
