@@ -21,9 +21,9 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps?labelSelector=linesman
 const OBJECTS: usize = 200;
 const KUSTOMIZATIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kustomizations.kustomize.toolkit.fluxcd.io";
 
-/// Two in `make test`, twenty in `make chaos`.
+/// One in `make test`, twenty in `make chaos`.
 fn runs() -> usize {
-    var("LINESMAN_CASCADE_RUNS").map_or(2, |text| text.parse().unwrap())
+    var("LINESMAN_CASCADE_RUNS").map_or(1, |text| text.parse().unwrap())
 }
 
 /// W11: `kubectl delete crd kustomizations…` over 50 Kustomizations that prune.

@@ -19,7 +19,7 @@ mod random;
 mod whole;
 
 /// W29: whatever a random day breaks of the install works again ≤ 180 s later, and no repair deletes a CRD, a
-/// Namespace or a volume claim. `LINESMAN_CHAOS_SEED` repeats one.
+/// Namespace or a volume claim. The same day in each `make test`; `LINESMAN_CHAOS_SEED` names another one.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_random_day_of_flux_ends_with_all_as_before() {
@@ -33,9 +33,9 @@ fn a_random_day_of_argo_cd_ends_with_all_as_before() {
     random::day(&mut world::adopted_argocd(), seed());
 }
 
+/// This one found that a Service's selector was not compared as a whole.
 fn seed() -> u64 {
-    let drawn = || u64::from(u16::from_be_bytes(clock::random()));
-    var("LINESMAN_CHAOS_SEED").map_or_else(drawn, |text| text.parse().unwrap())
+    var("LINESMAN_CHAOS_SEED").map_or(39165, |text| text.parse().unwrap())
 }
 
 /// What the catalog brings last.

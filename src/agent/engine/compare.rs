@@ -20,6 +20,10 @@ const KEYED: [(&str, &[&str]); 9] = [
     ("topologySpreadConstraints", &["topologyKey"]),
 ];
 
+/// Maps that server-side apply takes as one value (`+mapType=atomic`, `+structType=atomic` upstream): one key more and a
+/// Service finds no Pod.
+const WHOLE: [&str; 3] = ["selector", "podSelector", "namespaceSelector"];
+
 /// Fields of a Pod template that stop a controller when somebody else adds them.
 const ADDED: [&str; 7] = [
     "nodeSelector",
@@ -32,7 +36,7 @@ const ADDED: [&str; 7] = [
 ];
 
 /// Paths at which `live` lacks what `wanted` says. What only `live` has (defaults, other managers' fields) is no
-/// difference, except inside lists without keys and in access rules, which hold as a whole.
+/// difference, except inside lists without keys, in access rules and in selectors, which hold as a whole.
 pub fn drift(wanted: &Value, live: &Value) -> Vec<String> {
     let mut paths = Vec::new();
     for (key, value) in wanted.as_object().into_iter().flatten() {
@@ -133,7 +137,13 @@ fn differ(wanted: &Value, live: Option<&Value>, at: &str, paths: &mut Vec<String
         }
         return;
     };
+    let field = at.rsplit('/').next().unwrap_or_default();
     match (wanted, live) {
+        (Value::Object(_), Value::Object(_)) if WHOLE.contains(&field) => {
+            if wanted != live {
+                paths.push(at.to_owned());
+            }
+        }
         (Value::Object(wanted), Value::Object(live)) => {
             for (key, value) in wanted {
                 differ(
@@ -280,6 +290,21 @@ mod tests {
             "status": {},
         });
         assert_eq!(drift(&wanted, &live), Vec::<String>::new());
+    }
+
+    /// Found by a random day: one key more in a Service's selector, and no Pod is behind it.
+    #[test]
+    fn a_selector_holds_as_a_whole() {
+        let service = |selector: Value| json!({"spec": {"selector": selector}});
+        let wanted = service(json!({"app": "a"}));
+        let live = service(json!({"app": "a", "more": "b"}));
+        assert_eq!(drift(&wanted, &live), ["/spec/selector"]);
+        assert_eq!(drift(&wanted, &wanted), Vec::<String>::new());
+        let policy =
+            |peer: Value| json!({"spec": {"ingress": [{"from": [{"podSelector": peer}]}]}});
+        let narrow = policy(json!({"matchLabels": {"app": "a"}}));
+        let at = ["/spec/ingress/0/from/0/podSelector"];
+        assert_eq!(drift(&policy(json!({})), &narrow), at);
     }
 
     #[test]
