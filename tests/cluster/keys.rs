@@ -19,6 +19,8 @@ use crate::support::{figure, seconds, shown, until};
 fn both_keys_are_replaced_under_load_and_nothing_fails() {
     let world = world::adopted();
     world.function(seconds(240));
+    // A test before this one may have stopped the hub.
+    until("the line is up", seconds(60), || world.line_is_up());
     let before = (
         fingerprints(&world, "identity"),
         fingerprints(&world, "deploy"),
@@ -76,6 +78,8 @@ fn both_keys_are_replaced_under_load_and_nothing_fails() {
 fn lost_keys_come_back_and_the_cluster_stays_the_same() {
     let world = world::adopted();
     world.function(seconds(240));
+    // A test before this one may have stopped the hub.
+    until("the line is up", seconds(60), || world.line_is_up());
     let keys = "/api/v1/namespaces/linesman/secrets/linesman-keys";
     let of_kinds = || {
         (
