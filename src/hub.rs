@@ -39,6 +39,7 @@ pub mod running;
 pub mod selector;
 pub mod serve;
 pub mod store;
+pub mod story;
 pub mod tls;
 pub mod tunnels;
 

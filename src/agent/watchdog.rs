@@ -14,7 +14,7 @@ use super::apply::Hands;
 use super::engine::Install;
 use super::observe::{self, View};
 use super::plan::history::Outcome;
-use super::plan::quarantine::shield;
+use super::plan::quarantine::{self, shield};
 use super::plan::{self, Action, History, Key, Mode, Observed, Plan, Step, children, health};
 use super::saves::Saves;
 use super::snapshot::{self, Snapshot};
@@ -309,12 +309,15 @@ impl Watchdog {
             return Vec::new();
         }
         let revision = health::revision(install, observed).unwrap_or_default();
+        let tried = quarantine::commit(install, observed, &install.sync);
         let moment = record::Moment {
             now: clock::now(),
             plan,
             history: &self.history,
             proven: health::proven_since(install, observed),
             revision: &revision,
+            tried: &tried,
+            applier: install.traits.applier,
         };
         self.records
             .update(&moment, || uuid::Uuid::now_v7().to_string())

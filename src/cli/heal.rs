@@ -6,7 +6,7 @@ use super::connect::Connect;
 use super::exit::{Code, Failure};
 use super::output::{Column, Format, Output, ago, document, emit, list, rows_text};
 use crate::clock;
-use crate::wire::api::HealView;
+use crate::wire::api::{HealView, Took};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{HealRecord, HealResult};
 
@@ -44,19 +44,24 @@ pub(super) struct ShowArgs {
 /// How far back `heal show` looks.
 const HISTORY: usize = 5_000;
 
-const COLUMNS: [Column<HealView>; 10] = [
+const COLUMNS: [Column<HealView>; 14] = [
     Column::new("ID", |h, _| short_id(&h.heal.id)),
     Column::new("CLUSTER", |h, _| h.cluster.to_string()),
     Column::new("AGE", |h, now| ago(&h.heal.detected_at, now)),
     Column::new("FAULT", |h, _| h.heal.class.clone()),
     Column::new("OBJECT", |h, _| h.heal.object.clone()),
     Column::new("RESULT", |h, _| result(h.heal.result).to_owned()),
-    Column::new("ACTED", |h, _| after(&h.heal, h.heal.acted_at.as_deref())),
-    Column::new("RESTORED", |h, _| {
-        after(&h.heal, h.heal.restored_at.as_deref())
-    }),
+    Column::new("DETECTED", |h, _| seconds(h.took.detect_ms)),
+    Column::new("ACTED", |h, _| seconds(h.took.act_ms)),
+    Column::new("RESTORED", |h, _| seconds(h.took.restore_ms)),
     Column::wide("WRITER", |h, _| h.heal.writer.clone()),
     Column::wide("REVISION", |h, _| h.heal.revision.clone()),
+    Column::wide("COMMIT", |h, _| h.heal.commit.clone()),
+    Column::wide("AUTHOR", |h, _| {
+        let made = h.author.as_ref();
+        made.map(|made| made.author.clone()).unwrap_or_default()
+    }),
+    Column::wide("NEXT", |h, _| next(&h.heal)),
 ];
 
 pub(super) async fn run(verb: Verb) -> Result<()> {
@@ -77,8 +82,9 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
             )
         }
         Verb::Show(args) => {
-            let heals = args.connect.client().await?.heals(None, HISTORY).await?;
-            let heal = find(&heals, &args.id)?;
+            let client = args.connect.client().await?;
+            let heals = client.heals(None, HISTORY).await?;
+            let heal = &client.heal(&find(&heals, &args.id)?.heal.id).await?;
             emit(&match args.output.output {
                 format @ (Format::Json | Format::Yaml) => document(format, heal)?,
                 Format::Name => format!("{}\n", heal.heal.id),
@@ -107,11 +113,11 @@ fn find<'a>(heals: &'a [HealView], id: &str) -> Result<&'a HealView, Failure> {
 }
 
 /// The random end of a UUIDv7: its beginning is the time, which heals of one moment share.
-fn short_id(id: &str) -> String {
+pub(super) fn short_id(id: &str) -> String {
     id.rsplit('-').next().unwrap_or(id).to_owned()
 }
 
-fn result(result: HealResult) -> &'static str {
+pub(super) fn result(result: HealResult) -> &'static str {
     match result {
         HealResult::Open => "open",
         HealResult::Healed => "healed",
@@ -120,46 +126,91 @@ fn result(result: HealResult) -> &'static str {
     }
 }
 
-/// Seconds since the fault, as far as the cluster told when that was, else since its detection.
+/// Seconds since the fault, as far as the cluster told when that was, else since its detection; empty before it.
 fn after(heal: &HealRecord, at: Option<&str>) -> String {
     let from = heal.fault_at.as_deref().unwrap_or(&heal.detected_at);
     match (
         clock::parse_rfc3339(from),
         at.and_then(clock::parse_rfc3339),
     ) {
-        (Some(from), Some(at)) => format!("{:.1}s", (at - from).as_seconds_f64().max(0.0)),
+        (Some(from), Some(at)) if at >= from => {
+            format!("{:.1}s", (at - from).as_seconds_f64())
+        }
         _ => String::new(),
     }
 }
 
+/// Milliseconds as seconds, `8.7s`; empty where not known.
+pub(super) fn seconds(millis: Option<u64>) -> String {
+    millis.map_or_else(String::new, |ms| {
+        let tenths = ms.saturating_add(50) / 100;
+        format!("{}.{}s", tenths / 10, tenths % 10)
+    })
+}
+
+/// What a person should do next.
+pub(super) fn next(heal: &HealRecord) -> String {
+    if heal.next.is_empty() {
+        "nothing".to_owned()
+    } else {
+        heal.next.clone()
+    }
+}
+
+/// `F3 ScaledToZero: a controller has no replicas`.
+fn called(heal: &HealRecord) -> String {
+    let number = match heal.number {
+        0 => String::new(),
+        n => format!("F{n} "),
+    };
+    let meaning = match heal.meaning.as_str() {
+        "" => String::new(),
+        meaning => format!(": {meaning}"),
+    };
+    format!("{number}{}{meaning}", heal.class)
+}
+
+fn commit(view: &HealView) -> String {
+    match (&view.author, view.heal.commit.as_str()) {
+        (Some(made), _) => {
+            format!(
+                "{} by {} at {}: {}",
+                made.id, made.author, made.at, made.subject
+            )
+        }
+        (None, "") => "none: it did not come from Git".to_owned(),
+        (None, revision) => revision.to_owned(),
+    }
+}
+
+fn took(took: &Took) -> String {
+    let parts = [
+        ("detect", took.detect_ms),
+        ("act", took.act_ms),
+        ("restore", took.restore_ms),
+    ];
+    let known = parts.into_iter().filter(|(_, ms)| ms.is_some());
+    let known: Vec<String> = known
+        .map(|(part, ms)| format!("{part} {}", seconds(ms)))
+        .collect();
+    known.join(", ")
+}
+
 fn describe(view: &HealView) -> String {
     let heal = &view.heal;
-    let timed = |at: &Option<String>| match at {
-        Some(text) => format!("{text} (+{})", after(heal, Some(text))),
-        None => String::new(),
-    };
     let mut text = rows_text(
         None,
         [
             ("id", heal.id.clone()),
             ("cluster", view.cluster.to_string()),
-            ("fault", heal.class.clone()),
+            ("fault", called(heal)),
             ("object", heal.object.clone()),
             ("result", result(heal.result).to_owned()),
-            ("writer", heal.writer.clone()),
-            ("revision", heal.revision.clone()),
-            ("fault at", heal.fault_at.clone().unwrap_or_default()),
-            ("detected", timed(&Some(heal.detected_at.clone()))),
-            ("acted", timed(&heal.acted_at)),
-            ("restored", timed(&heal.restored_at)),
-            (
-                "next",
-                if heal.next.is_empty() {
-                    "nothing".to_owned()
-                } else {
-                    heal.next.clone()
-                },
-            ),
+            ("written by", heal.writer.clone()),
+            ("commit", commit(view)),
+            ("catalog then", heal.revision.clone()),
+            ("took", took(&view.took)),
+            ("next", next(heal)),
         ]
         .map(|(key, value)| vec![key.to_owned(), value]),
     );
@@ -167,28 +218,21 @@ fn describe(view: &HealView) -> String {
     for line in heal.evidence.lines() {
         text.extend(["  ", line, "\n"]);
     }
-    if !heal.steps.is_empty() {
-        text.push('\n');
-        let header = ["STEP", "OBJECT", "AT", "OUTCOME"]
-            .map(str::to_owned)
-            .to_vec();
-        let rows = heal.steps.iter().map(|s| {
-            vec![
-                s.action.clone(),
-                s.object.clone(),
-                after(heal, Some(&s.at)),
-                s.outcome.clone(),
-            ]
-        });
-        text.push_str(&rows_text(Some(header), rows));
-    }
+    text.push('\n');
+    let header = ["TIME", "SINCE", "WHAT"].map(str::to_owned).to_vec();
+    let rows = view.story.iter().map(|line| {
+        // What came before the fault, such as its commit, is not measured from it.
+        let since = after(heal, Some(&line.at));
+        vec![line.at.clone(), since, line.text.clone()]
+    });
+    text.push_str(&rows_text(Some(header), rows));
     text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::report::HealStep;
+    use crate::wire::api::{CommitView, StoryLine};
 
     fn heal(id: &str) -> HealView {
         HealView {
@@ -196,16 +240,14 @@ mod tests {
             heal: HealRecord {
                 id: id.to_owned(),
                 class: "ObjectMissing".to_owned(),
+                number: 1,
+                meaning: "an object is gone".to_owned(),
                 object: "Deployment flux-system/source-controller".to_owned(),
                 evidence: "deleted".to_owned(),
                 writer: "kubectl".to_owned(),
                 revision: String::new(),
-                steps: vec![HealStep {
-                    action: "create".to_owned(),
-                    object: "Deployment flux-system/source-controller".to_owned(),
-                    at: "2026-01-01T00:00:00.300Z".to_owned(),
-                    outcome: "ok".to_owned(),
-                }],
+                commit: String::new(),
+                steps: Vec::new(),
                 fault_at: Some("2026-01-01T00:00:00.000Z".to_owned()),
                 detected_at: "2026-01-01T00:00:00.200Z".to_owned(),
                 acted_at: Some("2026-01-01T00:00:00.300Z".to_owned()),
@@ -213,6 +255,22 @@ mod tests {
                 result: HealResult::Healed,
                 next: String::new(),
             },
+            took: Took {
+                detect_ms: Some(200),
+                act_ms: Some(100),
+                restore_ms: Some(8_700),
+            },
+            author: None,
+            story: vec![
+                StoryLine {
+                    at: "2025-12-31T23:00:00.000Z".to_owned(),
+                    text: "somebody committed it".to_owned(),
+                },
+                StoryLine {
+                    at: "2026-01-01T00:00:00.300Z".to_owned(),
+                    text: "create Deployment: ok".to_owned(),
+                },
+            ],
         }
     }
 
@@ -230,14 +288,45 @@ mod tests {
     fn a_heal_is_told_with_its_times_since_the_fault() {
         let text = describe(&heal("0199-a-1111"));
         for part in [
-            "(+0.2s)",
-            "(+0.3s)",
-            "(+9.0s)",
+            "F1 ObjectMissing: an object is gone",
+            "detect 0.2s, act 0.1s, restore 8.7s",
+            "none: it did not come from Git",
             "evidence\n  deleted\n",
-            "create",
-            "nothing",
+            "2026-01-01T00:00:00.300Z  0.3s   create Deployment: ok",
+            "2025-12-31T23:00:00.000Z  -      somebody committed it",
+            "next          nothing",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn who_committed_it_is_told() {
+        let mut view = heal("0199-a-1111");
+        view.heal.commit = "main@sha1:3f2a".to_owned();
+        assert_eq!(commit(&view), "main@sha1:3f2a");
+        view.author = Some(CommitView {
+            id: "3f2a".to_owned(),
+            author: "Ann <ann@example.com>".to_owned(),
+            at: "2026-01-01T00:00:00.000Z".to_owned(),
+            subject: "Faster".to_owned(),
+        });
+        assert_eq!(
+            commit(&view),
+            "3f2a by Ann <ann@example.com> at 2026-01-01T00:00:00.000Z: Faster"
+        );
+    }
+
+    #[test]
+    fn milliseconds_are_shown_as_tenths_of_seconds() {
+        for (millis, text) in [
+            (None, ""),
+            (Some(0), "0.0s"),
+            (Some(49), "0.0s"),
+            (Some(50), "0.1s"),
+            (Some(12_345), "12.3s"),
+        ] {
+            assert_eq!(seconds(millis), text);
         }
     }
 }

@@ -155,6 +155,11 @@ impl Client {
             .await
     }
 
+    /// One heal, with its story.
+    pub async fn heal(&self, id: &str) -> Result<HealView, Error> {
+        self.get("show a heal", &["v1", "heals", id], &[]).await
+    }
+
     pub async fn catalog(&self) -> Result<CatalogView, Error> {
         self.get("ask the hub for its catalog", &["v1", "catalog"], &[])
             .await

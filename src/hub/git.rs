@@ -2,7 +2,7 @@
 //! branch, so they live beside pushes that arrive at the same time. git2 blocks; every call here moves it to
 //! the blocking pool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::Duration;
@@ -24,6 +24,8 @@ pub const BRANCH: &str = "main";
 const MAX_PATHS: usize = 10_000;
 /// Files that are read at once may have this many bytes together.
 const MAX_READ: usize = 64 << 20;
+/// Of an author or a subject, so many characters are told.
+const MAX_WORDS: usize = 200;
 /// Tries against pushes that move the branch in between.
 const TRIES: u32 = 20;
 
@@ -41,6 +43,17 @@ impl Author {
             email: "linesman@localhost".to_owned(),
         }
     }
+}
+
+/// By whom, when and why a commit was made, as it says itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    pub name: String,
+    pub email: String,
+    /// Unix seconds.
+    pub at: i64,
+    /// The first line of the message.
+    pub subject: String,
 }
 
 /// A commit to make.
@@ -172,6 +185,34 @@ pub async fn changed(repo: &Path, old: Option<&str>, new: &str) -> Result<Change
         Ok(changed)
     })
     .await
+}
+
+/// Who made these commits, as far as the repository has them.
+pub async fn authors(repo: &Path, ids: BTreeSet<String>) -> Result<BTreeMap<String, Made>> {
+    let repo = repo.to_owned();
+    blocking(move || {
+        let git = open(&repo)?;
+        let made = |id: String| {
+            let commit = git.find_commit(Oid::from_str(&id).ok()?).ok()?;
+            let author = commit.author();
+            let said = |text: Option<&str>| printable(text.unwrap_or_default());
+            let made = Made {
+                name: said(author.name().ok()),
+                email: said(author.email().ok()),
+                at: author.when().seconds(),
+                subject: said(commit.summary().ok().flatten()),
+            };
+            Some((id, made))
+        };
+        Ok(ids.into_iter().filter_map(made).collect())
+    })
+    .await
+}
+
+/// Anybody who may push chooses these words, and they are shown in terminals.
+fn printable(text: &str) -> String {
+    let kept = text.chars().filter(|c| !c.is_control());
+    kept.take(MAX_WORDS).collect()
 }
 
 async fn blocking<T: Send + 'static>(

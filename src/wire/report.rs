@@ -158,6 +158,12 @@ pub struct HealRecord {
     pub id: String,
     /// The fault's class, `ObjectMissing` and so on.
     pub class: String,
+    /// The class's number in `docs/faults.md`; 0 = none.
+    #[serde(default)]
+    pub number: u8,
+    /// What the class stands for, for people.
+    #[serde(default)]
+    pub meaning: String,
     /// What was at fault: `Deployment flux-system/source-controller`.
     pub object: String,
     /// What was seen, for people; at most 4 KiB.
@@ -168,6 +174,9 @@ pub struct HealRecord {
     /// The catalog revision at that time, where known.
     #[serde(default)]
     pub revision: String,
+    /// The catalog revision that brought the bad version; empty where it did not come from Git.
+    #[serde(default)]
+    pub commit: String,
     pub steps: Vec<HealStep>,
     /// RFC 3339 with milliseconds. When it broke, as far as the cluster tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
 //! Commits that break the engine itself (W17, W18): the object is held back, the rest of the commit is delivered, and
 //! the next commit gives the object back. A lab of its own, whose catalog holds the engine from the start.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::api::deployment;
 use crate::support::place::Place;
@@ -46,12 +46,13 @@ impl Catalog {
         catalog
     }
 
-    fn push(&self, engine: &str, marker: &str) {
+    /// Returns the commit's id.
+    fn push(&self, engine: &str, marker: &str) -> String {
         let marked = format!(
             "{engine}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: marker, namespace: default}}\ndata: {{is: {marker}}}\n"
         );
         self.world
-            .push(&format!("clusters/{CLUSTER}/engine.yaml"), &marked);
+            .push(&format!("clusters/{CLUSTER}/engine.yaml"), &marked)
     }
 
     fn controller(&self, name: &str) -> Value {
@@ -114,7 +115,7 @@ fn an_image_that_is_missing(catalog: &Catalog) {
     let image = "ghcr.io/fluxcd/source-controller:";
     let bad = catalog.good.replace(image, &format!("{image}missing-"));
     assert_ne!(bad, catalog.good);
-    catalog.push(&bad, "second");
+    let head = catalog.push(&bad, "second");
     until("Flux applies the bad commit", seconds(120), || {
         catalog.runs("source-controller", "image", "missing-")
     });
@@ -134,8 +135,19 @@ fn an_image_that_is_missing(catalog: &Catalog) {
     until("the hub says so", seconds(60), || {
         catalog.condition("Quarantined") == "True"
     });
-    let heals = world.hub.json(&["heal", "list", CLUSTER]).to_string();
-    assert!(heals.contains("BadEngineCommit"), "{heals}");
+    let heals = world.hub.json(&["heal", "list", CLUSTER]);
+    let mut all = heals.as_array().unwrap().iter();
+    let heal = all.find(|h| h["class"] == "BadEngineCommit");
+    let heal = heal.unwrap_or_else(|| panic!("{heals:#}"));
+    let id = heal["id"].as_str().unwrap();
+    let told = world.hub.json(&["heal", "show", id]);
+    assert_eq!(told["author"]["id"], json!(head), "{told:#}");
+    let author = told["author"]["author"].as_str().unwrap();
+    let first = told["story"][0]["text"].as_str().unwrap();
+    assert!(
+        first.starts_with(&format!("{author} committed")),
+        "{told:#}"
+    );
 }
 
 /// The commit that brings it mends what the last one broke.

@@ -28,6 +28,7 @@ const PURE: &[&str] = &[
     "hub/catalog",
     "hub/githost/embedded/push",
     "hub/fleet",
+    "hub/story",
     "hub/login/pending",
     "hub/oidc/claims",
     "hub/oidc/discovery",

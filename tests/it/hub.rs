@@ -198,6 +198,56 @@ async fn reports_show_in_the_view_and_heals_are_stored_once() {
     hub.stop().await;
 }
 
+/// W28: the story of a heal names who committed what broke the engine, as far as the hub's catalog tells.
+#[tokio::test]
+async fn a_heal_is_told_with_its_parts_and_the_author_of_the_commit() {
+    let hub = TestHub::start("story").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let (_, catalog) = hub.get("/v1/catalog").await;
+    let head = catalog["head"].as_str().unwrap();
+    let record = |id: &str, commit: &str| {
+        json!({"id": format!("01900000-0000-7000-8000-00000000000{id}"), "class": "BadEngineCommit", "number": 43,
+            "meaning": "a commit broke it", "object": "Deployment x/y", "evidence": "gone", "writer": "kustomize-controller",
+            "commit": commit, "steps": [], "faultAt": "2026-11-21T05:00:00.000Z", "detectedAt": "2026-11-21T05:00:01.500Z",
+            "actedAt": "2026-11-21T05:00:02.000Z", "restoredAt": "2026-11-21T05:00:30.000Z", "result": "healed"})
+    };
+    let both = [
+        record("1", &format!("main@sha1:{head}")),
+        record("2", &"1".repeat(40)),
+    ];
+    let report =
+        json!({"agent": {"version": "0.1.0", "image": "i", "arch": "amd64"}, "heals": both});
+    let path = "/v1/clusters/eu1/reports";
+    let (code, _) = agent.call(&hub, "POST", path, &report.to_string()).await;
+    assert_eq!(code, 200);
+    let (_, listed) = hub.get("/v1/heals").await;
+    let [unknown, known] = [0, 1].map(|n| listed["items"][n].clone());
+    assert!(unknown.get("author").is_none(), "{unknown}");
+    assert_eq!(
+        known["author"]["author"], "Linesman <linesman@localhost>",
+        "{known}"
+    );
+    assert!(known.get("story").is_none(), "only where one is asked for");
+    let id = known["id"].as_str().unwrap();
+    let (_, told) = hub.get(&format!("/v1/heals/{id}")).await;
+    assert_eq!(
+        told["took"],
+        json!({"detectMs": 1500, "actMs": 500, "restoreMs": 28_000})
+    );
+    let lines = told["story"].as_array().unwrap();
+    let lines: Vec<&str> = lines.iter().map(|l| l["text"].as_str().unwrap()).collect();
+    assert_eq!(
+        lines[..2],
+        [
+            "'kustomize-controller' wrote Deployment x/y",
+            "seen, and called F43 BadEngineCommit"
+        ]
+    );
+    hub.stop().await;
+}
+
 #[tokio::test]
 async fn unknown_fields_of_people_are_refused_by_name() {
     let hub = TestHub::start("fields").await;

@@ -44,6 +44,35 @@ impl Class {
     pub fn advice(self) -> &'static str {
         self.about().advice
     }
+
+    /// What is left to people once it is mended; empty = nothing.
+    pub fn afterwards(self) -> &'static str {
+        match self {
+            Self::BadEngineCommit | Self::EngineUpgradeStuck => {
+                "mend the object in the catalog: it is held back from Git until a commit does"
+            }
+            Self::EngineRemovedByCommit => {
+                "put the object back into the catalog: it is held until a commit has it again"
+            }
+            Self::SourceAltered => {
+                "ask who changed what the engine follows; what should last goes through the hub"
+            }
+            _ => "",
+        }
+    }
+
+    /// Whether what the catalog holds is at fault, and not the engine.
+    pub fn of_catalog(self) -> bool {
+        matches!(
+            self,
+            Self::BuildFailed
+                | Self::ApplyFailed
+                | Self::HealthCheckFailed
+                | Self::DependencyNotReady
+                | Self::PathMissing
+                | Self::SignatureFailed
+        )
+    }
 }
 
 impl fmt::Display for Class {

@@ -28,6 +28,8 @@ pub struct Finding {
     pub evidence: String,
     /// Who wrote the bad version, where known.
     pub writer: String,
+    /// The catalog revision that brought it, where it is known to come from Git.
+    pub commit: String,
     /// When it broke, as far as the cluster tells.
     pub fault_at: Option<OffsetDateTime>,
 }
@@ -39,8 +41,14 @@ impl Finding {
             object: object.clone(),
             evidence: evidence.into(),
             writer: String::new(),
+            commit: String::new(),
             fault_at: None,
         }
+    }
+
+    pub(super) fn brought_by(mut self, commit: String) -> Self {
+        self.commit = commit;
+        self
     }
 
     /// Our own last write is not what broke it: then neither writer nor time is known.
@@ -80,7 +88,8 @@ pub fn find(
             None if quarantine::removed(install, observed, id)
                 || pruned_again(now, install, observed, history, id) =>
             {
-                found.push(pruned(id, "was pruned"));
+                let commit = quarantine::commit(install, observed, id);
+                found.push(pruned(id, "was pruned").brought_by(commit));
             }
             None => found.push(missing(id)),
             Some(live) => {
@@ -334,7 +343,8 @@ fn altered(
         return found;
     }
     if !held && quarantine::removed(install, observed, id) {
-        found.push(pruned(id, "would be pruned"));
+        let commit = quarantine::commit(install, observed, id);
+        found.push(pruned(id, "would be pruned").brought_by(commit));
         return found;
     }
     if quarantine::is_from_git(install, wanted, live) && !held {

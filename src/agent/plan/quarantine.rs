@@ -134,7 +134,7 @@ fn owner(install: &Install, observed: &Observed, id: &ObjectId) -> ObjectId {
 }
 
 /// The revision that was tried last of what an object comes from.
-fn commit(install: &Install, observed: &Observed, id: &ObjectId) -> String {
+pub fn commit(install: &Install, observed: &Observed, id: &ObjectId) -> String {
     let sync = observed.objects.get(&install.sync);
     if install.traits.kind == EngineKind::Argocd {
         let of = owner(install, observed, id);

@@ -174,10 +174,13 @@ mod tests {
         HealRecord {
             id: id.to_owned(),
             class: "ObjectMissing".to_owned(),
+            number: 1,
+            meaning: String::new(),
             object: String::new(),
             evidence: String::new(),
             writer: String::new(),
             revision: String::new(),
+            commit: String::new(),
             steps: Vec::new(),
             fault_at: None,
             detected_at: String::new(),

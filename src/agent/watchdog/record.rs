@@ -50,6 +50,10 @@ pub(super) struct Moment<'a> {
     /// Since when function is proven.
     pub(super) proven: Option<OffsetDateTime>,
     pub(super) revision: &'a str,
+    /// The catalog revision that was tried last.
+    pub(super) tried: &'a str,
+    /// The field manager of what the engine applies from Git.
+    pub(super) applier: &'a str,
 }
 
 impl Records {
@@ -122,7 +126,7 @@ impl Records {
             .collect();
         for key in over {
             if let Some(open) = self.open.remove(&key) {
-                told.push(closed(open.record, moment.now));
+                told.push(closed(key.0, open.record, moment.now));
             }
         }
         told
@@ -208,10 +212,13 @@ fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open {
         record: HealRecord {
             id,
             class: finding.class.as_str().to_owned(),
+            number: finding.class.about().number,
+            meaning: finding.class.about().seen.to_owned(),
             object: finding.object.to_string(),
             evidence: finding.evidence.chars().take(MAX_EVIDENCE).collect(),
             writer: finding.writer.clone(),
             revision: moment.revision.to_owned(),
+            commit: commit(moment, finding).to_owned(),
             steps: Vec::new(),
             fault_at: finding.fault_at.map(rfc3339),
             detected_at: rfc3339(since),
@@ -252,13 +259,22 @@ fn is_over(key: &Key, open: &Open, moment: &Moment<'_>) -> bool {
     }
 }
 
-fn closed(mut record: HealRecord, now: OffsetDateTime) -> HealRecord {
+/// The catalog revision that brought what is wrong, where it came from Git.
+fn commit<'a>(moment: &Moment<'a>, finding: &'a Finding) -> &'a str {
+    let from_git = finding.class.of_catalog() || finding.writer == moment.applier;
+    match finding.commit.as_str() {
+        "" if from_git => moment.tried,
+        known => known,
+    }
+}
+
+fn closed(class: Class, mut record: HealRecord, now: OffsetDateTime) -> HealRecord {
     record.restored_at = Some(rfc3339(now));
     match record.result {
         HealResult::Open => record.result = HealResult::Healed,
         HealResult::Reported | HealResult::Healed | HealResult::Failed => {}
     }
-    record.next = String::new();
+    class.afterwards().clone_into(&mut record.next);
     record
 }
 

@@ -1,16 +1,18 @@
-//! `linesman cluster show`: all that the hub knows of one cluster, for people.
+//! `linesman cluster show`: all that the hub knows of one cluster, its latest heals among it, for people.
 
 use anyhow::Result;
+use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::git;
 use super::list::{labels, millis, seen};
 use crate::cli::connect::Connect;
 use crate::cli::engine::kind;
+use crate::cli::heal;
 use crate::cli::output::{Format, Output, ago, document, emit, phase, rows_text};
 use crate::cli::progress;
 use crate::clock;
-use crate::wire::api::ClusterView;
+use crate::wire::api::{ClusterView, HealView};
 use crate::wire::id::ClusterName;
 
 #[derive(Debug, clap::Args)]
@@ -23,14 +25,56 @@ pub(in crate::cli) struct Args {
     output: Output,
 }
 
+/// The latest heals are shown with a cluster, this many of them.
+const HEALS: usize = 5;
+
+/// The hub's record, and the latest heals.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    cluster: ClusterView,
+    heals: Vec<HealView>,
+}
+
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    let cluster = args.connect.client().await?.cluster(&args.name).await?;
+    let client = args.connect.client().await?;
+    let cluster = client.cluster(&args.name).await?;
+    let heals = client.heals(Some(&args.name), HEALS).await?;
+    let shown = Shown { cluster, heals };
+    let people = |wide| {
+        let now = clock::now();
+        describe(&shown.cluster, wide, now) + &heals_text(&shown.heals, now)
+    };
     emit(&match args.output.output {
-        format @ (Format::Json | Format::Yaml) => document(format, &cluster)?,
-        Format::Name => format!("{}\n", cluster.name),
-        Format::Table => describe(&cluster, false, clock::now()),
-        Format::Wide => describe(&cluster, true, clock::now()),
+        format @ (Format::Json | Format::Yaml) => document(format, &shown)?,
+        Format::Name => format!("{}\n", shown.cluster.name),
+        Format::Table => people(false),
+        Format::Wide => people(true),
     })
+}
+
+fn heals_text(heals: &[HealView], now: OffsetDateTime) -> String {
+    let rows = heals.iter().map(|view| {
+        let heal = &view.heal;
+        vec![
+            heal::short_id(&heal.id),
+            ago(&heal.detected_at, now),
+            heal.class.clone(),
+            heal.object.clone(),
+            heal::result(heal.result).to_owned(),
+            heal::seconds(view.took.restore_ms),
+            heal::next(heal),
+        ]
+    });
+    let mut text = String::new();
+    section(
+        &mut text,
+        [
+            "HEAL", "AGE", "FAULT", "OBJECT", "RESULT", "RESTORED", "NEXT",
+        ],
+        rows.collect(),
+    );
+    text
 }
 
 fn describe(cluster: &ClusterView, wide: bool, now: OffsetDateTime) -> String {

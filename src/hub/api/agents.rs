@@ -223,9 +223,11 @@ fn bounded_heal(mut heal: HealRecord) -> HealRecord {
     heal.steps.truncate(200);
     for text in [
         &mut heal.class,
+        &mut heal.meaning,
         &mut heal.object,
         &mut heal.writer,
         &mut heal.revision,
+        &mut heal.commit,
         &mut heal.next,
     ] {
         shorten(text, MAX_TEXT);

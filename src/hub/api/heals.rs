@@ -1,5 +1,6 @@
 //! Heals, newest first.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
@@ -9,8 +10,8 @@ use serde::Deserialize;
 
 use super::Caller;
 use super::problem::Problem;
-use crate::hub::Hub;
 use crate::hub::auth::Role;
+use crate::hub::{Hub, git, story};
 use crate::wire::api::{HealView, Page};
 use crate::wire::id::ClusterName;
 use crate::wire::report::HealRecord;
@@ -61,8 +62,34 @@ async fn show(
 ) -> Result<Json<HealView>, Problem> {
     caller.require(&hub, Role::Viewer, "heal.show").await?;
     let found = hub.store.heal(&id).await?;
-    let (cluster, heal) = found.ok_or_else(|| Problem::not_found(&format!("heal {id}")))?;
-    Ok(Json(HealView { cluster, heal }))
+    let found = found.ok_or_else(|| Problem::not_found(&format!("heal {id}")))?;
+    let mut views = views(&hub, vec![found]).await;
+    let view = views.pop().expect("one heal makes one view");
+    Ok(Json(story::told(view)))
+}
+
+/// With the authors of the commits that brought what was wrong. A catalog that cannot be read hides no heal.
+async fn views(hub: &Hub, rows: Vec<(ClusterName, HealRecord)>) -> Vec<HealView> {
+    let ids = rows
+        .iter()
+        .filter_map(|(_, heal)| story::commit_id(&heal.commit));
+    let ids: BTreeSet<String> = ids.map(str::to_owned).collect();
+    let made = if ids.is_empty() {
+        BTreeMap::new()
+    } else {
+        git::authors(&hub.catalog.repo, ids)
+            .await
+            .unwrap_or_else(|error| {
+                let error = format!("{error:#}");
+                tracing::warn!(error, "authors of commits not read from the catalog");
+                BTreeMap::new()
+            })
+    };
+    let view = |(cluster, heal): (ClusterName, HealRecord)| {
+        let by = story::commit_id(&heal.commit).and_then(|id| made.get(id));
+        story::view(cluster, heal, by)
+    };
+    rows.into_iter().map(view).collect()
 }
 
 async fn page(hub: &Hub, wanted: Wanted) -> Result<Page<HealView>, Problem> {
@@ -81,9 +108,8 @@ async fn page(hub: &Hub, wanted: Wanted) -> Result<Page<HealView>, Problem> {
         .await?;
     let full = rows.len() == limit as usize;
     let cursor = rows.last().filter(|_| full).map(|(_, h)| h.id.clone());
-    let view = |(cluster, heal)| HealView { cluster, heal };
     Ok(Page {
-        items: rows.into_iter().map(view).collect(),
+        items: views(hub, rows).await,
         cursor,
     })
 }

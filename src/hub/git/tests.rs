@@ -117,3 +117,31 @@ async fn a_branch_without_commits_is_empty() {
     assert_eq!(head(&folder.repo(), "other").await.unwrap(), None);
     assert!(files(&folder.repo(), "other").await.unwrap().is_empty());
 }
+
+/// Whoever pushes chooses these words: no control character of theirs reaches a terminal.
+#[tokio::test]
+async fn who_made_a_commit_is_told_without_control_characters() {
+    let folder = Folder::new();
+    let repo = folder.repo();
+    ensure(&repo, &some(&[("a", "1")])).await.unwrap();
+    let change = Change {
+        author: Author {
+            name: "Ann\u{1b}[31m".to_owned(),
+            email: "ann@example.com".to_owned(),
+        },
+        message: "Faster\u{7}\n\nand more".to_owned(),
+        ..change(&[("a", "2")], false)
+    };
+    let id = commit(&repo, BRANCH, change).await.unwrap().unwrap();
+    let ids = [id.clone(), "1".repeat(40), "no id".to_owned()];
+    let made = authors(&repo, ids.into()).await.unwrap();
+    assert_eq!(made.keys().collect::<Vec<_>>(), [&id]);
+    let Made {
+        name,
+        email,
+        subject,
+        ..
+    } = &made[&id];
+    let told = [name, email, subject].map(String::as_str);
+    assert_eq!(told, ["Ann[31m", "ann@example.com", "Faster"]);
+}

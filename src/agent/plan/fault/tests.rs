@@ -43,6 +43,14 @@ fn budget(class: Class) -> String {
     }
 }
 
+fn left(class: Class) -> String {
+    match (class.advice(), class.afterwards()) {
+        (now, "") => now.to_owned(),
+        ("", later) => format!("afterwards: {later}"),
+        (now, later) => format!("{now}; afterwards: {later}"),
+    }
+}
+
 fn page() -> String {
     let mut text = "# Faults\n\n\
         Made from the program's own table; a test keeps it so. `linesman heal list` shows the class of each heal, \
@@ -68,7 +76,7 @@ fn page() -> String {
             row.debounce.whole_seconds(),
             row.does,
             budget(class),
-            row.advice,
+            left(class),
         )
         .unwrap();
     }

@@ -46,12 +46,10 @@ pub fn broken(
         let why = blamed(now, install, observed, id, live)?;
         (Class::BadEngineCommit, why)
     };
-    let text = format!(
-        "{why}; commit {} changed {}",
-        commit(install, observed, id),
-        paths.join(", ")
-    );
-    Some(Finding::new(class, id, text).written_by(live))
+    let commit = commit(install, observed, id);
+    let text = format!("{why}; commit {commit} changed {}", paths.join(", "));
+    let finding = Finding::new(class, id, text).written_by(live);
+    Some(finding.brought_by(commit))
 }
 
 /// Settings that are not as they were when the engine last worked, where it does not work now, or where they are held.

@@ -34,6 +34,8 @@ fn round(
         history,
         proven: proven.map(at),
         revision: "main@sha1:1",
+        tried: "main@sha1:2",
+        applier: "kustomize-controller",
     };
     records.update(&moment, || format!("id-{seconds}"))
 }

@@ -123,8 +123,8 @@ fn condition() -> Value {
 
 fn heal() -> Value {
     json!({
-        "id": "0197", "class": "ObjectMissing", "object": "Deployment flux-system/source-controller",
-        "evidence": "not found", "writer": "kubectl", "revision": "main@sha1:3f2a",
+        "id": "0197", "class": "ObjectMissing", "number": 1, "meaning": "an object is gone", "object": "Deployment flux-system/source-controller",
+        "evidence": "not found", "writer": "kubectl", "revision": "main@sha1:3f2a", "commit": "",
         "steps": [{ "action": "create", "object": "Deployment flux-system/source-controller", "at": TIME, "outcome": "ok" }],
         "faultAt": TIME, "detectedAt": TIME, "actedAt": TIME, "restoredAt": TIME, "result": "healed", "next": "",
     })
@@ -167,6 +167,10 @@ fn adoption_answer() -> Value {
 fn heal_view() -> Value {
     let mut view = heal();
     view["cluster"] = "eu1".into();
+    view["took"] = json!({ "detectMs": 120, "actMs": 80, "restoreMs": 9_400 });
+    view["author"] =
+        json!({ "id": "3f2a", "author": "Ann <ann@example.com>", "at": TIME, "subject": "Faster" });
+    view["story"] = json!([{ "at": TIME, "text": "seen, and called F1 ObjectMissing" }]);
     view
 }
 

@@ -1,0 +1,215 @@
+//! A heal as a story: how long its parts took, and what happened in what order. Pure.
+
+use time::OffsetDateTime;
+
+use super::git::Made;
+use crate::clock::{parse_rfc3339, rfc3339};
+use crate::wire::api::{CommitView, HealView, StoryLine, Took};
+use crate::wire::id::ClusterName;
+use crate::wire::report::{HealRecord, HealResult};
+
+/// The id in a revision as an engine writes it: `main@sha1:3f2a…`, `refs/heads/main@sha1:3f2a…` or `3f2a…`.
+pub fn commit_id(revision: &str) -> Option<&str> {
+    let id = revision.rsplit(':').next().unwrap_or(revision);
+    let hex = id.bytes().all(|b| b.is_ascii_hexdigit());
+    (hex && matches!(id.len(), 40 | 64)).then_some(id)
+}
+
+/// One heal as it is listed.
+pub fn view(cluster: ClusterName, heal: HealRecord, made: Option<&Made>) -> HealView {
+    let author = made.and_then(|made| author(&heal, made));
+    HealView {
+        cluster,
+        took: took(&heal),
+        author,
+        story: Vec::new(),
+        heal,
+    }
+}
+
+/// The same with all that happened, in order.
+pub fn told(mut view: HealView) -> HealView {
+    view.story = story(&view.heal, view.author.as_ref());
+    view
+}
+
+fn author(heal: &HealRecord, made: &Made) -> Option<CommitView> {
+    let at = OffsetDateTime::from_unix_timestamp(made.at).ok()?;
+    Some(CommitView {
+        id: commit_id(&heal.commit)?.to_owned(),
+        author: format!("{} <{}>", made.name, made.email),
+        at: rfc3339(at),
+        subject: made.subject.clone(),
+    })
+}
+
+fn took(heal: &HealRecord) -> Took {
+    let fault = heal.fault_at.as_deref();
+    let detected = Some(heal.detected_at.as_str());
+    let acted = heal.acted_at.as_deref();
+    Took {
+        detect_ms: between(fault, detected),
+        act_ms: between(detected, acted),
+        restore_ms: between(acted.or(detected), heal.restored_at.as_deref()),
+    }
+}
+
+/// Clocks of two writers may differ by a little: never less than nothing.
+fn between(from: Option<&str>, to: Option<&str>) -> Option<u64> {
+    let span = parse_rfc3339(to?)? - parse_rfc3339(from?)?;
+    Some(u64::try_from(span.whole_milliseconds()).unwrap_or(0))
+}
+
+fn story(heal: &HealRecord, commit: Option<&CommitView>) -> Vec<StoryLine> {
+    let line = |at: &str, text: String| StoryLine {
+        at: at.to_owned(),
+        text,
+    };
+    let mut lines = Vec::new();
+    if let Some(commit) = commit {
+        let text = format!("{} committed '{}'", commit.author, commit.subject);
+        lines.push(line(&commit.at, text));
+    }
+    if let Some(at) = &heal.fault_at {
+        lines.push(line(at, broke(heal)));
+    }
+    let number = match heal.number {
+        0 => String::new(),
+        n => format!("F{n} "),
+    };
+    let seen = format!("seen, and called {number}{}", heal.class);
+    lines.push(line(&heal.detected_at, seen));
+    for step in &heal.steps {
+        let text = format!("{} {}: {}", step.action, step.object, step.outcome);
+        lines.push(line(&step.at, text));
+    }
+    if let Some(at) = &heal.restored_at {
+        lines.push(line(at, over(heal.result).to_owned()));
+    }
+    lines.sort_by_cached_key(|line| parse_rfc3339(&line.at));
+    lines
+}
+
+fn broke(heal: &HealRecord) -> String {
+    match heal.writer.as_str() {
+        "" => format!("{} broke", heal.object),
+        writer => format!("'{writer}' wrote {}", heal.object),
+    }
+}
+
+fn over(result: HealResult) -> &'static str {
+    match result {
+        HealResult::Healed | HealResult::Open => "mended: the engine was asked, and works",
+        HealResult::Reported => "it is over; nothing had been done about it here",
+        HealResult::Failed => "given up",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::report::HealStep;
+
+    const ID: &str = "3f2a3f2a3f2a3f2a3f2a3f2a3f2a3f2a3f2a3f2a";
+
+    fn at(text: &str) -> String {
+        format!("2026-01-01T00:00:{text}Z")
+    }
+
+    fn heal() -> HealRecord {
+        let object = "Deployment flux-system/source-controller".to_owned();
+        HealRecord {
+            id: "0199-a-1111".to_owned(),
+            class: "BadEngineCommit".to_owned(),
+            number: 43,
+            meaning: String::new(),
+            object: object.clone(),
+            evidence: String::new(),
+            writer: "kustomize-controller".to_owned(),
+            revision: format!("main@sha1:{ID}"),
+            commit: format!("main@sha1:{ID}"),
+            steps: vec![HealStep {
+                action: "hold".to_owned(),
+                object,
+                at: at("10.300"),
+                outcome: "ok".to_owned(),
+            }],
+            fault_at: Some(at("10")),
+            detected_at: at("10.200"),
+            acted_at: Some(at("10.300")),
+            restored_at: Some(at("19")),
+            result: HealResult::Healed,
+            next: String::new(),
+        }
+    }
+
+    fn ann() -> Made {
+        Made {
+            name: "Ann".to_owned(),
+            email: "ann@example.com".to_owned(),
+            at: 1_767_225_600,
+            subject: "Faster".to_owned(),
+        }
+    }
+
+    #[test]
+    fn revisions_of_both_engines_name_their_commit() {
+        for (revision, id) in [
+            (format!("main@sha1:{ID}"), Some(ID)),
+            (format!("refs/heads/main@sha1:{ID}"), Some(ID)),
+            (ID.to_owned(), Some(ID)),
+            ("main@sha1:3f2a".to_owned(), None),
+            ("v1.2".to_owned(), None),
+            (String::new(), None),
+        ] {
+            assert_eq!(commit_id(&revision), id, "{revision}");
+        }
+    }
+
+    #[test]
+    fn a_heal_is_told_in_order_with_who_committed_it() {
+        let told = told(view("eu1".parse().unwrap(), heal(), Some(&ann())));
+        let took = Took {
+            detect_ms: Some(200),
+            act_ms: Some(100),
+            restore_ms: Some(8_700),
+        };
+        assert_eq!(told.took, took);
+        let lines = told.story.iter().map(|l| (l.at.clone(), l.text.as_str()));
+        assert_eq!(
+            lines.collect::<Vec<_>>(),
+            [
+                (at("00.000"), "Ann <ann@example.com> committed 'Faster'"),
+                (
+                    at("10"),
+                    "'kustomize-controller' wrote Deployment flux-system/source-controller"
+                ),
+                (at("10.200"), "seen, and called F43 BadEngineCommit"),
+                (
+                    at("10.300"),
+                    "hold Deployment flux-system/source-controller: ok"
+                ),
+                (at("19"), "mended: the engine was asked, and works"),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        let mut open = heal();
+        (open.fault_at, open.acted_at, open.restored_at) = (None, None, None);
+        (open.steps, open.number) = (Vec::new(), 0);
+        let told = told(view("eu1".parse().unwrap(), open, None));
+        assert_eq!(told.took, Took::default());
+        assert_eq!(told.author, None);
+        assert_eq!(told.story.len(), 1);
+        assert_eq!(told.story[0].text, "seen, and called BadEngineCommit");
+    }
+
+    #[test]
+    fn a_clock_that_runs_behind_makes_no_time_negative() {
+        let mut early = heal();
+        early.fault_at = Some(at("10.900"));
+        assert_eq!(took(&early).detect_ms, Some(0));
+    }
+}
