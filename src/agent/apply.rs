@@ -28,7 +28,8 @@ mod dying;
 mod migrate;
 mod shield;
 
-const CALL: Duration = Duration::from_secs(15);
+/// For one call of the API server's.
+pub(super) const CALL: Duration = Duration::from_secs(15);
 /// How long a StatefulSet's Pod has for its end, in seconds.
 const STUCK_GRACE: u32 = 5;
 
@@ -351,7 +352,7 @@ fn immutable(kind: Kind, status: &Status) -> bool {
 
 /// Why the API server did not do what was asked.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+pub(super) enum Refused {
     #[error("{}", .0.message)]
     Status(Box<Status>),
     #[error("the API server did not answer in {} s", CALL.as_secs())]
@@ -360,7 +361,7 @@ enum Refused {
     Transport(#[source] kube::Error),
 }
 
-trait AtMost<T> {
+pub(super) trait AtMost<T> {
     async fn await_at_most(self, limit: Duration) -> Result<T, Refused>;
 }
 

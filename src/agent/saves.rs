@@ -1,7 +1,7 @@
 //! Sync objects that die with their CRD and that Git will not bring back, kept in the cluster until they are back, so
 //! that an agent which ends in between goes on where it was.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 use tracing::{info, warn};
 
+use super::apply::{AtMost as _, CALL, Refused};
 use super::engine::MANAGER;
 use crate::bundle::{self, Kind, ObjectId};
 use crate::clock;
@@ -42,10 +43,9 @@ impl Saves {
     /// # Errors
     /// The API server does not answer.
     pub async fn load(&self, now: OffsetDateTime) -> Result<BTreeMap<ObjectId, Vec<Value>>> {
-        let labelled = ListParams::default().labels(LABEL);
-        let list = self.0.list(&labelled).await.context("list saved objects")?;
+        let list = self.list().await?;
         let mut by_crd: BTreeMap<String, Vec<&ConfigMap>> = BTreeMap::new();
-        for map in &list.items {
+        for map in &list {
             let crd = map.data.as_ref().and_then(|data| data.get("crd"));
             by_crd
                 .entry(crd.cloned().unwrap_or_default())
@@ -105,10 +105,16 @@ impl Saves {
                 "binaryData": {"objects.zst": STANDARD.encode(part)},
             });
             let params = PatchParams::apply(MANAGER).force();
-            let sent = self.0.patch(&name, &params, &Patch::Apply(&body)).await;
+            let patch = Patch::Apply(&body);
+            let sent = self
+                .0
+                .patch(&name, &params, &patch)
+                .await_at_most(CALL)
+                .await;
             sent.with_context(|| format!("keep objects in ConfigMap {name}"))?;
         }
-        Ok(())
+        // Parts of a longer list would make this one unreadable.
+        self.delete_from(crd, parts.len()).await
     }
 
     /// They are back.
@@ -116,15 +122,30 @@ impl Saves {
     /// # Errors
     /// The API server does not answer; they would be brought back once more.
     pub async fn forget(&self, crd: &ObjectId) -> Result<()> {
-        for number in 0..MAX_PARTS {
-            let name = name(crd, number);
-            match self.0.delete(&name, &DeleteParams::default()).await {
+        self.delete_from(crd, 0).await
+    }
+
+    /// Deletes the parts of this number and above.
+    async fn delete_from(&self, crd: &ObjectId, first: usize) -> Result<()> {
+        let there = self.list().await?;
+        let there: BTreeSet<String> = there.into_iter().filter_map(|m| m.metadata.name).collect();
+        let numbers = first..MAX_PARTS;
+        for name in numbers.map(|n| name(crd, n)).filter(|n| there.contains(n)) {
+            let params = DeleteParams::default();
+            let gone = self.0.delete(&name, &params).await_at_most(CALL).await;
+            match gone {
                 Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-                Err(error) => return Err(error).with_context(|| format!("delete {name}")),
+                Err(Refused::Status(status)) if status.code == 404 => {}
+                Err(refused) => return Err(refused).with_context(|| format!("delete {name}")),
             }
         }
         Ok(())
+    }
+
+    async fn list(&self) -> Result<Vec<ConfigMap>> {
+        let labelled = ListParams::default().labels(LABEL);
+        let list = self.0.list(&labelled).await_at_most(CALL).await;
+        Ok(list.context("list saved objects")?.items)
     }
 }
 

@@ -4,6 +4,7 @@ use std::thread;
 
 use serde_json::json;
 
+use crate::healing::settle;
 use crate::support::api::deployment;
 use crate::support::world::{self, CLUSTER, FLUX};
 use crate::support::{figure, seconds, shown, until};
@@ -13,7 +14,7 @@ use crate::support::{figure, seconds, shown, until};
 #[ignore = "needs a real cluster: make test"]
 fn a_paused_cluster_is_left_alone_until_it_is_resumed() {
     let world = world::adopted();
-    world.function(seconds(240));
+    settle(&world);
     world.hub.linesman(&[
         "cluster", "pause", CLUSTER, "--for", "1h", "--reason", "a test",
     ]);

@@ -12,9 +12,6 @@ use crate::agent::plan::project;
 use crate::bundle::ObjectId;
 use crate::clock;
 
-/// Objects of one CRD that are kept for their return.
-const MAX_SAVED: usize = 2000;
-
 impl Hands<'_> {
     /// Takes the engine's finalizer from every object of this CRD that is being deleted, in all namespaces, and
     /// keeps those that Git does not bring back.
@@ -47,7 +44,7 @@ impl Hands<'_> {
         let worth = dying
             .iter()
             .filter_map(|live| project::keepsake(&served.api_version, &served.kind, live));
-        kept.extend(worth.filter(|o| !saved.contains(o)).take(MAX_SAVED));
+        kept.extend(worth.filter(|o| !saved.contains(o)));
         if !kept.is_empty() {
             // On record before the first one goes: this process may end before they are back.
             let all = [saved, kept.as_slice()].concat();

@@ -9,6 +9,7 @@ use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use tracing::warn;
 
 use super::record::Kept;
+use crate::agent::apply::{AtMost as _, CALL};
 use crate::agent::engine::MANAGER;
 
 const NAME: &str = "linesman-open-heals";
@@ -33,7 +34,7 @@ impl OpenHeals {
     /// # Errors
     /// The API server does not answer.
     pub(super) async fn load(&mut self) -> Result<Vec<Kept>> {
-        let map = self.maps.get_opt(NAME).await;
+        let map = self.maps.get_opt(NAME).await_at_most(CALL).await;
         let map = map.with_context(|| format!("read ConfigMap {NAME}"))?;
         let text = map.and_then(|m| m.data).and_then(|mut d| d.remove(KEY));
         let Some(text) = text else {
@@ -74,6 +75,7 @@ impl OpenHeals {
         let params = PatchParams::apply(MANAGER).force();
         self.maps
             .patch(NAME, &params, &Patch::Apply(&map))
+            .await_at_most(CALL)
             .await
             .with_context(|| format!("write ConfigMap {NAME}"))?;
         Ok(())
