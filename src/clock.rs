@@ -1,6 +1,8 @@
 //! The one place that reads the wall clock and the system's randomness; everything that decides takes them
 //! as arguments.
 
+use std::time::Instant;
+
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -10,6 +12,28 @@ use time::format_description::well_known::Rfc3339;
 )]
 pub fn now() -> OffsetDateTime {
     OffsetDateTime::now_utc()
+}
+
+/// A clock that was read once and goes on by the monotonic one, so that setting a wall clock moves it at no end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steady {
+    read: OffsetDateTime,
+    at: Instant,
+}
+
+impl Steady {
+    /// A clock that showed `millis`, unix milliseconds, at that instant. What is no time is 1970.
+    pub fn new(millis: i64, at: Instant) -> Self {
+        let read = OffsetDateTime::from_unix_timestamp_nanos(i128::from(millis) * 1_000_000);
+        let read = read.unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        Self { read, at }
+    }
+
+    pub fn at(&self, now: Instant) -> OffsetDateTime {
+        let since = now.saturating_duration_since(self.at);
+        let since = time::Duration::try_from(since).unwrap_or(time::Duration::MAX);
+        self.read.saturating_add(since)
+    }
 }
 
 /// RFC 3339 in UTC with milliseconds, `2026-11-21T04:15:19.123Z`.
@@ -42,4 +66,29 @@ pub fn random<const N: usize>() -> [u8; N] {
 /// A random number in 0..1.
 pub fn unit() -> f64 {
     f64::from(u32::from_le_bytes(random())) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn a_steady_clock_goes_on_from_what_was_read() {
+        let at = Instant::now();
+        let clock = Steady::new(1_767_323_045_678, at);
+        let read = datetime!(2026-01-02 03:04:05.678 UTC);
+        assert_eq!(clock.at(at), read);
+        let later = clock.at(at + Duration::from_millis(90_322));
+        assert_eq!(later, datetime!(2026-01-02 03:05:36 UTC));
+        // Before it was read, and for what is no time, it stands.
+        assert_eq!(
+            clock.at(at.checked_sub(Duration::from_secs(5)).unwrap()),
+            read
+        );
+        assert_eq!(Steady::new(i64::MAX, at).at(at), OffsetDateTime::UNIX_EPOCH);
+    }
 }

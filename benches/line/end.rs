@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
+use linesman::clock::Steady;
 use linesman::tunnel::driver::{self, Ahead, Identity, Socket};
 use linesman::tunnel::session::{Config, Role};
 use linesman::tunnel::{Incoming, Line};
@@ -222,6 +223,7 @@ fn identity() -> Identity {
         remote: String::new(),
         instance: String::new(),
         since: linesman::clock::now(),
+        hub_clock: Steady::new(0, Instant::now()),
         cap: None,
     }
 }

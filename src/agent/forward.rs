@@ -22,8 +22,9 @@ use crate::agent::News;
 use crate::agent::gate::replay::Replay;
 use crate::agent::link::{self, LinkState};
 use crate::assertion::ApiMeta;
+use crate::clock;
 use crate::lifetime::Tasks;
-use crate::tunnel::{Incoming, Stream};
+use crate::tunnel::{Incoming, Line, Stream};
 use crate::wire::api::HubKey;
 use crate::wire::frame::{Code, Kind};
 
@@ -59,6 +60,8 @@ const STREAMS: usize = 4_096;
 const ANNOUNCED: Duration = Duration::from_secs(2);
 /// What exchanges have to notice that their line ended.
 const LAST: Duration = Duration::from_secs(1);
+/// How old a line is at least that is given up because of its clock.
+const RENEWABLE: time::Duration = time::Duration::minutes(1);
 /// First uses of names that wait for the role.
 const WANTS: usize = 1_024;
 /// How long after `stop` exchanges may run on; their lines drain by then.
@@ -127,20 +130,14 @@ pub fn keepers(
     })
 }
 
-/// The last that the line's handshake said of hub clock and keys: streams of a line that drains need it too.
-#[derive(Default)]
-struct Handshake {
-    keyset: Vec<HubKey>,
-    hub_time_offset: time::Duration,
-}
-
 async fn streams(
     shared: Arc<Shared>,
     mut incoming: mpsc::Receiver<Incoming>,
     mut link: watch::Receiver<LinkState>,
     stop: CancellationToken,
 ) -> Result<()> {
-    let mut handshake = Handshake::default();
+    // The last that a handshake said: streams of a line that drains need them too.
+    let mut keyset = Vec::new();
     let mut running = JoinSet::new();
     let over = async {
         stop.cancelled().await;
@@ -160,21 +157,13 @@ async fn streams(
                 None => break,
             },
         };
-        if handshake.keyset.is_empty() {
+        if keyset.is_empty() {
             // The first stream may be here before the news of its line.
             let up = link.wait_for(|state| matches!(state, LinkState::Up { .. }));
             drop(tokio::time::timeout(ANNOUNCED, up).await);
         }
-        if let LinkState::Up {
-            hub_time_offset,
-            keyset,
-            ..
-        } = &*link.borrow()
-        {
-            handshake = Handshake {
-                keyset: keyset.clone(),
-                hub_time_offset: *hub_time_offset,
-            };
+        if let LinkState::Up { keyset: said, .. } = &*link.borrow() {
+            keyset.clone_from(said);
         }
         if running.len() >= STREAMS {
             arrived
@@ -182,7 +171,7 @@ async fn streams(
                 .reset(Code::Limit, "the agent serves as many streams as it can");
             continue;
         }
-        if let Some((stream, exchange)) = accept(arrived, &handshake) {
+        if let Some((stream, exchange)) = accept(arrived, &keyset) {
             running.spawn(serve(stream, shared.clone(), exchange));
         }
     }
@@ -207,7 +196,7 @@ fn report_panic(ended: Result<(), JoinError>) {
 }
 
 /// The stream with what it says of itself; refused where it is no `api` stream.
-fn accept(arrived: Incoming, handshake: &Handshake) -> Option<(Stream, Exchange)> {
+fn accept(arrived: Incoming, keyset: &[HubKey]) -> Option<(Stream, Exchange)> {
     let Incoming {
         kind,
         meta,
@@ -223,15 +212,31 @@ fn accept(arrived: Incoming, handshake: &Handshake) -> Option<(Stream, Exchange)
         stream.reset(Code::Protocol, "the stream's meta cannot be read");
         return None;
     };
+    let line = stream.line();
     let exchange = Exchange {
         meta,
         epoch,
-        keyset: handshake.keyset.clone(),
-        hub_time_offset: handshake.hub_time_offset,
+        keyset: keyset.to_vec(),
+        hub_now: line.hub_now(),
+        renew: Arc::new(move || renew(&line)),
         cancelled: stream.cancelled(),
         stop: Arc::new(stream.stopper()),
     };
     Some((stream, exchange))
+}
+
+/// Asks for another line in place of one whose ends do not agree on the time any more: one of them was suspended.
+fn renew(line: &Line) {
+    let age = clock::now() - line.facts().since;
+    // Of a young one that is no clock's fault, and the next line would be no better.
+    if age >= RENEWABLE && line.takes_streams() {
+        warn!(
+            ?line,
+            "hub and agent do not agree on the time any more; moving to another line"
+        );
+        let text = "the clocks of hub and agent went apart";
+        line.goaway(Code::Draining, Duration::ZERO, link::DRAIN, text);
+    }
 }
 
 /// One HTTP/1.1 exchange over `io`; ends when it is over or cancelled.

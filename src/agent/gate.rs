@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use http::{Method, StatusCode, Uri};
 use time::OffsetDateTime;
 
-use crate::assertion::{self, ApiMeta, Claims, Expected, Mode};
+use crate::assertion::{self, ApiMeta, AssertionError, Claims, Expected, Mode};
 use crate::kubeapi::path::{self, RequestInfo, Upgrade};
 use crate::kubeapi::scope;
 use crate::kubeapi::status::{Hop, Refusal};
@@ -19,6 +19,9 @@ pub mod replay;
 
 use policy::Policy;
 use replay::{Replay, Seen};
+
+/// The reason where hub and agent do not agree on the time.
+pub const CLOCK: &str = "Clock";
 
 /// What the request is held against, besides the policy.
 #[derive(Debug, Clone, Copy)]
@@ -105,6 +108,16 @@ fn asserted(session: &Session<'_>, request: &Request<'_>) -> Result<Claims, Refu
         now: session.hub_now.unix_timestamp(),
     };
     assertion::verify(&request.meta.assertion, session.keyset, &expected).map_err(|e| {
+        if e == AssertionError::Time {
+            return Refusal::new(
+                Hop::Agent,
+                StatusCode::SERVICE_UNAVAILABLE,
+                CLOCK,
+                e.to_string(),
+            )
+            .next("repeat the request; if it stays, run 'linesman doctor'")
+            .retry_after(1);
+        }
         Refusal::new(
             Hop::Agent,
             StatusCode::FORBIDDEN,

@@ -88,8 +88,6 @@ pub enum LinkState {
     },
     Up {
         line: Line,
-        /// To be added to this host's clock to get the hub's.
-        hub_time_offset: time::Duration,
         /// Keys whose assertions are good on this line.
         keyset: Vec<HubKey>,
     },
@@ -125,7 +123,6 @@ pub async fn run(
                 info!(cluster = %config.cluster, line = ?up.line, "line up");
                 line.send_replace(LinkState::Up {
                     line: up.line.clone(),
-                    hub_time_offset: up.hub_time_offset,
                     keyset: up.keyset,
                 });
                 let kept = tokio::select! {
@@ -365,7 +362,6 @@ fn after_goaway(goaway: &Goaway, unit: f64) -> Duration {
 struct Up<F: Future<Output = Ended>> {
     line: Line,
     run: F,
-    hub_time_offset: time::Duration,
     keyset: Vec<HubKey>,
 }
 

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::session::{Config, Session};
 use super::{Ended, Incoming, LineError, LineFacts, LineLoad, Stream};
+use crate::clock::Steady;
 use crate::wire::frame::{Class, Code, Goaway, Kind};
 
 mod ahead;
@@ -46,6 +47,8 @@ pub struct Identity {
     pub remote: String,
     pub instance: String,
     pub since: OffsetDateTime,
+    /// The hub's, as WELCOME told it; the same at both ends.
+    pub hub_clock: Steady,
     /// The age at which something on the way ends this agent's lines, where it found that out.
     pub cap: Option<Duration>,
 }
@@ -87,6 +90,10 @@ where
 }
 
 impl Line {
+    pub(super) fn of(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
     /// Opens a stream. Does not wait for the peer: its refusal comes as an error of the stream.
     #[expect(
         clippy::unused_async,
@@ -115,6 +122,7 @@ impl Line {
             remote,
             instance,
             since,
+            hub_clock: _,
             cap,
         } = self.shared.identity.clone();
         let sent = self.shared.sent.load(Ordering::Relaxed);
@@ -133,6 +141,11 @@ impl Line {
             sent,
             received,
         }
+    }
+
+    /// The time by which both ends judge what is said on this line, whatever became of their wall clocks.
+    pub fn hub_now(&self) -> OffsetDateTime {
+        self.shared.identity.hub_clock.at(now())
     }
 
     /// What it carries now; looks at every stream.

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
 use super::LineError;
-use super::driver::Shared;
+use super::driver::{Line, Shared};
 use super::session::Read;
 use crate::wire::frame::Code;
 
@@ -35,6 +35,11 @@ impl Stream {
     pub fn stop(&self, code: Code) {
         self.shared
             .with(|state| state.session.stop(super::driver::now(), self.id, code));
+    }
+
+    /// The line that it runs on.
+    pub fn line(&self) -> Line {
+        Line::of(self.shared.clone())
     }
 
     /// [`Self::stop`] for somebody who does not hold the stream; without effect once that is over.

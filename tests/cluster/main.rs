@@ -13,6 +13,7 @@
 
 mod adoption;
 mod argocd;
+mod blocked;
 mod boundaries;
 mod cascade;
 mod chaos;

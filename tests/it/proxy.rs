@@ -365,6 +365,22 @@ async fn the_agent_refuses_an_assertion_for_another_request() {
     assert_eq!(server.seen().len(), 0);
 }
 
+/// L17: an end that was suspended has another time than its line. Nothing is sent on, and another line is asked for.
+#[tokio::test]
+async fn a_line_whose_ends_do_not_agree_on_the_time_is_replaced() {
+    let server = ApiServer::start().await;
+    let pair = Pair::new(&server);
+    for (apart, code, renewals) in [(0, 200, 0), (9, 200, 0), (-30, 503, 1), (90, 503, 2)] {
+        pair.set_apart(apart);
+        let response = pair.send(get("/api/v1/pods")).await.unwrap();
+        let retry = response.headers().get("retry-after").cloned();
+        let told = (response.status().as_u16(), pair.set_apart(0));
+        assert_eq!(told, (code, renewals), "{apart} s apart");
+        assert_eq!(retry.is_some(), code == 503, "{apart} s apart");
+    }
+    assert_eq!(server.seen().len(), 2);
+}
+
 #[tokio::test]
 async fn the_owners_policy_holds_at_the_next_request() {
     let server = ApiServer::start().await;

@@ -24,7 +24,6 @@ use crate::agent::gate::policy::Policy;
 use crate::agent::gate::replay::Replay;
 use crate::agent::gate::{self, Pass, Session};
 use crate::assertion::ApiMeta;
-use crate::clock;
 use crate::kubeapi::headers;
 use crate::kubeapi::path::Upgrade;
 use crate::kubeapi::status::{self, Hop, Refusal};
@@ -50,7 +49,10 @@ pub struct Exchange {
     /// The epoch of the line that the stream came on.
     pub epoch: u64,
     pub keyset: Vec<HubKey>,
-    pub hub_time_offset: time::Duration,
+    /// When the stream came, by the hub's clock.
+    pub hub_now: OffsetDateTime,
+    /// Asks for another line, because the clock of this one is wrong.
+    pub renew: Arc<dyn Fn() + Send + Sync>,
     /// Fires when the stream is reset or its line is lost.
     pub cancelled: CancellationToken,
     /// Tells the hub that nothing more of the request is read.
@@ -175,13 +177,12 @@ fn judge(
     parts: &http::request::Parts,
     upgrade: Option<Upgrade>,
 ) -> Result<Pass, Refusal> {
-    let hub_now: OffsetDateTime = clock::now() + exchange.hub_time_offset;
     let session = Session {
         hub: &shared.hub_id,
         cluster: &shared.cluster_id,
         epoch: exchange.epoch,
         keyset: &exchange.keyset,
-        hub_now,
+        hub_now: exchange.hub_now,
     };
     let request = gate::Request {
         method: &parts.method,
@@ -190,7 +191,14 @@ fn judge(
         upgrade,
     };
     let mut replay = shared.replay.lock().unwrap_or_else(PoisonError::into_inner);
-    gate::check(policy, &session, &request, &mut replay)
+    let judged = gate::check(policy, &session, &request, &mut replay);
+    if judged
+        .as_ref()
+        .is_err_and(|refusal| refusal.reason == gate::CLOCK)
+    {
+        (exchange.renew)();
+    }
+    judged
 }
 
 /// Sets who the request acts as; the token is added last, by [`Upstream`].

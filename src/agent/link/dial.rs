@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::transport::{self, Target, Tls};
 use super::{LinkConfig, Up};
-use crate::clock;
+use crate::clock::{self, Steady};
 use crate::tunnel::driver::{self, ExchangeError, Identity};
 use crate::tunnel::handshake::{self, Agent, HandshakeError, Limits, SUBPROTOCOL};
 use crate::tunnel::session::Role;
@@ -226,7 +226,7 @@ async fn establish(
         Frame::Refuse(refusal) => return Err(HandshakeError::Refused(refusal).into()),
         _ => return Err(HandshakeError::Shape("answer to HELLO").into()),
     };
-    let now = clock::now();
+    let (now, heard) = (clock::now(), Instant::now());
     let welcome = handshake::check_welcome(&hello, &payload, &hub.keyset, now.unix_timestamp())?;
     let identity = Identity {
         epoch: welcome.epoch,
@@ -234,6 +234,7 @@ async fn establish(
         remote,
         instance: config.instance.clone(),
         since: now,
+        hub_clock: Steady::new(welcome.time_ms, heard),
         cap,
     };
     let session = Limits::default().session(Role::Agent, welcome.limits, clock::unit());
@@ -245,13 +246,9 @@ async fn establish(
         // What ends it is its drain.
         CancellationToken::new(),
     );
-    let here = now.unix_timestamp_nanos() / 1_000_000;
-    let there = i128::from(welcome.time_ms);
-    let millis = i64::try_from(there - here).unwrap_or_default();
     Ok(Up {
         line,
         run,
-        hub_time_offset: time::Duration::milliseconds(millis),
         keyset: welcome.keyset.unwrap_or_else(|| hub.keyset.clone()),
     })
 }

@@ -1,7 +1,7 @@
 //! The line's endpoint: WebSocket upgrade, handshake, and the streams that the agent opens.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -25,7 +25,7 @@ use tracing::{debug, info, warn};
 
 use super::problem::{Problem, Slug};
 use super::{Remote, agents};
-use crate::clock;
+use crate::clock::{self, Steady};
 use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::AgentPrincipal;
@@ -147,6 +147,7 @@ struct Proven {
     hello: Hello,
     epoch: u64,
     session: String,
+    clock: Steady,
 }
 
 /// Challenge, hello, welcome; `None` where the agent was refused.
@@ -163,6 +164,7 @@ async fn prove(
     let refusal = match check(hub, &challenge, &payload).await {
         Ok((agent, key, hello, epoch)) => {
             let session = uuid::Uuid::now_v7().to_string();
+            let (time_ms, at) = (millis(), Instant::now());
             let ours = hub.keys.keyset();
             let held = ours.iter().all(|key| hello.keyset.contains(&key.kid))
                 && ours.len() == hello.keyset.len();
@@ -170,7 +172,7 @@ async fn prove(
                 epoch,
                 session: session.clone(),
                 replica: hub.id.clone(),
-                time_ms: millis(),
+                time_ms,
                 features: Vec::new(),
                 limits: Limits::default(),
                 keyset: (!held).then_some(ours),
@@ -183,6 +185,7 @@ async fn prove(
                 hello,
                 epoch,
                 session,
+                clock: Steady::new(time_ms, at),
             }));
         }
         Err(refusal) => refusal,
@@ -278,6 +281,7 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
         hello,
         epoch,
         session,
+        clock: hub_clock,
     } = proven;
     let cluster = agent.cluster.clone();
     let identity = Identity {
@@ -286,6 +290,7 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
         remote: peer.clone(),
         instance: hello.instance,
         since: clock::now(),
+        hub_clock,
         cap: hello.cap_ms.map(Duration::from_millis),
     };
     let config = Config {

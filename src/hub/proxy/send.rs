@@ -127,7 +127,7 @@ impl Case {
             namespaces: subject.namespaces.as_ref(),
         };
         let keys = &self.hub.keys;
-        let meta = assertion::issue(&request, &subject, clock::now(), keys.kid(), |input| {
+        let meta = assertion::issue(&request, &subject, line.hub_now(), keys.kid(), |input| {
             keys.sign(input)
         })
         .map_err(|e| LineError::new(Code::Limit, e.to_string()))?;

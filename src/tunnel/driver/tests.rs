@@ -7,12 +7,16 @@ use tokio::time::{Instant, sleep, timeout};
 use super::super::session::Role;
 use super::*;
 
+mod isolation;
+
 /// Two ends of a running line, with what carries the bytes between them.
 struct Pair {
     hub: Line,
     agent: Line,
     /// Streams that the hub opened.
     incoming: mpsc::Receiver<Incoming>,
+    /// Streams that the agent opened.
+    from_agent: mpsc::Receiver<Incoming>,
     tasks: JoinSet<()>,
 }
 
@@ -34,6 +38,7 @@ impl Pair {
                 remote: String::new(),
                 instance: String::new(),
                 since: OffsetDateTime::UNIX_EPOCH,
+                hub_clock: Steady::new(0, now()),
                 cap: None,
             };
             let socket = Socket::new(io, role, Bytes::new());
@@ -49,13 +54,24 @@ impl Pair {
         };
         let (streams, incoming) = mpsc::channel(16);
         let agent = end(agent_io, Role::Agent, streams);
-        let hub = end(hub_io, Role::Hub, mpsc::channel(1).0);
+        let (streams, from_agent) = mpsc::channel(16);
+        let hub = end(hub_io, Role::Hub, streams);
         Self {
             hub,
             agent,
             incoming,
+            from_agent,
             tasks,
         }
+    }
+
+    /// Takes the streams that arrive at either end.
+    fn split(&mut self) -> [mpsc::Receiver<Incoming>; 2] {
+        let none = || mpsc::channel(1).1;
+        [
+            std::mem::replace(&mut self.incoming, none()),
+            std::mem::replace(&mut self.from_agent, none()),
+        ]
     }
 
     async fn stream(&mut self) -> (Stream, Stream) {
@@ -278,6 +294,7 @@ async fn broken_framing_is_answered_with_its_close_code() {
             remote: String::new(),
             instance: String::new(),
             since: OffsetDateTime::UNIX_EPOCH,
+            hub_clock: Steady::new(0, now()),
             cap: None,
         };
         let socket = Socket::new(io, Role::Hub, Bytes::new());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -35,6 +35,10 @@ pub(super) struct Pair {
     policy: watch::Sender<Option<Policy>>,
     key: KeyPair,
     count: AtomicU32,
+    /// How far the agent's idea of the hub's time is from the hub's, in seconds.
+    apart: AtomicI64,
+    /// Wishes for another line.
+    renewals: Arc<AtomicU32>,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -47,6 +51,8 @@ impl Pair {
             policy,
             key: KeyPair::from_seed(&[5; 32]),
             count: AtomicU32::new(0),
+            apart: AtomicI64::new(0),
+            renewals: Arc::default(),
             tasks: Mutex::new(tasks),
         }
     }
@@ -103,6 +109,12 @@ impl Pair {
             switched: TaskTracker::new(),
         };
         (shared, tasks)
+    }
+
+    /// Sets the two clocks apart, and says how often another line was asked for before.
+    pub(super) fn set_apart(&self, seconds: i64) -> u32 {
+        self.apart.store(seconds, Ordering::Relaxed);
+        self.renewals.load(Ordering::Relaxed)
     }
 
     pub(super) fn policy(&self, key: &str, value: &str) {
@@ -190,11 +202,16 @@ impl Pair {
             key: self.key.public().to_base64(),
             not_after: None,
         };
+        let apart = self.apart.load(Ordering::Relaxed);
+        let renewals = self.renewals.clone();
         let exchange = Exchange {
             meta,
             epoch: 3,
             keyset: vec![key],
-            hub_time_offset: time::Duration::ZERO,
+            hub_now: clock::now() + time::Duration::seconds(apart),
+            renew: Arc::new(move || {
+                renewals.fetch_add(1, Ordering::Relaxed);
+            }),
             cancelled: CancellationToken::new(),
             stop: Arc::new(|| {}),
         };

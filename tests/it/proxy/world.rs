@@ -357,19 +357,15 @@ pub(super) async fn forward(
     let mut running = JoinSet::new();
     while let Some(arrived) = streams.recv().await {
         let up = state.wait_for(|state| matches!(state, LinkState::Up { .. }));
-        let Ok(LinkState::Up {
-            hub_time_offset,
-            keyset,
-            ..
-        }) = up.await.map(|up| up.clone())
-        else {
+        let Ok(LinkState::Up { keyset, .. }) = up.await.map(|up| up.clone()) else {
             return;
         };
         let exchange = Exchange {
             meta: serde_json::from_slice(&arrived.meta).unwrap(),
             epoch: arrived.epoch,
             keyset,
-            hub_time_offset,
+            hub_now: arrived.stream.line().hub_now(),
+            renew: Arc::new(|| {}),
             cancelled: arrived.stream.cancelled(),
             stop: Arc::new(arrived.stream.stopper()),
         };

@@ -1,0 +1,183 @@
+//! What keeps an engine from running although nothing of it is broken: said at once by its name, left to whoever owns
+//! it, and over as soon as it is gone.
+
+use serde_json::{Value, json};
+
+use crate::healing::{LIMIT, heals, settle};
+use crate::support::api::deployment;
+use crate::support::audit::Mark;
+use crate::support::world::{self, FLUX, World};
+use crate::support::{figure, seconds, shown, until};
+
+/// Somebody else's object that keeps Pods of the engine away.
+struct Block {
+    class: &'static str,
+    what: &'static str,
+    put: fn(&World),
+    take: fn(&World),
+}
+
+const QUOTAS: &str = "/api/v1/namespaces/flux-system/resourcequotas";
+const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+
+const BLOCKS: [Block; 3] = [
+    Block {
+        class: "QuotaBlocks",
+        what: "a quota of no Pods",
+        put: |world| {
+            let quota = json!({
+                "apiVersion": "v1", "kind": "ResourceQuota",
+                "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}},
+            });
+            world.api.create(QUOTAS, &quota);
+        },
+        take: |world| assert!(world.api.delete(&format!("{QUOTAS}/none"))),
+    },
+    Block {
+        class: "Unschedulable",
+        what: "all nodes cordoned",
+        put: |world| cordon(world, true),
+        take: |world| cordon(world, false),
+    },
+    Block {
+        class: "WebhookBlocks",
+        what: "a webhook for Pods that nobody serves",
+        put: |world| {
+            let of_flux = json!({"matchLabels": {"kubernetes.io/metadata.name": FLUX}});
+            let pods = json!({
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"],
+            });
+            let webhook = json!({
+                "name": "pods.nobody.test", "failurePolicy": "Fail", "sideEffects": "None",
+                "admissionReviewVersions": ["v1"], "namespaceSelector": of_flux, "rules": [pods],
+                "clientConfig": {"service": {"namespace": "default", "name": "nobody"}},
+            });
+            let all = json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+                "metadata": {"name": "nobody"}, "webhooks": [webhook],
+            });
+            world.api.create(WEBHOOKS, &all);
+        },
+        take: |world| assert!(world.api.delete(&format!("{WEBHOOKS}/nobody"))),
+    },
+];
+
+fn cordon(world: &World, on: bool) {
+    let nodes = world.api.get("/api/v1/nodes").unwrap();
+    for node in nodes["items"].as_array().unwrap() {
+        let name = node["metadata"]["name"].as_str().unwrap();
+        let spec = json!({ "spec": { "unschedulable": on } });
+        world.api.patch(&format!("/api/v1/nodes/{name}"), &spec);
+    }
+}
+
+/// The Pods of source-controller that are not on their way out.
+fn pods(world: &World) -> Vec<String> {
+    let path = format!("/api/v1/namespaces/{FLUX}/pods?labelSelector=app%3Dsource-controller");
+    let list = world.api.get(&path).unwrap_or_default();
+    let all = list["items"].as_array().cloned().unwrap_or_default();
+    let stays = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
+    let names = all
+        .iter()
+        .filter(stays)
+        .map(|p| p["metadata"]["name"].clone());
+    names.map(|n| n.as_str().unwrap().to_owned()).collect()
+}
+
+/// W16: the class is known ≤ 30 s, the agent does nothing about what is not its own, and once that is gone the engine
+/// works ≤ 30 s later without it.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn what_keeps_pods_away_is_named_and_left() {
+    let world = world::adopted();
+    for block in BLOCKS {
+        settle(&world);
+        let mark = Mark::now(&world.audit);
+        (block.put)(&world);
+        for pod in pods(&world) {
+            assert!(
+                world
+                    .api
+                    .delete(&format!("/api/v1/namespaces/{FLUX}/pods/{pod}"))
+            );
+        }
+        let seen = until(
+            &format!("{} is called {}", block.what, block.class),
+            seconds(LIMIT),
+            || {
+                let mut open = heals(&world).into_iter().filter(|h| h["result"] == "open");
+                open.any(|h| h["class"] == block.class)
+            },
+        );
+        (block.take)(&world);
+        let back = until("source-controller is available", seconds(LIMIT), || {
+            world.engine_available()
+        });
+        let written = mark.first_mending_write();
+        figure(
+            "W16",
+            &format!("{} → called {}", block.what, block.class),
+            "≤ 30 s",
+            shown(seen),
+        );
+        figure("W16", "… gone → engine available", "≤ 30 s", shown(back));
+        assert_eq!(written, None, "{}: the agent wrote", block.what);
+    }
+    settle(&world);
+}
+
+/// W14: while Git is away nothing is healed, what was fetched is still applied, and the first fetch afterwards ends it.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_git_server_that_is_down_is_nobodys_fault_here() {
+    const HELLO: &str = "/apis/apps/v1/namespaces/hello/deployments/hello";
+    let mut world = world::adopted();
+    settle(&world);
+    let before = heals(&world).len();
+    let source = deployment(FLUX, "source-controller");
+    let uid = world.uid(&source);
+    let mark = Mark::now(&world.audit);
+    world.hub.stop();
+    // The fetch that is asked for fails, and the agent has time to make something of it.
+    world.answers(seconds(LIMIT));
+    let hello = world.uid(HELLO);
+    assert!(world.api.delete(HELLO));
+    world.answers(seconds(LIMIT));
+    let back = until(
+        "the workload is back from what was fetched",
+        seconds(LIMIT),
+        || world.uid(HELLO).is_some_and(|now| Some(now) != hello),
+    );
+    figure("W14", "Git away: deleted workload back", "", shown(back));
+    let mut told = false;
+    until(
+        "the agent has said that Git is away",
+        seconds(LIMIT),
+        || {
+            let events = world
+                .api
+                .get("/apis/events.k8s.io/v1/namespaces/linesman/events");
+            let all = events.unwrap_or_default()["items"].as_array().cloned();
+            told = all
+                .unwrap_or_default()
+                .iter()
+                .any(|e| e["reason"] == "GitUnreachable");
+            told
+        },
+    );
+    let written = mark.first_mending_write();
+    world.hub.up();
+    let took = until("the catalog is fetched again", seconds(LIMIT), || {
+        world.synced().is_ok()
+    });
+    settle(&world);
+    figure("W14", "Git back → synced and no heal open", "", shown(took));
+    assert_eq!(written, None, "nothing is mended while Git is away");
+    assert_eq!(world.uid(&source), uid);
+    let classes: Vec<String> = heals(&world)
+        .iter()
+        .take(heals(&world).len() - before)
+        .map(|h| h["class"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(classes, ["GitUnreachable"], "one alert, and no heal");
+}
