@@ -11,8 +11,9 @@ use crate::yaml::{self, YamlError};
 
 pub mod check;
 pub mod kind;
+pub mod release;
 
-pub use check::CheckError;
+pub use check::{CheckError, Components};
 pub use kind::{Kind, ObjectId};
 
 /// A bundle in normal form, uncompressed, is refused above this many bytes.
@@ -52,24 +53,28 @@ pub enum UnpackError {
 }
 
 impl Bundle {
-    /// Reads an upstream install manifest: multi-document YAML, `.gz` or `.tar.gz` of it.
-    pub fn import(bytes: &[u8]) -> Result<Self, ImportError> {
+    /// Reads an upstream install manifest: multi-document YAML, `.gz` or `.tar.gz` of it. Of Flux' controllers those in
+    /// `components` are kept; none = the usual four, as far as they are there.
+    pub fn import(bytes: &[u8], components: Option<&Components>) -> Result<Self, ImportError> {
         let plain = plain(bytes)?;
         let text = std::str::from_utf8(&plain).map_err(|_| ImportError::NotText)?;
         let documents = yaml::documents(text).map_err(ImportError::Yaml)?;
-        Ok(Self::from_objects(documents)?)
+        Ok(Self::of(check::check(documents, components)?))
     }
 
     /// Checks the objects and brings them into normal form.
     pub fn from_objects(objects: Vec<Value>) -> Result<Self, CheckError> {
-        let checked = check::check(objects)?;
+        Ok(Self::of(check::check(objects, None)?))
+    }
+
+    fn of(checked: check::Checked) -> Self {
         let digest = digest(&checked.objects);
-        Ok(Self {
+        Self {
             engine: checked.engine,
             version: checked.version,
             digest,
             objects: checked.objects,
-        })
+        }
     }
 
     /// As it travels and is kept: zstd of the normal form.
@@ -91,7 +96,8 @@ impl Bundle {
         }
         let objects: Vec<Value> =
             serde_json::from_slice(&plain).map_err(|e| UnpackError::Shape(e.to_string()))?;
-        Self::from_objects(objects).map_err(|e| UnpackError::Shape(e.to_string()))
+        let checked = check::recheck(objects).map_err(|e| UnpackError::Shape(e.to_string()))?;
+        Ok(Self::of(checked))
     }
 
     /// The images that the install pulls, sorted, each once.

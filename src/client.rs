@@ -8,6 +8,7 @@ mod access;
 mod audit;
 mod calls;
 mod diagnose;
+pub mod fetch;
 mod login;
 
 use std::fmt;
@@ -23,6 +24,7 @@ use reqwest::{Method, StatusCode, Url};
 use serde::de::DeserializeOwned;
 
 pub use audit::AuditFilter;
+pub use calls::WantedBundle;
 pub use diagnose::{Cause, cause};
 
 use crate::backoff::Schedule;

@@ -2,6 +2,7 @@
 //! nothing missing, every image pinned.
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
 
 use serde_json::Value;
 
@@ -9,13 +10,58 @@ use super::kind::{Kind, ObjectId};
 use super::sorted;
 use crate::wire::api::EngineKind;
 
-/// Flux' controllers that are kept; its release manifest holds more.
-pub const FLUX_COMPONENTS: [&str; 4] = [
+/// Flux' controllers, all of which its release manifest holds.
+pub const FLUX_COMPONENTS: [&str; 7] = [
     "source-controller",
     "kustomize-controller",
     "helm-controller",
     "notification-controller",
+    "image-reflector-controller",
+    "image-automation-controller",
+    "source-watcher",
 ];
+/// Those that are kept where nobody chose.
+pub const USUAL: [&str; 4] = [
+    FLUX_COMPONENTS[0],
+    FLUX_COMPONENTS[1],
+    FLUX_COMPONENTS[2],
+    FLUX_COMPONENTS[3],
+];
+
+/// Which of Flux' controllers an install has; Argo CD's core install has no choice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Components(Vec<&'static str>);
+
+impl Default for Components {
+    fn default() -> Self {
+        Self(USUAL.to_vec())
+    }
+}
+
+impl Components {
+    /// Whatever is in the manifest and known.
+    pub(super) fn all() -> Self {
+        Self(FLUX_COMPONENTS.to_vec())
+    }
+}
+
+impl FromStr for Components {
+    type Err = CheckError;
+
+    /// Names with commas between them.
+    fn from_str(text: &str) -> Result<Self, CheckError> {
+        let names = text.split(',').map(str::trim).filter(|n| !n.is_empty());
+        let known = names.map(|name| {
+            let found = FLUX_COMPONENTS.into_iter().find(|c| *c == name);
+            found.ok_or_else(|| CheckError::UnknownComponent(name.chars().take(60).collect()))
+        });
+        let chosen = known.collect::<Result<Vec<_>, _>>()?;
+        if chosen.is_empty() {
+            return Err(CheckError::UnknownComponent(String::new()));
+        }
+        Ok(Self(chosen))
+    }
+}
 
 /// Roles of Argo CD's core install, which the agent may therefore give: what else a manifest holds is not core.
 pub const ARGOCD_ROLES: [&str; 3] = [
@@ -58,6 +104,14 @@ pub enum CheckError {
         "the engine's version is not to be found: no label app.kubernetes.io/version, no image tag"
     )]
     NoVersion,
+    #[error("'{0}' is none of Flux' controllers: {known}", known = FLUX_COMPONENTS.join(", "))]
+    UnknownComponent(String),
+    #[error(
+        "the manifest has no {0}, which was chosen; leave it out or give the release's whole manifest"
+    )]
+    NoComponent(&'static str),
+    #[error("Argo CD's core install has no components to choose from")]
+    NoChoice,
 }
 
 pub(super) struct Checked {
@@ -74,12 +128,44 @@ pub fn namespace(engine: EngineKind) -> &'static str {
     }
 }
 
-pub(super) fn check(documents: Vec<Value>) -> Result<Checked, CheckError> {
+/// `components` that were chosen have to be there; none = the usual ones that are.
+pub(super) fn check(
+    documents: Vec<Value>,
+    components: Option<&Components>,
+) -> Result<Checked, CheckError> {
     let engine = engine_of(&documents).ok_or(CheckError::NoEngine)?;
+    if let Some(Components(names)) = components {
+        if engine == EngineKind::Argocd {
+            return Err(CheckError::NoChoice);
+        }
+        let deployed = |name: &str| {
+            documents
+                .iter()
+                .any(|d| text(d, "/kind") == "Deployment" && text(d, "/metadata/name") == name)
+        };
+        if let Some(absent) = names.iter().find(|name| !deployed(name)) {
+            return Err(CheckError::NoComponent(absent));
+        }
+    }
+    let usual = Components::default();
+    checked(engine, documents, components.unwrap_or(&usual))
+}
+
+/// A bundle as it was stored: nothing is chosen any more.
+pub(super) fn recheck(documents: Vec<Value>) -> Result<Checked, CheckError> {
+    let engine = engine_of(&documents).ok_or(CheckError::NoEngine)?;
+    checked(engine, documents, &Components::all())
+}
+
+fn checked(
+    engine: EngineKind,
+    documents: Vec<Value>,
+    components: &Components,
+) -> Result<Checked, CheckError> {
     let mut objects = Vec::with_capacity(documents.len());
     let mut seen = BTreeSet::new();
     for (index, document) in documents.into_iter().enumerate() {
-        if !chosen(engine, &document) {
+        if !chosen(engine, components, &document) {
             continue;
         }
         let (id, object) = normalise(engine, index + 1, document)?;
@@ -120,14 +206,14 @@ fn engine_of(documents: &[Value]) -> Option<EngineKind> {
     None
 }
 
-fn chosen(engine: EngineKind, document: &Value) -> bool {
+fn chosen(engine: EngineKind, components: &Components, document: &Value) -> bool {
     let component = document
         .pointer("/metadata/labels")
         .and_then(|labels| labels.get(COMPONENT))
         .and_then(Value::as_str);
     match (engine, component) {
         (EngineKind::Argocd, _) | (EngineKind::Flux, None) => true,
-        (EngineKind::Flux, Some(component)) => FLUX_COMPONENTS.contains(&component),
+        (EngineKind::Flux, Some(component)) => components.0.contains(&component),
     }
 }
 

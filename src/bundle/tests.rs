@@ -47,12 +47,12 @@ fn yaml_of(objects: &[Value]) -> String {
 
 #[test]
 fn the_digest_does_not_depend_on_order_or_form() {
-    let one = Bundle::import(yaml_of(&install()).as_bytes()).unwrap();
+    let one = Bundle::import(yaml_of(&install()).as_bytes(), None).unwrap();
     let mut reversed = install();
     reversed.reverse();
     reversed[0]["status"] = json!({"x": 1});
     reversed[0]["metadata"]["creationTimestamp"] = Value::Null;
-    let two = Bundle::import(yaml_of(&reversed).as_bytes()).unwrap();
+    let two = Bundle::import(yaml_of(&reversed).as_bytes(), None).unwrap();
     assert_eq!(one, two);
     assert_eq!(one.engine, EngineKind::Flux);
     assert_eq!(one.version, "1.8.0");
@@ -121,25 +121,71 @@ fn compressed_manifests_and_archives_are_read() {
     let mut archive = header.to_vec();
     archive.extend_from_slice(text.as_bytes());
     archive.resize(archive.len().div_ceil(512) * 512 + 1024, 0);
-    let plain = Bundle::import(text.as_bytes()).unwrap();
-    assert_eq!(Bundle::import(&gzip(text.as_bytes())).unwrap(), plain);
-    assert_eq!(Bundle::import(&gzip(&archive)).unwrap(), plain);
+    let plain = Bundle::import(text.as_bytes(), None).unwrap();
+    assert_eq!(Bundle::import(&gzip(text.as_bytes()), None).unwrap(), plain);
+    assert_eq!(Bundle::import(&gzip(&archive), None).unwrap(), plain);
     archive.truncate(700);
     assert!(matches!(
-        Bundle::import(&gzip(&archive)),
+        Bundle::import(&gzip(&archive), None),
         Err(ImportError::Compressed(_))
     ));
 }
 
-#[test]
-fn components_that_were_not_chosen_are_left_out() {
+/// Flux with its image-reflector-controller.
+fn reflecting() -> Vec<Value> {
     let mut objects = install();
     let mut extra = object(Kind::Deployment, "image-reflector-controller");
     extra["metadata"]["labels"] =
         json!({"app.kubernetes.io/component": "image-reflector-controller"});
     objects.push(extra);
+    objects
+}
+
+#[test]
+fn components_that_were_chosen_are_kept_and_travel() {
+    let import = |components: &str| {
+        let chosen: Components = components.parse().unwrap();
+        Bundle::import(yaml_of(&reflecting()).as_bytes(), Some(&chosen))
+    };
+    let bundle =
+        import("source-controller, kustomize-controller,image-reflector-controller").unwrap();
+    assert_eq!(bundle.objects.len(), install().len() + 1);
+    assert_eq!(Bundle::unpack(&bundle.pack(), &bundle.digest), Ok(bundle));
+    let refused = import("source-controller,kustomize-controller,helm-controller");
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("has no helm-controller"), "{said}");
+    for text in ["", "nginx", "source-controller,nginx"] {
+        let said = text.parse::<Components>().unwrap_err().to_string();
+        assert!(said.contains("none of Flux' controllers: source-controller"));
+    }
+    let chosen = Components::default();
+    assert!(matches!(
+        Bundle::import(yaml_of(&argocd()).as_bytes(), Some(&chosen)),
+        Err(ImportError::Check(CheckError::NoChoice))
+    ));
+}
+
+/// A few KiB that would unpack to more than an install ever has, also twice packed.
+#[test]
+fn a_bomb_is_refused_within_its_bounds() {
+    use std::io::Write as _;
+    let gzip = |bytes: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    let bomb = gzip(&vec![b' '; (33 << 20) as usize]);
+    assert!(bomb.len() < 1 << 20);
+    for packed in [bomb.clone(), [bomb.clone(), bomb].concat()] {
+        let said = Bundle::import(&packed, None).unwrap_err().to_string();
+        assert!(said.contains("larger than 32 MiB"), "{said}");
+    }
+}
+
+#[test]
+fn components_that_were_not_chosen_are_left_out() {
     assert_eq!(
-        Bundle::from_objects(objects),
+        Bundle::from_objects(reflecting()),
         Bundle::from_objects(install())
     );
 }
@@ -235,7 +281,7 @@ fn argocd() -> Vec<Value> {
 
 #[test]
 fn argo_cds_core_install_is_put_into_its_namespace_and_its_image_says_the_version() {
-    let bundle = Bundle::import(yaml_of(&argocd()).as_bytes()).unwrap();
+    let bundle = Bundle::import(yaml_of(&argocd()).as_bytes(), None).unwrap();
     assert_eq!(
         (bundle.engine, bundle.version.as_str()),
         (EngineKind::Argocd, "3.2.6")
@@ -310,7 +356,7 @@ fn a_manifest_of_two_megabytes_with_huge_documents_is_read_and_packed_small() {
     }
     let text = yaml_of(&objects);
     assert!(text.len() > 2_000_000, "{}", text.len());
-    let bundle = Bundle::import(text.as_bytes()).unwrap();
+    let bundle = Bundle::import(text.as_bytes(), None).unwrap();
     assert_eq!(bundle.objects.len(), objects.len());
     assert!(bundle.pack().len() < 200_000);
 }

@@ -6,11 +6,32 @@ use serde::de::DeserializeOwned;
 
 use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
-    AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, GitRoute, GitRouteRequest,
-    GitRouteView, HealView, HubInfo, LineDetail, NewCluster, NewJoinToken, NewSshKey, Page,
-    PauseRequest, Policy, RotateRequest, RotateWish, WhoAmI,
+    AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, EngineKind, GitRoute,
+    GitRouteRequest, GitRouteView, HealView, HubInfo, LineDetail, NewCluster, NewJoinToken,
+    NewSshKey, Page, PauseRequest, Policy, RotateRequest, RotateWish, WhoAmI,
 };
 use crate::wire::id::ClusterName;
+
+/// What the hub shall make sure of in an import, and which of Flux' controllers it keeps.
+#[derive(Debug, Clone, Default)]
+pub struct WantedBundle {
+    pub release: Option<(EngineKind, String)>,
+    pub components: Vec<String>,
+}
+
+impl WantedBundle {
+    fn query(&self) -> Vec<(&'static str, String)> {
+        let mut query = Vec::new();
+        if let Some((engine, version)) = &self.release {
+            query.push(("engine", engine.to_string()));
+            query.push(("version", version.clone()));
+        }
+        if !self.components.is_empty() {
+            query.push(("components", self.components.join(",")));
+        }
+        query
+    }
+}
 
 /// The largest page that the hub gives.
 const PAGE: usize = 500;
@@ -126,7 +147,11 @@ impl Client {
     }
 
     /// `manifests` is the engine's multi-document YAML, plain or gzip. Repeatable: a bundle is its digest.
-    pub async fn import_bundle(&self, manifests: Vec<u8>) -> Result<BundleView, Error> {
+    pub async fn import_bundle(
+        &self,
+        manifests: Vec<u8>,
+        wanted: &WantedBundle,
+    ) -> Result<BundleView, Error> {
         let operation = "import the engine bundle";
         let mut headers = json_headers();
         headers.insert(
@@ -136,7 +161,7 @@ impl Client {
         let call = Call {
             operation,
             method: Method::POST,
-            url: self.url(&["v1", "bundles"], &[]),
+            url: self.url(&["v1", "bundles"], &wanted.query()),
             headers,
             body: Some(manifests),
             timeout: UPLOAD_TIMEOUT,

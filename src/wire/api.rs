@@ -1,6 +1,7 @@
 //! HTTP bodies between agent, hub and operator (`docs/protocol.md`), and the bytes that are signed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -254,6 +255,21 @@ pub struct EngineRef {
 pub enum EngineKind {
     Flux,
     Argocd,
+}
+
+impl EngineKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Flux => "flux",
+            Self::Argocd => "argocd",
+        }
+    }
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// What the hub asks of the watchdog; the cluster owner's own policy can only narrow it.
@@ -610,6 +626,9 @@ pub struct BundleView {
     pub images: Vec<String>,
     /// Bytes as served (zstd).
     pub size: u64,
+    /// The lowest Kubernetes that the engine's project makes it for, `1.33`; absent = not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<String>,
     pub imported_at: String,
 }
 

@@ -3,6 +3,7 @@
 mod access;
 mod audit;
 mod hub;
+mod import;
 mod login;
 
 pub(crate) use hub::flux;

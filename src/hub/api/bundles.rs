@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -10,12 +10,12 @@ use http::{HeaderValue, StatusCode, header};
 
 use super::problem::{Problem, Slug};
 use super::{Caller, body};
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, Components};
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::auth::{self, AgentPrincipal, Role};
 use crate::hub::store::NewBundle;
-use crate::wire::api::{BundleView, MAX_BUNDLE, Page, SIGNATURE_HEADER};
+use crate::wire::api::{BundleView, EngineKind, MAX_BUNDLE, Page, SIGNATURE_HEADER};
 use crate::wire::id::Digest;
 
 pub fn routes() -> Router<Arc<Hub>> {
@@ -42,30 +42,61 @@ async fn list(
     }))
 }
 
+/// What the manifest has to be, and what of it is wanted.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    engine: Option<EngineKind>,
+    version: Option<String>,
+    /// Flux' controllers, with commas between them.
+    components: Option<String>,
+}
+
+impl Wanted {
+    fn check(&self, bundle: &Bundle) -> Result<(), Problem> {
+        let engine = self.engine.is_none_or(|engine| engine == bundle.engine);
+        let version = self.version.as_ref().is_none_or(|v| *v == bundle.version);
+        if engine && version {
+            return Ok(());
+        }
+        let detail = format!(
+            "the manifest is of {} {}, which is not what was asked for",
+            bundle.engine, bundle.version
+        );
+        let next = "give that engine and version, or the manifest of the other";
+        Err(Problem::new(Slug::BundleInvalid, detail, next))
+    }
+}
+
 /// Takes an engine's install manifest: YAML, `.gz` or `.tar.gz`. The same content again changes nothing.
 async fn import(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
+    Query(wanted): Query<Wanted>,
     request: Request,
 ) -> Result<(StatusCode, Json<BundleView>), Problem> {
     caller
         .require(&hub, Role::Operator, "bundle.import")
         .await?;
+    let invalid = |error: &dyn std::error::Error| {
+        let text = crate::hub::chain_of(error);
+        let next = "give the engine's release manifest, unchanged";
+        Problem::new(Slug::BundleInvalid, format!("the bundle: {text}"), next)
+    };
+    let components = wanted.components.as_deref().map(str::parse::<Components>);
+    let components = components.transpose().map_err(|error| invalid(&error))?;
     let bytes = body(request.into_body(), MAX_BUNDLE).await?;
     // Reading and compressing megabytes is no work for a thread that serves others.
     let parsed = tokio::task::spawn_blocking(move || {
-        Bundle::import(&bytes).map(|bundle| {
+        Bundle::import(&bytes, components.as_ref()).map(|bundle| {
             let data = bundle.pack();
             (bundle, data)
         })
     })
     .await
     .map_err(anyhow::Error::from)?;
-    let (bundle, data) = parsed.map_err(|error| {
-        let text = crate::hub::chain_of(&error);
-        let next = "give the engine's release manifest, unchanged";
-        Problem::new(Slug::BadRequest, format!("the bundle: {text}"), next)
-    })?;
+    let (bundle, data) = parsed.map_err(|error| invalid(&error))?;
+    wanted.check(&bundle)?;
     let known = hub.store.bundle(&bundle.digest).await?.is_some();
     if !known {
         caller

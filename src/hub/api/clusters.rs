@@ -17,8 +17,7 @@ use crate::hub::store::{Cluster, NewClusterRow};
 use crate::hub::{Hub, adoption, assignment, catalog, git, registration};
 use crate::keys;
 use crate::wire::api::{
-    AdoptionAnswer, AdoptionOptions, BundleView, ClusterView, EngineKind, NewCluster, NewJoinToken,
-    Order, Page,
+    AdoptionAnswer, AdoptionOptions, BundleView, ClusterView, NewCluster, NewJoinToken, Order, Page,
 };
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
@@ -165,17 +164,14 @@ async fn create(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Cluster,
 }
 
 async fn choose(hub: &Hub, new: &NewCluster) -> Result<BundleView, Problem> {
-    let engine = match new.engine {
-        EngineKind::Flux => "flux",
-        EngineKind::Argocd => "argocd",
-    };
+    let engine = new.engine;
     let Some(digest) = &new.bundle else {
         let newest = hub.store.newest_bundle(new.engine).await?;
         return newest.ok_or_else(|| {
             Problem::new(
                 Slug::NoBundle,
                 format!("the hub has no bundle of {engine}"),
-                "run: linesman engine import FILE",
+                format!("run: linesman engine import {engine} VERSION"),
             )
         });
     };

@@ -149,7 +149,7 @@ async fn bundle(hub: &Hub) -> Check {
         Ok(bundles) => Ok(format!("{} imported", bundles.len())),
         Err(error) => Err(crate::hub::chain_of(&error)),
     };
-    check("bundles", found, "run: linesman engine import FILE")
+    check("bundles", found, "run: linesman engine import flux VERSION")
 }
 
 /// How many records the audit's sinks have yet to take.

@@ -297,7 +297,7 @@ pub const OPERATIONS: &[Operation] = &[
     operation(
         ("post", "/v1/bundles"),
         User,
-        "Import an engine's install manifest (YAML, .gz, .tar.gz)",
+        "Import an engine's install manifest (YAML, .gz, .tar.gz); ?engine=, ?version= say what it has to be, ?components= which controllers are kept",
         ("", "BundleView"),
     ),
     operation(("get", "/v1/whoami"), User, "The caller", ("", "WhoAmI")),

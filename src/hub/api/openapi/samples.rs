@@ -177,7 +177,7 @@ fn heal_view() -> Value {
 fn bundle() -> Value {
     json!({
         "digest": digest(), "engine": "flux", "version": "2.9.5", "objects": 32,
-        "images": ["source-controller:v1.8.0"], "size": 37_000, "importedAt": TIME,
+        "images": ["source-controller:v1.8.0"], "size": 37_000, "kubernetes": "1.33", "importedAt": TIME,
     })
 }
 

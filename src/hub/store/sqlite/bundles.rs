@@ -23,9 +23,12 @@ struct Row {
 impl Row {
     fn view(self) -> Result<BundleView> {
         const DOING: &str = "read a bundle";
+        let kind = engine(&self.engine);
+        let kubernetes = crate::bundle::release::kubernetes(kind, &self.version);
         Ok(BundleView {
             digest: self.digest.parse().map_err(corrupt(DOING))?,
-            engine: engine(&self.engine),
+            engine: kind,
+            kubernetes: kubernetes.map(|minor| format!("1.{minor}")),
             version: self.version,
             objects: self.objects,
             images: from_json(DOING, &self.images)?,

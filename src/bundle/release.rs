@@ -1,0 +1,368 @@
+//! Where a project publishes a version's install manifest, by what it is verified, and which Kubernetes it needs.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::keys::sha256_hex;
+use crate::wire::api::EngineKind;
+
+/// SHA-256 of `manifests/core-install.yaml` at Argo CD's tags, which publishes none itself. Taken from the module
+/// `github.com/argoproj/argo-cd/v3` of each version, which the Go checksum database vouches for.
+const ARGOCD_MANIFESTS: [(&str, &str); 6] = [
+    (
+        "3.2.6",
+        "584769c256b096fabf16173308c8d95dd4c0042d89676638ae22624890a39d44",
+    ),
+    (
+        "3.2.12",
+        "8c8107eb77dc535f1a42cf54203d7052400fb95c8ec27d04d1fc7f2d5ba559ef",
+    ),
+    (
+        "3.3.19",
+        "ad184b6813789956d56d616da02af7861b9bb053a9a4d0a69da5e21fbd03bfdb",
+    ),
+    (
+        "3.4.13",
+        "b39b88734965fe893ef914fa910a6410109c176b494244c0798b83eb9d7ef9a4",
+    ),
+    (
+        "3.5.7",
+        "a7ab521e55a511af9274294afafc87cddf9621a34ac255b4b20cd31989e1ecbc",
+    ),
+    (
+        "3.6.1",
+        "0b38189d6e1fd76ef5c3db10355026c48a02020d82bf21a1a1b5ab16dffe4f3c",
+    ),
+];
+
+/// The lowest Kubernetes minor that a minor of an engine is made for, as far as its project says: `cmd/flux/check.go`
+/// of Flux, `tested-kubernetes-versions.md` of Argo CD. Minors between two rows need at least what the lower one does.
+const FLUX_KUBERNETES: [(Minor, u32); 5] = [
+    ((2, 0), 24),
+    ((2, 2), 26),
+    ((2, 3), 28),
+    ((2, 6), 31),
+    ((2, 9), 33),
+];
+const ARGOCD_KUBERNETES: [(Minor, u32); 2] = [((3, 0), 29), ((3, 1), 31)];
+
+type Minor = (u32, u32);
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReleaseError {
+    #[error("'{0}' is not a version; give one like 2.9.4")]
+    Version(String),
+    #[error("'{0}' is not the address of a mirror; give https://HOST[:PORT][/PATH]")]
+    Base(String),
+    #[error("the list of checksums has none of {0}")]
+    Unlisted(String),
+    #[error("{file} has the SHA-256 {found}, and {expected} is expected of it ({by})")]
+    Altered {
+        file: String,
+        found: String,
+        expected: String,
+        by: VerifiedBy,
+    },
+    #[error(
+        "{file} has the SHA-256 {found}; its project publishes none, and this version is not in our list"
+    )]
+    Unverified { file: String, found: String },
+}
+
+/// A version as a project tags it, without its `v`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version(String);
+
+impl FromStr for Version {
+    type Err = ReleaseError;
+
+    fn from_str(text: &str) -> Result<Self, ReleaseError> {
+        let plain = text.strip_prefix('v').unwrap_or(text);
+        let mut core = plain
+            .split(['-', '+'])
+            .next()
+            .unwrap_or_default()
+            .split('.');
+        let number = |part: Option<&str>| {
+            part.is_some_and(|p| {
+                (1..=5).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_digit())
+            })
+        };
+        let shaped = number(core.next()) && number(core.next()) && number(core.next());
+        let rest = plain
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b".-+".contains(&b));
+        if shaped && core.next().is_none() && rest && plain.len() <= 40 {
+            Ok(Self(plain.to_owned()))
+        } else {
+            Err(ReleaseError::Version(text.chars().take(60).collect()))
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What vouches for a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VerifiedBy {
+    /// The project's own list, published beside the manifest.
+    Checksums,
+    /// The list above.
+    OurList,
+    /// Whoever gave the digest.
+    Given,
+}
+
+impl VerifiedBy {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Checksums => "the release's checksums",
+            Self::OurList => "the list in this program",
+            Self::Given => "--sha256",
+        }
+    }
+}
+
+impl fmt::Display for VerifiedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One version's published files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Release {
+    pub engine: EngineKind,
+    pub version: Version,
+    pub manifest: String,
+    /// The list that holds the manifest's SHA-256, where the project publishes one.
+    pub checksums: Option<String>,
+}
+
+impl Release {
+    /// Below `base`, which has the files where the project has them; none = the project itself.
+    pub fn new(
+        engine: EngineKind,
+        version: Version,
+        base: Option<&str>,
+    ) -> Result<Self, ReleaseError> {
+        let own = match engine {
+            EngineKind::Flux => "https://github.com/fluxcd/flux2/releases/download",
+            EngineKind::Argocd => "https://raw.githubusercontent.com/argoproj/argo-cd",
+        };
+        let base = base.map_or(Ok(own), mirror)?;
+        Ok(match engine {
+            EngineKind::Flux => Self {
+                manifest: format!("{base}/v{version}/install.yaml"),
+                checksums: Some(format!("{base}/v{version}/flux_{version}_checksums.txt")),
+                engine,
+                version,
+            },
+            EngineKind::Argocd => Self {
+                manifest: format!("{base}/v{version}/manifests/core-install.yaml"),
+                checksums: None,
+                engine,
+                version,
+            },
+        })
+    }
+
+    /// What the manifest has to have, by the digest that somebody `given`, the project's `checksums`, or our list.
+    pub fn expected(
+        &self,
+        given: Option<&str>,
+        checksums: Option<&str>,
+    ) -> Result<Option<(String, VerifiedBy)>, ReleaseError> {
+        if let Some(given) = given {
+            return Ok(Some((given.to_ascii_lowercase(), VerifiedBy::Given)));
+        }
+        let file = self.manifest.rsplit('/').next().unwrap_or_default();
+        if let Some(list) = checksums {
+            let found = listed(list, file);
+            let found = found.ok_or_else(|| ReleaseError::Unlisted(file.to_owned()))?;
+            return Ok(Some((found, VerifiedBy::Checksums)));
+        }
+        let ours = ARGOCD_MANIFESTS
+            .iter()
+            .find(|(version, _)| self.engine == EngineKind::Argocd && *version == self.version.0);
+        Ok(ours.map(|(_, digest)| ((*digest).to_owned(), VerifiedBy::OurList)))
+    }
+}
+
+/// The bytes are what they should be; what nobody vouches for is refused with what it has.
+pub fn verify(
+    file: &str,
+    bytes: &[u8],
+    expected: Option<(String, VerifiedBy)>,
+) -> Result<VerifiedBy, ReleaseError> {
+    let found = sha256_hex(bytes);
+    let file = file.to_owned();
+    match expected {
+        None => Err(ReleaseError::Unverified { file, found }),
+        Some((expected, by)) if expected != found => Err(ReleaseError::Altered {
+            file,
+            found,
+            expected,
+            by,
+        }),
+        Some((_, by)) => Ok(by),
+    }
+}
+
+fn mirror(base: &str) -> Result<&str, ReleaseError> {
+    let plain = base.trim_end_matches('/');
+    let rest = plain.strip_prefix("https://").unwrap_or_default();
+    let shaped = !rest.is_empty()
+        && !rest.starts_with('/')
+        && rest
+            .bytes()
+            .all(|b| b.is_ascii_graphic() && !b"?#@\\\"'<>".contains(&b));
+    if shaped {
+        Ok(plain)
+    } else {
+        Err(ReleaseError::Base(base.chars().take(200).collect()))
+    }
+}
+
+/// The digest of a file in the form of `sha256sum`: 64 hex digits, blanks, an optional `*`, the name.
+fn listed(list: &str, file: &str) -> Option<String> {
+    list.lines().find_map(|line| {
+        let (digest, name) = line.trim().split_once(char::is_whitespace)?;
+        let name = name.trim_start().trim_start_matches('*');
+        (name == file && is_sha256(digest)).then(|| digest.to_ascii_lowercase())
+    })
+}
+
+pub fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// The lowest Kubernetes minor of version 1 for an engine's version; none = not known.
+pub fn kubernetes(engine: EngineKind, version: &str) -> Option<u32> {
+    let mut parts = version.split('.').map(str::parse::<u32>);
+    let minor: Minor = (parts.next()?.ok()?, parts.next()?.ok()?);
+    let rows: &[(Minor, u32)] = match engine {
+        EngineKind::Flux => &FLUX_KUBERNETES,
+        EngineKind::Argocd => &ARGOCD_KUBERNETES,
+    };
+    let row = rows.iter().rfind(|(from, _)| *from <= minor);
+    row.filter(|(from, _)| from.0 == minor.0).map(|(_, of)| *of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn release(engine: EngineKind, version: &str, base: Option<&str>) -> Release {
+        Release::new(engine, version.parse().unwrap(), base).unwrap()
+    }
+
+    #[test]
+    fn a_release_is_where_its_project_has_it_and_a_mirror_has_it_in_the_same_places() {
+        let flux = release(EngineKind::Flux, "v2.9.4", None);
+        let at = "https://github.com/fluxcd/flux2/releases/download/v2.9.4";
+        assert_eq!(flux.manifest, format!("{at}/install.yaml"));
+        let list = format!("{at}/flux_2.9.4_checksums.txt");
+        assert_eq!(flux.checksums.as_deref(), Some(list.as_str()));
+        let argocd = release(
+            EngineKind::Argocd,
+            "3.2.6",
+            Some("https://mirror.lan:8443/argo/"),
+        );
+        assert_eq!(
+            argocd.manifest,
+            "https://mirror.lan:8443/argo/v3.2.6/manifests/core-install.yaml"
+        );
+        assert_eq!(argocd.checksums, None);
+    }
+
+    #[test]
+    fn what_is_no_version_and_no_mirror_is_refused() {
+        for text in [
+            "",
+            "2.9",
+            "2.9.x",
+            "2.9.4/../..",
+            "latest",
+            "v",
+            "2.9.4.5",
+            "2..4",
+        ] {
+            assert!(text.parse::<Version>().is_err(), "{text}");
+        }
+        for text in ["2.9.4", "v3.6.0-rc1", "2.0.0+build.1"] {
+            assert!(text.parse::<Version>().is_ok(), "{text}");
+        }
+        let version: Version = "2.9.4".parse().unwrap();
+        for base in [
+            "http://mirror.lan",
+            "https://",
+            "mirror.lan",
+            "https://u:p@mirror.lan",
+            "https://mirror.lan/?a=b",
+            "https:///x",
+        ] {
+            let refused = Release::new(EngineKind::Flux, version.clone(), Some(base));
+            assert_eq!(refused, Err(ReleaseError::Base(base.to_owned())));
+        }
+    }
+
+    /// W45: an altered manifest, and one that nobody vouches for.
+    #[test]
+    fn an_altered_manifest_is_told_with_both_digests_and_an_unknown_one_with_its_own() {
+        let [a, b] = [b"a", b"b"].map(|bytes| sha256_hex(bytes));
+        let flux = release(EngineKind::Flux, "2.9.4", None);
+        let list = format!(
+            "{}  flux_2.9.4_linux_amd64.tar.gz\n{a} *install.yaml\n",
+            "0".repeat(64)
+        );
+        let expected = flux.expected(None, Some(&list)).unwrap();
+        assert_eq!(
+            verify("install.yaml", b"a", expected.clone()),
+            Ok(VerifiedBy::Checksums)
+        );
+        let said = verify("install.yaml", b"b", expected)
+            .unwrap_err()
+            .to_string();
+        assert!(said.contains(&a) && said.contains(&b), "{said}");
+        let unlisted = flux.expected(None, Some("junk\n"));
+        assert_eq!(
+            unlisted,
+            Err(ReleaseError::Unlisted("install.yaml".to_owned()))
+        );
+        let unknown = release(EngineKind::Argocd, "3.99.0", None);
+        assert_eq!(unknown.expected(None, None), Ok(None));
+        let said = verify("core-install.yaml", b"a", None).unwrap_err();
+        assert!(said.to_string().contains(&a), "{said}");
+        let given = unknown.expected(Some(&b.to_uppercase()), None).unwrap();
+        assert_eq!(
+            verify("core-install.yaml", b"b", given),
+            Ok(VerifiedBy::Given)
+        );
+        let known = release(EngineKind::Argocd, "3.2.6", None);
+        let by = known.expected(None, None).unwrap().map(|(_, by)| by);
+        assert_eq!(by, Some(VerifiedBy::OurList));
+    }
+
+    #[test]
+    fn the_least_kubernetes_is_that_of_the_last_minor_that_said_one() {
+        let cases = [
+            (EngineKind::Flux, "2.9.4", Some(33)),
+            (EngineKind::Flux, "2.10.0", Some(33)),
+            (EngineKind::Flux, "2.4.0", Some(28)),
+            (EngineKind::Flux, "0.41.2", None),
+            (EngineKind::Flux, "1.8.0", None),
+            (EngineKind::Flux, "3.0.0", None),
+            (EngineKind::Argocd, "3.2.6", Some(31)),
+            (EngineKind::Argocd, "3.0.20", Some(29)),
+            (EngineKind::Argocd, "2.14.0", None),
+        ];
+        for (engine, version, minor) in cases {
+            assert_eq!(kubernetes(engine, version), minor, "{version}");
+        }
+    }
+}
