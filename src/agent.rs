@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bundle::Bundle;
 use crate::lifetime::Tasks;
 use crate::secret::Secret;
-use crate::wire::api::{AgentBuild, Assignment};
+use crate::wire::api::{AgentBuild, Assignment, HostKeysReport};
 use crate::wire::report::{Condition, HealRecord, StepReport};
 
 use fault::Faults;
@@ -171,8 +171,19 @@ pub enum News {
     Condition(Condition),
     /// The root revision that the engine last applied.
     Revision(String),
+    /// Replaces what was told before of the Git host's keys.
+    HostKeys(HostKeysReport),
     /// Sent at opening and at closing of a heal, with the same id.
     Heal(Box<HealRecord>),
+}
+
+/// The engine's way to the Git host as the watchdog sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EngineGit {
+    /// Its words, where it says that the host showed another key than is known.
+    pub other_key: Option<String>,
+    /// Fingerprints of the host's keys that it was given and has; empty while it lacks them.
+    pub trusted: Vec<String>,
 }
 
 /// Something the watchdog should look at now.

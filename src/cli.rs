@@ -14,6 +14,7 @@ mod doctor;
 mod duration;
 mod engine;
 mod exit;
+mod githost;
 mod grant;
 mod heal;
 pub mod hub;
@@ -113,6 +114,9 @@ enum Verb {
     /// Make, list and revoke tokens of people and programs
     #[command(subcommand)]
     Token(token::Verb),
+    /// See and accept the keys that clusters know their Git host by
+    #[command(subcommand)]
+    Githost(githost::Verb),
     /// Start, clone or check a catalog
     #[command(subcommand)]
     Catalog(catalog::Verb),
@@ -175,6 +179,7 @@ fn dispatch(verb: Verb) -> Result<()> {
         Verb::Grant(verb) => briefly(grant::run(verb)),
         Verb::User(verb) => briefly(user::run(verb)),
         Verb::Token(verb) => briefly(token::run(verb)),
+        Verb::Githost(verb) => briefly(githost::run(verb)),
         Verb::Catalog(verb) => briefly(catalog::run(verb)),
         Verb::Engine(verb) => briefly(engine::run(verb)),
         Verb::Line(args) => briefly(line::run(args)),

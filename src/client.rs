@@ -9,6 +9,7 @@ mod audit;
 mod calls;
 mod diagnose;
 pub mod fetch;
+mod githost;
 mod login;
 
 use std::fmt;

@@ -105,6 +105,8 @@ pub struct Hub {
     /// Rung when a grant or a user changed.
     pub access_changed: tokio::sync::Notify,
     pub catalog: CatalogHost,
+    /// The keys that clusters know the catalog's host by.
+    pub git_keys: githost::HostKeys,
     pub presence: Presence,
     /// Its `ca` is what clients pin; empty where the certificate is publicly trusted.
     pub tls: tls::Tls,
@@ -180,8 +182,6 @@ pub struct CatalogHost {
     pub branch: String,
     /// Where streams of agents that take Git over the line are led to: there and nowhere else.
     pub dial: gitline::GitTarget,
-    /// known_hosts lines for that URL's host.
-    pub known_hosts: String,
     pub host_key: KeyPair,
 }
 

@@ -208,6 +208,11 @@ impl Install {
         }
     }
 
+    /// Where the engine reads the catalog.
+    pub fn catalog(&self) -> &crate::wire::api::CatalogRef {
+        &self.desired.assignment.catalog
+    }
+
     /// What is sent to the API server to bring one object about.
     pub fn body(&self, id: &ObjectId) -> Option<Value> {
         let wanted = self.wanted.get(id)?;

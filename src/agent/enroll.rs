@@ -8,6 +8,7 @@
 pub mod answer;
 mod engine_keys;
 pub mod gitpath;
+mod hostkeys;
 pub mod join;
 pub mod keep;
 pub mod keyring;

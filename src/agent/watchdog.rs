@@ -18,7 +18,7 @@ use super::plan::quarantine::{self, shield};
 use super::plan::{self, Action, History, Key, Mode, Observed, Plan, Step, children, health};
 use super::saves::Saves;
 use super::snapshot::{self, Snapshot};
-use super::{Desired, Hint, News};
+use super::{Desired, EngineGit, Hint, News};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::wire::report::HealRecord;
@@ -45,6 +45,8 @@ pub struct Context {
     pub pod: String,
     /// Out: the fingerprint of the deploy key that the engine was seen to fetch with.
     pub fetched: watch::Sender<String>,
+    /// Out: the engine's way to the Git host.
+    pub engine_git: watch::Sender<EngineGit>,
 }
 
 /// Keeps the engine of [`Desired`] installed and working until `stop`.
@@ -345,6 +347,15 @@ impl Watchdog {
             history: &self.history,
             plan,
         };
+        let engine_git = EngineGit {
+            other_key: status::other_host_key(&moment),
+            trusted: handover::trusted(install, observed),
+        };
+        self.context.engine_git.send_if_modified(|before| {
+            let changed = *before != engine_git;
+            *before = engine_git;
+            changed
+        });
         self.teller
             .steps(status::steps(&moment), &install.digest)
             .await;

@@ -22,7 +22,7 @@ use super::health::{Hearts, Readiness};
 use super::identity::{Identity, SecretData};
 use super::link::{LinkConfig, LinkState};
 use super::report::{Outlets, ReportConfig};
-use super::{Config, Joined, News, facts, forward, gitline, link, report, watchdog};
+use super::{Config, EngineGit, Joined, News, facts, forward, gitline, link, report, watchdog};
 use crate::backoff::Schedule;
 use crate::clock;
 use crate::lifetime::Tasks;
@@ -157,6 +157,7 @@ pub(super) fn parts(
     let (carried, _) = watch::channel(gitline::Carried::default());
     let (denied_out, denied) = watch::channel(0);
     let (fetched_out, fetched) = watch::channel(String::new());
+    let (engine_git_out, engine_git) = watch::channel(EngineGit::default());
     let (hints_out, hints) = mpsc::channel(HINTS);
     let removed = CancellationToken::new();
     let keyring = start.keyring;
@@ -187,6 +188,7 @@ pub(super) fn parts(
         joined: joined.clone(),
         link: line.clone(),
         path: path.clone(),
+        engine_git,
         denied: denied_out,
         desired: desired_out,
         proven: proven_out,
@@ -261,6 +263,7 @@ pub(super) fn parts(
         namespace: config.namespace.clone(),
         pod: config.pod.clone(),
         fetched: fetched_out,
+        engine_git: engine_git_out,
     };
     tasks.spawn("watchdog", |stop| {
         watchdog::run(watching, desired, hints, watchdog_out, stop)

@@ -23,6 +23,7 @@ pub mod audit;
 pub mod bundles;
 pub mod catalog;
 pub mod clusters;
+pub mod githosts;
 pub mod grants;
 pub mod heals;
 pub mod health;
@@ -56,6 +57,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .merge(heals::routes())
         .merge(audit::routes())
         .merge(catalog::routes())
+        .merge(githosts::routes())
         .merge(adopt::routes())
         .merge(openapi::routes())
         .merge(tunnel::routes())

@@ -14,7 +14,8 @@ use crate::wire::api::{
 pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> {
     let keys = hub.store.cluster_keys(&cluster.id).await?;
     let bundle = hub.store.bundle(&cluster.bundle).await?;
-    let (line_url, known_hosts) = by_line(&hub.catalog.url, &hub.catalog.known_hosts);
+    let direct = hub.git_keys.known_hosts();
+    let (line_url, by_line) = by_line(&hub.catalog.url, &direct);
     let via = cluster.via();
     let mut assignment = Assignment {
         cluster: ClusterRef {
@@ -29,8 +30,8 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
             branch: hub.catalog.branch.clone(),
             path: cluster.catalog_path.clone(),
             known_hosts: match via {
-                Via::Direct => hub.catalog.known_hosts.clone(),
-                Via::Line => known_hosts,
+                Via::Direct => direct,
+                Via::Line => by_line,
             },
             deploy_key: deploy_key(&keys),
         },
@@ -68,7 +69,7 @@ fn by_line(url: &str, hosts: &str) -> (String, String) {
 /// Where a new cluster will read the catalog, as far as that is decided.
 pub fn source(hub: &Hub, route: GitRoute) -> String {
     match route {
-        GitRoute::Line => by_line(&hub.catalog.url, &hub.catalog.known_hosts).0,
+        GitRoute::Line => by_line(&hub.catalog.url, &hub.git_keys.known_hosts()).0,
         GitRoute::Auto | GitRoute::Direct => hub.catalog.url.clone(),
     }
 }

@@ -14,8 +14,8 @@ pub mod sqlite;
 
 pub use records::{
     Anchor, ApiToken, Arrival, AuditQuery, AuditRow, Cluster, ClusterKey, Details, Ended,
-    JoinToken, KeyKind, KeyState, Known, NewBundle, NewClusterRow, Pair, Provided, Reported,
-    Session, SessionToken, SshKey, TokenKind, UserRow,
+    HostKeysOf, JoinToken, KeyKind, KeyState, Known, NewBundle, NewClusterRow, Pair, Provided,
+    Reported, Session, SessionToken, SshKey, TokenKind, UserRow,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +115,12 @@ contract! {
     details(&self, ids: &[String]) -> Vec<Details>;
     /// Takes in a report; gives the ids of its heals, all of which are stored now.
     report(&self, cluster_id: &str, reported: Reported, now: OffsetDateTime) -> Vec<String>;
+    /// The keys that clusters are told of a Git host.
+    host_keys(&self, githost: &str) -> Vec<crate::hub::githost::hostkeys::TrustedKey>;
+    /// Puts these keys in place of those; false = there were others by now, and nothing changed.
+    change_host_keys(&self, githost: &str, before: Vec<crate::hub::githost::hostkeys::TrustedKey>, after: Vec<crate::hub::githost::hostkeys::TrustedKey>) -> bool;
+    /// What living clusters say of host keys, by name.
+    host_key_reports(&self) -> Vec<HostKeysOf>;
     /// Sets a condition that the hub itself sees.
     set_condition(&self, cluster_id: &str, condition: Condition, now: OffsetDateTime) -> ();
     /// Newest first, those before the id `before`, of one cluster or all.

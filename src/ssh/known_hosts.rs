@@ -40,6 +40,60 @@ struct Line {
     key: PublicKey,
 }
 
+/// One public host key, in its normal form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostKey {
+    /// `ssh-ed25519` and so on.
+    pub kind: String,
+    /// `type base64`, without a comment.
+    pub text: String,
+    /// `SHA256:…`
+    pub fingerprint: String,
+}
+
+impl HostKey {
+    /// Reads `type base64`, at most `max` bytes; a comment is left out.
+    pub fn parse(text: &str, max: usize) -> Result<Self, &'static str> {
+        if text.len() > max {
+            return Err("the key is too long");
+        }
+        let mut words = text.split_whitespace();
+        let (Some(kind), Some(data)) = (words.next(), words.next()) else {
+            return Err("a key reads 'type base64'");
+        };
+        let key = PublicKey::from_openssh(&format!("{kind} {data}"));
+        Ok(Self::of(&key.map_err(
+            |_| "the key is not a valid 'type base64' pair",
+        )?))
+    }
+
+    /// An Ed25519 key of our own.
+    pub fn ed25519(public: Public) -> Self {
+        let key = ssh_key::public::KeyData::Ed25519(ssh_key::public::Ed25519PublicKey(public.0));
+        Self::of(&PublicKey::new(key, ""))
+    }
+
+    pub(crate) fn of(key: &PublicKey) -> Self {
+        let bare = PublicKey::new(key.key_data().clone(), "");
+        Self {
+            kind: bare.algorithm().to_string(),
+            // A key that was read prints.
+            text: bare.to_openssh().unwrap_or_default().trim_end().to_owned(),
+            fingerprint: fingerprint(&bare),
+        }
+    }
+
+    /// Whether Linesman's own client verifies keys of this kind; both engines read all.
+    pub fn is_verified_by_us(&self) -> bool {
+        self.kind == "ssh-ed25519" || self.kind.starts_with("ecdsa-sha2-nistp")
+    }
+
+    /// The line under which clients find the key: un-hashed, without a line end.
+    pub fn line(&self, host: &str, port: u16) -> String {
+        format!("{} {}", address(host, port), self.text)
+    }
+}
+
 /// What a known_hosts text says of one host's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -109,6 +163,17 @@ impl KnownHosts {
             .collect()
     }
 
+    /// The same in their normal form, each once.
+    pub fn host_keys(&self, host: &str, port: u16) -> Vec<HostKey> {
+        let mut all: Vec<HostKey> = Vec::new();
+        for key in self.keys(host, port).into_iter().map(HostKey::of) {
+            if !all.contains(&key) {
+                all.push(key);
+            }
+        }
+        all
+    }
+
     /// Whether a `@cert-authority` line speaks of the host.
     pub fn has_authority(&self, host: &str, port: u16) -> bool {
         let authority = |l: &Line| l.marker == Some(Marker::CertAuthority);
@@ -120,10 +185,7 @@ impl KnownHosts {
 
 /// The line under which clients find an Ed25519 host key: un-hashed, without a line end.
 pub fn known_hosts_line(host: &str, port: u16, public: Public) -> String {
-    let key = ssh_key::public::KeyData::Ed25519(ssh_key::public::Ed25519PublicKey(public.0));
-    // An Ed25519 key without comment has no way to fail to print.
-    let key = PublicKey::new(key, "").to_openssh().unwrap_or_default();
-    format!("{} {}", address(host, port), key.trim_end())
+    HostKey::ed25519(public).line(host, port)
 }
 
 /// The text, and after it the keys of `real` under the name `alias`: of a host that is reached by both.
@@ -135,13 +197,8 @@ pub fn under_both(
     let known = KnownHosts::parse(text)?;
     let mut both = text.trim_end().to_owned() + "\n";
     for key in known.keys(real.0, real.1) {
-        let mut bare = key.clone();
-        bare.set_comment("");
-        // A key that was read prints.
-        let key = bare.to_openssh().unwrap_or_default();
-        for part in [&address(alias.0, alias.1), " ", key.trim_end(), "\n"] {
-            both.push_str(part);
-        }
+        both.push_str(&HostKey::of(key).line(alias.0, alias.1));
+        both.push('\n');
     }
     Ok(both)
 }

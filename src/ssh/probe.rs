@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::GitUrl;
-use super::known_hosts::{KnownHosts, fingerprint};
+use super::known_hosts::{HostKey, KnownHosts, fingerprint};
 use super::lsrefs::{Asking, Turn, farewell, printable};
 use crate::secret::Secret;
 
@@ -31,9 +31,14 @@ pub struct Probe<'a> {
     pub branch: &'a str,
 }
 
-/// The branch's commit id, lower-case hex.
+/// What a probe has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head(pub String);
+pub struct Head {
+    /// The branch's commit id, lower-case hex.
+    pub commit: String,
+    /// The key that the host showed, which is a known one.
+    pub host_key: HostKey,
+}
 
 /// The steps of a probe, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +77,10 @@ pub enum ProbeError {
     Dns { text: String },
     #[error("tcp: {text}")]
     Tcp { text: String },
-    /// Fingerprints as `SHA256:…`; `presented` is empty where the host showed no key that we can read.
+    /// Fingerprints as `SHA256:…`; `presented` is absent where the host showed no key that we can read.
     #[error("host-key: {text}")]
     HostKey {
-        presented: String,
+        presented: Option<HostKey>,
         expected: Vec<String>,
         text: String,
     },
@@ -104,7 +109,7 @@ impl ProbeError {
             Step::Dns => Self::Dns { text },
             Step::Tcp => Self::Tcp { text },
             Step::HostKey => Self::HostKey {
-                presented: String::new(),
+                presented: None,
                 expected: Vec::new(),
                 text,
             },
@@ -143,13 +148,16 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let key = private_key(probe.private_key)?;
-    let mut session = walk.handshake(stream, known).await?;
+    let (mut session, host_key) = walk.handshake(stream, known).await?;
     walk.authenticate(&mut session, key).await?;
-    let head = walk.ask(&session, probe.branch).await;
+    let commit = walk.ask(&session, probe.branch).await;
     let goodbye = session.disconnect(russh::Disconnect::ByApplication, "", "");
     // The answer is there; a host that does not take the goodbye changes nothing about it.
     timeout_at(walk.deadline, goodbye).await.ok();
-    head
+    Ok(Head {
+        commit: commit?,
+        host_key,
+    })
 }
 
 struct Walk<'a> {
@@ -235,17 +243,17 @@ impl<'a> Walk<'a> {
         &self,
         socket: S,
         known: &KnownHosts,
-    ) -> Result<Handle<Checker>, ProbeError>
+    ) -> Result<(Handle<Checker>, HostKey), ProbeError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let GitUrl { host, port, .. } = self.url;
-        let verdict = Arc::new(Mutex::new(None));
+        let verdict = Arc::new(Mutex::new(None::<Result<HostKey, ProbeError>>));
         let checker = Checker {
             host: host.clone(),
             port: *port,
             known: known.clone(),
-            refusal: Arc::clone(&verdict),
+            verdict: Arc::clone(&verdict),
         };
         let config = client::Config {
             client_id: SshId::Standard("SSH-2.0-linesman".into()),
@@ -262,12 +270,19 @@ impl<'a> Walk<'a> {
         };
         let handshake = async {
             let result = client::connect_stream(Arc::new(config), socket, checker).await;
-            let refusal = verdict
+            let verdict = verdict
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .take();
-            result
-                .map_err(|e| refusal.unwrap_or_else(|| handshake_failed(&e, self.url, expected())))
+            match (result, verdict) {
+                (Ok(session), Some(Ok(key))) => Ok((session, key)),
+                (_, Some(Err(refusal))) => Err(refusal),
+                (Err(e), _) => Err(handshake_failed(&e, self.url, expected())),
+                (Ok(_), None) => {
+                    let text = format!("{host}:{port} showed no host key");
+                    Err(ProbeError::at(Step::HostKey, text))
+                }
+            }
         };
         self.within(Step::HostKey, handshake).await
     }
@@ -295,7 +310,7 @@ impl<'a> Walk<'a> {
         self.within(Step::Auth, login).await
     }
 
-    async fn ask(&self, session: &Handle<Checker>, branch: &str) -> Result<Head, ProbeError> {
+    async fn ask(&self, session: &Handle<Checker>, branch: &str) -> Result<String, ProbeError> {
         let GitUrl { host, path, .. } = self.url;
         let fail = |text: String| ProbeError::at(Step::Repo, text);
         let lost = |e: russh::Error| fail(format!("{host} ended the connection: {e}"));
@@ -317,7 +332,7 @@ impl<'a> Walk<'a> {
                         Ok(Turn::Send(bytes)) => channel.data_bytes(bytes).await.map_err(lost)?,
                         Ok(Turn::Found(id)) => {
                             channel.data_bytes(farewell()).await.ok();
-                            return Ok(Head(id));
+                            return Ok(id);
                         }
                         Ok(Turn::Missing) => {
                             let text = format!(

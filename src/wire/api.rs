@@ -10,6 +10,7 @@ use super::id::{ClusterName, Digest};
 use super::report::{Condition, Facts, HealRecord, Phase, StepReport};
 
 mod access;
+mod githost;
 mod login;
 
 pub use access::{
@@ -17,6 +18,10 @@ pub use access::{
     GrantView, NewApiToken, NewGrant, NewUser, UserChange, UserView, WhoAmI,
 };
 
+pub use githost::{
+    AcceptHostKey, DropHostKey, GitHostCluster, GitHostView, HostKeyView, HostKeysReport,
+    MAX_HOST_KEY, MAX_HOST_KEYS, OfferedKey, ShownKey,
+};
 pub use login::{DeviceLogin, EndSession, SessionAnswer, TokenRequest};
 
 /// `POST` bodies are refused above this many bytes, bundle uploads excepted.
@@ -390,6 +395,9 @@ pub struct Report {
     /// The root revision that the engine last applied, `main@sha1:…`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// The Git host's keys; absent = unchanged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_keys: Option<HostKeysReport>,
 }
 
 /// The answer: the ids of heals that are stored for good, so that the agent may forget them.

@@ -252,3 +252,93 @@ pub(crate) fn failed_fetches(world: &World) -> u64 {
     });
     failed.map(|e| e["count"].as_u64().unwrap_or(1)).sum()
 }
+
+/// W2, H18: the Git host shows another key than the cluster was told. Nobody offers it a credential; both fingerprints are
+/// at the hub; one command makes the cluster trust it and drops the old one.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_changed_host_key_stops_the_catalog_until_it_is_accepted() {
+    let mut world = world::adopted();
+    world.function(seconds(240));
+    let old = githost(&world)["keys"][0]["fingerprint"].clone();
+    world.hub.stop();
+    std::fs::remove_file(world.hub.data().join("git_host_ed25519")).unwrap();
+    let before = offered_credentials(&world);
+    world.hub.up();
+    let mut new = Value::Null;
+    let took = until("the hub shows what the cluster meets", seconds(60), || {
+        let host = githost(&world);
+        let met = &host["clusters"][0];
+        new = met["shown"].clone();
+        met["mismatch"] == json!(true) && new != old
+    });
+    let words = mismatch(&world).unwrap();
+    for fingerprint in [&old, &new] {
+        assert!(words.contains(fingerprint.as_str().unwrap()), "{words}");
+    }
+    figure(
+        "W2",
+        "hub is back with another host key → both fingerprints at the hub",
+        "≤ 30 s",
+        shown(took),
+    );
+    until("the source is not Ready", seconds(90), || {
+        let source = world.api.get(&world::git_repository(FLUX));
+        !source.is_some_and(|s| world::ready(&s))
+    });
+    assert_eq!(
+        offered_credentials(&world),
+        before,
+        "a credential was offered to a host with a wrong key"
+    );
+    let began = std::time::Instant::now();
+    let accept = ["githost", "accept-host-key", "builtin", "--replace"];
+    let fingerprint = ["--fingerprint", new.as_str().unwrap()];
+    world.hub.linesman(&[&accept[..], &fingerprint].concat());
+    until("the catalog is synced again", seconds(60), || {
+        let source = world.api.get(&world::git_repository(FLUX));
+        source.is_some_and(|s| world::ready(&s)) && mismatch(&world).is_none()
+    });
+    figure(
+        "W2",
+        "new host key accepted → synced again",
+        "≤ 60 s",
+        shown(began.elapsed()),
+    );
+    world.function(seconds(60));
+    until("the engine has the new key alone", seconds(30), || {
+        let host = githost(&world);
+        let has = &host["clusters"][0]["trusted"];
+        *has == json!([new]) && host["offered"] == json!([])
+    });
+    // What was cloned before knows the old key.
+    let clone = world.directory.join("catalog");
+    if clone.exists() {
+        std::fs::remove_dir_all(clone).unwrap();
+    }
+    until("the cluster is healthy", seconds(60), || {
+        world.phase() == "Healthy"
+    });
+}
+
+fn githost(world: &World) -> Value {
+    world.hub.json(&["githost", "show", "builtin"])
+}
+
+/// What condition `HostKeyMismatch` says while it is true.
+fn mismatch(world: &World) -> Option<String> {
+    let view = world.hub.json(&["cluster", "show", CLUSTER]);
+    let all = view["conditions"].as_array().cloned().unwrap_or_default();
+    let found = all
+        .iter()
+        .find(|c| c["type"] == json!("HostKeyMismatch") && c["status"] == json!("True"));
+    found.map(|c| c["message"].as_str().unwrap_or_default().to_owned())
+}
+
+/// How many keys clients have offered to the hub's Git server.
+fn offered_credentials(world: &World) -> usize {
+    let log = std::fs::read_to_string(world.hub.log()).unwrap();
+    log.lines()
+        .filter(|l| l.contains("SSH key offered"))
+        .count()
+}

@@ -29,6 +29,7 @@ const PURE: &[&str] = &[
     "hub/githost/embedded/push",
     "hub/fleet",
     "hub/story",
+    "hub/githost/hostkeys",
     "hub/login/pending",
     "hub/oidc/claims",
     "hub/oidc/discovery",

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 mod git_route;
 mod grants;
+mod hostkeys;
 mod login;
 mod pause;
 mod record;

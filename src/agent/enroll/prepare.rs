@@ -18,26 +18,29 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::gitpath::GitPath;
+use super::hostkeys::HostKeySeen;
 use super::stored::within;
 use super::{Context, FIELD_MANAGER, Progress, engine_keys};
 use crate::agent::caller::{Call, Caller};
 use crate::agent::health::Heart;
 use crate::agent::identity::{self, Identity};
 use crate::agent::link::LinkState;
-use crate::agent::{Desired, Engine, Joined};
+use crate::agent::{Desired, Engine, EngineGit, Joined, News};
 use crate::backoff::Schedule;
 use crate::bundle::Bundle;
 use crate::clock;
 use crate::keys;
 use crate::manifests::BUNDLE_MAP;
-use crate::ssh::{GitUrl, ProbeError, Step};
-use crate::wire::api::{Assignment, CatalogRef, EngineRef, Via};
+use crate::ssh::{GitUrl, Head, ProbeError, Step};
+use crate::wire::api::{Assignment, CatalogRef, EngineRef, HostKeysReport, Via};
 use crate::wire::id::Digest;
 use crate::wire::report::{ConditionType, NO_ROUTE, Status, StepName};
 
 /// Between proofs of a Git path that was fine the last time, and of one that was not.
 const PROBE_AGAIN: Duration = Duration::from_mins(5);
 const PROBE_SOON: Duration = Duration::from_secs(5);
+/// A new line is followed by a probe within this time.
+const NEW_LINE: Duration = Duration::from_secs(10);
 /// So many probes in a row without a route say that there is none: of a path that was never proven, and of one that
 /// was and may be away for a moment.
 const NO_ROUTE_YET: u32 = 2;
@@ -61,6 +64,8 @@ pub struct Preparing {
     pub joined: watch::Receiver<Option<Joined>>,
     pub link: watch::Receiver<LinkState>,
     pub path: GitPath,
+    /// The engine's way, as the watchdog sees it.
+    pub engine_git: watch::Receiver<EngineGit>,
     /// Out: how many looks in a row the Git host refused the deploy key.
     pub denied: watch::Sender<u32>,
     /// Out: what the watchdog keeps true.
@@ -87,6 +92,10 @@ struct Held {
     probe_due: Instant,
     /// The epoch of the line that was up while one probe after the other found no route, and how many did.
     no_route: Option<(u64, u32)>,
+    host_key: HostKeySeen,
+    told: Option<HostKeysReport>,
+    /// The epoch of the newest line that was seen.
+    epoch: Option<u64>,
 }
 
 impl Preparing {
@@ -107,6 +116,9 @@ impl Preparing {
             stored_due: now + STORED,
             probe_due: now,
             no_route: None,
+            host_key: HostKeySeen::default(),
+            told: None,
+            epoch: None,
         };
         let mut line_up = None;
         let stored = watcher::watch_object(self.maps(), BUNDLE_MAP).default_backoff();
@@ -116,6 +128,7 @@ impl Preparing {
             let joined = self.joined.borrow_and_update().clone();
             if let Some(Joined { assignment, .. }) = joined {
                 self.line(&mut steps.line, &mut line_up).await;
+                self.look_soon(&mut held);
                 let turn = Box::pin(self.turn(&assignment, &mut steps, &mut held));
                 if stop.run_until_cancelled(turn).await.is_none() {
                     return Ok(());
@@ -136,6 +149,12 @@ impl Preparing {
                     (held.probe_due, held.bundle_due) = (Instant::now(), Instant::now());
                 }
                 changed = self.link.changed() => changed.context("the link has ended")?,
+                changed = self.engine_git.changed() => {
+                    changed.context("the watchdog has ended")?;
+                    if self.engine_git.borrow_and_update().other_key.is_some() {
+                        held.probe_due = Instant::now();
+                    }
+                }
                 changed = self.keys.changed() => {
                     changed.context("the keys are gone")?;
                     held.probe_due = Instant::now();
@@ -170,6 +189,33 @@ impl Preparing {
         }
     }
 
+    /// A hub that was started anew may serve Git with another host key: its agents look, but not all in one moment.
+    fn look_soon(&self, held: &mut Held) {
+        let now = self.epoch();
+        if now.is_none() || now == held.epoch {
+            return;
+        }
+        if held.epoch.is_some() {
+            let soon = Instant::now() + NEW_LINE.mul_f64(clock::unit());
+            held.probe_due = held.probe_due.min(soon);
+        }
+        held.epoch = now;
+    }
+
+    /// Tells of the Git host's key: the one place that does.
+    async fn host_key(&self, held: &mut Held) {
+        let engine = self.engine_git.borrow().clone();
+        if let Some((status, reason, text)) = held.host_key.condition(&engine) {
+            let kind = ConditionType::HostKeyMismatch;
+            self.context.condition(kind, status, reason, &text).await;
+        }
+        let report = held.host_key.report(&engine);
+        if held.told.as_ref() != Some(&report) {
+            self.context.tell(News::HostKeys(report.clone())).await;
+            held.told = Some(report);
+        }
+    }
+
     async fn turn(&mut self, assignment: &Assignment, steps: &mut Steps, held: &mut Held) {
         let identity = self.keys.borrow_and_update().clone();
         let path = fingerprint(&assignment.catalog, &identity);
@@ -193,6 +239,7 @@ impl Preparing {
             self.probe(assignment, (&path, &identity), &mut steps.git, held)
                 .await;
         }
+        self.host_key(held).await;
     }
 
     async fn engine(&self, engine: &EngineRef, held: &mut Held) {
@@ -265,7 +312,9 @@ impl Preparing {
             }
             Ok(url) => {
                 let walked = self.walk(&url, catalog, identity).await;
-                walked.map_err(|error| (Some(error.step()), error.to_string()))
+                held.host_key.saw(&walked, &clock::rfc3339(clock::now()));
+                let read = walked.map(|head| head.commit);
+                read.map_err(|error| (Some(error.step()), error.to_string()))
             }
         };
         let failed = result.as_ref().err().and_then(|(step, _)| *step);
@@ -320,19 +369,12 @@ impl Preparing {
         url: &GitUrl,
         catalog: &CatalogRef,
         identity: &Identity,
-    ) -> Result<String, ProbeError> {
+    ) -> Result<Head, ProbeError> {
         let key = identity::private_file(&identity.deploy, &self.context.cluster);
         let key = key.map_err(|e| ProbeError::Auth {
             text: e.to_string(),
         })?;
-        let result = self.path.walk(url, catalog, &key).await;
-        let mismatch = ConditionType::HostKeyMismatch;
-        let (status, reason, text) = match &result {
-            Err(ProbeError::HostKey { text, .. }) => (Status::True, "OtherKey", text.as_str()),
-            _ => (Status::False, "KeyIsKnown", ""),
-        };
-        self.context.condition(mismatch, status, reason, text).await;
-        result.map(|head| head.0)
+        self.path.walk(url, catalog, &key).await
     }
 
     async fn reached(&self, status: Status, reason: &str, text: &str) {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::wire::api::{AgentBuild, Report, ReportAck};
+use crate::wire::api::{AgentBuild, HostKeysReport, Report, ReportAck};
 use crate::wire::report::{
     Condition, ConditionType, Facts, HealRecord, HealResult, StepName, StepReport,
 };
@@ -22,6 +22,7 @@ pub struct Outbox {
     steps: BTreeMap<StepName, StepReport>,
     conditions: BTreeMap<ConditionType, Condition>,
     revision: Option<String>,
+    host_keys: Option<HostKeysReport>,
     heals: Vec<HealRecord>,
     /// Heals that were given up because the hub was away too long.
     dropped: u64,
@@ -73,6 +74,13 @@ impl Outbox {
                 }
                 false
             }
+            News::HostKeys(host_keys) => {
+                if self.host_keys.as_ref() != Some(&host_keys) {
+                    self.host_keys = Some(host_keys);
+                    self.version += 1;
+                }
+                false
+            }
             News::Heal(heal) => self.keep(*heal),
         }
     }
@@ -115,6 +123,7 @@ impl Outbox {
             let all = !self.conditions.is_empty();
             report.conditions = all.then(|| self.conditions.values().cloned().collect());
             report.revision.clone_from(&self.revision);
+            report.host_keys.clone_from(&self.host_keys);
         }
         Parcel {
             report,

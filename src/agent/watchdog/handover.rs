@@ -16,6 +16,8 @@ use crate::agent::observe::View;
 use crate::agent::plan::{Action, Observed, Step, health};
 use crate::bundle::{Kind, ObjectId};
 use crate::keys::Public;
+use crate::ssh::GitUrl;
+use crate::ssh::known_hosts::KnownHosts;
 
 /// Since when the engine has what it is to read with now.
 #[derive(Debug, Default)]
@@ -60,15 +62,9 @@ impl Watchdog {
         desired: &Desired,
         observed: &Observed,
     ) {
-        let holds = |id: &ObjectId| {
-            let wanted = install.wanted.get(id).map(|w| w.expect.as_ref());
-            let live = observed.objects.get(id).map(|o| &o.fields);
-            wanted
-                .zip(live)
-                .is_some_and(|(wanted, live)| drift(wanted, live).is_empty())
-        };
         let key = Public::from_openssh(&desired.deploy_key.public).map(Public::fingerprint);
-        let Some(key) = key.ok().filter(|_| holds(&install.secret)) else {
+        let holds = holds(install, observed, &install.secret);
+        let Some(key) = key.ok().filter(|_| holds) else {
             self.handover.since = None;
             return;
         };
@@ -89,6 +85,34 @@ impl Watchdog {
             });
         }
     }
+}
+
+/// Whether an object is as we want it.
+fn holds(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
+    let wanted = install.wanted.get(id).map(|w| w.expect.as_ref());
+    let live = observed.objects.get(id).map(|o| &o.fields);
+    wanted
+        .zip(live)
+        .is_some_and(|(wanted, live)| drift(wanted, live).is_empty())
+}
+
+/// Fingerprints of the Git host's keys that the engine has; none while it lacks what they are in.
+pub(super) fn trusted(install: &Install, observed: &Observed) -> Vec<String> {
+    let mut carriers = install
+        .wanted
+        .keys()
+        .filter(|id| **id == install.secret || id.name == KNOWN_HOSTS);
+    if !carriers.all(|id| holds(install, observed, id)) {
+        return Vec::new();
+    }
+    let catalog = install.catalog();
+    let url: Option<GitUrl> = catalog.source().parse().ok();
+    let known = KnownHosts::parse(&catalog.known_hosts).ok();
+    let keys = url.zip(known).map(|(url, known)| {
+        let keys = known.host_keys(&url.host, url.port);
+        keys.into_iter().map(|k| k.fingerprint).collect()
+    });
+    keys.unwrap_or_default()
 }
 
 /// Secrets and host keys of ours that both installs know and that are not the same in them.

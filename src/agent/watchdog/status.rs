@@ -131,9 +131,13 @@ fn of_application(root: &Object) -> Option<String> {
     (!sync.is_empty()).then(|| format!("the root is {sync}; operation {phase}: {message}"))
 }
 
+/// The engine's words about a key of the Git host that it does not know.
+pub(super) fn other_host_key(moment: &Moment<'_>) -> Option<String> {
+    named(moment, &[Class::HostKeyMismatch]).map(|(_, text)| text)
+}
+
 /// The conditions that the watchdog answers for.
 pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) -> Vec<Condition> {
-    let mismatch = named(moment, &[Class::HostKeyMismatch]);
     let kept = snapshot.map(|at| ("Kept".to_owned(), format!("of {}", rfc3339(at))));
     let (observe, paused) = match moment.plan.mode {
         Mode::ObserveOnly => (
@@ -166,12 +170,6 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
             ConditionType::ChildrenReady,
             unready(moment),
             "Ready",
-        ),
-        stands(
-            moment,
-            ConditionType::HostKeyMismatch,
-            mismatch,
-            "KeysMatch",
         ),
         stands(moment, ConditionType::SnapshotFresh, kept, "NoneYet"),
         stands(moment, ConditionType::Quarantined, held(moment), "None"),

@@ -17,7 +17,11 @@ use crate::hub::auth::{self, AgentPrincipal};
 use crate::hub::store::{Cluster, Reported};
 use crate::hub::{Hub, assignment, cut, gitline};
 use crate::keys::{self, Public};
-use crate::wire::api::{Assignment, MAX_BODY, Report, ReportAck, deploy_proof_input};
+use crate::ssh::known_hosts::HostKey;
+use crate::wire::api::{
+    Assignment, HostKeysReport, MAX_BODY, MAX_HOST_KEY, MAX_HOST_KEYS, Report, ReportAck,
+    deploy_proof_input,
+};
 use crate::wire::report::{ConditionType, Facts, HealRecord, StepName};
 
 mod deploy_keys;
@@ -204,7 +208,23 @@ fn bounded(report: Report) -> Reported {
             .map(bounded_heal)
             .collect(),
         revision: report.revision.filter(|r| r.len() <= MAX_TEXT),
+        host_keys: report.host_keys.map(bounded_host_keys),
     }
+}
+
+/// A key is kept in its normal form, with the fingerprint that is really its own.
+fn bounded_host_keys(mut host_keys: HostKeysReport) -> HostKeysReport {
+    host_keys.trusted.truncate(MAX_HOST_KEYS);
+    for fingerprint in &mut host_keys.trusted {
+        shorten(fingerprint, 100);
+    }
+    let shown = host_keys.shown.and_then(|mut shown| {
+        let key = HostKey::parse(&shown.key, MAX_HOST_KEY).ok()?;
+        (shown.key, shown.fingerprint) = (key.text, key.fingerprint);
+        shorten(&mut shown.since, 40);
+        Some(shown)
+    });
+    HostKeysReport { shown, ..host_keys }
 }
 
 fn bounded_facts(facts: Facts) -> Facts {

@@ -34,7 +34,7 @@ async fn show(State(hub): State<Arc<Hub>>, caller: Caller) -> Result<Json<Catalo
         url: hub.catalog.url.clone(),
         branch: hub.catalog.branch.clone(),
         head: head?,
-        known_hosts: hub.catalog.known_hosts.clone(),
+        known_hosts: hub.git_keys.known_hosts(),
     }))
 }
 

@@ -28,6 +28,7 @@ mod pause;
 mod rotate;
 mod view;
 
+pub(super) use git_route::view as git_route;
 pub(super) use pause::announce;
 pub use rotate::announce_old;
 pub use view::count;

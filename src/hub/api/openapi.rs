@@ -314,6 +314,30 @@ pub const OPERATIONS: &[Operation] = &[
         ("NewSshKey", ""),
     ),
     operation(
+        ("get", "/v1/githosts"),
+        User,
+        "Git hosts with the keys that clusters know them by",
+        ("", "[]GitHostView"),
+    ),
+    operation(
+        ("get", "/v1/githosts/{name}"),
+        User,
+        "One Git host: its keys, what clusters have and meet",
+        ("", "GitHostView"),
+    ),
+    operation(
+        ("post", "/v1/githosts/{name}/host-keys"),
+        User,
+        "Trust a key that was met, or those of a known_hosts file; every cluster is told",
+        ("AcceptHostKey", "GitHostView"),
+    ),
+    operation(
+        ("post", "/v1/githosts/{name}/host-keys/drop"),
+        User,
+        "Tell a host's old key no longer",
+        ("DropHostKey", "GitHostView"),
+    ),
+    operation(
         ("get", "/v1/hub/checks"),
         User,
         "The hub's checks of itself",

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::clock;
 use crate::hub::access::{Clusters, Grant, Mode, Subject};
 use crate::hub::auth::Role;
+use crate::hub::githost::HostKeys;
 use crate::hub::gitline::GitTarget;
 use crate::hub::login::Logins;
 use crate::hub::oidc::Provider;
@@ -28,7 +29,7 @@ use crate::hub::{
 use crate::keys::{self, KeyPair};
 use crate::secret::Secret;
 use crate::ssh::GitUrl;
-use crate::ssh::known_hosts::known_hosts_line;
+use crate::ssh::known_hosts::HostKey;
 
 /// Joins at once; more are told to come again.
 const JOINS: usize = 50;
@@ -51,7 +52,9 @@ pub async fn start(
     let tls = Tls::load(&data, config.tls.clone(), now)?;
     let keys = HubKeys::new(key_pair(&data.join("hub.key"), "linesman hub")?);
     let host_key = key_pair(&data.join("git_host_ed25519"), "linesman catalog")?;
-    let catalog = catalog_host(&config, host_key)?;
+    let (catalog, git_url) = catalog_host(&config, host_key)?;
+    let served = HostKey::ed25519(catalog.host_key.public());
+    let git_keys = HostKeys::open(&store, &git_url, served, now).await?;
     git::ensure(&catalog.repo, &catalog::template())
         .await
         .context("make the catalog's repository")?;
@@ -69,6 +72,7 @@ pub async fn start(
         orders: Orders::default(),
         access_changed: tokio::sync::Notify::new(),
         catalog,
+        git_keys,
         presence: Presence::default(),
         tls,
         metrics: crate::telemetry::HubMetrics::default(),
@@ -103,19 +107,19 @@ fn with_names(config: &HubConfig) -> Result<TlsSource> {
     Ok(TlsSource::Own { names: all })
 }
 
-fn catalog_host(config: &HubConfig, host_key: KeyPair) -> Result<CatalogHost> {
+fn catalog_host(config: &HubConfig, host_key: KeyPair) -> Result<(CatalogHost, GitUrl)> {
     let url = format!("{}/{CATALOG}", config.git_url.trim_end_matches('/'));
     let parsed: GitUrl = url
         .parse()
         .with_context(|| format!("the URL of the built-in Git server, {url}"))?;
-    Ok(CatalogHost {
+    let catalog = CatalogHost {
         repo: config.data.join(CATALOG),
-        known_hosts: known_hosts_line(&parsed.host, parsed.port, host_key.public()),
         url,
         branch: git::BRANCH.to_owned(),
         dial: GitTarget::built_in(config.git_listen),
         host_key,
-    })
+    };
+    Ok((catalog, parsed))
 }
 
 /// The key in a file, made where there is none.

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use time::OffsetDateTime;
 
 use crate::keys::Public;
-use crate::wire::api::{AdoptionOptions, AgentBuild, EngineKind, GitRoute, Policy, Via};
+use crate::wire::api::{
+    AdoptionOptions, AgentBuild, EngineKind, GitRoute, HostKeysReport, Policy, ShownKey, Via,
+};
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, Facts, HealRecord, StepReport};
 
@@ -166,6 +168,20 @@ pub struct Reported {
     pub conditions: Option<Vec<Condition>>,
     pub heals: Vec<HealRecord>,
     pub revision: Option<String>,
+    pub host_keys: Option<HostKeysReport>,
+}
+
+/// What a cluster says of its Git host's keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostKeysOf {
+    pub cluster: ClusterName,
+    /// Fingerprints of the keys that its engine has.
+    pub trusted: Vec<String>,
+    /// Since when it says just these.
+    pub trusted_at: OffsetDateTime,
+    /// What the host showed its agent last.
+    pub shown: Option<ShownKey>,
+    pub at: OffsetDateTime,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,6 +22,7 @@ mod audit;
 mod bundles;
 mod clusters;
 mod grants;
+mod hostkeys;
 mod join;
 mod keys;
 mod reports;

@@ -9,14 +9,14 @@ use ssh_key::{Algorithm, EcdsaCurve};
 
 use super::ProbeError;
 use crate::ssh::GitUrl;
-use crate::ssh::known_hosts::{KnownHosts, Verdict, fingerprint};
+use crate::ssh::known_hosts::{HostKey, KnownHosts, Verdict, fingerprint};
 
-/// Says yes to a known host key only; the refusal says why.
+/// Says yes to a known host key only; the verdict says which it was, or why not.
 pub(super) struct Checker {
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) known: KnownHosts,
-    pub(super) refusal: Arc<Mutex<Option<ProbeError>>>,
+    pub(super) verdict: Arc<Mutex<Option<Result<HostKey, ProbeError>>>>,
 }
 
 impl client::Handler for Checker {
@@ -26,15 +26,15 @@ impl client::Handler for Checker {
         &mut self,
         presented: &PublicKeyOrCertificate,
     ) -> Result<bool, russh::Error> {
-        let refusal = self.judge(presented);
-        let trusted = refusal.is_none();
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+        let verdict = self.judge(presented);
+        let trusted = verdict.is_ok();
+        *self.verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some(verdict);
         Ok(trusted)
     }
 }
 
 impl Checker {
-    fn judge(&self, presented: &PublicKeyOrCertificate) -> Option<ProbeError> {
+    fn judge(&self, presented: &PublicKeyOrCertificate) -> Result<HostKey, ProbeError> {
         let Self {
             host, port, known, ..
         } = self;
@@ -43,8 +43,8 @@ impl Checker {
             .into_iter()
             .map(fingerprint)
             .collect();
-        let refuse = |presented: String, text: String| {
-            Some(ProbeError::HostKey {
+        let refuse = |presented: Option<HostKey>, text: String| {
+            Err(ProbeError::HostKey {
                 presented,
                 expected: expected.clone(),
                 text,
@@ -54,21 +54,22 @@ impl Checker {
             let text = format!(
                 "{host}:{port} shows a host certificate, which is not supported; let it show its plain key"
             );
-            return refuse(String::new(), text);
+            return refuse(None, text);
         };
-        let print = fingerprint(key);
+        let shown = HostKey::of(key);
+        let print = &shown.fingerprint;
         match known.check(host, *port, key) {
-            Verdict::Known => None,
+            Verdict::Known => Ok(shown),
             Verdict::Revoked => refuse(
-                print.clone(),
+                Some(shown.clone()),
                 format!(
                     "{host}:{port} shows the revoked key {print}; do not connect until its keys are replaced"
                 ),
             ),
             Verdict::Wrong { .. } | Verdict::Unlisted | Verdict::AuthorityOnly => refuse(
-                print.clone(),
+                Some(shown.clone()),
                 format!(
-                    "{host}:{port} shows {print}, expected {}; if the host's key was changed on purpose, give the hub the new one",
+                    "{host}:{port} shows {print}, expected {}; if the host's key was changed on purpose, accept it at the hub: linesman githost accept-host-key",
                     expected.join(" or ")
                 ),
             ),
@@ -117,7 +118,7 @@ pub(super) fn handshake_failed(
         e => format!("{host}:{port} did not complete the SSH handshake: {e}"),
     };
     ProbeError::HostKey {
-        presented: String::new(),
+        presented: None,
         expected,
         text,
     }

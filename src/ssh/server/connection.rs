@@ -24,6 +24,7 @@ use tracing::debug;
 use super::channel;
 use super::{Limits, Server, Shared};
 use crate::keys::{KeyError, Public};
+use crate::ssh::known_hosts::fingerprint;
 
 /// Channels that one connection may have open; each runs at most one command.
 const CHANNELS: usize = 4;
@@ -130,6 +131,7 @@ struct Client<A> {
 
 impl<A: Clone + Send + Sync + 'static> Client<A> {
     async fn authorize(&self, key: &ssh_key::PublicKey) -> Option<(A, Public)> {
+        debug!(peer = %self.peer, key = fingerprint(key), "SSH key offered");
         let public = key.key_data().ed25519().map(|k| Public(k.0))?;
         let who = (self.shared.server.authorize)(public).await?;
         Some((who, public))

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use linesman::hub::git::{self, BRANCH};
 use linesman::keys::KeyPair;
 use linesman::secret::Secret;
-use linesman::ssh::known_hosts::known_hosts_line;
+use linesman::ssh::known_hosts::{HostKey, known_hosts_line};
 use linesman::ssh::{GitUrl, Head, Probe, ProbeError, Step, probe};
 use tokio::net::TcpListener;
 
@@ -57,7 +57,11 @@ impl Case {
 async fn a_good_path_answers_the_branchs_head() {
     let host = Host::start().await;
     let head = git::head(&host.repo(), BRANCH).await.unwrap().unwrap();
-    assert_eq!(Case::good(&host).run().await, Ok(Head(head)));
+    let read = Head {
+        commit: head,
+        host_key: HostKey::ed25519(host_key().public()),
+    };
+    assert_eq!(Case::good(&host).run().await, Ok(read));
     host.end().await;
 }
 
@@ -77,10 +81,11 @@ async fn a_wrong_host_key_is_never_offered_a_credential() {
     else {
         panic!("a wrong host key is refused at its step");
     };
-    assert_eq!(presented, host_key().public().fingerprint());
+    let presented = presented.unwrap();
+    assert_eq!(presented, HostKey::ed25519(host_key().public()));
     assert_eq!(expected, [other.fingerprint()]);
     assert!(
-        text.contains(&presented) && text.contains(&expected[0]),
+        text.contains(&presented.fingerprint) && text.contains(&expected[0]),
         "{text}"
     );
     assert_eq!(host.asked(), 0, "no key was offered");

@@ -40,7 +40,7 @@ pub(super) async fn choose(
     Ok(Json(view(&cluster)))
 }
 
-pub(super) fn view(cluster: &Cluster) -> GitRouteView {
+pub(in crate::hub::api) fn view(cluster: &Cluster) -> GitRouteView {
     GitRouteView {
         route: cluster.git_route,
         via: cluster.via(),

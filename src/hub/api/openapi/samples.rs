@@ -134,6 +134,10 @@ fn report() -> Value {
     json!({
         "agent": build(), "facts": { "nodes.count": "3" }, "steps": [step()],
         "conditions": [condition()], "heals": [heal()], "revision": "main@sha1:3f2a",
+        "hostKeys": {
+            "trusted": ["SHA256:AAAA"],
+            "shown": { "key": "ssh-ed25519 AAAA", "fingerprint": "SHA256:AAAA", "known": true, "since": TIME },
+        },
     })
 }
 
@@ -242,6 +246,9 @@ mod tests {
         assert!(reads_as::<api::WhoAmI>("WhoAmI"));
         assert!(reads_as::<api::CatalogView>("CatalogView"));
         assert!(reads_as::<api::NewSshKey>("NewSshKey"));
+        assert!(reads_as::<api::GitHostView>("GitHostView"));
+        assert!(reads_as::<api::AcceptHostKey>("AcceptHostKey"));
+        assert!(reads_as::<api::DropHostKey>("DropHostKey"));
         assert!(reads_as::<api::Check>("Check"));
         assert!(reads_as::<api::Problem>("Problem"));
     }

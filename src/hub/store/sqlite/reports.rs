@@ -256,6 +256,9 @@ impl Sqlite {
         if let Some(conditions) = &reported.conditions {
             replace_conditions(&mut write.tx, cluster_id, conditions, now).await?;
         }
+        if let Some(host_keys) = &reported.host_keys {
+            super::hostkeys::report(&mut write.tx, cluster_id, host_keys, now).await?;
+        }
         for step in &reported.steps {
             put_step(&mut write.tx, cluster_id, step).await?;
         }

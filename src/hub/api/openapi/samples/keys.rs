@@ -23,9 +23,36 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
             json!({ "deployKey": true, "identity": false }),
         ),
         ("RotateWish", json!({ "deployKey": "SHA256:AAAA" })),
+        ("GitHostView", githost()),
+        (
+            "AcceptHostKey",
+            json!({ "fingerprint": "SHA256:AAAA", "knownHosts": "git.example ssh-ed25519 AAAA", "replace": false }),
+        ),
+        ("DropHostKey", json!({ "fingerprint": "SHA256:AAAA" })),
         (
             "DeployKeyStatus",
             json!({ "state": "registered", "reason": "" }),
         ),
     ]
+}
+
+fn githost() -> Value {
+    const TIME: &str = "2026-01-01T00:00:00Z";
+    json!({
+        "name": "builtin", "kind": "builtin", "url": "ssh://git@hub.example:2222/catalog.git",
+        "knownHosts": "[hub.example]:2222 ssh-ed25519 AAAA",
+        "keys": [{
+            "type": "ssh-ed25519", "fingerprint": "SHA256:AAAA", "key": "ssh-ed25519 AAAA", "state": "current",
+            "served": true, "source": "hub", "addedBy": "hub", "addedAt": TIME,
+        }],
+        "offered": [{
+            "type": "ssh-ed25519", "fingerprint": "SHA256:BBBB", "key": "ssh-ed25519 BBBB", "seenBy": ["eu1"],
+            "since": TIME,
+        }],
+        "clusters": [{
+            "name": "eu1", "git": { "route": "auto", "via": "direct" }, "trusted": ["SHA256:AAAA"],
+            "shown": "SHA256:BBBB", "mismatch": true, "reportedAt": TIME,
+        }],
+        "clustersTotal": 1,
+    })
 }

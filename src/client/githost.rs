@@ -1,0 +1,34 @@
+//! The hub's routes about Git hosts.
+
+use super::{Client, Error};
+use crate::wire::api::{AcceptHostKey, DropHostKey, GitHostView};
+
+impl Client {
+    pub async fn githosts(&self) -> Result<Vec<GitHostView>, Error> {
+        self.list("list Git hosts", &["v1", "githosts"], &[], usize::MAX)
+            .await
+    }
+
+    pub async fn githost(&self, name: &str) -> Result<GitHostView, Error> {
+        let operation = format!("show Git host {name}");
+        self.get(&operation, &["v1", "githosts", name], &[]).await
+    }
+
+    pub async fn accept_host_key(
+        &self,
+        name: &str,
+        asked: &AcceptHostKey,
+    ) -> Result<GitHostView, Error> {
+        let operation = format!("accept a host key of Git host {name}");
+        let path = ["v1", "githosts", name, "host-keys"];
+        self.write(&operation, &path, asked).await
+    }
+
+    pub async fn drop_host_key(&self, name: &str, fingerprint: &str) -> Result<GitHostView, Error> {
+        let operation = format!("drop a host key of Git host {name}");
+        let path = ["v1", "githosts", name, "host-keys", "drop"];
+        let fingerprint = fingerprint.to_owned();
+        self.write(&operation, &path, &DropHostKey { fingerprint })
+            .await
+    }
+}

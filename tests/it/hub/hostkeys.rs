@@ -1,0 +1,235 @@
+//! W2, H18 at the hub: what clusters meet of the Git host's keys, and an operator's word on it.
+
+use linesman::keys::KeyPair;
+use linesman::ssh::known_hosts::HostKey;
+use serde_json::{Value, json};
+
+use super::slug;
+use super::support::{Agent, TestHub};
+
+const PATH: &str = "/v1/githosts/builtin";
+const ACCEPT: &str = "/v1/githosts/builtin/host-keys";
+
+fn key(seed: u8) -> HostKey {
+    HostKey::ed25519(KeyPair::from_seed(&[seed; 32]).public())
+}
+
+async fn joined(hub: &TestHub, name: &str, seed: u8) -> Agent {
+    let token = hub.add(name).await;
+    let agent = Agent::new(seed);
+    let (code, answer) = agent.join(hub, name, &token).await;
+    assert_eq!(code, 200, "{answer}");
+    agent
+}
+
+async fn met(agent: &Agent, hub: &TestHub, name: &str, key: &str, known: bool) {
+    let report = json!({
+        "hostKeys": {
+            "trusted": ["SHA256:before"],
+            "shown": {"key": key, "fingerprint": "SHA256:forged", "known": known, "since": "2026-01-01T00:00:00Z"},
+        },
+    });
+    let path = format!("/v1/clusters/{name}/reports");
+    let (code, ack) = agent.call(hub, "POST", &path, &report.to_string()).await;
+    assert_eq!(code, 200, "{ack}");
+}
+
+async fn known_hosts(agent: &Agent, hub: &TestHub, name: &str) -> (u64, Vec<String>) {
+    let path = format!("/v1/clusters/{name}/assignment");
+    let (code, assignment) = agent.call(hub, "GET", &path, "").await;
+    assert_eq!(code, 200, "{assignment}");
+    let hosts = assignment["catalog"]["knownHosts"].as_str().unwrap();
+    (
+        assignment["revision"].as_u64().unwrap(),
+        hosts.lines().map(str::to_owned).collect(),
+    )
+}
+
+fn prints(host: &Value) -> Vec<(&str, &str)> {
+    let keys = host["keys"].as_array().unwrap().iter();
+    keys.map(|k| {
+        (
+            k["fingerprint"].as_str().unwrap(),
+            k["state"].as_str().unwrap(),
+        )
+    })
+    .collect()
+}
+
+/// The key that a cluster met is shown whole beside the known one; one call trusts it, every cluster is told, and it is
+/// on record. The old one is told until it is dropped.
+#[tokio::test]
+async fn a_key_that_a_cluster_met_is_accepted_by_its_fingerprint() {
+    let hub = TestHub::start("hostkey-accept").await;
+    let agent = joined(&hub, "eu1", 1).await;
+    let other = joined(&hub, "us1", 2).await;
+    let own = hub.hub.git_keys.served().clone();
+    let new = key(50);
+    let (before, lines) = known_hosts(&other, &hub, "us1").await;
+    assert_eq!(lines.len(), 1);
+    met(
+        &agent,
+        &hub,
+        "eu1",
+        &format!("{} a comment", new.text),
+        false,
+    )
+    .await;
+    let (_, host) = hub.get(PATH).await;
+    assert_eq!(prints(&host), [(own.fingerprint.as_str(), "current")]);
+    assert_eq!(
+        host["offered"],
+        json!([{
+            "type": "ssh-ed25519", "fingerprint": new.fingerprint, "key": new.text, "seenBy": ["eu1"],
+            "since": "2026-01-01T00:00:00Z",
+        }])
+    );
+    let of = |host: &Value, n: usize| host["clusters"][n].clone();
+    assert_eq!(of(&host, 0)["shown"], json!(new.fingerprint));
+    assert_eq!(
+        (&of(&host, 0)["mismatch"], &of(&host, 1)["mismatch"]),
+        (&json!(true), &json!(false))
+    );
+    let stranger = json!({ "fingerprint": key(51).fingerprint });
+    let (code, problem) = hub.post(ACCEPT, &stranger).await;
+    assert_eq!((code, slug(&problem)), (404, "not-found"));
+
+    let asked = json!({ "fingerprint": new.fingerprint });
+    let (code, host) = hub.post(ACCEPT, &asked).await;
+    assert_eq!(code, 200, "{host}");
+    assert_eq!(
+        prints(&host),
+        [
+            (own.fingerprint.as_str(), "old"),
+            (new.fingerprint.as_str(), "current")
+        ]
+    );
+    assert_eq!(host["keys"][1]["source"], json!("cluster eu1"));
+    assert_eq!(host["offered"], json!([]));
+    // Every cluster that follows the catalog is told both, the new one first.
+    for (agent, name) in [(&agent, "eu1"), (&other, "us1")] {
+        let (revision, lines) = known_hosts(agent, &hub, name).await;
+        assert!(revision > before || name == "eu1");
+        assert_eq!(lines.len(), 2);
+        assert!(
+            lines[0].ends_with(&new.text) && lines[1].ends_with(&own.text),
+            "{lines:?}"
+        );
+    }
+    // Again, it is the same; and on record once.
+    assert_eq!(hub.post(ACCEPT, &asked).await, (200, host));
+    let rows = hub.hub.store.audit_tail(None, 100).await.unwrap();
+    let mine: Vec<_> = rows
+        .iter()
+        .filter(|r| r.action == "githost.accept-host-key" && r.actor == "user:admin")
+        .collect();
+    assert_eq!(mine.len(), 1);
+    assert!(
+        mine[0].target.contains(&new.fingerprint),
+        "{}",
+        mine[0].target
+    );
+
+    // The key of the hub's own server stays; another old one would go.
+    let drop = json!({ "fingerprint": own.fingerprint });
+    let (code, problem) = hub.post(&format!("{ACCEPT}/drop"), &drop).await;
+    assert_eq!((code, slug(&problem)), (409, "host-key-needed"));
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn keys_of_a_file_are_checked_before_they_are_told_and_replace_drops_the_others() {
+    let hub = TestHub::start("hostkey-file").await;
+    let agent = joined(&hub, "eu1", 1).await;
+    let own = hub.hub.git_keys.served().clone();
+    let (host, port) = hub.hub.git_keys.address();
+    let address = format!("[{host}]:{port}");
+    for (text, words) in [
+        ("nonsense".to_owned(), "known_hosts line 1"),
+        (format!("elsewhere {}", key(50).text), "it has no key for"),
+        (String::new(), "it has no key for"),
+    ] {
+        let (code, problem) = hub.post(ACCEPT, &json!({ "knownHosts": text })).await;
+        assert_eq!((code, slug(&problem)), (400, "bad-request"), "{text}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains(words), "{detail}");
+    }
+    let (code, problem) = hub.post(ACCEPT, &json!({})).await;
+    assert_eq!((code, slug(&problem)), (400, "bad-request"));
+    let accept = async |seed: u8, replace: bool| {
+        let text = format!("# of the Git host's owner\n{address} {}\n", key(seed).text);
+        let asked = json!({ "knownHosts": text, "replace": replace });
+        let (code, host) = hub.post(ACCEPT, &asked).await;
+        assert_eq!(code, 200, "{host}");
+        host
+    };
+    accept(50, false).await;
+    let host = accept(51, false).await;
+    assert_eq!(host["keys"].as_array().unwrap().len(), 3);
+    let (code, host) = hub
+        .post(
+            &format!("{ACCEPT}/drop"),
+            &json!({ "fingerprint": key(50).fingerprint }),
+        )
+        .await;
+    assert_eq!((code, host["keys"].as_array().unwrap().len()), (200, 2));
+    accept(52, true).await;
+    let (_, lines) = known_hosts(&agent, &hub, "eu1").await;
+    assert_eq!(
+        lines,
+        [
+            format!("{address} {}", key(52).text),
+            format!("{address} {}", own.text)
+        ]
+    );
+    // Viewers look, and change nothing.
+    let viewer = hub.user("vera", &["viewer"], &[]).await;
+    let (code, _) = hub.call_as(&viewer, ("GET", PATH), &[], &Value::Null).await;
+    assert_eq!(code, 200);
+    let asked = json!({ "fingerprint": own.fingerprint });
+    let (code, problem) = hub.call_as(&viewer, ("POST", ACCEPT), &[], &asked).await;
+    assert_eq!((code, slug(&problem)), (403, "not-allowed"));
+    let (code, problem) = hub.get("/v1/githosts/github").await;
+    assert_eq!((code, slug(&problem)), (404, "not-found"));
+    hub.stop().await;
+}
+
+/// What an agent says is bounded, and its word on a fingerprint counts for nothing.
+#[tokio::test]
+async fn a_report_of_nonsense_offers_nothing() {
+    let hub = TestHub::start("hostkey-nonsense").await;
+    let agent = joined(&hub, "eu1", 1).await;
+    for text in ["nonsense", "ssh-ed25519 AAAA", "", &"x".repeat(5000)] {
+        met(&agent, &hub, "eu1", text, false).await;
+        let (_, host) = hub.get(PATH).await;
+        assert_eq!(host["offered"], json!([]), "{text}");
+        assert_eq!(host["clusters"][0].get("shown"), None);
+    }
+    hub.stop().await;
+}
+
+/// A hub whose host key file was lost serves another key: it is not told until someone says so.
+#[tokio::test]
+async fn a_lost_host_key_file_is_no_new_trust() {
+    let hub = TestHub::start("hostkey-lost").await;
+    let agent = joined(&hub, "eu1", 1).await;
+    let (_, before) = known_hosts(&agent, &hub, "eu1").await;
+    let copy = hub.crash().await;
+    std::fs::remove_file(copy.join("git_host_ed25519")).unwrap();
+    let hub = TestHub::open("hostkey-lost", copy).await;
+    let new = hub.hub.git_keys.served().clone();
+    let kept = |lines: &[String]| {
+        let key = |l: &String| l.split_once(' ').unwrap().1.to_owned();
+        lines.iter().map(key).collect::<Vec<_>>()
+    };
+    let (_, after) = known_hosts(&agent, &hub, "eu1").await;
+    assert_eq!(kept(&after), kept(&before));
+    let (_, host) = hub.get(PATH).await;
+    assert_eq!(host["offered"][0]["seenBy"], json!(["hub"]));
+    let asked = json!({ "fingerprint": new.fingerprint, "replace": true });
+    let (code, host) = hub.post(ACCEPT, &asked).await;
+    assert_eq!(code, 200, "{host}");
+    let (_, after) = known_hosts(&agent, &hub, "eu1").await;
+    assert_eq!(kept(&after), [new.text]);
+    hub.stop().await;
+}
