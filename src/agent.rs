@@ -12,11 +12,12 @@ use tokio_util::sync::CancellationToken;
 use crate::bundle::Bundle;
 use crate::lifetime::Tasks;
 use crate::secret::Secret;
+use crate::telemetry::HealMetrics;
 use crate::wire::api::{AgentBuild, Assignment, HostKeysReport};
 use crate::wire::report::{Condition, HealRecord, StepReport};
 
 use fault::Faults;
-use health::{Heart, Hearts, Readiness};
+use health::{Heart, Hearts, Readiness, Told};
 
 pub mod apply;
 pub mod caller;
@@ -55,7 +56,7 @@ pub struct Config {
     pub faults: Faults,
 }
 
-/// Runs the agent until `stop`: `/livez` and `/readyz` at once, all else as soon as this replica leads.
+/// Runs the agent until `stop`: `/livez`, `/readyz` and `/metrics` at once, all else as soon as this replica leads.
 pub async fn run(
     config: Config,
     kube: kube::Client,
@@ -65,13 +66,21 @@ pub async fn run(
     let hearts = Hearts::default();
     let (ready, readiness) = watch::channel(Readiness::NotReady("starting".to_owned()));
     let mut tasks = Tasks::new(stop);
-    let shown = hearts.clone();
-    tasks.spawn("health", |stop| {
-        health::serve(health, shown, readiness, stop)
-    });
+    let metrics = HealMetrics::default();
+    let told = Told {
+        hearts: hearts.clone(),
+        readiness,
+        metrics: metrics.clone(),
+    };
+    tasks.spawn("health", |stop| health::serve(health, told, stop));
     let heart = hearts.heart("runtime", Duration::from_secs(30));
     tasks.spawn("runtime", |stop| pulse(heart, stop));
-    tasks.spawn("agent", |stop| lead(config, kube, hearts, ready, stop));
+    let signs = Signs {
+        hearts,
+        ready,
+        metrics,
+    };
+    tasks.spawn("agent", |stop| lead(config, kube, signs, stop));
     tasks.run(DRAIN + Duration::from_secs(5)).await
 }
 
@@ -87,14 +96,21 @@ async fn pulse(heart: Heart, stop: CancellationToken) -> Result<()> {
     Ok(())
 }
 
+/// What the parts tell the endpoints.
+struct Signs {
+    hearts: Hearts,
+    ready: watch::Sender<Readiness>,
+    metrics: HealMetrics,
+}
+
 /// Waits for the Lease, then runs all parts.
 async fn lead(
     config: Config,
     kube: kube::Client,
-    hearts: Hearts,
-    ready: watch::Sender<Readiness>,
+    signs: Signs,
     stop: CancellationToken,
 ) -> Result<()> {
+    let Signs { hearts, ready, .. } = &signs;
     let heart = hearts.heart("lease", Duration::from_mins(1));
     let mut candidate = lease::Candidate::new(kube.clone(), &config.namespace, config.pod.clone());
     // A container that restarts finds the label of its former life.
@@ -112,7 +128,7 @@ async fn lead(
     let mut tasks = Tasks::new(stop);
     tasks.spawn("lease", |stop| candidate.keep(heart, stop));
     let namespace = config.namespace.clone();
-    let removed = wiring::parts(config, &kube, (&hearts, ready), start, &mut tasks);
+    let removed = wiring::parts(config, &kube, signs, start, &mut tasks);
     tasks.run(DRAIN).await?;
     if removed.is_cancelled() {
         enroll::removal::remove(&kube, &namespace).await?;

@@ -11,6 +11,7 @@
 //! - [`bundle`] (P): an engine version's install objects in normal form, named by their digest.
 //! - [`manifests`] (P): the YAML that a cluster owner applies.
 //! - [`kubeapi`] (P), [`assertion`] (P): what hub and agent must agree on about a Kubernetes request.
+//! - [`heal`] (P): what both ends count of heals.
 //! - [`yaml`] (P), [`backoff`] (P), [`secret`] (P), [`keys`] (P), [`ssh`], [`lifetime`], [`telemetry`], [`clock`]: the foundation.
 
 pub mod agent;
@@ -20,6 +21,7 @@ pub mod bundle;
 pub mod cli;
 pub mod client;
 pub mod clock;
+pub mod heal;
 pub mod hub;
 pub mod keys;
 pub mod kubeapi;

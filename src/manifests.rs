@@ -42,7 +42,7 @@ pub const BUNDLE_MAP: &str = "linesman-bundle";
 pub const HEALS_MAP: &str = "linesman-heals";
 /// ConfigMap in which a cluster's owner may put facts.
 pub const FACTS_MAP: &str = "linesman-facts";
-/// The port of `/livez` and `/readyz` in the Pod.
+/// The port of `/livez`, `/readyz` and `/metrics` in the Pod.
 pub const HEALTH_PORT: u16 = 8080;
 /// The port of the Git relay in the Pod, admitted from the engine's namespace alone.
 pub const GIT_RELAY_PORT: u16 = 2222;
@@ -219,6 +219,9 @@ fn network_policy(engine: EngineKind) -> Value {
                     "kubernetes.io/metadata.name": engine_namespace(engine),
                 }}}],
                 "ports": [{"port": GIT_RELAY_PORT, "protocol": "TCP"}],
+            }, {
+                // Whoever scrapes metrics; what is served there names no object.
+                "ports": [{"port": HEALTH_PORT, "protocol": "TCP"}],
             }],
         },
     })

@@ -10,6 +10,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tracing_subscriber::EnvFilter;
 
+mod heals;
+
+pub use heals::HealMetrics;
+
 /// Installs the subscriber: text for people, JSON for collectors. Called once, by `main`.
 pub fn init(filter: &str, json: bool, colour: bool) {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
@@ -25,6 +29,9 @@ pub fn init(filter: &str, json: bool, colour: bool) {
     };
 }
 
+/// The content type of `/metrics`.
+pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// The hub's own metrics. Labels come from closed sets, never from what a peer sends.
 #[derive(Debug, Default, Clone)]
 pub struct HubMetrics {
@@ -35,6 +42,7 @@ pub struct HubMetrics {
     connections: Gauge,
     reports: Counter,
     pushes: Counter,
+    heals: HealMetrics,
 }
 
 /// The lines of this process as they are, with names of closed sets. What counts up never goes back.
@@ -194,6 +202,11 @@ impl HubMetrics {
         self.pushes.inc();
     }
 
+    /// What the fleet's agents told of their heals.
+    pub fn heals(&self) -> &HealMetrics {
+        &self.heals
+    }
+
     pub fn connections(&self) -> &Gauge {
         &self.connections
     }
@@ -209,7 +222,10 @@ impl HubMetrics {
 
     /// The text that `/metrics` answers (`OpenMetrics`).
     pub fn text(&self, lines: &Lines) -> Result<String, std::fmt::Error> {
-        let mut registry = Registry::with_prefix("linesman_hub");
+        let mut all = Registry::default();
+        self.heals
+            .register(all.sub_registry_with_prefix("linesman"));
+        let registry = all.sub_registry_with_prefix("linesman_hub");
         registry.register("http_answers", "HTTP answers by code", self.answers.clone());
         registry.register(
             "refusals",
@@ -218,7 +234,7 @@ impl HubMetrics {
         );
         registry.register("joins", "Joins by outcome", self.joins.clone());
         registry.register("clusters", "Clusters by phase", self.phases.clone());
-        lines.register(&mut registry);
+        lines.register(registry);
         registry.register(
             "connections",
             "Open HTTPS connections",
@@ -231,7 +247,7 @@ impl HubMetrics {
             self.pushes.clone(),
         );
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry)?;
+        prometheus_client::encoding::text::encode(&mut text, &all)?;
         Ok(text)
     }
 }

@@ -1,4 +1,4 @@
-//! `/livez` and `/readyz`, which tell the truth.
+//! `/livez` and `/readyz`, which tell the truth, and `/metrics`.
 //!
 //! Live means that every internal task still turns: never that hub, Git or API server answer, for an outage of
 //! theirs must not restart the agent that heals. Ready means that the hub hears this agent, by the line or by
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -23,6 +23,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
+
+use crate::telemetry::{HealMetrics, OPEN_METRICS};
 
 /// Connections at once; the kubelet needs two.
 const CONNECTIONS: usize = 16;
@@ -96,13 +98,16 @@ impl Heart {
     }
 }
 
-/// Serves both endpoints until `stop`.
-pub async fn serve(
-    listener: TcpListener,
-    hearts: Hearts,
-    readiness: watch::Receiver<Readiness>,
-    stop: CancellationToken,
-) -> Result<()> {
+/// What the endpoints tell.
+#[derive(Clone)]
+pub struct Told {
+    pub hearts: Hearts,
+    pub readiness: watch::Receiver<Readiness>,
+    pub metrics: HealMetrics,
+}
+
+/// Serves the endpoints until `stop`.
+pub async fn serve(listener: TcpListener, told: Told, stop: CancellationToken) -> Result<()> {
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -111,7 +116,7 @@ pub async fn serve(
             Some(_) = connections.join_next(), if connections.len() >= CONNECTIONS => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                 Ok((socket, _)) => {
-                    connections.spawn(connection(socket, hearts.clone(), readiness.clone()));
+                    connections.spawn(connection(socket, told.clone()));
                 }
                 // Out of descriptors: wait for some to come back.
                 Err(error) => {
@@ -123,13 +128,9 @@ pub async fn serve(
     }
 }
 
-async fn connection(
-    socket: tokio::net::TcpStream,
-    hearts: Hearts,
-    readiness: watch::Receiver<Readiness>,
-) {
+async fn connection(socket: tokio::net::TcpStream, told: Told) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let answer = answer(&request, &hearts, &readiness.borrow());
+        let answer = answer(&request, &told);
         async move { Ok::<_, Infallible>(answer) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
@@ -142,24 +143,33 @@ async fn connection(
     }
 }
 
-fn answer<B>(
-    request: &Request<B>,
-    hearts: &Hearts,
-    readiness: &Readiness,
-) -> Response<Full<Bytes>> {
+fn answer<B>(request: &Request<B>, told: &Told) -> Response<Full<Bytes>> {
     let (status, text) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/livez") => live(&hearts.stuck()),
-        (&Method::GET | &Method::HEAD, "/readyz") => match readiness {
+        (&Method::GET | &Method::HEAD, "/livez") => live(&told.hearts.stuck()),
+        (&Method::GET | &Method::HEAD, "/readyz") => match &*told.readiness.borrow() {
             Readiness::Ready(text) => (StatusCode::OK, format!("{text}\n")),
             Readiness::NotReady(text) => (StatusCode::SERVICE_UNAVAILABLE, format!("{text}\n")),
         },
+        (&Method::GET | &Method::HEAD, "/metrics") => return metrics(&told.metrics),
         _ => (
             StatusCode::NOT_FOUND,
-            "only /livez and /readyz\n".to_owned(),
+            "only /livez, /readyz and /metrics\n".to_owned(),
         ),
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
+    response
+}
+
+fn metrics(metrics: &HealMetrics) -> Response<Full<Bytes>> {
+    let Ok(text) = metrics.text() else {
+        let mut response = Response::new(Full::default());
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        return response;
+    };
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    let kind = HeaderValue::from_static(OPEN_METRICS);
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
 }
 
@@ -181,7 +191,13 @@ mod tests {
 
     fn get(path: &str, hearts: &Hearts, readiness: &Readiness) -> StatusCode {
         let request = Request::get(path).body(()).unwrap();
-        answer(&request, hearts, readiness).status()
+        let (_sender, readiness) = watch::channel(readiness.clone());
+        let told = Told {
+            hearts: hearts.clone(),
+            readiness,
+            metrics: HealMetrics::default(),
+        };
+        answer(&request, &told).status()
     }
 
     #[tokio::test(start_paused = true)]
@@ -210,18 +226,24 @@ mod tests {
             StatusCode::SERVICE_UNAVAILABLE
         );
         assert_eq!(get("/livez", &hearts, &away), StatusCode::OK);
-        assert_eq!(get("/metrics", &hearts, &away), StatusCode::NOT_FOUND);
+        assert_eq!(get("/metrics", &hearts, &away), StatusCode::OK);
+        assert_eq!(get("/secrets", &hearts, &away), StatusCode::NOT_FOUND);
     }
 
     #[tokio::test]
-    async fn both_endpoints_answer_over_a_socket() {
+    async fn the_endpoints_answer_over_a_socket() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (_sender, readiness) = watch::channel(Readiness::NotReady("not joined".into()));
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(serve(listener, Hearts::default(), readiness, stop.clone()));
-        for (path, status) in [("livez", 200), ("readyz", 503)] {
+        let told = Told {
+            hearts: Hearts::default(),
+            readiness,
+            metrics: HealMetrics::default(),
+        };
+        tasks.spawn(serve(listener, told, stop.clone()));
+        for (path, status) in [("livez", 200), ("readyz", 503), ("metrics", 200)] {
             let url = format!("http://{address}/{path}");
             let client = reqwest::Client::builder().no_proxy().build().unwrap();
             assert_eq!(

@@ -21,6 +21,8 @@ use super::snapshot::{self, Snapshot};
 use super::{Desired, EngineGit, Hint, News};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
+use crate::heal;
+use crate::telemetry::HealMetrics;
 use crate::wire::report::HealRecord;
 
 mod handover;
@@ -47,6 +49,8 @@ pub struct Context {
     pub fetched: watch::Sender<String>,
     /// Out: the engine's way to the Git host.
     pub engine_git: watch::Sender<EngineGit>,
+    /// Out: what `/metrics` tells of heals.
+    pub metrics: HealMetrics,
 }
 
 /// Keeps the engine of [`Desired`] installed and working until `stop`.
@@ -183,7 +187,11 @@ impl Watchdog {
             for crd in more {
                 self.keep_saves(&crd).await;
             }
-            self.open_heals.store(self.records.kept()).await;
+            let open = self.records.kept();
+            self.context
+                .metrics
+                .faults(open.iter().map(|o| (o.class(), 1)));
+            self.open_heals.store(open).await;
             self.report(&install, &observed, &plan, heals).await;
             if acted {
                 continue;
@@ -334,6 +342,9 @@ impl Watchdog {
     ) {
         let now = clock::now();
         for heal in heals {
+            if heal::is_over(&heal) {
+                self.context.metrics.ended(&heal);
+            }
             self.teller.heal(heal).await;
         }
         if plan.mode == Mode::Learning {

@@ -18,11 +18,13 @@ use super::enroll::stored::{Join, State};
 use super::enroll::{self, Progress, keep, stored};
 use super::fault::Faults;
 use super::forward::Subjects;
-use super::health::{Hearts, Readiness};
+use super::health::Readiness;
 use super::identity::{Identity, SecretData};
 use super::link::{LinkConfig, LinkState};
 use super::report::{Outlets, ReportConfig};
-use super::{Config, EngineGit, Joined, News, facts, forward, gitline, link, report, watchdog};
+use super::{
+    Config, EngineGit, Joined, News, Signs, facts, forward, gitline, link, report, watchdog,
+};
 use crate::backoff::Schedule;
 use crate::clock;
 use crate::lifetime::Tasks;
@@ -134,10 +136,15 @@ fn context(
 pub(super) fn parts(
     config: Config,
     kube: &kube::Client,
-    (hearts, ready): (&Hearts, watch::Sender<Readiness>),
+    signs: Signs,
     start: Start,
     tasks: &mut Tasks,
 ) -> CancellationToken {
+    let Signs {
+        hearts,
+        ready,
+        metrics,
+    } = signs;
     let (news, told) = start.news;
     let context = context(&config, kube, &start.cluster, &news);
     let first = start.state.as_ref().map(|s| s.proven.clone());
@@ -264,6 +271,7 @@ pub(super) fn parts(
         pod: config.pod.clone(),
         fetched: fetched_out,
         engine_git: engine_git_out,
+        metrics,
     };
     tasks.spawn("watchdog", |stop| {
         watchdog::run(watching, desired, hints, watchdog_out, stop)

@@ -30,7 +30,7 @@ pub struct Args {
         hide_default_value = true
     )]
     image: String,
-    /// Where /livez and /readyz are served
+    /// Where /livez, /readyz and /metrics are served
     #[arg(long, env = "LINESMAN_AGENT_LISTEN", value_name = "ADDRESS")]
     #[arg(default_value = "0.0.0.0:8080")]
     listen: SocketAddr,

@@ -113,8 +113,10 @@ contract! {
 
     /// Facts, steps and conditions of each of these clusters, in the same order.
     details(&self, ids: &[String]) -> Vec<Details>;
-    /// Takes in a report; gives the ids of its heals, all of which are stored now.
-    report(&self, cluster_id: &str, reported: Reported, now: OffsetDateTime) -> Vec<String>;
+    /// Takes in a report, heals included, all of which are stored now. Gives those that it ended: said again, it is no news.
+    report(&self, cluster_id: &str, reported: Reported, now: OffsetDateTime) -> Vec<HealRecord>;
+    /// How many heals of each class are not over, in clusters that are not removed.
+    faults(&self) -> Vec<(String, i64)>;
     /// The keys that clusters are told of a Git host.
     host_keys(&self, githost: &str) -> Vec<crate::hub::githost::hostkeys::TrustedKey>;
     /// Puts these keys in place of those; false = there were others by now, and nothing changed.

@@ -4,7 +4,8 @@ use time::OffsetDateTime;
 
 use super::git::Made;
 use crate::clock::{parse_rfc3339, rfc3339};
-use crate::wire::api::{CommitView, HealView, StoryLine, Took};
+use crate::heal;
+use crate::wire::api::{CommitView, HealView, StoryLine};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{HealRecord, HealResult};
 
@@ -20,7 +21,7 @@ pub fn view(cluster: ClusterName, heal: HealRecord, made: Option<&Made>) -> Heal
     let author = made.and_then(|made| author(&heal, made));
     HealView {
         cluster,
-        took: took(&heal),
+        took: heal::took(&heal),
         author,
         story: Vec::new(),
         heal,
@@ -41,23 +42,6 @@ fn author(heal: &HealRecord, made: &Made) -> Option<CommitView> {
         at: rfc3339(at),
         subject: made.subject.clone(),
     })
-}
-
-fn took(heal: &HealRecord) -> Took {
-    let fault = heal.fault_at.as_deref();
-    let detected = Some(heal.detected_at.as_str());
-    let acted = heal.acted_at.as_deref();
-    Took {
-        detect_ms: between(fault, detected),
-        act_ms: between(detected, acted),
-        restore_ms: between(acted.or(detected), heal.restored_at.as_deref()),
-    }
-}
-
-/// Clocks of two writers may differ by a little: never less than nothing.
-fn between(from: Option<&str>, to: Option<&str>) -> Option<u64> {
-    let span = parse_rfc3339(to?)? - parse_rfc3339(from?)?;
-    Some(u64::try_from(span.whole_milliseconds()).unwrap_or(0))
 }
 
 fn story(heal: &HealRecord, commit: Option<&CommitView>) -> Vec<StoryLine> {
@@ -108,6 +92,7 @@ fn over(result: HealResult) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::api::Took;
     use crate::wire::report::HealStep;
 
     const ID: &str = "3f2a3f2a3f2a3f2a3f2a3f2a3f2a3f2a3f2a3f2a";
@@ -204,12 +189,5 @@ mod tests {
         assert_eq!(told.author, None);
         assert_eq!(told.story.len(), 1);
         assert_eq!(told.story[0].text, "seen, and called BadEngineCommit");
-    }
-
-    #[test]
-    fn a_clock_that_runs_behind_makes_no_time_negative() {
-        let mut early = heal();
-        early.fault_at = Some(at("10.900"));
-        assert_eq!(took(&early).detect_ms, Some(0));
     }
 }

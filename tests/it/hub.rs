@@ -246,6 +246,21 @@ async fn a_heal_is_told_with_its_parts_and_the_author_of_the_commit() {
             "seen, and called F43 BadEngineCommit"
         ]
     );
+    // Told again, it is no news; of a class that this hub does not know, its words are no label.
+    let mut unknown = record("3", "");
+    unknown["class"] = json!("SomethingNew");
+    let report = json!({"agent": {"version": "0.1.0", "image": "i", "arch": "amd64"}, "heals": [both[0], unknown]});
+    agent.call(&hub, "POST", path, &report.to_string()).await;
+    let url = format!("http://{}/metrics", hub.hub.config.health_listen);
+    let text = reqwest::get(url).await.unwrap().text().await.unwrap();
+    for line in [
+        "linesman_heals_total{class=\"BadEngineCommit\",step=\"none\",result=\"healed\"} 2\n",
+        "linesman_heals_total{class=\"other\",step=\"none\",result=\"healed\"} 1\n",
+        "linesman_heal_seconds_sum{class=\"BadEngineCommit\",phase=\"restore\"} 56.0\n",
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
+    assert!(!text.contains("SomethingNew"), "{text}");
     hub.stop().await;
 }
 

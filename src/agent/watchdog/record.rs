@@ -35,6 +35,12 @@ pub(super) struct Kept {
     record: HealRecord,
 }
 
+impl Kept {
+    pub(super) fn class(&self) -> &str {
+        &self.record.class
+    }
+}
+
 #[derive(Debug)]
 struct Open {
     record: HealRecord,

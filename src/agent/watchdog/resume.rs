@@ -24,6 +24,7 @@ impl Watchdog {
         let (saved, open) = left;
         self.history.saved = saved;
         for heal in self.records.resume(open) {
+            self.context.metrics.ended(&heal);
             self.teller.heal(heal).await;
         }
     }

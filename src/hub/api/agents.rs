@@ -145,10 +145,14 @@ async fn report(
     hub.metrics.reported();
     let reported = bounded(report);
     let conditions = reported.conditions.clone();
-    let heals = hub
+    let heals = reported.heals.iter().map(|heal| heal.id.clone()).collect();
+    let ended = hub
         .store
         .report(&cluster.id, reported, clock::now())
         .await?;
+    for heal in &ended {
+        hub.metrics.heals().ended(heal);
+    }
     let cluster = if gitline::heed(&hub, &cluster, conditions.as_deref()).await? {
         own(&hub, &agent, &name, came).await?
     } else {

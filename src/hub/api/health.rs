@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::hub::Hub;
+use crate::telemetry::OPEN_METRICS;
 
 /// Serves until `stop`.
 pub async fn serve(listener: TcpListener, hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
@@ -41,9 +42,8 @@ async fn ready(State(hub): State<Arc<Hub>>) -> Response {
 }
 
 async fn metrics(State(hub): State<Arc<Hub>>) -> Response {
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     match hub.metrics.text(&hub.tunnels.totals()) {
-        Ok(text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
+        Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

@@ -118,6 +118,14 @@ fn each_number_has_one_class_or_a_reason() {
     assert_eq!(names.len(), Class::ALL.len());
 }
 
+/// Labels of metrics are closed sets that the hub knows, too.
+#[test]
+fn every_class_is_a_label() {
+    let mut names: Vec<&str> = Class::ALL.iter().map(|c| c.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, crate::heal::CLASSES);
+}
+
 /// Who is told of a fault that nobody mends is told what to do.
 #[test]
 fn what_is_only_reported_names_the_next_action() {

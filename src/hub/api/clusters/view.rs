@@ -28,8 +28,15 @@ pub(super) async fn of(hub: &Hub, clusters: Vec<Cluster>) -> Result<Vec<ClusterV
     Ok(both.map(|(c, d)| view(hub, now, c, d)).collect())
 }
 
-/// Counts the fleet for `/metrics`.
+/// Counts the fleet and its faults for `/metrics`.
 pub async fn count(hub: &Hub) {
+    match hub.store.faults().await {
+        Ok(faults) => {
+            let faults = faults.iter().map(|(class, n)| (class.as_str(), *n));
+            hub.metrics.heals().faults(faults);
+        }
+        Err(error) => tracing::error!(error = crate::hub::chain_of(&error), "count faults"),
+    }
     let mut phases: BTreeMap<String, i64> = BTreeMap::new();
     let mut after: Option<String> = None;
     loop {

@@ -6,6 +6,7 @@ use sqlx::{FromRow, SqliteConnection};
 use time::OffsetDateTime;
 
 use super::{Sqlite, corrupt, db, from_json, to_json, to_ms};
+use crate::heal;
 use crate::hub::store::{Details, Reported, Result};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{Condition, Facts, HealRecord, StepReport};
@@ -98,13 +99,21 @@ async fn put_step(
     Ok(())
 }
 
-/// Stores a heal or what became of it. A heal that ended does not open again, whatever comes late.
+/// Stores a heal or what became of it. A heal that ended does not open again, whatever comes late. True = it ended now.
 async fn put_heal(
     connection: &mut SqliteConnection,
     cluster_id: &str,
     heal: &HealRecord,
     now: OffsetDateTime,
-) -> Result<()> {
+) -> Result<bool> {
+    const DOING: &str = "store a heal";
+    let before: Option<bool> = sqlx::query_scalar(
+        "SELECT restored_at IS NOT NULL OR result = 'failed' FROM heal WHERE id = ?",
+    )
+    .bind(&heal.id)
+    .fetch_optional(&mut *connection)
+    .await
+    .map_err(db(DOING))?;
     sqlx::query(
         "INSERT INTO heal (id, cluster_id, class, result, detected_at, restored_at, record, created_at, updated_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
@@ -121,8 +130,8 @@ async fn put_heal(
     .bind(to_ms(now))
     .execute(connection)
     .await
-    .map_err(db("store a heal"))?;
-    Ok(())
+    .map_err(db(DOING))?;
+    Ok(heal::is_over(heal) && before != Some(true))
 }
 
 #[derive(FromRow)]
@@ -233,7 +242,7 @@ impl Sqlite {
         cluster_id: &str,
         reported: Reported,
         now: OffsetDateTime,
-    ) -> Result<Vec<String>> {
+    ) -> Result<Vec<HealRecord>> {
         const DOING: &str = "store a report";
         let mut write = self.begin(DOING).await?;
         sqlx::query(
@@ -262,13 +271,24 @@ impl Sqlite {
         for step in &reported.steps {
             put_step(&mut write.tx, cluster_id, step).await?;
         }
-        let mut stored = Vec::with_capacity(reported.heals.len());
-        for heal in &reported.heals {
-            put_heal(&mut write.tx, cluster_id, heal, now).await?;
-            stored.push(heal.id.clone());
+        let mut ended = Vec::new();
+        for heal in reported.heals {
+            if put_heal(&mut write.tx, cluster_id, &heal, now).await? {
+                ended.push(heal);
+            }
         }
         write.commit(DOING).await?;
-        Ok(stored)
+        Ok(ended)
+    }
+
+    pub async fn faults(&self) -> Result<Vec<(String, i64)>> {
+        sqlx::query_as(
+            "SELECT h.class, count(*) FROM heal h JOIN cluster c ON c.id = h.cluster_id
+             WHERE h.restored_at IS NULL AND h.result <> 'failed' AND c.removed_at IS NULL GROUP BY h.class",
+        )
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db("count faults"))
     }
 
     pub async fn set_condition(
