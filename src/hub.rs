@@ -182,7 +182,6 @@ pub struct CatalogHost {
     pub branch: String,
     /// Where streams of agents that take Git over the line are led to: there and nowhere else.
     pub dial: gitline::GitTarget,
-    pub host_key: KeyPair,
 }
 
 /// Orders to the agents' open streams. A receiver that falls behind is told so, and starts from the present state.

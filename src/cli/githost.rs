@@ -1,6 +1,7 @@
 //! `linesman githost`: the keys that clusters know their Git host by.
 
 mod accept;
+mod rotate;
 
 use anyhow::Result;
 use time::OffsetDateTime;
@@ -9,6 +10,7 @@ use super::connect::Connect;
 use super::output::{Column, Format, Output, ago, document, emit, list, progress_line, rows_text};
 use crate::clock;
 use crate::wire::api::{GitHostCluster, GitHostView, Via};
+use crate::wire::id::ClusterName;
 
 /// The Git host that every hub has.
 const BUILTIN: &str = "builtin";
@@ -21,6 +23,8 @@ pub(super) enum Verb {
     Show(ShowArgs),
     /// Trust a key that clusters met and do not know, or those of a known_hosts file
     AcceptHostKey(accept::Args),
+    /// Let the hub's own Git server show another key, without a fetch that fails
+    RotateHostKey(rotate::Args),
     /// Let clusters forget an old key
     DropHostKey(DropArgs),
 }
@@ -93,6 +97,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
             print(args.output.output, &host)
         }
         Verb::AcceptHostKey(args) => accept::run(args).await,
+        Verb::RotateHostKey(args) => rotate::run(args).await,
         Verb::DropHostKey(args) => {
             let client = args.connect.client().await?;
             let host = client.drop_host_key(&args.name, &args.fingerprint).await?;
@@ -121,15 +126,18 @@ fn describe(host: &GitHostView, wide: bool, now: OffsetDateTime) -> String {
         (0, all) => format!("{all}; none meets another key"),
         (some, all) => format!("{all}; {some} meet a key that they do not know"),
     };
-    let mut text = rows_text(
-        None,
-        vec![
-            owned(["name", &host.name]),
-            owned(["kind", &host.kind]),
-            owned(["url", &host.url]),
-            owned(["clusters", &meet]),
-        ],
-    );
+    let mut rows = vec![
+        owned(["name", &host.name]),
+        owned(["kind", &host.kind]),
+        owned(["url", &host.url]),
+        owned(["clusters", &meet]),
+    ];
+    if !host.waits_for.is_empty() {
+        let names: Vec<&str> = host.waits_for.iter().map(ClusterName::as_str).collect();
+        let waits = format!("waits for {}", names.join(", "));
+        rows.push(owned(["rotation", &waits]));
+    }
+    let mut text = rows_text(None, rows);
     let rows = host.keys.iter().map(|k| {
         let state = if k.served {
             format!("{}, served", k.state)
@@ -226,6 +234,7 @@ pub(super) mod tests {
                 added_by: "hub".to_owned(),
                 added_at: at.clone(),
             }],
+            waits_for: Vec::new(),
             offered: vec![OfferedKey {
                 kind: "ssh-ed25519".to_owned(),
                 fingerprint: "SHA256:other".to_owned(),

@@ -1,7 +1,7 @@
 //! The hub's routes about Git hosts.
 
 use super::{Client, Error};
-use crate::wire::api::{AcceptHostKey, DropHostKey, GitHostView};
+use crate::wire::api::{AcceptHostKey, DropHostKey, GitHostView, RotateHostKey};
 
 impl Client {
     pub async fn githosts(&self) -> Result<Vec<GitHostView>, Error> {
@@ -30,5 +30,15 @@ impl Client {
         let fingerprint = fingerprint.to_owned();
         self.write(&operation, &path, &DropHostKey { fingerprint })
             .await
+    }
+
+    pub async fn rotate_host_key(
+        &self,
+        name: &str,
+        asked: RotateHostKey,
+    ) -> Result<GitHostView, Error> {
+        let operation = format!("rotate the host key of Git host {name}");
+        let path = ["v1", "githosts", name, "rotate-host-key"];
+        self.write(&operation, &path, &asked).await
     }
 }

@@ -153,7 +153,7 @@ pub(crate) fn remote(parts: &Parts) -> String {
 }
 
 impl Caller {
-    fn entry(&self, action: &str, cluster: Option<&str>, target: &str) -> Entry {
+    pub(crate) fn entry(&self, action: &str, cluster: Option<&str>, target: &str) -> Entry {
         Entry {
             actor: format!("user:{}", self.user.name),
             action: action.to_owned(),

@@ -1,26 +1,33 @@
 //! Git hosts: the keys that they show, deploy keys and branches.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use time::OffsetDateTime;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 
 use super::store::{Store, StoreError};
+use crate::keys::KeyPair;
 use crate::ssh::GitUrl;
 use crate::ssh::known_hosts::HostKey;
 
 pub mod embedded;
 pub mod hostkeys;
+pub mod rotation;
 
 use hostkeys::{BUILTIN, Standing, TrustedKey};
 
-/// The keys of the built-in Git host as clusters are told: the store's, held here for every assignment.
+/// The keys of the built-in Git host: what clusters are told (the store's, held here for every assignment), and what is
+/// shown.
 pub struct HostKeys {
     /// As the catalog's URL names them.
     host: String,
     port: u16,
-    /// What the hub's own server shows.
-    served: HostKey,
+    shown: watch::Sender<KeyPair>,
     trusted: Mutex<Vec<TrustedKey>>,
+    /// One change at a time.
+    turn: Semaphore,
+    /// Rung when a cluster said something of host keys, or an operator changed them.
+    rung: Notify,
 }
 
 impl HostKeys {
@@ -29,9 +36,10 @@ impl HostKeys {
     pub async fn open(
         store: &Store,
         url: &GitUrl,
-        served: HostKey,
+        shown: KeyPair,
         now: OffsetDateTime,
     ) -> Result<Self, StoreError> {
+        let served = HostKey::ed25519(shown.public());
         let mut trusted = store.host_keys(BUILTIN).await?;
         if trusted.is_empty() {
             trusted.push(TrustedKey {
@@ -56,8 +64,10 @@ impl HostKeys {
         Ok(Self {
             host: url.host.clone(),
             port: url.port,
-            served,
+            shown: watch::Sender::new(shown),
             trusted: Mutex::new(trusted),
+            turn: Semaphore::new(1),
+            rung: Notify::new(),
         })
     }
 
@@ -65,8 +75,19 @@ impl HostKeys {
         (&self.host, self.port)
     }
 
-    pub fn served(&self) -> &HostKey {
-        &self.served
+    /// For the Git server: what it shows to each new connection.
+    pub fn subscribe(&self) -> watch::Receiver<KeyPair> {
+        self.shown.subscribe()
+    }
+
+    /// What the Git server shows.
+    pub fn served(&self) -> HostKey {
+        HostKey::ed25519(self.shown.borrow().public())
+    }
+
+    /// Shows this one to whoever connects from now on.
+    pub fn serve(&self, pair: KeyPair) {
+        self.shown.send_replace(pair);
     }
 
     pub fn trusted(&self) -> Vec<TrustedKey> {
@@ -76,6 +97,7 @@ impl HostKeys {
     /// What the store has now.
     pub fn set(&self, trusted: Vec<TrustedKey>) {
         *self.lock() = trusted;
+        self.ring();
     }
 
     /// known_hosts lines for the catalog's URL.
@@ -83,7 +105,24 @@ impl HostKeys {
         hostkeys::known_hosts(&self.lock(), &self.host, self.port)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<TrustedKey>> {
+    /// Whoever changes the keys does it while holding this.
+    pub async fn turn(&self) -> SemaphorePermit<'_> {
+        self.turn
+            .acquire()
+            .await
+            .expect("the semaphore is never closed")
+    }
+
+    /// The rotation that is under way may have come further.
+    pub fn ring(&self) {
+        self.rung.notify_one();
+    }
+
+    pub async fn rung(&self) {
+        self.rung.notified().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<TrustedKey>> {
         self.trusted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -21,7 +21,7 @@ mod accept;
 mod guard;
 mod open;
 
-pub use open::start;
+pub use open::{host_key, keep_secret, next_host_key, start};
 
 /// Pushes that wait to be told to agents.
 const PUSHES: usize = 64;
@@ -53,7 +53,7 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
             repo: hub.catalog.repo.clone(),
             repo_name: super::CATALOG.to_owned(),
             branch: hub.catalog.branch.clone(),
-            host_key: hub.catalog.host_key.clone(),
+            host_key: hub.git_keys.subscribe(),
             limits: embedded::Limits::default(),
         };
         let own = hub.clone();
@@ -78,6 +78,9 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
         });
     }
     tasks.spawn("keys", |stop| keys(hub.clone(), stop));
+    tasks.spawn("host key", |stop| {
+        api::githosts::watch_over(hub.clone(), stop)
+    });
     tasks.spawn("flush", |stop| flush(hub.clone(), stop));
     tasks.spawn("certificate", |stop| renew(hub.clone(), stop));
 

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use futures_util::future::BoxFuture;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -58,7 +58,8 @@ impl Default for Limits {
 
 /// What the server is told by its caller. `A` is what a key's owner may do.
 pub struct Server<A> {
-    pub host_key: KeyPair,
+    /// Shown to each connection as it is when that begins.
+    pub host_key: watch::Receiver<KeyPair>,
     pub limits: Limits,
     /// Asked for each key that is offered, and again once its ownership is proven.
     pub authorize: Authorize<A>,
@@ -89,8 +90,10 @@ pub async fn serve<A: Clone + Send + Sync + 'static>(
     server: Server<A>,
     stop: CancellationToken,
 ) -> Result<()> {
-    let config = Arc::new(connection::config(&server).context("SSH host key")?);
     let limits = server.limits;
+    let mut host_key = server.host_key.clone();
+    let first = host_key.borrow_and_update().clone();
+    let mut config = Arc::new(connection::config(&first, &limits).context("SSH host key")?);
     let shared = Arc::new(Shared {
         places: Places::new(limits.sessions, limits.sessions_per_key),
         server,
@@ -108,6 +111,10 @@ pub async fn serve<A: Clone + Send + Sync + 'static>(
                         debug!(%peer, "too many SSH connections");
                         continue;
                     };
+                    if host_key.has_changed().unwrap_or(false) {
+                        let next = host_key.borrow_and_update().clone();
+                        config = Arc::new(connection::config(&next, &limits).context("SSH host key")?);
+                    }
                     let serve = connection::serve(socket, Arc::clone(&config), Arc::clone(&shared), stop.clone());
                     connections.spawn(async move {
                         serve.await;

@@ -20,7 +20,7 @@ pub use access::{
 
 pub use githost::{
     AcceptHostKey, DropHostKey, GitHostCluster, GitHostView, HostKeyView, HostKeysReport,
-    MAX_HOST_KEY, MAX_HOST_KEYS, OfferedKey, ShownKey,
+    MAX_HOST_KEY, MAX_HOST_KEYS, OfferedKey, RotateHostKey, ShownKey,
 };
 pub use login::{DeviceLogin, EndSession, SessionAnswer, TokenRequest};
 

@@ -45,6 +45,18 @@ fn both_keys_are_replaced_under_load_and_nothing_fails() {
         shown(began.elapsed()),
     );
     world.function(seconds(60));
+    let began = std::time::Instant::now();
+    world
+        .hub
+        .linesman(&["githost", "rotate-host-key", "builtin", "--wait=3m"]);
+    figure(
+        "W42",
+        "host key of the built-in Git server replaced",
+        "0 failed fetches",
+        shown(began.elapsed()),
+    );
+    forget_clone(&world);
+    world.function(seconds(60));
     let good = load.stop();
     assert_eq!(failed_fetches(&world), failed);
     let after = (
@@ -311,14 +323,18 @@ fn a_changed_host_key_stops_the_catalog_until_it_is_accepted() {
         let has = &host["clusters"][0]["trusted"];
         *has == json!([new]) && host["offered"] == json!([])
     });
-    // What was cloned before knows the old key.
+    forget_clone(&world);
+    until("the cluster is healthy", seconds(60), || {
+        world.phase() == "Healthy"
+    });
+}
+
+/// What was cloned before knows the old host key.
+fn forget_clone(world: &World) {
     let clone = world.directory.join("catalog");
     if clone.exists() {
         std::fs::remove_dir_all(clone).unwrap();
     }
-    until("the cluster is healthy", seconds(60), || {
-        world.phase() == "Healthy"
-    });
 }
 
 fn githost(world: &World) -> Value {

@@ -31,6 +31,7 @@ const PURE: &[&str] = &[
     "hub/fleet",
     "hub/story",
     "hub/githost/hostkeys",
+    "hub/githost/rotation",
     "hub/login/pending",
     "hub/oidc/claims",
     "hub/oidc/discovery",

@@ -146,12 +146,16 @@ async fn report(
     let reported = bounded(report);
     let conditions = reported.conditions.clone();
     let heals = reported.heals.iter().map(|heal| heal.id.clone()).collect();
+    let of_host_keys = reported.host_keys.is_some();
     let ended = hub
         .store
         .report(&cluster.id, reported, clock::now())
         .await?;
     for heal in &ended {
         hub.metrics.heals().ended(heal);
+    }
+    if of_host_keys {
+        hub.git_keys.ring();
     }
     let cluster = if gitline::heed(&hub, &cluster, conditions.as_deref()).await? {
         own(&hub, &agent, &name, came).await?

@@ -1,5 +1,9 @@
 //! Git hosts and the keys that clusters know them by.
 
+mod rotate;
+
+pub use rotate::watch_over;
+
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
@@ -11,11 +15,13 @@ use super::problem::{Problem, Slug};
 use super::{Caller, UserBody};
 use crate::clock;
 use crate::hub::auth::Role;
-use crate::hub::githost::hostkeys::{self, BUILTIN, Candidate, Refusal, TrustedKey};
+use crate::hub::githost::hostkeys::{self, BUILTIN, Candidate, Refusal, Standing, TrustedKey};
+use crate::hub::githost::rotation::Next;
 use crate::hub::store::HostKeysOf;
 use crate::hub::{Hub, cut};
 use crate::wire::api::{
-    AcceptHostKey, DropHostKey, GitHostCluster, GitHostView, HostKeyView, OfferedKey, Page,
+    AcceptHostKey, DropHostKey, GitHostCluster, GitHostView, HostKeyView, MAX_HOST_KEYS,
+    OfferedKey, Page, RotateHostKey,
 };
 use crate::wire::id::ClusterName;
 
@@ -29,6 +35,7 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/v1/githosts/{name}", get(show))
         .route("/v1/githosts/{name}/host-keys", post(accept))
         .route("/v1/githosts/{name}/host-keys/drop", post(drop_key))
+        .route("/v1/githosts/{name}/rotate-host-key", post(rotate_key))
 }
 
 async fn list(
@@ -63,10 +70,12 @@ async fn accept(
     let action = "githost.accept-host-key";
     caller.require(&hub, Role::Operator, action).await?;
     known(&name)?;
+    let _turn = hub.git_keys.turn().await;
     let before = hub.store.host_keys(BUILTIN).await?;
     let new = candidates(&hub, &before, &asked).await?;
     let by = (caller.user.name.as_str(), clock::now());
-    let how = (asked.replace, hub.git_keys.served());
+    let served = hub.git_keys.served();
+    let how = (asked.replace, &served);
     let after = hostkeys::accept(&before, &new, how, by)?;
     change(&hub, &caller, (action, before), after).await?;
     view(&hub).await.map(Json)
@@ -81,10 +90,39 @@ async fn drop_key(
     let action = "githost.drop-host-key";
     caller.require(&hub, Role::Operator, action).await?;
     known(&name)?;
+    let _turn = hub.git_keys.turn().await;
     let before = hub.store.host_keys(BUILTIN).await?;
     let served = hub.git_keys.served();
-    let after = hostkeys::drop_key(&before, &asked.fingerprint, served)?;
+    let after = hostkeys::drop_key(&before, &asked.fingerprint, &served)?;
     change(&hub, &caller, (action, before), after).await?;
+    view(&hub).await.map(Json)
+}
+
+/// Begins the rotation of the hub's own key, or goes on with it without waiting for clusters.
+async fn rotate_key(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    UserBody(asked): UserBody<RotateHostKey>,
+) -> Result<Json<GitHostView>, Problem> {
+    let action = "githost.rotate-host-key";
+    caller.require(&hub, Role::Operator, action).await?;
+    known(&name)?;
+    let entry = caller.entry(action, None, "");
+    if hub.git_keys.trusted().len() >= MAX_HOST_KEYS {
+        return Err(Refusal::Full.into());
+    }
+    let coming = |t: &TrustedKey| t.standing == Standing::Next;
+    if asked.now {
+        if !hub.git_keys.trusted().iter().any(coming) {
+            let text = "no rotation of the host key is under way";
+            let next = "begin one: linesman githost rotate-host-key builtin";
+            return Err(Problem::new(Slug::NotFound, text, next));
+        }
+        rotate::serve_now(&hub, entry).await?;
+    } else {
+        rotate::begin(&hub, &caller.user.name, entry).await?;
+    }
     view(&hub).await.map(Json)
 }
 
@@ -96,7 +134,7 @@ async fn candidates(
     match (&asked.fingerprint, &asked.known_hosts) {
         (Some(fingerprint), None) => {
             let reports = hub.store.host_key_reports().await?;
-            let offered = hostkeys::offered(trusted, hub.git_keys.served(), &reports);
+            let offered = hostkeys::offered(trusted, &hub.git_keys.served(), &reports);
             Ok(vec![hostkeys::choose(fingerprint, trusted, &offered)?])
         }
         (None, Some(text)) => {
@@ -143,10 +181,14 @@ async fn change(
         keys = words,
         "host keys changed"
     );
-    // Not the caller's to wait for, and not ended by its going away.
+    tell(hub);
+    Ok(())
+}
+
+/// Lets every cluster that listens fetch what it is told now. Nobody waits for that, and no caller's going away ends it.
+fn tell(hub: &Arc<Hub>) {
     let telling = hub.clone();
     hub.work.spawn(async move { tell_all(&telling).await });
-    Ok(())
 }
 
 async fn tell_all(hub: &Hub) {
@@ -198,9 +240,13 @@ fn known(name: &str) -> Result<(), Problem> {
 async fn view(hub: &Hub) -> Result<GitHostView, Problem> {
     let trusted = hub.git_keys.trusted();
     let reports = hub.store.host_key_reports().await?;
-    let offered = hostkeys::offered(&trusted, hub.git_keys.served(), &reports);
-    let (clusters, total) = clusters(hub, &offered, &reports).await?;
     let served = hub.git_keys.served();
+    let offered = hostkeys::offered(&trusted, &served, &reports);
+    let (clusters, total) = clusters(hub, &offered, &reports).await?;
+    let waits_for = match rotate::look(hub, clock::now()).await? {
+        Next::Wait(clusters) => clusters,
+        Next::Nothing | Next::Serve(_) | Next::Drop(_) => Vec::new(),
+    };
     Ok(GitHostView {
         name: BUILTIN.to_owned(),
         kind: BUILTIN.to_owned(),
@@ -213,13 +259,14 @@ async fn view(hub: &Hub) -> Result<GitHostView, Problem> {
                 fingerprint: t.key.fingerprint.clone(),
                 key: t.key.text.clone(),
                 state: t.standing.as_str().to_owned(),
-                served: t.key == *served,
+                served: t.key == served,
                 source: t.source.clone(),
                 added_by: t.added_by.clone(),
                 added_at: clock::rfc3339(t.added_at),
             })
             .collect(),
         offered,
+        waits_for: waits_for.into_iter().take(SHOWN).collect(),
         clusters,
         clusters_total: total,
     })

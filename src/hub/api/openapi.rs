@@ -338,6 +338,12 @@ pub const OPERATIONS: &[Operation] = &[
         ("DropHostKey", "GitHostView"),
     ),
     operation(
+        ("post", "/v1/githosts/{name}/rotate-host-key"),
+        User,
+        "Let the built-in Git server show another key, when clusters know it or now",
+        ("RotateHostKey", "GitHostView"),
+    ),
+    operation(
         ("get", "/v1/hub/checks"),
         User,
         "The hub's checks of itself",

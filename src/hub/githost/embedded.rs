@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use crate::ssh::Limits;
@@ -28,7 +28,8 @@ pub struct GitServer {
     pub repo_name: String,
     /// The one branch that takes pushes.
     pub branch: String,
-    pub host_key: KeyPair,
+    /// Shown to each connection as it is then.
+    pub host_key: watch::Receiver<KeyPair>,
     pub limits: Limits,
 }
 

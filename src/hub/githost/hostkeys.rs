@@ -17,6 +17,8 @@ pub const BUILTIN: &str = "builtin";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     Current,
+    /// Of the hub's own server, which will show it when clusters know it.
+    Next,
     /// Another was accepted beside it; told until someone drops it.
     Old,
 }
@@ -25,6 +27,7 @@ impl Standing {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Current => "current",
+            Self::Next => "next",
             Self::Old => "old",
         }
     }
@@ -192,10 +195,11 @@ pub fn accept(
         .cloned()
         .collect();
     for known in &mut after {
-        let standing = if is_new(&known.key) {
-            Standing::Current
-        } else {
-            Standing::Old
+        let standing = match known.standing {
+            // That it is shown one day is the rotation's to say.
+            Standing::Next => Standing::Next,
+            _ if is_new(&known.key) => Standing::Current,
+            Standing::Current | Standing::Old => Standing::Old,
         };
         if known.standing != standing {
             (known.standing, known.since) = (standing, now);

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -29,7 +29,6 @@ use crate::hub::{
 use crate::keys::{self, KeyPair};
 use crate::secret::Secret;
 use crate::ssh::GitUrl;
-use crate::ssh::known_hosts::HostKey;
 
 /// Joins at once; more are told to come again.
 const JOINS: usize = 50;
@@ -51,10 +50,9 @@ pub async fn start(
     let id = store.hub_id().await?;
     let tls = Tls::load(&data, config.tls.clone(), now)?;
     let keys = HubKeys::new(key_pair(&data.join("hub.key"), "linesman hub")?);
-    let host_key = key_pair(&data.join("git_host_ed25519"), "linesman catalog")?;
-    let (catalog, git_url) = catalog_host(&config, host_key)?;
-    let served = HostKey::ed25519(catalog.host_key.public());
-    let git_keys = HostKeys::open(&store, &git_url, served, now).await?;
+    let host_pair = key_pair(&host_key(&data), "linesman catalog")?;
+    let (catalog, git_url) = catalog_host(&config)?;
+    let git_keys = HostKeys::open(&store, &git_url, host_pair, now).await?;
     git::ensure(&catalog.repo, &catalog::template())
         .await
         .context("make the catalog's repository")?;
@@ -107,7 +105,7 @@ fn with_names(config: &HubConfig) -> Result<TlsSource> {
     Ok(TlsSource::Own { names: all })
 }
 
-fn catalog_host(config: &HubConfig, host_key: KeyPair) -> Result<(CatalogHost, GitUrl)> {
+fn catalog_host(config: &HubConfig) -> Result<(CatalogHost, GitUrl)> {
     let url = format!("{}/{CATALOG}", config.git_url.trim_end_matches('/'));
     let parsed: GitUrl = url
         .parse()
@@ -117,7 +115,6 @@ fn catalog_host(config: &HubConfig, host_key: KeyPair) -> Result<(CatalogHost, G
         url,
         branch: git::BRANCH.to_owned(),
         dial: GitTarget::built_in(config.git_listen),
-        host_key,
     };
     Ok((catalog, parsed))
 }
@@ -210,8 +207,18 @@ fn default_grant(admin: &UserRow, now: OffsetDateTime) -> Grant {
     }
 }
 
+/// The key that the built-in Git server shows.
+pub fn host_key(data: &Path) -> PathBuf {
+    data.join("git_host_ed25519")
+}
+
+/// The key that it will show next, while one is told.
+pub fn next_host_key(data: &Path) -> PathBuf {
+    data.join("git_host_ed25519.next")
+}
+
 /// A file for its owner only, whole or not at all.
-fn keep_secret(path: &Path, text: &str) -> Result<()> {
+pub fn keep_secret(path: &Path, text: &str) -> Result<()> {
     let part = path.with_extension("part");
     let write = || -> std::io::Result<()> {
         let mut file = std::fs::OpenOptions::new()

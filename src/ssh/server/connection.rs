@@ -22,8 +22,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tracing::debug;
 
 use super::channel;
-use super::{Limits, Server, Shared};
-use crate::keys::{KeyError, Public};
+use super::{Limits, Shared};
+use crate::keys::{KeyError, KeyPair, Public};
 use crate::ssh::known_hosts::fingerprint;
 
 /// Channels that one connection may have open; each runs at most one command.
@@ -31,8 +31,8 @@ const CHANNELS: usize = 4;
 /// How long a wrong key waits for its answer, so that guessing is slow and timing tells nothing.
 const REJECTION: Duration = Duration::from_millis(200);
 
-pub(super) fn config<A>(server: &Server<A>) -> Result<Config, KeyError> {
-    let text = server.host_key.openssh("linesman")?;
+pub(super) fn config(host_key: &KeyPair, limits: &Limits) -> Result<Config, KeyError> {
+    let text = host_key.openssh("linesman")?;
     let host_key =
         ssh_key::PrivateKey::from_openssh(text.expose()).map_err(|_| KeyError::OpenSsh)?;
     Ok(Config {
@@ -43,8 +43,8 @@ pub(super) fn config<A>(server: &Server<A>) -> Result<Config, KeyError> {
         keys: vec![host_key],
         preferred: crate::ssh::uncompressed(),
         // OpenSSH's opening question "none" counts as a rejection.
-        max_auth_attempts: server.limits.auth_tries + 1,
-        inactivity_timeout: Some(server.limits.idle),
+        max_auth_attempts: limits.auth_tries + 1,
+        inactivity_timeout: Some(limits.idle),
         nodelay: true,
         ..Config::default()
     })

@@ -47,6 +47,9 @@ pub struct GitHostView {
     pub keys: Vec<HostKeyView>,
     /// Keys that the host shows and clusters do not know; accept one by its fingerprint.
     pub offered: Vec<OfferedKey>,
+    /// The clusters that the rotation of the hub's own key waits for now, at most 500.
+    #[serde(default)]
+    pub waits_for: Vec<ClusterName>,
     /// At most 500, those that meet another key first.
     pub clusters: Vec<GitHostCluster>,
     pub clusters_total: u64,
@@ -62,7 +65,7 @@ pub struct HostKeyView {
     pub fingerprint: String,
     /// `type base64`
     pub key: String,
-    /// `current`, or `old`: replaced, and still told until it is dropped.
+    /// `current`; `next`: the hub will show it when clusters know it; `old`: replaced, and still told until it is dropped.
     pub state: String,
     /// The hub's built-in Git server shows this one.
     pub served: bool,
@@ -126,4 +129,12 @@ pub struct AcceptHostKey {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DropHostKey {
     pub fingerprint: String,
+}
+
+/// `POST /v1/githosts/{name}/rotate-host-key`: let the hub's own Git server show another key, without a fetch that fails.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RotateHostKey {
+    /// Show the next key now, whoever knows it.
+    pub now: bool,
 }

@@ -14,7 +14,7 @@ use linesman::keys::{KeyPair, Public};
 use linesman::ssh::known_hosts::known_hosts_line;
 use tokio::net::TcpListener;
 use tokio::process::Command;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -118,7 +118,7 @@ impl Host {
             repo,
             repo_name: "catalog.git".to_owned(),
             branch: BRANCH.to_owned(),
-            host_key: host_key(),
+            host_key: watch::Sender::new(host_key()).subscribe(),
             limits,
         };
         let asked = Arc::new(AtomicUsize::new(0));

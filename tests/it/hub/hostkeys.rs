@@ -63,7 +63,7 @@ async fn a_key_that_a_cluster_met_is_accepted_by_its_fingerprint() {
     let hub = TestHub::start("hostkey-accept").await;
     let agent = joined(&hub, "eu1", 1).await;
     let other = joined(&hub, "us1", 2).await;
-    let own = hub.hub.git_keys.served().clone();
+    let own = hub.hub.git_keys.served();
     let new = key(50);
     let (before, lines) = known_hosts(&other, &hub, "us1").await;
     assert_eq!(lines.len(), 1);
@@ -141,7 +141,7 @@ async fn a_key_that_a_cluster_met_is_accepted_by_its_fingerprint() {
 async fn keys_of_a_file_are_checked_before_they_are_told_and_replace_drops_the_others() {
     let hub = TestHub::start("hostkey-file").await;
     let agent = joined(&hub, "eu1", 1).await;
-    let own = hub.hub.git_keys.served().clone();
+    let own = hub.hub.git_keys.served();
     let (host, port) = hub.hub.git_keys.address();
     let address = format!("[{host}]:{port}");
     for (text, words) in [
@@ -217,7 +217,7 @@ async fn a_lost_host_key_file_is_no_new_trust() {
     let copy = hub.crash().await;
     std::fs::remove_file(copy.join("git_host_ed25519")).unwrap();
     let hub = TestHub::open("hostkey-lost", copy).await;
-    let new = hub.hub.git_keys.served().clone();
+    let new = hub.hub.git_keys.served();
     let kept = |lines: &[String]| {
         let key = |l: &String| l.split_once(' ').unwrap().1.to_owned();
         lines.iter().map(key).collect::<Vec<_>>()
@@ -231,5 +231,129 @@ async fn a_lost_host_key_file_is_no_new_trust() {
     assert_eq!(code, 200, "{host}");
     let (_, after) = known_hosts(&agent, &hub, "eu1").await;
     assert_eq!(kept(&after), [new.text]);
+    hub.stop().await;
+}
+
+async fn says(agent: &Agent, hub: &TestHub, trusted: &[&HostKey], shown: &HostKey) {
+    let prints: Vec<&str> = trusted.iter().map(|k| k.fingerprint.as_str()).collect();
+    let report = json!({
+        "hostKeys": {
+            "trusted": prints,
+            "shown": {"key": shown.text, "fingerprint": "", "known": true, "since": "2026-01-01T00:00:00Z"},
+        },
+    });
+    let path = "/v1/clusters/eu1/reports";
+    let (code, ack) = agent.call(hub, "POST", path, &report.to_string()).await;
+    assert_eq!(code, 200, "{ack}");
+}
+
+/// The key that the built-in Git server shows whoever connects, as this machine's OpenSSH scans it.
+async fn shown(hub: &TestHub) -> String {
+    let (_, port) = hub.hub.git_keys.address();
+    let output = tokio::process::Command::new("ssh-keyscan")
+        .args(["-t", "ed25519", "-p", &port.to_string(), "127.0.0.1"])
+        .output()
+        .await
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text
+        .lines()
+        .find(|l| !l.starts_with('#'))
+        .unwrap_or_default();
+    line.split_once(' ')
+        .map(|(_, key)| key.to_owned())
+        .unwrap_or_default()
+}
+
+async fn until_keys(hub: &TestHub, expected: &[(&HostKey, &str)]) {
+    let expected: Vec<(&str, &str)> = expected
+        .iter()
+        .map(|(k, s)| (k.fingerprint.as_str(), *s))
+        .collect();
+    let began = std::time::Instant::now();
+    loop {
+        let (_, host) = hub.get(PATH).await;
+        if prints(&host) == expected {
+            return;
+        }
+        assert!(
+            began.elapsed() < std::time::Duration::from_mins(1),
+            "{host}, expected {expected:?}"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+}
+
+/// W42: both keys are told before the new one is shown, and the old one until nobody is shown it any more; over a restart
+/// of the hub in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_hubs_own_host_key_is_replaced_in_two_phases() {
+    const ROTATE: &str = "/v1/githosts/builtin/rotate-host-key";
+    let hub = TestHub::start("hostkey-rotate").await;
+    let agent = joined(&hub, "eu1", 1).await;
+    let old = hub.hub.git_keys.served();
+    says(&agent, &hub, &[&old], &old).await;
+    let (code, problem) = hub.post(ROTATE, &json!({ "now": true })).await;
+    assert_eq!((code, slug(&problem)), (404, "not-found"));
+    let (code, host) = hub.post(ROTATE, &json!({})).await;
+    assert_eq!(code, 200, "{host}");
+    assert_eq!(host["waitsFor"], json!(["eu1"]));
+    let new = HostKey::parse(host["keys"][1]["key"].as_str().unwrap(), 1000).unwrap();
+    assert_eq!(
+        prints(&host),
+        [
+            (old.fingerprint.as_str(), "current"),
+            (new.fingerprint.as_str(), "next")
+        ]
+    );
+    // Again, it is the same rotation.
+    let (_, again) = hub.post(ROTATE, &json!({})).await;
+    assert_eq!(prints(&again), prints(&host));
+    let (_, lines) = known_hosts(&agent, &hub, "eu1").await;
+    assert!(
+        lines[0].ends_with(&old.text) && lines[1].ends_with(&new.text),
+        "{lines:?}"
+    );
+    assert_eq!(shown(&hub).await, old.text);
+
+    // A hub that is started anew goes on, and shows what it showed.
+    let hub = TestHub::open("hostkey-rotate", hub.crash().await).await;
+    assert_eq!(shown(&hub).await, old.text);
+    says(&agent, &hub, &[&old, &new], &old).await;
+    until_keys(&hub, &[(&old, "old"), (&new, "current")]).await;
+    assert_eq!(shown(&hub).await, new.text);
+    let (_, lines) = known_hosts(&agent, &hub, "eu1").await;
+    assert!(
+        lines[0].ends_with(&new.text) && lines[1].ends_with(&old.text),
+        "{lines:?}"
+    );
+    // The cluster was shown the new one: the old one goes.
+    says(&agent, &hub, &[&old, &new], &new).await;
+    until_keys(&hub, &[(&new, "current")]).await;
+    let rows = hub.hub.store.audit_tail(None, 100).await.unwrap();
+    let actions: Vec<(&str, &str)> = rows
+        .iter()
+        .filter(|r| r.action.starts_with("githost."))
+        .map(|r| (r.actor.as_str(), r.action.as_str()))
+        .collect();
+    assert_eq!(
+        actions,
+        [
+            ("user:admin", "githost.rotate-host-key"),
+            ("hub", "githost.serve-host-key"),
+            ("hub", "githost.drop-host-key")
+        ]
+    );
+    let hub = TestHub::open("hostkey-rotate", hub.crash().await).await;
+    assert_eq!(shown(&hub).await, new.text);
+    // A key in wrong hands is replaced without waiting for anyone.
+    hub.post(ROTATE, &json!({})).await;
+    let (code, host) = hub.post(ROTATE, &json!({ "now": true })).await;
+    assert_eq!(
+        (code, &host["keys"][1]["served"]),
+        (200, &json!(true)),
+        "{host}"
+    );
+    assert_ne!(shown(&hub).await, new.text);
     hub.stop().await;
 }

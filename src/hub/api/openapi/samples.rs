@@ -249,6 +249,7 @@ mod tests {
         assert!(reads_as::<api::GitHostView>("GitHostView"));
         assert!(reads_as::<api::AcceptHostKey>("AcceptHostKey"));
         assert!(reads_as::<api::DropHostKey>("DropHostKey"));
+        assert!(reads_as::<api::RotateHostKey>("RotateHostKey"));
         assert!(reads_as::<api::Check>("Check"));
         assert!(reads_as::<api::Problem>("Problem"));
     }

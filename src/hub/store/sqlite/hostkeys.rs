@@ -27,6 +27,7 @@ impl Row {
             // The table's CHECK knows these words only.
             standing: match self.state.as_str() {
                 "current" => Standing::Current,
+                "next" => Standing::Next,
                 _ => Standing::Old,
             },
             source: self.source,

@@ -28,6 +28,7 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
             "AcceptHostKey",
             json!({ "fingerprint": "SHA256:AAAA", "knownHosts": "git.example ssh-ed25519 AAAA", "replace": false }),
         ),
+        ("RotateHostKey", json!({ "now": false })),
         ("DropHostKey", json!({ "fingerprint": "SHA256:AAAA" })),
         (
             "DeployKeyStatus",
@@ -49,6 +50,7 @@ fn githost() -> Value {
             "type": "ssh-ed25519", "fingerprint": "SHA256:BBBB", "key": "ssh-ed25519 BBBB", "seenBy": ["eu1"],
             "since": TIME,
         }],
+        "waitsFor": ["eu2"],
         "clusters": [{
             "name": "eu1", "git": { "route": "auto", "via": "direct" }, "trusted": ["SHA256:AAAA"],
             "shown": "SHA256:BBBB", "mismatch": true, "reportedAt": TIME,

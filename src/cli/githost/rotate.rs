@@ -1,0 +1,173 @@
+//! `linesman githost rotate-host-key`: the hub's own Git server gets another host key.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{BUILTIN, print};
+use crate::cli::connect::Connect;
+use crate::cli::duration;
+use crate::cli::exit::{Code, Failure};
+use crate::cli::output::{Output, progress_line};
+use crate::cli::progress::Progress;
+use crate::client::Client;
+use crate::wire::api::{GitHostView, HostKeyView, RotateHostKey};
+use crate::wire::id::ClusterName;
+
+const EVERY: Duration = Duration::from_millis(500);
+/// Clusters that are named where a rotation waits for many.
+const NAMED: usize = 5;
+
+const EXAMPLES: &str = "\
+The new key is told to every cluster beside the present one. When all that are in reach say that their engines have it
+(with Argo CD two minutes later), the Git server shows it; when all were shown it, the old one is told no longer. No fetch
+fails. A cluster out of reach is waited for a day. If the present key may be in wrong hands, do not wait: --now.
+
+Examples:
+  linesman githost rotate-host-key builtin --wait
+  linesman githost rotate-host-key builtin --now";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The Git host's name
+    #[arg(default_value = BUILTIN)]
+    name: String,
+    /// Show the new key at once; clusters that do not know it yet fetch nothing until they do
+    #[arg(long)]
+    now: bool,
+    /// Then wait until the old key is gone
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m", value_parser = duration::parse)]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    let client = args.connect.client().await?;
+    let mut host = client
+        .rotate_host_key(&args.name, RotateHostKey { now: false })
+        .await?;
+    // Without a cluster to wait for, it may be shown already.
+    if args.now && key(&host, "next").is_some() {
+        host = client
+            .rotate_host_key(&args.name, RotateHostKey { now: true })
+            .await?;
+    }
+    if let Some(lack) = lacks(&host) {
+        progress_line(&lack);
+    }
+    let Some(limit) = args.wait else {
+        progress_line("it goes on by itself; see: linesman githost show");
+        return print(args.output.output, &host);
+    };
+    let first = format!(
+        "waiting until it is done, at most {}",
+        duration::show(limit)
+    );
+    let mut progress = Progress::start(&first);
+    let ended = until(&client, &args.name, limit, &mut progress).await;
+    let took = progress.finish().as_secs_f64();
+    let host = ended?;
+    progress_line(&format!("the old key is gone ({took:.1} s)"));
+    print(args.output.output, &host)
+}
+
+async fn until(
+    client: &Client,
+    name: &str,
+    limit: Duration,
+    progress: &mut Progress,
+) -> Result<GitHostView> {
+    let ends = tokio::time::Instant::now() + limit;
+    let mut why = "the hub did not answer".to_owned();
+    loop {
+        match client.githost(name).await {
+            Ok(host) => match lacks(&host) {
+                None => return Ok(host),
+                Some(lack) => {
+                    progress.say(&lack);
+                    why = lack;
+                }
+            },
+            Err(e) if e.is_passing() => progress.say(&format!("{e}; asking again")),
+            Err(e) => return Err(e.into()),
+        }
+        let now = tokio::time::Instant::now();
+        if now >= ends {
+            let text = format!("{} passed and {why}", duration::show(limit));
+            let next = "the rotation goes on by itself; see: linesman githost show";
+            return Err(Failure::new(Code::Timeout, text, next).into());
+        }
+        tokio::time::sleep(EVERY.min(ends - now)).await;
+    }
+}
+
+fn key<'a>(host: &'a GitHostView, state: &str) -> Option<&'a HostKeyView> {
+    host.keys.iter().find(|k| k.state == state)
+}
+
+/// What a rotation still waits for; None = it is over.
+fn lacks(host: &GitHostView) -> Option<String> {
+    let of_hub = |k: &&HostKeyView| k.state == "old" && k.source == "hub" && !k.served;
+    let whom = match host.waits_for.as_slice() {
+        [] => "the hub's next look".to_owned(),
+        some => {
+            let named: Vec<&str> = some.iter().take(NAMED).map(ClusterName::as_str).collect();
+            let more = some.len().saturating_sub(NAMED);
+            let more = if more > 0 {
+                format!(" and {more} more")
+            } else {
+                String::new()
+            };
+            format!("{}{more}", named.join(", "))
+        }
+    };
+    if let Some(next) = key(host, "next") {
+        let print = &next.fingerprint;
+        return Some(format!(
+            "{print} is told and not shown yet; waits for {whom}"
+        ));
+    }
+    let old = host.keys.iter().find(of_hub)?;
+    let print = &old.fingerprint;
+    Some(format!("{print} is told still; waits for {whom}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::host;
+    use super::*;
+
+    #[test]
+    fn a_rotation_is_over_when_the_old_key_is_gone() {
+        let mut host = host();
+        let with = |host: &mut GitHostView, states: &[(&str, bool)]| {
+            let template = host.keys[0].clone();
+            let of = |(state, served): &(&str, bool)| HostKeyView {
+                state: (*state).to_owned(),
+                served: *served,
+                ..template.clone()
+            };
+            host.keys = states.iter().map(of).collect();
+        };
+        with(&mut host, &[("current", true), ("next", false)]);
+        host.waits_for = (1..8).map(|n| format!("eu{n}").parse().unwrap()).collect();
+        let told = lacks(&host).unwrap();
+        assert!(
+            told.ends_with("not shown yet; waits for eu1, eu2, eu3, eu4, eu5 and 2 more"),
+            "{told}"
+        );
+        with(&mut host, &[("old", false), ("current", true)]);
+        host.waits_for.clear();
+        assert!(
+            lacks(&host)
+                .unwrap()
+                .ends_with("waits for the hub's next look")
+        );
+        with(&mut host, &[("current", true)]);
+        assert_eq!(lacks(&host), None);
+    }
+}

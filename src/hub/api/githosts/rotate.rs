@@ -1,0 +1,223 @@
+//! Carries the rotation of the built-in Git server's key out: files, records, what is shown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+use super::{find, tell};
+use crate::clock;
+use crate::hub::audit::Entry;
+use crate::hub::githost::hostkeys::{BUILTIN, Standing, TrustedKey};
+use crate::hub::githost::rotation::{self, Member, Next};
+use crate::hub::store::{Cluster, HostKeysOf};
+use crate::hub::{Hub, serve};
+use crate::keys::KeyPair;
+use crate::ssh::known_hosts::HostKey;
+
+/// Between looks while a rotation is under way; a report of a cluster asks for one at once.
+const LOOK: Duration = Duration::from_secs(5);
+/// Between looks while none is.
+const IDLE: Duration = Duration::from_mins(1);
+/// Between the wake-ups of many reports.
+const PACE: Duration = Duration::from_millis(500);
+const PAGE: u32 = 500;
+
+/// Makes the next key and tells it beside the present one. A rotation that is under way stays as it is.
+pub(super) async fn begin(hub: &Arc<Hub>, by: &str, entry: Entry) -> Result<()> {
+    let _turn = hub.git_keys.turn().await;
+    let before = hub.store.host_keys(BUILTIN).await?;
+    if before.iter().any(|t| t.standing == Standing::Next) {
+        return Ok(());
+    }
+    let pair = KeyPair::from_seed(&clock::random());
+    let key = HostKey::ed25519(pair.public());
+    let after = rotation::announced(&before, key.clone(), (by, clock::now()));
+    hub.audit
+        .event(Entry {
+            target: format!(
+                "{BUILTIN}: {} is to take the place of {}",
+                key.fingerprint,
+                hub.git_keys.served().fingerprint
+            ),
+            ..entry
+        })
+        .await?;
+    // The file first: a key that is told and cannot be shown would have to be taken back.
+    let text = pair.openssh("linesman catalog").context("encode a key")?;
+    serve::keep_secret(&serve::next_host_key(&hub.config.data), text.expose())?;
+    store(hub, before, after).await?;
+    tracing::info!(key = key.fingerprint, by, "the next host key is told");
+    Ok(())
+}
+
+/// Shows the next key from now on, whoever knows it by now.
+pub(super) async fn serve_now(hub: &Arc<Hub>, mut entry: Entry) -> Result<()> {
+    let _turn = hub.git_keys.turn().await;
+    let before = hub.store.host_keys(BUILTIN).await?;
+    let Some(coming) = before.iter().find(|t| t.standing == Standing::Next) else {
+        return Ok(());
+    };
+    let (key, old) = (coming.key.clone(), hub.git_keys.served());
+    if key != old {
+        entry.target = format!("{BUILTIN}: {} -> {}", old.fingerprint, key.fingerprint);
+        hub.audit.event(entry).await?;
+        show(hub, &key).await?;
+    }
+    // A hub that was killed before this line finds that it serves the key that was to be the next one.
+    let after = rotation::served(&before, &key, clock::now());
+    store(hub, before, after).await?;
+    tracing::info!(
+        key = key.fingerprint,
+        "the Git server shows its new host key"
+    );
+    Ok(())
+}
+
+/// Puts the next key's file in the present one's place, and shows it to whoever connects from now on.
+async fn show(hub: &Hub, key: &HostKey) -> Result<()> {
+    let [next, present] = [
+        serve::next_host_key(&hub.config.data),
+        serve::host_key(&hub.config.data),
+    ];
+    let text = tokio::fs::read_to_string(&next).await;
+    let text = text.with_context(|| format!("read the next host key {}", next.display()))?;
+    let pair = KeyPair::from_openssh(&text)
+        .with_context(|| format!("read the next host key {}", next.display()))?;
+    ensure!(
+        HostKey::ed25519(pair.public()) == *key,
+        "{} holds another key than clusters were told; drop that one and rotate again: linesman githost drop-host-key \
+         --fingerprint {}",
+        next.display(),
+        key.fingerprint
+    );
+    tokio::fs::rename(&next, &present).await.with_context(|| {
+        format!(
+            "put {} in the place of the present host key",
+            next.display()
+        )
+    })?;
+    hub.git_keys.serve(pair);
+    Ok(())
+}
+
+async fn store(hub: &Arc<Hub>, before: Vec<TrustedKey>, after: Vec<TrustedKey>) -> Result<()> {
+    let changed = hub.store.change_host_keys(BUILTIN, before, after).await?;
+    hub.git_keys.set(hub.store.host_keys(BUILTIN).await?);
+    ensure!(
+        changed,
+        "the host's keys changed meanwhile; look at them and decide again: linesman githost show"
+    );
+    tell(hub);
+    Ok(())
+}
+
+/// What the rotation does next, and for whom it waits.
+pub(super) async fn look(hub: &Hub, now: OffsetDateTime) -> Result<Next> {
+    let trusted = hub.git_keys.trusted();
+    let served = hub.git_keys.served();
+    if rotation::next(now, &trusted, &served, &[]) == Next::Nothing {
+        return Ok(Next::Nothing);
+    }
+    let members = members(hub, now).await?;
+    Ok(rotation::next(now, &trusted, &served, &members))
+}
+
+async fn members(hub: &Hub, now: OffsetDateTime) -> Result<Vec<Member>> {
+    let reports = hub.store.host_key_reports().await?;
+    let mut all = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let page = hub.store.clusters(after.as_deref(), PAGE).await?;
+        let full = page.len() == PAGE as usize;
+        after = page.last().map(|c| c.name.to_string());
+        let joined = page.iter().filter(|c| c.joined_at.is_some());
+        all.extend(joined.map(|c| member(hub, now, c, find(&reports, &c.name))));
+        if !full {
+            return Ok(all);
+        }
+    }
+}
+
+fn member(hub: &Hub, now: OffsetDateTime, cluster: &Cluster, said: Option<&HostKeysOf>) -> Member {
+    let up = hub.tunnels.view(&cluster.name).up.is_some();
+    let (heard, _) = hub.presence.last(&cluster.id);
+    let lately = heard.is_some_and(|at| now - at < hub.config.offline_after);
+    Member {
+        name: cluster.name.clone(),
+        engine: cluster.engine,
+        in_reach: up || lately,
+        trusted: said.map(|s| s.trusted.clone()).unwrap_or_default(),
+        trusted_at: said.map_or(now, |s| s.trusted_at),
+        shown: said.and_then(|s| s.shown.as_ref().map(|k| k.fingerprint.clone())),
+    }
+}
+
+/// Takes each step of a rotation when it is due, until `stop`.
+pub async fn watch_over(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    loop {
+        let wait = match step(&hub).await {
+            Ok(true) => LOOK,
+            Ok(false) => IDLE,
+            Err(error) => {
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "the rotation of the host key waits"
+                );
+                LOOK
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(wait) => {}
+            () = hub.git_keys.rung() => {
+                if stop.run_until_cancelled(tokio::time::sleep(PACE)).await.is_none() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// True = a rotation is under way.
+async fn step(hub: &Arc<Hub>) -> Result<bool> {
+    let entry = |action: &str| Entry {
+        actor: "hub".to_owned(),
+        action: action.to_owned(),
+        ..Entry::default()
+    };
+    match look(hub, clock::now()).await? {
+        Next::Nothing => Ok(false),
+        Next::Wait(clusters) => {
+            tracing::debug!(
+                clusters = clusters.len(),
+                "the rotation of the host key waits for clusters"
+            );
+            Ok(true)
+        }
+        Next::Serve(_) => {
+            serve_now(hub, entry("githost.serve-host-key")).await?;
+            Ok(true)
+        }
+        Next::Drop(keys) => {
+            let _turn = hub.git_keys.turn().await;
+            let before = hub.store.host_keys(BUILTIN).await?;
+            let mut after = before.clone();
+            after.retain(|t| !keys.contains(&t.key));
+            let prints: Vec<&str> = keys.iter().map(|k| k.fingerprint.as_str()).collect();
+            let entry = Entry {
+                target: format!("{BUILTIN}: {}", prints.join(", ")),
+                ..entry("githost.drop-host-key")
+            };
+            hub.audit.event(entry).await?;
+            store(hub, before, after).await?;
+            tracing::info!(
+                keys = prints.join(", "),
+                "the old host key is told no longer"
+            );
+            Ok(true)
+        }
+    }
+}
