@@ -21,6 +21,7 @@ use health::{Heart, Hearts, Readiness, Told};
 
 pub mod apply;
 pub mod caller;
+pub mod diagnose;
 pub mod engine;
 pub mod enroll;
 pub mod facts;

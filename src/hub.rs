@@ -24,6 +24,7 @@ pub mod assignment;
 pub mod audit;
 pub mod auth;
 pub mod catalog;
+pub mod diagnoses;
 pub mod fleet;
 pub mod git;
 pub mod githost;
@@ -102,6 +103,7 @@ pub struct Hub {
     pub audit_readers: api::audit::Readers,
     pub keys: HubKeys,
     pub orders: Orders,
+    pub diagnoses: diagnoses::Diagnoses,
     /// Rung when a grant or a user changed.
     pub access_changed: tokio::sync::Notify,
     pub catalog: CatalogHost,
@@ -218,6 +220,14 @@ impl Orders {
             .iter()
             .filter(|(_, sender)| sender.receiver_count() > 0);
         live.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether the cluster's agent listens now.
+    pub fn listens(&self, cluster: &ClusterName) -> bool {
+        let clusters = self.lock();
+        clusters
+            .get(cluster)
+            .is_some_and(|sender| sender.receiver_count() > 0)
     }
 
     pub fn send_all(&self, order: &Order) {

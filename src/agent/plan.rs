@@ -10,6 +10,7 @@ use super::engine::Install;
 
 pub mod argocd;
 pub mod children;
+pub mod diagnosis;
 pub mod fault;
 pub mod find;
 pub mod health;

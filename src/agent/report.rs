@@ -33,6 +33,8 @@ use outbox::Outbox;
 
 /// The ConfigMap in the agent's namespace that keeps unacknowledged heals.
 const HEALS_MAP: &str = "linesman-heals";
+/// Of a question that the hub asks.
+const MAX_ID: usize = 64;
 /// News within this time of each other share a report.
 const COALESCE: Duration = Duration::from_millis(100);
 /// A sign of life, sent while there is no line whose pings would give it.
@@ -66,6 +68,8 @@ pub struct Outlets {
     pub subjects: watch::Sender<Subjects>,
     /// The newest revision of the assignment that the hub spoke of; enrolment fetches what it lacks.
     pub assignment: watch::Sender<u64>,
+    /// Ids of questions how the cluster is.
+    pub diagnose: mpsc::Sender<String>,
     /// The time of the last acknowledgement, for readiness.
     pub acked: watch::Sender<Option<Instant>>,
     /// Cancelled when the hub says that the cluster was removed.
@@ -285,6 +289,11 @@ fn obey(shared: &Shared, text: &[u8]) {
                 .is_err()
             {
                 debug!("a hint is waiting already");
+            }
+        }
+        Order::Diagnose { id } => {
+            if id.len() > MAX_ID || shared.outlets.diagnose.try_send(id).is_err() {
+                debug!("a diagnosis is not taken on: others are waiting");
             }
         }
         Order::Assignment { revision } => announce(shared, revision),

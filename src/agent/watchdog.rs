@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::apply::Hands;
+use super::diagnose::Question;
 use super::engine::Install;
 use super::observe::{self, View};
 use super::plan::history::Outcome;
@@ -27,6 +28,7 @@ use crate::wire::report::HealRecord;
 
 mod handover;
 mod open;
+mod question;
 mod record;
 mod resume;
 mod status;
@@ -53,15 +55,21 @@ pub struct Context {
     pub metrics: HealMetrics,
 }
 
+/// What reaches the watchdog from the hub.
+pub struct Inlets {
+    pub hints: mpsc::Receiver<Hint>,
+    pub questions: mpsc::Receiver<Question>,
+}
+
 /// Keeps the engine of [`Desired`] installed and working until `stop`.
 pub async fn run(
     context: Context,
     desired: watch::Receiver<Option<Desired>>,
-    hints: mpsc::Receiver<Hint>,
+    inlets: Inlets,
     news: mpsc::Sender<News>,
     stop: CancellationToken,
 ) -> Result<()> {
-    let work = Watchdog::new(context, desired, hints, news).keep();
+    let work = Watchdog::new(context, desired, inlets, news).keep();
     stop.run_until_cancelled(Box::pin(work))
         .await
         .unwrap_or(Ok(()))
@@ -71,6 +79,7 @@ struct Watchdog {
     context: Context,
     desired: watch::Receiver<Option<Desired>>,
     hints: mpsc::Receiver<Hint>,
+    questions: mpsc::Receiver<Question>,
     hub_speaks: bool,
     teller: Teller,
     history: History,
@@ -87,7 +96,7 @@ impl Watchdog {
     fn new(
         context: Context,
         desired: watch::Receiver<Option<Desired>>,
-        hints: mpsc::Receiver<Hint>,
+        inlets: Inlets,
         news: mpsc::Sender<News>,
     ) -> Self {
         Self {
@@ -96,7 +105,8 @@ impl Watchdog {
             open_heals: OpenHeals::new(&context.kube, &context.namespace),
             context,
             desired,
-            hints,
+            hints: inlets.hints,
+            questions: inlets.questions,
             hub_speaks: true,
             history: History::default(),
             records: Records::default(),
@@ -211,6 +221,10 @@ impl Watchdog {
                     Some(Hint::CatalogHead(head)) => self.history.head = Some((head, clock::now())),
                     None => self.hub_speaks = false,
                 },
+                Some(question) = self.questions.recv() => {
+                    // Who asked may have given up.
+                    drop(question.send(self.diagnosis(&install, &observed, &plan)));
+                }
                 changed = self.desired.changed() => {
                     let next = self.desired.borrow_and_update().clone();
                     let (Ok(()), Some(next)) = (changed, next) else {

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::caller::Caller;
+use super::diagnose::Diagnosing;
 use super::enroll::gitpath::GitPath;
 use super::enroll::join::Joining;
 use super::enroll::keyring::Keyring;
@@ -37,6 +38,8 @@ const NEWS: usize = 256;
 /// Streams that wait for the forwarder.
 const INCOMING: usize = 64;
 const HINTS: usize = 16;
+/// The hub asks one after the other.
+const DIAGNOSES: usize = 2;
 /// Ready by HTTPS: so long after the last acknowledged report.
 const HEARD: Duration = Duration::from_secs(45);
 const RETRY: Schedule = Schedule {
@@ -166,6 +169,8 @@ pub(super) fn parts(
     let (fetched_out, fetched) = watch::channel(String::new());
     let (engine_git_out, engine_git) = watch::channel(EngineGit::default());
     let (hints_out, hints) = mpsc::channel(HINTS);
+    let (diagnose_out, diagnose_ids) = mpsc::channel(DIAGNOSES);
+    let (watchdog_asked, questions) = mpsc::channel(DIAGNOSES);
     let removed = CancellationToken::new();
     let keyring = start.keyring;
     let caller = Caller::new(keyring.current(), joined.clone(), line.clone());
@@ -211,6 +216,7 @@ pub(super) fn parts(
     tasks.spawn("git over the line", |stop| relay.run(stop));
     keepers(&context, &keyring, kept, tasks);
     let talk_keys = keyring.current();
+    let diagnosed = path.clone();
     let rotating = Rotating {
         context: context.clone(),
         keyring,
@@ -223,6 +229,16 @@ pub(super) fn parts(
     };
     tasks.spawn("rotate keys", |stop| rotating.run(stop));
 
+    let diagnosing = Diagnosing {
+        kube: kube.clone(),
+        cluster: start.cluster.clone(),
+        caller: caller.clone(),
+        path: diagnosed,
+        desired: desired.clone(),
+        watchdog: watchdog_asked,
+        asked: diagnose_ids,
+    };
+    tasks.spawn("diagnose", |stop| diagnosing.run(stop));
     let reporting = ReportConfig {
         kube: kube.clone(),
         namespace: config.namespace.clone(),
@@ -236,6 +252,7 @@ pub(super) fn parts(
         hints: hints_out,
         subjects: subjects_out,
         assignment: spoken_out,
+        diagnose: diagnose_out,
         acked: acked_out,
         removed: removed.clone(),
     };
@@ -274,7 +291,8 @@ pub(super) fn parts(
         metrics,
     };
     tasks.spawn("watchdog", |stop| {
-        watchdog::run(watching, desired, hints, watchdog_out, stop)
+        let inlets = watchdog::Inlets { hints, questions };
+        watchdog::run(watching, desired, inlets, watchdog_out, stop)
     });
     tasks.spawn("readiness", |stop| {
         readiness(ready, joined, line, acked, stop)

@@ -9,15 +9,16 @@ use super::connect::Connect;
 use super::exit::{Code, Failure};
 use super::output::{Format, Output, document, emit, rows_text};
 use crate::client::Client;
-use crate::wire::api::{Check, ClusterView};
+use crate::wire::api::{Check, ClusterView, Component, Diagnosis, Verdict};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{Condition, ConditionType, Status};
 
 const EXAMPLES: &str = "\
 Examples:
   linesman doctor
-  linesman doctor --cluster eu1       # its conditions, its line, and a call to its API through the line
+  linesman doctor --cluster eu1       # its line, its conditions, and each component: exists, works, fresh
 
+The cluster's agent is asked to look now (by an operator); without its line what the hub knew last is shown, and marked.
 Ends with 1 where a check fails.";
 
 #[derive(Debug, clap::Args)]
@@ -38,13 +39,48 @@ struct Finding {
     end: &'static str,
     #[serde(flatten)]
     check: Check,
+    /// Of a component of a cluster: the three questions.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    parts: Option<Parts>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Parts {
+    exists: Verdict,
+    works: Verdict,
+    fresh: Verdict,
+}
+
+impl From<Component> for Finding {
+    fn from(component: Component) -> Self {
+        let ok = component.ok();
+        Self {
+            end: "component",
+            parts: Some(Parts {
+                exists: component.exists,
+                works: component.works,
+                fresh: component.fresh,
+            }),
+            check: Check {
+                name: component.name,
+                ok,
+                found: component.found,
+                fix: component.fix,
+            },
+        }
+    }
 }
 
 pub(super) async fn run(args: Args) -> Result<()> {
     let access = args.connect.found()?;
     let mut results = Vec::new();
     let mut add = |end, checks: Vec<Check>| {
-        results.extend(checks.into_iter().map(|check| Finding { end, check }));
+        let parts = None;
+        results.extend(
+            checks
+                .into_iter()
+                .map(|check| Finding { end, check, parts }),
+        );
     };
     let mut client = access.client()?;
     add("local", local::network(&access.hub, &client).await);
@@ -64,7 +100,9 @@ pub(super) async fn run(args: Args) -> Result<()> {
         add("hub", hub(&client).await);
     }
     if let Some(name) = args.cluster.as_ref().filter(|_| known) {
-        add("cluster", cluster(&client, name).await);
+        let (checks, components) = cluster(&client, name).await;
+        add("cluster", checks);
+        results.extend(components.into_iter().map(Finding::from));
     }
     print(args.output.output, &results)?;
     match results.iter().filter(|r| !r.check.ok).count() {
@@ -88,29 +126,37 @@ fn print(format: Format, results: &[Finding]) -> Result<()> {
                 .map(|r| r.check.name.clone() + "\n")
                 .collect::<String>(),
         ),
-        Format::Table | Format::Wide => {
-            let mut rows = Vec::new();
-            for Finding { end, check } in results {
-                let state = if check.ok { "ok" } else { "failed" };
-                rows.push(
-                    [*end, &check.name, state, &check.found]
-                        .map(str::to_owned)
-                        .to_vec(),
-                );
-                if !check.ok && !check.fix.is_empty() {
-                    rows.push([" ", " ", "fix", &check.fix].map(str::to_owned).to_vec());
-                }
-            }
-            emit(&rows_text(
-                Some(
-                    ["END", "CHECK", "STATE", "FOUND"]
-                        .map(str::to_owned)
-                        .to_vec(),
-                ),
-                rows,
-            ))
+        Format::Table | Format::Wide => emit(&tables(results)),
+    }
+}
+
+fn tables(results: &[Finding]) -> String {
+    let (mut rows, mut components) = (Vec::new(), Vec::new());
+    for Finding { end, check, parts } in results {
+        let fix = Some(check.fix.as_str()).filter(|fix| !check.ok && !fix.is_empty());
+        if let Some(parts) = parts {
+            let said = [parts.exists, parts.works, parts.fresh].map(Verdict::as_str);
+            let [exists, works, fresh] = said;
+            let row = [&check.name, exists, works, fresh, &check.found];
+            components.push(row.map(str::to_owned).to_vec());
+            let next = fix.map(|fix| [" ", " ", " ", "fix", fix].map(str::to_owned).to_vec());
+            components.extend(next);
+        } else {
+            let state = if check.ok { "ok" } else { "failed" };
+            let row = [*end, &check.name, state, &check.found];
+            rows.push(row.map(str::to_owned).to_vec());
+            let next = fix.map(|fix| [" ", " ", "fix", fix].map(str::to_owned).to_vec());
+            rows.extend(next);
         }
     }
+    let header = ["END", "CHECK", "STATE", "FOUND"];
+    let mut text = rows_text(Some(header.map(str::to_owned).to_vec()), rows);
+    if !components.is_empty() {
+        let header = ["COMPONENT", "EXISTS", "WORKS", "FRESH", "FOUND"];
+        text.push('\n');
+        text += &rows_text(Some(header.map(str::to_owned).to_vec()), components);
+    }
+    text
 }
 
 /// A check that is as good as the result of a call.
@@ -143,10 +189,14 @@ async fn hub(client: &Client) -> Vec<Check> {
     }
 }
 
-async fn cluster(client: &Client, name: &ClusterName) -> Vec<Check> {
+/// What the hub knows, and what the cluster's agent finds when it is asked now.
+async fn cluster(client: &Client, name: &ClusterName) -> (Vec<Check>, Vec<Component>) {
     let view = match client.cluster(name).await {
         Ok(view) => view,
-        Err(e) => return vec![tried("record", Err::<(), _>(e), |()| String::new())],
+        Err(e) => {
+            let check = tried("record", Err::<(), _>(e), |()| String::new());
+            return (vec![check], Vec::new());
+        }
     };
     let mut checks = conditions(&view);
     if view.line.up {
@@ -158,7 +208,46 @@ async fn cluster(client: &Client, name: &ClusterName) -> Vec<Check> {
             )
         }));
     }
-    checks
+    match client.diagnosis(name).await {
+        Ok(found) if found.live => {
+            let text = format!(
+                "{} components, seen at {}",
+                found.components.len(),
+                found.at
+            );
+            checks.push(Check {
+                name: "diagnosis".to_owned(),
+                ok: true,
+                found: text,
+                fix: String::new(),
+            });
+            (checks, found.components)
+        }
+        Ok(found) => {
+            for check in checks.iter_mut().filter(|c| c.name != "line") {
+                check.found = format!("last known: {}", check.found);
+            }
+            checks.push(away(&found));
+            (checks, Vec::new())
+        }
+        Err(e) => {
+            checks.push(tried("diagnosis", Err::<(), _>(e), |()| String::new()));
+            (checks, Vec::new())
+        }
+    }
+}
+
+fn away(found: &Diagnosis) -> Check {
+    let seen = match found.at.as_str() {
+        "" => "never seen".to_owned(),
+        at => format!("the above is what was known at {at}"),
+    };
+    Check {
+        name: "diagnosis".to_owned(),
+        ok: false,
+        found: format!("not live: {}; {seen}", found.note),
+        fix: LINE_FIX.to_owned(),
+    }
 }
 
 /// The line and the conditions of a cluster as checks.
@@ -174,6 +263,8 @@ fn conditions(view: &ClusterView) -> Vec<Check> {
     checks
 }
 
+const LINE_FIX: &str = "see in the cluster: kubectl -n linesman get pods; kubectl -n linesman logs deploy/linesman-agent";
+
 fn line(view: &ClusterView) -> Check {
     let says = view
         .conditions
@@ -184,8 +275,12 @@ fn line(view: &ClusterView) -> Check {
     Check {
         name: "line".to_owned(),
         ok: view.line.up,
-        found: if view.line.up { format!("up, {says}") } else { format!("down, last seen {seen}; {says}") },
-        fix: "see in the cluster: kubectl -n linesman get pods; kubectl -n linesman logs deploy/linesman-agent".to_owned(),
+        found: if view.line.up {
+            format!("up, {says}")
+        } else {
+            format!("down, last seen {seen}; {says}")
+        },
+        fix: LINE_FIX.to_owned(),
     }
 }
 
@@ -283,5 +378,65 @@ mod tests {
             assert_eq!(check.ok, ok, "{kind:?} {status:?}");
             assert!(!check.fix.is_empty());
         }
+    }
+
+    fn component(name: &str, works: Verdict) -> Component {
+        Component {
+            name: name.to_owned(),
+            exists: Verdict::Yes,
+            works,
+            fresh: Verdict::None,
+            found: "as it is".to_owned(),
+            fix: "mend it".to_owned(),
+        }
+    }
+
+    #[test]
+    fn components_have_a_table_of_their_own_with_the_next_action_of_those_that_fail() {
+        let line = Check {
+            name: "line".to_owned(),
+            ok: true,
+            found: "up".to_owned(),
+            fix: "none".to_owned(),
+        };
+        let results = [
+            Finding {
+                end: "cluster",
+                check: line,
+                parts: None,
+            },
+            component("CRDs", Verdict::Yes).into(),
+            component("guard policy", Verdict::No).into(),
+        ];
+        assert_eq!(
+            tables(&results),
+            "END      CHECK  STATE  FOUND\n\
+             cluster  line   ok     up\n\
+             \n\
+             COMPONENT     EXISTS  WORKS  FRESH  FOUND\n\
+             CRDs          yes     yes    -      as it is\n\
+             guard policy  yes     no     -      as it is\n\
+             \x20                            fix    mend it\n"
+        );
+        assert!(results[1].check.ok && !results[2].check.ok);
+        let json = serde_json::to_value(&results[2]).unwrap();
+        assert_eq!(json["works"], "no");
+        assert_eq!(json["end"], "component");
+    }
+
+    #[test]
+    fn what_is_not_live_is_marked_and_fails() {
+        let found = Diagnosis {
+            live: false,
+            at: "2026-01-01T00:00:00Z".to_owned(),
+            note: "the agent has no line to this hub now".to_owned(),
+            components: Vec::new(),
+        };
+        let check = away(&found);
+        assert!(
+            !check.ok && check.found.starts_with("not live: "),
+            "{check:?}"
+        );
+        assert!(check.found.contains("known at 2026-01-01"), "{check:?}");
     }
 }

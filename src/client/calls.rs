@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
-    AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, EngineKind, GitRoute,
+    AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, Diagnosis, EngineKind, GitRoute,
     GitRouteRequest, GitRouteView, HealView, HubInfo, LineDetail, NewCluster, NewJoinToken,
     NewSshKey, Page, PauseRequest, Policy, RotateRequest, RotateWish, WhoAmI,
 };
@@ -198,6 +198,12 @@ impl Client {
     pub async fn checks(&self) -> Result<Vec<Check>, Error> {
         self.get("ask the hub for its checks", &["v1", "hub", "checks"], &[])
             .await
+    }
+
+    /// Each component of a cluster, as its agent sees it now.
+    pub async fn diagnosis(&self, name: &ClusterName) -> Result<Diagnosis, Error> {
+        let path = ["v1", "clusters", name.as_str(), "diagnosis"];
+        self.get("let the cluster look at itself", &path, &[]).await
     }
 
     /// `GET /version` of the cluster's API server, through the line.

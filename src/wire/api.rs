@@ -10,6 +10,7 @@ use super::id::{ClusterName, Digest};
 use super::report::{Condition, Facts, HealRecord, Phase, StepReport};
 
 mod access;
+mod doctor;
 mod githost;
 mod login;
 
@@ -18,6 +19,7 @@ pub use access::{
     GrantView, NewApiToken, NewGrant, NewUser, UserChange, UserView, WhoAmI,
 };
 
+pub use doctor::{Component, Diagnosis, DiagnosisAnswer, Verdict};
 pub use githost::{
     AcceptHostKey, DropHostKey, GitHostCluster, GitHostView, HostKeyView, HostKeysReport,
     MAX_HOST_KEY, MAX_HOST_KEYS, OfferedKey, RotateHostKey, ShownKey,
@@ -424,6 +426,8 @@ pub enum Order {
         users: Vec<String>,
         groups: Vec<String>,
     },
+    /// Look at everything now, and answer by `POST /v1/clusters/{name}/diagnoses` with this id.
+    Diagnose { id: String },
     /// The cluster was removed at the hub: remove the agent, leave engine and workloads.
     Removed,
     /// An order of a newer hub.

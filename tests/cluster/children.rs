@@ -23,6 +23,21 @@ fn a_broken_sync_object_shows_at_the_hub_and_the_root_stays_synced() {
     until("all sync objects are Ready", seconds(180), || {
         holds(&world, "ChildrenReady", "True")
     });
+    let rows = diagnosed(&world, true);
+    for name in [
+        "watchdog",
+        "CRDs",
+        "guard policy",
+        "API server",
+        "Git path",
+        "clock",
+        "snapshot",
+    ] {
+        assert!(
+            rows.iter().any(|r| r["name"] == name),
+            "{name} in {rows:#?}"
+        );
+    }
     world.push(FILE, &child.to_string());
     let took = until("the hub shows it", seconds(180), || {
         holds(&world, "ChildrenReady", "False")
@@ -47,11 +62,31 @@ fn a_broken_sync_object_shows_at_the_hub_and_the_root_stays_synced() {
     for well in ["EngineHealthy", "Synced", "GitReachable"] {
         assert_eq!(condition(&view, well)["status"], json!("True"), "{view}");
     }
+    let rows = diagnosed(&world, false);
+    let wrong: Vec<&Value> = rows.iter().filter(|r| r["ok"] == false).collect();
+    assert_eq!(wrong.len(), 1, "{wrong:#?}");
+    assert_eq!(wrong[0]["name"], "what the catalog brought");
+    let fix = wrong[0]["fix"].as_str().unwrap();
+    assert!(fix.contains("commit the directory"), "{wrong:#?}");
     // Valid and empty: what it brought is pruned.
     world.push(FILE, "# nothing\n");
     until("the hub shows that it is over", seconds(180), || {
         holds(&world, "ChildrenReady", "True")
     });
+}
+
+/// `linesman doctor --cluster`: the components, as the agent sees them now; its exit code says whether all is well.
+fn diagnosed(world: &World, well: bool) -> Vec<Value> {
+    let mut command = world
+        .hub
+        .cli(&["doctor", "--cluster", CLUSTER, "-o", "json"]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.success(), well, "{said}");
+    let rows: Vec<Value> = serde_json::from_str(&said).unwrap();
+    rows.into_iter()
+        .filter(|r| r["end"] == "component")
+        .collect()
 }
 
 fn condition(view: &Value, kind: &str) -> Value {

@@ -264,6 +264,27 @@ async fn a_heal_is_told_with_its_parts_and_the_author_of_the_commit() {
     hub.stop().await;
 }
 
+/// Without a line nothing is asked, and what is told is marked; an answer that nobody waits for is refused.
+#[tokio::test]
+async fn a_diagnosis_without_a_line_says_that_it_is_not_live() {
+    let hub = TestHub::start("diagnosis").await;
+    let token = hub.add("eu1").await;
+    let path = "/v1/clusters/eu1/diagnosis";
+    let (code, found) = hub.get(path).await;
+    assert_eq!((code, &found["live"]), (200, &json!(false)), "{found}");
+    assert_eq!(found["note"], "the cluster has not joined yet");
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let (_, found) = hub.get(path).await;
+    assert_eq!(found["note"], "the agent has no line to this hub now");
+    assert_eq!(found["components"], json!([]));
+    let answer = json!({"id": "1", "at": "2026-01-01T00:00:00.000Z", "components": []});
+    let path = "/v1/clusters/eu1/diagnoses";
+    let (code, problem) = agent.call(&hub, "POST", path, &answer.to_string()).await;
+    assert_eq!((code, slug(&problem)), (404, "not-found"));
+    hub.stop().await;
+}
+
 #[tokio::test]
 async fn unknown_fields_of_people_are_refused_by_name() {
     let hub = TestHub::start("fields").await;

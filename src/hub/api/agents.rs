@@ -25,6 +25,7 @@ use crate::wire::api::{
 use crate::wire::report::{ConditionType, Facts, HealRecord, StepName};
 
 mod deploy_keys;
+mod diagnoses;
 pub mod identity;
 mod join;
 pub(super) use join::invalid;
@@ -74,6 +75,7 @@ fn calls() -> Router<Arc<Hub>> {
         .route("/v1/clusters/{name}/reports", post(report))
         .route("/v1/clusters/{name}/deploy-keys", post(deploy_keys::add))
         .route("/v1/clusters/{name}/identity", post(identity::change))
+        .route("/v1/clusters/{name}/diagnoses", post(diagnoses::answer))
         .route("/v1/clusters/{name}/orders", get(orders::orders))
 }
 

@@ -22,6 +22,7 @@ use crate::wire::api::{
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
+mod diagnosis;
 mod git_route;
 mod line;
 mod pause;
@@ -41,6 +42,7 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/v1/clusters/{name}", get(show).delete(remove))
         .route("/v1/clusters/{name}/join-tokens", post(readopt))
         .route("/v1/clusters/{name}/line", get(line::show))
+        .route("/v1/clusters/{name}/diagnosis", get(diagnosis::ask))
         .route("/v1/clusters/{name}/git-route", put(git_route::choose))
         .route("/v1/clusters/{name}/rotate", post(rotate::ask))
         .route(

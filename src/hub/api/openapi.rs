@@ -103,6 +103,18 @@ pub const OPERATIONS: &[Operation] = &[
         ("DeployKeyRequest", "DeployKeyStatus"),
     ),
     operation(
+        ("post", "/v1/clusters/{name}/diagnoses"),
+        Agent,
+        "The answer to the order 'diagnose'",
+        ("DiagnosisAnswer", ""),
+    ),
+    operation(
+        ("get", "/v1/clusters/{name}/diagnosis"),
+        User,
+        "Each component: exists, works, fresh; the agent is asked now",
+        ("", "Diagnosis"),
+    ),
+    operation(
         ("post", "/v1/clusters/{name}/identity"),
         Agent,
         "A new identity key, signed by it and the one before",

@@ -68,6 +68,7 @@ pub async fn start(
         audit_readers: api::audit::Readers::default(),
         keys,
         orders: Orders::default(),
+        diagnoses: crate::hub::diagnoses::Diagnoses::default(),
         access_changed: tokio::sync::Notify::new(),
         catalog,
         git_keys,

@@ -24,6 +24,14 @@ fn parts() -> Vec<(&'static str, Value)> {
             "Order",
             json!({ "kind": "catalogHead", "revision": "3f2a" }),
         ),
+        (
+            "DiagnosisAnswer",
+            json!({ "id": "0197", "at": TIME, "components": [component()] }),
+        ),
+        (
+            "Diagnosis",
+            json!({ "live": true, "at": TIME, "note": "", "components": [component()] }),
+        ),
         ("ClusterView", cluster()),
         (
             "NewCluster",
@@ -110,6 +118,13 @@ fn line_detail() -> Value {
         "capSeconds": 30, "rttMicros": 812, "streams": { "api": 3, "git": 1, "report": 1, "other": 0 }, "opened": 4096, "sent": 123_456,
         "received": 654_321, "unread": 0, "creditStalls": 2, "parked": 0, "denied": { "NoGrant": 1 },
         "lastCause": "line lost: connection reset",
+    })
+}
+
+fn component() -> Value {
+    json!({
+        "name": "Deployment flux-system/source-controller", "exists": "yes", "works": "no", "fresh": "yes",
+        "found": "F4 BadImage: differs at /image", "fix": "it is being mended; see: linesman heal list eu1",
     })
 }
 
@@ -217,6 +232,8 @@ mod tests {
         assert!(reads_as::<api::DeployKeyRequest>("DeployKeyRequest"));
         assert!(reads_as::<api::DeployKeyStatus>("DeployKeyStatus"));
         assert!(reads_as::<api::Order>("Order"));
+        assert!(reads_as::<api::DiagnosisAnswer>("DiagnosisAnswer"));
+        assert!(reads_as::<api::Diagnosis>("Diagnosis"));
         assert!(reads_as::<api::ClusterView>("ClusterView"));
         assert!(reads_as::<api::NewCluster>("NewCluster"));
         assert!(reads_as::<api::NewJoinToken>("NewJoinToken"));

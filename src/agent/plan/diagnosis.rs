@@ -1,0 +1,431 @@
+//! A diagnosis on demand: each component of the engine with three questions, whether it exists, works, and was seen
+//! at work lately, answered from what is observed. Pure.
+
+use time::{Duration, OffsetDateTime};
+
+use super::{Class, Finding, History, Mode, Object, Observed, Plan, children, find, health};
+use crate::agent::engine::argocd::KNOWN_HOSTS;
+use crate::agent::engine::{Install, is_workload};
+use crate::bundle::{Kind, ObjectId};
+use crate::clock::rfc3339;
+use crate::wire::api::{Component, Verdict};
+
+/// A Lease is renewed every 5 s; one that was not for so long has no leader.
+const LED: Duration = Duration::seconds(70);
+/// An answer is given this long before its absence says something.
+const ANSWERS: Duration = Duration::seconds(90);
+const MAX_TEXT: usize = 1000;
+/// So many missing objects are named.
+const NAMED: usize = 3;
+/// Faults of what has no row of its own, at most.
+const MAX_OTHERS: usize = 20;
+
+/// What is known at one moment.
+pub struct Moment<'a> {
+    pub now: OffsetDateTime,
+    pub install: &'a Install,
+    pub observed: &'a Observed,
+    pub history: &'a History,
+    pub plan: &'a Plan,
+    /// When the newest snapshot was taken.
+    pub snapshot: Option<OffsetDateTime>,
+}
+
+/// One row a component, in the order of the install's stages.
+pub fn components(moment: &Moment<'_>) -> Vec<Component> {
+    let install = moment.install;
+    let ids: Vec<&ObjectId> = install.wanted.keys().collect();
+    let of = |fits: &dyn Fn(&ObjectId) -> bool| -> Vec<&ObjectId> {
+        ids.iter().copied().filter(|id| fits(id)).collect()
+    };
+    let root = |id: &ObjectId| install.roots().any(|root| root == id);
+    let key = |id: &ObjectId| *id == install.secret || id.name == KNOWN_HOSTS;
+    let rights = |id: &ObjectId| {
+        matches!(
+            id.kind,
+            Kind::ServiceAccount
+                | Kind::ClusterRole
+                | Kind::ClusterRoleBinding
+                | Kind::Role
+                | Kind::RoleBinding
+        )
+    };
+    let own_row = |id: &ObjectId| {
+        root(id)
+            || key(id)
+            || rights(id)
+            || is_workload(id.kind)
+            || id.kind.optional()
+            || matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition)
+    };
+    let crd = |live: &Object| live.is_true("Established");
+    let there = |_: &Object| true;
+    let mut rows = vec![
+        acting(moment),
+        group(
+            moment,
+            "Namespace",
+            &of(&|id| id.kind == Kind::Namespace),
+            there,
+        ),
+        group(
+            moment,
+            "CRDs",
+            &of(&|id| id.kind == Kind::CustomResourceDefinition),
+            crd,
+        ),
+        group(moment, "guard policy", &of(&|id| id.kind.optional()), there),
+        group(moment, "accounts and rights", &of(&rights), there),
+        group(
+            moment,
+            "Services, policies and settings",
+            &of(&|id| !own_row(id)),
+            there,
+        ),
+        group(moment, "catalog key and host keys", &of(&key), there),
+    ];
+    rows.extend(install.workloads().map(|id| workload(moment, id)));
+    rows.extend(install.roots().map(|id| follows(moment, id)));
+    rows.push(below(moment));
+    rows.push(snapshot(moment));
+    rows.extend(others(moment));
+    rows
+}
+
+/// Whether the watchdog mends what is wrong.
+fn acting(moment: &Moment<'_>) -> Component {
+    let (works, found, fix) = match moment.plan.mode {
+        Mode::Act => (Verdict::Yes, "mends what it can".to_owned(), String::new()),
+        Mode::Learning => {
+            let text = "looks at the cluster for the first time".to_owned();
+            (Verdict::Unknown, text, String::new())
+        }
+        Mode::Paused(until) => (
+            Verdict::No,
+            format!("only looks: maintenance until {}", rfc3339(until)),
+            format!("end it: linesman cluster resume {}", moment.install.cluster),
+        ),
+        Mode::ObserveOnly => {
+            let mut found = moment.plan.findings.iter();
+            let foreign = found.find(|f| f.class == Class::ForeignManager);
+            let text = foreign.map(told).unwrap_or_default();
+            (Verdict::No, text, Class::ForeignManager.advice().to_owned())
+        }
+    };
+    Component {
+        works,
+        found,
+        fix,
+        ..row("watchdog")
+    }
+}
+
+/// Objects that share a row.
+fn group(
+    moment: &Moment<'_>,
+    name: &str,
+    ids: &[&ObjectId],
+    good: impl Fn(&Object) -> bool,
+) -> Component {
+    let live = |id: &&&ObjectId| moment.observed.objects.get(**id).map(AsRef::as_ref);
+    let missing: Vec<&ObjectId> = ids
+        .iter()
+        .filter(|id| live(id).is_none())
+        .copied()
+        .collect();
+    let unknown = |id: &&ObjectId| !find::known(moment.now, moment.observed, id.kind);
+    let exists = match missing.first() {
+        None => Verdict::Yes,
+        Some(_) if missing.iter().any(unknown) => Verdict::Unknown,
+        Some(_) => Verdict::No,
+    };
+    let bad = ids.iter().find(|id| live(id).is_some_and(|l| !good(l)));
+    let finding = ripe(moment).find(|f| ids.contains(&&f.object) && !missing.contains(&&f.object));
+    let works = match (finding.is_some() || bad.is_some(), exists) {
+        (true, _) => Verdict::No,
+        (false, Verdict::Yes) => Verdict::Yes,
+        (false, _) => Verdict::Unknown,
+    };
+    let found = if let Some(finding) = finding {
+        told(finding)
+    } else if let Some(id) = bad {
+        format!("{id} is not ready to serve")
+    } else if missing.is_empty() {
+        match ids {
+            [one] => one.to_string(),
+            all => format!("{} objects", all.len()),
+        }
+    } else {
+        absent(&missing, ids.len())
+    };
+    Component {
+        exists,
+        works,
+        found: short(&found),
+        fix: fix(
+            moment,
+            finding,
+            exists == Verdict::No || works == Verdict::No,
+        ),
+        ..row(name)
+    }
+}
+
+fn absent(missing: &[&ObjectId], all: usize) -> String {
+    let named: Vec<String> = missing
+        .iter()
+        .take(NAMED)
+        .map(ToString::to_string)
+        .collect();
+    let more = match missing.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    format!(
+        "{} of {all} missing: {}{more}",
+        missing.len(),
+        named.join(", ")
+    )
+}
+
+fn workload(moment: &Moment<'_>, id: &ObjectId) -> Component {
+    let mut row = group(moment, &id.to_string(), &[id], health::works);
+    let led = moment.observed.leases.get(&id.name);
+    row.fresh = led.map_or(Verdict::None, |lease| yes(lease.seen - lease.renewed < LED));
+    if row.ok() {
+        row.found = led.map_or_else(
+            || "available".to_owned(),
+            |lease| format!("available; {} leads", lease.holder),
+        );
+    } else if row.fresh == Verdict::No && row.fix.is_empty() {
+        let lease = led.map(|l| rfc3339(l.renewed)).unwrap_or_default();
+        row.found = format!("its Lease was renewed last at {lease}");
+        row.fix = mending(moment);
+    }
+    row
+}
+
+/// A root object: what it follows, and whether its controller answered when it was asked last.
+fn follows(moment: &Moment<'_>, id: &ObjectId) -> Component {
+    let mut row = group(moment, &id.to_string(), &[id], |_| true);
+    let live = moment.observed.objects.get(id);
+    let probe = live.and_then(|l| l.probe());
+    let lately = moment.install.policy.probe_every * 2 + ANSWERS;
+    row.fresh = match probe {
+        None => Verdict::Unknown,
+        Some(probe) if probe.answered => yes(moment.now - probe.sent < lately),
+        Some(probe) if moment.now - probe.sent < ANSWERS => Verdict::Unknown,
+        Some(_) => Verdict::No,
+    };
+    let asked = match probe {
+        None => "was not asked yet".to_owned(),
+        Some(p) if p.answered => format!("answered the question of {}", rfc3339(p.sent)),
+        Some(p) => format!("has not answered the question of {}", rfc3339(p.sent)),
+    };
+    if row.exists == Verdict::Yes && row.works == Verdict::Yes {
+        let revision = health::revision(moment.install, moment.observed);
+        let at = revision.map(|r| format!("at {r}; ")).unwrap_or_default();
+        row.found = at + &asked;
+    }
+    if row.fresh == Verdict::No && row.fix.is_empty() {
+        row.fix = mending(moment);
+    }
+    row
+}
+
+/// What the catalog brought.
+fn below(moment: &Moment<'_>) -> Component {
+    let (total, troubled) = children::count(moment.observed);
+    let finding = ripe(moment).find(|f| children::is_child(moment.observed, f));
+    let found = match finding {
+        Some(f) => format!("{troubled} of {total} not Ready: {}", told(f)),
+        None => format!("{total} sync objects below the root"),
+    };
+    Component {
+        works: yes(finding.is_none()),
+        found: short(&found),
+        fix: fix(moment, finding, finding.is_some()),
+        ..row("what the catalog brought")
+    }
+}
+
+fn snapshot(moment: &Moment<'_>) -> Component {
+    let found = match moment.snapshot {
+        Some(at) => format!("last known good of {}", rfc3339(at)),
+        None => "none yet: it is taken when the engine has proved that it works".to_owned(),
+    };
+    let missing = moment.snapshot.is_none();
+    let cluster = &moment.install.cluster;
+    let fix = format!("see what the adoption waits for: linesman cluster show {cluster}");
+    Component {
+        exists: yes(!missing),
+        found,
+        fix: if missing { fix } else { String::new() },
+        ..row("snapshot")
+    }
+}
+
+/// Faults of what has no row of its own, such as a clock.
+fn others(moment: &Moment<'_>) -> impl Iterator<Item = Component> {
+    let owned = |f: &&Finding| {
+        moment.install.wanted.contains_key(&f.object)
+            || children::is_child(moment.observed, f)
+            || f.class == Class::ForeignManager
+    };
+    let others = ripe(moment).filter(move |f| !owned(f));
+    others.take(MAX_OTHERS).map(|f| Component {
+        works: Verdict::No,
+        found: told(f),
+        fix: fix(moment, Some(f), true),
+        ..row(&f.object.to_string())
+    })
+}
+
+/// Findings that are old enough to count.
+fn ripe<'a>(moment: &'a Moment<'a>) -> impl Iterator<Item = &'a Finding> {
+    moment.plan.findings.iter().filter(|f| {
+        let past = moment.history.faults.get(&(f.class, f.object.clone()));
+        let since = past.and_then(|p| p.since).unwrap_or(moment.now);
+        moment.now - since >= f.class.debounce()
+    })
+}
+
+fn told(finding: &Finding) -> String {
+    let number = match finding.class.about().number {
+        0 => String::new(),
+        n => format!("F{n} "),
+    };
+    short(&format!("{number}{}: {}", finding.class, finding.evidence))
+}
+
+/// The next action: what the class says, else that it is being mended.
+fn fix(moment: &Moment<'_>, finding: Option<&Finding>, wrong: bool) -> String {
+    match finding.map(|f| f.class.advice()) {
+        _ if !wrong => String::new(),
+        Some(advice) if !advice.is_empty() => advice.to_owned(),
+        _ => mending(moment),
+    }
+}
+
+fn mending(moment: &Moment<'_>) -> String {
+    let cluster = &moment.install.cluster;
+    format!("it is being mended; see: linesman heal list {cluster}")
+}
+
+fn row(name: &str) -> Component {
+    Component {
+        name: name.to_owned(),
+        exists: Verdict::None,
+        works: Verdict::None,
+        fresh: Verdict::None,
+        found: String::new(),
+        fix: String::new(),
+    }
+}
+
+fn yes(is: bool) -> Verdict {
+    if is { Verdict::Yes } else { Verdict::No }
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(MAX_TEXT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::plan::tests::{Cluster, Damage};
+
+    fn diagnosed(cluster: &mut Cluster) -> Vec<Component> {
+        let plan = cluster.plan();
+        cluster.history.saw(cluster.now, &plan);
+        let observed = cluster.observed();
+        components(&Moment {
+            now: cluster.now,
+            install: &cluster.install,
+            observed: &observed,
+            history: &cluster.history,
+            plan: &plan,
+            snapshot: Some(cluster.now),
+        })
+    }
+
+    fn wrong(rows: &[Component]) -> Vec<(&str, Verdict, Verdict)> {
+        let wrong = rows.iter().filter(|row| !row.ok());
+        wrong
+            .map(|r| (r.name.as_str(), r.exists, r.works))
+            .collect()
+    }
+
+    #[test]
+    fn a_cluster_that_works_has_nothing_wrong() {
+        let rows = diagnosed(&mut Cluster::working());
+        assert_eq!(wrong(&rows), [], "{rows:#?}");
+        for name in [
+            "watchdog",
+            "CRDs",
+            "guard policy",
+            "catalog key and host keys",
+            "Deployment flux-system/source-controller",
+            "GitRepository flux-system/flux-system",
+            "snapshot",
+        ] {
+            assert!(rows.iter().any(|r| r.name == name), "{name} in {rows:#?}");
+        }
+        assert!(rows.iter().all(|r| r.fix.is_empty()), "{rows:#?}");
+    }
+
+    #[test]
+    fn what_is_gone_and_what_does_not_work_are_told_apart_with_the_next_action() {
+        let mut cluster = Cluster::working();
+        cluster.damage(&Damage::Image("kustomize-controller"));
+        let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+        cluster.objects.remove(&id);
+        let rows = diagnosed(&mut cluster);
+        assert_eq!(
+            wrong(&rows),
+            [
+                (
+                    "Deployment flux-system/kustomize-controller",
+                    Verdict::Yes,
+                    Verdict::No
+                ),
+                (
+                    "Deployment flux-system/source-controller",
+                    Verdict::No,
+                    Verdict::Unknown
+                ),
+            ]
+        );
+        for row in rows.iter().filter(|r| !r.ok()) {
+            assert!(row.fix.contains("linesman heal list"), "{row:?}");
+        }
+        let bad = rows
+            .iter()
+            .find(|r| r.name.ends_with("kustomize-controller"));
+        assert!(bad.unwrap().found.starts_with("F4 BadImage: "), "{bad:?}");
+    }
+
+    #[test]
+    fn a_window_is_shown_with_the_way_out() {
+        let mut cluster = Cluster::working();
+        cluster.install.policy.paused_until = Some(cluster.now + Duration::hours(1));
+        let rows = diagnosed(&mut cluster);
+        assert_eq!(wrong(&rows), [("watchdog", Verdict::None, Verdict::No)]);
+        assert!(rows[0].fix.starts_with("end it: linesman cluster resume"));
+    }
+
+    #[test]
+    fn many_that_are_missing_are_counted() {
+        let ids: Vec<ObjectId> = (0..5)
+            .map(|n| ObjectId::new(Kind::Service, "flux-system", &n.to_string()))
+            .collect();
+        let all: Vec<&ObjectId> = ids.iter().collect();
+        let text = absent(&all, 7);
+        assert!(
+            text.starts_with("5 of 7 missing: Service flux-system/0, "),
+            "{text}"
+        );
+        assert!(text.ends_with(" and 2 more"), "{text}");
+    }
+}

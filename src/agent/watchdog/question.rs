@@ -1,0 +1,25 @@
+//! What the watchdog answers when somebody asks how the cluster is.
+
+use super::Watchdog;
+use crate::agent::engine::Install;
+use crate::agent::plan::{Observed, Plan, diagnosis};
+use crate::clock;
+use crate::wire::api::Component;
+
+impl Watchdog {
+    pub(super) fn diagnosis(
+        &self,
+        install: &Install,
+        observed: &Observed,
+        plan: &Plan,
+    ) -> Vec<Component> {
+        diagnosis::components(&diagnosis::Moment {
+            now: clock::now(),
+            install,
+            observed,
+            history: &self.history,
+            plan,
+            snapshot: self.snapshot.as_ref().map(|s| s.taken),
+        })
+    }
+}
