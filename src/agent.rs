@@ -201,6 +201,8 @@ pub struct EngineGit {
     pub other_key: Option<String>,
     /// Fingerprints of the host's keys that it was given and has; empty while it lacks them.
     pub trusted: Vec<String>,
+    /// It says that it does not reach the host.
+    pub unreachable: bool,
 }
 
 /// Something the watchdog should look at now.

@@ -7,7 +7,7 @@ use crate::wire::api::Took;
 use crate::wire::report::{HealRecord, HealResult};
 
 /// Every class of fault; the agent's table of them is held against this list by a test.
-pub const CLASSES: [&str; 54] = [
+pub const CLASSES: [&str; 56] = [
     "ApiUnhealthy",
     "ApplyFailed",
     "ArtifactLost",
@@ -34,6 +34,7 @@ pub const CLASSES: [&str; 54] = [
     "HealthCheckFailed",
     "HostKeyMismatch",
     "KeyRevoked",
+    "KubernetesUnsupported",
     "LeaderStuck",
     "LeftoverFinalizers",
     "NamespaceMissing",
@@ -46,6 +47,7 @@ pub const CLASSES: [&str; 54] = [
     "PathMissing",
     "PodSecurityBlocks",
     "PodSuperseded",
+    "PolicyBlocks",
     "ProjectMissing",
     "QueueWedged",
     "QuotaBlocks",

@@ -87,7 +87,7 @@ impl Hands<'_> {
                 self.merge(id, &finalizers, GUARD).await
             }
         };
-        let outcome = result.unwrap_or_else(|error| Outcome::Failed(brief(&error)));
+        let outcome = result.unwrap_or_else(|error| failed(&error));
         Done {
             outcome,
             saved: kept,
@@ -373,6 +373,16 @@ impl<T, F: Future<Output = kube::Result<T>>> AtMost<T> for F {
             Ok(Err(error)) => Err(Refused::Transport(error)),
             Err(_) => Err(Refused::Late),
         }
+    }
+}
+
+/// An object that the API server finds invalid is no better the next time (400, 422).
+fn failed(error: &anyhow::Error) -> Outcome {
+    match error.downcast_ref::<Refused>() {
+        Some(Refused::Status(status)) if matches!(status.code, 400 | 422) => {
+            Outcome::Refused(brief(error))
+        }
+        _ => Outcome::Failed(brief(error)),
     }
 }
 

@@ -213,6 +213,14 @@ impl Install {
         &self.desired.assignment.catalog
     }
 
+    /// Git's object, for which no snapshot is of use: it is healed as the bundle has it, and left to Git otherwise.
+    pub fn leave_to_git(&mut self, id: &ObjectId) {
+        let ours = always_ours(id, self);
+        if let Some(wanted) = self.wanted.get_mut(id).filter(|_| !ours) {
+            wanted.git_owned = true;
+        }
+    }
+
     /// What is sent to the API server to bring one object about.
     pub fn body(&self, id: &ObjectId) -> Option<Value> {
         let wanted = self.wanted.get(id)?;

@@ -40,13 +40,32 @@ pub struct Snapshot {
 
 /// The newest snapshot that is whole.
 pub async fn load(kube: &Client, namespace: &str) -> Result<Option<Snapshot>> {
+    Ok(whole(&maps(kube, namespace).await?).pop())
+}
+
+/// One object as it is in an older snapshot, `back` from the newest; none = there is no such snapshot, or it is not in
+/// it.
+pub async fn older(
+    kube: &Client,
+    namespace: &str,
+    back: usize,
+    id: &ObjectId,
+) -> Result<Option<Value>> {
+    let mut all = whole(&maps(kube, namespace).await?);
+    let at = all.len().checked_sub(back + 1);
+    Ok(at.and_then(|at| all.swap_remove(at).objects.remove(id)))
+}
+
+async fn maps(kube: &Client, namespace: &str) -> Result<Vec<ConfigMap>> {
     let maps: Api<ConfigMap> = Api::namespaced(kube.clone(), namespace);
-    let list = maps
-        .list(&ListParams::default().labels(LABEL))
-        .await
-        .context("list snapshots")?;
-    let mut found: Vec<Snapshot> = list
-        .items
+    let params = ListParams::default().labels(LABEL);
+    let list = maps.list(&params).await.context("list snapshots")?;
+    Ok(list.items)
+}
+
+/// Those that can be used, the newest last.
+fn whole(maps: &[ConfigMap]) -> Vec<Snapshot> {
+    let mut found: Vec<Snapshot> = maps
         .iter()
         .filter_map(|map| match read(map) {
             Ok(snapshot) => Some(snapshot),
@@ -62,7 +81,7 @@ pub async fn load(kube: &Client, namespace: &str) -> Result<Option<Snapshot>> {
         })
         .collect();
     found.sort_by_key(|s| s.number);
-    Ok(found.pop())
+    found
 }
 
 fn read(map: &ConfigMap) -> Result<Snapshot> {

@@ -16,7 +16,9 @@ use super::engine::Install;
 use super::observe::{self, View};
 use super::plan::history::Outcome;
 use super::plan::quarantine::{self, shield};
-use super::plan::{self, Action, History, Key, Mode, Observed, Plan, Step, children, health};
+use super::plan::{
+    self, Action, Class, History, Key, Mode, Observed, Plan, Step, children, health,
+};
 use super::saves::Saves;
 use super::snapshot::{self, Snapshot};
 use super::{Desired, EngineGit, Hint, News};
@@ -24,8 +26,9 @@ use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::heal;
 use crate::telemetry::HealMetrics;
-use crate::wire::report::HealRecord;
+use crate::wire::report::{Facts, HealRecord};
 
+mod fallback;
 mod handover;
 mod open;
 mod question;
@@ -34,6 +37,7 @@ mod resume;
 mod status;
 mod tell;
 
+use fallback::Fallback;
 use handover::Handover;
 use open::OpenHeals;
 use record::Records;
@@ -51,6 +55,9 @@ pub struct Context {
     pub fetched: watch::Sender<String>,
     /// Out: the engine's way to the Git host.
     pub engine_git: watch::Sender<EngineGit>,
+    /// When the agent itself read the catalog last; none = its last look failed.
+    pub read: watch::Receiver<Option<time::OffsetDateTime>>,
+    pub facts: watch::Receiver<Facts>,
     /// Out: what `/metrics` tells of heals.
     pub metrics: HealMetrics,
 }
@@ -85,6 +92,7 @@ struct Watchdog {
     history: History,
     records: Records,
     handover: Handover,
+    fallback: Fallback,
     open_heals: OpenHeals,
     snapshot: Option<Snapshot>,
     saves: Saves,
@@ -111,6 +119,7 @@ impl Watchdog {
             history: History::default(),
             records: Records::default(),
             handover: Handover::default(),
+            fallback: Fallback::default(),
             snapshot: None,
             snapshot_at: None,
         }
@@ -166,16 +175,6 @@ impl Watchdog {
         again
     }
 
-    fn install(&self, desired: &Desired) -> Install {
-        let kept = self
-            .snapshot
-            .as_ref()
-            .map(|s| s.objects.clone())
-            .unwrap_or_default();
-        let paused = desired.assignment.policy.paused_until.as_deref();
-        Install::new(desired, &kept, paused.and_then(clock::parse_rfc3339))
-    }
-
     async fn rounds(
         &mut self,
         mut install: Install,
@@ -185,7 +184,7 @@ impl Watchdog {
     ) -> Result<bool> {
         let mut seen = view.subscribe();
         loop {
-            let observed = seen.borrow_and_update().clone();
+            let observed = self.around(seen.borrow_and_update().clone());
             let now = clock::now();
             let more = self.history.mourn(now, &install, &observed);
             self.see_fetch(now, &install, &desired, &observed);
@@ -204,6 +203,9 @@ impl Watchdog {
             self.open_heals.store(open).await;
             self.report(&install, &observed, &plan, heals).await;
             if acted {
+                if self.fall_back().await {
+                    install = self.install(&desired);
+                }
                 continue;
             }
             if self.keep_snapshot(&install, &observed, &plan).await {
@@ -248,6 +250,14 @@ impl Watchdog {
                 }
             }
         }
+    }
+
+    /// With what other parts of the agent know.
+    fn around(&self, mut observed: Observed) -> Observed {
+        observed.own_read = *self.context.read.borrow();
+        let minor = self.context.facts.borrow().get("kubernetes.minor").cloned();
+        observed.kubernetes = minor.and_then(|minor| minor.parse().ok());
+        observed
     }
 
     /// Does the plan's steps. True = something was done: plan anew.
@@ -375,6 +385,10 @@ impl Watchdog {
         let engine_git = EngineGit {
             other_key: status::other_host_key(&moment),
             trusted: handover::trusted(install, observed),
+            unreachable: plan.findings.iter().any(|f| {
+                let git = matches!(f.class, Class::GitUnreachable | Class::PolicyBlocks);
+                git && install.roots().any(|root| *root == f.object)
+            }),
         };
         self.context.engine_git.send_if_modified(|before| {
             let changed = *before != engine_git;
@@ -414,7 +428,7 @@ impl Watchdog {
         let well = plan
             .findings
             .iter()
-            .all(|f| children::is_child(observed, f));
+            .all(|f| children::is_child(observed, f) || f.class == Class::KubernetesUnsupported);
         let healthy = well && plan.mode == Mode::Act && works;
         let due = if self.history.adopted {
             quiet && !looked
@@ -436,6 +450,9 @@ impl Watchdog {
         match taken {
             Ok(taken) => {
                 let new = number != Some(taken.number);
+                if new {
+                    self.trust_snapshot();
+                }
                 self.snapshot = Some(taken);
                 self.history.adopted = true;
                 new

@@ -163,10 +163,12 @@ pub(super) fn parts(
     let (spoken_out, spoken) = watch::channel(0);
     let (acked_out, acked) = watch::channel(None);
     let (facts_out, facts) = watch::channel(Facts::new());
+    let told_facts = facts.clone();
     let (subjects_out, subjects) = watch::channel(Subjects::default());
     let (carried, _) = watch::channel(gitline::Carried::default());
     let (denied_out, denied) = watch::channel(0);
     let (fetched_out, fetched) = watch::channel(String::new());
+    let (read_out, read) = watch::channel(None);
     let (engine_git_out, engine_git) = watch::channel(EngineGit::default());
     let (hints_out, hints) = mpsc::channel(HINTS);
     let (diagnose_out, diagnose_ids) = mpsc::channel(DIAGNOSES);
@@ -202,6 +204,7 @@ pub(super) fn parts(
         path: path.clone(),
         engine_git,
         denied: denied_out,
+        read: read_out,
         desired: desired_out,
         proven: proven_out,
     };
@@ -288,6 +291,8 @@ pub(super) fn parts(
         pod: config.pod.clone(),
         fetched: fetched_out,
         engine_git: engine_git_out,
+        read,
+        facts: told_facts,
         metrics,
     };
     tasks.spawn("watchdog", |stop| {

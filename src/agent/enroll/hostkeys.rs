@@ -175,6 +175,7 @@ mod tests {
         let engine = EngineGit {
             other_key: Some("knownhosts: key mismatch".to_owned()),
             trusted: vec!["SHA256:a".to_owned()],
+            ..EngineGit::default()
         };
         let mut seen = HostKeySeen::default();
         let met = |text: &str| Some((Status::True, "EngineMetOtherKey", text.to_owned()));

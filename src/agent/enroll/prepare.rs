@@ -12,6 +12,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -38,6 +39,8 @@ use crate::wire::report::{ConditionType, NO_ROUTE, Status, StepName};
 
 /// Between proofs of a Git path that was fine the last time, and of one that was not.
 const PROBE_AGAIN: Duration = Duration::from_mins(5);
+/// While the engine says that it cannot: that tells what is at fault.
+const PROBE_BESIDE: Duration = Duration::from_mins(1);
 const PROBE_SOON: Duration = Duration::from_secs(5);
 /// A new line is followed by a probe within this time.
 const NEW_LINE: Duration = Duration::from_secs(10);
@@ -68,6 +71,8 @@ pub struct Preparing {
     pub engine_git: watch::Receiver<EngineGit>,
     /// Out: how many looks in a row the Git host refused the deploy key.
     pub denied: watch::Sender<u32>,
+    /// Out: when the catalog was read last; none = the last look failed.
+    pub read: watch::Sender<Option<OffsetDateTime>>,
     /// Out: what the watchdog keeps true.
     pub desired: watch::Sender<Option<Desired>>,
     /// Out and, at the start, in: the Git path that was proven.
@@ -151,7 +156,8 @@ impl Preparing {
                 changed = self.link.changed() => changed.context("the link has ended")?,
                 changed = self.engine_git.changed() => {
                     changed.context("the watchdog has ended")?;
-                    if self.engine_git.borrow_and_update().other_key.is_some() {
+                    let git = self.engine_git.borrow_and_update();
+                    if git.other_key.is_some() || git.unreachable {
                         held.probe_due = Instant::now();
                     }
                 }
@@ -336,10 +342,14 @@ impl Preparing {
                     changed
                 });
                 step.done().await;
-                held.probe_due = Instant::now() + PROBE_AGAIN;
+                self.read.send_replace(Some(clock::now()));
+                let beside = self.engine_git.borrow().unreachable;
+                let again = if beside { PROBE_BESIDE } else { PROBE_AGAIN };
+                held.probe_due = Instant::now() + again;
             }
             Err((_, text)) => {
                 warn!(text, "catalog not read");
+                self.read.send_replace(None);
                 step.waiting(&text).await;
                 let enough = if *self.proven.borrow() == path {
                     NO_ROUTE_ANY_MORE

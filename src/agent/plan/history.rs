@@ -18,6 +18,11 @@ const TOGETHER: Duration = Duration::seconds(60);
 /// What could not be brought back is tried again.
 const AGAIN: Duration = Duration::seconds(30);
 
+/// A source is given up for an object after so many refusals in a row.
+const REFUSALS: u32 = 2;
+/// The snapshots that are kept; what comes after them is the bundle.
+const SOURCES: usize = 3;
+
 /// What a step came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -25,6 +30,8 @@ pub enum Outcome {
     /// The API server found nothing to change.
     Unchanged,
     Failed(String),
+    /// The API server says that the object itself is invalid: sent again, it is refused again.
+    Refused(String),
 }
 
 impl Outcome {
@@ -32,7 +39,7 @@ impl Outcome {
         match self {
             Self::Done => "ok",
             Self::Unchanged => "nothing to change",
-            Self::Failed(error) => error,
+            Self::Failed(error) | Self::Refused(error) => error,
         }
     }
 }
@@ -112,8 +119,9 @@ impl History {
             past.attempts.drain(..surplus);
             past.spent |= spends(key.0, &past.attempts, now);
         }
+        self.tried(step, outcome);
         match (&step.action, outcome) {
-            (Action::Nudge, Outcome::Done | Outcome::Unchanged | Outcome::Failed(_)) => {
+            (Action::Nudge, _) => {
                 self.nudged.retain(|_, at| now - *at < Duration::hours(1));
                 self.nudged.insert(step.target.clone(), now);
             }
@@ -126,7 +134,31 @@ impl History {
                 self.settled.remove(&step.target);
                 self.last_write = Some(now);
             }
-            (_, Outcome::Unchanged | Outcome::Failed(_)) => {}
+            (_, Outcome::Unchanged | Outcome::Failed(_) | Outcome::Refused(_)) => {}
+        }
+    }
+
+    /// Twice found invalid, an object is taken from the next older source.
+    fn tried(&mut self, step: &Step, outcome: &Outcome) {
+        let whole = matches!(
+            step.action,
+            Action::Create | Action::Apply | Action::Replace | Action::Recreate { .. }
+        );
+        match outcome {
+            Outcome::Refused(_) if whole => {
+                let refused = self.refused.entry(step.target.clone()).or_default();
+                refused.failures += 1;
+                if refused.failures >= REFUSALS && refused.given_up < SOURCES {
+                    refused.failures = 0;
+                    refused.given_up += 1;
+                }
+            }
+            Outcome::Done | Outcome::Unchanged if whole => {
+                if let Some(refused) = self.refused.get_mut(&step.target) {
+                    refused.failures = 0;
+                }
+            }
+            Outcome::Refused(_) | Outcome::Done | Outcome::Unchanged | Outcome::Failed(_) => {}
         }
     }
 }
@@ -137,6 +169,42 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
+
+    fn create() -> Step {
+        Step {
+            action: Action::Create,
+            target: ObjectId::new(Kind::Deployment, "flux-system", "source-controller"),
+            cause: None,
+        }
+    }
+
+    #[test]
+    fn two_refusals_in_a_row_give_up_a_source_and_no_other_failure_does() {
+        let now = datetime!(2026-01-02 03:04:05 UTC);
+        let refused = || Outcome::Refused("spec.replicas: Invalid value".to_owned());
+        let failed = || Outcome::Failed("timed out".to_owned());
+        let mut history = History::default();
+        let mut given_up = Vec::new();
+        let outcomes = [
+            (refused(), 0),
+            (Outcome::Done, 0),
+            (refused(), 0),
+            (failed(), 0),
+            (refused(), 1),
+            (refused(), 1),
+            (refused(), 2),
+            (refused(), 2),
+            (refused(), 3),
+            (refused(), 3),
+            (refused(), 3),
+        ];
+        for (outcome, _) in &outcomes {
+            history.acted(now, &create(), outcome, &Observed::default());
+            given_up.push(history.refused[&create().target].given_up);
+        }
+        let expected: Vec<usize> = outcomes.iter().map(|(_, n)| *n).collect();
+        assert_eq!(given_up, expected);
+    }
 
     #[test]
     fn what_did_not_come_back_is_tried_again_and_the_rest_is_forgotten() {

@@ -1,13 +1,15 @@
 //! Faults that leave the engine at work for now, or that come from around it.
 
+use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
 use super::find::Finding;
 use super::health::{pod_fault, pods_of, works};
-use super::state::{Lease, Observed};
+use super::state::{Lease, Object, Observed};
 use crate::agent::engine::Install;
-use crate::bundle::{Kind, ObjectId};
+use crate::bundle::{Kind, ObjectId, release};
+use crate::clock::parse_rfc3339;
 
 /// Leases are renewed every 5 s and given to another after 35 s.
 const STUCK: Duration = Duration::seconds(70);
@@ -26,11 +28,70 @@ pub(super) fn latent(
         found.extend(half_rolled(id, observed));
     }
     let namespace = ObjectId::new(Kind::Namespace, "", &install.namespace);
+    if let Some(text) = unsupported(install, observed) {
+        found.push(Finding::new(Class::KubernetesUnsupported, &namespace, text));
+    }
     let mut all = observed.elsewhere.iter();
     if let Some(other) = all.find(|ns| **ns != install.namespace) {
         let text = format!("controllers of another install run in namespace {other}");
         found.push(Finding::new(Class::TwoInstalls, &namespace, text));
     }
+}
+
+/// A Kubernetes that the engine's version was not made for.
+fn unsupported(install: &Install, observed: &Observed) -> Option<String> {
+    let version = &install.bundle.version;
+    let least = release::kubernetes(install.traits.kind, version)?;
+    let minor = observed.kubernetes.filter(|minor| *minor < least)?;
+    Some(format!(
+        "Kubernetes is 1.{minor}; version {version} of the engine needs 1.{least} or later"
+    ))
+}
+
+/// Where the agent reads the catalog and the engine beside it does not reach it, the Git host is not at fault.
+pub(super) fn blocked(observed: &Observed, found: &mut [Finding]) {
+    let away = found
+        .iter_mut()
+        .filter(|f| f.class == Class::GitUnreachable);
+    for finding in away {
+        let live = observed.objects.get(&finding.object);
+        let since = live.and_then(|live| complains_since(live));
+        let read = observed.own_read > since;
+        if since.is_some() && read && is_network(&finding.evidence) {
+            finding.class = Class::PolicyBlocks;
+            let text = "the agent reads the catalog, the engine beside it does not reach it";
+            finding.evidence = format!("{text}: {}", finding.evidence);
+        }
+    }
+}
+
+/// Since when a root says that something is wrong, by the newest of what it says.
+fn complains_since(live: &Object) -> Option<OffsetDateTime> {
+    let conditions = live.fields.pointer("/status/conditions")?.as_array()?;
+    let text = |c: &Value, name: &str| c.get(name).and_then(Value::as_str).map(str::to_owned);
+    let wrong = conditions.iter().filter(|c| {
+        let kind = text(c, "type").unwrap_or_default();
+        kind == "Ready" && text(c, "status").as_deref() == Some("False") || kind.ends_with("Error")
+    });
+    wrong
+        .filter_map(|c| parse_rfc3339(&text(c, "lastTransitionTime")?))
+        .max()
+}
+
+/// Whether nothing came back, or no connection came about: what a policy does to one.
+fn is_network(message: &str) -> bool {
+    const SIGNS: [&str; 9] = [
+        "i/o timeout",
+        "connection timed out",
+        "connection refused",
+        "connection reset",
+        "no route to host",
+        "network is unreachable",
+        "no such host",
+        "server misbehaving",
+        "context deadline exceeded",
+    ];
+    SIGNS.iter().any(|sign| message.contains(sign))
 }
 
 /// A Lease that nobody renews and nobody takes, or that comes from the future.
@@ -155,6 +216,87 @@ mod tests {
             ),
         ] {
             assert_eq!(classes(&observed), expected, "{what}");
+        }
+    }
+
+    /// F56.
+    #[test]
+    fn a_kubernetes_that_is_too_old_is_told_and_nothing_else() {
+        let mut install = install();
+        let mut bundle = install.bundle.as_ref().clone();
+        bundle.version = "2.9.4".to_owned();
+        install.bundle = Arc::new(bundle);
+        let least = release::kubernetes(install.traits.kind, "2.9.4").unwrap();
+        for (minor, told) in [(None, false), (Some(least), false), (Some(least - 1), true)] {
+            let observed = Observed {
+                kubernetes: minor,
+                ..Observed::default()
+            };
+            let mut found = Vec::new();
+            latent(start(), &install, &observed, &mut found);
+            let classes: Vec<Class> = found.iter().map(|f| f.class).collect();
+            let expected = if told {
+                vec![Class::KubernetesUnsupported]
+            } else {
+                Vec::new()
+            };
+            assert_eq!(classes, expected, "{minor:?}");
+        }
+    }
+
+    /// F33.
+    #[test]
+    fn an_engine_that_alone_does_not_reach_the_git_host_is_kept_from_it() {
+        let minute = Duration::minutes(1);
+        let mut cluster = Cluster::working();
+        let id = cluster.install.source.clone();
+        let since = cluster.now;
+        let say = |cluster: &mut Cluster, reason: &str, message: &str| {
+            let live = cluster.objects.get_mut(&id).unwrap();
+            live.fields["status"]["conditions"] = json!([{
+                "type": "Ready", "status": "False", "reason": reason, "message": message,
+                "lastTransitionTime": crate::clock::rfc3339(since),
+            }]);
+        };
+        let dial = "failed to list refs: dial tcp 192.0.2.1:22: i/o timeout";
+        for (reason, message, read, class) in [
+            ("GitOperationFailed", dial, None, Class::GitUnreachable),
+            (
+                "GitOperationFailed",
+                dial,
+                Some(-minute),
+                Class::GitUnreachable,
+            ),
+            (
+                "GitOperationFailed",
+                dial,
+                Some(minute),
+                Class::PolicyBlocks,
+            ),
+            (
+                "GitOperationFailed",
+                "couldn't find remote ref",
+                Some(minute),
+                Class::GitUnreachable,
+            ),
+            (
+                "GitOperationFailed",
+                "ssh: unable to authenticate",
+                Some(minute),
+                Class::KeyRevoked,
+            ),
+        ] {
+            say(&mut cluster, reason, message);
+            let mut observed = cluster.observed();
+            observed.own_read = read.map(|after| since + after);
+            let plan = crate::agent::plan::plan(
+                since + minute,
+                &cluster.install,
+                &observed,
+                &cluster.history,
+            );
+            let found: Vec<Class> = plan.findings.iter().map(|f| f.class).collect();
+            assert_eq!(found, [class], "{message} {read:?}");
         }
     }
 

@@ -30,6 +30,10 @@ pub struct Observed {
     pub leases: BTreeMap<String, Lease>,
     /// Namespaces with controllers of the same engine, ours among them.
     pub elsewhere: BTreeSet<String>,
+    /// When the agent itself last read the catalog; none = its last look failed, or there was none.
+    pub own_read: Option<OffsetDateTime>,
+    /// The minor version of Kubernetes 1.
+    pub kubernetes: Option<u32>,
 }
 
 /// Who of a controller's Pods leads.
@@ -184,8 +188,19 @@ pub struct History {
     pub saved: BTreeMap<ObjectId, Vec<Value>>,
     /// When those that did not come back are tried again, by CRD.
     pub restore_after: BTreeMap<ObjectId, OffsetDateTime>,
+    /// Objects that the API server found invalid as they were sent.
+    pub refused: BTreeMap<ObjectId, Refused>,
     /// When each object was last asked to reconcile.
     pub nudged: BTreeMap<ObjectId, OffsetDateTime>,
+}
+
+/// How it went with an object that is healed from a snapshot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// In a row, as it is in the present source.
+    pub failures: u32,
+    /// Sources that were given up: the newest snapshot, then each older one; after the last comes the bundle.
+    pub given_up: usize,
 }
 
 /// What is known of one fault, kept for an hour after it has gone.

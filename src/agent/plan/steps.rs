@@ -322,6 +322,8 @@ fn remedy(
         | Class::HostKeyMismatch
         | Class::KeyRevoked
         | Class::GitUnreachable
+        | Class::PolicyBlocks
+        | Class::KubernetesUnsupported
         | Class::SuspendedByHuman
         | Class::SignatureFailed
         | Class::ArtifactLost

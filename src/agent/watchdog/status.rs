@@ -182,6 +182,7 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
             moment,
             &[
                 Class::GitUnreachable,
+                Class::PolicyBlocks,
                 Class::KeyRevoked,
                 Class::HostKeyMismatch,
             ],
@@ -233,7 +234,8 @@ fn named(moment: &Moment<'_>, classes: &[Class]) -> Because {
 }
 
 fn sick(moment: &Moment<'_>) -> Because {
-    let fault = of_engine(moment).find(|f| !about_catalog(f.class));
+    let fault = of_engine(moment)
+        .find(|f| !about_catalog(f.class) && f.class != Class::KubernetesUnsupported);
     let down = || {
         let up = health::workloads_work(moment.install, moment.observed);
         (!up).then(|| {
@@ -337,6 +339,7 @@ fn about_catalog(class: Class) -> bool {
                 | Class::SuspendedByHuman
                 | Class::SignatureFailed
                 | Class::GitUnreachable
+                | Class::PolicyBlocks
                 | Class::KeyRevoked
                 | Class::HostKeyMismatch
         )

@@ -211,6 +211,13 @@ faults! {
         evidence "the engine's message";
         does "reports; Service and policies of the install are mended as `ObjectMissing` and `ObjectAltered`";
         advice "look at source-controller's log and its Service";
+    PolicyBlocks: 33, Budget::Report, 60 s;
+        seen "the source cannot be fetched, while the agent in the same cluster reads the catalog with the same key";
+        evidence "the engine's message";
+        does "reports: what keeps the engine from the Git host is somebody else's. The install's own policies are mended as \
+              `ObjectAltered`, and source-controller is not restarted";
+        advice "look for what keeps the engine's namespace from the Git host: its NetworkPolicies ('kubectl get \
+                networkpolicies --all-namespaces'), an egress proxy, a service mesh";
     WebhookBlocks: 34, Budget::Report, 20 s;
         seen "an admission webhook or policy refuses the engine's Pods";
         evidence "the API server's message, which names it";
@@ -311,6 +318,11 @@ faults! {
         evidence "the condition of the root";
         does "deletes the Redis Pod, which only caches; its Service and Deployment are mended as `ObjectMissing` and `ObjectAltered`";
         advice "";
+    KubernetesUnsupported: 56, Budget::Report, 60 s;
+        seen "the cluster's Kubernetes is older than the engine's version is made for";
+        evidence "both versions";
+        does "reports: the engine is kept and healed as ever";
+        advice "upgrade the cluster's Kubernetes, or give it an older version of the engine";
     PodSuperseded: 0, Budget::PerHour(5), 5 s;
         seen "a StatefulSet waits for a Pod of a former version that does not become ready";
         evidence "what the Pod waits for";

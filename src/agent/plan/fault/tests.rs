@@ -6,16 +6,11 @@ use std::fmt::Write as _;
 use super::*;
 
 /// Numbers of the catalogue of faults that no class stands for yet, and why.
-const NOT_YET: [(u8, &str, &str); 5] = [
+const NOT_YET: [(u8, &str, &str); 3] = [
     (
         18,
         "UndecodableObject",
         "only the controllers' logs name the object",
-    ),
-    (
-        33,
-        "PolicyBlocks",
-        "needs the agent's own Git probe beside Flux' failure; today `GitUnreachable`",
     ),
     (
         49,
@@ -26,11 +21,6 @@ const NOT_YET: [(u8, &str, &str); 5] = [
         50,
         "AgentLost",
         "seen at the hub: the phase *Offline* at most 45 s later",
-    ),
-    (
-        56,
-        "KubernetesUnsupported",
-        "a bundle does not say which versions it is for",
     ),
 ];
 

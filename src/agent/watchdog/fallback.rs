@@ -1,0 +1,83 @@
+//! Where an object is healed from that the API server found invalid as the newest snapshot has it: from the one before,
+//! and at last from the bundle. A new snapshot ends that.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use tracing::warn;
+
+use super::Watchdog;
+use crate::agent::Desired;
+use crate::agent::engine::Install;
+use crate::agent::snapshot;
+use crate::bundle::ObjectId;
+use crate::clock;
+
+/// Objects that are not healed from the newest snapshot: how many sources were given up, and what the next one has;
+/// none = the bundle.
+#[derive(Debug, Default)]
+pub(super) struct Fallback {
+    older: BTreeMap<ObjectId, (usize, Option<Value>)>,
+}
+
+impl Watchdog {
+    pub(super) fn install(&self, desired: &Desired) -> Install {
+        let newest = self.snapshot.as_ref().map(|s| s.objects.clone());
+        let mut kept = newest.unwrap_or_default();
+        let paused = desired.assignment.policy.paused_until.as_deref();
+        let mut bundled = Vec::new();
+        for (id, (_, fields)) in &self.fallback.older {
+            match fields {
+                Some(fields) => drop(kept.insert(id.clone(), fields.clone())),
+                None => {
+                    if kept.remove(id).is_some() {
+                        bundled.push(id);
+                    }
+                }
+            }
+        }
+        let mut install = Install::new(desired, &kept, paused.and_then(clock::parse_rfc3339));
+        for id in bundled {
+            install.leave_to_git(id);
+        }
+        install
+    }
+
+    /// Looks for another source where one was given up. True = what is wanted has changed.
+    pub(super) async fn fall_back(&mut self) -> bool {
+        let Some(snapshot) = &self.snapshot else {
+            return false;
+        };
+        let due = self.history.refused.iter().filter(|(id, refused)| {
+            let known = self.fallback.older.get(*id).map_or(0, |(n, _)| *n);
+            refused.given_up > known && snapshot.objects.contains_key(*id)
+        });
+        let due: Vec<(ObjectId, usize)> = due.map(|(id, r)| (id.clone(), r.given_up)).collect();
+        for (id, back) in &due {
+            let context = &self.context;
+            let found = snapshot::older(&context.kube, &context.namespace, *back, id).await;
+            let fields = match found {
+                Ok(fields) => fields,
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    warn!(object = %id, error, "no older snapshot was read; the bundle is used");
+                    None
+                }
+            };
+            let from = if fields.is_some() {
+                "an older snapshot"
+            } else {
+                "the bundle"
+            };
+            warn!(object = %id, from, "the API server refuses it as last known good");
+            self.fallback.older.insert(id.clone(), (*back, fields));
+        }
+        !due.is_empty()
+    }
+
+    /// The newest snapshot is good again.
+    pub(super) fn trust_snapshot(&mut self) {
+        self.fallback.older.clear();
+        self.history.refused.clear();
+    }
+}
