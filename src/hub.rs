@@ -31,6 +31,7 @@ pub mod githost;
 pub mod gitline;
 pub mod grants;
 pub mod login;
+pub mod notify;
 pub mod oidc;
 pub mod presence;
 pub mod proxy;
@@ -76,6 +77,8 @@ pub struct HubConfig {
     pub keys: rotation::KeyPolicy,
     /// The identity provider that people log in with; None = tokens only.
     pub oidc: Option<oidc::Config>,
+    /// Whom the hub tells of troubles.
+    pub notify: notify::Config,
 }
 
 /// What becomes of audit records.
@@ -109,6 +112,8 @@ pub struct Hub {
     pub catalog: CatalogHost,
     /// The keys that clusters know the catalog's host by.
     pub git_keys: githost::HostKeys,
+    /// Heals that closed, to be told of.
+    pub notices: notify::Ended,
     pub presence: Presence,
     /// Its `ca` is what clients pin; empty where the certificate is publicly trusted.
     pub tls: tls::Tls,

@@ -43,6 +43,7 @@ pub struct HubMetrics {
     reports: Counter,
     pushes: Counter,
     heals: HealMetrics,
+    notices: Family<Told, Counter>,
 }
 
 /// The lines of this process as they are, with names of closed sets. What counts up never goes back.
@@ -174,6 +175,12 @@ struct Outcome {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Told {
+    sink: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Phase {
     phase: String,
 }
@@ -205,6 +212,11 @@ impl HubMetrics {
     /// What the fleet's agents told of their heals.
     pub fn heals(&self) -> &HealMetrics {
         &self.heals
+    }
+
+    /// What became of a notice, or of one try: `delivered`, `failed` (and tried again) or `dropped`.
+    pub fn noticed(&self, sink: &'static str, outcome: &'static str) {
+        self.notices.get_or_create(&Told { sink, outcome }).inc();
     }
 
     pub fn connections(&self) -> &Gauge {
@@ -245,6 +257,11 @@ impl HubMetrics {
             "catalog_pushes",
             "Pushes to the catalog",
             self.pushes.clone(),
+        );
+        registry.register(
+            "notices",
+            "Notices of troubles, by sink and outcome",
+            self.notices.clone(),
         );
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &all)?;

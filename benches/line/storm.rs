@@ -52,6 +52,7 @@ pub(crate) async fn hub(address: &str, directory: &Path, count: usize) {
         drain: Duration::from_secs(2),
         audit: linesman::hub::AuditConfig::default(),
         git_over_line: linesman::hub::gitline::Allowed::Auto,
+        notify: linesman::hub::notify::Config::default(),
         oidc: None,
     };
     let (hub, chain) = serve::start(config, CancellationToken::new())

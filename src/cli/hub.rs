@@ -20,9 +20,11 @@ use crate::hub::{HubConfig, Listeners, serve};
 use crate::lifetime;
 
 mod audit;
+mod notify;
 mod oidc;
 
 use audit::AuditArgs;
+use notify::NotifyArgs;
 use oidc::OidcArgs;
 
 /// Keys that are replaced more often would be replaced all the time.
@@ -134,6 +136,8 @@ pub struct Args {
     audit: AuditArgs,
     #[command(flatten)]
     oidc: OidcArgs,
+    #[command(flatten)]
+    notify: NotifyArgs,
 }
 
 /// Whether clusters recover by themselves, as a flag's value.
@@ -224,6 +228,7 @@ fn config(args: Args) -> Result<HubConfig> {
         },
         audit: args.audit.config()?,
         oidc: args.oidc.config()?,
+        notify: args.notify.config()?,
     })
 }
 

@@ -68,16 +68,11 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
     tasks.spawn("sessions", |stop| {
         super::login::session::watch_over(hub.clone(), stop)
     });
-    tasks.spawn("audit retention", |stop| {
-        let retention = hub.config.audit.retention;
-        audit::retain::run(hub.store.clone(), hub.audit.clone(), retention, stop)
-    });
-    for sink in &hub.config.audit.sinks {
-        tasks.spawn("audit sink", |stop| {
-            audit::sink::run(hub.store.clone(), sink.clone(), hub.audit.head(), stop)
-        });
-    }
+    watch_audit(&hub, &mut tasks);
     tasks.spawn("keys", |stop| keys(hub.clone(), stop));
+    if !hub.config.notify.sinks.is_empty() {
+        tasks.spawn("notices", |stop| super::notify::run(hub.clone(), stop));
+    }
     tasks.spawn("host key", |stop| {
         api::githosts::watch_over(hub.clone(), stop)
     });
@@ -109,6 +104,19 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
     match tokio::time::timeout(LAST_RECORDS, chain).await {
         Ok(ended) => ended.and(result),
         Err(_) => result,
+    }
+}
+
+/// What becomes of the audit's records.
+fn watch_audit(hub: &Arc<Hub>, tasks: &mut Tasks) {
+    tasks.spawn("audit retention", |stop| {
+        let retention = hub.config.audit.retention;
+        audit::retain::run(hub.store.clone(), hub.audit.clone(), retention, stop)
+    });
+    for sink in &hub.config.audit.sinks {
+        tasks.spawn("audit sink", |stop| {
+            audit::sink::run(hub.store.clone(), sink.clone(), hub.audit.head(), stop)
+        });
     }
 }
 

@@ -38,6 +38,9 @@ pub enum StoreError {
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
+/// Cluster and class.
+pub type TroubleKey = (ClusterName, String);
+
 /// The hub's records. Cheap to clone.
 #[derive(Clone)]
 pub enum Store {
@@ -128,6 +131,12 @@ contract! {
     /// Newest first, those before the id `before`, of one cluster or all.
     heals(&self, cluster_id: Option<&str>, before: Option<&str>, limit: u32) -> Vec<(ClusterName, HealRecord)>;
     heal(&self, id: &str) -> Option<(ClusterName, HealRecord)>;
+
+    /// Heals of living clusters that are not over, oldest first, within bounds.
+    open_heals(&self) -> Vec<(ClusterName, HealRecord)>;
+    /// Troubles that people were told of, as [`crate::hub::notify`] encodes them.
+    troubles(&self) -> Vec<(TroubleKey, String)>;
+    change_troubles(&self, put: Vec<(TroubleKey, String)>, gone: Vec<TroubleKey>) -> ();
 
     /// Makes the user where there is none of that name; gives it either way.
     ensure_user(&self, user: UserRow) -> UserRow;

@@ -33,6 +33,8 @@ const PURE: &[&str] = &[
     "hub/githost/hostkeys",
     "hub/githost/rotation",
     "hub/login/pending",
+    "hub/notify/board",
+    "hub/notify/letter",
     "hub/oidc/claims",
     "hub/oidc/discovery",
     "hub/oidc/token",

@@ -11,6 +11,7 @@ mod git_route;
 mod grants;
 mod hostkeys;
 mod login;
+mod notify;
 mod pause;
 mod record;
 mod rotate;

@@ -63,7 +63,7 @@ impl AuditArgs {
         sinks.extend(self.audit_file.map(Sink::File));
         if let Some(url) = self.audit_webhook {
             sinks.push(Sink::Webhook {
-                url: webhook(url)?,
+                url: receiver("--audit-webhook", url)?,
                 token_file: self.audit_webhook_token_file,
                 ca: self
                     .audit_webhook_ca
@@ -83,16 +83,17 @@ impl AuditArgs {
     }
 }
 
-/// Records say who does what: in clear they do not leave the machine.
-fn webhook(url: String) -> Result<String> {
-    let parsed: http::Uri = url.parse().context("read --audit-webhook")?;
+/// A URL that a flag names: what is sent there says who does what, and does not leave the machine in clear. The URL may
+/// hold a secret: errors name the flag.
+pub(super) fn receiver(flag: &str, url: String) -> Result<String> {
+    let parsed: http::Uri = url.parse().with_context(|| format!("read {flag}"))?;
     let here = matches!(parsed.host(), Some("localhost" | "127.0.0.1" | "[::1]"));
     match parsed.scheme_str() {
         Some("https") => Ok(url),
         Some("http") if here => Ok(url),
         _ => Err(Failure::new(
             Code::Usage,
-            format!("--audit-webhook {url} is neither https nor http on this machine"),
+            format!("the URL of {flag} is neither https nor http on this machine"),
             "give an https URL, or run the receiver beside the hub",
         )
         .into()),
@@ -113,7 +114,8 @@ mod tests {
             ("siem.example.org", false),
             ("file:///tmp/x", false),
         ] {
-            assert_eq!(webhook(url.to_owned()).is_ok(), fits, "{url}");
+            let read = receiver("--audit-webhook", url.to_owned());
+            assert_eq!(read.is_ok(), fits, "{url}");
         }
     }
 }

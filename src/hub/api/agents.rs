@@ -156,6 +156,9 @@ async fn report(
     for heal in &ended {
         hub.metrics.heals().ended(heal);
     }
+    if !hub.config.notify.sinks.is_empty() {
+        hub.notices.add(&cluster.name, &ended);
+    }
     if of_host_keys {
         hub.git_keys.ring();
     }

@@ -32,7 +32,7 @@ mod view;
 pub(super) use git_route::view as git_route;
 pub(super) use pause::announce;
 pub use rotate::announce_old;
-pub use view::count;
+pub use view::{count, pages};
 
 const MAX_PAGE: u32 = 500;
 

@@ -24,7 +24,7 @@ use crate::hub::store::{ApiToken, Store, UserRow};
 use crate::hub::tls::{self, Tls, TlsSource};
 use crate::hub::{
     CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, api, audit, catalog, git,
-    tunnels,
+    notify, tunnels,
 };
 use crate::keys::{self, KeyPair};
 use crate::secret::Secret;
@@ -72,6 +72,7 @@ pub async fn start(
         access_changed: tokio::sync::Notify::new(),
         catalog,
         git_keys,
+        notices: notify::Ended::default(),
         presence: Presence::default(),
         tls,
         metrics: crate::telemetry::HubMetrics::default(),

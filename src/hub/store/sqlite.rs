@@ -28,6 +28,7 @@ mod keys;
 mod reports;
 mod sessions;
 mod tokens;
+mod troubles;
 mod users;
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("src/hub/store/migrations/sqlite");

@@ -150,6 +150,7 @@ fn config(data: &Path, listeners: &Listeners) -> anyhow::Result<HubConfig> {
         drain: std::time::Duration::from_secs(1),
         git_over_line: linesman::hub::gitline::Allowed::Auto,
         audit: linesman::hub::AuditConfig::default(),
+        notify: linesman::hub::notify::Config::default(),
         oidc: None,
     })
 }

@@ -10,7 +10,7 @@ use linesman::hub::gitline::Allowed;
 use linesman::hub::registration::{Prefix, TokenText};
 use linesman::hub::store::{ApiToken, NewBundle, UserRow};
 use linesman::hub::tls::TlsSource;
-use linesman::hub::{AuditConfig, Hub, HubConfig, Listeners, oidc, serve, start};
+use linesman::hub::{AuditConfig, Hub, HubConfig, Listeners, notify, oidc, serve, start};
 use linesman::keys::{self, KeyPair};
 use linesman::wire::PROTOCOL;
 use linesman::wire::api::{
@@ -38,17 +38,33 @@ impl TestHub {
     }
 
     pub(crate) async fn with_audit(name: &str, audit: AuditConfig) -> Self {
-        Self::with(name, audit, Allowed::Auto).await
+        Self::with(name, audit, notify::Config::default(), Allowed::Auto).await
     }
 
     pub(crate) async fn allowing(name: &str, git_over_line: Allowed) -> Self {
-        Self::with(name, AuditConfig::default(), git_over_line).await
+        let none = notify::Config::default();
+        Self::with(name, AuditConfig::default(), none, git_over_line).await
     }
 
-    async fn with(name: &str, audit: AuditConfig, git_over_line: Allowed) -> Self {
+    /// Telling these of troubles.
+    pub(crate) async fn notifying(name: &str, notify: notify::Config) -> Self {
+        Self::with(name, AuditConfig::default(), notify, Allowed::Auto).await
+    }
+
+    pub(crate) async fn open_notifying(data: PathBuf, notify: notify::Config) -> Self {
+        let told = (AuditConfig::default(), notify);
+        Self::open_all(data, told, Allowed::Auto, |_| None).await
+    }
+
+    async fn with(
+        name: &str,
+        audit: AuditConfig,
+        notify: notify::Config,
+        git_over_line: Allowed,
+    ) -> Self {
         let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&data));
-        let hub = Self::open_all(data, audit, git_over_line, |_| None).await;
+        let hub = Self::open_all(data, (audit, notify), git_over_line, |_| None).await;
         let bundle = NewBundle {
             digest: Digest::from_bytes([1; 32]),
             engine: EngineKind::Flux,
@@ -70,7 +86,7 @@ impl TestHub {
     pub(crate) async fn with_oidc(name: &str, oidc: impl FnOnce(&str) -> oidc::Config) -> Self {
         let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&data));
-        let none = AuditConfig::default();
+        let none = Default::default();
         Self::open_all(data, none, Allowed::Auto, |url| Some(oidc(url))).await
     }
 
@@ -79,12 +95,13 @@ impl TestHub {
     }
 
     pub(crate) async fn open_with(_name: &str, data: PathBuf, audit: AuditConfig) -> Self {
-        Self::open_all(data, audit, Allowed::Auto, |_| None).await
+        let told = (audit, notify::Config::default());
+        Self::open_all(data, told, Allowed::Auto, |_| None).await
     }
 
     async fn open_all(
         data: PathBuf,
-        audit: AuditConfig,
+        (audit, notify): (AuditConfig, notify::Config),
         git_over_line: Allowed,
         oidc: impl FnOnce(&str) -> Option<oidc::Config>,
     ) -> Self {
@@ -104,6 +121,7 @@ impl TestHub {
             },
             data: data.clone(),
             oidc: oidc(&url),
+            notify,
             url,
             listen: address,
             health_listen: listeners.health.local_addr().unwrap(),

@@ -107,6 +107,7 @@ impl World {
             drain: Duration::from_secs(2),
             git_over_line: linesman::hub::gitline::Allowed::Auto,
             audit: linesman::hub::AuditConfig::default(),
+            notify: linesman::hub::notify::Config::default(),
             oidc: None,
         };
         let stop = CancellationToken::new();

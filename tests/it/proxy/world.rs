@@ -100,6 +100,7 @@ impl World {
             drain: Duration::from_secs(1),
             git_over_line: hub::gitline::Allowed::Auto,
             audit: hub::AuditConfig::default(),
+            notify: hub::notify::Config::default(),
             oidc: None,
         };
         let stop = CancellationToken::new();

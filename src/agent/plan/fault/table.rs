@@ -175,7 +175,7 @@ faults! {
         seen "the source says that the Git host showed another key than is known";
         evidence "the engine's message";
         does "reports: nothing is trusted on first use";
-        advice "compare the fingerprints; if the Git host's key was changed on purpose, change it at the hub";
+        advice "compare the fingerprints: linesman githost show; if the Git host's key was changed on purpose: linesman githost accept-host-key";
     KeyRevoked: 26, Budget::Report, 10 s;
         seen "the source says that the Git host refused the key";
         evidence "the engine's message";

@@ -38,32 +38,35 @@ pub async fn count(hub: &Hub) {
         Err(error) => tracing::error!(error = crate::hub::chain_of(&error), "count faults"),
     }
     let mut phases: BTreeMap<String, i64> = BTreeMap::new();
-    let mut after: Option<String> = None;
-    loop {
-        let page = async {
-            let clusters = hub
-                .store
-                .clusters(after.as_deref(), super::MAX_PAGE)
-                .await?;
-            of(hub, clusters).await
-        };
-        let page = match page.await {
-            Ok(page) => page,
-            Err(error) => {
-                let error = crate::hub::chain_of(&error);
-                return tracing::error!(error, "count the fleet");
-            }
-        };
-        for cluster in &page {
+    let counted = pages(hub, |page| {
+        for cluster in page {
             *phases.entry(format!("{:?}", cluster.phase)).or_default() += 1;
         }
-        if page.len() < super::MAX_PAGE as usize {
-            break;
-        }
-        after = page.last().map(|c| c.name.to_string());
+    });
+    if let Err(error) = counted.await {
+        let error = crate::hub::chain_of(&error);
+        return tracing::error!(error, "count the fleet");
     }
     let phases: Vec<(String, i64)> = phases.into_iter().collect();
     hub.metrics.fleet(&phases);
+}
+
+/// Gives the fleet to `take`, page by page.
+pub async fn pages(hub: &Hub, mut take: impl FnMut(Vec<ClusterView>)) -> Result<(), StoreError> {
+    let mut after: Option<String> = None;
+    loop {
+        let clusters = hub
+            .store
+            .clusters(after.as_deref(), super::MAX_PAGE)
+            .await?;
+        let page = of(hub, clusters).await?;
+        let full = page.len() == super::MAX_PAGE as usize;
+        after = page.last().map(|c| c.name.to_string());
+        take(page);
+        if !full {
+            return Ok(());
+        }
+    }
 }
 
 fn view(hub: &Hub, now: OffsetDateTime, cluster: Cluster, details: Details) -> ClusterView {

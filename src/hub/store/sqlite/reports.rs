@@ -351,7 +351,10 @@ impl Sqlite {
     }
 }
 
-fn heal_row(doing: &'static str, row: &(String, String)) -> Result<(ClusterName, HealRecord)> {
+pub(super) fn heal_row(
+    doing: &'static str,
+    row: &(String, String),
+) -> Result<(ClusterName, HealRecord)> {
     let name = row.0.parse().map_err(corrupt(doing))?;
     Ok((name, from_json(doing, &row.1)?))
 }

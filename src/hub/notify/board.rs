@@ -1,0 +1,404 @@
+//! What is told of the fleet's troubles, and when. Pure.
+//!
+//! Level-triggered: each look is at the whole fleet. A trouble is one cluster and one class, whoever says it: an open
+//! heal and the condition that tells of the same fault are one. It is told when it has lasted, again while it lasts, and
+//! when it has been over for a while; the same class in many clusters at one look is one notice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use time::{Duration, OffsetDateTime};
+
+use crate::wire::id::ClusterName;
+use crate::wire::report::{Condition, ConditionType, HealRecord, HealResult, Phase, Status};
+
+/// A trouble that is over is told when it has been so for this long: what comes and goes is one trouble.
+const OVER: Duration = Duration::minutes(1);
+/// After its end, the same trouble is not told as a new one for this long.
+const QUIET: Duration = Duration::minutes(10);
+/// So many clusters with the same class at one look share a notice.
+const TOGETHER: usize = 5;
+/// Clusters that a notice names.
+const NAMED: usize = 50;
+/// Of one cluster and class, what was mended is told at most this often.
+const HEALED_EVERY: Duration = Duration::hours(1);
+/// Troubles that are kept; the rest of a fleet in flames is counted, not told one by one.
+pub const MAX_TROUBLES: usize = 20_000;
+const MAX_TEXT: usize = 1000;
+/// What is told of the first is not told again as what comes of it.
+const FOLLOWS: [(&str, &[&str]); 4] = [
+    (
+        "HostKeyMismatch",
+        &["GitUnreachable", "NotRead", "NoRoute", "NotSynced"],
+    ),
+    (
+        "KeyRevoked",
+        &["GitUnreachable", "NotRead", "NoRoute", "NotSynced"],
+    ),
+    ("GitUnreachable", &["NotRead", "NoRoute", "NotSynced"]),
+    ("NotRead", &["NotSynced"]),
+];
+
+/// One cluster at a look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub cluster: ClusterName,
+    pub phase: Phase,
+    pub conditions: Vec<Condition>,
+    /// Those that are open.
+    pub heals: Vec<HealRecord>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    Info,
+    Warning,
+    Critical,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    Open,
+    Reminder,
+    Resolved,
+    /// Broken and mended before anyone had to be told.
+    Healed,
+}
+
+/// What is told: one class of trouble, of one cluster or of many.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Notice {
+    pub state: State,
+    pub severity: Severity,
+    /// A fault's class, or a condition.
+    pub class: String,
+    /// At most 50.
+    pub clusters: Vec<ClusterName>,
+    pub clusters_total: usize,
+    /// What was seen; of many clusters, of the first.
+    pub text: String,
+    /// RFC 3339: since when; of many clusters, of the first.
+    pub since: String,
+}
+
+/// A trouble that is known, as it outlives the process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    severity: Severity,
+    text: String,
+    #[serde(with = "time::serde::rfc3339")]
+    since: OffsetDateTime,
+    /// When it was told last; None = not told yet.
+    #[serde(with = "time::serde::rfc3339::option")]
+    told: Option<OffsetDateTime>,
+    /// Since when it is not there any more.
+    #[serde(with = "time::serde::rfc3339::option")]
+    gone: Option<OffsetDateTime>,
+    /// Its end was told too; kept for a while, so that its return is not news.
+    over: bool,
+}
+
+/// One cluster and one class.
+pub type Key = (ClusterName, String);
+
+/// Every trouble of the fleet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Board {
+    troubles: BTreeMap<Key, Trouble>,
+    /// When a heal of this cluster and class was told last.
+    healed: BTreeMap<Key, OffsetDateTime>,
+    /// Troubles that found no place since the last look.
+    pub surplus: usize,
+}
+
+impl Board {
+    /// What an earlier process kept.
+    pub fn of(troubles: impl IntoIterator<Item = (Key, Trouble)>) -> Self {
+        Self {
+            troubles: troubles.into_iter().take(MAX_TROUBLES).collect(),
+            ..Self::default()
+        }
+    }
+
+    pub fn troubles(&self) -> &BTreeMap<Key, Trouble> {
+        &self.troubles
+    }
+
+    /// Takes in the fleet as it is and gives what has to be told now. `remind` = how often of what lasts; None = never.
+    /// A cluster that is not in the fleet any more is forgotten without a word.
+    pub fn look(
+        &mut self,
+        now: OffsetDateTime,
+        remind: Option<Duration>,
+        fleet: &[Seen],
+    ) -> Vec<Notice> {
+        let known: BTreeSet<&ClusterName> = fleet.iter().map(|seen| &seen.cluster).collect();
+        self.troubles
+            .retain(|(cluster, _), _| known.contains(cluster));
+        let mut due: BTreeMap<(State, String), Vec<(ClusterName, Trouble)>> = BTreeMap::new();
+        self.surplus = 0;
+        for seen in fleet {
+            // Of a cluster that the hub cannot judge yet, everything stays as it was.
+            if seen.phase != Phase::Unknown {
+                self.take_in(now, seen);
+            }
+        }
+        self.troubles.retain(|(cluster, class), trouble| {
+            if let Some(state) = trouble.step(now, remind, class) {
+                let of_class = due.entry((state, class.clone())).or_default();
+                of_class.push((cluster.clone(), trouble.clone()));
+            }
+            !trouble.is_past(now)
+        });
+        due.into_iter().flat_map(grouped).collect()
+    }
+
+    /// Takes in heals that have closed since the last look. What was told as a trouble is told as over when it is; the
+    /// others are told as healed, within bounds.
+    pub fn healed(
+        &mut self,
+        now: OffsetDateTime,
+        heals: &[(ClusterName, HealRecord)],
+    ) -> Vec<Notice> {
+        self.healed.retain(|_, at| now - *at < HEALED_EVERY);
+        let mut due: BTreeMap<(State, String), Vec<(ClusterName, Trouble)>> = BTreeMap::new();
+        for (cluster, heal) in heals {
+            let key = (cluster.clone(), heal.class.clone());
+            let told = self.troubles.get(&key).is_some_and(|t| t.told.is_some());
+            let lately = self.healed.contains_key(&key) || self.healed.len() >= MAX_TROUBLES;
+            if heal.result != HealResult::Healed || told || lately {
+                continue;
+            }
+            self.healed.insert(key, now);
+            let began = crate::clock::parse_rfc3339(&heal.detected_at).unwrap_or(now);
+            let ended = heal.restored_at.as_deref();
+            let ended = ended.and_then(crate::clock::parse_rfc3339).unwrap_or(now);
+            let took = (ended - began).whole_seconds().max(0);
+            let text = format!("{}: {}; mended in {took} s", heal.object, heal.evidence);
+            let of_class = due.entry((State::Healed, heal.class.clone())).or_default();
+            of_class.push((
+                cluster.clone(),
+                Trouble {
+                    severity: Severity::Info,
+                    text: cut(&text),
+                    since: began,
+                    told: Some(now),
+                    gone: Some(ended),
+                    over: true,
+                },
+            ));
+        }
+        due.into_iter().flat_map(grouped).collect()
+    }
+
+    fn take_in(&mut self, now: OffsetDateTime, seen: &Seen) {
+        let Look { found, only } = found(seen);
+        for (class, Found { severity, text }) in &found {
+            let key = (seen.cluster.clone(), class.clone());
+            if let Some(trouble) = self.troubles.get_mut(&key) {
+                trouble.back(now);
+                (trouble.severity, trouble.text) = (*severity, text.clone());
+            } else if self.troubles.len() < MAX_TROUBLES {
+                let new = Trouble {
+                    severity: *severity,
+                    text: text.clone(),
+                    since: now,
+                    told: None,
+                    gone: None,
+                    over: false,
+                };
+                self.troubles.insert(key, new);
+            } else {
+                self.surplus += 1;
+            }
+        }
+        let first = (seen.cluster.clone(), String::new());
+        for ((_, class), trouble) in self
+            .troubles
+            .range_mut(first..)
+            .take_while(|((of, _), _)| *of == seen.cluster)
+        {
+            let spoken_of = only.is_none_or(|only| only == class);
+            if spoken_of && !found.contains_key(class) {
+                trouble.gone.get_or_insert(now);
+            }
+        }
+    }
+}
+
+impl Trouble {
+    /// It is there at this look.
+    fn back(&mut self, now: OffsetDateTime) {
+        let gone = self.gone.take();
+        if self.over {
+            // Told as over, and back within the quiet time: it is news again only when that is up.
+            self.over = false;
+            self.since = gone.map_or(now, |gone| (gone + QUIET).max(now));
+            self.told = None;
+        }
+    }
+
+    /// What is to be told of it now.
+    fn step(
+        &mut self,
+        now: OffsetDateTime,
+        remind: Option<Duration>,
+        class: &str,
+    ) -> Option<State> {
+        if let Some(gone) = self.gone {
+            let ended = self.told.is_some() && !self.over && now - gone >= OVER;
+            self.over |= ended;
+            return ended.then_some(State::Resolved);
+        }
+        let state = match self.told {
+            None if now - self.since >= patience(class) => State::Open,
+            Some(told) if remind.is_some_and(|every| now - told >= every) => State::Reminder,
+            None | Some(_) => return None,
+        };
+        self.told = Some(now);
+        Some(state)
+    }
+
+    /// Nothing is left to remember.
+    fn is_past(&self, now: OffsetDateTime) -> bool {
+        let quiet = |gone| !self.over || now - gone >= QUIET;
+        // One that was told is kept until its end is told, too.
+        self.gone.is_some_and(quiet) && (self.told.is_none() || self.over)
+    }
+}
+
+struct Found {
+    severity: Severity,
+    text: String,
+}
+
+/// What a look at one cluster says.
+struct Look {
+    found: BTreeMap<String, Found>,
+    /// It speaks of this class alone: of the others nothing is known, or nothing is to be done now.
+    only: Option<&'static str>,
+}
+
+/// The troubles of one cluster at this moment.
+fn found(seen: &Seen) -> Look {
+    let alone = |class: &'static str, severity, text: String| Look {
+        found: BTreeMap::from([(class.to_owned(), Found { severity, text })]),
+        only: Some(class),
+    };
+    if seen.phase == Phase::Offline {
+        let text = "the cluster is out of reach".to_owned();
+        return alone("Offline", Severity::Critical, text);
+    }
+    let paused = |c: &&Condition| c.kind == ConditionType::Paused && c.status == Status::True;
+    if let Some(window) = seen.conditions.iter().find(paused) {
+        // Nothing is mended in a window, and whoever opened it knows that. What is wrong behind its end is told then.
+        return alone("Paused", Severity::Info, cut(&window.message));
+    }
+    let mut found = BTreeMap::new();
+    for heal in &seen.heals {
+        let text = cut(&format!("{}: {}", heal.object, heal.evidence));
+        let severity = Severity::Warning;
+        found
+            .entry(heal.class.clone())
+            .or_insert(Found { severity, text });
+    }
+    for condition in &seen.conditions {
+        if let Some((class, severity)) = judge(condition) {
+            let text = cut(&condition.message);
+            found.insert(class, Found { severity, text });
+        }
+    }
+    for (cause, follows) in FOLLOWS {
+        if found.contains_key(cause) {
+            found.retain(|class, _| !follows.contains(&class.as_str()));
+        }
+    }
+    Look { found, only: None }
+}
+
+/// Whether a condition is a trouble, under which class, and how bad it is.
+fn judge(condition: &Condition) -> Option<(String, Severity)> {
+    use ConditionType as C;
+    let (bad, severity) = match condition.kind {
+        C::HostKeyMismatch | C::RightsLost | C::JoinConflict => (Status::True, Severity::Critical),
+        C::EngineHealthy => (Status::False, Severity::Critical),
+        C::Quarantined => (Status::True, Severity::Warning),
+        C::ObserveOnly => (Status::True, Severity::Info),
+        C::Synced | C::GitReachable | C::ChildrenReady | C::DeployKeyRegistered => {
+            (Status::False, Severity::Warning)
+        }
+        // An engine that is being installed is not broken; the others are shown, and call nobody.
+        C::Joined
+        | C::Paused
+        | C::LineUp
+        | C::HostKeysKnown
+        | C::GitOverLine
+        | C::EngineInstalled
+        | C::SnapshotFresh
+        | C::Guarded
+        | C::AgentCurrent
+        | C::PolicyAccepted
+        | C::Uncovered => return None,
+    };
+    // A rotation on its way is not a trouble.
+    if condition.status != bad || condition.reason == "Rotating" {
+        return None;
+    }
+    // These name the fault's class, which a heal may tell of as well.
+    let by_reason = matches!(
+        condition.kind,
+        C::EngineHealthy | C::Synced | C::GitReachable | C::ChildrenReady | C::Quarantined
+    );
+    let class = if by_reason && !condition.reason.is_empty() {
+        condition.reason.clone()
+    } else {
+        format!("{:?}", condition.kind)
+    };
+    Some((class, severity))
+}
+
+/// How long a trouble has to last before anyone is told. What heals by itself in that time is in the heals' history.
+fn patience(class: &str) -> Duration {
+    match class {
+        "Offline" | "HostKeyMismatch" | "JoinConflict" | "RightsLost" | "BadEngineCommit"
+        | "Paused" => Duration::ZERO,
+        "NotSynced" | "Ready" | "NotRead" | "NoRoute" => Duration::minutes(5),
+        _ => Duration::minutes(1),
+    }
+}
+
+/// One notice a cluster, or one for all where they are many.
+fn grouped(
+    ((state, class), of_class): ((State, String), Vec<(ClusterName, Trouble)>),
+) -> Vec<Notice> {
+    let notice = |some: &[(ClusterName, Trouble)]| {
+        let worst = some.iter().map(|(_, t)| t.severity).max();
+        let first = some.iter().min_by_key(|(_, t)| t.since);
+        let clusters = some.iter().take(NAMED).map(|(name, _)| name.clone());
+        Notice {
+            state,
+            severity: worst.unwrap_or(Severity::Info),
+            class: class.clone(),
+            clusters: clusters.collect(),
+            clusters_total: some.len(),
+            text: first.map(|(_, t)| t.text.clone()).unwrap_or_default(),
+            since: first
+                .map(|(_, t)| crate::clock::rfc3339(t.since))
+                .unwrap_or_default(),
+        }
+    };
+    if of_class.len() >= TOGETHER {
+        return vec![notice(&of_class)];
+    }
+    of_class.chunks(1).map(notice).collect()
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(MAX_TEXT).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! Notices on their way to a receiver that is really there.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::post;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::{HeaderMap, StatusCode};
+use linesman::hub::notify::{Config, Sink};
+use linesman::keys;
+use linesman::secret::Secret;
+use serde_json::{Value, json};
+use sha2::Sha256;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use super::support::{Agent, TestHub};
+
+const SECRET: &str = "shared with the receiver";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What came in one call.
+struct Call {
+    headers: HeaderMap,
+    text: String,
+}
+
+impl Call {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap()
+    }
+
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).unwrap().to_str().unwrap()
+    }
+}
+
+#[derive(Clone)]
+struct Inbox {
+    calls: mpsc::UnboundedSender<Call>,
+    /// How the next calls are answered; 200 when there is nothing left.
+    answers: Arc<Mutex<VecDeque<u16>>>,
+}
+
+struct Receiver {
+    url: String,
+    calls: mpsc::UnboundedReceiver<Call>,
+    answers: Arc<Mutex<VecDeque<u16>>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Receiver {
+    async fn start() -> Self {
+        let (sender, calls) = mpsc::unbounded_channel();
+        let answers = Arc::new(Mutex::new(VecDeque::new()));
+        let inbox = Inbox {
+            calls: sender,
+            answers: answers.clone(),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!(
+            "http://{}/in/token-in-the-url",
+            listener.local_addr().unwrap()
+        );
+        let router = Router::new()
+            .route("/in/{token}", post(take))
+            .with_state(inbox);
+        #[expect(clippy::disallowed_methods, reason = "the receiver owns and ends it")]
+        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self {
+            url,
+            calls,
+            answers,
+            task,
+        }
+    }
+
+    fn answer(&self, codes: &[u16]) {
+        self.answers.lock().unwrap().extend(codes);
+    }
+
+    async fn next(&mut self) -> Call {
+        let call = tokio::time::timeout(PATIENCE, self.calls.recv()).await;
+        call.expect("a notice comes").unwrap()
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn take(State(inbox): State<Inbox>, headers: HeaderMap, text: String) -> StatusCode {
+    let code = inbox.answers.lock().unwrap().pop_front().unwrap_or(200);
+    drop(inbox.calls.send(Call { headers, text }));
+    StatusCode::from_u16(code).unwrap()
+}
+
+fn to(webhook: &Receiver, slack: &Receiver) -> Config {
+    Config {
+        sinks: vec![
+            Sink::Webhook {
+                url: Secret::new(webhook.url.clone()),
+                secret: Some(Secret::new(SECRET.to_owned())),
+                ca: None,
+            },
+            Sink::Slack {
+                url: Secret::new(slack.url.clone()),
+            },
+        ],
+        look: Duration::from_millis(50),
+        ..Config::default()
+    }
+}
+
+async fn reports(agent: &Agent, hub: &TestHub, conditions: &[(&str, &str)]) {
+    let conditions: Vec<Value> = conditions
+        .iter()
+        .map(|(kind, status)| {
+            json!({
+                "type": kind, "status": status, "reason": "Because", "message": format!("of {kind}"),
+                "since": "2026-01-01T00:00:00Z",
+            })
+        })
+        .collect();
+    let report = json!({ "conditions": conditions }).to_string();
+    let (code, ack) = agent
+        .call(hub, "POST", "/v1/clusters/eu1/reports", &report)
+        .await;
+    assert_eq!(code, 200, "{ack}");
+}
+
+fn signed(call: &Call) -> bool {
+    let header = call.header("linesman-notice-signature");
+    let mut parts = header.split(';');
+    assert_eq!(parts.next(), Some("v1"));
+    let time = parts.next().unwrap().strip_prefix("t=").unwrap();
+    let sum = parts.next().unwrap().strip_prefix("sig=").unwrap();
+    let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
+    mac.update(format!("v1\n{time}\n{}", call.text).as_bytes());
+    keys::hex(&mac.finalize().into_bytes()) == sum
+}
+
+/// A trouble reaches both receivers once, signed, again where they fail, and not again when the hub was started anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trouble_is_told_once_to_each_receiver_whatever_fails_in_between() {
+    let (mut webhook, mut slack) = (Receiver::start().await, Receiver::start().await);
+    let config = to(&webhook, &slack);
+    let hub = TestHub::notifying("notify", config.clone()).await;
+    let agent = Agent::new(1);
+    let token = hub.add("eu1").await;
+    agent.join(&hub, "eu1", &token).await;
+    webhook.answer(&[503, 429]);
+    reports(&agent, &hub, &[("HostKeyMismatch", "True")]).await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let call = webhook.next().await;
+        assert!(signed(&call), "{:?}", call.headers);
+        let body = call.json();
+        for (key, value) in [
+            ("state", json!("open")),
+            ("severity", json!("critical")),
+            ("class", json!("HostKeyMismatch")),
+            ("clusters", json!(["eu1"])),
+            ("text", json!("of HostKeyMismatch")),
+            ("next", json!("linesman githost show")),
+        ] {
+            assert_eq!(body[key], value, "{body}");
+        }
+        assert_eq!(body["id"], json!(call.header("linesman-notice-id")));
+        ids.push(body["id"].clone());
+    }
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    let text = slack.next().await.json()["text"].clone();
+    assert!(
+        text.as_str().unwrap().contains("*eu1* *HostKeyMismatch*"),
+        "{text}"
+    );
+
+    // The same again is no news; the next call is about the next trouble.
+    let both = [("HostKeyMismatch", "True"), ("RightsLost", "True")];
+    reports(&agent, &hub, &both).await;
+    assert_eq!(webhook.next().await.json()["class"], json!("RightsLost"));
+    slack.next().await;
+    let hub = TestHub::open_notifying(hub.crash().await, config).await;
+    let three = [&both[..], &[("JoinConflict", "True")]].concat();
+    // The hub, not its agents, sees a conflict; what agents say of others it takes.
+    reports(&agent, &hub, &three).await;
+    assert_eq!(webhook.next().await.json()["class"], json!("JoinConflict"));
+    slack.next().await;
+    hub.stop().await;
+}
+
+/// What a receiver refuses for good is dropped and counted; the next notice goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_notice_is_counted_and_holds_nothing_up() {
+    let (mut webhook, mut slack) = (Receiver::start().await, Receiver::start().await);
+    webhook.answer(&[410]);
+    let hub = TestHub::notifying("notify-refused", to(&webhook, &slack)).await;
+    let agent = Agent::new(1);
+    let token = hub.add("eu1").await;
+    agent.join(&hub, "eu1", &token).await;
+    reports(&agent, &hub, &[("HostKeyMismatch", "True")]).await;
+    webhook.next().await;
+    slack.next().await;
+    let both = [("HostKeyMismatch", "True"), ("RightsLost", "True")];
+    reports(&agent, &hub, &both).await;
+    assert_eq!(webhook.next().await.json()["class"], json!("RightsLost"));
+    slack.next().await;
+    let began = std::time::Instant::now();
+    loop {
+        let text = hub
+            .hub
+            .metrics
+            .text(&linesman::telemetry::Lines::default())
+            .unwrap();
+        let dropped = r#"linesman_hub_notices_total{sink="webhook",outcome="dropped"} 1"#;
+        let delivered = r#"linesman_hub_notices_total{sink="webhook",outcome="delivered"} 1"#;
+        if text.contains(dropped) && text.contains(delivered) {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{text}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    hub.stop().await;
+}
