@@ -318,7 +318,7 @@ fn fix(kind: ConditionType, name: &ClusterName) -> String {
         }
         ConditionType::DeployKeyRegistered => "look at the hub's checks above, and at the catalog's Git host".to_owned(),
         ConditionType::HostKeysKnown | ConditionType::HostKeyMismatch => {
-            "see that the cluster reaches the catalog's Git host and that no other server answers there".to_owned()
+            "see who meets which key: linesman githost show; if the Git host's was changed on purpose: linesman githost accept-host-key".to_owned()
         }
         ConditionType::GitReachable => {
             format!("see that the cluster reaches the catalog's Git host, or let Git go over the line: linesman cluster git {name} line")
