@@ -34,6 +34,7 @@ pub mod identity;
 pub mod lease;
 pub mod link;
 pub mod observe;
+mod own;
 pub mod plan;
 pub mod report;
 mod saves;

@@ -7,7 +7,8 @@ use crate::wire::api::Took;
 use crate::wire::report::{HealRecord, HealResult};
 
 /// Every class of fault; the agent's table of them is held against this list by a test.
-pub const CLASSES: [&str; 56] = [
+pub const CLASSES: [&str; 57] = [
+    "AgentDrift",
     "ApiUnhealthy",
     "ApplyFailed",
     "ArtifactLost",

@@ -148,6 +148,15 @@ pub fn adoption(values: &AdoptionValues) -> Vec<Value> {
     objects
 }
 
+/// What is alike in every adoption and not its owner's to choose: what the agent keeps so for itself.
+pub fn own(engine: EngineKind) -> Vec<Value> {
+    let mut objects = vec![resource_quota()];
+    objects.extend(rbac::own(engine));
+    objects.push(network_policy(engine));
+    objects.push(git_service());
+    objects
+}
+
 /// Multi-document YAML of the objects.
 pub fn to_yaml(objects: &[Value]) -> String {
     yaml::print_all(objects).expect("JSON values can be written as YAML")

@@ -16,6 +16,7 @@ pub mod find;
 pub mod health;
 pub mod history;
 mod latent;
+pub mod own;
 pub mod pace;
 pub mod probes;
 pub mod project;

@@ -22,6 +22,7 @@ use super::forward::Subjects;
 use super::health::Readiness;
 use super::identity::{Identity, SecretData};
 use super::link::{LinkConfig, LinkState};
+use super::own::Keeping;
 use super::report::{Outlets, ReportConfig};
 use super::{
     Config, EngineGit, Joined, News, Signs, facts, forward, gitline, link, report, watchdog,
@@ -242,6 +243,13 @@ pub(super) fn parts(
         asked: diagnose_ids,
     };
     tasks.spawn("diagnose", |stop| diagnosing.run(stop));
+    let keeping = Keeping {
+        context: context.clone(),
+        joined: joined.clone(),
+        heart: hearts.heart("own objects", Duration::from_mins(4)),
+        metrics: metrics.clone(),
+    };
+    tasks.spawn("own objects", |stop| keeping.run(stop));
     let reporting = ReportConfig {
         kube: kube.clone(),
         namespace: config.namespace.clone(),

@@ -105,18 +105,10 @@ fn names(engine: EngineKind) -> &'static EngineNames {
 
 /// Roles and bindings, roles before what refers to them.
 pub(super) fn objects(engine: EngineKind, access: AccessLevel) -> Vec<Value> {
-    let names = names(engine);
-    let mut objects = vec![
-        cluster_role(READ_ROLE, &read_rules(names)),
-        cluster_role(ENGINE_ROLE, &engine_rules(engine)),
-        cluster_role(AGENT, &agent_rules(names)),
-        line_subjects(),
-        role(&own_rules()),
-        cluster_role_binding(AGENT, AGENT, &account(AGENT)),
-        cluster_role_binding(READ_ROLE, READ_ROLE, &account(AGENT)),
-        cluster_role_binding(LINE_SUBJECTS, LINE_SUBJECTS, &account(LINE_ACCOUNT)),
-        role_binding(),
-    ];
+    let mut objects = own(engine);
+    objects.push(line_subjects());
+    let subjects = cluster_role_binding(LINE_SUBJECTS, LINE_SUBJECTS, &account(LINE_ACCOUNT));
+    objects.push(subjects);
     for (level, group, role) in ACCESS_GROUPS {
         if level <= access {
             let name = group.replace(':', "-");
@@ -124,6 +116,20 @@ pub(super) fn objects(engine: EngineKind, access: AccessLevel) -> Vec<Value> {
         }
     }
     objects
+}
+
+/// The agent's own, roles before what refers to them.
+pub(super) fn own(engine: EngineKind) -> Vec<Value> {
+    let names = names(engine);
+    vec![
+        cluster_role(READ_ROLE, &read_rules(names)),
+        cluster_role(ENGINE_ROLE, &engine_rules(engine)),
+        cluster_role(AGENT, &agent_rules(names)),
+        role(&own_rules()),
+        cluster_role_binding(AGENT, AGENT, &account(AGENT)),
+        cluster_role_binding(READ_ROLE, READ_ROLE, &account(AGENT)),
+        role_binding(),
+    ]
 }
 
 /// The agent's rights on the whole cluster.

@@ -38,6 +38,7 @@ fn a_broken_sync_object_shows_at_the_hub_and_the_root_stays_synced() {
             "{name} in {rows:#?}"
         );
     }
+    an_own_object_is_altered(&world);
     world.push(FILE, &child.to_string());
     let took = until("the hub shows it", seconds(180), || {
         holds(&world, "ChildrenReady", "False")
@@ -68,10 +69,36 @@ fn a_broken_sync_object_shows_at_the_hub_and_the_root_stays_synced() {
     assert_eq!(wrong[0]["name"], "what the catalog brought");
     let fix = wrong[0]["fix"].as_str().unwrap();
     assert!(fix.contains("commit the directory"), "{wrong:#?}");
+    the_own_object_is_mended(&world);
     // Valid and empty: what it brought is pruned.
     world.push(FILE, "# nothing\n");
     until("the hub shows that it is over", seconds(180), || {
         holds(&world, "ChildrenReady", "True")
+    });
+}
+
+const POLICY: &str =
+    "/apis/networking.k8s.io/v1/namespaces/linesman/networkpolicies/linesman-agent";
+
+/// F49, as somebody does who wants a way to the agent's ports.
+fn an_own_object_is_altered(world: &World) {
+    let open = json!([{"op": "replace", "path": "/spec/ingress", "value": [{}]}]);
+    world.api.json_patch(POLICY, &open);
+}
+
+fn the_own_object_is_mended(world: &World) {
+    until("the agent's own policy is mended", seconds(80), || {
+        let live = world.api.try_get(POLICY).ok().flatten().unwrap_or_default();
+        live["spec"]["ingress"]
+            .as_array()
+            .is_some_and(|rules| rules.len() == 2)
+    });
+    until("the heal is on record", seconds(20), || {
+        let heals = world.hub.json(&["heal", "list", CLUSTER]);
+        let all = heals.as_array().cloned().unwrap_or_default();
+        let drift = all.iter().find(|h| h["class"] == json!("AgentDrift"));
+        drift
+            .is_some_and(|h| h["result"] == json!("healed") && h["writer"] == json!("kubectl-edit"))
     });
 }
 

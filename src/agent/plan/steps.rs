@@ -323,6 +323,7 @@ fn remedy(
         | Class::KeyRevoked
         | Class::GitUnreachable
         | Class::PolicyBlocks
+        | Class::AgentDrift
         | Class::KubernetesUnsupported
         | Class::SuspendedByHuman
         | Class::SignatureFailed

@@ -293,6 +293,12 @@ faults! {
         evidence "by how much";
         does "reports";
         advice "set the clocks of the cluster's nodes: certificates and Leases depend on them";
+    AgentDrift: 49, Budget::Spaced, 0 s;
+        seen "a role, binding, policy, quota or Service of the agent itself is gone or differs from the adoption YAML; looked at every minute";
+        evidence "the fields; who wrote them and when";
+        does "applies it; rights that were taken from the agent it cannot give itself: condition `RightsLost`. Who comes through the line as \
+              what, and the agent's Deployment, are its owner's";
+        advice "";
     ProjectMissing: 51, Budget::Spaced, 0 s;
         seen "Argo CD: the AppProject `default`, which the root refers to, is gone or changed";
         evidence "the object; the fields, who wrote them and when";

@@ -6,16 +6,11 @@ use std::fmt::Write as _;
 use super::*;
 
 /// Numbers of the catalogue of faults that no class stands for yet, and why.
-const NOT_YET: [(u8, &str, &str); 3] = [
+const NOT_YET: [(u8, &str, &str); 2] = [
     (
         18,
         "UndecodableObject",
         "only the controllers' logs name the object",
-    ),
-    (
-        49,
-        "AgentDrift",
-        "the agent does not keep its own adoption YAML yet",
     ),
     (
         50,
