@@ -30,6 +30,7 @@ pub mod git;
 pub mod githost;
 pub mod gitline;
 pub mod grants;
+pub mod incident;
 pub mod login;
 pub mod notify;
 pub mod oidc;
@@ -38,6 +39,7 @@ pub mod proxy;
 pub mod registration;
 pub mod rotation;
 pub mod running;
+pub mod safe_heals;
 pub mod selector;
 pub mod serve;
 pub mod store;
@@ -115,6 +117,8 @@ pub struct Hub {
     /// Heals that closed, to be told of.
     pub notices: notify::Ended,
     pub presence: Presence,
+    /// What many clusters have in common now.
+    pub incident: safe_heals::Standing,
     /// Its `ca` is what clients pin; empty where the certificate is publicly trusted.
     pub tls: tls::Tls,
     pub metrics: crate::telemetry::HubMetrics,

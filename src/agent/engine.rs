@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 
 use super::{Desired, Engine};
 use crate::bundle::{Bundle, Kind, ObjectId};
+use crate::clock;
 use crate::keys::{sha256, sha256_hex};
 use crate::manifests;
 use crate::wire::api::EngineKind;
@@ -127,6 +128,10 @@ pub struct Policy {
     pub paused_until: Option<OffsetDateTime>,
     /// Who paused it and why.
     pub pause_reason: String,
+    /// Until then only what is missing is put back, by the hub's wish.
+    pub safe_until: Option<OffsetDateTime>,
+    /// What the hub saw in the fleet.
+    pub safe_reason: String,
 }
 
 /// What an engine makes of [`Desired`].
@@ -185,6 +190,8 @@ impl Install {
         let guard = guard::objects(wanted.keys(), [&source, &sync], &labels());
         wanted.extend(guard.map(|(id, object)| (id, own(object))));
         let policy = &desired.assignment.policy;
+        let safe_until = policy.safe_heals_until.as_deref();
+        let safe_until = safe_until.and_then(clock::parse_rfc3339);
         let known: String = wanted.values().map(|w| w.expect.to_string()).collect();
         Self {
             traits,
@@ -199,6 +206,8 @@ impl Install {
                 snapshot_after: time::Duration::seconds(policy.snapshot_after.into()),
                 paused_until,
                 pause_reason: policy.pause_reason.clone().unwrap_or_default(),
+                safe_until,
+                safe_reason: policy.safe_heals_reason.clone().unwrap_or_default(),
             },
             cluster: desired.assignment.cluster.name.as_str().to_owned(),
             digest: Digest::from_bytes(sha256(known.as_bytes())),

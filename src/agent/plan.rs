@@ -100,14 +100,18 @@ pub fn plan(
         .cloned()
         .collect();
     let (mut steps, waiting) = steps::steps(now, install, observed, history, &open);
+    let safe_only = window::safe_until(now, install).is_some();
+    if safe_only {
+        steps.retain(|step| step.action.is_safe());
+    }
     let mut next_look = waiting.unwrap_or(now + LOOK).min(now + LOOK);
     if steps.is_empty() && !guarded {
         steps = probes::locks(now, install, observed);
     }
-    if steps.is_empty() && !guarded {
+    if steps.is_empty() && !guarded && !safe_only {
         steps = quarantine::keeps(install, observed);
     }
-    if steps.is_empty() && !guarded {
+    if steps.is_empty() && !guarded && !safe_only {
         steps = quarantine::lifts(now, install, observed);
     }
     if steps.is_empty() && !guarded {

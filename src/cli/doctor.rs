@@ -292,6 +292,7 @@ fn condition(condition: &Condition, cluster: &ClusterName) -> Check {
             | ConditionType::Quarantined
             | ConditionType::ObserveOnly
             | ConditionType::Paused
+            | ConditionType::SafeHealsOnly
             | ConditionType::Uncovered
             | ConditionType::RightsLost
             | ConditionType::JoinConflict
@@ -343,6 +344,7 @@ fn fix(kind: ConditionType, name: &ClusterName) -> String {
         | ConditionType::SnapshotFresh
         | ConditionType::ObserveOnly
         | ConditionType::Paused
+        | ConditionType::SafeHealsOnly
         | ConditionType::AgentCurrent
         | ConditionType::PolicyAccepted
         | ConditionType::Uncovered => format!("see: linesman cluster show {name}"),

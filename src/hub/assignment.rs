@@ -1,13 +1,15 @@
 //! What a cluster is told: built from the records each time, numbered anew whenever its content changes.
 
 use crate::clock;
+use crate::hub::incident::Incident;
 use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, StoreError};
 use crate::hub::{Hub, rotation};
 use crate::keys;
 use crate::manifests::{GIT_SERVICE, NAMESPACE};
 use crate::ssh::{GitUrl, known_hosts};
 use crate::wire::api::{
-    Assignment, CatalogRef, ClusterRef, DeployKeyState, DeployKeyStatus, EngineRef, GitRoute, Via,
+    Assignment, CatalogRef, ClusterRef, DeployKeyState, DeployKeyStatus, EngineRef, GitRoute,
+    Policy, Via,
 };
 
 /// The present assignment of a cluster.
@@ -41,7 +43,7 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
             bundle: cluster.bundle.clone(),
             size: bundle.map_or(0, |b| b.size),
         },
-        policy: cluster.policy.clone(),
+        policy: policy(hub, cluster),
         rotate: rotation::wish(clock::now(), hub.config.keys, &keys),
         agent_image: cluster.desired_image.clone(),
         revision: 0,
@@ -50,6 +52,16 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
     let hash = keys::sha256_hex(&content);
     assignment.revision = hub.store.assignment_revision(&cluster.id, &hash).await?;
     Ok(assignment)
+}
+
+/// The cluster's own, and what an incident in the fleet asks of all.
+fn policy(hub: &Hub, cluster: &Cluster) -> Policy {
+    let incident = hub.incident.borrow();
+    Policy {
+        safe_heals_until: incident.as_ref().map(|i| clock::rfc3339(i.until)),
+        safe_heals_reason: incident.as_ref().map(Incident::reason),
+        ..cluster.policy.clone()
+    }
 }
 
 /// The catalog's URL at the agent's Service, and the host's keys under both names.

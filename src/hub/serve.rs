@@ -69,15 +69,7 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
         super::login::session::watch_over(hub.clone(), stop)
     });
     watch_audit(&hub, &mut tasks);
-    tasks.spawn("keys", |stop| keys(hub.clone(), stop));
-    if !hub.config.notify.sinks.is_empty() {
-        tasks.spawn("notices", |stop| super::notify::run(hub.clone(), stop));
-    }
-    tasks.spawn("host key", |stop| {
-        api::githosts::watch_over(hub.clone(), stop)
-    });
-    tasks.spawn("flush", |stop| flush(hub.clone(), stop));
-    tasks.spawn("certificate", |stop| renew(hub.clone(), stop));
+    looks(&hub, &mut tasks);
 
     // The audit ends last: what the others do while they drain is on record too.
     let over = CancellationToken::new();
@@ -118,6 +110,22 @@ fn watch_audit(hub: &Arc<Hub>, tasks: &mut Tasks) {
             audit::sink::run(hub.store.clone(), sink.clone(), hub.audit.head(), stop)
         });
     }
+}
+
+/// What is looked at again and again.
+fn looks(hub: &Arc<Hub>, tasks: &mut Tasks) {
+    tasks.spawn("keys", |stop| keys(hub.clone(), stop));
+    if !hub.config.notify.sinks.is_empty() {
+        tasks.spawn("notices", |stop| super::notify::run(hub.clone(), stop));
+    }
+    tasks.spawn("host key", |stop| {
+        api::githosts::watch_over(hub.clone(), stop)
+    });
+    tasks.spawn("incidents", |stop| {
+        super::safe_heals::run(hub.clone(), stop)
+    });
+    tasks.spawn("flush", |stop| flush(hub.clone(), stop));
+    tasks.spawn("certificate", |stop| renew(hub.clone(), stop));
 }
 
 /// What the holder of an SSH key may do with the catalog.

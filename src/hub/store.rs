@@ -120,6 +120,8 @@ contract! {
     report(&self, cluster_id: &str, reported: Reported, now: OffsetDateTime) -> Vec<HealRecord>;
     /// How many heals of each class are not over, in clusters that are not removed.
     faults(&self) -> Vec<(String, i64)>;
+    /// The clusters that were heard of, and what their agents acted on in heals that came since.
+    acted(&self, since: OffsetDateTime) -> crate::hub::incident::Seen;
     /// The keys that clusters are told of a Git host.
     host_keys(&self, githost: &str) -> Vec<crate::hub::githost::hostkeys::TrustedKey>;
     /// Puts these keys in place of those; false = there were others by now, and nothing changed.

@@ -293,6 +293,12 @@ pub struct Policy {
     /// Who paused it and why, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_reason: Option<String>,
+    /// RFC 3339; until then only what is missing is put back, because many clusters fail alike.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub safe_heals_until: Option<String>,
+    /// What was seen in the fleet, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub safe_heals_reason: Option<String>,
 }
 
 impl Default for Policy {
@@ -302,6 +308,8 @@ impl Default for Policy {
             probe_every: 300,
             paused_until: None,
             pause_reason: None,
+            safe_heals_until: None,
+            safe_heals_reason: None,
         }
     }
 }

@@ -106,6 +106,8 @@ pub enum ConditionType {
     Guarded,
     ObserveOnly,
     Paused,
+    /// Many clusters fail alike: only what is missing is put back.
+    SafeHealsOnly,
     AgentCurrent,
     PolicyAccepted,
     Uncovered,

@@ -28,6 +28,7 @@ const PURE: &[&str] = &[
     "hub/audit/chain",
     "hub/catalog",
     "hub/githost/embedded/push",
+    "hub/incident",
     "hub/fleet",
     "hub/story",
     "hub/githost/hostkeys",

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 mod git_route;
 mod grants;
 mod hostkeys;
+mod incident;
 mod login;
 mod notify;
 mod pause;

@@ -85,6 +85,34 @@ pub enum Action {
 }
 
 impl Action {
+    /// Whether it only puts back what is missing, asks, or keeps something from being lost: what many clusters may do at
+    /// once, whatever is wrong with them.
+    pub fn is_safe(&self) -> bool {
+        match self {
+            Self::Create
+            | Self::WriteSecret
+            | Self::Nudge
+            | Self::CutRights { .. }
+            | Self::ScaleToZero
+            | Self::Release
+            | Self::Restore
+            | Self::Lock => true,
+            Self::Apply
+            | Self::Replace
+            | Self::Reset
+            | Self::Recreate { .. }
+            | Self::RestartPods { .. }
+            | Self::Unpin { .. }
+            | Self::FreeLease { .. }
+            | Self::Terminate
+            | Self::Hold { .. }
+            | Self::Lift { .. }
+            | Self::Settle
+            | Self::Migrate { .. }
+            | Self::Shield(_) => false,
+        }
+    }
+
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Create => "create",

@@ -15,6 +15,8 @@ use crate::clock::parse_rfc3339;
 pub const MAINTENANCE: &str = "linesman.dev/maintenance-until";
 /// A word that reaches further ahead counts for nothing: what is forgotten ends by itself.
 pub const LONGEST: Duration = Duration::hours(24);
+/// No hub makes an agent hold back for longer at once.
+const SAFE: Duration = Duration::hours(1);
 
 pub(super) fn mode(
     now: OffsetDateTime,
@@ -35,6 +37,12 @@ pub(super) fn mode(
     let hub = install.policy.paused_until;
     let hub = hub.filter(|until| counts(now, *until));
     here.max(hub).map_or(Mode::Act, Mode::Paused)
+}
+
+/// Until when only what is missing is put back, by the hub's wish. One that reaches further than [`SAFE`] counts for nothing.
+pub fn safe_until(now: OffsetDateTime, install: &Install) -> Option<OffsetDateTime> {
+    let until = install.policy.safe_until?;
+    (until > now && until - now <= SAFE).then_some(until)
 }
 
 /// Whether a finding is about an object with a window of its own. A guarded deletion is never held back.
@@ -71,6 +79,8 @@ fn counts(now: OffsetDateTime, until: OffsetDateTime) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
     use super::*;
@@ -112,6 +122,31 @@ mod tests {
                 ("apply", "source-controller")
             ]
         );
+    }
+
+    /// W26: what is missing comes back, what was changed stays as it is, until the hub's wish is over.
+    #[test]
+    fn while_many_clusters_fail_alike_only_what_is_missing_is_put_back() {
+        let mut cluster = Cluster::working();
+        cluster.damage(&Damage::Image("source-controller"));
+        let gone = ObjectId::new(Kind::Deployment, "flux-system", "kustomize-controller");
+        cluster.objects.remove(&gone);
+        let all = [
+            ("create", "kustomize-controller"),
+            ("apply", "source-controller"),
+        ];
+        let end = cluster.now + Duration::minutes(10);
+        cluster.install.policy.safe_until = Some(end);
+        let plan = cluster.plan();
+        assert_eq!((plan.mode, actions(&plan)), (Mode::Act, all[..1].to_vec()));
+        assert_eq!(plan.findings.len(), 2, "{:?}", plan.findings);
+        cluster.now = end;
+        let plan = cluster.plan();
+        let both: BTreeSet<_> = actions(&plan).into_iter().collect();
+        assert_eq!(both, all.into());
+        // A hub cannot keep an agent from its work for longer.
+        cluster.install.policy.safe_until = Some(end + Duration::minutes(61));
+        assert_eq!(actions(&cluster.plan()).len(), 2);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use time::OffsetDateTime;
 use crate::agent::engine::Install;
 use crate::agent::plan::fault::Budget;
 use crate::agent::plan::find::served;
+use crate::agent::plan::window::safe_until;
 use crate::agent::plan::{
     Class, Finding, History, MAINTENANCE, Mode, Object, Observed, Plan, children, health,
     quarantine,
@@ -176,6 +177,12 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
         holds(moment, ConditionType::Guarded, unguarded(moment), "Refuses"),
         stands(moment, ConditionType::ObserveOnly, observe, "Acts"),
         stands(moment, ConditionType::Paused, paused, "Acts"),
+        stands(
+            moment,
+            ConditionType::SafeHealsOnly,
+            careful(moment),
+            "MendsAll",
+        ),
     ];
     if moment.observed.objects.contains_key(&moment.install.source) {
         let git = named(
@@ -202,6 +209,17 @@ fn maintenance(moment: &Moment<'_>, until: OffsetDateTime) -> String {
     } else {
         format!("{text}; annotation {MAINTENANCE} on the engine's Namespace")
     }
+}
+
+/// Until when only what is missing is put back, and why.
+fn careful(moment: &Moment<'_>) -> Because {
+    let until = safe_until(moment.now, moment.install)?;
+    let reason = &moment.install.policy.safe_reason;
+    let text = format!(
+        "until {}: {reason}; find out what they have in common",
+        rfc3339(until)
+    );
+    Some(("Incident".to_owned(), text))
 }
 
 type Because = Option<(String, String)>;

@@ -325,7 +325,7 @@ fn judge(condition: &Condition) -> Option<(String, Severity)> {
     let (bad, severity) = match condition.kind {
         C::HostKeyMismatch | C::RightsLost | C::JoinConflict => (Status::True, Severity::Critical),
         C::EngineHealthy => (Status::False, Severity::Critical),
-        C::Quarantined => (Status::True, Severity::Warning),
+        C::Quarantined | C::SafeHealsOnly => (Status::True, Severity::Warning),
         C::ObserveOnly => (Status::True, Severity::Info),
         C::Synced | C::GitReachable | C::ChildrenReady | C::DeployKeyRegistered => {
             (Status::False, Severity::Warning)
@@ -364,7 +364,7 @@ fn judge(condition: &Condition) -> Option<(String, Severity)> {
 fn patience(class: &str) -> Duration {
     match class {
         "Offline" | "HostKeyMismatch" | "JoinConflict" | "RightsLost" | "BadEngineCommit"
-        | "Paused" => Duration::ZERO,
+        | "SafeHealsOnly" | "Paused" => Duration::ZERO,
         "NotSynced" | "Ready" | "NotRead" | "NoRoute" => Duration::minutes(5),
         _ => Duration::minutes(1),
     }

@@ -24,7 +24,7 @@ use crate::hub::store::{ApiToken, Store, UserRow};
 use crate::hub::tls::{self, Tls, TlsSource};
 use crate::hub::{
     CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, api, audit, catalog, git,
-    notify, tunnels,
+    notify, safe_heals, tunnels,
 };
 use crate::keys::{self, KeyPair};
 use crate::secret::Secret;
@@ -74,6 +74,7 @@ pub async fn start(
         git_keys,
         notices: notify::Ended::default(),
         presence: Presence::default(),
+        incident: safe_heals::Standing::default(),
         tls,
         metrics: crate::telemetry::HubMetrics::default(),
         oidc: config.oidc.clone().map(Provider::new),

@@ -233,7 +233,7 @@ faults! {
         evidence "the API server's message";
         does "reports; the install's own Namespace labels and Pod fields are mended as `ObjectAltered`";
         advice "allow the engine's Pods in its namespace's Pod Security level";
-    Unschedulable: 37, Budget::Report, 30 s;
+    Unschedulable: 37, Budget::Report, 20 s;
         seen "no node takes a controller's Pod";
         evidence "the scheduler's message";
         does "reports";

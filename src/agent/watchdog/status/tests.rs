@@ -140,7 +140,13 @@ fn a_working_install_has_nothing_against_it() {
     let bad: Vec<&String> = told
         .iter()
         .filter(|(kind, (status, _, _))| {
-            let holds = ["SnapshotFresh", "ObserveOnly", "Paused", "Quarantined"];
+            let holds = [
+                "SnapshotFresh",
+                "ObserveOnly",
+                "Paused",
+                "SafeHealsOnly",
+                "Quarantined",
+            ];
             (*status == Status::True) == holds.contains(&kind.as_str())
         })
         .map(|(kind, _)| kind)

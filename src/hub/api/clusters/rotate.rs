@@ -80,19 +80,24 @@ async fn ask_for(
 pub async fn announce_old(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     let look = || stop.run_until_cancelled(tokio::time::sleep(LOOK));
     while look().await.is_some() {
-        for name in hub.orders.listening() {
-            let told = async {
-                if let Some(cluster) = hub.store.cluster(&name).await?
-                    && assignment::of(&hub, &cluster).await?.revision != cluster.assignment_revision
-                {
-                    pause::announce(&hub, &cluster).await?;
-                }
-                Ok::<(), Problem>(())
-            };
-            if let Err(problem) = told.await {
-                tracing::error!(cluster = %name, error = problem.detail, "look at the age of keys");
-            }
-        }
+        announce_changed(&hub).await;
     }
     Ok(())
+}
+
+/// Tells each agent that listens and whose assignment is another than it was last.
+pub async fn announce_changed(hub: &Hub) {
+    for name in hub.orders.listening() {
+        let told = async {
+            if let Some(cluster) = hub.store.cluster(&name).await?
+                && assignment::of(hub, &cluster).await?.revision != cluster.assignment_revision
+            {
+                pause::announce(hub, &cluster).await?;
+            }
+            Ok::<(), Problem>(())
+        };
+        if let Err(problem) = told.await {
+            tracing::error!(cluster = %name, error = problem.detail, "tell of a changed assignment");
+        }
+    }
 }

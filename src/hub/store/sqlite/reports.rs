@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 
 use super::{Sqlite, corrupt, db, from_json, to_json, to_ms};
 use crate::heal;
+use crate::hub::incident::{Acted, Seen};
 use crate::hub::store::{Details, Reported, Result};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{Condition, Facts, HealRecord, StepReport};
@@ -289,6 +290,30 @@ impl Sqlite {
         .fetch_all(&self.readers)
         .await
         .map_err(db("count faults"))
+    }
+
+    pub async fn acted(&self, since: OffsetDateTime) -> Result<Seen> {
+        const DOING: &str = "look for what many clusters have in common";
+        let fleet: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM cluster WHERE removed_at IS NULL AND last_seen IS NOT NULL",
+        )
+        .fetch_one(&self.readers)
+        .await
+        .map_err(db(DOING))?;
+        let acted: Vec<(String, String)> = sqlx::query_as(
+            "SELECT DISTINCT h.cluster_id, h.class FROM heal h JOIN cluster c ON c.id = h.cluster_id
+             WHERE h.created_at >= ? AND c.removed_at IS NULL AND EXISTS (
+               SELECT 1 FROM json_each(h.record, '$.steps') WHERE value ->> '$.action' NOT IN ('nudge', 'report'))",
+        )
+        .bind(to_ms(since))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db(DOING))?;
+        let one = |(cluster_id, class)| Acted { cluster_id, class };
+        Ok(Seen {
+            fleet: usize::try_from(fleet).unwrap_or_default(),
+            acted: acted.into_iter().map(one).collect(),
+        })
     }
 
     pub async fn set_condition(

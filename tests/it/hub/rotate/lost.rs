@@ -1,0 +1,95 @@
+//! Keys that were lost.
+
+use linesman::agent::fault::Faults;
+use linesman::agent::identity::{self, Identity};
+use linesman::agent::link::LinkState;
+use linesman::keys::KeyPair;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::super::slug;
+use super::world::{PATIENCE, World, cluster};
+
+/// H14: the key Secret deleted while the agent was away: the deploy key in the engine's Secret names a new identity.
+#[tokio::test]
+async fn a_lost_identity_is_recovered_by_the_deploy_key_of_the_engine() {
+    let world = World::new("recover").await;
+    let old = KeyPair::from_seed(&[1; 32]);
+    let deploy = KeyPair::from_seed(&[101; 32]);
+    let first = world.agent(Faults::default()).await;
+    let mut line = first.line.clone();
+    let up = line.wait_for(|l| matches!(l, LinkState::Up { .. }));
+    timeout(PATIENCE, up).await.unwrap().unwrap();
+    // As long as the former agent is there, nobody else is taken for it.
+    let thief = Identity::from_seeds(&[70; 32], &[101; 32]);
+    let (code, problem) = recover(&world, &thief, "uid-of-eu1").await;
+    assert_eq!((code, slug(&problem)), (409, "line-live"));
+    drop(first);
+    world.secrets.delete();
+    let keys = world.secrets.rescued(Some(deploy.clone())).await;
+    assert!(keys.lost && keys.identity.public() != old.public());
+    let second = world.agent(Faults::default()).await;
+    let new = world.identified(&second, &old).await;
+    assert_eq!(new.public(), keys.identity.public());
+    assert!(!second.identity.borrow().lost);
+    assert_eq!(
+        world.in_force("deploy").await,
+        [deploy.public().fingerprint()]
+    );
+    let path = "/v1/clusters/eu1/assignment";
+    let (code, problem) = world.hub.call("GET", path, "").signed_by(&old, 0).await;
+    assert_eq!((code, slug(&problem)), (403, "revoked"));
+    let rows = world
+        .hub
+        .hub
+        .store
+        .audit_tail(Some("eu1"), 100)
+        .await
+        .unwrap();
+    for action in ["cluster.recover", "cluster.identity.drop"] {
+        let found = rows
+            .iter()
+            .filter(|r| r.action == action && r.verdict == "allow");
+        assert_eq!(found.count(), 1, "{action}");
+    }
+    world.hub.stop().await;
+}
+
+/// H15: with both keys lost the hub shows it, with the next step, to those that ask it; no stranger can make it do so.
+#[tokio::test]
+async fn a_cluster_that_lost_both_keys_is_shown_and_not_recovered() {
+    let world = World::new("recover-none").await;
+    world.secrets.delete();
+    let keys = world.secrets.rescued(None).await;
+    let conflict = async || {
+        let (_, view) = world.hub.get("/v1/clusters/eu1").await;
+        let all = view["conditions"].as_array().unwrap().clone();
+        all.into_iter().find(|c| c["type"] == json!("JoinConflict"))
+    };
+    let (code, problem) = recover(&world, &keys, "guessed").await;
+    assert_eq!((code, slug(&problem)), (403, "unknown-identity"));
+    assert_eq!(conflict().await, None);
+    let (code, problem) = recover(&world, &keys, "uid-of-eu1").await;
+    assert_eq!((code, slug(&problem)), (403, "unknown-identity"));
+    let shown = conflict().await.unwrap();
+    assert_eq!(shown["reason"], json!("KeysLost"));
+    let text = shown["message"].as_str().unwrap();
+    assert!(text.contains("linesman cluster readopt eu1"), "{text}");
+    let own = world.in_force("identity").await;
+    assert_eq!(own, [KeyPair::from_seed(&[1; 32]).public().fingerprint()]);
+    world.hub.stop().await;
+}
+
+/// `POST /v1/recover` as a cluster of this incarnation with these keys.
+async fn recover(world: &World, keys: &Identity, incarnation: &str) -> (u16, Value) {
+    let body = json!({
+        "cluster": "eu1",
+        "incarnation": incarnation,
+        "newIdentityKey": keys.identity.public().to_base64(),
+        "deployKey": keys.deploy.public().openssh("").unwrap(),
+        "sig": identity::recovery_proof(keys, &world.hub.hub.id, &cluster(), incarnation),
+    });
+    let body = body.to_string();
+    let call = world.hub.call("POST", "/v1/recover", &body);
+    call.signed_by(&keys.identity, 0).await
+}

@@ -1,0 +1,389 @@
+//! A hub, an agent's part that replaces keys, and an engine that fetches with what it holds.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use linesman::agent::caller::{Call, Caller};
+use linesman::agent::enroll::gitpath::GitPath;
+use linesman::agent::enroll::keyring::Keyring;
+use linesman::agent::enroll::rotate::Rotating;
+use linesman::agent::enroll::{Context, stored};
+use linesman::agent::fault::Faults;
+use linesman::agent::gitline::Carried;
+use linesman::agent::health::Hearts;
+use linesman::agent::identity::{self, Identity};
+use linesman::agent::link::{self, LinkConfig, LinkState};
+use linesman::agent::{Joined, News};
+use linesman::clock;
+use linesman::keys::KeyPair;
+use linesman::wire::api::{AgentBuild, Assignment, EngineKind};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::super::support::{Agent, TestHub};
+
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The Secrets of one namespace, as an API server keeps them.
+#[derive(Clone, Default)]
+pub(super) struct Secrets(pub(super) Arc<Mutex<BTreeMap<String, Value>>>);
+
+impl Secrets {
+    pub(super) fn client(&self) -> kube::Client {
+        let secrets = self.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let secrets = secrets.clone();
+            async move { Ok::<_, std::convert::Infallible>(secrets.serve(request).await) }
+        });
+        kube::Client::new(service, "linesman")
+    }
+
+    pub(super) async fn serve(
+        &self,
+        request: http::Request<kube::client::Body>,
+    ) -> http::Response<kube::client::Body> {
+        let (parts, body) = request.into_parts();
+        let bytes = http_body_util::BodyExt::collect(body)
+            .await
+            .unwrap()
+            .to_bytes();
+        let name = parts.uri.path().rsplit('/').next().unwrap().to_owned();
+        let mut all = self.0.lock().unwrap();
+        let (code, answer) = match parts.method.as_str() {
+            "PATCH" => {
+                let sent: Value = serde_json::from_slice(&bytes).unwrap();
+                all.insert(name, sent.clone());
+                (200, sent)
+            }
+            "GET" if name == "kube-system" => (
+                200,
+                json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name, "uid": "uid-of-eu1"}}),
+            ),
+            "POST" if parts.uri.path().ends_with("/secrets") => {
+                let sent: Value = serde_json::from_slice(&bytes).unwrap();
+                let name = sent["metadata"]["name"].as_str().unwrap().to_owned();
+                all.insert(name, sent.clone());
+                (201, sent)
+            }
+            "GET" => match all.get(&name) {
+                Some(found) => (200, found.clone()),
+                None => (
+                    404,
+                    json!({"kind": "Status", "code": 404, "status": "Failure", "reason": "NotFound", "message": "none"}),
+                ),
+            },
+            // Events.
+            _ => (201, serde_json::from_slice(&bytes).unwrap()),
+        };
+        let answer = serde_json::to_vec(&answer).unwrap();
+        http::Response::builder()
+            .status(code)
+            .body(kube::client::Body::from(answer))
+            .unwrap()
+    }
+
+    pub(super) async fn keys(&self) -> Identity {
+        stored::keys(&self.client(), "linesman", &cluster(), None)
+            .await
+            .unwrap()
+    }
+
+    /// As the next process of a cluster that has joined finds them, whose engine has `copy`.
+    pub(super) async fn rescued(&self, copy: Option<KeyPair>) -> Identity {
+        if let Some(copy) = copy {
+            let file = identity::private_file(&copy, &cluster()).unwrap();
+            let secret = json!({
+                "metadata": {"name": "flux-system"},
+                "data": {"identity": STANDARD.encode(file.expose())},
+            });
+            let mut all = self.0.lock().unwrap();
+            all.insert("flux-system".to_owned(), secret);
+        }
+        let joined = Some(EngineKind::Flux);
+        stored::keys(&self.client(), "linesman", &cluster(), joined)
+            .await
+            .unwrap()
+    }
+
+    /// Somebody deletes them.
+    pub(super) fn delete(&self) {
+        self.0.lock().unwrap().clear();
+    }
+}
+
+/// An agent's part that replaces keys, with what feeds it; dropped, it ends as by SIGKILL.
+pub(super) struct Running {
+    pub(super) identity: watch::Receiver<Identity>,
+    pub(super) denied: watch::Sender<u32>,
+    /// Calls to the hub that failed.
+    pub(super) failed: Arc<Mutex<Vec<String>>>,
+    pub(super) line: watch::Receiver<LinkState>,
+    pub(super) _tasks: JoinSet<()>,
+}
+
+/// How the engine in the cluster fares meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct Fetches {
+    pub(super) good: u32,
+    pub(super) failed: Vec<String>,
+    /// The fingerprint of the key in its Secret.
+    pub(super) key: String,
+}
+
+pub(super) struct World {
+    pub(super) hub: TestHub,
+    pub(super) secrets: Secrets,
+    pub(super) assignment: Assignment,
+    /// What the engine's Secret holds.
+    pub(super) given: watch::Sender<KeyPair>,
+    /// The key of the last good fetch.
+    pub(super) fetched: watch::Sender<String>,
+    pub(super) log: Arc<Mutex<Fetches>>,
+    pub(super) _engine: JoinSet<()>,
+}
+
+impl World {
+    pub(super) async fn new(name: &str) -> Self {
+        let hub = TestHub::start(name).await;
+        let token = hub.add("eu1").await;
+        let (_, joined) = Agent::new(1).join(&hub, "eu1", &token).await;
+        let assignment: Assignment = serde_json::from_value(joined).unwrap();
+        let secrets = Secrets::default();
+        let keys = Identity::from_seeds(&[1; 32], &[101; 32]);
+        Keyring::new(
+            stored::secrets(&secrets.client(), "linesman"),
+            &cluster(),
+            keys.clone(),
+        )
+        .unwrap()
+        .replace(keys.clone())
+        .await
+        .unwrap();
+        let given = watch::Sender::new(keys.deploy);
+        let fetched = watch::Sender::new(String::new());
+        let log = Arc::<Mutex<Fetches>>::default();
+        let mut engine = JoinSet::new();
+        let (key, told, count) = (given.subscribe(), fetched.clone(), log.clone());
+        engine.spawn(fetch(assignment.clone(), key, told, count));
+        Self {
+            hub,
+            secrets,
+            assignment,
+            given,
+            fetched,
+            log,
+            _engine: engine,
+        }
+    }
+
+    /// A process of the agent, which finds what the one before stored.
+    pub(super) async fn agent(&self, faults: Faults) -> Running {
+        let keyring = Keyring::new(
+            stored::secrets(&self.secrets.client(), "linesman"),
+            &cluster(),
+            self.secrets.keys().await,
+        )
+        .unwrap();
+        let identity = keyring.current();
+        let joined = watch::Sender::new(Some(Joined {
+            assignment: self.assignment.clone(),
+            proxy: None,
+        }));
+        let (dialled, link) = watch::channel(LinkState::Down {
+            since: clock::now(),
+            cause: "not dialled".to_owned(),
+            attempt: 0,
+        });
+        let dial = LinkConfig {
+            hub: watch::channel(self.assignment.hub.clone()).1,
+            cluster: cluster(),
+            keys: identity.clone(),
+            build: AgentBuild::default(),
+            instance: uuid::Uuid::now_v7().to_string(),
+            proxy: None,
+        };
+        let (news, mut told) = mpsc::channel::<News>(64);
+        let caller = Caller::new(identity.clone(), joined.subscribe(), link.clone());
+        let denied = watch::Sender::new(0);
+        let rotating = Rotating {
+            context: Context {
+                kube: self.secrets.client(),
+                namespace: "linesman".to_owned(),
+                pod: "agent".to_owned(),
+                cluster: cluster(),
+                build: AgentBuild::default(),
+                faults,
+                news,
+            },
+            keyring,
+            caller: caller.clone(),
+            path: GitPath {
+                link: link.clone(),
+                carried: watch::Sender::new(Carried::default()),
+            },
+            heart: Hearts::default().heart("rotate", Duration::from_mins(1)),
+            joined: joined.subscribe(),
+            fetched: self.fetched.subscribe(),
+            denied: denied.subscribe(),
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let (streams, _incoming) = mpsc::channel(8);
+            link::run(dial, dialled, streams, CancellationToken::new())
+                .await
+                .unwrap();
+        });
+        let failed = Arc::<Mutex<Vec<String>>>::default();
+        let failures = failed.clone();
+        tasks.spawn(async move { rotating.run(CancellationToken::new()).await.unwrap() });
+        tasks.spawn(async move { while told.recv().await.is_some() {} });
+        let (keys, given) = (identity.clone(), self.given.clone());
+        tasks.spawn(follow(caller, joined, keys, given, failures));
+        Running {
+            identity,
+            denied,
+            failed,
+            line: link,
+            _tasks: tasks,
+        }
+    }
+
+    pub(super) async fn ask(&self) -> Value {
+        let asked = json!({"deployKey": true});
+        let (code, wish) = self.hub.post("/v1/clusters/eu1/rotate", &asked).await;
+        assert_eq!(code, 200, "{wish}");
+        wish
+    }
+
+    /// Kind, state and fingerprint of the cluster's keys that are in force.
+    pub(super) async fn in_force(&self, kind: &str) -> Vec<String> {
+        let (_, view) = self.hub.get("/v1/clusters/eu1").await;
+        let keys = view["keys"].as_array().unwrap().clone();
+        let of_kind = keys
+            .into_iter()
+            .filter(|k| k["kind"] == json!(kind) && k["state"] != json!("revoked"));
+        of_kind
+            .map(|k| k["fingerprint"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    /// Until hub, Secret and line have one and the same identity, which is not `old`.
+    pub(super) async fn identified(&self, agent: &Running, old: &KeyPair) -> KeyPair {
+        let began = Instant::now();
+        loop {
+            let keys = agent.identity.borrow().clone();
+            let own = keys.identity.public();
+            let at_hub = self.in_force("identity").await;
+            let up = matches!(*agent.line.borrow(), LinkState::Up { .. });
+            let done = keys.next_identity.is_none() && own != old.public() && up;
+            if done && at_hub == [own.fingerprint()] {
+                return keys.identity;
+            }
+            assert!(
+                began.elapsed() < PATIENCE,
+                "own {}, at the hub {at_hub:?}, line {:?}",
+                own.fingerprint(),
+                agent.line.borrow()
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Until hub, Secret and engine have one and the same key, which is not `old`.
+    pub(super) async fn settled(&self, agent: &Running, old: &str) -> String {
+        let began = Instant::now();
+        loop {
+            let keys = agent.identity.borrow().clone();
+            let own = keys.deploy.public().fingerprint();
+            let at_hub = self.in_force("deploy").await;
+            let engine = self.log.lock().unwrap().key.clone();
+            let done = keys.next_deploy.is_none() && !keys.unsettled && own != old;
+            if done && at_hub == [own.clone()] && engine == own {
+                let stored = self.secrets.keys().await.deploy.public().fingerprint();
+                assert_eq!(stored, own);
+                return own;
+            }
+            assert!(
+                began.elapsed() < PATIENCE,
+                "own {own}, at the hub {at_hub:?}, the engine has {engine}, {keys:?}"
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+pub(super) fn cluster() -> linesman::wire::id::ClusterName {
+    "eu1".parse().unwrap()
+}
+
+/// The assignment is followed, and the engine's Secret after the keys.
+pub(super) async fn follow(
+    caller: Caller,
+    joined: watch::Sender<Option<Joined>>,
+    mut keys: watch::Receiver<Identity>,
+    given: watch::Sender<KeyPair>,
+    failed: Arc<Mutex<Vec<String>>>,
+) {
+    loop {
+        sleep(Duration::from_millis(50)).await;
+        let call = |base: String| Ok(Call::get(format!("{base}/assignment")));
+        let answer = caller.cluster(call).await;
+        let now = answer.and_then(|a| a.json::<Assignment>());
+        if let Err(error) = &now {
+            failed.lock().unwrap().push(format!("{error:#}"));
+        }
+        if let Ok(now) = now {
+            joined.send_if_modified(|joined| {
+                let joined = joined.as_mut().unwrap();
+                let changed = joined.assignment != now;
+                joined.assignment = now;
+                changed
+            });
+        }
+        let deploy = keys.borrow_and_update().deploy.clone();
+        given.send_replace(deploy);
+    }
+}
+
+/// The engine: fetches without end with what its Secret holds, and tells of each good fetch.
+pub(super) async fn fetch(
+    assignment: Assignment,
+    mut given: watch::Receiver<KeyPair>,
+    told: watch::Sender<String>,
+    fetches: Arc<Mutex<Fetches>>,
+) {
+    let (_, link) = watch::channel(LinkState::Down {
+        since: clock::now(),
+        cause: "none here".to_owned(),
+        attempt: 0,
+    });
+    let path = GitPath {
+        link,
+        carried: watch::Sender::new(Carried::default()),
+    };
+    let url = assignment.catalog.url.parse().unwrap();
+    loop {
+        let key = given.borrow_and_update().clone();
+        let private = identity::private_file(&key, &cluster()).unwrap();
+        let read = path.walk(&url, &assignment.catalog, &private).await;
+        let print = key.public().fingerprint();
+        {
+            let mut fetches = fetches.lock().unwrap();
+            fetches.key.clone_from(&print);
+            match read {
+                Ok(_) => {
+                    fetches.good += 1;
+                    told.send_replace(print);
+                }
+                Err(error) => fetches.failed.push(format!("{print}: {error}")),
+            }
+        }
+        sleep(Duration::from_millis(25)).await;
+    }
+}
