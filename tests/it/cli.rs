@@ -2,6 +2,7 @@
 
 mod access;
 mod audit;
+mod githost;
 mod hub;
 mod import;
 mod login;

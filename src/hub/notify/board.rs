@@ -169,13 +169,15 @@ impl Board {
             let key = (cluster.clone(), heal.class.clone());
             let told = self.troubles.get(&key).is_some_and(|t| t.told.is_some());
             let lately = self.healed.contains_key(&key) || self.healed.len() >= MAX_TROUBLES;
-            if heal.result != HealResult::Healed || told || lately {
+            let ended = heal.restored_at.as_deref();
+            let ended = ended.and_then(crate::clock::parse_rfc3339).unwrap_or(now);
+            // An agent whose hub was away tells of them when it is back: that is history.
+            let old = now - ended >= HEALED_EVERY;
+            if heal.result != HealResult::Healed || told || lately || old {
                 continue;
             }
             self.healed.insert(key, now);
             let began = crate::clock::parse_rfc3339(&heal.detected_at).unwrap_or(now);
-            let ended = heal.restored_at.as_deref();
-            let ended = ended.and_then(crate::clock::parse_rfc3339).unwrap_or(now);
             let took = (ended - began).whole_seconds().max(0);
             let text = format!("{}: {}; mended in {took} s", heal.object, heal.evidence);
             let of_class = due.entry((State::Healed, heal.class.clone())).or_default();

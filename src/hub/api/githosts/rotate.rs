@@ -82,10 +82,16 @@ async fn show(hub: &Hub, key: &HostKey) -> Result<()> {
         serve::next_host_key(&hub.config.data),
         serve::host_key(&hub.config.data),
     ];
+    let doing = || {
+        format!(
+            "read the next host key {}; if it is lost, drop it and rotate again: linesman githost drop-host-key \
+             --fingerprint {}",
+            next.display(),
+            key.fingerprint
+        )
+    };
     let text = tokio::fs::read_to_string(&next).await;
-    let text = text.with_context(|| format!("read the next host key {}", next.display()))?;
-    let pair = KeyPair::from_openssh(&text)
-        .with_context(|| format!("read the next host key {}", next.display()))?;
+    let pair = KeyPair::from_openssh(&text.with_context(doing)?).with_context(doing)?;
     ensure!(
         HostKey::ed25519(pair.public()) == *key,
         "{} holds another key than clusters were told; drop that one and rotate again: linesman githost drop-host-key \
@@ -166,7 +172,7 @@ pub async fn watch_over(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
                     error = format!("{error:#}"),
                     "the rotation of the host key waits"
                 );
-                LOOK
+                IDLE
             }
         };
         tokio::select! {

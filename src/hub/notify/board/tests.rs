@@ -183,8 +183,12 @@ fn what_is_mended_in_time_is_told_as_healed_and_not_again_within_the_hour() {
     );
     assert_eq!(told(&notices), one(State::Healed, "ObjectMissing", "eu1"));
     assert_eq!(board.healed(START + Duration::minutes(59), &mended), []);
-    let later = board.healed(START + Duration::hours(1), &mended);
+    let mut again = mended.clone();
+    again[0].1.restored_at = Some("2026-01-01T01:00:00Z".to_owned());
+    let later = board.healed(START + Duration::hours(1), &again);
     assert_eq!(told(&later), one(State::Healed, "ObjectMissing", "eu1"));
+    // What an agent tells a hub that was away for long is history.
+    assert_eq!(board.healed(START + Duration::hours(9), &mended), []);
     // One that was told as a trouble is told as over, by the look.
     let mut board = Board::default();
     let open = [Seen {
