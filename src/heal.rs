@@ -68,7 +68,8 @@ pub const CLASSES: [&str; 57] = [
 ];
 
 /// Every action of a step; held against the agent's in the same way.
-pub const STEPS: [&str; 21] = [
+pub const STEPS: [&str; 22] = [
+    "alarm",
     "apply",
     "create",
     "cut-rights",

@@ -17,7 +17,7 @@ use super::observe::{self, View};
 use super::plan::history::Outcome;
 use super::plan::quarantine::{self, shield};
 use super::plan::{
-    self, Action, Class, History, Key, Mode, Observed, Plan, Step, children, health,
+    self, Action, Class, History, Key, Mode, Observed, Plan, Step, children, health, window,
 };
 use super::saves::Saves;
 use super::snapshot::{self, Snapshot};
@@ -344,14 +344,17 @@ impl Watchdog {
         }
         let revision = health::revision(install, observed).unwrap_or_default();
         let tried = quarantine::commit(install, observed, &install.sync);
+        let (now, history) = (clock::now(), &self.history);
+        let overdue = window::overdue(now, install, observed, history, &plan.findings);
         let moment = record::Moment {
-            now: clock::now(),
+            now,
             plan,
             history: &self.history,
             proven: health::proven_since(install, observed),
             revision: &revision,
             tried: &tried,
             applier: install.traits.applier,
+            overdue: &overdue,
         };
         self.records
             .update(&moment, || uuid::Uuid::now_v7().to_string())

@@ -2,8 +2,9 @@
 
 use time::{Duration, OffsetDateTime};
 
+use super::fault::Key;
 use super::find::{self, Finding, dies};
-use super::state::{Object, Observed};
+use super::state::{History, Object, Observed};
 use super::{Class, Mode};
 use crate::agent::engine::Install;
 use crate::agent::engine::guard::ALLOW_DELETE;
@@ -17,6 +18,8 @@ pub const MAINTENANCE: &str = "linesman.dev/maintenance-until";
 pub const LONGEST: Duration = Duration::hours(24);
 /// No hub makes an agent hold back for longer at once.
 const SAFE: Duration = Duration::hours(1);
+/// The end of a window is told of for so long.
+const TOLD: Duration = Duration::hours(1);
 
 pub(super) fn mode(
     now: OffsetDateTime,
@@ -71,6 +74,31 @@ pub(super) fn until(
 ) -> Option<OffsetDateTime> {
     let until = parse_rfc3339(live.annotation(annotation)?)?;
     counts(now, until).then_some(until)
+}
+
+/// Faults that were there when their maintenance window ended by itself, and when it did. From then on they are
+/// mended, whether or not somebody is still at work.
+pub fn overdue(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+    findings: &[Finding],
+) -> Vec<(Key, OffsetDateTime)> {
+    let over = |end: &OffsetDateTime| *end <= now && now - *end < TOLD;
+    let ended = |id: &ObjectId| {
+        let live = observed.objects.get(id)?;
+        parse_rfc3339(live.annotation(MAINTENANCE)?).filter(over)
+    };
+    let namespace = ObjectId::new(Kind::Namespace, "", &install.namespace);
+    let whole = ended(&namespace).max(install.policy.paused_until.filter(over));
+    let overdue = findings.iter().filter_map(|f| {
+        let end = ended(&f.object).max(whole)?;
+        let key = (f.class, f.object.clone());
+        let since = history.faults.get(&key)?.since?;
+        (since < end).then_some((key, end))
+    });
+    overdue.collect()
 }
 
 fn counts(now: OffsetDateTime, until: OffsetDateTime) -> bool {
@@ -169,6 +197,45 @@ mod tests {
             };
             assert_eq!((plan.mode, plan.steps.is_empty()), (expected, paused));
         }
+    }
+
+    /// W24: untouched to the end of the window, then an alarm.
+    #[test]
+    fn a_fault_that_outlasts_its_window_is_overdue_and_one_that_came_later_is_not() {
+        let mut cluster = Cluster::working();
+        let names = |cluster: &Cluster, plan: &Plan| -> Vec<String> {
+            let observed = cluster.observed();
+            let history = &cluster.history;
+            let found = &plan.findings;
+            let all = overdue(cluster.now, &cluster.install, &observed, history, found);
+            all.into_iter().map(|((_, id), _)| id.name).collect()
+        };
+        let end = cluster.now + Duration::hours(1);
+        cluster.install.policy.paused_until = Some(end);
+        cluster.damage(&Damage::Image("source-controller"));
+        let plan = cluster.plan();
+        cluster.history.saw(cluster.now, &plan);
+        assert_eq!(names(&cluster, &plan), [""; 0], "the window is open");
+        cluster.now = end;
+        cluster.damage(&Damage::Image("kustomize-controller"));
+        let plan = cluster.plan();
+        cluster.history.saw(cluster.now, &plan);
+        assert_eq!(plan.mode, Mode::Act);
+        assert_eq!(names(&cluster, &plan), ["source-controller"]);
+        assert_eq!(actions(&plan).len(), 2, "both are mended");
+        cluster.now = end + TOLD;
+        assert_eq!(names(&cluster, &plan), [""; 0], "it is an old story");
+        cluster.now = end;
+        cluster.install.policy.paused_until = None;
+        assert_eq!(names(&cluster, &plan), [""; 0], "somebody ended it");
+        let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+        annotate(&mut cluster, &id, MAINTENANCE, end);
+        let plan = cluster.plan();
+        assert_eq!(
+            names(&cluster, &plan),
+            ["source-controller"],
+            "its own window"
+        );
     }
 
     #[test]

@@ -16,6 +16,8 @@ const MAX_OPEN: usize = 64;
 /// Steps that are written down for one heal; the rest is counted.
 const MAX_STEPS: usize = 40;
 const MAX_EVIDENCE: usize = 4096;
+/// The entry that says that a maintenance window ended over a fault.
+pub(super) const ALARM: &str = "alarm";
 
 /// The open heals.
 #[derive(Debug, Default)]
@@ -60,6 +62,8 @@ pub(super) struct Moment<'a> {
     pub(super) tried: &'a str,
     /// The field manager of what the engine applies from Git.
     pub(super) applier: &'a str,
+    /// Faults that outlasted their maintenance window, and its end.
+    pub(super) overdue: &'a [(Key, OffsetDateTime)],
 }
 
 impl Records {
@@ -115,6 +119,10 @@ impl Records {
                 told.push(open.record.clone());
                 self.open.insert(key, open);
             }
+        }
+        for (key, end) in moment.overdue {
+            let open = self.open.get_mut(key);
+            told.extend(open.and_then(|open| alarmed(open, *end, moment.now)));
         }
         for key in &moment.plan.exhausted {
             if let Some(open) = self.open.get_mut(key).filter(|o| !o.exhausted) {
@@ -193,6 +201,26 @@ impl Records {
             });
         }
     }
+}
+
+/// Puts the end of a window on record, once.
+fn alarmed(open: &mut Open, end: OffsetDateTime, now: OffsetDateTime) -> Option<HealRecord> {
+    let since = rfc3339(end);
+    let steps = &mut open.record.steps;
+    if steps.iter().any(|s| s.action == ALARM && s.at >= since) || steps.len() >= MAX_STEPS {
+        return None;
+    }
+    steps.push(HealStep {
+        action: ALARM.to_owned(),
+        object: open.record.object.clone(),
+        at: rfc3339(now),
+        outcome: format!("the maintenance window ended at {since} with this fault there"),
+    });
+    if open.record.next.is_empty() {
+        "if somebody is still at work there, open another window: 'linesman cluster pause'"
+            .clone_into(&mut open.record.next);
+    }
+    Some(open.record.clone())
 }
 
 fn is_collapse(class: Class) -> bool {

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use tracing::{debug, info};
 
 use super::Context;
+use super::record::ALARM;
 use crate::agent::News;
 use crate::manifests::AGENT;
 use crate::wire::id::Digest;
@@ -113,7 +114,12 @@ impl Teller {
     }
 
     async fn publish(&self, heal: &HealRecord) {
+        let alarm = heal.steps.last().filter(|s| s.action == ALARM);
         let note = match &heal.restored_at {
+            None if alarm.is_some() => {
+                let said = alarm.map(|s| s.outcome.as_str()).unwrap_or_default();
+                format!("{}: {said}", heal.object)
+            }
             None => format!("{} {}", heal.object, heal.evidence),
             Some(_) if heal.result == HealResult::Reported => format!("{}: is over", heal.object),
             Some(_) => {

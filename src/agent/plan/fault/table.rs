@@ -194,7 +194,8 @@ faults! {
     SuspendedByHuman: 29, Budget::Report, 0 s;
         seen "a root has `spec.suspend`; in Argo CD no `automated`, the annotation `skip-reconcile`, or a pinned commit";
         evidence "who set it";
-        does "reports, and leaves it suspended: that is how people stop a delivery";
+        does "reports, and leaves it suspended: that is how people stop a delivery. Where a maintenance window ends over it, as over any fault, \
+              that is an alarm";
         advice "ask who suspended it, then resume it: set spec.suspend to false, or use 'flux resume'; in Argo CD switch spec.syncPolicy.automated on again";
     SignatureFailed: 30, Budget::Report, 10 s;
         seen "the head commit has no valid signature";

@@ -36,6 +36,7 @@ fn round(
         revision: "main@sha1:1",
         tried: "main@sha1:2",
         applier: "kustomize-controller",
+        overdue: &[],
     };
     records.update(&moment, || format!("id-{seconds}"))
 }
@@ -188,4 +189,38 @@ fn open_heals_are_bounded() {
     }
     let closed = round(&mut records, &mut history, 9, &[], Some(5));
     assert_eq!(closed.iter().map(|r| r.steps.len()).max(), Some(1));
+}
+
+/// F29, W24: that a window ended over a fault is told once, before it is mended, with what a person may do.
+#[test]
+fn the_end_of_a_window_over_a_fault_is_an_alarm() {
+    let (mut records, mut history) = adopted();
+    let fault = [(Class::ObjectMissing, deployment())];
+    round(&mut records, &mut history, 0, &fault, None);
+    let plan = Plan {
+        findings: vec![Finding::new(fault[0].0, &fault[0].1, "is missing")],
+        steps: Vec::new(),
+        next_look: at(100),
+        exhausted: Vec::new(),
+        mode: Mode::Act,
+    };
+    let overdue = [(fault[0].clone(), at(60))];
+    let mut update = |seconds| {
+        let moment = Moment {
+            now: at(seconds),
+            plan: &plan,
+            history: &history,
+            proven: None,
+            revision: "",
+            tried: "",
+            applier: "kustomize-controller",
+            overdue: &overdue,
+        };
+        records.update(&moment, || unreachable!("the heal is open"))
+    };
+    let told = update(61);
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].steps[0].action, "alarm");
+    assert!(told[0].next.contains("linesman cluster pause"), "{told:?}");
+    assert_eq!(update(62), []);
 }
