@@ -277,6 +277,7 @@ mod tests {
         );
     }
 
+    /// L43: another cluster, epoch, method, path, or a time that is over.
     #[test]
     fn every_other_binding_is_refused() {
         let token = signed(&claims());
@@ -320,6 +321,7 @@ mod tests {
         );
     }
 
+    /// L43
     #[test]
     fn keys_outside_the_set_and_past_their_end_are_refused() {
         let token = signed(&claims());
@@ -338,6 +340,7 @@ mod tests {
         );
     }
 
+    /// L43
     #[test]
     fn changed_tokens_and_other_algorithms_are_refused() {
         let token = signed(&claims());

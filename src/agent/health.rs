@@ -200,6 +200,7 @@ mod tests {
         answer(&request, &told).status()
     }
 
+    /// L54
     #[tokio::test(start_paused = true)]
     async fn a_stuck_task_is_not_live_until_it_beats_again() {
         let hearts = Hearts::default();
@@ -217,6 +218,7 @@ mod tests {
         assert_eq!(get("/livez", &hearts, &ready), StatusCode::OK);
     }
 
+    /// L14
     #[tokio::test]
     async fn an_outage_of_the_hub_is_not_ready_but_live() {
         let hearts = Hearts::default();

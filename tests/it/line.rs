@@ -68,6 +68,7 @@ fn code(error: &std::io::Error) -> Option<Code> {
         .map(|error| error.code)
 }
 
+/// L21, with 2 MiB each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixteen_full_duplex_streams_give_every_byte_back() {
     let world = World::new().await;
@@ -98,6 +99,7 @@ async fn sixteen_full_duplex_streams_give_every_byte_back() {
     world.end().await;
 }
 
+/// L23
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_streams_hold_up_no_other() {
     let world = World::new().await;
@@ -155,6 +157,7 @@ async fn a_line_shows_what_it_carries() {
     world.end().await;
 }
 
+/// L28: what one target does ends its own stream, with its code.
 #[tokio::test]
 async fn a_reset_reaches_its_stream_only_and_says_why() {
     let world = World::new().await;
@@ -259,6 +262,7 @@ async fn the_newest_line_wins() {
     world.end().await;
 }
 
+/// L41: refused, and on record.
 #[tokio::test]
 async fn a_key_that_is_not_the_clusters_is_refused() {
     let world = World::new().await;
@@ -274,6 +278,7 @@ async fn a_key_that_is_not_the_clusters_is_refused() {
     world.end().await;
 }
 
+/// L41
 #[tokio::test]
 async fn a_removed_cluster_loses_its_line_and_gets_no_other() {
     let world = World::new().await;
@@ -338,6 +343,26 @@ async fn a_cut_line_comes_back_and_requests_wait_for_it() {
             .unwrap()
             .is_some()
     );
+    world.end().await;
+}
+
+/// L25: a line whose way went silent is not waited for: requests go over the next one at once, and what ran on it ends.
+#[tokio::test]
+async fn a_frozen_line_is_left_for_the_next_one() {
+    let world = World::new().await;
+    let mut old = world.agent();
+    old.up().await;
+    let stuck = open(&world.line(1).await).await;
+    world.freeze.send_modify(|freezes| *freezes += 1);
+    let mut new = world.agent();
+    new.up().await;
+    let _echo = echo(new.incoming);
+    let line = world.line(2).await;
+    let data = pattern(1 << 10, 1);
+    let back = timeout(PATIENCE, round_trip(open(&line).await, data.clone()));
+    assert_eq!(back.await.expect("the new line is asked"), data);
+    let ended = timeout(Duration::from_secs(10), stuck.cancelled().cancelled_owned());
+    ended.await.expect("the stream of the old line ends");
     world.end().await;
 }
 

@@ -244,6 +244,7 @@ async fn a_large_list_is_not_buffered() {
     assert!(server.produced() > before);
 }
 
+/// L9: an answer whose server dies in its middle is cut off, and never looks complete.
 #[tokio::test]
 async fn a_broken_answer_is_no_clean_end() {
     let server = ApiServer::start().await;
@@ -381,6 +382,7 @@ async fn a_line_whose_ends_do_not_agree_on_the_time_is_replaced() {
     assert_eq!(server.seen().len(), 2);
 }
 
+/// H36: what the hub lets through, the owner of the cluster may still refuse.
 #[tokio::test]
 async fn the_owners_policy_holds_at_the_next_request() {
     let server = ApiServer::start().await;

@@ -133,6 +133,7 @@ fn the_owner_can_switch_the_line_off() {
     );
 }
 
+/// L43
 #[test]
 fn assertions_for_something_else_are_refused() {
     let get = || Case::new("GET", "/api/v1/pods");

@@ -37,6 +37,8 @@ pub(super) struct World {
     pub(super) deploy: KeyPair,
     /// Dropping the connections that stand: send anything.
     pub(super) cut: watch::Sender<u32>,
+    /// Holding the connections that stand, open and silent: send anything.
+    pub(super) freeze: watch::Sender<u32>,
     /// Connections that the relay took.
     pub(super) dials: Arc<AtomicU64>,
     /// Of the balancer, where there is one.
@@ -113,12 +115,14 @@ impl World {
         let stop = CancellationToken::new();
         let (hub, chain) = serve::start(config, stop.clone()).await.unwrap();
         let (cut, cuts) = watch::channel(0);
+        let (freeze, freezes) = watch::channel(0);
         let mut tasks = JoinSet::new();
         let ca = way.front.as_ref().map(|front| front.ca.clone());
         let dials = Arc::new(AtomicU64::new(0));
         let relayed = Relay {
             to: at(&https),
             cuts,
+            freezes,
             front: way
                 .front
                 .map(|front| (front.acceptor, trusting(&hub.reference().ca))),
@@ -137,6 +141,7 @@ impl World {
             identity,
             deploy,
             cut,
+            freeze,
             dials,
             ca,
             stop,
@@ -383,6 +388,7 @@ struct Way {
 struct Relay {
     to: SocketAddr,
     cuts: watch::Receiver<u32>,
+    freezes: watch::Receiver<u32>,
     front: Option<(TlsAcceptor, TlsConnector)>,
     life: Option<Duration>,
     dials: Arc<AtomicU64>,
@@ -395,6 +401,8 @@ impl Relay {
             self.dials.fetch_add(1, Ordering::Relaxed);
             let mut cut = self.cuts.clone();
             cut.mark_unchanged();
+            let mut freeze = self.freezes.clone();
+            freeze.mark_unchanged();
             let (to, front, life) = (self.to, self.front.clone(), self.life);
             open.spawn(async move {
                 let Ok(mut server) = TcpStream::connect(to).await else {
@@ -417,8 +425,14 @@ impl Relay {
                         None => std::future::pending().await,
                     }
                 };
+                let frozen = async {
+                    tokio::select! {
+                        () = relayed => {}
+                        _ = freeze.changed() => std::future::pending().await,
+                    }
+                };
                 tokio::select! {
-                    () = relayed => {}
+                    () = frozen => {}
                     _ = cut.changed() => {}
                     () = old => {}
                 }
