@@ -18,6 +18,7 @@ use crate::wire::report::{Condition, HealRecord, StepReport};
 
 use fault::Faults;
 use health::{Heart, Hearts, Readiness, Told};
+use plan::change::{Change, Form};
 
 pub mod apply;
 pub mod caller;
@@ -149,9 +150,39 @@ pub struct Joined {
 #[derive(Debug, Clone)]
 pub struct Desired {
     pub assignment: Assignment,
-    pub bundle: Arc<Bundle>,
+    pub install: InForce,
     pub deploy_key: DeployKey,
     pub engine: Engine,
+}
+
+/// The engine's install that is in force; while a change of it is under way, that is the new one already.
+#[derive(Debug, Clone)]
+pub struct InForce {
+    pub bundle: Arc<Bundle>,
+    pub form: Form,
+    /// Under way, or undone.
+    pub change: Option<Change>,
+    /// RFC 3339: since when; absent = since the adoption.
+    pub since: Option<String>,
+}
+
+/// What the watchdog found of the change with this number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The engine works with it, and what it does not need is gone.
+    Works(u64),
+    /// It did not work in time, and why.
+    Failed(u64, String),
+    /// The engine works with what was before, and what the change brought is gone.
+    Trimmed(u64),
+}
+
+impl Verdict {
+    pub fn number(&self) -> u64 {
+        match self {
+            Self::Works(number) | Self::Failed(number, _) | Self::Trimmed(number) => *number,
+        }
+    }
 }
 
 /// Which engine it is, with the secrets of it that are made in the cluster.

@@ -36,8 +36,10 @@ pub const KEYS_SECRET: &str = "linesman-keys";
 pub const STATE_SECRET: &str = "linesman-state";
 /// Secret {session, redis}: what Argo CD's parts share.
 pub const ENGINE_SECRET: &str = "linesman-engine";
-/// ConfigMap {bundle.zst, digest}.
+/// ConfigMap {bundle.zst, digest, form.json, since}.
 pub const BUNDLE_MAP: &str = "linesman-bundle";
+/// ConfigMap {change.json, before.zst}: a change of the engine that is under way or was undone.
+pub const CHANGE_MAP: &str = "linesman-change";
 /// ConfigMap of heals that the hub has not acknowledged.
 pub const HEALS_MAP: &str = "linesman-heals";
 /// ConfigMap in which a cluster's owner may put facts.

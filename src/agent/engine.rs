@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
+use super::plan::change::{Change, Form};
 use super::{Desired, Engine};
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::clock;
@@ -19,6 +20,7 @@ pub mod compare;
 pub mod fields;
 pub mod flux;
 pub mod guard;
+pub mod images;
 
 /// The label of an object that Flux itself applies from Git.
 pub const GIT_OWNER: &str = "kustomize.toolkit.fluxcd.io/name";
@@ -47,6 +49,8 @@ pub struct Install {
     /// Name of the cluster: the seed of all jitter.
     pub cluster: String,
     pub bundle: Arc<Bundle>,
+    /// A change of it is under way: objects change stage by stage, and what differs meanwhile is no fault.
+    pub changing: bool,
     /// The same text for the same install: what an episode of adoption is about.
     pub digest: Digest,
     desired: Desired,
@@ -211,7 +215,8 @@ impl Install {
             },
             cluster: desired.assignment.cluster.name.as_str().to_owned(),
             digest: Digest::from_bytes(sha256(known.as_bytes())),
-            bundle: Arc::clone(&desired.bundle),
+            bundle: Arc::clone(&desired.install.bundle),
+            changing: desired.install.change.as_ref().is_some_and(Change::is_open),
             desired: desired.clone(),
             base: None,
         }
@@ -234,12 +239,9 @@ impl Install {
     pub fn body(&self, id: &ObjectId) -> Option<Value> {
         let wanted = self.wanted.get(id)?;
         match (&wanted.body, &self.desired.engine) {
-            (Body::Bundle(index), engine) => {
+            (Body::Bundle(index), _) => {
                 let object = self.bundle.objects.get(*index)?.clone();
-                Some(match engine {
-                    Engine::Flux => flux::adjusted(&self.bundle, object),
-                    Engine::Argocd(_) => argocd::adjusted(object),
-                })
+                Some(adjusted(&self.desired, object))
             }
             (Body::Own(value) | Body::Shared { whole: value, .. }, _) => {
                 Some(value.as_ref().clone())
@@ -276,6 +278,22 @@ impl Install {
         }
     }
 
+    /// Version, bundle and registry that are in force.
+    pub fn form(&self) -> &Form {
+        &self.desired.install.form
+    }
+
+    /// A change of it that is under way or was undone.
+    pub fn change(&self) -> Option<&Change> {
+        self.desired.install.change.as_ref()
+    }
+
+    /// What the hub wishes, with the number of the wish.
+    pub fn wish(&self) -> (Form, u64) {
+        let engine = &self.desired.assignment.engine;
+        (Form::of(engine), engine.change)
+    }
+
     /// The controller of a root object.
     pub fn controller(&self, root: &ObjectId) -> ObjectId {
         let [source, sync] = self.traits.controllers;
@@ -299,11 +317,24 @@ pub fn is_workload(kind: Kind) -> bool {
     matches!(kind, Kind::Deployment | Kind::StatefulSet)
 }
 
-/// The bundle's objects, each as `adjusted` makes it.
-fn of_bundle(bundle: &Bundle, adjusted: impl Fn(Value) -> Value) -> BTreeMap<ObjectId, Wanted> {
-    let placed = bundle.objects.iter().enumerate().filter_map(|(index, o)| {
+/// An object of the bundle with the install values put in.
+fn adjusted(desired: &Desired, object: Value) -> Value {
+    let object = match &desired.engine {
+        Engine::Flux => flux::adjusted(&desired.install.bundle, object),
+        Engine::Argocd(_) => argocd::adjusted(object),
+    };
+    match &desired.install.form.registry {
+        Some(registry) => images::moved(object, registry),
+        None => object,
+    }
+}
+
+/// The bundle's objects, each with the install values.
+fn of_bundle(desired: &Desired) -> BTreeMap<ObjectId, Wanted> {
+    let objects = desired.install.bundle.objects.iter().enumerate();
+    let placed = objects.filter_map(|(index, o)| {
         let id = place(o)?;
-        let expect = comparable(id.kind, adjusted(o.clone()));
+        let expect = comparable(id.kind, adjusted(desired, o.clone()));
         Some((id, entry(expect, Body::Bundle(index))))
     });
     placed.collect()

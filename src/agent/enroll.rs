@@ -6,6 +6,7 @@
 //! [`prepare`] the rest, and publishes [`crate::agent::Desired`]; [`rotate`] replaces keys.
 
 pub mod answer;
+pub mod bundle;
 mod engine_keys;
 pub mod gitpath;
 mod hostkeys;

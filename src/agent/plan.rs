@@ -9,6 +9,7 @@ use time::{Duration, OffsetDateTime};
 use super::engine::Install;
 
 pub mod argocd;
+pub mod change;
 pub mod children;
 pub mod diagnosis;
 pub mod fault;
@@ -100,6 +101,7 @@ pub fn plan(
         .cloned()
         .collect();
     let (mut steps, waiting) = steps::steps(now, install, observed, history, &open);
+    change::stage(install.changing && !guarded, &mut steps, &open);
     let safe_only = window::safe_until(now, install).is_some();
     if safe_only {
         steps.retain(|step| step.action.is_safe());

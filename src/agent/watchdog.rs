@@ -21,13 +21,14 @@ use super::plan::{
 };
 use super::saves::Saves;
 use super::snapshot::{self, Snapshot};
-use super::{Desired, EngineGit, Hint, News};
+use super::{Desired, EngineGit, Hint, News, Verdict};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::heal;
 use crate::telemetry::HealMetrics;
 use crate::wire::report::{Facts, HealRecord};
 
+mod change;
 mod fallback;
 mod handover;
 mod open;
@@ -37,6 +38,7 @@ mod resume;
 mod status;
 mod tell;
 
+use change::Changing;
 use fallback::Fallback;
 use handover::Handover;
 use open::OpenHeals;
@@ -53,6 +55,8 @@ pub struct Context {
     pub pod: String,
     /// Out: the fingerprint of the deploy key that the engine was seen to fetch with.
     pub fetched: watch::Sender<String>,
+    /// Out: what became of a change of the engine.
+    pub changed: watch::Sender<Option<Verdict>>,
     /// Out: the engine's way to the Git host.
     pub engine_git: watch::Sender<EngineGit>,
     /// When the agent itself read the catalog last; none = its last look failed.
@@ -93,6 +97,7 @@ struct Watchdog {
     records: Records,
     handover: Handover,
     fallback: Fallback,
+    changing: Changing,
     open_heals: OpenHeals,
     snapshot: Option<Snapshot>,
     saves: Saves,
@@ -120,6 +125,7 @@ impl Watchdog {
             records: Records::default(),
             handover: Handover::default(),
             fallback: Fallback::default(),
+            changing: Changing::default(),
             snapshot: None,
             snapshot_at: None,
         }
@@ -136,7 +142,7 @@ impl Watchdog {
                 }
                 continue;
             };
-            if !self.follow(desired).await? {
+            if !Box::pin(self.follow(desired)).await? {
                 return Ok(());
             }
         }
@@ -168,7 +174,7 @@ impl Watchdog {
         let (kube, seen, over) = (self.context.kube.clone(), view.clone(), watches.clone());
         let observed = install.clone();
         observers.spawn(async move { observe::run(kube, &observed, seen, over).await });
-        info!(cluster = install.cluster, bundle = %desired.bundle.digest, objects = install.wanted.len(), "watching");
+        info!(cluster = install.cluster, bundle = %desired.install.bundle.digest, objects = install.wanted.len(), "watching");
         let again = self.rounds(install, desired, &view, &mut observers).await;
         watches.cancel();
         observers.shutdown().await;
@@ -202,6 +208,7 @@ impl Watchdog {
                 .faults(open.iter().map(|o| (o.class(), 1)));
             self.open_heals.store(open).await;
             self.report(&install, &observed, &plan, heals).await;
+            self.see_change(&install, &observed, &plan).await;
             if acted {
                 if self.fall_back().await {
                     install = self.install(&desired);
@@ -232,7 +239,7 @@ impl Watchdog {
                     let (Ok(()), Some(next)) = (changed, next) else {
                         return Ok(false);
                     };
-                    let wanted = self.install(&next);
+                    let wanted = self.renew(&next, &desired);
                     if !wanted.wanted.keys().eq(install.wanted.keys()) {
                         self.desired.mark_changed();
                         return Ok(true);
@@ -355,6 +362,9 @@ impl Watchdog {
             tried: &tried,
             applier: install.traits.applier,
             overdue: &overdue,
+            changing: install
+                .change()
+                .is_some_and(|c| c.is_open() && !self.changing.is_old(clock::now(), c)),
         };
         self.records
             .update(&moment, || uuid::Uuid::now_v7().to_string())

@@ -10,6 +10,7 @@ use tracing::warn;
 
 use super::caller::Caller;
 use super::diagnose::Diagnosing;
+use super::enroll::bundle::Keeper;
 use super::enroll::gitpath::GitPath;
 use super::enroll::join::Joining;
 use super::enroll::keyring::Keyring;
@@ -171,6 +172,7 @@ pub(super) fn parts(
     let (fetched_out, fetched) = watch::channel(String::new());
     let (read_out, read) = watch::channel(None);
     let (engine_git_out, engine_git) = watch::channel(EngineGit::default());
+    let (changed_out, changed) = watch::channel(None);
     let (hints_out, hints) = mpsc::channel(HINTS);
     let (diagnose_out, diagnose_ids) = mpsc::channel(DIAGNOSES);
     let (watchdog_asked, questions) = mpsc::channel(DIAGNOSES);
@@ -198,7 +200,8 @@ pub(super) fn parts(
     let preparing = Preparing {
         context: context.clone(),
         keys: keyring.current(),
-        caller: caller.clone(),
+        keeper: Keeper::new(context.clone(), caller.clone()),
+        told: changed,
         heart: hearts.heart("prepare", Duration::from_mins(3)),
         joined: joined.clone(),
         link: line.clone(),
@@ -302,6 +305,7 @@ pub(super) fn parts(
         read,
         facts: told_facts,
         metrics,
+        changed: changed_out,
     };
     tasks.spawn("watchdog", |stop| {
         let inlets = watchdog::Inlets { hints, questions };

@@ -2,6 +2,7 @@
 
 mod add;
 mod argocd_secret;
+mod engine;
 mod git;
 mod list;
 mod pause;
@@ -9,7 +10,7 @@ mod readopt;
 mod remove;
 mod rotate;
 mod show;
-mod wait;
+pub(super) mod wait;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -30,6 +31,8 @@ pub(super) enum Verb {
     Readopt(Box<readopt::Args>),
     /// Choose a cluster's way to the Git host: over the line, directly, or as its agent finds
     Git(git::Args),
+    /// Tell a cluster's engine; another one is refused, with what to do instead
+    Engine(engine::Args),
     /// Open a maintenance window: the agent only looks, and mends nothing
     Pause(pause::Pause),
     /// End a cluster's maintenance window
@@ -50,6 +53,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Wait(args) => wait::run(args).await,
         Verb::Readopt(args) => readopt::run(*args).await,
         Verb::Git(args) => git::run(args).await,
+        Verb::Engine(args) => engine::run(args).await,
         Verb::Pause(args) => pause::pause(args).await,
         Verb::Resume(args) => pause::resume(args).await,
         Verb::Rotate(args) => rotate::run(args).await,

@@ -303,7 +303,8 @@ fn condition(condition: &Condition, cluster: &ClusterName) -> Check {
         .join(": ");
     Check {
         name: format!("{:?}", condition.kind),
-        ok: condition.status == wanted,
+        // Whoever installs the engine, it is well.
+        ok: condition.status == wanted || condition.kind == ConditionType::EngineFromGit,
         found: format!("{:?} {}", condition.status, text.trim_end_matches(": ")),
         fix: fix(condition.kind, cluster),
     }
@@ -330,6 +331,9 @@ fn fix(kind: ConditionType, name: &ClusterName) -> String {
         ConditionType::EngineInstalled | ConditionType::EngineHealthy => {
             format!("see what is being mended: linesman heal list {name}")
         }
+        ConditionType::EngineCurrent => {
+            format!("see what it says, then: linesman engine set {name} flux|argocd VERSION")
+        }
         ConditionType::Synced => {
             "see what the engine says: kubectl -n flux-system get gitrepositories,kustomizations".to_owned()
         }
@@ -340,6 +344,7 @@ fn fix(kind: ConditionType, name: &ClusterName) -> String {
             format!("apply the YAML again, it gives the agent the right to its policy (Kubernetes 1.30 or later): linesman cluster readopt {name} --file adopt.yaml")
         }
         ConditionType::LineUp
+        | ConditionType::EngineFromGit
         | ConditionType::Quarantined
         | ConditionType::SnapshotFresh
         | ConditionType::ObserveOnly

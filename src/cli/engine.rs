@@ -7,6 +7,8 @@ use super::output::{Column, Output, ago, list};
 use crate::wire::api::{BundleView, EngineKind};
 
 mod import;
+mod mirror;
+mod set;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
@@ -14,6 +16,10 @@ pub(super) enum Verb {
     Import(import::Args),
     /// List the engine versions that the hub holds
     List(ListArgs),
+    /// Change a cluster's engine to another version; it comes back where the new one does not work
+    Set(set::Args),
+    /// Take the engines' images from a registry of yours
+    Mirror(mirror::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -41,6 +47,8 @@ const COLUMNS: [Column<BundleView>; 7] = [
 pub(super) async fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::Import(args) => import::run(args).await,
+        Verb::Set(args) => set::run(args).await,
+        Verb::Mirror(args) => mirror::run(args).await,
         Verb::List(args) => {
             let bundles = args.connect.client().await?.bundles().await?;
             let empty = "the hub holds no engine; run: linesman engine import flux VERSION";

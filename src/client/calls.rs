@@ -6,9 +6,10 @@ use serde::de::DeserializeOwned;
 
 use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
-    AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, Diagnosis, EngineKind, GitRoute,
-    GitRouteRequest, GitRouteView, HealView, HubInfo, LineDetail, NewCluster, NewJoinToken,
-    NewSshKey, Page, PauseRequest, Policy, RotateRequest, RotateWish, WhoAmI,
+    AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, Diagnosis, EngineKind,
+    EngineRequest, EngineView, GitRoute, GitRouteRequest, GitRouteView, HealView, HubInfo,
+    LineDetail, NewCluster, NewJoinToken, NewSshKey, Page, PauseRequest, Policy, RegistryRequest,
+    RegistryView, RotateRequest, RotateWish, WhoAmI,
 };
 use crate::wire::id::ClusterName;
 
@@ -115,6 +116,33 @@ impl Client {
         let operation = format!("choose the way to Git of cluster {name}");
         self.put(&operation, &path, &GitRouteRequest { route })
             .await
+    }
+
+    /// Lets the cluster change to another version of its engine.
+    pub async fn set_engine(
+        &self,
+        name: &ClusterName,
+        asked: &EngineRequest,
+    ) -> Result<EngineView, Error> {
+        let path = ["v1", "clusters", name.as_str(), "engine"];
+        let operation = format!("set the engine of cluster {name}");
+        self.put(&operation, &path, asked).await
+    }
+
+    /// Whence the engine gets its images, of one cluster or of all that have no registry of their own.
+    pub async fn set_registry(
+        &self,
+        cluster: Option<&ClusterName>,
+        asked: &RegistryRequest,
+    ) -> Result<RegistryView, Error> {
+        let Some(name) = cluster else {
+            let path = ["v1", "hub", "image-registry"];
+            let operation = "set the image registry of all clusters";
+            return self.put(operation, &path, asked).await;
+        };
+        let path = ["v1", "clusters", name.as_str(), "image-registry"];
+        let operation = format!("set the image registry of cluster {name}");
+        self.put(&operation, &path, asked).await
     }
 
     pub async fn resume(&self, name: &ClusterName) -> Result<(), Error> {

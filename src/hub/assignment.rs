@@ -42,6 +42,9 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
             version: cluster.engine_version.clone(),
             bundle: cluster.bundle.clone(),
             size: bundle.map_or(0, |b| b.size),
+            registry: registry(hub, cluster).await?,
+            within: cluster.engine_within,
+            change: cluster.engine_change,
         },
         policy: policy(hub, cluster),
         rotate: rotation::wish(clock::now(), hub.config.keys, &keys),
@@ -62,6 +65,15 @@ fn policy(hub: &Hub, cluster: &Cluster) -> Policy {
         safe_heals_reason: incident.as_ref().map(Incident::reason),
         ..cluster.policy.clone()
     }
+}
+
+/// Whence the engine's images come, where that is not as its bundle says.
+pub async fn registry(hub: &Hub, cluster: &Cluster) -> Result<Option<String>, StoreError> {
+    let registry = match &cluster.image_registry {
+        Some(own) => Some(own.clone()),
+        None => hub.store.default_registry().await?,
+    };
+    Ok(registry.filter(|r| !r.is_empty()))
 }
 
 /// The catalog's URL at the agent's Service, and the host's keys under both names.

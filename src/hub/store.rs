@@ -80,6 +80,14 @@ contract! {
     remove_cluster(&self, id: &str, now: OffsetDateTime) -> bool;
     /// What the hub asks of the cluster's watchdog from now on.
     set_policy(&self, id: &str, policy: Policy, now: OffsetDateTime) -> ();
+    /// The bundle that the cluster's engine shall run, of the engine that it has, and the seconds in which it has to work; gives the number of the wish.
+    set_engine(&self, id: &str, bundle: &BundleView, within: u32, now: OffsetDateTime) -> u64;
+    /// Whence the cluster's engine gets its images: empty = where its bundle says, None = the hub's default. Gives the
+    /// number of the wish.
+    set_registry(&self, id: &str, registry: Option<String>, now: OffsetDateTime) -> u64;
+    /// The default of all clusters; None = where bundles say.
+    default_registry(&self) -> Option<String>;
+    set_default_registry(&self, registry: Option<String>) -> ();
     /// How the cluster reaches the Git host from now on: as chosen, and whether its agent found no route.
     set_git_route(&self, id: &str, route: (GitRoute, bool), now: OffsetDateTime) -> ();
     /// The next epoch of the cluster's line; never gives one twice.

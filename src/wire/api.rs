@@ -255,6 +255,63 @@ pub struct EngineRef {
     pub bundle: Digest,
     /// Bytes of the bundle as it is served (zstd).
     pub size: u64,
+    /// `registry.example.org[:5000][/path]`: takes the place of the registries that the bundle's images name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry: Option<String>,
+    /// Seconds in which the engine has to work after a change, or what was before comes back.
+    #[serde(default = "five_minutes")]
+    pub within: u32,
+    /// Rises with each wish of an operator for another engine version or registry: one that failed is tried again when
+    /// it is wished again.
+    #[serde(default)]
+    pub change: u64,
+}
+
+fn five_minutes() -> u32 {
+    300
+}
+
+/// `PUT /v1/clusters/{name}/engine`: version or bundle, neither = the newest that was imported.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EngineRequest {
+    pub engine: EngineKind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<Digest>,
+    /// Seconds in which the engine has to work with it: 30 to 3,600.
+    #[serde(default = "five_minutes")]
+    pub within: u32,
+}
+
+/// The answer: what the agent is told from now on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EngineView {
+    pub engine: EngineKind,
+    pub version: String,
+    pub bundle: Digest,
+    /// The number that condition `EngineCurrent` tells of it with.
+    pub change: u64,
+}
+
+/// `PUT /v1/clusters/{name}/image-registry` and `PUT /v1/hub/image-registry`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RegistryRequest {
+    /// Empty = the images' own registries; absent = the hub's default, for the hub none.
+    pub registry: Option<String>,
+}
+
+/// The answer: what is in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RegistryView {
+    /// Empty = the images' own registries.
+    pub registry: String,
+    /// Of a cluster: the number that condition `EngineCurrent` tells of it with.
+    pub change: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

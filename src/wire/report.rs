@@ -97,6 +97,10 @@ pub enum ConditionType {
     GitOverLine,
     EngineInstalled,
     EngineHealthy,
+    /// The engine's version and images are as the hub wants them.
+    EngineCurrent,
+    /// The catalog itself installs the engine: versions change by a commit.
+    EngineFromGit,
     Synced,
     /// What the catalog brought below the root is Ready.
     ChildrenReady,

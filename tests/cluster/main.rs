@@ -29,4 +29,5 @@ mod line;
 mod quarantine;
 mod secrecy;
 mod support;
+mod versions;
 mod windows;

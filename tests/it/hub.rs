@@ -7,6 +7,7 @@ use linesman::keys::{self, KeyPair};
 use linesman::wire::api::{Assignment, DeployKeyState, Problem, ReportAck};
 use serde_json::{Value, json};
 
+mod engine;
 mod git_route;
 mod grants;
 mod hostkeys;

@@ -59,11 +59,11 @@ pub const TRAITS: Traits = Traits {
 };
 
 pub(super) fn parts(desired: &Desired, keys: &EngineKeys) -> Parts {
-    let mut wanted = of_bundle(&desired.bundle, adjusted);
+    let mut wanted = of_bundle(desired);
     let id = |kind, name: &str| ObjectId::new(kind, NAME, name);
     wanted.insert(id(Kind::Namespace, NAME), own(namespace()));
     wanted.insert(id(Kind::ConfigMap, KNOWN_HOSTS), own(known_hosts(desired)));
-    if let Some(config) = desired.bundle.objects.iter().find(|o| is_config(o)) {
+    if let Some(config) = desired.install.bundle.objects.iter().find(|o| is_config(o)) {
         let (whole, keys) = configured(config.clone());
         let body = Body::Shared {
             whole: whole.into(),
@@ -241,7 +241,7 @@ fn refreshes(desired: &Desired) -> bool {
         "",
         "applications.argoproj.io",
     );
-    let mut objects = desired.bundle.objects.iter();
+    let mut objects = desired.install.bundle.objects.iter();
     let crd = objects.find(|o| super::place(o).as_ref() == Some(&crd));
     let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/syncPolicy/properties/retry/properties/refresh";
     crd.is_some_and(|crd| crd.pointer(field).is_some())

@@ -40,7 +40,7 @@ pub const TRAITS: Traits = Traits {
 };
 
 pub(super) fn parts(desired: &Desired) -> Parts {
-    let mut wanted = of_bundle(&desired.bundle, |o| adjusted(&desired.bundle, o));
+    let mut wanted = of_bundle(desired);
     let secret = ObjectId::new(Kind::Secret, NAME, NAME);
     let source = ObjectId::new(Kind::GitRepository, NAME, NAME);
     let sync = ObjectId::new(Kind::Kustomization, NAME, NAME);

@@ -3,14 +3,10 @@
 //! The first proof is remembered. A later start publishes what the watchdog needs from what is stored in the cluster,
 //! and looks at hub and Git host afterwards.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use futures_util::StreamExt as _;
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -18,23 +14,20 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::bundle::Keeper;
 use super::gitpath::GitPath;
 use super::hostkeys::HostKeySeen;
-use super::stored::within;
-use super::{Context, FIELD_MANAGER, Progress, engine_keys};
-use crate::agent::caller::{Call, Caller};
+use super::{Context, Progress, engine_keys};
 use crate::agent::health::Heart;
 use crate::agent::identity::{self, Identity};
 use crate::agent::link::LinkState;
-use crate::agent::{Desired, Engine, EngineGit, Joined, News};
+use crate::agent::{Desired, Engine, EngineGit, InForce, Joined, News, Verdict};
 use crate::backoff::Schedule;
-use crate::bundle::Bundle;
 use crate::clock;
 use crate::keys;
 use crate::manifests::BUNDLE_MAP;
 use crate::ssh::{GitUrl, Head, ProbeError, Step};
 use crate::wire::api::{Assignment, CatalogRef, EngineRef, HostKeysReport, Via};
-use crate::wire::id::Digest;
 use crate::wire::report::{ConditionType, NO_ROUTE, Status, StepName};
 
 /// Between proofs of a Git path that was fine the last time, and of one that was not.
@@ -62,7 +55,9 @@ const RETRY: Schedule = Schedule {
 pub struct Preparing {
     pub context: Context,
     pub keys: watch::Receiver<Identity>,
-    pub caller: Caller,
+    pub keeper: Keeper,
+    /// What the watchdog found of a change of the engine.
+    pub told: watch::Receiver<Option<Verdict>>,
     pub heart: Heart,
     pub joined: watch::Receiver<Option<Joined>>,
     pub link: watch::Receiver<LinkState>,
@@ -87,9 +82,8 @@ struct Steps {
 
 /// What is due, and what was reached.
 struct Held {
-    bundle: Option<Arc<Bundle>>,
     engine: Option<Engine>,
-    /// Whether it is the one that the hub wants.
+    /// Whether the bundle in force is the one that the hub wants.
     current: bool,
     bundle_due: Instant,
     bundle_attempt: u32,
@@ -113,7 +107,6 @@ impl Preparing {
         };
         let now = Instant::now();
         let mut held = Held {
-            bundle: None,
             engine: None,
             current: false,
             bundle_due: now,
@@ -126,7 +119,7 @@ impl Preparing {
             epoch: None,
         };
         let mut line_up = None;
-        let stored = watcher::watch_object(self.maps(), BUNDLE_MAP).default_backoff();
+        let stored = watcher::watch_object(self.keeper.maps(), BUNDLE_MAP).default_backoff();
         tokio::pin!(stored);
         loop {
             self.heart.beat();
@@ -164,6 +157,10 @@ impl Preparing {
                 changed = self.keys.changed() => {
                     changed.context("the keys are gone")?;
                     held.probe_due = Instant::now();
+                }
+                changed = self.told.changed() => {
+                    changed.context("the watchdog has ended")?;
+                    held.bundle_due = Instant::now();
                 }
                 // Deleted or changed, it has to be back before the next start without hub.
                 Some(Ok(_)) = stored.next() => held.stored_due = Instant::now(),
@@ -236,9 +233,10 @@ impl Preparing {
             steps.git.running().await;
             steps.git.done().await;
             self.engine(&assignment.engine, held).await;
-            if let (Some(bundle), Some(engine)) = (held.bundle.clone(), held.engine.clone()) {
+            let in_force = self.keeper.held().cloned();
+            if let (Some(install), Some(engine)) = (in_force, held.engine.clone()) {
                 // While a new bundle is on its way, the old one is kept in force.
-                self.publish(assignment, bundle, engine, &identity);
+                self.publish(assignment, install, engine, &identity);
             }
         }
         if proven && held.probe_due <= Instant::now() {
@@ -263,7 +261,7 @@ impl Preparing {
     fn publish(
         &self,
         assignment: &Assignment,
-        bundle: Arc<Bundle>,
+        install: InForce,
         engine: Engine,
         identity: &Identity,
     ) {
@@ -274,14 +272,15 @@ impl Preparing {
         self.desired.send_if_modified(|desired| {
             let same = desired.as_ref().is_some_and(|d| {
                 d.assignment == *assignment
-                    && d.bundle.digest == bundle.digest
+                    && d.install.form == install.form
+                    && d.install.change == install.change
                     && d.deploy_key.public == deploy_key.public
                     && d.deploy_key.unsettled == deploy_key.unsettled
             });
             if !same {
                 *desired = Some(Desired {
                     assignment: assignment.clone(),
-                    bundle,
+                    install,
                     deploy_key,
                     engine,
                 });
@@ -392,14 +391,14 @@ impl Preparing {
         self.context.condition(kind, status, reason, text).await;
     }
 
-    /// The bundle: from memory, from ConfigMap `linesman-bundle`, or from the hub, in this order.
-    async fn bundle(&self, engine: &EngineRef, step: &mut Progress, held: &mut Held) {
-        let wanted = |bundle: &Arc<Bundle>| bundle.digest == engine.bundle;
-        held.current = held.bundle.as_ref().is_some_and(wanted);
+    /// What is in force, brought nearer to what the hub wants.
+    async fn bundle(&mut self, engine: &EngineRef, step: &mut Progress, held: &mut Held) {
+        let told = self.told.borrow().clone();
+        held.current = self.keeper.is_settled(engine, told.as_ref());
         if held.current {
             if held.stored_due <= Instant::now() {
                 held.stored_due = Instant::now() + STORED;
-                self.keep_stored(held.bundle.as_deref()).await;
+                self.keeper.keep().await;
             }
             return;
         }
@@ -407,9 +406,9 @@ impl Preparing {
             return;
         }
         step.running().await;
-        match self.obtain(&engine.bundle).await {
-            Ok(bundle) => {
-                (held.bundle, held.current) = (Some(Arc::new(bundle)), true);
+        match self.keeper.turn(engine, told.as_ref()).await {
+            Ok(()) => {
+                held.current = self.keeper.is_settled(engine, told.as_ref());
                 held.bundle_attempt = 0;
                 step.done().await;
             }
@@ -421,75 +420,6 @@ impl Preparing {
                 held.bundle_attempt = held.bundle_attempt.saturating_add(1);
                 held.bundle_due = Instant::now() + wait;
             }
-        }
-    }
-
-    async fn obtain(&self, digest: &Digest) -> Result<Bundle> {
-        if let Some(packed) = self.stored().await?
-            && let Ok(bundle) = Bundle::unpack(&packed, digest)
-        {
-            return Ok(bundle);
-        }
-        let mut call = Call::get(format!("/v1/bundles/{digest}"));
-        call.limit = crate::wire::api::MAX_BUNDLE;
-        let answer = self.caller.call(&call).await.context("fetch the bundle")?;
-        if !answer.status.is_success() {
-            bail!("fetch the bundle: {}", answer.refusal());
-        }
-        let bundle = Bundle::unpack(&answer.body, digest).context("read the bundle")?;
-        self.store(&bundle.digest, answer.body.to_vec()).await?;
-        info!(%digest, bytes = answer.body.len(), "bundle stored");
-        Ok(bundle)
-    }
-
-    fn maps(&self) -> Api<ConfigMap> {
-        Api::namespaced(self.context.kube.clone(), &self.context.namespace)
-    }
-
-    async fn stored(&self) -> Result<Option<Vec<u8>>> {
-        let map = within(self.maps().get_opt(BUNDLE_MAP)).await;
-        let map = map.context("read ConfigMap linesman-bundle")?;
-        let data = map.and_then(|m| m.binary_data);
-        Ok(data.and_then(|mut d| d.remove("bundle.zst")).map(|b| b.0))
-    }
-
-    async fn store(&self, digest: &Digest, packed: Vec<u8>) -> Result<()> {
-        let map = ConfigMap {
-            metadata: ObjectMeta {
-                name: Some(BUNDLE_MAP.to_owned()),
-                labels: Some(
-                    [(
-                        "app.kubernetes.io/part-of".to_owned(),
-                        "linesman".to_owned(),
-                    )]
-                    .into(),
-                ),
-                ..ObjectMeta::default()
-            },
-            data: Some([("digest".to_owned(), digest.to_string())].into()),
-            binary_data: Some([("bundle.zst".to_owned(), ByteString(packed))].into()),
-            ..ConfigMap::default()
-        };
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        within(self.maps().patch(BUNDLE_MAP, &params, &Patch::Apply(map)))
-            .await
-            .context("write ConfigMap linesman-bundle")?;
-        Ok(())
-    }
-
-    /// Somebody may have deleted or changed it; without it the next start needs the hub.
-    async fn keep_stored(&self, bundle: Option<&Bundle>) {
-        let Some(bundle) = bundle else { return };
-        let kept = async {
-            let stored = self.stored().await?;
-            if stored.is_some_and(|packed| Bundle::unpack(&packed, &bundle.digest).is_ok()) {
-                return Ok(());
-            }
-            warn!("ConfigMap linesman-bundle missing or changed; writing it again");
-            self.store(&bundle.digest, bundle.pack()).await
-        };
-        if let Err(error) = kept.await {
-            warn!(error = format!("{error:#}"), "bundle not kept");
         }
     }
 }

@@ -104,6 +104,12 @@ impl History {
         }
     }
 
+    /// The install is another one: what was tried with the old one says nothing of it.
+    pub fn changed(&mut self) {
+        self.settled.clear();
+        self.faults.retain(|(_, id), _| !id.kind.installable());
+    }
+
     /// Notes one step and what it came to. `observed` is what the step was planned from.
     pub fn acted(
         &mut self,

@@ -20,8 +20,9 @@ use crate::agent::engine::{GIT_OWNER, GUARD, MANAGER, TRACKING, comparable};
 use crate::bundle::Kind;
 
 /// Status fields that the planner reads; `status.history` can be large and is not kept.
-const STATUS: [&str; 18] = [
+const STATUS: [&str; 19] = [
     "conditions",
+    "replicas",
     "observedGeneration",
     "availableReplicas",
     "updatedReplicas",

@@ -10,7 +10,7 @@ use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::engine::is_workload;
-use crate::agent::{DeployKey, Desired, Engine, EngineKeys};
+use crate::agent::{DeployKey, Desired, Engine, EngineKeys, InForce};
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::clock::rfc3339;
 use crate::secret::Secret;
@@ -135,7 +135,16 @@ pub(in crate::agent) fn install_of(kind: EngineKind) -> Install {
     });
     let desired = Desired {
         assignment: serde_json::from_value(assignment).unwrap(),
-        bundle: Arc::new(bundle),
+        install: InForce {
+            form: change::Form {
+                version: bundle.version.clone(),
+                bundle: bundle.digest.clone(),
+                registry: None,
+            },
+            bundle: Arc::new(bundle),
+            change: None,
+            since: None,
+        },
         deploy_key: DeployKey {
             unsettled: false,
             private: Secret::new("private".to_owned()),

@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::Watchdog;
 use crate::agent::Desired;
-use crate::agent::engine::Install;
+use crate::agent::engine::{Install, is_git_owned};
 use crate::agent::snapshot;
 use crate::bundle::ObjectId;
 use crate::clock;
@@ -24,6 +24,11 @@ impl Watchdog {
     pub(super) fn install(&self, desired: &Desired) -> Install {
         let newest = self.snapshot.as_ref().map(|s| s.objects.clone());
         let mut kept = newest.unwrap_or_default();
+        // Settings of before the install changed are no longer what it worked with.
+        let since = desired.install.since.as_deref();
+        let since = since.and_then(clock::parse_rfc3339);
+        let old = self.snapshot.as_ref().map(|s| s.taken) < since;
+        kept.retain(|_, fields| !old || is_git_owned(fields));
         let paused = desired.assignment.policy.paused_until.as_deref();
         let mut bundled = Vec::new();
         for (id, (_, fields)) in &self.fallback.older {

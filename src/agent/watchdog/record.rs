@@ -64,6 +64,8 @@ pub(super) struct Moment<'a> {
     pub(super) applier: &'a str,
     /// Faults that outlasted their maintenance window, and its end.
     pub(super) overdue: &'a [(Key, OffsetDateTime)],
+    /// The hub changes the install: what is not as wanted yet is no fault of anybody's.
+    pub(super) changing: bool,
 }
 
 impl Records {
@@ -168,7 +170,10 @@ impl Records {
                 | Class::CrdMissing
                 | Class::NamespaceMissing
         ) && self.open.keys().any(|k| is_collapse(k.0));
+        let dies = matches!(key.0, Class::NamespaceTerminating | Class::CrdTerminating);
+        let new = moment.changing && key.1.kind.installable() && !dies;
         moment.history.adopted
+            && !new
             && ripe
             && !part
             && !self.open.contains_key(key)

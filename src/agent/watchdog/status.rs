@@ -2,7 +2,8 @@
 
 use time::OffsetDateTime;
 
-use crate::agent::engine::Install;
+use crate::agent::engine::{Install, is_git_owned};
+use crate::agent::plan::change::Change;
 use crate::agent::plan::fault::Budget;
 use crate::agent::plan::find::served;
 use crate::agent::plan::window::safe_until;
@@ -165,6 +166,13 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
             sick(moment),
             "Healthy",
         ),
+        current(moment),
+        stands(
+            moment,
+            ConditionType::EngineFromGit,
+            from_git(moment),
+            "Agent",
+        ),
         holds(moment, ConditionType::Synced, unsynced(moment), "Synced"),
         holds(
             moment,
@@ -197,6 +205,63 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
         all.push(holds(moment, ConditionType::GitReachable, git, "Fetched"));
     }
     all
+}
+
+/// Whether version and images are as the hub wants them. Its number says which wish this is about.
+fn current(moment: &Moment<'_>) -> Condition {
+    let (status, reason, text) = match moment.install.change() {
+        Some(change) => changing(moment, change),
+        None => in_force(moment),
+    };
+    let kind = ConditionType::EngineCurrent;
+    condition(moment.now, kind, status, reason, &text)
+}
+
+fn in_force(moment: &Moment<'_>) -> (Status, &'static str, String) {
+    let engine = moment.install.traits.kind;
+    let form = moment.install.form();
+    let (wish, number) = moment.install.wish();
+    let words = form.words();
+    if wish == *form {
+        let text = format!("change {number}: {engine} {words}");
+        (Status::True, "InForce", text)
+    } else {
+        let text = format!("{engine} {words}; waits for the bundle of change {number}");
+        (Status::False, "Waiting", text)
+    }
+}
+
+fn changing(moment: &Moment<'_>, change: &Change) -> (Status, &'static str, String) {
+    let engine = moment.install.traits.kind;
+    let (from, to) = (change.from.words(), change.to.words());
+    let Change { number, within, .. } = change;
+    if let Some(why) = &change.failed {
+        let text = format!(
+            "change {number}: {engine} {to} did not work within {within} s: {why}; back at {from}; mend it, then 'linesman \
+             engine set' again"
+        );
+        return (Status::False, "Returned", text);
+    }
+    let differ = |f: &&Finding| moment.install.wanted.contains_key(&f.object);
+    let left = moment.plan.findings.iter().filter(differ).count();
+    let waits = match left {
+        0 => "waits for the controllers".to_owned(),
+        left => format!("{left} objects to go"),
+    };
+    let text = format!("change {number}: {engine} {from} to {to}: {waits}");
+    (Status::False, "Changing", text)
+}
+
+/// Controllers that the catalog itself brings.
+fn from_git(moment: &Moment<'_>) -> Because {
+    let brought = moment.install.workloads().filter(|id| {
+        let wanted = moment.install.wanted.get(*id);
+        let live = moment.observed.objects.get(*id);
+        wanted.is_some_and(|w| w.git_owned) || live.is_some_and(|l| is_git_owned(&l.fields))
+    });
+    let named: Vec<String> = brought.map(ToString::to_string).collect();
+    let text = format!("the catalog brings {}", named.join(", "));
+    (!named.is_empty()).then(|| ("FromGit".to_owned(), text))
 }
 
 /// Until when nothing is mended, and why, as far as the hub was told.

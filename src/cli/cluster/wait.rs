@@ -249,14 +249,14 @@ fn timed_out(
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::cli) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
     use crate::wire::api::{EngineKind, GitRoute, GitRouteView, LineView, Via};
     use crate::wire::report::StepReport;
 
-    pub(in crate::cli::cluster) fn cluster(
+    pub(in crate::cli) fn cluster(
         phase: Phase,
         steps: &[(StepName, StepState, &str)],
         conditions: Vec<Condition>,

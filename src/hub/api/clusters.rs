@@ -23,6 +23,7 @@ use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
 mod diagnosis;
+mod engine;
 mod git_route;
 mod line;
 mod pause;
@@ -44,6 +45,9 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/v1/clusters/{name}/line", get(line::show))
         .route("/v1/clusters/{name}/diagnosis", get(diagnosis::ask))
         .route("/v1/clusters/{name}/git-route", put(git_route::choose))
+        .route("/v1/clusters/{name}/engine", put(engine::set))
+        .route("/v1/clusters/{name}/image-registry", put(engine::registry))
+        .route("/v1/hub/image-registry", put(engine::default_registry))
         .route("/v1/clusters/{name}/rotate", post(rotate::ask))
         .route(
             "/v1/clusters/{name}/pause",

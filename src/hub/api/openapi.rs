@@ -193,6 +193,24 @@ pub const OPERATIONS: &[Operation] = &[
         ("GitRouteRequest", "GitRouteView"),
     ),
     operation(
+        ("put", "/v1/clusters/{name}/engine"),
+        User,
+        "Change the version of a cluster's engine; undone where it does not work in time",
+        ("EngineRequest", "EngineView"),
+    ),
+    operation(
+        ("put", "/v1/clusters/{name}/image-registry"),
+        User,
+        "Whence a cluster's engine gets its images",
+        ("RegistryRequest", "RegistryView"),
+    ),
+    operation(
+        ("put", "/v1/hub/image-registry"),
+        User,
+        "The same for clusters that have none of their own",
+        ("RegistryRequest", "RegistryView"),
+    ),
+    operation(
         ("get", "/v1/clusters/{name}/heals"),
         User,
         "The heals of one cluster, newest first",

@@ -61,6 +61,9 @@ slugs! {
     KeyKnown "key-known" CONFLICT "The identity key belongs to another cluster or was revoked";
     LineLive "line-live" CONFLICT "The cluster was heard too lately";
     IncarnationChanged "incarnation-changed" CONFLICT "The cluster is another one than before";
+    OtherEngine "other-engine" CONFLICT "The cluster has another engine";
+    EngineFromGit "engine-from-git" CONFLICT "Somebody else installs the cluster's engine";
+    KubernetesTooOld "kubernetes-too-old" CONFLICT "The cluster is too old for this version";
     NoBundle "no-bundle" CONFLICT "The hub has no bundle of this engine";
     Removed "removed" GONE "The cluster was removed";
     PreconditionFailed "precondition-failed" PRECONDITION_FAILED "The record changed meanwhile";

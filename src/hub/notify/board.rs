@@ -329,6 +329,8 @@ fn judge(condition: &Condition) -> Option<(String, Severity)> {
         C::EngineHealthy => (Status::False, Severity::Critical),
         C::Quarantined | C::SafeHealsOnly => (Status::True, Severity::Warning),
         C::ObserveOnly => (Status::True, Severity::Info),
+        // A change that is under way is no trouble; one that was undone is.
+        C::EngineCurrent if condition.reason == "Returned" => (Status::False, Severity::Warning),
         C::Synced | C::GitReachable | C::ChildrenReady | C::DeployKeyRegistered => {
             (Status::False, Severity::Warning)
         }
@@ -339,6 +341,8 @@ fn judge(condition: &Condition) -> Option<(String, Severity)> {
         | C::HostKeysKnown
         | C::GitOverLine
         | C::EngineInstalled
+        | C::EngineCurrent
+        | C::EngineFromGit
         | C::SnapshotFresh
         | C::Guarded
         | C::AgentCurrent

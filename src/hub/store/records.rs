@@ -19,6 +19,12 @@ pub struct Cluster {
     pub engine: EngineKind,
     pub engine_version: String,
     pub bundle: Digest,
+    /// The number of the last wish for another version or registry.
+    pub engine_change: u64,
+    /// Seconds in which the engine has to work after it.
+    pub engine_within: u32,
+    /// Takes the place of the registries of the engine's images; empty = theirs, absent = the hub's default.
+    pub image_registry: Option<String>,
     pub catalog_path: String,
     pub git_route: GitRoute,
     /// Its agent found no route to the Git host, and [`GitRoute::Auto`] let the line be taken for it.

@@ -287,6 +287,14 @@ fn a_clusters_life_ends_each_verb_with_its_code() {
     let waited = home.run(&["cluster", "wait", "eu1", "--timeout", "1s"]);
     waited.fails(6, "no word from cluster eu1 yet");
 
+    let told = home.run(&["cluster", "engine", "eu1", "flux"]);
+    assert!(
+        told.code == 0 && told.err.contains("flux 1.8.0"),
+        "{told:?}"
+    );
+    let other = home.run(&["cluster", "engine", "eu1", "argocd"]);
+    other.fails(5, "prune each other's work");
+
     let again = home.run(&["cluster", "readopt", "eu1", "--file", "adopt.yaml"]);
     assert_eq!((again.code, again.out.as_str()), (0, ""), "{again:?}");
     assert_eq!(mode(&home.0.join("adopt.yaml")), 0o600);

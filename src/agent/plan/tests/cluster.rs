@@ -320,7 +320,7 @@ impl Cluster {
                             .is_some_and(|i| i.ends_with(":v1"))
                         && accounts.contains_key(&id.name);
                     let replicas = i32::from(runs);
-                    object.fields["status"] = json!({"observedGeneration": object.generation, "availableReplicas": replicas, "updatedReplicas": replicas});
+                    object.fields["status"] = json!({"observedGeneration": object.generation, "replicas": replicas, "availableReplicas": replicas, "updatedReplicas": replicas});
                     if runs {
                         let pod = self.pods.entry(id.name.clone()).or_default();
                         pod.app.clone_from(&id.name);

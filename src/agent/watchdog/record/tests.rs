@@ -37,6 +37,7 @@ fn round(
         tried: "main@sha1:2",
         applier: "kustomize-controller",
         overdue: &[],
+        changing: false,
     };
     records.update(&moment, || format!("id-{seconds}"))
 }
@@ -215,6 +216,7 @@ fn the_end_of_a_window_over_a_fault_is_an_alarm() {
             tried: "",
             applier: "kustomize-controller",
             overdue: &overdue,
+            changing: false,
         };
         records.update(&moment, || unreachable!("the heal is open"))
     };

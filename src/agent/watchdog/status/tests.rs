@@ -141,6 +141,7 @@ fn a_working_install_has_nothing_against_it() {
         .iter()
         .filter(|(kind, (status, _, _))| {
             let holds = [
+                "EngineFromGit",
                 "SnapshotFresh",
                 "ObserveOnly",
                 "Paused",

@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 mod access;
+mod engine;
 mod keys;
 
 /// Name and sample of every body that operations name.
 pub fn all() -> Vec<(&'static str, Value)> {
-    [parts(), access::all(), keys::all()].concat()
+    [parts(), access::all(), engine::all(), keys::all()].concat()
 }
 
 fn parts() -> Vec<(&'static str, Value)> {
@@ -54,7 +55,6 @@ fn parts() -> Vec<(&'static str, Value)> {
         ),
         ("AdoptionAnswer", adoption_answer()),
         ("HealView", heal_view()),
-        ("BundleView", bundle()),
         (
             "CatalogView",
             json!({ "url": "ssh://git@hub.example:2222/catalog.git", "branch": "main", "head": "3f2a", "knownHosts": "[hub.example]:2222 ssh-ed25519 AAAA" }),
@@ -106,7 +106,7 @@ fn assignment() -> Value {
             "path": "clusters/eu1", "knownHosts": "[hub.example]:2222 ssh-ed25519 AAAA",
             "deployKey": { "state": "registered", "reason": "" },
         },
-        "engine": { "kind": "flux", "version": "2.9.5", "bundle": digest(), "size": 37_000 },
+        "engine": { "kind": "flux", "version": "2.9.5", "bundle": digest(), "size": 37_000, "within": 300, "change": 0 },
         "policy": { "snapshotAfter": 600, "probeEvery": 300 },
         "revision": 3,
     })
@@ -193,13 +193,6 @@ fn heal_view() -> Value {
     view
 }
 
-fn bundle() -> Value {
-    json!({
-        "digest": digest(), "engine": "flux", "version": "2.9.5", "objects": 32,
-        "images": ["source-controller:v1.8.0"], "size": 37_000, "kubernetes": "1.33", "importedAt": TIME,
-    })
-}
-
 fn problem() -> Value {
     json!({
         "type": "urn:linesman:problem:not-found", "title": "Not found", "status": 404,
@@ -241,6 +234,10 @@ mod tests {
         assert!(reads_as::<api::LineDetail>("LineDetail"));
         assert!(reads_as::<api::GitRouteRequest>("GitRouteRequest"));
         assert!(reads_as::<api::GitRouteView>("GitRouteView"));
+        assert!(reads_as::<api::EngineRequest>("EngineRequest"));
+        assert!(reads_as::<api::EngineView>("EngineView"));
+        assert!(reads_as::<api::RegistryRequest>("RegistryRequest"));
+        assert!(reads_as::<api::RegistryView>("RegistryView"));
         assert!(reads_as::<api::Policy>("Policy"));
         assert!(reads_as::<api::AdoptionAnswer>("AdoptionAnswer"));
         assert!(reads_as::<api::HealView>("HealView"));

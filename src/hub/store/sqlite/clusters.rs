@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::{Sqlite, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::hub::store::{Cluster, NewClusterRow, Result, StoreError};
-use crate::wire::api::{EngineKind, GitRoute, Policy};
+use crate::wire::api::{BundleView, EngineKind, GitRoute, Policy};
 use crate::wire::id::ClusterName;
 
 #[derive(FromRow)]
@@ -16,6 +16,9 @@ pub(super) struct Row {
     engine: String,
     engine_version: String,
     bundle: String,
+    engine_change: i64,
+    engine_within: u32,
+    image_registry: Option<String>,
     catalog_path: String,
     git_route: String,
     git_no_route: bool,
@@ -43,6 +46,9 @@ impl Row {
             engine: engine(&self.engine),
             engine_version: self.engine_version,
             bundle: self.bundle.parse().map_err(corrupt(DOING))?,
+            engine_change: self.engine_change.unsigned_abs(),
+            engine_within: self.engine_within,
+            image_registry: self.image_registry,
             catalog_path: self.catalog_path,
             git_route: route(&self.git_route),
             git_no_route: self.git_no_route,
@@ -207,6 +213,75 @@ impl Sqlite {
             .execute(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
+        write.commit(DOING).await
+    }
+
+    pub async fn set_engine(
+        &self,
+        id: &str,
+        bundle: &BundleView,
+        within: u32,
+        now: OffsetDateTime,
+    ) -> Result<u64> {
+        const DOING: &str = "set a cluster's engine version";
+        let mut write = self.begin(DOING).await?;
+        let change: i64 = sqlx::query_scalar(
+            "UPDATE cluster SET engine_version = ?1, bundle = ?2, engine_within = ?3, engine_change = engine_change + 1,
+               updated_at = ?4, rev = rev + 1 WHERE id = ?5 AND engine = ?6 RETURNING engine_change",
+        )
+        .bind(&bundle.version)
+        .bind(bundle.digest.as_str())
+        .bind(within)
+        .bind(to_ms(now))
+        .bind(id)
+        .bind(engine_text(bundle.engine))
+        .fetch_one(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(change.unsigned_abs())
+    }
+
+    pub async fn set_registry(
+        &self,
+        id: &str,
+        registry: Option<String>,
+        now: OffsetDateTime,
+    ) -> Result<u64> {
+        const DOING: &str = "set a cluster's image registry";
+        let mut write = self.begin(DOING).await?;
+        let change: i64 = sqlx::query_scalar(
+            "UPDATE cluster SET image_registry = ?1, engine_change = engine_change + 1, updated_at = ?2, rev = rev + 1
+             WHERE id = ?3 RETURNING engine_change",
+        )
+        .bind(registry)
+        .bind(to_ms(now))
+        .bind(id)
+        .fetch_one(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(change.unsigned_abs())
+    }
+
+    pub async fn default_registry(&self) -> Result<Option<String>> {
+        sqlx::query_scalar("SELECT value FROM meta WHERE key = 'image_registry'")
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(db("read the image registry"))
+    }
+
+    pub async fn set_default_registry(&self, registry: Option<String>) -> Result<()> {
+        const DOING: &str = "set the image registry";
+        let mut write = self.begin(DOING).await?;
+        let query = match &registry {
+            Some(registry) => sqlx::query(
+                "INSERT INTO meta (key, value) VALUES ('image_registry', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            )
+            .bind(registry),
+            None => sqlx::query("DELETE FROM meta WHERE key = 'image_registry'"),
+        };
+        query.execute(&mut *write.tx).await.map_err(db(DOING))?;
         write.commit(DOING).await
     }
 

@@ -1,0 +1,173 @@
+//! Follows a change of the engine by the hub to its end: it works, or what was before has to come back.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use kube::api::{DeleteParams, DynamicObject, Preconditions};
+use time::OffsetDateTime;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::Watchdog;
+use crate::agent::apply::CALL;
+use crate::agent::engine::{Install, MANAGER, is_git_owned};
+use crate::agent::observe::api;
+use crate::agent::plan::change::{self, Change, Progress, Seen};
+use crate::agent::plan::{Mode, Observed, Plan, health, window};
+use crate::agent::{Desired, Verdict};
+use crate::bundle::ObjectId;
+use crate::clock;
+
+/// Between two tries to remove what is left over.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// A change that is followed.
+#[derive(Debug, Default)]
+pub(super) struct Changing {
+    /// Its number, and whether it is the way back.
+    what: Option<(u64, bool)>,
+    since: Option<OffsetDateTime>,
+    /// When nothing could be done about it last.
+    held: Option<OffsetDateTime>,
+    /// Since when all controllers run as wanted.
+    rolled: Option<OffsetDateTime>,
+    trimmed: Option<OffsetDateTime>,
+}
+
+impl Changing {
+    /// Whether it has had its time: what is wrong now is a fault.
+    pub(super) fn is_old(&self, now: OffsetDateTime, change: &Change) -> bool {
+        let since = self.held.max(self.since);
+        since.is_some_and(|since| now - since >= change.limit())
+    }
+}
+
+impl Watchdog {
+    /// The install of another desired state.
+    pub(super) fn renew(&mut self, next: &Desired, before: &Desired) -> Install {
+        if next.install.form != before.install.form {
+            self.history.changed();
+        }
+        self.install(next)
+    }
+
+    pub(super) async fn see_change(&mut self, install: &Install, observed: &Observed, plan: &Plan) {
+        let Some(change) = install.change().filter(|c| c.is_open()) else {
+            self.changing = Changing::default();
+            return;
+        };
+        let now = clock::now();
+        let what = (change.number, change.failed.is_some());
+        if self.changing.what != Some(what) {
+            self.changing = Changing {
+                what: Some(what),
+                since: Some(now),
+                ..Changing::default()
+            };
+        }
+        match plan.mode {
+            Mode::Act => {}
+            Mode::Learning => return,
+            Mode::Paused(_) | Mode::ObserveOnly => self.changing.held = Some(now),
+        }
+        if window::safe_until(now, install).is_some() {
+            // Only what is missing is put back now.
+            self.changing.held = Some(now);
+        }
+        let seen = Seen {
+            now,
+            followed: self.changing.since.unwrap_or(now),
+            held: self.changing.held,
+            install,
+            observed,
+            plan,
+            adopted: self.history.adopted,
+        };
+        match change::progress(change, &seen) {
+            Progress::Going(_) => self.changing.rolled = None,
+            Progress::Failed(why) => self.tell_change(Verdict::Failed(change.number, why)),
+            Progress::Rolled => {
+                let rolled = *self.changing.rolled.get_or_insert(now);
+                // Pods of before may have answered what was asked meanwhile: the new ones are asked.
+                self.history.last_write = self.history.last_write.max(Some(rolled));
+                let proven = health::proven_since(install, observed);
+                if proven.is_some_and(|at| at >= rolled) {
+                    self.end_change(change, install).await;
+                } else if change::is_late(change, &seen) {
+                    let why = "its controllers run, and do not answer, or cannot read the catalog";
+                    self.tell_change(Verdict::Failed(change.number, why.to_owned()));
+                }
+            }
+        }
+    }
+
+    /// The engine works: what it has no use for goes, then the change is over.
+    async fn end_change(&mut self, change: &Change, install: &Install) {
+        let now = clock::now();
+        if self.changing.trimmed.is_some_and(|at| now - at < AGAIN) {
+            return;
+        }
+        self.changing.trimmed = Some(now);
+        for id in change::surplus(change, install) {
+            if let Err(error) = self.trim(&id).await {
+                let error = format!("{error:#}");
+                return warn!(object = %id, error, "not removed; trying again");
+            }
+        }
+        self.tell_change(if change.failed.is_some() {
+            Verdict::Trimmed(change.number)
+        } else {
+            Verdict::Works(change.number)
+        });
+    }
+
+    /// Deletes an object that a bundle brought, if it is still ours.
+    async fn trim(&self, id: &ObjectId) -> Result<()> {
+        let api = api(&self.context.kube, id.kind, &id.namespace);
+        let live = timeout(CALL, api.get_opt(&id.name)).await;
+        let live = live.context("no answer in time")?;
+        let Some(live) = live.with_context(|| format!("read {id}"))? else {
+            return Ok(());
+        };
+        if !is_ours(&live) {
+            info!(object = %id, "left over, and left to whoever else wrote it");
+            return Ok(());
+        }
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: live.metadata.uid.clone(),
+                resource_version: None,
+            }),
+            ..DeleteParams::background()
+        };
+        let deleted = timeout(CALL, api.delete(&id.name, &params)).await;
+        match deleted.context("no answer in time")? {
+            Ok(_) => info!(object = %id, "removed; the engine has no use for it any more"),
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            // Roles for the whole cluster are not the agent's to remove.
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                warn!(object = %id, "left over; remove it by hand");
+            }
+            Err(error) => return Err(error).with_context(|| format!("delete {id}")),
+        }
+        Ok(())
+    }
+
+    fn tell_change(&self, told: Verdict) {
+        let told = Some(told);
+        self.context.changed.send_if_modified(|before| {
+            let new = *before != told;
+            before.clone_from(&told);
+            new
+        });
+    }
+}
+
+fn is_ours(live: &DynamicObject) -> bool {
+    let managers = live.metadata.managed_fields.iter().flatten();
+    let mut managers = managers.filter_map(|entry| entry.manager.as_deref());
+    let labels = serde_json::json!({"metadata": {
+        "labels": live.metadata.labels, "annotations": live.metadata.annotations,
+    }});
+    managers.any(|manager| manager == MANAGER) && !is_git_owned(&labels)
+}

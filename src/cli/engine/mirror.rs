@@ -1,0 +1,71 @@
+//! `linesman engine mirror`: engines' images from another registry.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::set;
+use crate::cli::connect::Connect;
+use crate::cli::duration;
+use crate::cli::output::progress_line;
+use crate::wire::api::RegistryRequest;
+use crate::wire::id::ClusterName;
+
+const EXAMPLES: &str = "\
+Each image keeps its path below the registry: with registry.example.org:5000/mirror, the image
+ghcr.io/fluxcd/source-controller:v1.8.0 is pulled as registry.example.org:5000/mirror/fluxcd/source-controller:v1.8.0
+('linesman engine list -o wide' names the images to copy). The bundle and its digest stay as they are. The agent changes a cluster's
+engine as 'engine set' does: where it does not work within 5 minutes, the registry of before comes back.
+
+Examples:
+  linesman engine mirror registry.example.org:5000/mirror            # all clusters without one of their own
+  linesman engine mirror registry.edge7.lan:5000 --cluster edge7 --wait
+  linesman engine mirror --none --cluster eu1                        # the images' own registries
+  linesman engine mirror --default --cluster edge7                   # the hub's, again";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+#[command(group = clap::ArgGroup::new("whence").required(true).args(["registry", "none", "default"]))]
+pub(in crate::cli) struct Args {
+    /// HOST[:PORT][/PATH], without a scheme
+    registry: Option<String>,
+    /// The registries that the images themselves name
+    #[arg(long)]
+    none: bool,
+    /// What the hub says for all clusters
+    #[arg(long, requires = "cluster")]
+    default: bool,
+    /// Only this cluster
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<ClusterName>,
+    /// Then wait until the engine works with it
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m", value_parser = duration::parse, requires = "cluster")]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    let client = args.connect.client().await?;
+    let registry = match (args.registry, args.none) {
+        (Some(registry), _) => Some(registry),
+        (None, true) => Some(String::new()),
+        (None, false) => None,
+    };
+    let asked = RegistryRequest { registry };
+    let set = client.set_registry(args.cluster.as_ref(), &asked).await?;
+    let whence = match set.registry.as_str() {
+        "" => "the registries that they name".to_owned(),
+        registry => registry.to_owned(),
+    };
+    let Some(name) = args.cluster else {
+        progress_line(&format!(
+            "engines get their images from {whence}, where a cluster has no registry of its own"
+        ));
+        return Ok(());
+    };
+    progress_line(&format!(
+        "the engine of cluster {name} is to get its images from {whence}"
+    ));
+    set::follow(&client, &name, set.change, args.wait).await
+}

@@ -1,0 +1,272 @@
+//! Which version of its engine a cluster runs, and whence the images come.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+
+use super::super::problem::{Problem, Slug};
+use super::super::{Caller, UserBody};
+use super::{find, pause};
+use crate::clock;
+use crate::hub::auth::Role;
+use crate::hub::store::{Cluster, Details};
+use crate::hub::{Hub, assignment};
+use crate::wire::api::{
+    BundleView, EngineKind, EngineRequest, EngineView, RegistryRequest, RegistryView,
+};
+use crate::wire::report::{ConditionType, Status};
+
+/// Versions that a refusal names.
+const NAMED: usize = 12;
+/// Seconds that a change may be given.
+const WITHIN: std::ops::RangeInclusive<u32> = 30..=3600;
+
+/// Lets the agent change to another version of the engine that the cluster has.
+pub(super) async fn set(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    UserBody(asked): UserBody<EngineRequest>,
+) -> Result<Json<EngineView>, Problem> {
+    caller.require(&hub, Role::Operator, "engine.set").await?;
+    let mut cluster = find(&hub, &name).await?;
+    same_engine(&cluster, asked.engine)?;
+    if !WITHIN.contains(&asked.within) {
+        let text = "an engine has between 30 and 3600 seconds to work after a change";
+        let next = "give 'within' in that range";
+        return Err(Problem::new(Slug::BadRequest, text, next));
+    }
+    let bundle = choose(&hub, &asked).await?;
+    let details = hub.store.details(std::slice::from_ref(&cluster.id)).await?;
+    fits(
+        &cluster,
+        &bundle,
+        &details.into_iter().next().unwrap_or_default(),
+    )?;
+    let record = format!("{} {} {}", bundle.engine, bundle.version, bundle.digest);
+    caller
+        .record(&hub, "engine.set", Some(&name), &record)
+        .await?;
+    let change = hub
+        .store
+        .set_engine(&cluster.id, &bundle, asked.within, clock::now())
+        .await?;
+    cluster.engine_change = change;
+    cluster.engine_within = asked.within;
+    cluster.engine_version.clone_from(&bundle.version);
+    cluster.bundle = bundle.digest.clone();
+    pause::announce(&hub, &cluster).await?;
+    Ok(Json(EngineView {
+        engine: bundle.engine,
+        version: bundle.version,
+        bundle: bundle.digest,
+        change,
+    }))
+}
+
+/// One engine's sync objects mean nothing to the other, and each would prune what the other applied.
+fn same_engine(cluster: &Cluster, asked: EngineKind) -> Result<(), Problem> {
+    let (name, has) = (&cluster.name, cluster.engine);
+    if has == asked {
+        return Ok(());
+    }
+    let detail = format!(
+        "cluster {name} runs {has}; the hub does not put {asked} in its place, for the catalog's path {} is written for \
+         {has}, and two engines that follow one path prune each other's work",
+        cluster.catalog_path
+    );
+    let next = format!(
+        "give the cluster a path for {asked} under a new name, and move it by hand: 'linesman cluster remove {name}' \
+         leaves engine and workloads as they are"
+    );
+    Err(Problem::new(Slug::OtherEngine, detail, next))
+}
+
+async fn choose(hub: &Hub, asked: &EngineRequest) -> Result<BundleView, Problem> {
+    let engine = asked.engine;
+    let all = hub.store.bundles().await?;
+    let held: Vec<BundleView> = all.into_iter().filter(|b| b.engine == engine).collect();
+    let version = asked.version.as_deref();
+    let version = version.map(|v| v.strip_prefix('v').unwrap_or(v));
+    let wanted = |b: &&BundleView| {
+        version.is_none_or(|v| v == b.version)
+            && asked.bundle.as_ref().is_none_or(|d| *d == b.digest)
+    };
+    // Newest import first.
+    if let Some(found) = held.iter().find(wanted) {
+        return Ok(found.clone());
+    }
+    let mut versions: Vec<&str> = held.iter().map(|b| b.version.as_str()).collect();
+    versions.dedup();
+    versions.truncate(NAMED);
+    let imported = match versions.as_slice() {
+        [] => "none is".to_owned(),
+        some => format!("imported are {}", some.join(", ")),
+    };
+    let what = match (version, &asked.bundle) {
+        (Some(version), _) => crate::hub::cut(version, 60).to_owned(),
+        (None, Some(digest)) => digest.to_string(),
+        (None, None) => "any version".to_owned(),
+    };
+    let next = format!(
+        "choose one of those, or run: linesman engine import {engine} {}",
+        version.map_or("VERSION", |v| crate::hub::cut(v, 60))
+    );
+    Err(Problem::new(
+        Slug::BundleUnknown,
+        format!("{engine} {what} is not imported; {imported}"),
+        next,
+    ))
+}
+
+/// What the cluster last said of itself speaks against no change.
+fn fits(cluster: &Cluster, bundle: &BundleView, details: &Details) -> Result<(), Problem> {
+    let name = &cluster.name;
+    let said = |kind| {
+        let mut all = details.conditions.iter();
+        all.find(|c| c.kind == kind && c.status == Status::True)
+    };
+    if let Some(condition) = said(ConditionType::EngineFromGit) {
+        let detail = format!(
+            "the catalog itself installs the engine of cluster {name} ({}), so Git would undo the change",
+            condition.message
+        );
+        let next = "change the version in the catalog, by a commit; the agent leaves an upgrade by Git alone";
+        return Err(Problem::new(Slug::EngineFromGit, detail, next));
+    }
+    if let Some(condition) = said(ConditionType::ObserveOnly) {
+        let detail = format!(
+            "somebody else manages the engine of cluster {name}: {}",
+            condition.message
+        );
+        let next = "change the version there";
+        return Err(Problem::new(Slug::EngineFromGit, detail, next));
+    }
+    let has = details.facts.get("kubernetes.minor");
+    let has: Option<u32> = has.and_then(|minor| minor.parse().ok());
+    let needs = crate::bundle::release::kubernetes(bundle.engine, &bundle.version);
+    match (has, needs) {
+        (Some(has), Some(needs)) if has < needs => {
+            let detail = format!(
+                "{} {} needs Kubernetes 1.{needs}, and cluster {name} has 1.{has}",
+                bundle.engine, bundle.version
+            );
+            let next = "upgrade the cluster first, or choose an older version of the engine";
+            Err(Problem::new(Slug::KubernetesTooOld, detail, next))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whence a cluster's engine gets its images.
+pub(super) async fn registry(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    UserBody(asked): UserBody<RegistryRequest>,
+) -> Result<Json<RegistryView>, Problem> {
+    caller
+        .require(&hub, Role::Operator, "engine.mirror")
+        .await?;
+    let registry = asked.registry.map(checked).transpose()?;
+    let mut cluster = find(&hub, &name).await?;
+    let word = registry.as_deref().unwrap_or("default");
+    caller
+        .record(&hub, "engine.mirror", Some(&name), word)
+        .await?;
+    let change = hub
+        .store
+        .set_registry(&cluster.id, registry.clone(), clock::now())
+        .await?;
+    (cluster.engine_change, cluster.image_registry) = (change, registry);
+    pause::announce(&hub, &cluster).await?;
+    let registry = assignment::registry(&hub, &cluster).await?;
+    Ok(Json(RegistryView {
+        registry: registry.unwrap_or_default(),
+        change,
+    }))
+}
+
+/// The same for all clusters that have no registry of their own.
+pub(super) async fn default_registry(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    UserBody(asked): UserBody<RegistryRequest>,
+) -> Result<Json<RegistryView>, Problem> {
+    caller
+        .require(&hub, Role::Operator, "engine.mirror")
+        .await?;
+    let registry = asked.registry.map(checked).transpose()?;
+    let registry = registry.filter(|r| !r.is_empty());
+    let word = registry.as_deref().unwrap_or("none");
+    caller.record(&hub, "engine.mirror", None, word).await?;
+    hub.store.set_default_registry(registry.clone()).await?;
+    // Agents that do not listen now hear of it when they begin to.
+    for name in hub.orders.listening() {
+        if let Some(cluster) = hub.store.cluster(&name).await? {
+            pause::announce(&hub, &cluster).await?;
+        }
+    }
+    Ok(Json(RegistryView {
+        registry: registry.unwrap_or_default(),
+        change: 0,
+    }))
+}
+
+/// `HOST[:PORT][/PATH]` in the letters of image references (distribution/reference), or empty.
+fn checked(registry: String) -> Result<String, Problem> {
+    let (host, path) = match registry.split_once('/') {
+        Some((host, path)) => (host, Some(path)),
+        None => (registry.as_str(), None),
+    };
+    let (name, port) = match host.split_once(':') {
+        Some((name, port)) => (name, Some(port)),
+        None => (host, None),
+    };
+    let word = |text: &str, more: &str| {
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || more.contains(c);
+        !text.is_empty() && text.chars().all(fits)
+    };
+    let is_host = word(&name.to_ascii_lowercase(), ".-")
+        && (name.contains('.') || port.is_some() || name == "localhost");
+    let is_port = port.is_none_or(|p| p.parse::<u16>().is_ok_and(|p| p > 0));
+    let is_path = path.is_none_or(|p| p.split('/').all(|part| word(part, "._-")));
+    if registry.is_empty() || registry.len() <= 200 && is_host && is_port && is_path {
+        return Ok(registry);
+    }
+    let text = format!("'{}' is not a registry", crate::hub::cut(&registry, 60));
+    let next =
+        "give HOST[:PORT][/PATH], such as registry.example.org:5000/mirror, without a scheme";
+    Err(Problem::new(Slug::BadRequest, text, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registry_is_a_host_with_a_path() {
+        for good in [
+            "",
+            "registry.example.org",
+            "localhost:5000",
+            "mirror:5000/a/b_c",
+            "10.0.0.1:443/x",
+        ] {
+            assert_eq!(checked(good.to_owned()).ok().as_deref(), Some(good));
+        }
+        for bad in [
+            "https://registry.example.org",
+            "mirror",
+            "registry.example.org/",
+            "registry.example.org/A",
+            "r.org:0",
+            "r.org:99999",
+            "r.org/a b",
+            "a@r.org",
+        ] {
+            assert!(checked(bad.to_owned()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Engine versions and image registries as the hub keeps them.
+
+use linesman::clock;
+use linesman::hub::store::NewBundle;
+use linesman::wire::api::EngineKind;
+use linesman::wire::id::Digest;
+use serde_json::{Value, json};
+
+use super::slug;
+use super::support::{Agent, TestHub};
+
+async fn import(hub: &TestHub, n: u8, version: &str) {
+    let bundle = NewBundle {
+        digest: Digest::from_bytes([n; 32]),
+        engine: EngineKind::Flux,
+        version: version.to_owned(),
+        objects: 1,
+        images: vec![],
+        data: vec![n],
+        imported_by: "admin".to_owned(),
+    };
+    hub.hub
+        .store
+        .add_bundle(bundle, clock::now())
+        .await
+        .unwrap();
+}
+
+async fn put(hub: &TestHub, path: &str, body: &Value) -> (u16, Value) {
+    hub.call_as(&hub.admin, ("PUT", path), &[], body).await
+}
+
+async fn told(hub: &TestHub, agent: &Agent) -> Value {
+    let path = "/v1/clusters/eu1/assignment";
+    let (code, assignment) = agent.call(hub, "GET", path, "").await;
+    assert_eq!(code, 200, "{assignment}");
+    assignment["engine"].clone()
+}
+
+#[tokio::test]
+async fn another_version_reaches_the_assignment_with_a_number_of_its_own() {
+    let hub = TestHub::start("engine").await;
+    import(&hub, 2, "2.9.6").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let path = "/v1/clusters/eu1/engine";
+    for (asked, digest, within) in [
+        (json!({"engine": "flux", "version": "v2.9.5"}), 1, 300),
+        (
+            json!({"engine": "flux", "bundle": Digest::from_bytes([2; 32]), "within": 60}),
+            2,
+            60,
+        ),
+        (json!({"engine": "flux", "version": "2.9.5"}), 1, 300),
+    ] {
+        let before = told(&hub, &agent).await["change"].as_u64();
+        let (code, set) = put(&hub, path, &asked).await;
+        assert_eq!(code, 200, "{set}");
+        let engine = told(&hub, &agent).await;
+        assert_eq!(engine["bundle"], json!(Digest::from_bytes([digest; 32])));
+        assert_eq!(engine["within"], json!(within));
+        assert_eq!(engine["change"], set["change"]);
+        assert_eq!(set["change"].as_u64(), before.map(|n| n + 1));
+    }
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_version_that_is_unknown_or_does_not_fit_is_refused_with_what_to_do() {
+    let hub = TestHub::start("engine-refused").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let set = async |body: Value| {
+        let (code, problem) = put(&hub, "/v1/clusters/eu1/engine", &body).await;
+        (code, slug(&problem).to_owned(), problem)
+    };
+    let report = async |body: Value| {
+        let path = "/v1/clusters/eu1/reports";
+        let (code, ack) = agent.call(&hub, "POST", path, &body.to_string()).await;
+        assert_eq!(code, 200, "{ack}");
+    };
+    let current = json!({"engine": "flux", "version": "2.9.5"});
+
+    let (code, word, problem) = set(json!({"engine": "flux", "version": "2.99.0"})).await;
+    assert_eq!((code, word.as_str()), (404, "bundle-unknown"));
+    assert_eq!(
+        problem["detail"],
+        "flux 2.99.0 is not imported; imported are 2.9.5"
+    );
+    let (code, word, problem) = set(json!({"engine": "argocd"})).await;
+    assert_eq!((code, word.as_str()), (409, "other-engine"), "{problem}");
+    let (code, word, _) = set(json!({"engine": "flux", "within": 29})).await;
+    assert_eq!((code, word.as_str()), (400, "bad-request"));
+
+    report(json!({"facts": {"kubernetes.minor": "32"}})).await;
+    let (code, word, problem) = set(current.clone()).await;
+    assert_eq!((code, word.as_str()), (409, "kubernetes-too-old"));
+    assert_eq!(
+        problem["detail"],
+        "flux 2.9.5 needs Kubernetes 1.33, and cluster eu1 has 1.32"
+    );
+    let condition = |kind: &str, status: &str| {
+        json!({"type": kind, "status": status, "reason": "FromGit", "message": "the catalog brings x",
+               "since": "2026-01-02T03:04:05Z"})
+    };
+    let facts = json!({"kubernetes.minor": "33"});
+    for kind in ["EngineFromGit", "ObserveOnly"] {
+        report(json!({"facts": facts, "conditions": [condition(kind, "True")]})).await;
+        let (code, word, problem) = set(current.clone()).await;
+        assert_eq!((code, word.as_str()), (409, "engine-from-git"), "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains("brings x"));
+    }
+    report(json!({"conditions": [condition("EngineFromGit", "False")]})).await;
+    let (code, set) = put(&hub, "/v1/clusters/eu1/engine", &current).await;
+    assert_eq!(code, 200, "{set}");
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_cluster_has_its_own_registry_or_the_hubs_or_none() {
+    let hub = TestHub::start("registry").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let (own, all) = ("/v1/clusters/eu1/image-registry", "/v1/hub/image-registry");
+    let null = Value::Null;
+    let steps = [
+        (all, json!("hub.lan"), json!("hub.lan")),
+        (own, json!("edge.lan:5000/x"), json!("edge.lan:5000/x")),
+        (all, json!("other.lan"), json!("edge.lan:5000/x")),
+        (own, json!(""), null.clone()),
+        (own, null.clone(), json!("other.lan")),
+        (all, null.clone(), null.clone()),
+    ];
+    for (path, registry, expected) in steps {
+        let (code, answer) = put(&hub, path, &json!({"registry": registry})).await;
+        assert_eq!(code, 200, "{answer}");
+        assert_eq!(told(&hub, &agent).await["registry"], expected, "{path}");
+    }
+    let (code, problem) = put(&hub, own, &json!({"registry": "https://edge.lan"})).await;
+    assert_eq!((code, slug(&problem)), (400, "bad-request"));
+    hub.stop().await;
+}
