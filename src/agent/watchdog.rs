@@ -16,6 +16,7 @@ use super::engine::Install;
 use super::observe::{self, View};
 use super::plan::history::Outcome;
 use super::plan::quarantine::{self, shield};
+use super::plan::state::OwnRead;
 use super::plan::{
     self, Action, Class, History, Key, Mode, Observed, Plan, Step, children, health, window,
 };
@@ -59,8 +60,8 @@ pub struct Context {
     pub changed: watch::Sender<Option<Verdict>>,
     /// Out: the engine's way to the Git host.
     pub engine_git: watch::Sender<EngineGit>,
-    /// When the agent itself read the catalog last; none = its last look failed.
-    pub read: watch::Receiver<Option<time::OffsetDateTime>>,
+    /// How the agent itself reads the catalog; none = its last look failed.
+    pub read: watch::Receiver<Option<OwnRead>>,
     pub facts: watch::Receiver<Facts>,
     /// Out: what `/metrics` tells of heals.
     pub metrics: HealMetrics,

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use futures_util::StreamExt as _;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +20,7 @@ use super::{Context, Progress, engine_keys};
 use crate::agent::health::Heart;
 use crate::agent::identity::{self, Identity};
 use crate::agent::link::LinkState;
+use crate::agent::plan::state::OwnRead;
 use crate::agent::{Desired, Engine, EngineGit, InForce, Joined, News, Verdict};
 use crate::backoff::Schedule;
 use crate::clock;
@@ -66,8 +66,8 @@ pub struct Preparing {
     pub engine_git: watch::Receiver<EngineGit>,
     /// Out: how many looks in a row the Git host refused the deploy key.
     pub denied: watch::Sender<u32>,
-    /// Out: when the catalog was read last; none = the last look failed.
-    pub read: watch::Sender<Option<OffsetDateTime>>,
+    /// Out: how the catalog is read; none = the last look failed.
+    pub read: watch::Sender<Option<OwnRead>>,
     /// Out: what the watchdog keeps true.
     pub desired: watch::Sender<Option<Desired>>,
     /// Out and, at the start, in: the Git path that was proven.
@@ -341,7 +341,7 @@ impl Preparing {
                     changed
                 });
                 step.done().await;
-                self.read.send_replace(Some(clock::now()));
+                self.read_well();
                 let beside = self.engine_git.borrow().unreachable;
                 let again = if beside { PROBE_BESIDE } else { PROBE_AGAIN };
                 held.probe_due = Instant::now() + again;
@@ -363,6 +363,14 @@ impl Preparing {
                 held.probe_due = Instant::now() + PROBE_SOON;
             }
         }
+    }
+
+    fn read_well(&self) {
+        let last = clock::now();
+        self.read.send_modify(|own| {
+            let since = own.map_or(last, |own| own.since);
+            *own = Some(OwnRead { since, last });
+        });
     }
 
     /// The epoch of a line that is up and stays for now.

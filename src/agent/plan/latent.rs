@@ -56,8 +56,10 @@ pub(super) fn blocked(observed: &Observed, found: &mut [Finding]) {
     for finding in away {
         let live = observed.objects.get(&finding.object);
         let since = live.and_then(|live| complains_since(live));
-        let read = observed.own_read > since;
-        if since.is_some() && read && is_network(&finding.evidence) {
+        // Had the Git host been away, the agent's own look would have failed, too: the engine tries again much later.
+        let read = since.zip(observed.own_read);
+        let read = read.is_some_and(|(at, own)| own.since < at && own.last > at);
+        if read && is_network(&finding.evidence) {
             finding.class = Class::PolicyBlocks;
             let text = "the agent reads the catalog, the engine beside it does not reach it";
             finding.evidence = format!("{text}: {}", finding.evidence);
@@ -145,6 +147,7 @@ mod tests {
 
     use super::*;
     use crate::agent::plan::Pod;
+    use crate::agent::plan::state::OwnRead;
     use crate::agent::plan::tests::{Cluster, install, start};
 
     const APP: &str = "source-controller";
@@ -259,36 +262,24 @@ mod tests {
             }]);
         };
         let dial = "failed to list refs: dial tcp 192.0.2.1:22: i/o timeout";
-        for (reason, message, read, class) in [
-            ("GitOperationFailed", dial, None, Class::GitUnreachable),
-            (
-                "GitOperationFailed",
-                dial,
-                Some(-minute),
-                Class::GitUnreachable,
-            ),
-            (
-                "GitOperationFailed",
-                dial,
-                Some(minute),
-                Class::PolicyBlocks,
-            ),
-            (
-                "GitOperationFailed",
-                "couldn't find remote ref",
-                Some(minute),
-                Class::GitUnreachable,
-            ),
-            (
-                "GitOperationFailed",
-                "ssh: unable to authenticate",
-                Some(minute),
-                Class::KeyRevoked,
-            ),
+        let git = "GitOperationFailed";
+        let ever = Some((-minute, minute));
+        for (message, read, class) in [
+            (dial, None, Class::GitUnreachable),
+            // Not looked since.
+            (dial, Some((-minute * 2, -minute)), Class::GitUnreachable),
+            // It was away, and the engine has not tried again.
+            (dial, Some((minute, minute)), Class::GitUnreachable),
+            (dial, ever, Class::PolicyBlocks),
+            ("couldn't find remote ref", ever, Class::GitUnreachable),
+            ("ssh: unable to authenticate", ever, Class::KeyRevoked),
         ] {
-            say(&mut cluster, reason, message);
+            say(&mut cluster, git, message);
             let mut observed = cluster.observed();
-            observed.own_read = read.map(|after| since + after);
+            observed.own_read = read.map(|(from, last)| OwnRead {
+                since: since + from,
+                last: since + last,
+            });
             let plan = crate::agent::plan::plan(
                 since + minute,
                 &cluster.install,

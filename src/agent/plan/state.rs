@@ -30,10 +30,19 @@ pub struct Observed {
     pub leases: BTreeMap<String, Lease>,
     /// Namespaces with controllers of the same engine, ours among them.
     pub elsewhere: BTreeSet<String>,
-    /// When the agent itself last read the catalog; none = its last look failed, or there was none.
-    pub own_read: Option<OffsetDateTime>,
+    /// The agent's own look at the catalog; none = the last one failed, or there was none.
+    pub own_read: Option<OwnRead>,
     /// The minor version of Kubernetes 1.
     pub kubernetes: Option<u32>,
+}
+
+/// How the agent itself reads the catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnRead {
+    /// No look has failed since then.
+    pub since: OffsetDateTime,
+    /// The last one.
+    pub last: OffsetDateTime,
 }
 
 /// Who of a controller's Pods leads.

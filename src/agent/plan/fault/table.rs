@@ -213,7 +213,7 @@ faults! {
         does "reports; Service and policies of the install are mended as `ObjectMissing` and `ObjectAltered`";
         advice "look at source-controller's log and its Service";
     PolicyBlocks: 33, Budget::Report, 60 s;
-        seen "the source cannot be fetched, while the agent in the same cluster reads the catalog with the same key";
+        seen "the source cannot be fetched, while the agent in the same cluster reads the catalog with the same key, before and after it began";
         evidence "the engine's message";
         does "reports: what keeps the engine from the Git host is somebody else's. The install's own policies are mended as \
               `ObjectAltered`, and source-controller is not restarted";
