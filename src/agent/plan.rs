@@ -104,7 +104,7 @@ pub fn plan(
     change::stage(install.changing && !guarded, &mut steps, &open);
     let safe_only = window::safe_until(now, install).is_some();
     if safe_only {
-        steps.retain(|step| step.action.is_safe());
+        steps.retain(|step| step.action.is_safe() || steps::guarded_down(observed, &step.target));
     }
     let mut next_look = waiting.unwrap_or(now + LOOK).min(now + LOOK);
     if steps.is_empty() && !guarded {

@@ -6,11 +6,11 @@ use time::OffsetDateTime;
 
 use super::fault::{Class, Key};
 use super::find::{self, Finding, dies, known, prunes};
-use super::pace::allowed;
+use super::pace::{again, allowed};
 use super::quarantine::{self, shield::Shield};
 use super::state::{History, Object, Observed, Past};
-use crate::agent::engine::Install;
 use crate::agent::engine::compare::{additions, drift};
+use crate::agent::engine::{GUARD, Install, is_workload};
 use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
 
@@ -159,7 +159,12 @@ pub fn steps(
             spent: false,
         };
         let past = history.faults.get(&key).unwrap_or(&fresh);
-        let Some(at) = allowed(finding.class, &finding.object, past, &install.cluster, now) else {
+        let at = if guarded_down(observed, &finding.object) {
+            Some(again(past, now))
+        } else {
+            allowed(finding.class, &finding.object, past, &install.cluster, now)
+        };
+        let Some(at) = at else {
             continue;
         };
         if at > now {
@@ -188,6 +193,14 @@ pub fn steps(
         }
     }
     (done, next)
+}
+
+/// Whether it was the guard that stopped this controller. Starting it again is the end of the guard's own work, and no
+/// budget may keep it from that.
+pub(super) fn guarded_down(observed: &Observed, id: &ObjectId) -> bool {
+    let live = observed.objects.get(id);
+    is_workload(id.kind)
+        && live.is_some_and(|live| live.writer == GUARD && live.number("/spec/replicas") == 0)
 }
 
 /// Objects that died with their CRD come back as soon as it serves again.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::*;
+use crate::agent::engine::GUARD;
 
 fn sources() -> ObjectId {
     ObjectId::new(
@@ -154,4 +155,29 @@ fn a_dying_source_crd_leaves_the_rights_alone() {
             .any(|s| s.action == Action::Apply)
     );
     cluster.settle(100);
+}
+
+/// W11: the guard stops controllers as often as a CRD is deleted, and starts each of them again, whatever the budget of
+/// other repairs of the same object, and while many clusters fail alike.
+#[test]
+fn what_the_guard_stopped_is_started_again_however_often() {
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "kustomize-controller");
+    let mut cluster = Cluster::working();
+    for safe_only in [false, true] {
+        for episode in 0..12 {
+            cluster.now += Duration::minutes(1);
+            cluster.install.policy.safe_until =
+                safe_only.then_some(cluster.now + Duration::minutes(5));
+            let live = cluster.objects.get_mut(&id).unwrap();
+            live.fields["spec"]["replicas"] = json!(0);
+            GUARD.clone_into(&mut live.writer);
+            let steps = cluster.plan().steps;
+            let taken: Vec<_> = steps
+                .iter()
+                .map(|s| (s.action.as_str(), &s.target))
+                .collect();
+            assert_eq!(taken, [("apply", &id)], "episode {episode}");
+            cluster.settle(6);
+        }
+    }
 }
