@@ -57,11 +57,6 @@ pub fn allowed(
     Some(next.max(ripe))
 }
 
-/// When a step that no budget limits is taken again.
-pub fn again(past: &Past, now: OffsetDateTime) -> OffsetDateTime {
-    past.attempts.last().map_or(now, |last| *last + SOONEST)
-}
-
 /// Whether the budget of a fault is spent by its latest attempts.
 pub fn spends(class: Class, attempts: &[OffsetDateTime], now: OffsetDateTime) -> bool {
     match class.budget() {

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 
 use super::fault::{Class, Key};
 use super::find::{self, Finding, dies, known, prunes};
-use super::pace::{again, allowed};
+use super::pace::allowed;
 use super::quarantine::{self, shield::Shield};
 use super::state::{History, Object, Observed, Past};
 use crate::agent::engine::compare::{additions, drift};
@@ -152,19 +152,18 @@ pub fn steps(
     let mut next: Option<OffsetDateTime> = None;
     let guarded = findings.iter().any(|f| prunes(install, f));
     for finding in findings {
-        let key = (finding.class, finding.object.clone());
+        let key = if guarded_down(observed, &finding.object) {
+            (Class::CrdTerminating, finding.object.clone())
+        } else {
+            (finding.class, finding.object.clone())
+        };
         let fresh = Past {
             since: Some(now),
             attempts: Vec::new(),
             spent: false,
         };
         let past = history.faults.get(&key).unwrap_or(&fresh);
-        let at = if guarded_down(observed, &finding.object) {
-            Some(again(past, now))
-        } else {
-            allowed(finding.class, &finding.object, past, &install.cluster, now)
-        };
-        let Some(at) = at else {
+        let Some(at) = allowed(key.0, &finding.object, past, &install.cluster, now) else {
             continue;
         };
         if at > now {
@@ -195,8 +194,8 @@ pub fn steps(
     (done, next)
 }
 
-/// Whether it was the guard that stopped this controller. Starting it again is the end of the guard's own work, and no
-/// budget may keep it from that.
+/// Whether it was the guard that stopped this controller. Starting it again is the end of the guard's own work, and
+/// counts as that: no budget of another repair may keep it from it.
 pub(super) fn guarded_down(observed: &Observed, id: &ObjectId) -> bool {
     let live = observed.objects.get(id);
     is_workload(id.kind)
