@@ -1,5 +1,7 @@
 //! What the catalog brought and what does not work: shown, left to the catalog, and no word against the engine.
 
+use std::process::Output;
+
 use serde_json::{Value, json};
 
 use crate::support::world::{self, CLUSTER, FLUX, World};
@@ -22,6 +24,10 @@ fn a_broken_sync_object_shows_at_the_hub_and_the_root_stays_synced() {
     });
     until("all sync objects are Ready", seconds(180), || {
         holds(&world, "ChildrenReady", "True")
+    });
+    // The test before may have stopped the hub: its line is on the way, and Git was away until just now.
+    until("the doctor finds nothing wrong", seconds(180), || {
+        doctor(&world).status.success()
     });
     let rows = diagnosed(&world, true);
     for name in [
@@ -102,12 +108,14 @@ fn the_own_object_is_mended(world: &World) {
     });
 }
 
+fn doctor(world: &World) -> Output {
+    let asked = ["doctor", "--cluster", CLUSTER, "-o", "json"];
+    world.hub.cli(&asked).output().unwrap()
+}
+
 /// `linesman doctor --cluster`: the components, as the agent sees them now; its exit code says whether all is well.
 fn diagnosed(world: &World, well: bool) -> Vec<Value> {
-    let mut command = world
-        .hub
-        .cli(&["doctor", "--cluster", CLUSTER, "-o", "json"]);
-    let output = command.output().unwrap();
+    let output = doctor(world);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.success(), well, "{said}");
     let rows: Vec<Value> = serde_json::from_str(&said).unwrap();
