@@ -236,9 +236,17 @@ fn a_held_object_deleted(catalog: &Catalog) {
         "≤ 5 s",
         shown(began.elapsed()),
     );
-    until("it is held again", seconds(LIMIT), || {
-        catalog.is_held(&server)
-    });
+    // Argo CD takes it in again first: what it makes of it meanwhile is undone, but a commit may come in between.
+    until(
+        "it is held again, and Argo CD knows it",
+        seconds(LIMIT),
+        || {
+            let options = catalog.annotation(&server, "argocd.argoproj.io/sync-options");
+            let keeps = options.as_str().is_some_and(|o| o.contains("Prune=false"));
+            let known = !catalog.annotation(&server, TRACKING).is_null();
+            keeps && known && catalog.is_held(&server)
+        },
+    );
     // Removed from Git while it is held.
     let others = catalog
         .good
