@@ -25,6 +25,7 @@ fn a_commit_that_breaks_an_argo_cd_that_manages_itself_is_held_back() {
     settle(&world);
     let catalog = Catalog::managing_itself(&world);
     a_server_whose_image_is_missing(&catalog);
+    a_held_object_removed_from_git(&catalog);
     a_held_object_deleted(&catalog);
     a_controller_whose_image_is_missing(&catalog);
     a_good_commit(&catalog, "sixth");
@@ -220,34 +221,9 @@ fn a_server_whose_image_is_missing(catalog: &Catalog) {
     );
 }
 
-/// Git's version would be made where there is none to keep.
-fn a_held_object_deleted(catalog: &Catalog) {
+/// What is held is not pruned, though Git has it no more.
+fn a_held_object_removed_from_git(catalog: &Catalog) {
     let server = deployment(ARGOCD, SERVER);
-    let uid = catalog.world.uid(&server).unwrap();
-    let began = Instant::now();
-    assert!(catalog.world.api.delete(&server));
-    until("it is back as last known good", seconds(LIMIT), || {
-        let live = catalog.world.uid(&server);
-        live.is_some_and(|new| new != uid) && !catalog.image(&server).contains("missing-")
-    });
-    figure(
-        "W38",
-        "Argo CD: held object deleted → back as last known good",
-        "≤ 5 s",
-        shown(began.elapsed()),
-    );
-    // Argo CD takes it in again first: what it makes of it meanwhile is undone, but a commit may come in between.
-    until(
-        "it is held again, and Argo CD knows it",
-        seconds(LIMIT),
-        || {
-            let options = catalog.annotation(&server, "argocd.argoproj.io/sync-options");
-            let keeps = options.as_str().is_some_and(|o| o.contains("Prune=false"));
-            let known = !catalog.annotation(&server, TRACKING).is_null();
-            keeps && known && catalog.is_held(&server)
-        },
-    );
-    // Removed from Git while it is held.
     let others = catalog
         .good
         .split("\n---\n")
@@ -263,6 +239,27 @@ fn a_held_object_deleted(catalog: &Catalog) {
     catalog.world.function(seconds(LIMIT));
     assert_eq!(catalog.world.uid(&server), Some(uid), "it was pruned");
     assert!(catalog.is_held(&server));
+}
+
+/// Nobody but the agent knows what it was.
+fn a_held_object_deleted(catalog: &Catalog) {
+    let server = deployment(ARGOCD, SERVER);
+    let uid = catalog.world.uid(&server).unwrap();
+    let began = Instant::now();
+    assert!(catalog.world.api.delete(&server));
+    until("it is back as last known good", seconds(LIMIT), || {
+        let live = catalog.world.uid(&server);
+        live.is_some_and(|new| new != uid) && !catalog.image(&server).contains("missing-")
+    });
+    figure(
+        "W38",
+        "Argo CD: held object deleted → back as last known good",
+        "≤ 5 s",
+        shown(began.elapsed()),
+    );
+    until("it is held again", seconds(LIMIT), || {
+        catalog.is_held(&server)
+    });
 }
 
 fn a_controller_whose_image_is_missing(catalog: &Catalog) {
