@@ -89,6 +89,8 @@ struct Held {
     bundle_attempt: u32,
     stored_due: Instant,
     probe_due: Instant,
+    /// The Git path that was looked at last: [`Held::probe_due`] is about that one.
+    looked: String,
     /// The epoch of the line that was up while one probe after the other found no route, and how many did.
     no_route: Option<(u64, u32)>,
     host_key: HostKeySeen,
@@ -105,19 +107,7 @@ impl Preparing {
             git: Progress::new(&self.context, StepName::Git),
             bundle: Progress::new(&self.context, StepName::Bundle),
         };
-        let now = Instant::now();
-        let mut held = Held {
-            engine: None,
-            current: false,
-            bundle_due: now,
-            bundle_attempt: 0,
-            stored_due: now + STORED,
-            probe_due: now,
-            no_route: None,
-            host_key: HostKeySeen::default(),
-            told: None,
-            epoch: None,
-        };
+        let mut held = Held::new(Instant::now());
         let mut line_up = None;
         let stored = watcher::watch_object(self.keeper.maps(), BUNDLE_MAP).default_backoff();
         tokio::pin!(stored);
@@ -154,10 +144,7 @@ impl Preparing {
                         held.probe_due = Instant::now();
                     }
                 }
-                changed = self.keys.changed() => {
-                    changed.context("the keys are gone")?;
-                    held.probe_due = Instant::now();
-                }
+                changed = self.keys.changed() => changed.context("the keys are gone")?,
                 changed = self.told.changed() => {
                     changed.context("the watchdog has ended")?;
                     held.bundle_due = Instant::now();
@@ -223,7 +210,7 @@ impl Preparing {
         let identity = self.keys.borrow_and_update().clone();
         let path = fingerprint(&assignment.catalog, &identity);
         let proven = *self.proven.borrow() == path;
-        if !proven && held.probe_due <= Instant::now() {
+        if !proven && held.must_look(&path, Instant::now()) {
             self.probe(assignment, (&path, &identity), &mut steps.git, held)
                 .await;
         }
@@ -239,7 +226,7 @@ impl Preparing {
                 self.publish(assignment, install, engine, &identity);
             }
         }
-        if proven && held.probe_due <= Instant::now() {
+        if proven && held.must_look(&path, Instant::now()) {
             self.probe(assignment, (&path, &identity), &mut steps.git, held)
                 .await;
         }
@@ -308,6 +295,7 @@ impl Preparing {
         self.context
             .condition(ConditionType::HostKeysKnown, status, reason, "")
             .await;
+        path.clone_into(&mut held.looked);
         let before = self.epoch();
         let result = match catalog.source().parse() {
             Err(error) => Err((None, format!("{error}"))),
@@ -433,6 +421,22 @@ impl Preparing {
 }
 
 impl Held {
+    fn new(now: Instant) -> Self {
+        Self {
+            engine: None,
+            current: false,
+            bundle_due: now,
+            bundle_attempt: 0,
+            stored_due: now + STORED,
+            probe_due: now,
+            looked: String::new(),
+            no_route: None,
+            host_key: HostKeySeen::default(),
+            told: None,
+            epoch: None,
+        }
+    }
+
     fn due(&self) -> Instant {
         let bundle = if self.current {
             self.stored_due
@@ -440,6 +444,12 @@ impl Held {
             self.bundle_due
         };
         self.probe_due.min(bundle)
+    }
+
+    /// Whether the Git path is to be looked at now. That it is another than last time is read off the path, not off
+    /// what woke the loop: a change of the keys that comes with another event is seen without a wake-up of its own.
+    fn must_look(&self, path: &str, now: Instant) -> bool {
+        self.looked != path || self.probe_due <= now
     }
 }
 
@@ -477,6 +487,20 @@ fn fingerprint(catalog: &CatalogRef, identity: &Identity) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// W42: a deploy key promoted while the loop was woken by something else waited for the next routine look, minutes
+    /// later, before the engine got it.
+    #[test]
+    fn another_git_path_is_looked_at_at_once_whatever_woke_the_loop() {
+        let now = Instant::now();
+        let mut held = Held::new(now);
+        assert!(held.must_look("old", now));
+        held.looked = "old".to_owned();
+        held.probe_due = now + PROBE_AGAIN;
+        assert!(!held.must_look("old", now));
+        assert!(held.must_look("new", now));
+        assert!(held.must_look("old", now + PROBE_AGAIN));
+    }
 
     #[test]
     fn there_is_no_route_when_probes_fail_in_a_row_on_one_line() {
