@@ -236,6 +236,16 @@ impl Client {
         path: &[&str],
         query: &[(&str, String)],
     ) -> Result<T, Error> {
+        let body = self.get_bytes(operation, path, query).await?;
+        self.answer(operation, &body)
+    }
+
+    async fn get_bytes(
+        &self,
+        operation: &str,
+        path: &[&str],
+        query: &[(&str, String)],
+    ) -> Result<Vec<u8>, Error> {
         let call = Call {
             operation,
             method: Method::GET,
@@ -245,7 +255,7 @@ impl Client {
             timeout: TIMEOUT,
             repeatable: true,
         };
-        self.answer(operation, &self.send(call).await?)
+        self.send(call).await
     }
 
     /// A write. Its idempotency key makes the hub answer a repeated one from its record.

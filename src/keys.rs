@@ -152,13 +152,19 @@ pub fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
         return None;
     }
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        let pair = std::str::from_utf8(pair).ok()?;
-        if pair.starts_with('+') {
-            return None;
-        }
-        *byte = u8::from_str_radix(pair, 16).ok()?;
+        let [high, low] = pair else { return None };
+        *byte = nibble(*high)? << 4 | nibble(*low)?;
     }
     Some(bytes)
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -64,6 +64,13 @@ impl Client {
         Ok(page.items)
     }
 
+    /// The chain as it is stored, at most `limit` lines behind `after`; none only at its end.
+    pub async fn audit_lines(&self, after: i64, limit: u32) -> Result<Vec<u8>, Error> {
+        let query = [("after", after.to_string()), ("limit", limit.to_string())];
+        let path = ["v1", "audit", "chain"];
+        self.get_bytes("read the audit", &path, &query).await
+    }
+
     /// The hub's signatures under the chain, in the order of their records.
     pub async fn audit_anchors(&self) -> Result<Vec<AnchorView>, Error> {
         let path = ["v1", "audit", "anchors"];

@@ -222,6 +222,9 @@ contract! {
     audit_open(&self) -> Vec<AuditRow>;
     /// In order, those behind `after`.
     audit(&self, after: i64, cluster: Option<&str>, limit: u32) -> Vec<AuditRow>;
+    /// The lines of [`crate::hub::audit::chain::Hashed::read`], those behind `after`, as they are stored: at most so many,
+    /// fewer where they are long, none only at the end.
+    audit_lines(&self, after: i64, limit: u32) -> Vec<u8>;
     /// Those that a query asks for.
     audit_query(&self, query: &AuditQuery) -> Vec<AuditRow>;
     /// The number of the last record from before a time, 0 = none.

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use tokio::sync::oneshot;
@@ -12,11 +11,10 @@ use tokio::task::JoinSet;
 use super::broken;
 use crate::cli::connect::Connect;
 use crate::cli::output::emit;
-use crate::client::{AuditFilter, Client};
+use crate::client::Client;
 use crate::hub::audit::chain::{self, Follower, Hashed};
 use crate::hub::store::{Store, sqlite::Sqlite};
 use crate::keys::{KeyPair, Public};
-use crate::wire::api::AuditView;
 
 const EXAMPLES: &str = "\
 Every record holds the hash of the one before it, and the hub signs the chain's end every hour and where
@@ -94,24 +92,28 @@ async fn of_database(data: &Path) -> Result<(Source, Follower)> {
 }
 
 impl Source {
-    /// The next records behind `after`, their hashes looked at.
+    async fn lines(&self, after: i64, limit: u32) -> Result<Vec<u8>> {
+        Ok(match self {
+            Self::Database(store) => store.audit_lines(after, limit).await?,
+            Self::Hub(client) => client.audit_lines(after, limit).await?,
+        })
+    }
+
+    /// The next records behind `after`, their hashes looked at: a whole page but at the end of the chain.
     async fn page(&self, after: i64) -> Result<Hashed> {
-        let rows = match self {
-            Self::Database(store) => {
-                let limit = u32::try_from(PAGE).unwrap_or(u32::MAX);
-                store.audit(after, None, limit).await?
+        let mut page = Hashed::default();
+        while page.len() < PAGE {
+            let after = page.last().unwrap_or(after);
+            // Long records come in several answers.
+            let lines = self.lines(after, u32::try_from(PAGE - page.len())?).await?;
+            if lines.is_empty() {
+                break;
             }
-            Self::Hub(client) => {
-                let all = AuditFilter::default();
-                let page = client.audit_after(&all, after, Duration::ZERO);
-                let read = |view: AuditView| {
-                    let seq = view.seq;
-                    chain::record(view).with_context(|| format!("read record {seq}"))
-                };
-                page.await?.into_iter().map(read).collect::<Result<_>>()?
-            }
-        };
-        Ok(Hashed::new(rows))
+            let next = Hashed::read(&lines)
+                .with_context(|| format!("read the audit behind record {after}"))?;
+            page.append(next);
+        }
+        Ok(page)
     }
 }
 

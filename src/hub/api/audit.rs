@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::{Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::Deserialize;
@@ -75,6 +77,7 @@ impl Readers {
 pub fn routes() -> Router<Arc<Hub>> {
     Router::new()
         .route("/v1/audit", get(list))
+        .route("/v1/audit/chain", get(lines))
         .route("/v1/audit/anchors", get(anchors))
 }
 
@@ -85,15 +88,7 @@ async fn list(
 ) -> Result<Json<Page<AuditView>>, Problem> {
     caller.require(&hub, Role::Auditor, "audit.read").await?;
     let query = query(&wanted)?;
-    let asked = described(&query);
-    if hub
-        .audit_readers
-        .is_new(format!("{} {asked}", caller.user.name), Instant::now())
-    {
-        caller
-            .record(&hub, "audit.read", wanted.cluster.as_deref(), &asked)
-            .await?;
-    }
+    on_record(&hub, &caller, wanted.cluster.as_deref(), &described(&query)).await?;
     let mut head = hub.audit.head();
     let mut rows = hub.store.audit_query(&query).await?;
     if let (true, Some(wait)) = (rows.is_empty() && !query.newest, wanted.wait) {
@@ -110,6 +105,42 @@ async fn list(
     let cursor = last.map(|row| keys::encode(format!("{order}{}", row.seq).as_bytes()));
     let items = rows.iter().map(chain::view).collect();
     Ok(Json(Page { items, cursor }))
+}
+
+/// Reading is on record itself, once in a while for the same question.
+async fn on_record(
+    hub: &Hub,
+    caller: &Caller,
+    cluster: Option<&str>,
+    asked: &str,
+) -> Result<(), Problem> {
+    let reading = format!("{} {asked}", caller.user.name);
+    if hub.audit_readers.is_new(reading, Instant::now()) {
+        caller.record(hub, "audit.read", cluster, asked).await?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Behind {
+    /// Behind this `seq`.
+    #[serde(default)]
+    after: i64,
+    limit: Option<u32>,
+}
+
+/// The chain as it is stored, for whoever verifies it: each line is number, `prev`, hash and what was hashed behind `prev`.
+async fn lines(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Query(behind): Query<Behind>,
+) -> Result<impl IntoResponse, Problem> {
+    caller.require(&hub, Role::Auditor, "audit.read").await?;
+    on_record(&hub, &caller, None, "all").await?;
+    let limit = behind.limit.unwrap_or(MAX_LIMIT).clamp(1, MAX_LIMIT);
+    let lines = hub.store.audit_lines(behind.after, limit).await?;
+    Ok(([(CONTENT_TYPE, "text/plain; charset=utf-8")], lines))
 }
 
 fn query(wanted: &Wanted) -> Result<AuditQuery, Problem> {

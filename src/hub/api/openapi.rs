@@ -235,6 +235,12 @@ pub const OPERATIONS: &[Operation] = &[
         ("", "[]AuditView"),
     ),
     operation(
+        ("get", "/v1/audit/chain"),
+        User,
+        "The audit chain as text, to verify it (after, limit): a line is number, prev and hash in hex, and the JSON that was hashed behind prev",
+        ("", ""),
+    ),
+    operation(
         ("get", "/v1/audit/anchors"),
         User,
         "The hub's signatures under the audit chain",

@@ -74,27 +74,27 @@ impl Follower {
 
     /// The next records, whose hashes were looked at before.
     pub fn follow_all(&mut self, records: &Hashed) -> Result<(), Broken> {
-        for (n, row) in records.rows.iter().enumerate() {
-            self.link(row)?;
+        for (n, link) in records.links.iter().enumerate() {
+            self.link(link)?;
             if records.changed == Some(n) {
-                return Err(Broken::Changed(row.seq));
+                return Err(Broken::Changed(link.head.seq));
             }
         }
         Ok(())
     }
 
     pub fn follow(&mut self, row: &AuditRow) -> Result<(), Broken> {
-        self.link(row)?;
+        self.link(&Link::of(row))?;
         intact(row)
     }
 
-    fn link(&mut self, row: &AuditRow) -> Result<(), Broken> {
-        self.head = linked(self.head, row)?;
+    fn link(&mut self, link: &Link) -> Result<(), Broken> {
+        self.head = linked(self.head, link)?;
         if let Some(anchor) = self.anchors.get(self.next)
-            && anchor.seq == row.seq
+            && anchor.seq == self.head.seq
         {
-            if anchor.hash != row.hash {
-                return Err(Broken::Anchor(row.seq));
+            if anchor.hash != self.head.hash {
+                return Err(Broken::Anchor(anchor.seq));
             }
             self.next += 1;
         }
@@ -117,28 +117,97 @@ impl Follower {
     }
 }
 
+/// What a record says of its place in the chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Link {
+    head: Head,
+    prev: [u8; 32],
+}
+
+impl Link {
+    fn of(row: &AuditRow) -> Self {
+        Self {
+            head: Head {
+                seq: row.seq,
+                hash: row.hash,
+            },
+            prev: row.prev,
+        }
+    }
+}
+
 /// Records with their own hashes looked at. That takes no order, so several cores can do it; [`Follower::follow_all`]
 /// then links them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Hashed {
-    rows: Vec<AuditRow>,
+    links: Vec<Link>,
     /// The place of the first that does not hash to what it says.
     changed: Option<usize>,
 }
 
 impl Hashed {
-    pub fn new(rows: Vec<AuditRow>) -> Self {
-        let changed = rows.iter().position(|row| intact(row).is_err());
-        Self { rows, changed }
+    /// Reads lines of the chain as it is stored: number, `prev` and hash in hexadecimal, and the JSON that was hashed,
+    /// with a space between them. No record is taken apart, so this costs little more than the hashing. None = this is
+    /// not such a text.
+    pub fn read(lines: &[u8]) -> Option<Self> {
+        // What is no UTF-8 was never written by a hub: the record it stands in does not hash to what it says.
+        let lines = String::from_utf8_lossy(lines);
+        let (mut hashed, mut input) = (Self::default(), Vec::new());
+        let (mut last, mut last_text) = ([0; 32], "");
+        for line in lines.split_terminator('\n') {
+            let (seq, rest) = line.split_once(' ')?;
+            let (prev, rest) = rest.split_once(' ')?;
+            let (hash, json) = rest.split_once(' ')?;
+            let prev = if prev == last_text {
+                last
+            } else {
+                keys::unhex(prev)?
+            };
+            (last, last_text) = (keys::unhex(hash)?, hash);
+            input.clear();
+            input.extend_from_slice(&prev);
+            input.extend_from_slice(json.as_bytes());
+            let holds = says(json, seq) && keys::sha256(&input) == last;
+            if !holds && hashed.changed.is_none() {
+                hashed.changed = Some(hashed.links.len());
+            }
+            let head = Head {
+                seq: seq.parse().ok()?,
+                hash: last,
+            };
+            hashed.links.push(Link { head, prev });
+        }
+        Some(hashed)
+    }
+
+    /// The number of the last record.
+    pub fn last(&self) -> Option<i64> {
+        self.links.last().map(|link| link.head.seq)
+    }
+
+    /// Puts what follows behind this.
+    pub fn append(&mut self, mut next: Self) {
+        let before = self.links.len();
+        self.changed = self.changed.or_else(|| next.changed.map(|n| before + n));
+        self.links.append(&mut next.links);
     }
 
     pub fn len(&self) -> usize {
-        self.rows.len()
+        self.links.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.links.is_empty()
     }
+}
+
+/// Whether the hashed JSON has this number: within its strings every quote is escaped, so the key stands there once.
+fn says(json: &str, seq: &str) -> bool {
+    const KEY: &str = ",\"seq\":";
+    let number = json
+        .rfind(KEY)
+        .and_then(|at| json[at + KEY.len()..].strip_prefix(seq));
+    number.is_some_and(|rest| rest.starts_with(','))
 }
 
 /// Bytes that count as a record's: of its JSON, which is what it takes on disk with its hashes and indexes.
@@ -146,21 +215,15 @@ pub fn size(row: &AuditRow) -> u64 {
     canonical(row).len() as u64
 }
 
-fn linked(head: Head, row: &AuditRow) -> Result<Head, Broken> {
-    let expected = head.seq + 1;
-    if row.seq != expected {
-        return Err(Broken::Gap {
-            expected,
-            found: row.seq,
-        });
+fn linked(head: Head, link: &Link) -> Result<Head, Broken> {
+    let (expected, found) = (head.seq + 1, link.head.seq);
+    if found != expected {
+        return Err(Broken::Gap { expected, found });
     }
-    if row.prev != head.hash {
-        return Err(Broken::Link(row.seq));
+    if link.prev != head.hash {
+        return Err(Broken::Link(found));
     }
-    Ok(Head {
-        seq: row.seq,
-        hash: row.hash,
-    })
+    Ok(link.head)
 }
 
 fn intact(row: &AuditRow) -> Result<(), Broken> {
@@ -178,7 +241,7 @@ pub fn verify(prev: [u8; 32], after: i64, rows: &[AuditRow]) -> Result<(), i64> 
         hash: prev,
     };
     for row in rows {
-        let next = linked(head, row).and_then(|next| intact(row).map(|()| next));
+        let next = linked(head, &Link::of(row)).and_then(|next| intact(row).map(|()| next));
         head = next.map_err(|_| head.seq + 1)?;
     }
     Ok(())

@@ -102,6 +102,7 @@ async fn reading_the_audit_is_granted_and_on_record() {
         async |token: &str, path: &str| hub.call_as(token, ("GET", path), &[], &Value::Null).await;
     assert_eq!(read(&ada, "/v1/audit").await.0, 403);
     assert_eq!(read(&ada, "/v1/audit/anchors").await.0, 403);
+    assert_eq!(read(&ada, "/v1/audit/chain").await.0, 403);
     for path in [
         "/v1/audit?cluster=eu1",
         "/v1/audit?cluster=eu1&after=0",
@@ -117,6 +118,7 @@ async fn reading_the_audit_is_granted_and_on_record() {
     assert_eq!(
         seen,
         [
+            "user:ada deny ",
             "user:ada deny ",
             "user:ada deny ",
             "user:eve allow cluster eu1",

@@ -53,12 +53,46 @@ fn followed(rows: &[AuditRow], anchors: Vec<Anchor>) -> Result<(i64, usize), Bro
     let mut again = follower.clone();
     let alone = rows.iter().try_for_each(|row| follower.follow(row));
     // The same in pieces, their hashes first.
-    let mut pieces = rows.chunks(3).map(|piece| Hashed::new(piece.to_vec()));
+    let mut pieces = rows.chunks(3).map(|piece| {
+        let mut lines = piece.iter().map(|row| Hashed::read(line(row).as_bytes()));
+        let first = lines.next().unwrap().unwrap();
+        lines.fold(first, |mut all, next| {
+            all.append(next.unwrap());
+            all
+        })
+    });
     let together = pieces.try_for_each(|piece| again.follow_all(&piece));
     assert_eq!(alone, together);
     alone?;
     assert_eq!(follower.end(), again.end());
     follower.end()
+}
+
+/// As the store gives a record.
+fn line(row: &AuditRow) -> String {
+    let (prev, hash) = (keys::hex(&row.prev), keys::hex(&row.hash));
+    format!("{} {prev} {hash} {}\n", row.seq, canonical(row))
+}
+
+/// The number in front of a line is the one that was hashed, and nothing in a record's texts can pass for it.
+#[test]
+fn a_line_that_says_another_number_was_changed() {
+    let mut row = rows(1).remove(0);
+    row.target = r#"x,"seq":2,"stage":"event""#.to_owned();
+    row.hash = hash(&row);
+    let whole = line(&row);
+    let changed = |text: &str| Hashed::read(text.as_bytes()).map(|hashed| hashed.changed);
+    assert_eq!(changed(&whole), Some(None));
+    for number in ["2", "10", "11"] {
+        let other = whole.replacen("1 ", &format!("{number} "), 1);
+        assert_eq!(changed(&other), Some(Some(0)), "{number}");
+    }
+    assert_eq!(changed(&format!("{whole}{whole}")), Some(None));
+    assert_eq!(changed(&whole.replacen("eu1", "eu2", 1)), Some(Some(0)));
+    for no_line in ["x\n", "1 2\n", "\n", "x 00 00 {}\n"] {
+        assert_eq!(changed(no_line), None, "{no_line:?}");
+    }
+    assert_eq!(changed(""), Some(None));
 }
 
 /// A record says whom the request went as, and its hash holds that to it.
