@@ -67,6 +67,10 @@ pub struct Lines {
     pub parked: u64,
     /// Round trips of the lines, by quantile.
     pub rtt: Vec<(&'static str, Duration)>,
+    /// Bytes of streams that were sent, by the scheduler's class.
+    pub classes: Vec<(&'static str, u64)>,
+    /// How long streams wait for their turn, by class and quantile of the lines.
+    pub delays: Vec<(&'static str, Vec<(&'static str, Duration)>)>,
     /// Lines that ended, by cause.
     pub ends: Vec<(String, u64)>,
 }
@@ -83,6 +87,17 @@ struct Direction {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Quantile {
+    quantile: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Class {
+    class: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Delay {
+    class: &'static str,
     quantile: &'static str,
 }
 
@@ -138,12 +153,31 @@ impl Lines {
                 .set(time.as_secs_f64());
         }
         registry.register("line_rtt_seconds", "Round trips of the lines", rtt);
+        self.register_classes(registry);
         let ends: Family<Cause, Counter> = Family::default();
         for (cause, n) in &self.ends {
             let cause = cause.clone();
             ends.get_or_create(&Cause { cause }).inc_by(*n);
         }
         registry.register("line_ends", "Lines that ended, by cause", ends);
+    }
+
+    fn register_classes(&self, registry: &mut Registry) {
+        let sent: Family<Class, Counter> = Family::default();
+        for (class, n) in &self.classes {
+            sent.get_or_create(&Class { class }).inc_by(*n);
+        }
+        let help = "Bytes of streams sent, by the scheduler's class";
+        registry.register("line_class_sent_bytes", help, sent);
+        let delay: Family<Delay, Gauge<f64, AtomicU64>> = Family::default();
+        for (class, quantiles) in &self.delays {
+            for (quantile, time) in quantiles {
+                let delay = delay.get_or_create(&Delay { class, quantile });
+                delay.set(time.as_secs_f64());
+            }
+        }
+        let help = "How long streams with something to send waited for their turn, by class, over the lines";
+        registry.register("line_queue_delay_seconds", help, delay);
     }
 }
 

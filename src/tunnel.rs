@@ -79,6 +79,45 @@ pub struct LineFacts {
     pub received: u64,
 }
 
+/// What streams of one class sent here, and how long they waited for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClassLoad {
+    /// Bytes of streams, ever; frames' headers not counted.
+    pub sent: u64,
+    /// From when a stream had something to send until its turn, smoothed over the last turns; None = there was none yet.
+    pub delay: Option<Duration>,
+}
+
+impl ClassLoad {
+    /// A stream sent so much; `waited` where that began a turn.
+    pub(in crate::tunnel) fn count(&mut self, len: usize, waited: Option<Duration>) {
+        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        self.sent = self.sent.saturating_add(len);
+        if let Some(waited) = waited {
+            let smoothed = self.delay.map_or(waited, |old| (old * 7 + waited) / 8);
+            self.delay = Some(smoothed);
+        }
+    }
+}
+
+/// By the scheduler's classes, the first served first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Classes {
+    pub sparse: ClassLoad,
+    pub bulk: ClassLoad,
+    pub background: ClassLoad,
+}
+
+impl Classes {
+    pub fn named(&self) -> [(&'static str, ClassLoad); 3] {
+        [
+            ("sparse", self.sparse),
+            ("bulk", self.bulk),
+            ("background", self.background),
+        ]
+    }
+}
+
 /// What a line carries now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LineLoad {
@@ -91,6 +130,7 @@ pub struct LineLoad {
     pub unread: usize,
     /// How often a writer here met a window without credit, ever.
     pub stalls: u64,
+    pub classes: Classes,
 }
 
 /// How a line ended.

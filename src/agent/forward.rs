@@ -22,7 +22,6 @@ use crate::agent::News;
 use crate::agent::gate::replay::Replay;
 use crate::agent::link::{self, LinkState};
 use crate::assertion::ApiMeta;
-use crate::clock;
 use crate::lifetime::Tasks;
 use crate::tunnel::{Incoming, Line, Stream};
 use crate::wire::api::HubKey;
@@ -61,7 +60,7 @@ const ANNOUNCED: Duration = Duration::from_secs(2);
 /// What exchanges have to notice that their line ended.
 const LAST: Duration = Duration::from_secs(1);
 /// How old a line is at least that is given up because of its clock.
-const RENEWABLE: time::Duration = time::Duration::minutes(1);
+const RENEWABLE: Duration = Duration::from_mins(1);
 /// First uses of names that wait for the role.
 const WANTS: usize = 1_024;
 /// How long after `stop` exchanges may run on; their lines drain by then.
@@ -227,9 +226,9 @@ fn accept(arrived: Incoming, keyset: &[HubKey]) -> Option<(Stream, Exchange)> {
 
 /// Asks for another line in place of one whose ends do not agree on the time any more: one of them was suspended.
 fn renew(line: &Line) {
-    let age = clock::now() - line.facts().since;
-    // Of a young one that is no clock's fault, and the next line would be no better.
-    if age >= RENEWABLE && line.takes_streams() {
+    // Of a young one that is no clock's fault, and the next line would be no better. Its age is not the wall clock's, which
+    // may be what went wrong.
+    if line.age() >= RENEWABLE && line.takes_streams() {
         warn!(
             ?line,
             "hub and agent do not agree on the time any more; moving to another line"
@@ -277,5 +276,43 @@ where
         }
         () = cancelled.cancelled() => debug!(request = id, "exchange cancelled"),
         () = withdrawn => info!(request = id, "exchange cut: access was withdrawn"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use time::OffsetDateTime;
+
+    use super::*;
+    use crate::clock::Steady;
+    use crate::tunnel::driver::{self, Identity, Socket};
+    use crate::tunnel::session::{Config, Role};
+
+    /// A wall clock that is set right while a line is up makes it neither old nor young.
+    #[tokio::test(start_paused = true)]
+    async fn a_line_is_as_old_as_it_is_whatever_the_wall_clock_says() {
+        let long_ago = OffsetDateTime::UNIX_EPOCH;
+        let to_come = OffsetDateTime::UNIX_EPOCH + time::Duration::days(365 * 200);
+        for since in [long_ago, to_come] {
+            let identity = Identity {
+                epoch: 1,
+                session: String::new(),
+                remote: String::new(),
+                instance: String::new(),
+                since,
+                hub_clock: Steady::new(0, std::time::Instant::now()),
+                cap: None,
+            };
+            let socket = Socket::new(tokio::io::duplex(64).0, Role::Agent, Bytes::new());
+            let (streams, stop) = (mpsc::channel(1).0, CancellationToken::new());
+            let config = Config::new(Role::Agent);
+            let (line, _run) = driver::line(socket, config, identity, streams, stop);
+            renew(&line);
+            assert!(line.takes_streams(), "a young line is kept: {since}");
+            tokio::time::advance(RENEWABLE).await;
+            renew(&line);
+            assert!(!line.takes_streams(), "an old one is replaced: {since}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use super::connect::Connect;
 use super::output::{Format, Output, ago, document, emit, rows_text};
 use crate::clock;
-use crate::wire::api::LineDetail;
+use crate::wire::api::{LineClass, LineDetail};
 use crate::wire::id::ClusterName;
 
 const EXAMPLES: &str = "\
@@ -50,10 +50,19 @@ fn describe(line: &LineDetail, now: OffsetDateTime) -> String {
     let denied = line.denied.iter();
     let denied: Vec<String> = denied.map(|(rule, n)| format!("{n} {rule}")).collect();
     let micros = line.rtt_micros;
+    let class = |told: fn(&LineClass) -> Option<String>| {
+        let classes = ["sparse", "bulk", "background"].into_iter();
+        let told =
+            classes.filter_map(|name| Some(format!("{name} {}", told(line.classes.get(name)?)?)));
+        told.collect::<Vec<_>>().join(", ")
+    };
+    let sent = class(|class| (class.sent > 0).then(|| class.sent.to_string()));
+    let queued = class(|class| class.queue_micros.map(|m| format!("{m} µs")));
     rows_text(
         None,
         [
             ("line", format!("{state}{}", since.unwrap_or_default())),
+            ("hub", line.replica.clone()),
             ("epoch", line.epoch.to_string()),
             ("from", line.remote.clone().unwrap_or_default()),
             ("agent", line.instance.clone().unwrap_or_default()),
@@ -70,6 +79,8 @@ fn describe(line: &LineDetail, now: OffsetDateTime) -> String {
             ("streams", streams.join(", ")),
             ("opened", line.opened.to_string()),
             ("bytes sent", line.sent.to_string()),
+            ("sent by class", sent),
+            ("waited for a turn", queued),
             ("bytes received", line.received.to_string()),
             ("bytes unread", line.unread.to_string()),
             ("credit stalls", line.credit_stalls.to_string()),

@@ -167,7 +167,13 @@ impl Case {
             exchanged = self.exchange(&granted, body) => exchanged,
         };
         match exchanged {
-            Ok(response) => self.answer(response, &granted.outgoing, running, user_side),
+            Ok(response) => {
+                if let Some(rule) = status::agents_rule(response.headers()) {
+                    self.hub.metrics.refused(rule);
+                    self.hub.tunnels.denied(&granted.cluster.name, rule);
+                }
+                self.answer(response, &granted.outgoing, running, user_side)
+            }
             Err(refusal) => {
                 running.close(refusal.code.as_u16(), 0);
                 self.hub

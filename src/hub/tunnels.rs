@@ -48,19 +48,15 @@ pub struct Tunnels {
 struct Entry {
     /// In the order of their epochs; all but the last drain.
     lines: Vec<Line>,
-    down: Option<Down>,
+    /// When the cluster's last line ended and left it without one.
+    down_since: Option<OffsetDateTime>,
+    /// Why the line that ended last did, be there another or not.
+    last_cause: Option<String>,
     parked: usize,
     /// A request has waited for the next line in vain. One per outage is enough: kubectl makes dozens.
     in_vain: bool,
     /// Requests that were refused, by rule.
     denied: BTreeMap<&'static str, u64>,
-}
-
-/// The end of a cluster's last line.
-#[derive(Debug, Clone)]
-struct Down {
-    since: OffsetDateTime,
-    cause: String,
 }
 
 /// Why a request gets no line.
@@ -77,8 +73,9 @@ pub enum NoLine {
 pub struct LineView {
     /// Present while the line is up.
     pub up: Option<LineFacts>,
-    /// When the last line ended, and why.
+    /// When the last line ended and none was left.
     pub down_since: Option<OffsetDateTime>,
+    /// Why a line ended last, which need not have been the only one.
     pub last_cause: Option<String>,
 }
 
@@ -180,12 +177,10 @@ impl Tunnels {
         let Some(entry) = clusters.get(cluster) else {
             return LineView::default();
         };
-        let down = entry.down.clone();
-        let (down_since, last_cause) = down.map(|down| (down.since, down.cause)).unzip();
         LineView {
             up: entry.lines.last().map(Line::facts),
-            down_since,
-            last_cause,
+            down_since: entry.down_since,
+            last_cause: entry.last_cause.clone(),
         }
     }
 
@@ -270,12 +265,10 @@ impl Tunnels {
             let this = |line: &&Line| line.facts().epoch == epoch;
             gone = entry.lines.iter().find(this).cloned();
             entry.lines.retain(|line| line.facts().epoch != epoch);
+            entry.last_cause = Some(format!("{}: {}", ended.code, ended.text));
             if entry.lines.is_empty() {
                 entry.in_vain = false;
-                entry.down = Some(Down {
-                    since: clock::now(),
-                    cause: format!("{}: {}", ended.code, ended.text),
-                });
+                entry.down_since = Some(clock::now());
             }
         }
         if let Some(line) = gone {
@@ -297,8 +290,8 @@ impl Entry {
     /// Whether a line may be there in a moment.
     fn expected(&self) -> bool {
         // One that said goodbye, too: mostly the next agent is on its way.
-        let lately = |down: &Down| clock::now() - down.since < PARK_AFTER;
-        !self.in_vain && (!self.lines.is_empty() || self.down.as_ref().is_some_and(lately))
+        let lately = |since| clock::now() - since < PARK_AFTER;
+        !self.in_vain && (!self.lines.is_empty() || self.down_since.is_some_and(lately))
     }
 }
 

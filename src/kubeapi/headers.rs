@@ -72,8 +72,9 @@ const HOP: [&str; 8] = [
     "proxy-connection",
 ];
 
-/// Removed from a response: what would act on the hub's own origin.
-const RESPONSE: [&str; 4] = [
+/// Removed from a response: what would act on the hub's own origin, and what the agent alone says to the hub.
+const RESPONSE: [&str; 5] = [
+    super::status::REFUSED,
     "set-cookie",
     "set-cookie2",
     "strict-transport-security",

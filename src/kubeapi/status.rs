@@ -43,6 +43,28 @@ pub struct Refusal {
     pub close: bool,
 }
 
+/// The answer's header by which the agent tells the hub that it refused the request itself, and by what rule. Neither the
+/// API server's nor any other answer keeps it, and no user sees it.
+pub const REFUSED: &str = "linesman-refused";
+
+macro_rules! agents {
+    ($($rule:literal)*) => { [$(($rule, concat!("agent:", $rule))),*] };
+}
+
+/// The rules by which an agent refuses, and as what they are counted.
+const AGENTS: [(&str, &str); 25] = agents!(
+    "Assertion" "BadAnswer" "BadPath" "Busy" "Clock" "Framing" "Groups" "Impersonation" "LineOff" "Method" "Name"
+    "Namespace" "NoAnswer" "NodeProxy" "OutOfHours" "ReadOnly" "Renewed" "Replay" "RequestId" "Starting" "Token"
+    "Unreachable" "UnknownPath" "Upgrade" "Withdrawn"
+);
+
+/// What an answer says of a refusal of the agent's, out of a closed set whatever the agent wrote.
+pub fn agents_rule(headers: &HeaderMap) -> Option<&'static str> {
+    let said = headers.get(REFUSED)?;
+    let known = AGENTS.iter().find(|(rule, _)| said == rule);
+    Some(known.map_or("agent:other", |(_, counted)| counted))
+}
+
 impl Refusal {
     pub fn new(hop: Hop, code: StatusCode, reason: &'static str, what: impl Into<String>) -> Self {
         Self {
@@ -183,6 +205,21 @@ mod tests {
         assert_eq!(body["details"]["causes"][0]["field"], "line");
         assert_eq!(body["details"]["causes"][0]["reason"], "Offline");
         assert_eq!(body["code"], 503);
+    }
+
+    /// L50: no label is what a peer wrote.
+    #[test]
+    fn an_agents_rule_is_one_of_a_closed_set() {
+        let rule = |said: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(REFUSED, HeaderValue::from_static(said));
+            agents_rule(&headers)
+        };
+        assert_eq!(rule("ReadOnly"), Some("agent:ReadOnly"));
+        for unknown in ["", "readonly", "ReadOnly ", "eu1", "agent:ReadOnly"] {
+            assert_eq!(rule(unknown), Some("agent:other"), "{unknown}");
+        }
+        assert_eq!(agents_rule(&HeaderMap::new()), None);
     }
 
     #[test]

@@ -84,6 +84,7 @@ where
         incoming,
         sent: AtomicU64::new(0),
         received: AtomicU64::new(0),
+        begun: now(),
     });
     let run = run::run(shared.clone(), socket, stop);
     (Line { shared }, run)
@@ -146,6 +147,11 @@ impl Line {
     /// The time by which both ends judge what is said on this line, whatever became of their wall clocks.
     pub fn hub_now(&self) -> OffsetDateTime {
         self.shared.identity.hub_clock.at(now())
+    }
+
+    /// How old it is, whatever became of the wall clock.
+    pub fn age(&self) -> Duration {
+        now().saturating_duration_since(self.shared.begun)
     }
 
     /// What it carries now; looks at every stream.

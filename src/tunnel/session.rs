@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::budget::{Budget, Meter};
 use super::credit::INITIAL_WINDOW;
-use super::{LineError, LineLoad};
+use super::{Classes, LineError, LineLoad};
 use crate::wire::frame::{Class, Code, Goaway, Kind};
 
 mod commands;
@@ -156,6 +156,7 @@ pub struct Session {
     draining: Option<Drain>,
     /// How often a writer met a window without credit.
     stalls: u64,
+    classes: Classes,
     peer_goaway: Option<Goaway>,
     over: Option<Over>,
     events: VecDeque<Event>,
@@ -206,6 +207,7 @@ impl Session {
             goaway: None,
             draining: None,
             stalls: 0,
+            classes: Classes::default(),
             peer_goaway: None,
             over: None,
             events: VecDeque::new(),
@@ -337,6 +339,7 @@ impl Session {
     pub fn load(&self) -> LineLoad {
         let mut load = LineLoad {
             stalls: self.stalls,
+            classes: self.classes,
             ..LineLoad::default()
         };
         for stream in self.streams.values().filter(|stream| stream.live) {

@@ -12,6 +12,7 @@ use super::report::{Condition, Facts, HealRecord, Phase, StepReport};
 mod access;
 mod doctor;
 mod githost;
+mod line;
 mod login;
 
 pub use access::{
@@ -24,6 +25,7 @@ pub use githost::{
     AcceptHostKey, DropHostKey, GitHostCluster, GitHostView, HostKeyView, HostKeysReport,
     MAX_HOST_KEY, MAX_HOST_KEYS, OfferedKey, RotateHostKey, ShownKey,
 };
+pub use line::{LineClass, LineDetail};
 pub use login::{DeviceLogin, EndSession, SessionAnswer, TokenRequest};
 
 /// `POST` bodies are refused above this many bytes, bundle uploads excepted.
@@ -628,44 +630,6 @@ pub struct LineView {
     pub remote: Option<String>,
     pub rtt_micros: Option<u64>,
     pub streams: u32,
-}
-
-/// `GET /v1/clusters/{name}/line`: the line as this hub sees it now.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LineDetail {
-    pub up: bool,
-    /// No new streams: agent or hub is leaving.
-    pub draining: bool,
-    /// Number of the newest line.
-    pub epoch: u64,
-    /// RFC 3339: since when it is up or down; absent = this hub knows of none.
-    pub since: Option<String>,
-    pub remote: Option<String>,
-    /// UUID of the agent's process.
-    pub instance: Option<String>,
-    /// The age at which something between agent and hub ends lines; the agent renews them before it. Absent = none is known.
-    #[serde(default)]
-    pub cap_seconds: Option<u64>,
-    pub rtt_micros: Option<u64>,
-    /// Streams that are open, by kind.
-    pub streams: BTreeMap<String, u64>,
-    /// Streams ever opened on this line.
-    pub opened: u64,
-    /// Bytes of frames, from the hub's side.
-    pub sent: u64,
-    pub received: u64,
-    /// Bytes that arrived and were not read yet.
-    pub unread: u64,
-    /// How often a writer of the hub met a window without credit.
-    pub credit_stalls: u64,
-    /// Requests that wait for the next line.
-    pub parked: u64,
-    /// Kubernetes requests that the hub refused since it began, by rule.
-    #[serde(default)]
-    pub denied: BTreeMap<String, u64>,
-    /// Why the last line ended.
-    pub last_cause: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

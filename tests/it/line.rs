@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use linesman::hub::tunnels::NoLine;
 use linesman::keys::{KeyPair, sha256};
-use linesman::tunnel::{Incoming, LineError, LineLoad, Stream};
+use linesman::tunnel::{ClassLoad, Incoming, LineError, LineLoad, Stream};
 use linesman::wire::frame::{Class, Code, Kind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
@@ -137,7 +137,7 @@ async fn unread_streams_hold_up_no_other() {
     world.end().await;
 }
 
-/// L50: what a line carries is shown by kind, and a writer that waits for its reader is counted.
+/// L50: what a line carries is shown by kind and by class, and a writer that waits for its reader is counted.
 #[tokio::test]
 async fn a_line_shows_what_it_carries() {
     let world = World::new().await;
@@ -153,7 +153,28 @@ async fn a_line_shows_what_it_carries() {
     let now = load();
     assert_eq!((now.api, now.git, now.report), (2, 0, 0));
     assert!(now.stalls >= 1, "{now:?}");
-    drop((stalled, agent.incoming));
+    // What arrived was sent: all that a window lets through, the first turn as sparse, the rest as bulk.
+    let mut reads = agent.incoming.recv().await.unwrap().stream;
+    let mut window = vec![0; 64 << 10];
+    timeout(PATIENCE, reads.read_exact(&mut window))
+        .await
+        .expect("a window's bytes arrive")
+        .unwrap();
+    let classes = load().classes;
+    assert!(
+        classes.sparse.sent > 0 && classes.sparse.delay.is_some(),
+        "{classes:?}"
+    );
+    assert!(
+        classes.bulk.sent > 0 && classes.bulk.delay.is_some(),
+        "{classes:?}"
+    );
+    assert_eq!(classes.background, ClassLoad::default());
+    assert!(
+        classes.sparse.sent + classes.bulk.sent >= 64 << 10,
+        "{classes:?}"
+    );
+    drop((stalled, reads, agent.incoming));
     world.end().await;
 }
 

@@ -93,11 +93,13 @@ pub async fn answer(
                 hop = refusal.hop.as_str(),
                 "refused"
             );
-            let answer = if discovery {
+            let mut answer = if discovery {
                 refusal.words(&id)
             } else {
                 refusal.response(&id)
             };
+            let rule = HeaderValue::from_static(refusal.reason);
+            answer.headers_mut().insert(status::REFUSED, rule);
             answer.map(full)
         }
     }

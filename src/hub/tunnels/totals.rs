@@ -17,6 +17,7 @@ pub(super) struct Past {
     sent: u64,
     received: u64,
     stalls: u64,
+    classes: BTreeMap<&'static str, u64>,
     ends: BTreeMap<String, u64>,
 }
 
@@ -27,6 +28,9 @@ impl Past {
         self.sent += facts.sent;
         self.received += facts.received;
         self.stalls += load.stalls;
+        for (class, load) in load.classes.named() {
+            *self.classes.entry(class).or_default() += load.sent;
+        }
         let cause = match ended.code {
             // The number is the peer's.
             Code::Other(_) => "other".to_owned(),
@@ -67,7 +71,9 @@ impl Tunnels {
             ends: past.ends.clone().into_iter().collect(),
             ..Lines::default()
         };
+        let mut classes = past.classes.clone();
         drop(past);
+        let mut delays: BTreeMap<&'static str, Vec<Duration>> = BTreeMap::new();
         let parked = MAX_PARKED_ALL.saturating_sub(self.parked.available_permits());
         lines.parked = count(parked);
         let mut rtts: Vec<Duration> = Vec::new();
@@ -85,16 +91,28 @@ impl Tunnels {
                 *sum += count(n);
             }
             rtts.extend(facts.rtt);
+            for (class, load) in load.classes.named() {
+                *classes.entry(class).or_default() += load.sent;
+                delays.entry(class).or_default().extend(load.delay);
+            }
         }
         lines.up = count(clusters.iter().filter(|lines| !lines.is_empty()).count());
         lines.streams = streams.to_vec();
-        rtts.sort_unstable();
-        lines.rtt = [("0.5", 50), ("0.9", 90), ("0.99", 99), ("1", 100)]
-            .into_iter()
-            .filter_map(|(name, percent)| Some((name, *rtts.get(rank(rtts.len(), percent))?)))
-            .collect();
+        lines.rtt = quantiles(rtts);
+        lines.classes = classes.into_iter().collect();
+        let delays = delays.into_iter();
+        lines.delays = delays.map(|(class, all)| (class, quantiles(all))).collect();
         lines
     }
+}
+
+/// Nothing where there is no value.
+fn quantiles(mut all: Vec<Duration>) -> Vec<(&'static str, Duration)> {
+    all.sort_unstable();
+    [("0.5", 50), ("0.9", 90), ("0.99", 99), ("1", 100)]
+        .into_iter()
+        .filter_map(|(name, percent)| Some((name, *all.get(rank(all.len(), percent))?)))
+        .collect()
 }
 
 /// The place of a quantile among so many sorted values: the smallest below which that share lies.

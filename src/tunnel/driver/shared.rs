@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::Instant;
 
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,7 @@ pub(in crate::tunnel) struct Shared {
     pub(super) incoming: mpsc::Sender<Incoming>,
     pub(super) sent: AtomicU64,
     pub(super) received: AtomicU64,
+    pub(super) begun: Instant,
 }
 
 pub(in crate::tunnel) struct State {

@@ -112,6 +112,7 @@ impl Session {
             if stream.lane.is_none() {
                 let lane = stream.choose_lane(now, empty);
                 stream.lane = Some(lane);
+                stream.waits_since = Some(now);
                 self.lane(lane).push_back(id);
             }
         }

@@ -227,6 +227,14 @@ impl Session {
         dequeue(&mut stream.queue, len);
         stream.count_sent(now, len);
         stream.turn -= len;
+        let waited = stream.waits_since.take();
+        let waited = waited.map(|since| now.saturating_duration_since(since));
+        let class = match lane {
+            Lane::Sparse => &mut self.classes.sparse,
+            Lane::Bulk => &mut self.classes.bulk,
+            Lane::Background => &mut self.classes.background,
+        };
+        class.count(len, waited);
         self.queued = self.queued.saturating_sub(len);
         if stream.queue.is_empty() {
             stream.turn = 0;
@@ -239,6 +247,7 @@ impl Session {
             };
             stream.lane = Some(next);
             let goes_on = stream.turn > 0 && next == lane;
+            stream.waits_since = (!goes_on).then_some(now);
             let lane = self.lane(next);
             if goes_on {
                 lane.push_front(id);

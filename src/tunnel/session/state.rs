@@ -58,6 +58,8 @@ pub(super) struct StreamState {
     /// Waits for room on the line.
     pub(super) crowded: bool,
     pub(super) lane: Option<Lane>,
+    /// Since when it waits there, where its turn has not begun.
+    pub(super) waits_since: Option<Instant>,
     /// What is left of its turn among the bulk streams.
     pub(super) turn: usize,
     burst: usize,
@@ -104,6 +106,7 @@ impl StreamState {
             want_write: false,
             crowded: false,
             lane: None,
+            waits_since: None,
             turn: 0,
             burst: 0,
             burst_since: now,

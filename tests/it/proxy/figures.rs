@@ -102,3 +102,51 @@ async fn lines_are_told_in_figures_without_a_peers_words() {
     }
     assert!(then["linesman_hub_line_streams{kind=\"api\"}"] == 0.0);
 }
+
+/// L50: what the hub lets through and the cluster's owner does not is counted at the hub, by a rule of a closed set; the
+/// line is told with its classes, the hub that holds it, and why it ended last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_is_told_with_what_the_agent_refused_and_why_it_ended() {
+    let server = ApiServer::start().await;
+    let mut world = World::new().await;
+    world.agent_under(&server, &[("readOnly", "true")]).await;
+    let delete = Request::delete("/clusters/eu1/api/v1/namespaces/a/pods/x");
+    let answer = world.send(delete.body(Bytes::new()).unwrap()).await;
+    assert_eq!(answer.status(), 403);
+    // The user sees no more than before.
+    assert_eq!(answer.headers().get("linesman-refused"), None);
+    let now = scraped(&world).await;
+    let agents = "linesman_hub_refusals_total{rule=\"agent:ReadOnly\"}";
+    assert_eq!(now.get(agents), Some(&1.0), "{now:#?}");
+    for class in ["sparse", "bulk", "background"] {
+        let name = format!("linesman_hub_line_class_sent_bytes_total{{class=\"{class}\"}}");
+        assert!(now.contains_key(&name), "{name} in {now:#?}");
+    }
+    let delay = "linesman_hub_line_queue_delay_seconds{class=\"sparse\",quantile=\"1\"}";
+    assert!(now.contains_key(delay), "{delay} in {now:#?}");
+    let shown = line(&world).await;
+    let counted = (&shown["denied"], &shown["replica"], &shown["lastCause"]);
+    assert_eq!(
+        counted,
+        (
+            &json!({"agent:ReadOnly": 1}),
+            &json!(world.hub.id),
+            &Value::Null
+        ),
+        "{shown}"
+    );
+    let sparse = &shown["classes"]["sparse"];
+    assert!(
+        sparse["sent"].as_u64() > Some(0) && sparse["queueMicros"].is_u64(),
+        "{shown}"
+    );
+    world.door.send_replace(Door {
+        shut: true,
+        cuts: 1,
+    });
+    let mut shown = line(&world).await;
+    while shown["up"] == json!(true) {
+        shown = line(&world).await;
+    }
+    assert!(shown["lastCause"].is_string(), "{shown}");
+}

@@ -57,7 +57,7 @@ impl Drop for Hub {
 async fn agent(left: &Left, url: &str, server: &ApiServer, tasks: &mut JoinSet<()>) {
     let mut reference = left.reference.clone();
     reference.urls = vec![url.to_owned()];
-    let shared = Pair::shared(server, &reference.id, &left.cluster_id);
+    let shared = Pair::shared(server, &reference.id, &left.cluster_id, &[]);
     let (held, hub) = watch::channel(reference);
     let config = link_config(hub);
     let (line, mut state) = watch::channel(not_dialled());

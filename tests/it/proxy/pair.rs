@@ -58,13 +58,17 @@ impl Pair {
     }
 
     /// The agent's side alone, for a real line; its helpers end with the runtime.
-    pub(super) fn shared(server: &ApiServer, hub: &str, cluster: &str) -> Arc<Shared> {
-        let (shared, mut tasks) = Self::parts(
-            server,
-            hub,
-            cluster,
-            watch::channel(Some(Policy::default())).1,
-        );
+    pub(super) fn shared(
+        server: &ApiServer,
+        hub: &str,
+        cluster: &str,
+        policy: &[(&str, &str)],
+    ) -> Arc<Shared> {
+        let policy = policy
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        let policy = Policy::parse(&policy.collect()).unwrap();
+        let (shared, mut tasks) = Self::parts(server, hub, cluster, watch::channel(Some(policy)).1);
         tasks.detach_all();
         Arc::new(shared)
     }

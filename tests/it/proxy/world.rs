@@ -146,7 +146,16 @@ impl World {
 
     /// Starts the cluster's agent, which ends with the token; its line is up when this returns.
     pub(super) async fn agent(&mut self, server: &ApiServer) -> CancellationToken {
-        let shared = Pair::shared(server, &self.hub.id, &self.cluster_id);
+        self.agent_under(server, &[]).await
+    }
+
+    /// The same under a policy of the cluster's owner.
+    pub(super) async fn agent_under(
+        &mut self,
+        server: &ApiServer,
+        policy: &[(&str, &str)],
+    ) -> CancellationToken {
+        let shared = Pair::shared(server, &self.hub.id, &self.cluster_id, policy);
         let (stop, streams, state) = self.dial().await;
         self.tasks.spawn(forward(shared, streams, state));
         stop

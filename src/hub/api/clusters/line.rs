@@ -1,6 +1,7 @@
 //! One cluster's line as this hub sees it at this moment.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -11,7 +12,7 @@ use super::find;
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::auth::Role;
-use crate::wire::api::LineDetail;
+use crate::wire::api::{LineClass, LineDetail};
 
 pub(super) async fn show(
     State(hub): State<Arc<Hub>>,
@@ -22,6 +23,7 @@ pub(super) async fn show(
     let cluster = find(&hub, &name).await?;
     let view = hub.tunnels.view(&cluster.name);
     let mut detail = LineDetail {
+        replica: hub.id.clone(),
         epoch: cluster.epoch,
         since: view.down_since.map(clock::rfc3339),
         parked: count(hub.tunnels.parked(&cluster.name)),
@@ -36,7 +38,13 @@ pub(super) async fn show(
             ("report", load.report),
             ("other", load.other),
         ];
-        let rtt = facts.rtt.map(|rtt| rtt.as_micros());
+        let classes = load.classes.named().map(|(class, load)| {
+            let told = LineClass {
+                sent: load.sent,
+                queue_micros: load.delay.map(micros),
+            };
+            (class.to_owned(), told)
+        });
         detail = LineDetail {
             up: true,
             draining: facts.draining,
@@ -45,7 +53,8 @@ pub(super) async fn show(
             remote: Some(facts.remote),
             instance: Some(facts.instance),
             cap_seconds: facts.cap.map(|cap| cap.as_secs()),
-            rtt_micros: rtt.map(|micros| u64::try_from(micros).unwrap_or(u64::MAX)),
+            rtt_micros: facts.rtt.map(micros),
+            classes: classes.into(),
             streams: streams.map(|(kind, n)| (kind.to_owned(), count(n))).into(),
             opened: facts.opened,
             sent: facts.sent,
@@ -56,6 +65,10 @@ pub(super) async fn show(
         };
     }
     Ok(Json(detail))
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn count(n: usize) -> u64 {

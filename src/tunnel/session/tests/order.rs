@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::BytesMut;
 
 use super::super::*;
+use crate::tunnel::ClassLoad;
 use crate::wire::frame::{self, Frame, MAX_PAYLOAD};
 
 /// A hub's session whose peer takes everything: it gives credit for all and answers each PING after `rtt`, or when
@@ -335,4 +336,44 @@ fn windows_grow_by_the_round_trip_under_load() {
     }
     // More than the path carries in a round trip: the window is not what limits the stream.
     assert!(windows[39] >= 256 << 10, "{windows:?}");
+}
+
+/// L50: what each class sent, and how long its streams waited for their turns.
+#[test]
+fn bytes_and_waiting_are_counted_by_class() {
+    let millis = Duration::from_millis;
+    let begun = Instant::now();
+    let mut session = Session::new(begun, Config::new(Role::Hub));
+    let sent = |session: &mut Session, at: Duration, (id, len): (u32, usize)| {
+        let queued = begun + at;
+        assert_eq!(session.write(queued, id, &vec![7; len]).unwrap(), len);
+        // Each write is on its way 4 ms later.
+        let mut out = BytesMut::new();
+        while session.poll_transmit(queued + millis(4), &mut out) {}
+        session.load().classes
+    };
+    let open = |session: &mut Session, class| {
+        let id = session.open(begun, Kind::Api, class, Bytes::new());
+        id.unwrap()
+    };
+    let one = open(&mut session, Class::Normal);
+    let quiet = open(&mut session, Class::Background);
+    let waited = |sent, delay| ClassLoad {
+        sent,
+        delay: Some(millis(delay)),
+    };
+    let mut seen = Classes::default();
+    assert_eq!(session.load().classes, seen);
+    seen.sparse = waited(100, 4);
+    assert_eq!(sent(&mut session, millis(0), (one, 100)), seen);
+    seen.background = waited(200, 4);
+    assert_eq!(sent(&mut session, millis(100), (quiet, 200)), seen);
+    // Beyond 8 KiB in 50 ms it is bulk; what it sends behind its first turn waits for the next, here no time at all.
+    let after = sent(&mut session, millis(200), (one, 40_000));
+    assert_eq!(after.background, seen.background);
+    assert_eq!(after.sparse, waited(100 + 16_384, 4));
+    assert_eq!(
+        (after.bulk.sent, after.bulk.delay),
+        (40_000 - 16_384, Some(millis(0)))
+    );
 }
