@@ -117,7 +117,7 @@ enum Verb {
     /// See and accept the keys that clusters know their Git host by
     #[command(subcommand)]
     Githost(githost::Verb),
-    /// Start, clone or check a catalog
+    /// Start, clone or check a catalog; say who signs it
     #[command(subcommand)]
     Catalog(catalog::Verb),
     /// Import engine versions into the hub, list them

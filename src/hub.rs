@@ -42,6 +42,7 @@ pub mod running;
 pub mod safe_heals;
 pub mod selector;
 pub mod serve;
+pub mod signers;
 pub mod store;
 pub mod story;
 pub mod tls;

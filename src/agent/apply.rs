@@ -213,6 +213,11 @@ impl Hands<'_> {
         Ok(self.learn(id, live))
     }
 
+    /// Deletes an object of ours that is not wanted any more.
+    pub async fn forget(&self, id: &ObjectId, uid: &str) -> Result<()> {
+        self.delete(id, uid).await.map(drop)
+    }
+
     async fn delete(&self, id: &ObjectId, uid: &str) -> Result<Outcome> {
         let params = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Background),

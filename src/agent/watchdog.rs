@@ -241,16 +241,15 @@ impl Watchdog {
                         return Ok(false);
                     };
                     let wanted = self.renew(&next, &desired);
+                    if plan.mode == Mode::Act {
+                        self.hand_over(&install, &wanted, view, &observed).await;
+                    }
                     if !wanted.wanted.keys().eq(install.wanted.keys()) {
                         self.desired.mark_changed();
                         return Ok(true);
                     }
                     // The same objects are watched, whatever is to be in them.
-                    let before = std::mem::replace(&mut install, wanted);
-                    desired = next;
-                    if plan.mode == Mode::Act {
-                        self.hand_over(&before, &install, view, &observed).await;
-                    }
+                    (install, desired) = (wanted, next);
                 }
                 ended = observers.join_next() => {
                     ended.context("no watches")?.context("a watch panicked")??;

@@ -1,8 +1,9 @@
-//! `linesman catalog`: start a catalog, clone the hub's, check one before it is pushed.
+//! `linesman catalog`: start a catalog, clone the hub's, check one before it is pushed, say who signs it.
 
 mod clone;
 mod init;
 mod lint;
+mod signer;
 
 use anyhow::Result;
 
@@ -14,6 +15,9 @@ pub(super) enum Verb {
     Clone(clone::Args),
     /// Check a catalog: what would fail in a cluster, found before the push
     Lint(lint::Args),
+    /// Whose signature the head has to carry
+    #[command(subcommand)]
+    Signer(signer::Verb),
 }
 
 pub(super) async fn run(verb: Verb) -> Result<()> {
@@ -21,5 +25,6 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Init(args) => init::run(&args),
         Verb::Clone(args) => clone::run(args).await,
         Verb::Lint(args) => lint::run(&args),
+        Verb::Signer(verb) => signer::run(verb).await,
     }
 }

@@ -6,10 +6,10 @@ use serde::de::DeserializeOwned;
 
 use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
-    AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, Diagnosis, EngineKind,
+    AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, Diagnosis, DropSigner, EngineKind,
     EngineRequest, EngineView, GitRoute, GitRouteRequest, GitRouteView, HealView, HubInfo,
-    LineDetail, NewCluster, NewJoinToken, NewSshKey, Page, PauseRequest, Policy, RegistryRequest,
-    RegistryView, RotateRequest, RotateWish, WhoAmI,
+    LineDetail, NewCluster, NewJoinToken, NewSigner, NewSshKey, Page, PauseRequest, Policy,
+    RegistryRequest, RegistryView, RotateRequest, RotateWish, SignersView, WhoAmI,
 };
 use crate::wire::id::ClusterName;
 
@@ -211,6 +211,22 @@ impl Client {
     /// One heal, with its story.
     pub async fn heal(&self, id: &str) -> Result<HealView, Error> {
         self.get("show a heal", &["v1", "heals", id], &[]).await
+    }
+
+    pub async fn signers(&self) -> Result<SignersView, Error> {
+        let path = ["v1", "catalog", "signers"];
+        self.get("list the catalog's signers", &path, &[]).await
+    }
+
+    pub async fn add_signer(&self, new: &NewSigner) -> Result<SignersView, Error> {
+        let path = ["v1", "catalog", "signers"];
+        self.write("add a signer of the catalog", &path, new).await
+    }
+
+    pub async fn drop_signer(&self, gone: &DropSigner) -> Result<SignersView, Error> {
+        let path = ["v1", "catalog", "signers", "drop"];
+        let operation = format!("remove signer {} of the catalog", gone.fingerprint);
+        self.write(&operation, &path, gone).await
     }
 
     pub async fn catalog(&self) -> Result<CatalogView, Error> {

@@ -2,14 +2,15 @@
 
 use crate::clock;
 use crate::hub::incident::Incident;
+use crate::hub::signers::Signer;
 use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, StoreError};
 use crate::hub::{Hub, rotation};
 use crate::keys;
 use crate::manifests::{GIT_SERVICE, NAMESPACE};
 use crate::ssh::{GitUrl, known_hosts};
 use crate::wire::api::{
-    Assignment, CatalogRef, ClusterRef, DeployKeyState, DeployKeyStatus, EngineRef, GitRoute,
-    Policy, Via,
+    Assignment, CatalogRef, ClusterRef, DeployKeyState, DeployKeyStatus, EngineKind, EngineRef,
+    GitRoute, Policy, SignerRef, Via,
 };
 
 /// The present assignment of a cluster.
@@ -36,6 +37,7 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
                 Via::Line => by_line,
             },
             deploy_key: deploy_key(&keys),
+            signers: signers(hub, cluster).await?,
         },
         engine: EngineRef {
             kind: cluster.engine,
@@ -64,6 +66,21 @@ fn policy(hub: &Hub, cluster: &Cluster) -> Policy {
         safe_heals_until: incident.as_ref().map(|i| clock::rfc3339(i.until)),
         safe_heals_reason: incident.as_ref().map(Incident::reason),
         ..cluster.policy.clone()
+    }
+}
+
+/// Argo CD's verification is not set up: it is not told of the keys, and whoever changes the keys is told so.
+async fn signers(hub: &Hub, cluster: &Cluster) -> Result<Vec<SignerRef>, StoreError> {
+    match cluster.engine {
+        EngineKind::Argocd => Ok(Vec::new()),
+        EngineKind::Flux => {
+            let all = hub.store.signers().await?;
+            let told = |s: Signer| SignerRef {
+                fingerprint: s.key.fingerprint,
+                public_key: s.text,
+            };
+            Ok(all.into_iter().map(told).collect())
+        }
     }
 }
 

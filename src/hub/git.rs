@@ -14,6 +14,8 @@ use git2::{
     Signature, Tree, TreeWalkMode, TreeWalkResult,
 };
 
+use super::signers::Head;
+
 /// Paths (relative, `/`) and contents.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
@@ -119,6 +121,48 @@ pub async fn commit(repo: &Path, branch: &str, change: Change) -> Result<Option<
             }
         }
         bail!("the catalog's branch {branch} kept moving; try again")
+    })
+    .await
+}
+
+/// Commits on a branch of its own, on top of `base`: anew on top of that whenever it is asked for. `None` where the base
+/// has it all.
+pub async fn propose(
+    repo: &Path,
+    base: &str,
+    branch: &str,
+    change: Change,
+) -> Result<Option<String>> {
+    let (repo, base, branch) = (repo.to_owned(), base.to_owned(), branch.to_owned());
+    blocking(move || {
+        let git = open(&repo)?;
+        let doing = "propose a change of the catalog";
+        let made = made_on(&git, tip(&git, &base)?.as_ref(), &change).context(doing)?;
+        if let Some(id) = made {
+            git.reference(&reference(&branch), id, true, &change.message)?;
+        }
+        Ok(made.map(|id| id.to_string()))
+    })
+    .await
+}
+
+/// The branch's head and the text of its signature, if it has one.
+pub async fn signed_head(repo: &Path, branch: &str) -> Result<Option<Head>> {
+    let (repo, branch) = (repo.to_owned(), branch.to_owned());
+    blocking(move || {
+        let git = open(&repo)?;
+        let Some(id) = tip(&git, &branch)?.map(|c| c.id()) else {
+            return Ok(None);
+        };
+        let signature = match git.extract_signature(&id, None) {
+            Ok((signature, _)) => Some(String::from_utf8_lossy(&signature).into_owned()),
+            Err(e) if e.code() == ErrorCode::NotFound => None,
+            Err(e) => return Err(e).context("read the signature of the catalog's head"),
+        };
+        Ok(Some(Head {
+            commit: id.to_string(),
+            signature,
+        }))
     })
     .await
 }
@@ -257,7 +301,21 @@ fn reference(branch: &str) -> String {
 
 fn commit_once(git: &Repository, branch: &str, change: &Change) -> Result<Option<Oid>> {
     let parent = tip(git, branch)?;
-    let old = parent.as_ref().map(Commit::tree).transpose()?;
+    let Some(id) = made_on(git, parent.as_ref(), change)? else {
+        return Ok(None);
+    };
+    let name = reference(branch);
+    // The branch moves only if it still is where it was read.
+    match &parent {
+        Some(parent) => git.reference_matching(&name, id, true, parent.id(), &change.message)?,
+        None => git.reference(&name, id, false, &change.message)?,
+    };
+    Ok(Some(id))
+}
+
+/// The commit alone: no branch points to it yet. `None` where nothing changes.
+fn made_on(git: &Repository, parent: Option<&Commit<'_>>, change: &Change) -> Result<Option<Oid>> {
+    let old = parent.map(Commit::tree).transpose()?;
     let tree = write_tree(git, old.as_ref(), change)?;
     if old.as_ref().map(Tree::id) == Some(tree) {
         return Ok(None);
@@ -265,15 +323,9 @@ fn commit_once(git: &Repository, branch: &str, change: &Change) -> Result<Option
     let Author { name, email } = &change.author;
     let at = git2::Time::new(crate::clock::now().unix_timestamp(), 0);
     let author = Signature::new(name, email, &at)?;
-    let parents: Vec<&Commit<'_>> = parent.iter().collect();
+    let parents: Vec<&Commit<'_>> = parent.into_iter().collect();
     let tree = git.find_tree(tree)?;
     let id = git.commit(None, &author, &author, &change.message, &tree, &parents)?;
-    let name = reference(branch);
-    // The branch moves only if it still is where it was read.
-    match &parent {
-        Some(parent) => git.reference_matching(&name, id, true, parent.id(), &change.message)?,
-        None => git.reference(&name, id, false, &change.message)?,
-    };
     Ok(Some(id))
 }
 

@@ -134,6 +134,10 @@ contract! {
     host_keys(&self, githost: &str) -> Vec<crate::hub::githost::hostkeys::TrustedKey>;
     /// Puts these keys in place of those; false = there were others by now, and nothing changed.
     change_host_keys(&self, githost: &str, before: Vec<crate::hub::githost::hostkeys::TrustedKey>, after: Vec<crate::hub::githost::hostkeys::TrustedKey>) -> bool;
+    /// Keys of which one has to have signed the catalog's head, in the order in which they came; none = nothing is verified.
+    signers(&self) -> Vec<crate::hub::signers::Signer>;
+    /// Puts these keys in place of those; false = there were others by now, and nothing changed.
+    change_signers(&self, before: Vec<crate::hub::signers::Signer>, after: Vec<crate::hub::signers::Signer>) -> bool;
     /// What living clusters say of host keys, by name.
     host_key_reports(&self) -> Vec<HostKeysOf>;
     /// Sets a condition that the hub itself sees.

@@ -14,6 +14,7 @@ mod doctor;
 mod githost;
 mod line;
 mod login;
+mod signer;
 
 pub use access::{
     AnchorView, ApiTokenAnswer, ApiTokenView, AuditView, ClusterChoice, GrantCheck, GrantOpinion,
@@ -27,6 +28,7 @@ pub use githost::{
 };
 pub use line::{LineClass, LineDetail};
 pub use login::{DeviceLogin, EndSession, SessionAnswer, TokenRequest};
+pub use signer::{DropSigner, NewSigner, SignerRef, SignerView, SignersView};
 
 /// `POST` bodies are refused above this many bytes, bundle uploads excepted.
 pub const MAX_BODY: usize = 1 << 20;
@@ -187,6 +189,9 @@ pub struct CatalogRef {
     /// known_hosts lines, un-hashed, one key a line; of [`Via::Line`] under both names.
     pub known_hosts: String,
     pub deploy_key: DeployKeyStatus,
+    /// Of these keys one has to have signed the head; none = nothing is verified.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signers: Vec<SignerRef>,
 }
 
 impl CatalogRef {
@@ -572,6 +577,9 @@ pub struct AdoptionAnswer {
     pub token_expires_at: String,
     /// `https://…/adopt/<token>.yaml`: the same YAML.
     pub adopt_url: String,
+    /// The branch with the cluster's files, where they wait for somebody to sign them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposed: Option<String>,
 }
 
 /// `POST /v1/clusters/{name}/join-tokens`.

@@ -28,6 +28,7 @@ mod kubectl;
 mod line;
 mod quarantine;
 mod secrecy;
+mod signers;
 mod support;
 mod versions;
 mod windows;

@@ -4,6 +4,7 @@ pub(crate) mod api;
 pub(crate) mod argocd;
 pub(crate) mod audit;
 pub(crate) mod hub;
+pub(crate) mod openpgp;
 pub(crate) mod place;
 pub(crate) mod world;
 

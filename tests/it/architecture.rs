@@ -39,6 +39,7 @@ const PURE: &[&str] = &[
     "hub/oidc/claims",
     "hub/oidc/discovery",
     "hub/oidc/token",
+    "hub/signers",
     "hub/proxy/rewrite",
     "hub/registration",
     "hub/rotation",

@@ -17,6 +17,7 @@ mod notify;
 mod pause;
 mod record;
 mod rotate;
+mod signers;
 pub(crate) mod support;
 mod users;
 use support::{Agent, TestHub};

@@ -12,6 +12,9 @@ use crate::wire::api::EngineKind;
 /// The namespace of the install, and the name of its Secret, source and sync object: those of `flux bootstrap`.
 pub const NAME: &str = "flux-system";
 
+/// The Secret with the public keys of which one has to have signed the head.
+pub const SIGNERS: &str = "linesman-signers";
+
 pub const TRAITS: Traits = Traits {
     kind: EngineKind::Flux,
     namespace: NAME,
@@ -46,6 +49,12 @@ pub(super) fn parts(desired: &Desired) -> Parts {
     let sync = ObjectId::new(Kind::Kustomization, NAME, NAME);
     let expect = comparable(Kind::Secret, git_secret(desired));
     wanted.insert(secret.clone(), entry(expect, Body::Secret));
+    if !desired.assignment.catalog.signers.is_empty() {
+        let keys = signers(desired);
+        let expect = comparable(Kind::Secret, keys.clone());
+        let id = ObjectId::new(Kind::Secret, NAME, SIGNERS);
+        wanted.insert(id, entry(expect, Body::Own(keys.into())));
+    }
     wanted.insert(source.clone(), own(git_repository(desired)));
     wanted.insert(sync.clone(), own(kustomization(desired)));
     Parts {
@@ -101,9 +110,26 @@ pub(super) fn git_secret(desired: &Desired) -> Value {
     })
 }
 
+/// Public keys as source-controller reads them: every value is one key ring.
+fn signers(desired: &Desired) -> Value {
+    let keys = &desired.assignment.catalog.signers;
+    let data: serde_json::Map<String, Value> = keys
+        .iter()
+        .map(|key| {
+            let name = format!("{}.asc", key.fingerprint);
+            (name, json!(STANDARD.encode(&key.public_key)))
+        })
+        .collect();
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": SIGNERS, "namespace": NAME, "labels": labels()},
+        "data": data,
+    })
+}
+
 fn git_repository(desired: &Desired) -> Value {
     let catalog = &desired.assignment.catalog;
-    json!({
+    let mut repository = json!({
         "apiVersion": Kind::GitRepository.api_version(), "kind": Kind::GitRepository.as_str(),
         "metadata": {"name": NAME, "namespace": NAME, "labels": labels()},
         "spec": {
@@ -112,7 +138,11 @@ fn git_repository(desired: &Desired) -> Value {
             "ref": {"branch": catalog.branch},
             "secretRef": {"name": NAME},
         },
-    })
+    });
+    if !catalog.signers.is_empty() {
+        repository["spec"]["verify"] = json!({"mode": "HEAD", "secretRef": {"name": SIGNERS}});
+    }
+    repository
 }
 
 /// Unlike the stock root: an end to each attempt, quick retries, and nothing pruned when the root is deleted.

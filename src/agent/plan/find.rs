@@ -9,12 +9,16 @@ use super::state::{History, Object, Observed};
 use super::{argocd, children, health, latent, quarantine};
 use crate::agent::engine::argocd::{self as engine, KNOWN_HOSTS, REDIS, SESSION};
 use crate::agent::engine::compare::{additions, drift};
+use crate::agent::engine::flux::SIGNERS;
 use crate::agent::engine::{GUARD, Install, MANAGER, Wanted, is_workload};
 use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
 
 /// An absence counts only if the API server was heard of that kind this recently.
 const FRESH: Duration = Duration::seconds(90);
+
+/// Where a GitRepository says whose signature it wants.
+const VERIFY: &str = "/spec/verify";
 
 /// An object that goes again this soon after it was made went for the same reason.
 const AGAIN: Duration = Duration::minutes(5);
@@ -369,6 +373,7 @@ fn altered(
         return found;
     }
     let mut paths = drift(&wanted.expect, &live.fields);
+    paths.extend(still_verifies(&wanted.expect, &live.fields).then(|| VERIFY.to_owned()));
     if id.kind == Kind::Application && !found.is_empty() {
         paths.retain(|path| !argocd::is_stop(path));
     }
@@ -390,6 +395,12 @@ fn altered(
         found.push(Finding::new(class, id, text).written_by(live));
     }
     found
+}
+
+/// Verification that we set up and that nobody asks for any more. One that an owner added stays.
+fn still_verifies(wanted: &Value, live: &Value) -> bool {
+    let by = live.pointer("/spec/verify/secretRef/name");
+    wanted.pointer(VERIFY).is_none() && by.and_then(Value::as_str) == Some(SIGNERS)
 }
 
 /// A CRD that the API server would not let us apply: objects are stored in a version that the bundle lacks.

@@ -8,13 +8,14 @@ use super::history::Outcome;
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
+use crate::agent::engine::flux::SIGNERS;
 use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::engine::is_workload;
 use crate::agent::{DeployKey, Desired, Engine, EngineKeys, InForce};
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::clock::rfc3339;
 use crate::secret::Secret;
-use crate::wire::api::EngineKind;
+use crate::wire::api::{EngineKind, SignerRef};
 
 mod argocd;
 mod cluster;
@@ -115,6 +116,10 @@ pub(in crate::agent) fn install() -> Install {
 }
 
 pub(in crate::agent) fn install_of(kind: EngineKind) -> Install {
+    Install::new(&desired_of(kind), &BTreeMap::new(), None)
+}
+
+pub(in crate::agent) fn desired_of(kind: EngineKind) -> Desired {
     let bundle = bundle(kind);
     let engine = match kind {
         EngineKind::Flux => Engine::Flux,
@@ -133,7 +138,7 @@ pub(in crate::agent) fn install_of(kind: EngineKind) -> Install {
         "engine": {"kind": kind, "version": "1", "bundle": bundle.digest, "size": 1},
         "revision": 1,
     });
-    let desired = Desired {
+    Desired {
         assignment: serde_json::from_value(assignment).unwrap(),
         install: InForce {
             form: change::Form {
@@ -151,8 +156,58 @@ pub(in crate::agent) fn install_of(kind: EngineKind) -> Install {
             public: "public".to_owned(),
         },
         engine,
-    };
+    }
+}
+
+/// With the head verified by one key.
+pub(in crate::agent) fn install_signed() -> Install {
+    let mut desired = desired_of(EngineKind::Flux);
+    desired.assignment.catalog.signers = vec![SignerRef {
+        fingerprint: "A8".repeat(20),
+        public_key: "armor".to_owned(),
+    }];
     Install::new(&desired, &BTreeMap::new(), None)
+}
+
+/// W43: Flux reads the keys from a Secret of their own, each value of which is a key ring.
+#[test]
+fn signers_are_what_the_source_verifies_with() {
+    let signed = install_signed();
+    let id = ObjectId::new(Kind::Secret, "flux-system", SIGNERS);
+    let name = format!("{}.asc", "A8".repeat(20));
+    assert_eq!(
+        signed.body(&id).unwrap()["data"],
+        json!({ name: "YXJtb3I=" })
+    );
+    let verify = |install: &Install| {
+        let source = install.body(&install.source).unwrap();
+        source.pointer("/spec/verify").cloned()
+    };
+    assert_eq!(
+        verify(&signed),
+        Some(json!({"mode": "HEAD", "secretRef": {"name": SIGNERS}}))
+    );
+    let plain = install();
+    assert_eq!((plain.body(&id), verify(&plain)), (None, None));
+}
+
+/// What an owner set up to be verified stays; what we did goes, also when nobody saw how it ended.
+#[test]
+fn only_our_own_verification_is_taken_back() {
+    for (secret, ours) in [("owners-keys", false), (SIGNERS, true)] {
+        let mut cluster = Cluster::working();
+        let source = cluster.install.source.clone();
+        let live = cluster.objects.get_mut(&source).unwrap();
+        live.fields["spec"]["verify"] = json!({"mode": "HEAD", "secretRef": {"name": secret}});
+        let found = cluster.plan().findings;
+        let evidence: Vec<&str> = found.iter().map(|f| f.evidence.as_str()).collect();
+        let expected: &[&str] = if ours {
+            &["differs at /spec/verify"]
+        } else {
+            &[]
+        };
+        assert_eq!(evidence, expected, "{secret}");
+    }
 }
 
 #[test]

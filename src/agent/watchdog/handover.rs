@@ -1,10 +1,10 @@
-//! The agent's own change of what the engine reads the catalog with: a new deploy key, new host keys.
+//! The agent's own change of what the engine reads the catalog with: a new deploy key, new host keys, other signers.
 //!
 //! That the cluster still holds what was right a moment ago is no fault: it is written at once, and no heal is told of.
 //! In a maintenance window, or beside a foreign manager, nothing is written; the planner does it when that is over.
 
 use time::OffsetDateTime;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::Watchdog;
 use crate::agent::Desired;
@@ -12,6 +12,7 @@ use crate::agent::apply::Hands;
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::KNOWN_HOSTS;
 use crate::agent::engine::compare::drift;
+use crate::agent::engine::flux::SIGNERS;
 use crate::agent::observe::View;
 use crate::agent::plan::{Action, Observed, Step, health};
 use crate::bundle::{Kind, ObjectId};
@@ -51,6 +52,21 @@ impl Watchdog {
             };
             let done = hands.act(&step, &[]).await;
             self.note(&step, &done.outcome, observed);
+        }
+        let signers = no_signers(before, now).and_then(|id| Some((observed.objects.get(&id)?, id)));
+        if let Some((live, id)) = signers {
+            let kube = self.context.kube.clone();
+            let hands = Hands {
+                kube: &kube,
+                install: now,
+                view,
+                observed,
+                saves: &self.saves,
+            };
+            match hands.forget(&id, &live.uid).await {
+                Ok(()) => info!(object = %id, "nothing is verified any more"),
+                Err(error) => warn!(object = %id, error = format!("{error:#}"), "left behind"),
+            }
         }
     }
 
@@ -115,12 +131,53 @@ pub(super) fn trusted(install: &Install, observed: &Observed) -> Vec<String> {
     keys.unwrap_or_default()
 }
 
-/// Secrets and host keys of ours that both installs know and that are not the same in them.
+/// Secrets, host keys and the source of ours that are not the same in both installs, in the order in which they are
+/// written: what the source refers to comes before it.
 fn changed(before: &Install, now: &Install, observed: &Observed) -> Vec<ObjectId> {
     let reads = |id: &ObjectId| id.kind == Kind::Secret || id.name == KNOWN_HOSTS;
-    let differs = |id: &&ObjectId| {
-        let [before, now] = [before, now].map(|i| i.wanted.get(*id).map(|w| &w.expect));
-        reads(id) && before.is_some() && before != now && observed.objects.contains_key(*id)
+    let differs = |id: &ObjectId| {
+        let [before, now] = [before, now].map(|i| i.wanted.get(id).map(|w| &w.expect));
+        before != now
+            && (id.name == SIGNERS || before.is_some() && observed.objects.contains_key(id))
     };
-    now.wanted.keys().filter(differs).cloned().collect()
+    let secrets = now.wanted.keys().filter(|id| reads(id) && differs(id));
+    let source = Some(&now.source).filter(|id| id.kind == Kind::GitRepository && differs(id));
+    secrets.chain(source).cloned().collect()
+}
+
+/// The Secret of signers that is not wanted any more.
+fn no_signers(before: &Install, now: &Install) -> Option<ObjectId> {
+    let mut of_signers = before.wanted.keys().filter(|id| id.name == SIGNERS);
+    of_signers.find(|id| !now.wanted.contains_key(*id)).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::agent::plan::project;
+    use crate::agent::plan::tests::{install, install_signed};
+
+    /// W43: the source never refers to a Secret that is not there.
+    #[test]
+    fn signers_are_written_before_the_source_and_taken_away_after_it() {
+        let [plain, signed] = [install(), install_signed()];
+        let mut observed = Observed::default();
+        let secret = ObjectId::new(Kind::Secret, "flux-system", SIGNERS);
+        // A source that is not there is the planner's.
+        assert_eq!(changed(&plain, &signed, &observed).len(), 1);
+        let source = signed.source.clone();
+        let live = signed.body(&source).unwrap();
+        let live = project::object(source.kind, serde_json::from_value(live).unwrap());
+        observed.objects.insert(source.clone(), Arc::new(live));
+        assert_eq!(
+            changed(&plain, &signed, &observed),
+            [secret.clone(), source.clone()]
+        );
+        assert_eq!(no_signers(&plain, &signed), None);
+        assert_eq!(changed(&signed, &plain, &observed), [source]);
+        assert_eq!(no_signers(&signed, &plain), Some(secret));
+        assert_eq!(changed(&signed, &signed, &observed), []);
+    }
 }

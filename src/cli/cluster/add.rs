@@ -147,6 +147,12 @@ pub(super) async fn hand_out(
         "cluster {name} {done}; its join token is good until {}",
         answer.token_expires_at
     ));
+    if let Some(branch) = &answer.proposed {
+        progress_line(&format!(
+            "its files wait on the catalog's branch {branch}, because the head has to be signed; in a clone:\n  \
+             git fetch && git merge -S --no-ff origin/{branch} && git push"
+        ));
+    }
     give(answer, adoption)?;
     let Some(limit) = adoption.wait else {
         progress_line(&format!("then:  linesman cluster wait {name}"));

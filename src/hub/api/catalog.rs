@@ -1,4 +1,6 @@
-//! The catalog's coordinates, and the keys that may push.
+//! The catalog's coordinates, the keys that may push, and those that sign.
+
+mod signers;
 
 use std::sync::Arc;
 
@@ -25,6 +27,8 @@ pub fn routes() -> Router<Arc<Hub>> {
     Router::new()
         .route("/v1/catalog", get(show))
         .route("/v1/catalog/ssh-keys", post(add_key))
+        .route("/v1/catalog/signers", get(signers::list).post(signers::add))
+        .route("/v1/catalog/signers/drop", post(signers::remove))
 }
 
 async fn show(State(hub): State<Arc<Hub>>, caller: Caller) -> Result<Json<CatalogView>, Problem> {

@@ -128,7 +128,9 @@ async fn add(
         }
         None => create(&hub, &caller, &new).await?,
     };
+    let proposed = propose(&hub, &caller, &new).await?;
     let answer = adopt(&hub, &caller, cluster, new.adoption, false).await?;
+    let answer = AdoptionAnswer { proposed, ..answer };
     Ok((StatusCode::CREATED, Json(answer)))
 }
 
@@ -138,23 +140,10 @@ async fn create(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Cluster,
     caller
         .record(hub, "cluster.add", Some(new.name.as_str()), "")
         .await?;
-    let record = catalog::ClusterRecord {
-        name: new.name.clone(),
-        engine: new.engine,
-        labels: new.labels.clone(),
-        url: assignment::source(hub, new.git_route),
-        branch: hub.catalog.branch.clone(),
-    };
-    let change = git::Change {
-        files: catalog::files(&record),
-        only_missing: true,
-        author: git::Author::hub(),
-        message: format!(
-            "Add cluster {}\n\nAsked for by {}.",
-            new.name, caller.user.name
-        ),
-    };
-    git::commit(&hub.catalog.repo, &hub.catalog.branch, change).await?;
+    if hub.store.signers().await?.is_empty() {
+        let change = files(hub, caller, new);
+        git::commit(&hub.catalog.repo, &hub.catalog.branch, change).await?;
+    }
     let row = NewClusterRow {
         name: new.name.clone(),
         labels: new.labels.clone(),
@@ -168,6 +157,37 @@ async fn create(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Cluster,
     let cluster = hub.store.create_cluster(row, clock::now()).await?;
     tracing::info!(cluster = %cluster.name, by = caller.user.name, "cluster added");
     Ok(cluster)
+}
+
+/// Where clusters verify the head, a commit of the hub would stop them all: its files wait on a branch.
+async fn propose(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Option<String>, Problem> {
+    if hub.store.signers().await?.is_empty() {
+        return Ok(None);
+    }
+    let branch = format!("linesman/{}", new.name);
+    let (repo, base) = (&hub.catalog.repo, &hub.catalog.branch);
+    let made = git::propose(repo, base, &branch, files(hub, caller, new)).await?;
+    Ok(made.map(|_| branch))
+}
+
+/// What the catalog has of a new cluster.
+fn files(hub: &Hub, caller: &Caller, new: &NewCluster) -> git::Change {
+    let record = catalog::ClusterRecord {
+        name: new.name.clone(),
+        engine: new.engine,
+        labels: new.labels.clone(),
+        url: assignment::source(hub, new.git_route),
+        branch: hub.catalog.branch.clone(),
+    };
+    git::Change {
+        files: catalog::files(&record),
+        only_missing: true,
+        author: git::Author::hub(),
+        message: format!(
+            "Add cluster {}\n\nAsked for by {}.",
+            new.name, caller.user.name
+        ),
+    }
 }
 
 async fn choose(hub: &Hub, new: &NewCluster) -> Result<BundleView, Problem> {
@@ -261,6 +281,7 @@ async fn adopt(
         yaml: adoption::yaml(hub, &cluster, &options, &issued.token),
         token_expires_at: clock::rfc3339(issued.expires_at),
         adopt_url: adoption::url(hub, &issued.token),
+        proposed: None,
         cluster: view::one(hub, cluster).await?,
     })
 }

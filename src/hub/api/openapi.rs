@@ -350,6 +350,24 @@ pub const OPERATIONS: &[Operation] = &[
         ("NewSshKey", ""),
     ),
     operation(
+        ("get", "/v1/catalog/signers"),
+        User,
+        "Keys of which one has to have signed the catalog's head",
+        ("", "SignersView"),
+    ),
+    operation(
+        ("post", "/v1/catalog/signers"),
+        User,
+        "Verify the catalog's head with this key, too; every cluster is told",
+        ("NewSigner", "SignersView"),
+    ),
+    operation(
+        ("post", "/v1/catalog/signers/drop"),
+        User,
+        "Verify with this key no longer; without the last one nothing is verified",
+        ("DropSigner", "SignersView"),
+    ),
+    operation(
         ("get", "/v1/githosts"),
         User,
         "Git hosts with the keys that clusters know them by",

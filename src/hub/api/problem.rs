@@ -72,6 +72,7 @@ slugs! {
     IdempotencyMismatch "idempotency-mismatch" UNPROCESSABLE_ENTITY "The Idempotency-Key was used for another body";
     ProtocolUnsupported "protocol-unsupported" UPGRADE_REQUIRED "Agent and hub have no protocol in common";
     LastAdmin "last-admin" CONFLICT "Nobody could administer the hub any more";
+    HeadUnsigned "head-unsigned" CONFLICT "Clusters would refuse the catalog's head";
     HostKeyNeeded "host-key-needed" CONFLICT "Clusters need the host key";
     Full "full" CONFLICT "A bound of the hub is reached";
     Busy "busy" TOO_MANY_REQUESTS "The hub is busy";

@@ -27,6 +27,7 @@ mod join;
 mod keys;
 mod reports;
 mod sessions;
+mod signers;
 mod tokens;
 mod troubles;
 mod users;

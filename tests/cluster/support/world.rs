@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::api::{Api, path};
 use super::hub::Hub;
+use super::openpgp::Pgp;
 use super::place::{Place, kubectl, output, root, run, var};
 use super::{eventually, scratch, seconds, until};
 
@@ -298,6 +299,15 @@ impl World {
 
     /// The same with several files in one commit.
     pub(crate) fn push_all(&self, files: &[(String, String)]) -> String {
+        self.push_by(files, None)
+    }
+
+    /// A commit of one file, signed.
+    pub(crate) fn push_signed(&self, file: &str, content: &str, by: &Pgp) -> String {
+        self.push_by(&[(file.to_owned(), content.to_owned())], Some(by))
+    }
+
+    fn push_by(&self, files: &[(String, String)], by: Option<&Pgp>) -> String {
         let clone = self.clone_catalog();
         let path = format!(
             "{}:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -324,6 +334,13 @@ impl World {
             "--message",
             &format!("Change {first}"),
         ]);
+        if let Some(by) = by {
+            let plain = git(&["cat-file", "commit", "HEAD"]);
+            let signature = by.sign(plain.as_bytes());
+            let git2 = git2::Repository::open(&clone).unwrap();
+            let signed = git2.commit_signed(&plain, &signature, None).unwrap();
+            git(&["reset", "--quiet", "--soft", &signed.to_string()]);
+        }
         git(&["push", "--quiet"]);
         git(&["rev-parse", "HEAD"]).trim().to_owned()
     }

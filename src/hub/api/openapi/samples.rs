@@ -262,6 +262,9 @@ mod tests {
         assert!(reads_as::<api::WhoAmI>("WhoAmI"));
         assert!(reads_as::<api::CatalogView>("CatalogView"));
         assert!(reads_as::<api::NewSshKey>("NewSshKey"));
+        assert!(reads_as::<api::NewSigner>("NewSigner"));
+        assert!(reads_as::<api::DropSigner>("DropSigner"));
+        assert!(reads_as::<api::SignersView>("SignersView"));
         assert!(reads_as::<api::GitHostView>("GitHostView"));
         assert!(reads_as::<api::AcceptHostKey>("AcceptHostKey"));
         assert!(reads_as::<api::DropHostKey>("DropHostKey"));

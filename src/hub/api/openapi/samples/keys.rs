@@ -28,6 +28,24 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
             "AcceptHostKey",
             json!({ "fingerprint": "SHA256:AAAA", "knownHosts": "git.example ssh-ed25519 AAAA", "replace": false }),
         ),
+        (
+            "NewSigner",
+            json!({ "publicKey": "-----BEGIN PGP PUBLIC KEY BLOCK-----", "force": false }),
+        ),
+        (
+            "DropSigner",
+            json!({ "fingerprint": "A8E973778FA2D35F068A767EC3EE2C3325042763", "force": false }),
+        ),
+        (
+            "SignersView",
+            json!({
+                "keys": [{
+                    "fingerprint": "A8E973778FA2D35F068A767EC3EE2C3325042763", "subkeys": [], "user": "Ada <ada@example.org>",
+                    "publicKey": "-----BEGIN PGP PUBLIC KEY BLOCK-----", "addedBy": "admin", "addedAt": "2026-01-01T00:00:00Z",
+                }],
+                "head": "3f2a", "headSignedBy": "A8E973778FA2D35F068A767EC3EE2C3325042763", "notVerifying": ["us1"],
+            }),
+        ),
         ("RotateHostKey", json!({ "now": false })),
         ("DropHostKey", json!({ "fingerprint": "SHA256:AAAA" })),
         (

@@ -1,0 +1,206 @@
+//! `linesman catalog signer`: whose signature the catalog's head has to carry.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::cli::connect::Connect;
+use crate::cli::exit::{Code, Failure};
+use crate::cli::output::{Column, Format, Output, ago, document, emit, list, progress_line};
+use crate::wire::api::{DropSigner, NewSigner, SignerView, SignersView};
+use crate::wire::id::ClusterName;
+
+/// As much as the hub takes of one key.
+const MAX_FILE: u64 = 16 << 10;
+
+#[derive(Debug, clap::Subcommand)]
+pub(in crate::cli) enum Verb {
+    /// List the keys of which one has to have signed the head
+    List(ListArgs),
+    /// Verify the head with this key, too; with the first key every Flux cluster begins to verify
+    Add(AddArgs),
+    /// Verify with this key no longer; without the last one nothing is verified
+    Remove(RemoveArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct ListArgs {
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+const ADD: &str = "\
+Clusters then apply the catalog's head only if one of the keys signed that commit; otherwise they keep what they have,
+and say so. The hub has no such key: files of a new cluster wait on a branch for somebody to sign them. Clusters with
+Argo CD do not verify.
+
+Examples:
+  gpg --armor --export ada@example.org | linesman catalog signer add -
+  linesman catalog signer add ada.asc";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = ADD)]
+pub(in crate::cli) struct AddArgs {
+    /// An armored OpenPGP public key; - reads standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Also where clusters would refuse the head that there is now
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+const REMOVE: &str = "\
+Example:
+  linesman catalog signer remove A8E973778FA2D35F068A767EC3EE2C3325042763";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = REMOVE)]
+pub(in crate::cli) struct RemoveArgs {
+    /// The key's fingerprint, 40 hex digits
+    fingerprint: String,
+    /// Also where clusters would refuse the head that there is now
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+const COLUMNS: [Column<SignerView>; 5] = [
+    Column::new("FINGERPRINT", |s, _| s.fingerprint.clone()),
+    Column::new("USER", |s, _| s.user.clone()),
+    Column::new("AGE", |s, now| ago(&s.added_at, now)),
+    Column::wide("BY", |s, _| s.added_by.clone()),
+    Column::wide("SUBKEYS", |s, _| s.subkeys.join(",")),
+];
+
+pub(in crate::cli) async fn run(verb: Verb) -> Result<()> {
+    match verb {
+        Verb::List(args) => {
+            let signers = args.connect.client().await?.signers().await?;
+            print(args.output.output, &signers)
+        }
+        Verb::Add(args) => {
+            let public_key = read(&args.file)?;
+            let client = args.connect.client().await?;
+            let new = NewSigner {
+                public_key,
+                force: args.force,
+            };
+            let signers = client.add_signer(&new).await?;
+            progress_line("clusters are told; from then on they verify the catalog's head");
+            print(args.output.output, &signers)
+        }
+        Verb::Remove(args) => {
+            let client = args.connect.client().await?;
+            let gone = DropSigner {
+                fingerprint: args.fingerprint,
+                force: args.force,
+            };
+            let signers = client.drop_signer(&gone).await?;
+            progress_line(if signers.keys.is_empty() {
+                "clusters are told; nothing is verified any more"
+            } else {
+                "clusters are told"
+            });
+            print(args.output.output, &signers)
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    let doing = || format!("read {}", path.display());
+    let mut text = String::new();
+    let read = if path == Path::new("-") {
+        io::stdin().take(MAX_FILE + 1).read_to_string(&mut text)
+    } else {
+        let file = File::open(path).with_context(doing)?;
+        file.take(MAX_FILE + 1).read_to_string(&mut text)
+    };
+    if read.with_context(doing)? as u64 > MAX_FILE {
+        let text = format!("{} has more than {MAX_FILE} bytes", path.display());
+        let next = "export the key alone: gpg --armor --export-options export-minimal --export FINGERPRINT";
+        return Err(Failure::new(Code::Usage, text, next).into());
+    }
+    Ok(text)
+}
+
+fn print(format: Format, signers: &SignersView) -> Result<()> {
+    if matches!(format, Format::Json | Format::Yaml) {
+        return emit(&document(format, signers)?);
+    }
+    let name = |s: &SignerView| s.fingerprint.clone();
+    let none = "nothing is verified; begin: linesman catalog signer add FILE";
+    list(format, &signers.keys, &COLUMNS, name, none)?;
+    for line in remarks(signers) {
+        progress_line(&line);
+    }
+    Ok(())
+}
+
+/// What people have to know beside the keys.
+fn remarks(signers: &SignersView) -> Vec<String> {
+    if signers.keys.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = Vec::new();
+    if let (Some(head), None) = (&signers.head, &signers.head_signed_by) {
+        let short: String = head.chars().take(10).collect();
+        lines.push(format!(
+            "the head {short} names none of these keys as its signer: clusters keep the revision they have until a signed \
+             commit is pushed"
+        ));
+    }
+    if !signers.not_verifying.is_empty() {
+        let names: Vec<&str> = signers
+            .not_verifying
+            .iter()
+            .map(ClusterName::as_str)
+            .collect();
+        lines.push(format!(
+            "these clusters do not verify, because Argo CD is their engine: {}",
+            names.join(", ")
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_verified_is_said() {
+        let key = SignerView {
+            fingerprint: "A8".repeat(20),
+            subkeys: Vec::new(),
+            user: "Ada".to_owned(),
+            public_key: String::new(),
+            added_by: "admin".to_owned(),
+            added_at: "2026-01-01T00:00:00Z".to_owned(),
+        };
+        let mut signers = SignersView {
+            keys: vec![key],
+            head: Some("0123456789abcdef".to_owned()),
+            head_signed_by: Some("A8".repeat(20)),
+            not_verifying: Vec::new(),
+        };
+        assert_eq!(remarks(&signers), Vec::<String>::new());
+        signers.head_signed_by = None;
+        signers.not_verifying = vec!["us1".parse().unwrap()];
+        let lines = remarks(&signers);
+        assert!(lines[0].contains("0123456789 names none"), "{lines:?}");
+        assert!(lines[1].ends_with("engine: us1"), "{lines:?}");
+        signers.keys.clear();
+        assert_eq!(remarks(&signers), Vec::<String>::new());
+    }
+}

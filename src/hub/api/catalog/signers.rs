@@ -1,0 +1,152 @@
+//! Keys of which one has to have signed the catalog's head.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::{Json, http::StatusCode};
+
+use crate::clock;
+use crate::hub::auth::Role;
+use crate::hub::signers::{self, Refusal, Signer, openpgp};
+use crate::hub::{Hub, git};
+use crate::wire::api::{DropSigner, EngineKind, NewSigner, SignerView, SignersView};
+
+use super::super::clusters::announce_changed;
+use super::super::problem::{Problem, Slug};
+use super::super::{Caller, UserBody};
+
+const PAGE: u32 = 500;
+
+pub(super) async fn list(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+) -> Result<Json<SignersView>, Problem> {
+    caller
+        .require(&hub, Role::Viewer, "catalog.signers")
+        .await?;
+    view(&hub).await.map(Json)
+}
+
+pub(super) async fn add(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    UserBody(new): UserBody<NewSigner>,
+) -> Result<(StatusCode, Json<SignersView>), Problem> {
+    let action = "catalog.signer-add";
+    caller.require(&hub, Role::Admin, action).await?;
+    let key = openpgp::public_key(&new.public_key).map_err(Refusal::from)?;
+    let before = hub.store.signers().await?;
+    let known = before.iter().any(|s| s.key.fingerprint == key.fingerprint);
+    let signer = Signer {
+        key,
+        text: format!("{}\n", new.public_key.trim()),
+        added_by: caller.user.name.clone(),
+        added_at: clock::now(),
+    };
+    let head = git::signed_head(&hub.catalog.repo, &hub.catalog.branch).await?;
+    let after = signers::add(&before, signer, head.as_ref(), new.force)?;
+    change(&hub, &caller, (action, before), after).await?;
+    let status = if known {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
+    };
+    Ok((status, Json(view(&hub).await?)))
+}
+
+pub(super) async fn remove(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    UserBody(gone): UserBody<DropSigner>,
+) -> Result<Json<SignersView>, Problem> {
+    let action = "catalog.signer-remove";
+    caller.require(&hub, Role::Admin, action).await?;
+    let before = hub.store.signers().await?;
+    let head = git::signed_head(&hub.catalog.repo, &hub.catalog.branch).await?;
+    let after = signers::remove(&before, &gone.fingerprint, head.as_ref(), gone.force)?;
+    change(&hub, &caller, (action, before), after).await?;
+    view(&hub).await.map(Json)
+}
+
+/// On record, then in the store, then on its way to every cluster that listens; the others fetch it when they are back.
+async fn change(
+    hub: &Arc<Hub>,
+    caller: &Caller,
+    (action, before): (&str, Vec<Signer>),
+    after: Vec<Signer>,
+) -> Result<(), Problem> {
+    let words = format!("{} -> {}", prints(&before), prints(&after));
+    caller.record(hub, action, None, &words).await?;
+    if !hub.store.change_signers(before, after).await? {
+        return Err(Problem::new(
+            Slug::PreconditionFailed,
+            "the signers' keys changed meanwhile",
+            "look at them and decide again: linesman catalog signer list",
+        ));
+    }
+    tracing::info!(
+        by = caller.user.name,
+        action,
+        keys = words,
+        "signers' keys changed"
+    );
+    let telling = hub.clone();
+    hub.work
+        .spawn(async move { announce_changed(&telling).await });
+    Ok(())
+}
+
+async fn view(hub: &Hub) -> Result<SignersView, Problem> {
+    let signers = hub.store.signers().await?;
+    let head = git::signed_head(&hub.catalog.repo, &hub.catalog.branch).await?;
+    let by = head.as_ref().and_then(|h| signers::signed_by(&signers, h));
+    let mut not_verifying = Vec::new();
+    let mut after = None::<String>;
+    loop {
+        let page = hub.store.clusters(after.as_deref(), PAGE).await?;
+        let Some(last) = page.last() else {
+            break;
+        };
+        after = Some(last.name.to_string());
+        let others = page.into_iter().filter(|c| c.engine == EngineKind::Argocd);
+        not_verifying.extend(others.map(|c| c.name));
+    }
+    Ok(SignersView {
+        head_signed_by: by.map(|s| s.key.fingerprint.clone()),
+        head: head.map(|h| h.commit),
+        keys: signers.into_iter().map(one).collect(),
+        not_verifying,
+    })
+}
+
+fn one(signer: Signer) -> SignerView {
+    SignerView {
+        fingerprint: signer.key.fingerprint,
+        subkeys: signer.key.subkeys,
+        user: signer.key.user,
+        public_key: signer.text,
+        added_by: signer.added_by,
+        added_at: clock::rfc3339(signer.added_at),
+    }
+}
+
+fn prints(signers: &[Signer]) -> String {
+    let prints: Vec<&str> = signers.iter().map(|s| s.key.fingerprint.as_str()).collect();
+    if prints.is_empty() {
+        "none".to_owned()
+    } else {
+        prints.join(", ")
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let slug = match refusal {
+            Refusal::Key(_) | Refusal::Large => Slug::BadRequest,
+            Refusal::Full => Slug::Full,
+            Refusal::Unknown(_) => Slug::NotFound,
+            Refusal::Head(_) => Slug::HeadUnsigned,
+        };
+        Self::new(slug, refusal.to_string(), refusal.next())
+    }
+}

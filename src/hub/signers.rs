@@ -1,0 +1,129 @@
+//! Whose signature the catalog's head has to carry, and what follows from that for a change of those keys.
+//!
+//! With one key or more, every Flux cluster verifies: an unsigned head is refused there, and the last good revision
+//! stays applied. The hub itself has no such key, so that what it commits is proposed on a branch.
+
+pub mod openpgp;
+
+use time::OffsetDateTime;
+
+use openpgp::Key;
+
+/// Bytes of one key's armor, and of all: they are part of every assignment.
+pub const MAX_KEY: usize = 16 << 10;
+pub const MAX_ALL: usize = 64 << 10;
+const MAX_SIGNERS: usize = 20;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signer {
+    pub key: Key,
+    /// The armored public key, as it was given.
+    pub text: String,
+    pub added_by: String,
+    pub added_at: OffsetDateTime,
+}
+
+/// The branch's head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    pub commit: String,
+    /// The text of its signature, of whatever kind.
+    pub signature: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the key was not taken: {0}")]
+    Key(#[from] openpgp::Error),
+    #[error("the key has more than {MAX_KEY} bytes, or all have more than {MAX_ALL}")]
+    Large,
+    #[error("there are {MAX_SIGNERS} keys already")]
+    Full,
+    #[error("{0} is no signer's key")]
+    Unknown(String),
+    /// What clusters would do with the head there is now.
+    #[error("{0}: with this change every Flux cluster would refuse it")]
+    Head(String),
+}
+
+impl Refusal {
+    /// What to do.
+    pub fn next(&self) -> &'static str {
+        match self {
+            Self::Key(_) => "export one public key: gpg --armor --export FINGERPRINT",
+            Self::Large => {
+                "export it without others' certifications: gpg --armor --export-options export-minimal --export FINGERPRINT"
+            }
+            Self::Full => "remove one: linesman catalog signer remove FINGERPRINT",
+            Self::Unknown(_) => "see: linesman catalog signer list",
+            Self::Head(_) => {
+                "push a commit signed by one of the keys first (git commit -S), or use --force: clusters keep what they have until then"
+            }
+        }
+    }
+}
+
+/// With another key. The same key again takes the place of the one before, so that a new expiry gets in.
+pub fn add(
+    before: &[Signer],
+    new: Signer,
+    head: Option<&Head>,
+    force: bool,
+) -> Result<Vec<Signer>, Refusal> {
+    let mut after: Vec<Signer> = before.to_vec();
+    match after
+        .iter_mut()
+        .find(|s| s.key.fingerprint == new.key.fingerprint)
+    {
+        Some(same) => *same = new,
+        None if before.len() >= MAX_SIGNERS => return Err(Refusal::Full),
+        None => after.push(new),
+    }
+    let all: usize = after.iter().map(|s| s.text.len()).sum();
+    if all > MAX_ALL || after.iter().any(|s| s.text.len() > MAX_KEY) {
+        return Err(Refusal::Large);
+    }
+    accepted(&after, head, force)?;
+    Ok(after)
+}
+
+/// Without this key. Without the last, nothing is verified any more.
+pub fn remove(
+    before: &[Signer],
+    fingerprint: &str,
+    head: Option<&Head>,
+    force: bool,
+) -> Result<Vec<Signer>, Refusal> {
+    let named = |s: &&Signer| s.key.fingerprint.eq_ignore_ascii_case(fingerprint);
+    if !before.iter().any(|s| named(&s)) {
+        return Err(Refusal::Unknown(fingerprint.chars().take(64).collect()));
+    }
+    let after: Vec<Signer> = before.iter().filter(|s| !named(s)).cloned().collect();
+    accepted(&after, head, force)?;
+    Ok(after)
+}
+
+/// Whose key the head says it was signed with: that is not verified here.
+pub fn signed_by<'a>(signers: &'a [Signer], head: &Head) -> Option<&'a Signer> {
+    let issuer = openpgp::issuer(head.signature.as_deref()?)?;
+    signers.iter().find(|s| s.key.made(&issuer))
+}
+
+fn accepted(after: &[Signer], head: Option<&Head>, force: bool) -> Result<(), Refusal> {
+    let Some(head) = head.filter(|_| !force && !after.is_empty()) else {
+        return Ok(());
+    };
+    if signed_by(after, head).is_some() {
+        return Ok(());
+    }
+    let short: String = head.commit.chars().take(10).collect();
+    let text = match head.signature.as_deref().map(openpgp::issuer) {
+        None => format!("the catalog's head {short} is not signed"),
+        Some(None) => format!("the catalog's head {short} has no OpenPGP signature"),
+        Some(Some(by)) => format!("the catalog's head {short} is signed by {by}, no key of these"),
+    };
+    Err(Refusal::Head(text))
+}
+
+#[cfg(test)]
+mod tests;

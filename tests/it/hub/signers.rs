@@ -1,0 +1,68 @@
+//! W43 at the hub: whose signature the catalog's head has to carry.
+
+use serde_json::{Value, json};
+
+use super::slug;
+use super::support::{Agent, TestHub};
+
+const PATH: &str = "/v1/catalog/signers";
+const PRINT: &str = "A8E973778FA2D35F068A767EC3EE2C3325042763";
+/// Made with GnuPG; the private half is gone.
+const KEY: &str = include_str!("signers/ada.asc");
+
+async fn signers(agent: &Agent, hub: &TestHub) -> (u64, Value) {
+    let path = "/v1/clusters/eu1/assignment";
+    let (code, assignment) = agent.call(hub, "GET", path, "").await;
+    assert_eq!(code, 200, "{assignment}");
+    let signers = assignment["catalog"]["signers"].clone();
+    (assignment["revision"].as_u64().unwrap(), signers)
+}
+
+#[tokio::test]
+async fn a_signer_is_told_to_every_cluster_and_the_hub_commits_no_more() {
+    let hub = TestHub::start("signers").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    assert_eq!(agent.join(&hub, "eu1", &token).await.0, 200);
+    let (before, none) = signers(&agent, &hub).await;
+    assert_eq!(none, Value::Null);
+    let (_, shown) = hub.get(PATH).await;
+    assert_eq!(
+        (&shown["keys"], &shown["headSignedBy"]),
+        (&json!([]), &Value::Null)
+    );
+    let head = shown["head"].clone();
+
+    let (code, problem) = hub.post(PATH, &json!({ "publicKey": KEY })).await;
+    assert_eq!((code, slug(&problem)), (409, "head-unsigned"), "{problem}");
+    let (code, problem) = hub
+        .post(PATH, &json!({ "publicKey": "ssh-ed25519 AAAA" }))
+        .await;
+    assert_eq!((code, slug(&problem)), (400, "bad-request"), "{problem}");
+    assert_eq!(signers(&agent, &hub).await, (before, Value::Null));
+
+    let forced = json!({ "publicKey": KEY, "force": true });
+    let (code, shown) = hub.post(PATH, &forced).await;
+    assert_eq!(code, 201, "{shown}");
+    let key = &shown["keys"][0];
+    assert_eq!(key["fingerprint"], PRINT);
+    assert_eq!(key["user"], "Ada Example <ada@example.org>");
+    assert_eq!(hub.post(PATH, &forced).await.0, 200);
+    let (after, told) = signers(&agent, &hub).await;
+    assert_eq!(told, json!([{ "fingerprint": PRINT, "publicKey": KEY }]));
+    assert_eq!(after, before + 1);
+
+    let new = json!({ "name": "zz9", "engine": "flux" });
+    let (code, answer) = hub.post("/v1/clusters", &new).await;
+    assert_eq!((code, &answer["proposed"]), (201, &json!("linesman/zz9")));
+    let (_, catalog) = hub.get("/v1/catalog").await;
+    assert_eq!(catalog["head"], head, "the hub cannot sign");
+
+    let gone = json!({ "fingerprint": PRINT });
+    let (code, shown) = hub.post("/v1/catalog/signers/drop", &gone).await;
+    assert_eq!((code, &shown["keys"]), (200, &json!([])), "{shown}");
+    let (code, problem) = hub.post("/v1/catalog/signers/drop", &gone).await;
+    assert_eq!((code, slug(&problem)), (404, "not-found"));
+    assert_eq!(signers(&agent, &hub).await, (after + 1, Value::Null));
+    hub.stop().await;
+}
