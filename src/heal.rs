@@ -68,10 +68,11 @@ pub const CLASSES: [&str; 57] = [
 ];
 
 /// Every action of a step; held against the agent's in the same way.
-pub const STEPS: [&str; 22] = [
+pub const STEPS: [&str; 23] = [
     "alarm",
     "apply",
     "create",
+    "create-held",
     "cut-rights",
     "free-lease",
     "hold",

@@ -55,7 +55,8 @@ impl Hands<'_> {
         let id = &step.target;
         let mut kept = Vec::new();
         let result = match &step.action {
-            Action::Create | Action::Apply | Action::WriteSecret => self.apply(id).await,
+            Action::Create | Action::Apply | Action::WriteSecret => self.apply(id, None).await,
+            Action::CreateHeld { note } => self.apply(id, Some(note)).await,
             Action::Replace => self.replace(id).await,
             Action::Reset => self.reset(id).await,
             Action::Recreate { uid } => self.recreate(id, uid).await,
@@ -94,17 +95,13 @@ impl Hands<'_> {
         }
     }
 
-    async fn apply(&self, id: &ObjectId) -> Result<Outcome> {
+    async fn apply(&self, id: &ObjectId, held: Option<&str>) -> Result<Outcome> {
         if let Some(keys) = self.install.keys_of(id)
             && self.observed.objects.contains_key(id)
         {
             return self.merge(id, keys, MANAGER).await;
         }
-        let body = self
-            .install
-            .body(id)
-            .with_context(|| format!("{id} is not part of the install"))?;
-        let body = self.with_a_replica(id, body);
+        let body = self.with_a_replica(id, self.body(id, held)?);
         match self.send(id, &body).await {
             Err(Refused::Status(status)) if immutable(id.kind, &status) => {
                 let uid = self.observed.objects.get(id).map(|o| o.uid.clone());
@@ -261,11 +258,8 @@ impl Hands<'_> {
     /// For fields that the API server does not let anybody change.
     async fn recreate(&self, id: &ObjectId, uid: &str) -> Result<Outcome> {
         anyhow::ensure!(replaceable(id.kind), "{id} is never deleted");
+        let body = self.body(id, None)?;
         self.delete(id, uid).await?;
-        let body = self
-            .install
-            .body(id)
-            .with_context(|| format!("{id} is not part of the install"))?;
         for _ in 0..60 {
             let there = self.api(id).get_opt(&id.name).await_at_most(CALL).await?;
             if there.is_none() {

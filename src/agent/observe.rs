@@ -45,6 +45,11 @@ impl View {
             .send_if_modified(|seen| seen.leases.remove(controller).is_some());
     }
 
+    /// One object as it is known now.
+    pub fn get(&self, id: &ObjectId) -> Option<Arc<Object>> {
+        self.0.borrow().objects.get(id).cloned()
+    }
+
     /// What an answer of the API server says of one object; none = it is gone.
     pub fn put(&self, id: &ObjectId, live: Option<Object>) {
         self.0.send_if_modified(|seen| match live {

@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 use super::{AtMost as _, CALL, Hands, Refused};
 use crate::agent::engine::MANAGER as OURS;
 use crate::agent::plan::history::Outcome;
-use crate::agent::plan::quarantine::shield::{OPTIONS, Shield, options};
-use crate::agent::plan::quarantine::{HELD, MANAGER, RECONCILE};
+use crate::agent::plan::quarantine::shield::{OPTIONS, Shield};
+use crate::agent::plan::quarantine::{MANAGER, mark};
 use crate::bundle::ObjectId;
-use crate::wire::api::EngineKind;
 
 /// Argo CD writes an Application's status all the time, and with it its version.
 const TRIES: usize = 5;
@@ -23,17 +22,25 @@ impl Hands<'_> {
         held: bool,
         note: Option<&str>,
     ) -> Result<Outcome> {
-        let mut annotations = json!({HELD: note});
-        match self.install.traits.kind {
-            EngineKind::Flux => annotations[RECONCILE] = json!(held.then_some("disabled")),
-            EngineKind::Argocd => {
-                let live = self.observed.objects.get(id);
-                let said = live.and_then(|live| live.annotation(OPTIONS));
-                annotations[OPTIONS] = json!(options(said, held));
-            }
-        }
+        let live = self.observed.objects.get(id);
+        let said = live.and_then(|live| live.annotation(OPTIONS));
+        let annotations = mark::annotations(self.install.traits.kind, said, held, note);
         let patch = json!({"metadata": {"annotations": annotations}});
         self.merge(id, &patch, MANAGER).await
+    }
+
+    /// What is sent to bring an object about: with the hold that it is to have, or that it has by now.
+    pub(super) fn body(&self, id: &ObjectId, held: Option<&str>) -> Result<Value> {
+        let body = self.install.body(id);
+        let body = body.with_context(|| format!("{id} is not part of the install"))?;
+        let engine = self.install.traits.kind;
+        let live = self.view.get(id);
+        let live = live.as_deref();
+        let note = held.or_else(|| live.and_then(|live| mark::note(engine, live)));
+        Ok(match note {
+            Some(note) => mark::on(engine, body, live, note),
+            None => body,
+        })
     }
 
     /// The data of a ConfigMap as it was when the engine last worked with it.

@@ -13,6 +13,14 @@ const STUCK: Duration = Duration::minutes(10);
 /// Beyond its interval and jitter, a controller that works has looked again.
 const SLACK: Duration = Duration::seconds(60);
 
+/// The commit that an Application's `status` says was looked at last; empty where that failed: the name of the branch
+/// may then stand in the place of a commit.
+pub fn head(status: &Value) -> &str {
+    let text = |pointer| status.pointer(pointer).and_then(Value::as_str);
+    let known = matches!(text("/sync/status"), Some("Synced" | "OutOfSync"));
+    text("/sync/revision").filter(|_| known).unwrap_or_default()
+}
+
 /// The commit that was applied last.
 pub fn revision(root: &Object) -> Option<&str> {
     let head = root.text("/status/sync/revision");
@@ -120,10 +128,8 @@ pub fn stuck(root: &Object, now: OffsetDateTime) -> Option<String> {
     }
     let state = |field: &str| root.text(&format!("/status/operationState/{field}"));
     let tries = root.number("/status/operationState/retryCount");
-    let (old, head) = (
-        state("operation/sync/revision"),
-        root.text("/status/sync/revision"),
-    );
+    let old = state("operation/sync/revision");
+    let head = root.fields.get("status").map_or("", head);
     if tries > 0 && !old.is_empty() && !head.is_empty() && old != head {
         return Some(format!(
             "the operation tries {old} again, for the {tries}th time; the head is {head}"

@@ -89,8 +89,10 @@ pub fn find(
             continue;
         }
         match observed.objects.get(id) {
-            None if quarantine::removed(install, observed, id)
-                || pruned_again(now, install, observed, history, id) =>
+            // What is held keeps its hold.
+            None if !held.contains_key(id)
+                && (quarantine::removed(install, observed, id)
+                    || pruned_again(now, install, observed, history, id)) =>
             {
                 let commit = quarantine::commit(install, observed, id);
                 found.push(pruned(id, "was pruned").brought_by(commit));

@@ -148,7 +148,11 @@ impl History {
     fn tried(&mut self, step: &Step, outcome: &Outcome) {
         let whole = matches!(
             step.action,
-            Action::Create | Action::Apply | Action::Replace | Action::Recreate { .. }
+            Action::Create
+                | Action::CreateHeld { .. }
+                | Action::Apply
+                | Action::Replace
+                | Action::Recreate { .. }
         );
         match outcome {
             Outcome::Refused(_) if whole => {

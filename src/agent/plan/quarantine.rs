@@ -25,6 +25,7 @@ use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::api::EngineKind;
 
 mod harm;
+pub mod mark;
 pub mod shield;
 
 pub use harm::{broken, unsettled};
@@ -224,7 +225,7 @@ pub fn holding(
         actions.extend(shielding(install, observed, &holds));
     }
     let mend = match live {
-        None => Action::Create,
+        None => Action::CreateHeld { note: note.clone() },
         // It is as it has to be: Git does not know it, that is all.
         Some(_) if finding.class == Class::EngineRemovedByCommit => {
             actions.push((Action::Hold { note }, id.clone()));
@@ -232,10 +233,10 @@ pub fn holding(
         }
         Some(live) => mend(install, id, live),
     };
-    // A new object has no annotations of the old one.
-    let new = matches!(mend, Action::Create | Action::Recreate { .. });
-    let (hold, mend) = ((Action::Hold { note }, id.clone()), (mend, id.clone()));
-    actions.extend(if new { [mend, hold] } else { [hold, mend] });
+    if !matches!(mend, Action::CreateHeld { .. }) {
+        actions.push((Action::Hold { note }, id.clone()));
+    }
+    actions.push((mend, id.clone()));
     actions
 }
 

@@ -27,6 +27,10 @@ pub struct Step {
 pub enum Action {
     /// Server-side apply of a missing object.
     Create,
+    /// The same for one that is held; `note` says why and since when.
+    CreateHeld {
+        note: String,
+    },
     /// Server-side apply over a changed one.
     Apply,
     /// The whole object as wanted, without what others added.
@@ -90,6 +94,7 @@ impl Action {
     pub fn is_safe(&self) -> bool {
         match self {
             Self::Create
+            | Self::CreateHeld { .. }
             | Self::WriteSecret
             | Self::Nudge
             | Self::CutRights { .. }
@@ -116,6 +121,7 @@ impl Action {
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Create => "create",
+            Self::CreateHeld { .. } => "create-held",
             Self::Apply => "apply",
             Self::Replace => "replace",
             Self::Reset => "reset",

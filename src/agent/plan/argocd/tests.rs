@@ -168,17 +168,21 @@ fn an_operation_that_cannot_be_of_use_is_stuck() {
     let now = at("2030-01-01T01:00:00Z");
     let running = |started: &str, tries: u8, revision: &str| {
         json!({
-            "sync": {"revision": "new"},
+            "sync": {"status": "OutOfSync", "revision": "new"},
             "operationState": {
                 "phase": "Running", "startedAt": started, "retryCount": tries,
                 "operation": {"sync": {"revision": revision}},
             },
         })
     };
+    // The catalog cannot be read: the name of the branch is no newer commit.
+    let mut unread = running("2030-01-01T00:59:50Z", 2, "old");
+    unread["sync"] = json!({"status": "Unknown", "revision": "main"});
     for (status, is_stuck) in [
         (running("2030-01-01T00:59:50Z", 2, "old"), true),
         (running("2030-01-01T00:59:50Z", 2, "new"), false),
         (running("2030-01-01T00:59:50Z", 0, "old"), false),
+        (unread, false),
         (running("2030-01-01T00:49:59Z", 0, "new"), true),
         (
             json!({"operationState": {"phase": "Succeeded", "startedAt": "2020-01-01T00:00:00Z"}}),

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::Hold;
 use crate::agent::engine::argocd::TRAITS;
 use crate::agent::engine::{Install, TRACKING};
+use crate::agent::plan::argocd::head;
 use crate::agent::plan::state::{Object, Observed};
 use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
@@ -95,9 +96,13 @@ pub(super) fn place(group: &str, kind: &str, namespace: &str, name: &str) -> Opt
 impl Owner {
     /// Reads an Application, as it is or as it is observed.
     pub fn of(annotation: Option<&str>, spec: &Value, status: &Value) -> Self {
-        let text = |pointer| status.pointer(pointer).and_then(Value::as_str);
-        let seen = text("/sync/revision").unwrap_or_default();
-        let tried = text("/operationState/syncResult/revision").filter(|r| !r.is_empty());
+        let seen = head(status);
+        // An operation that has just begun has no result yet.
+        let tried = ["syncResult/revision", "operation/sync/revision"];
+        let tried = tried.into_iter().find_map(|field| {
+            let revision = status.pointer(&format!("/operationState/{field}"))?;
+            revision.as_str().filter(|r| !r.is_empty())
+        });
         let held = record(annotation).held;
         let held: BTreeMap<ObjectId, Hold> = held
             .into_iter()

@@ -344,7 +344,7 @@ fn what_left_fluxs_inventory_is_made_again_and_held() {
     );
     inventory(&mut cluster, &[other]);
     let plan = cluster.plan();
-    assert_eq!(writes(&plan), [("create", name), ("hold", name)]);
+    assert_eq!(writes(&plan), [("create-held", name)]);
     assert_eq!(plan.findings[0].class, Class::EngineRemovedByCommit);
     do_all(&mut cluster, &plan);
     works(&mut cluster);
@@ -407,7 +407,7 @@ fn what_goes_again_while_a_commit_is_under_way_is_made_again_and_held() {
         ["create"],
         "no commit is under way"
     );
-    assert_eq!(again(past(0), "main@sha1:0"), ["create", "hold"]);
+    assert_eq!(again(past(0), "main@sha1:0"), ["create-held"]);
     assert_eq!(again(past(600), "main@sha1:0"), ["create"], "long ago");
 }
 

@@ -11,7 +11,7 @@ use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::engine::{GUARD, Install, MANAGER, REQUESTED_AT, comparable, is_workload};
 use crate::agent::plan::history::Outcome;
-use crate::agent::plan::quarantine::{self, shield};
+use crate::agent::plan::quarantine::{self, mark, shield};
 use crate::agent::plan::state::{Child, Scope};
 use crate::agent::plan::{
     Action, History, Object, Observed, Plan, Pod, Step, health, plan, project,
@@ -152,22 +152,12 @@ impl Cluster {
         };
         quarantine::MANAGER.clone_into(&mut object.writer);
         object.written = Some(self.now);
-        let own = match self.install.traits.kind {
-            EngineKind::Flux => (quarantine::RECONCILE, held.then(|| "disabled".to_owned())),
-            EngineKind::Argocd => {
-                let said = object.annotation(shield::OPTIONS);
-                (shield::OPTIONS, shield::options(said, held))
-            }
-        };
-        let annotations = object.fields["metadata"]["annotations"].as_object_mut();
-        let annotations = annotations.unwrap();
-        let note = (quarantine::HELD, note.map(str::to_owned));
-        for (name, value) in [own, note] {
-            match value {
-                Some(value) => drop(annotations.insert(name.to_owned(), json!(value))),
-                None => drop(annotations.remove(name)),
-            }
-        }
+        let said = object.annotation(shield::OPTIONS);
+        let said = mark::annotations(self.install.traits.kind, said, held, note);
+        merge(
+            &mut object.fields["metadata"]["annotations"],
+            &Value::Object(said),
+        );
         Outcome::Done
     }
 
@@ -195,6 +185,7 @@ impl Cluster {
         let dying = |o: Option<&Object>| o.is_none_or(|o| o.deleting.is_some());
         match &step.action {
             Action::Create
+            | Action::CreateHeld { .. }
             | Action::Apply
             | Action::Replace
             | Action::WriteSecret
@@ -202,7 +193,10 @@ impl Cluster {
                 if id.kind.namespaced() && dying(self.objects.get(&namespace)) {
                     return Outcome::Failed("namespace".to_owned());
                 }
-                let body = self.install.body(id).unwrap();
+                let mut body = self.install.body(id).unwrap();
+                if let Action::CreateHeld { note } = &step.action {
+                    body = mark::on(self.install.traits.kind, body, None, note);
+                }
                 self.put(id, body, MANAGER);
                 Outcome::Done
             }
@@ -293,7 +287,11 @@ impl Cluster {
         if is_workload(id.kind) && object.fields["spec"]["replicas"].is_null() {
             object.fields["spec"]["replicas"] = json!(1);
         }
-        object.fields["metadata"]["annotations"] = annotations.unwrap_or_else(|| json!({}));
+        let own = object.fields["metadata"]["annotations"].take();
+        object.fields["metadata"]["annotations"] = annotations.unwrap_or(own);
+        if object.fields["metadata"]["annotations"].is_null() {
+            object.fields["metadata"]["annotations"] = json!({});
+        }
         object.fields["status"] = status.unwrap_or_else(|| json!({}));
     }
 
@@ -476,6 +474,7 @@ fn assert_harmless(step: &Step) {
         Action::Reset => assert_eq!(kind, Kind::ConfigMap),
         Action::Migrate { .. } => assert_eq!(kind, Kind::CustomResourceDefinition),
         Action::Create
+        | Action::CreateHeld { .. }
         | Action::Apply
         | Action::Replace
         | Action::WriteSecret

@@ -135,16 +135,16 @@ fn a_binding_that_a_commit_emptied_is_held_when_the_engine_shows_it() {
     assert_eq!(writes(&after(&mut cluster, 25)), held);
 }
 
-/// A binding to another role is made anew, and held then: the old one's annotations go with it.
+/// A binding to another role is made anew: with the hold that the old one has by then.
 #[test]
-fn a_binding_to_another_role_is_made_anew_and_then_held() {
+fn a_binding_to_another_role_is_held_and_made_anew() {
     let mut cluster = working(EngineKind::Flux, true);
     let other = json!({"kind": "ClusterRole", "name": "view"});
     let by = cluster.install.traits.applier;
     written(&mut cluster, &binding(), by, "roleRef", other);
     asked_in_vain(&mut cluster);
     let plan = after(&mut cluster, 60);
-    assert_eq!(writes(&plan), [("recreate", BINDING), ("hold", BINDING)]);
+    assert_eq!(writes(&plan), [("hold", BINDING), ("recreate", BINDING)]);
 }
 
 /// F53 by kubectl, W18 by a commit: keys that were added are taken away again, too.

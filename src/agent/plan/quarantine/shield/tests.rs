@@ -249,23 +249,109 @@ fn a_held_object_that_is_deleted_comes_back_as_last_known_good_and_held() {
         };
         let gone = cluster.objects.remove(&server()).unwrap();
         let plan = cluster.plan();
-        assert_eq!(writes(&plan), [("create", SERVER)]);
+        assert_eq!(writes(&plan), [("create-held", SERVER)]);
         do_all(&mut cluster, &plan);
-        let tracked = gone.fields["metadata"]["annotations"][TRACKING].clone();
-        cluster.objects.get_mut(&server()).unwrap().fields["metadata"]["annotations"] =
-            json!({TRACKING: tracked});
+        let was = &gone.fields["metadata"]["annotations"];
+        let tracked = was[TRACKING].clone();
+        let live = cluster.objects.get_mut(&server()).unwrap();
+        let annotations = &mut live.fields["metadata"]["annotations"];
+        // Our snapshot of it, which these clusters have none of, says whose it is.
+        annotations[TRACKING] = tracked.clone();
+        assert_eq!(annotations, was, "held from its first moment on: {by}");
         works_again(&mut cluster);
-        let plan = cluster.plan();
-        assert_eq!(writes(&plan), [("hold", SERVER)], "{by}");
-        do_all(&mut cluster, &plan);
-        assert_eq!(writes(&cluster.plan()), []);
+        assert_eq!(writes(&cluster.plan()), [], "{by}");
 
         // Argo CD was faster: its version is live, and says nothing of a hold.
         let mut raced = bad;
         raced.fields["metadata"]["annotations"] = json!({TRACKING: tracked});
         cluster.objects.insert(server(), raced);
-        assert_eq!(writes(&cluster.plan()), [("apply", SERVER)], "{by}");
+        assert_eq!(
+            writes(&cluster.plan()),
+            [("hold", SERVER), ("apply", SERVER)],
+            "{by}"
+        );
     }
+}
+
+/// W38: without a repo-server, or with Git away, an Application names its branch where the commit was, and would prune
+/// all that it brought. That is no commit that mends anything.
+#[test]
+fn a_catalog_that_cannot_be_read_ends_no_hold() {
+    for by in ["linesman", "engine"] {
+        let mut cluster = held(by);
+        let unreadable = json!({
+            "reconciledAt": rfc3339(cluster.now),
+            "sync": {"status": "Unknown", "revision": "main"},
+            "conditions": [{
+                "type": "ComparisonError",
+                "message": "Failed to load target state: failed to generate manifest for source 1 of 1",
+            }],
+            "operationState": {"phase": "Succeeded", "syncResult": {"revision": "2"}},
+            "resources": [{
+                "group": "apps", "version": "v1", "kind": "Deployment", "namespace": "argocd",
+                "name": SERVER, "status": "Unknown", "requiresPruning": true,
+            }],
+        });
+        let id = application(by);
+        match cluster.objects.get_mut(&id) {
+            Some(root) => root.fields["status"] = unreadable,
+            None => cluster.applications.get_mut(&id).unwrap()["status"] = unreadable,
+        }
+        assert_eq!(writes(&cluster.plan()), [], "{by}");
+        cluster.objects.remove(&server());
+        assert_eq!(writes(&cluster.plan()), [("create-held", SERVER)], "{by}");
+    }
+}
+
+/// W38: its hold says since when and why, and how often before: being deleted changes nothing of that.
+#[test]
+fn a_held_object_that_is_not_in_git_and_deleted_keeps_its_hold() {
+    let mut cluster = held("engine");
+    let was = cluster.objects.remove(&server()).unwrap();
+    looked_at(&mut cluster, "engine", "3");
+    let live = cluster.applications.get_mut(&application("engine"));
+    live.unwrap()["status"]["resources"] = json!([{
+        "group": "apps", "version": "v1", "kind": "Deployment", "namespace": "argocd",
+        "name": SERVER, "status": "OutOfSync", "requiresPruning": true,
+    }]);
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("create-held", SERVER)]);
+    do_all(&mut cluster, &plan);
+    let of = |object: &Object| super::super::hold(object);
+    assert_eq!(of(&cluster.objects[&server()]), of(&was));
+}
+
+/// A commit's operation has no result yet when the first of its objects are applied.
+#[test]
+fn the_commit_that_is_being_applied_is_known() {
+    let of = |status: Value| {
+        let said = Owner::of(None, &Value::Null, &status);
+        (said.tried, said.seen)
+    };
+    let texts = |tried: &str, seen: &str| (tried.to_owned(), seen.to_owned());
+    let sync = |status: &str, revision: &str| json!({"status": status, "revision": revision});
+    let begun = json!({"phase": "Running", "operation": {"sync": {"revision": "3"}}});
+    let done = json!({
+        "phase": "Succeeded", "operation": {"sync": {"revision": "3"}}, "syncResult": {"revision": "2"},
+    });
+    assert_eq!(
+        [
+            of(json!({"sync": sync("OutOfSync", "4"), "operationState": begun})),
+            of(json!({"sync": sync("Unknown", "main"), "operationState": begun})),
+            of(json!({"sync": sync("Synced", "4"), "operationState": done})),
+            of(json!({"sync": sync("Synced", "4")})),
+            of(json!({"sync": sync("Unknown", "main")})),
+            of(json!({"sync": {"revision": "main"}})),
+        ],
+        [
+            texts("3", "4"),
+            texts("3", ""),
+            texts("2", "4"),
+            texts("4", "4"),
+            texts("", ""),
+            texts("", ""),
+        ]
+    );
 }
 
 /// W38: given back, it would be pruned.
@@ -471,7 +557,7 @@ fn what_a_commit_removed_is_held_and_made_again() {
     let plan = pruned.plan();
     assert_eq!(
         writes(&plan),
-        [&shields[..], &[("create", SERVER), ("hold", SERVER)]].concat()
+        [&shields[..], &[("create-held", SERVER)]].concat()
     );
     pruned.history.faults.clear();
     assert_eq!(
