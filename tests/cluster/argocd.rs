@@ -1,5 +1,5 @@
-//! Argo CD as the engine, on a lab of its own that all of these tests share: W1, W5, W7, W8, W33, W34, W35, W37, W39,
-//! W40, each also with the hub stopped where that can matter.
+//! Argo CD as the engine, on a lab of its own that all of these tests share: W1, W5, W7, W8, W33, W34, W35, W36, W37,
+//! W39, W40, each also with the hub stopped where that can matter.
 
 use std::time::Instant;
 
@@ -13,6 +13,8 @@ use crate::support::api::{deployment, path};
 use crate::support::argocd::{CONTROLLER, application, root};
 use crate::support::world::{self, ARGOCD, CLUSTER, World};
 use crate::support::{figure, seconds, shown, until};
+
+mod versions;
 
 /// W1, W30: YAML applied to the first catalog revision applied in ≤ 45 s; then each commit is followed.
 #[test]

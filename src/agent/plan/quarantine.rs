@@ -218,7 +218,8 @@ pub fn holding(
     };
     let note = hold.text();
     let mut actions = Vec::new();
-    if install.traits.kind == EngineKind::Argocd {
+    let in_git = finding.class != Class::EngineRemovedByCommit;
+    if install.traits.kind == EngineKind::Argocd && in_git {
         let owner = owner(install, observed, id);
         let mut holds = holds(install, observed);
         holds.insert(id.clone(), Held { hold, owner });
@@ -227,7 +228,7 @@ pub fn holding(
     let mend = match live {
         None => Action::CreateHeld { note: note.clone() },
         // It is as it has to be: Git does not know it, that is all.
-        Some(_) if finding.class == Class::EngineRemovedByCommit => {
+        Some(_) if !in_git => {
             actions.push((Action::Hold { note }, id.clone()));
             return actions;
         }

@@ -3,8 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::shield::{self, OPTIONS};
-use super::{HELD, RECONCILE, hold, holds};
+use super::{HELD, Held, RECONCILE, hold, holds, owner, shielding};
 use crate::agent::engine::Install;
+use crate::agent::plan::fault::Class;
 use crate::agent::plan::state::{Object, Observed};
 use crate::agent::plan::steps::{Action, Step};
 use crate::wire::api::EngineKind;
@@ -75,4 +76,36 @@ pub fn first(install: &Install, observed: &Observed, steps: &mut Vec<Step>) {
         all.push(step);
     }
     *steps = all;
+}
+
+/// What a commit removed is pruned within a second or two. Its own word keeps it from that, so that comes first; its
+/// Application, which does not apply it any more, is told of all of it together.
+pub fn tell_of_removed(install: &Install, observed: &Observed, steps: &mut Vec<Step>) {
+    let removed = |step: &&Step| {
+        let class = step.cause.as_ref().map(|(class, _)| *class);
+        class == Some(Class::EngineRemovedByCommit)
+    };
+    let Some(cause) = steps.iter().find(removed).map(|step| step.cause.clone()) else {
+        return;
+    };
+    if install.traits.kind != EngineKind::Argocd {
+        return;
+    }
+    let mut all = holds(install, observed);
+    for step in steps.iter() {
+        let (Action::Hold { note } | Action::CreateHeld { note }) = &step.action else {
+            continue;
+        };
+        if let Ok(hold) = serde_json::from_str(note) {
+            let owner = owner(install, observed, &step.target);
+            all.insert(step.target.clone(), Held { hold, owner });
+        }
+    }
+    for (action, target) in shielding(install, observed, &all) {
+        steps.push(Step {
+            action,
+            target,
+            cause: cause.clone(),
+        });
+    }
 }

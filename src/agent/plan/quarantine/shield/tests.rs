@@ -538,12 +538,17 @@ fn what_a_commit_removed_is_held_and_made_again() {
     let read = std::mem::replace(&mut cluster.applications, unread);
     assert_eq!(writes(&cluster.plan()), [], "the catalog cannot be read");
     cluster.applications = read;
-    let shields = [("shield", "linesman"), ("shield", "engine")];
     let plan = cluster.plan();
     let classes: Vec<Class> = plan.findings.iter().map(|f| f.class).collect();
     assert_eq!(classes, [Class::EngineRemovedByCommit]);
-    assert_eq!(writes(&plan), [&shields[..], &[("hold", SERVER)]].concat());
+    let shields = [("shield", "linesman"), ("shield", "engine")];
+    assert_eq!(
+        writes(&plan),
+        [&[("hold", SERVER)][..], &shields[..]].concat()
+    );
     cluster.history.saw(cluster.now, &plan);
+    do_all(&mut cluster, &plan);
+    assert_eq!(writes(&cluster.plan()), []);
 
     // Argo CD was faster.
     let mut pruned = owned("engine");
@@ -557,7 +562,7 @@ fn what_a_commit_removed_is_held_and_made_again() {
     let plan = pruned.plan();
     assert_eq!(
         writes(&plan),
-        [&shields[..], &[("create-held", SERVER)]].concat()
+        [&[("create-held", SERVER)][..], &shields[..]].concat()
     );
     pruned.history.faults.clear();
     assert_eq!(
