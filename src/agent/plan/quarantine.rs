@@ -368,7 +368,10 @@ fn given_back(
 ) -> Option<Vec<Step>> {
     let (id, held) = holds.iter().find(|(id, held)| {
         let said = shield::said(install, observed, &held.owner);
-        let ends = |said: Arc<Owner>| held.hold.ends(now, &said.seen) && !said.extra.contains(*id);
+        // An operation that began before the hold knows nothing of it, and may yet apply what it was told to.
+        let ends = |said: Arc<Owner>| {
+            held.hold.ends(now, &said.seen) && !said.extra.contains(*id) && !said.behind
+        };
         observed.objects.contains_key(*id) && said.is_some_and(ends)
     })?;
     let mut rest = holds.clone();

@@ -37,6 +37,8 @@ pub struct Owner {
     pub tried: String,
     /// The commit that was looked at last; empty where that failed.
     pub seen: String,
+    /// Whether an operation goes on that applies another commit than that.
+    pub behind: bool,
     /// What it brought once, and what is in Git no longer.
     pub extra: BTreeSet<ObjectId>,
     /// What our annotation says.
@@ -97,12 +99,15 @@ impl Owner {
     /// Reads an Application, as it is or as it is observed.
     pub fn of(annotation: Option<&str>, spec: &Value, status: &Value) -> Self {
         let seen = head(status);
+        let operation = |field| {
+            let at = status.pointer(&format!("/operationState/{field}"));
+            at.and_then(Value::as_str).unwrap_or_default()
+        };
+        let applies = operation("operation/sync/revision");
+        let behind = operation("phase") == "Running" && !applies.is_empty() && applies != seen;
         // An operation that has just begun has no result yet.
-        let tried = ["syncResult/revision", "operation/sync/revision"];
-        let tried = tried.into_iter().find_map(|field| {
-            let revision = status.pointer(&format!("/operationState/{field}"))?;
-            revision.as_str().filter(|r| !r.is_empty())
-        });
+        let tried = [operation("syncResult/revision"), applies];
+        let tried = tried.into_iter().find(|revision| !revision.is_empty());
         let held = record(annotation).held;
         let held: BTreeMap<ObjectId, Hold> = held
             .into_iter()
@@ -115,6 +120,7 @@ impl Owner {
         Self {
             tried: tried.unwrap_or(seen).to_owned(),
             seen: seen.to_owned(),
+            behind,
             extra: extra(status),
             held,
             in_force,

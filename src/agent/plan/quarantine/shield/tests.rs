@@ -303,6 +303,30 @@ fn a_catalog_that_cannot_be_read_ends_no_hold() {
     }
 }
 
+/// W17, W20: given back then, it would be broken once more, and held for longer.
+#[test]
+fn an_operation_of_the_bad_commit_that_still_runs_is_waited_for() {
+    for by in ["linesman", "engine"] {
+        let mut cluster = held(by);
+        let id = application(by);
+        let mut says = |phase: &str| {
+            let status = json!({
+                "reconciledAt": rfc3339(cluster.now), "sync": {"status": "OutOfSync", "revision": "3"},
+                "operationState": {"phase": phase, "operation": {"sync": {"revision": "2"}}},
+            });
+            match cluster.objects.get_mut(&id) {
+                Some(root) => root.fields["status"] = status,
+                None => cluster.applications.get_mut(&id).unwrap()["status"] = status,
+            }
+            let plan = cluster.plan();
+            let steps = plan.steps.iter().filter(|s| s.target == server());
+            steps.map(|s| s.action.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(says("Running"), [] as [&str; 0], "{by}");
+        assert_eq!(says("Succeeded"), ["lift"], "{by}");
+    }
+}
+
 /// W38: its hold says since when and why, and how often before: being deleted changes nothing of that.
 #[test]
 fn a_held_object_that_is_not_in_git_and_deleted_keeps_its_hold() {
