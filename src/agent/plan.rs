@@ -102,8 +102,7 @@ pub fn plan(
         .collect();
     let (mut steps, waiting) = steps::steps(now, install, observed, history, &open);
     change::stage(install.changing && !guarded, &mut steps, &open);
-    quarantine::mark::first(install, observed, &mut steps);
-    quarantine::mark::tell_of_removed(install, observed, &mut steps);
+    quarantine::mark::all(install, observed, &mut steps);
     let safe_only = window::safe_until(now, install).is_some();
     if safe_only {
         steps.retain(|step| step.action.is_safe() || steps::guarded_down(observed, &step.target));

@@ -16,7 +16,7 @@ const TRACKING: &str = "argocd.argoproj.io/tracking-id";
 const OPTIONS: &str = "argocd.argoproj.io/sync-options";
 const RESPECT: &str = "RespectIgnoreDifferences=true";
 
-/// W17, W18, W19, W21, W38
+/// W17, W18, W19, W38
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_commit_that_breaks_an_argo_cd_that_manages_itself_is_held_back() {
@@ -24,7 +24,6 @@ fn a_commit_that_breaks_an_argo_cd_that_manages_itself_is_held_back() {
     settle(&world);
     let catalog = Catalog::managing_itself(&world);
     a_server_whose_image_is_missing(&catalog);
-    a_hold_over_a_readoption(&catalog);
     a_held_object_deleted_and_removed_from_git(&catalog);
     a_controller_whose_image_is_missing(&catalog);
     a_good_commit(&catalog, "sixth");
@@ -241,46 +240,6 @@ fn a_server_whose_image_is_missing(catalog: &Catalog) {
         heals.iter().any(|h| h["class"] == json!("BadEngineCommit")),
         "{heals:?}"
     );
-}
-
-/// W21: the cluster is adopted anew, and the agent begins anew.
-fn a_hold_over_a_readoption(catalog: &Catalog) {
-    let (world, server) = (catalog.world, deployment(ARGOCD, SERVER));
-    let state = || {
-        let app = catalog.live(&application(ENGINE))["spec"].clone();
-        let root = catalog.live(&root())["spec"]["ignoreDifferences"].clone();
-        (world.uid(&server), catalog.hold(&server), app, root)
-    };
-    let before = state();
-    let yaml = world.directory.join("readopt.yaml");
-    let file = yaml.to_str().unwrap();
-    let args = ["cluster", "readopt", CLUSTER, "--file", file];
-    world.hub.linesman(&args);
-    world.apply(&yaml);
-    let pods = catalog.agents();
-    for pod in &pods {
-        assert!(world.api.delete(pod));
-    }
-    let join = path("v1", "Secret", "linesman", "linesman-join");
-    let took = until(
-        "another agent joined by the new token",
-        seconds(LIMIT),
-        || {
-            let token = catalog.live(&join)["data"]["token"].clone();
-            let others = catalog.agents();
-            let used = token.as_str().is_none_or(str::is_empty);
-            used && others.iter().any(|pod| !pods.contains(pod)) && world.line_is_up()
-        },
-    );
-    let took = took + world.function(seconds(LIMIT));
-    figure(
-        "W21",
-        "Argo CD: readopted with a hold in force, agent ended → joined, function, the hold as it was",
-        "",
-        shown(took),
-    );
-    assert_eq!(state(), before);
-    assert!(!catalog.image(&server).contains("missing-"));
 }
 
 /// Nobody but the agent knows what it was; without the repo-server Argo CD cannot compare anything meanwhile. What is

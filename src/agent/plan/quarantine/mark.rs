@@ -50,9 +50,15 @@ pub fn note(engine: EngineKind, live: &Object) -> Option<&str> {
     live.annotation(HELD).filter(|_| kept)
 }
 
+/// Puts holds where they have to be among the steps of a plan.
+pub fn all(install: &Install, observed: &Observed, steps: &mut Vec<Step>) {
+    first(install, observed, steps);
+    tell_of_removed(install, observed, steps);
+}
+
 /// Says on what is held that it is so, before anything else is done to it: the next commit may be on its way, and what
 /// does not say so is pruned by it.
-pub fn first(install: &Install, observed: &Observed, steps: &mut Vec<Step>) {
+fn first(install: &Install, observed: &Observed, steps: &mut Vec<Step>) {
     let holds = holds(install, observed);
     let engine = install.traits.kind;
     let mut all = Vec::with_capacity(steps.len());
@@ -80,7 +86,7 @@ pub fn first(install: &Install, observed: &Observed, steps: &mut Vec<Step>) {
 
 /// What a commit removed is pruned within a second or two. Its own word keeps it from that, so that comes first; its
 /// Application, which does not apply it any more, is told of all of it together.
-pub fn tell_of_removed(install: &Install, observed: &Observed, steps: &mut Vec<Step>) {
+fn tell_of_removed(install: &Install, observed: &Observed, steps: &mut Vec<Step>) {
     let removed = |step: &&Step| {
         let class = step.cause.as_ref().map(|(class, _)| *class);
         class == Some(Class::EngineRemovedByCommit)
