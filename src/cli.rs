@@ -30,6 +30,7 @@ mod size;
 mod token;
 mod user;
 mod version;
+mod wait;
 mod whoami;
 
 use std::ffi::OsString;

@@ -6,15 +6,11 @@ use anyhow::Result;
 
 use crate::cli::connect::Connect;
 use crate::cli::duration;
-use crate::cli::exit::{Code, Failure};
 use crate::cli::output::progress_line;
-use crate::cli::progress::Progress;
-use crate::client::Client;
+use crate::cli::wait::{self, Found, Patience};
 use crate::wire::api::{ClusterView, KeyView, RotateRequest, RotateWish};
 use crate::wire::id::ClusterName;
 use crate::wire::report::ConditionType;
-
-const EVERY: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 The new deploy key is made in the cluster, registered at the Git host, and proven by the agent before the engine gets
@@ -65,14 +61,17 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         ));
         return Ok(());
     };
-    let first = format!(
-        "waiting until it is done, at most {}",
-        duration::show(limit)
+    let next = format!(
+        "the rotation goes on by itself; look closer: linesman doctor --cluster {}",
+        args.name
     );
-    let mut progress = Progress::start(&first);
-    let ended = until(&client, &args.name, &replaced, limit, &mut progress).await;
-    let took = progress.finish().as_secs_f64();
-    let cluster = ended?;
+    let patience = Patience { limit, next: &next };
+    let asked = wait::until("it is done", patience, async || {
+        let cluster = client.cluster(&args.name).await?;
+        let lack = lacks(&cluster, &replaced);
+        Ok(Found::of(cluster, lack))
+    });
+    let (cluster, took) = asked.await?;
     for (kind, _) in named(&replaced) {
         let new = in_force(&cluster, kind).next();
         let new = new.map_or("", |key| key.fingerprint.as_str());
@@ -90,39 +89,6 @@ fn named(wish: &RotateWish) -> impl Iterator<Item = (&'static str, &String)> {
 fn in_force<'a>(cluster: &'a ClusterView, kind: &'a str) -> impl Iterator<Item = &'a KeyView> {
     let of_kind = cluster.keys.iter().filter(move |k| k.kind == kind);
     of_kind.filter(|k| k.state != "revoked")
-}
-
-async fn until(
-    client: &Client,
-    name: &ClusterName,
-    replaced: &RotateWish,
-    limit: Duration,
-    progress: &mut Progress,
-) -> Result<ClusterView> {
-    let ends = tokio::time::Instant::now() + limit;
-    let mut why = "the hub did not answer".to_owned();
-    loop {
-        match client.cluster(name).await {
-            Ok(cluster) => match lacks(&cluster, replaced) {
-                None => return Ok(cluster),
-                Some(lack) => {
-                    progress.say(&lack);
-                    why = lack;
-                }
-            },
-            Err(e) if e.is_passing() => progress.say(&format!("{e}; asking again")),
-            Err(e) => return Err(e.into()),
-        }
-        let now = tokio::time::Instant::now();
-        if now >= ends {
-            let text = format!("{} passed and {why}", duration::show(limit));
-            let next = format!(
-                "the rotation goes on by itself; look closer: linesman doctor --cluster {name}"
-            );
-            return Err(Failure::new(Code::Timeout, text, next).into());
-        }
-        tokio::time::sleep(EVERY.min(ends - now)).await;
-    }
 }
 
 /// What a rotation still waits for; None = it is over.

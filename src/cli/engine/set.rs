@@ -9,13 +9,11 @@ use crate::cli::connect::Connect;
 use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::progress_line;
-use crate::cli::progress::Progress;
+use crate::cli::wait::{self, Found, Patience};
 use crate::client::Client;
 use crate::wire::api::{ClusterView, EngineRequest};
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, ConditionType, Status};
-
-const EVERY: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 The agent applies the new version stage by stage (CRDs and roles, then accounts and settings, then controllers) and asks the
@@ -76,49 +74,21 @@ pub(super) async fn follow(
         progress_line(&format!("see how it goes: linesman cluster show {name}"));
         return Ok(());
     };
-    let limits = duration::show(limit);
-    let first = format!("waiting until the engine works with it, at most {limits}");
-    let mut progress = Progress::start(&first);
-    let ended = until(client, name, change, limit, &mut progress).await;
-    let took = progress.finish().as_secs_f64();
-    let told = ended?;
+    let next = format!("it goes on by itself; look closer: linesman cluster show {name}");
+    let patience = Patience { limit, next: &next };
+    let asked = wait::until("the engine works with it", patience, async || {
+        Ok(match state(&client.cluster(name).await?, change) {
+            State::Done(told) => Found::Over(told),
+            State::Waits(lack) => Found::Waits(lack),
+            State::Undone(told) => {
+                let next = format!("look closer: linesman doctor --cluster {name}");
+                Found::Never(Failure::new(Code::Failed, told, next))
+            }
+        })
+    });
+    let (told, took) = asked.await?;
     progress_line(&format!("{told} ({took:.1} s)"));
     Ok(())
-}
-
-async fn until(
-    client: &Client,
-    name: &ClusterName,
-    change: u64,
-    limit: Duration,
-    progress: &mut Progress,
-) -> Result<String> {
-    let ends = tokio::time::Instant::now() + limit;
-    let mut why = "the hub did not answer".to_owned();
-    loop {
-        match client.cluster(name).await {
-            Ok(cluster) => match state(&cluster, change) {
-                State::Done(told) => return Ok(told),
-                State::Undone(told) => {
-                    let next = format!("look closer: linesman doctor --cluster {name}");
-                    return Err(Failure::new(Code::Failed, told, next).into());
-                }
-                State::Waits(lack) => {
-                    progress.say(&lack);
-                    why = lack;
-                }
-            },
-            Err(e) if e.is_passing() => progress.say(&format!("{e}; asking again")),
-            Err(e) => return Err(e.into()),
-        }
-        let now = tokio::time::Instant::now();
-        if now >= ends {
-            let text = format!("{} passed and {why}", duration::show(limit));
-            let next = format!("it goes on by itself; look closer: linesman cluster show {name}");
-            return Err(Failure::new(Code::Timeout, text, next).into());
-        }
-        tokio::time::sleep(EVERY.min(ends - now)).await;
-    }
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -7,14 +7,11 @@ use anyhow::Result;
 use super::{BUILTIN, print};
 use crate::cli::connect::Connect;
 use crate::cli::duration;
-use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Output, progress_line};
-use crate::cli::progress::Progress;
-use crate::client::Client;
+use crate::cli::wait::{self, Found, Patience};
 use crate::wire::api::{GitHostView, HostKeyView, RotateHostKey};
 use crate::wire::id::ClusterName;
 
-const EVERY: Duration = Duration::from_millis(500);
 /// Clusters that are named where a rotation waits for many.
 const NAMED: usize = 5;
 
@@ -63,46 +60,18 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         progress_line("it goes on by itself; see: linesman githost show");
         return print(args.output.output, &host);
     };
-    let first = format!(
-        "waiting until it is done, at most {}",
-        duration::show(limit)
-    );
-    let mut progress = Progress::start(&first);
-    let ended = until(&client, &args.name, limit, &mut progress).await;
-    let took = progress.finish().as_secs_f64();
-    let host = ended?;
+    let patience = Patience {
+        limit,
+        next: "the rotation goes on by itself; see: linesman githost show",
+    };
+    let asked = wait::until("it is done", patience, async || {
+        let host = client.githost(&args.name).await?;
+        let lack = lacks(&host);
+        Ok(Found::of(host, lack))
+    });
+    let (host, took) = asked.await?;
     progress_line(&format!("the old key is gone ({took:.1} s)"));
     print(args.output.output, &host)
-}
-
-async fn until(
-    client: &Client,
-    name: &str,
-    limit: Duration,
-    progress: &mut Progress,
-) -> Result<GitHostView> {
-    let ends = tokio::time::Instant::now() + limit;
-    let mut why = "the hub did not answer".to_owned();
-    loop {
-        match client.githost(name).await {
-            Ok(host) => match lacks(&host) {
-                None => return Ok(host),
-                Some(lack) => {
-                    progress.say(&lack);
-                    why = lack;
-                }
-            },
-            Err(e) if e.is_passing() => progress.say(&format!("{e}; asking again")),
-            Err(e) => return Err(e.into()),
-        }
-        let now = tokio::time::Instant::now();
-        if now >= ends {
-            let text = format!("{} passed and {why}", duration::show(limit));
-            let next = "the rotation goes on by itself; see: linesman githost show";
-            return Err(Failure::new(Code::Timeout, text, next).into());
-        }
-        tokio::time::sleep(EVERY.min(ends - now)).await;
-    }
 }
 
 fn key<'a>(host: &'a GitHostView, state: &str) -> Option<&'a HostKeyView> {

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::hub::auth::Role;
 use crate::hub::githost::hostkeys::{self, BUILTIN, Candidate, Refusal, Standing, TrustedKey};
 use crate::hub::githost::rotation::Next;
-use crate::hub::store::HostKeysOf;
+use crate::hub::store::{Cluster, HostKeysOf, StoreError};
 use crate::hub::{Hub, cut};
 use crate::wire::api::{
     AcceptHostKey, DropHostKey, GitHostCluster, GitHostView, HostKeyView, MAX_HOST_KEYS,
@@ -278,6 +278,27 @@ async fn clusters(
     offered: &[OfferedKey],
     reports: &[HostKeysOf],
 ) -> Result<(Vec<GitHostCluster>, u64), Problem> {
+    let of = |c: &Cluster| {
+        let report = find(reports, &c.name);
+        let shown = report.and_then(|r| r.shown.as_ref());
+        GitHostCluster {
+            name: c.name.clone(),
+            git: git_route(c),
+            trusted: report.map(|r| r.trusted.clone()).unwrap_or_default(),
+            mismatch: shown.is_some_and(|s| offered.iter().any(|o| o.fingerprint == s.fingerprint)),
+            shown: shown.map(|s| s.fingerprint.clone()),
+            reported_at: report.map(|r| clock::rfc3339(r.at)),
+        }
+    };
+    let mut all = joined(hub, of).await?;
+    let total = all.len() as u64;
+    all.sort_by_key(|c| !c.mismatch);
+    all.truncate(SHOWN);
+    Ok((all, total))
+}
+
+/// Something of each cluster that joined and is not removed, in the order of their names.
+async fn joined<T>(hub: &Hub, of: impl Fn(&Cluster) -> T) -> Result<Vec<T>, StoreError> {
     let mut all = Vec::new();
     let mut after: Option<String> = None;
     loop {
@@ -285,27 +306,11 @@ async fn clusters(
         let full = page.len() == PAGE as usize;
         after = page.last().map(|c| c.name.to_string());
         let joined = page.iter().filter(|c| c.joined_at.is_some());
-        all.extend(joined.map(|c| {
-            let report = find(reports, &c.name);
-            let shown = report.and_then(|r| r.shown.as_ref());
-            GitHostCluster {
-                name: c.name.clone(),
-                git: git_route(c),
-                trusted: report.map(|r| r.trusted.clone()).unwrap_or_default(),
-                mismatch: shown
-                    .is_some_and(|s| offered.iter().any(|o| o.fingerprint == s.fingerprint)),
-                shown: shown.map(|s| s.fingerprint.clone()),
-                reported_at: report.map(|r| clock::rfc3339(r.at)),
-            }
-        }));
+        all.extend(joined.map(&of));
         if !full {
-            break;
+            return Ok(all);
         }
     }
-    let total = all.len() as u64;
-    all.sort_by_key(|c| !c.mismatch);
-    all.truncate(SHOWN);
-    Ok((all, total))
 }
 
 fn find<'a>(reports: &'a [HostKeysOf], name: &ClusterName) -> Option<&'a HostKeysOf> {

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
-use super::{find, tell};
+use super::{find, joined, tell};
 use crate::clock;
 use crate::hub::audit::Entry;
 use crate::hub::githost::hostkeys::{BUILTIN, Standing, TrustedKey};
@@ -23,7 +23,6 @@ const LOOK: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_mins(1);
 /// Between the wake-ups of many reports.
 const PACE: Duration = Duration::from_millis(500);
-const PAGE: u32 = 500;
 
 /// Makes the next key and tells it beside the present one. A rotation that is under way stays as it is.
 pub(super) async fn begin(hub: &Arc<Hub>, by: &str, entry: Entry) -> Result<()> {
@@ -133,18 +132,8 @@ pub(super) async fn look(hub: &Hub, now: OffsetDateTime) -> Result<Next> {
 
 async fn members(hub: &Hub, now: OffsetDateTime) -> Result<Vec<Member>> {
     let reports = hub.store.host_key_reports().await?;
-    let mut all = Vec::new();
-    let mut after: Option<String> = None;
-    loop {
-        let page = hub.store.clusters(after.as_deref(), PAGE).await?;
-        let full = page.len() == PAGE as usize;
-        after = page.last().map(|c| c.name.to_string());
-        let joined = page.iter().filter(|c| c.joined_at.is_some());
-        all.extend(joined.map(|c| member(hub, now, c, find(&reports, &c.name))));
-        if !full {
-            return Ok(all);
-        }
-    }
+    let of = |c: &Cluster| member(hub, now, c, find(&reports, &c.name));
+    Ok(joined(hub, of).await?)
 }
 
 fn member(hub: &Hub, now: OffsetDateTime, cluster: &Cluster, said: Option<&HostKeysOf>) -> Member {
