@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -30,6 +30,8 @@ pub struct Candidate {
     holder: String,
     /// The last version seen of another holder's Lease, and when: clocks of other nodes are not trusted.
     seen: Option<(String, Instant)>,
+    /// As it was written last, by us: what the next renewal is written over, without a look before it.
+    own: Option<Lease>,
 }
 
 /// What one look at the Lease calls for.
@@ -59,6 +61,7 @@ impl Candidate {
             api: Api::namespaced(kube, namespace),
             holder,
             seen: None,
+            own: None,
         }
     }
 
@@ -104,15 +107,24 @@ impl Candidate {
         }
     }
 
-    /// One look and, where it is our turn, one write. The other holder, if there is one.
+    /// One write where the Lease is as we left it; else one look and, where it is our turn, one write. The other holder, if
+    /// there is one.
     async fn step(&mut self) -> Result<Option<String>> {
+        if let Some(own) = self.own.take()
+            && self.write(own).await?
+        {
+            return Ok(None);
+        }
         let look = timeout(DEADLINE, self.api.get_opt(manifests::AGENT));
         let Some(lease) = look.await.context("lease: no answer in 5 s")?? else {
             let fresh = self.written(Lease::default());
             let params = PostParams::default();
             let create = timeout(DEADLINE, self.api.create(&params, &fresh));
             return match create.await.context("lease: no answer in 5 s")? {
-                Ok(_) => Ok(None),
+                Ok(made) => {
+                    self.own = Some(made);
+                    Ok(None)
+                }
                 Err(kube::Error::Api(status)) if status.code == 409 => {
                     Ok(Some("another replica".to_owned()))
                 }
@@ -129,6 +141,12 @@ impl Candidate {
         if let Turn::Wait(other) = turn(&spec, &self.holder, Instant::now(), since) {
             return Ok(Some(other));
         }
+        ensure!(self.write(lease).await?, "the lease changed meanwhile");
+        Ok(None)
+    }
+
+    /// `false` where it is not as given any more.
+    async fn write(&mut self, lease: Lease) -> Result<bool> {
         let lease = self.written(lease);
         let params = PostParams::default();
         let write = timeout(
@@ -136,10 +154,11 @@ impl Candidate {
             self.api.replace(manifests::AGENT, &params, &lease),
         );
         match write.await.context("lease: no answer in 5 s")? {
-            Ok(_) => Ok(None),
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                bail!("the lease changed meanwhile")
+            Ok(now) => {
+                self.own = Some(now);
+                Ok(true)
             }
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
             Err(error) => Err(error).context("write lease"),
         }
     }
@@ -183,6 +202,10 @@ impl Candidate {
 
 #[cfg(test)]
 mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn spec(holder: &str) -> LeaseSpec {
@@ -202,5 +225,51 @@ mod tests {
         assert_eq!(turn(&spec("a"), "a", at(0), seen), Turn::Take);
         assert_eq!(turn(&spec("b"), "a", at(15), seen), Turn::Wait("b".into()));
         assert_eq!(turn(&spec("b"), "a", at(16), seen), Turn::Take);
+    }
+
+    fn lease(version: u32, holder: &str) -> Value {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "linesman-agent", "resourceVersion": version.to_string()},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
+        })
+    }
+
+    /// A leader asks for nothing that it knows; what changed under it is looked at, and another holder ends it.
+    #[tokio::test]
+    async fn a_renewal_is_one_write_until_somebody_else_wrote() {
+        let (service, mut server) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+        let kube = kube::Client::new(service, "linesman");
+        let answering = async move {
+            let conflict = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409, "reason": "Conflict", "message": "old",
+            });
+            let answers = [
+                (200, lease(1, "")),
+                (200, lease(2, "a")),
+                (200, lease(3, "a")),
+                (409, conflict),
+                (200, lease(4, "b")),
+            ];
+            let mut asked = Vec::new();
+            for (code, body) in answers {
+                let (request, reply) = server.next_request().await.unwrap();
+                asked.push(request.method().to_string());
+                let body = Body::from(body.to_string().into_bytes());
+                reply.send_response(Response::builder().status(code).body(body).unwrap());
+            }
+            asked
+        };
+        let mut candidate = Candidate::new(kube, "linesman", "a".to_owned());
+        let steps = async {
+            let mut said = Vec::new();
+            for _ in 0..3 {
+                said.push(candidate.step().await.unwrap());
+            }
+            said
+        };
+        let (said, asked) = tokio::join!(steps, answering);
+        assert_eq!(said, [None, None, Some("b".to_owned())]);
+        assert_eq!(asked, ["GET", "PUT", "PUT", "PUT", "GET"]);
     }
 }

@@ -35,6 +35,14 @@ impl Watchdog {
         view: &View,
         observed: &Observed,
     ) {
+        let (kube, saves) = (self.context.kube.clone(), self.saves.clone());
+        let hands = Hands {
+            kube: &kube,
+            install: now,
+            view,
+            observed,
+            saves: &saves,
+        };
         for target in changed(before, now, observed) {
             info!(object = %target, "the engine gets what it reads the catalog with");
             let step = Step {
@@ -42,27 +50,11 @@ impl Watchdog {
                 target,
                 cause: None,
             };
-            let kube = self.context.kube.clone();
-            let hands = Hands {
-                kube: &kube,
-                install: now,
-                view,
-                observed,
-                saves: &self.saves,
-            };
             let done = hands.act(&step, &[]).await;
             self.note(&step, &done.outcome, observed);
         }
         let signers = no_signers(before, now).and_then(|id| Some((observed.objects.get(&id)?, id)));
         if let Some((live, id)) = signers {
-            let kube = self.context.kube.clone();
-            let hands = Hands {
-                kube: &kube,
-                install: now,
-                view,
-                observed,
-                saves: &self.saves,
-            };
             match hands.forget(&id, &live.uid).await {
                 Ok(()) => info!(object = %id, "nothing is verified any more"),
                 Err(error) => warn!(object = %id, error = format!("{error:#}"), "left behind"),
