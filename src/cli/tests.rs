@@ -7,6 +7,27 @@ fn the_grammar_holds_together() {
     Cli::command().debug_assert();
 }
 
+/// Ids of tokens are random base64url, so that one in 64 looks like a flag; a real flag stays one.
+#[test]
+fn a_tokens_id_may_begin_with_a_hyphen() {
+    let command = [
+        "linesman",
+        "token",
+        "revoke",
+        "-aB_9",
+        "--hub",
+        "https://hub",
+    ];
+    let matches = Cli::command().try_get_matches_from(command).unwrap();
+    let (_, token) = matches.subcommand().unwrap();
+    let (_, revoke) = token.subcommand().unwrap();
+    let given = |name| revoke.get_raw(name).unwrap().next().unwrap().to_owned();
+    assert_eq!(
+        (given("id"), given("hub")),
+        ("-aB_9".into(), "https://hub".into())
+    );
+}
+
 #[test]
 fn every_verb_and_flag_says_what_it_is_for() {
     fn visit(command: &clap::Command, path: &str) {

@@ -74,6 +74,8 @@ pub(super) struct ListArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct RevokeArgs {
     /// The token's id
+    // Random base64url: one in 64 begins with a hyphen.
+    #[arg(allow_hyphen_values = true)]
     id: String,
     #[command(flatten)]
     connect: Connect,
