@@ -116,8 +116,10 @@ async fn add(
     check(&new)?;
     let repeated = precondition::repeated(&hub, &caller, &headers, "/v1/clusters", &new).await?;
     let known = hub.store.cluster(&new.name).await?;
-    let cluster = match known {
-        Some(cluster) if repeated && cluster.joined_at.is_none() => cluster,
+    let (cluster, proposed) = match known {
+        Some(cluster) if repeated && cluster.joined_at.is_none() => {
+            (cluster, deliver(&hub, &caller, &new).await?)
+        }
         Some(_) => {
             let next = format!(
                 "choose another name, or run: linesman cluster readopt {}",
@@ -128,22 +130,22 @@ async fn add(
         }
         None => create(&hub, &caller, &new).await?,
     };
-    let proposed = propose(&hub, &caller, &new).await?;
     let answer = adopt(&hub, &caller, cluster, new.adoption, false).await?;
     let answer = AdoptionAnswer { proposed, ..answer };
     Ok((StatusCode::CREATED, Json(answer)))
 }
 
 /// The catalog's files first: they are made again without harm, a cluster without them would not be.
-async fn create(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Cluster, Problem> {
+async fn create(
+    hub: &Hub,
+    caller: &Caller,
+    new: &NewCluster,
+) -> Result<(Cluster, Option<String>), Problem> {
     let bundle = choose(hub, new).await?;
     caller
         .record(hub, "cluster.add", Some(new.name.as_str()), "")
         .await?;
-    if hub.store.signers().await?.is_empty() {
-        let change = files(hub, caller, new);
-        git::commit(&hub.catalog.repo, &hub.catalog.branch, change).await?;
-    }
+    let proposed = deliver(hub, caller, new).await?;
     let row = NewClusterRow {
         name: new.name.clone(),
         labels: new.labels.clone(),
@@ -156,17 +158,20 @@ async fn create(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Cluster,
     };
     let cluster = hub.store.create_cluster(row, clock::now()).await?;
     tracing::info!(cluster = %cluster.name, by = caller.user.name, "cluster added");
-    Ok(cluster)
+    Ok((cluster, proposed))
 }
 
-/// Where clusters verify the head, a commit of the hub would stop them all: its files wait on a branch.
-async fn propose(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Option<String>, Problem> {
+/// Puts the cluster's files into the catalog; gives the branch on which they wait, where clusters verify the head: a
+/// commit of the hub would stop them all.
+async fn deliver(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Option<String>, Problem> {
+    let (repo, base) = (&hub.catalog.repo, &hub.catalog.branch);
+    let change = files(hub, caller, new);
     if hub.store.signers().await?.is_empty() {
+        git::commit(repo, base, change).await?;
         return Ok(None);
     }
     let branch = format!("linesman/{}", new.name);
-    let (repo, base) = (&hub.catalog.repo, &hub.catalog.branch);
-    let made = git::propose(repo, base, &branch, files(hub, caller, new)).await?;
+    let made = git::propose(repo, base, &branch, change).await?;
     Ok(made.map(|_| branch))
 }
 
