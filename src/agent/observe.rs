@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::engine::Install;
 use super::plan::{Object, Observed};
 use crate::bundle::{Kind, ObjectId};
+use crate::clock;
 
 /// The label that all of an install carries.
 const PART_OF: &str = "app.kubernetes.io/part-of";
@@ -31,8 +32,13 @@ use scope::{Scope, Selector, What};
 pub struct View(Arc<watch::Sender<Observed>>);
 
 impl View {
-    pub fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(Observed::default())))
+    /// Nothing is known yet.
+    pub fn new(install: &Install) -> Self {
+        Self(Arc::new(watch::Sender::new(Observed {
+            since: Some(clock::now()),
+            awaited: kinds_below(install).collect(),
+            ..Observed::default()
+        })))
     }
 
     pub fn subscribe(&self) -> watch::Receiver<Observed> {
@@ -56,12 +62,6 @@ impl View {
             Some(live) => insert(seen, id, live),
             None => seen.objects.remove(id).is_some(),
         });
-    }
-}
-
-impl Default for View {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -154,20 +154,24 @@ fn latent(kube: &kube::Client, install: &Install) -> [Scope; 2] {
 
 /// What the catalog brings is told by the sync objects of all namespaces.
 fn children_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
-    let served = |kind: &Kind| {
-        let (group, _, plural) = kind.resource();
-        let crd = format!("{plural}.{group}");
-        let crd = ObjectId::new(Kind::CustomResourceDefinition, "", &crd);
-        install.wanted.contains_key(&crd)
-    };
     let scope = |kind| Scope {
         what: What::Children(kind),
         api: Api::all_with(kube.clone(), &resource(kind)),
         selector: Selector::All,
         wanted: install.wanted.keys().cloned().collect(),
     };
+    kinds_below(install).map(scope).collect()
+}
+
+/// The kinds of sync objects that the install brings the definition of.
+fn kinds_below(install: &Install) -> impl Iterator<Item = Kind> {
     let kinds = install.traits.children.iter().copied();
-    kinds.filter(served).map(scope).collect()
+    kinds.filter(|kind| {
+        let (group, _, plural) = kind.resource();
+        let crd = format!("{plural}.{group}");
+        let crd = ObjectId::new(Kind::CustomResourceDefinition, "", &crd);
+        install.wanted.contains_key(&crd)
+    })
 }
 
 /// The API of one kind, in the engine's namespace where it has namespaces.

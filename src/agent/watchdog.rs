@@ -168,7 +168,7 @@ impl Watchdog {
     /// Works for one desired state, until another one is given. False = there will be none.
     async fn follow(&mut self, desired: Desired) -> Result<bool> {
         let install = self.install(&desired);
-        let view = View::new();
+        let view = View::new(&install);
         let watches = CancellationToken::new();
         let _guard = watches.clone().drop_guard();
         let mut observers = JoinSet::new();
@@ -384,10 +384,6 @@ impl Watchdog {
             }
             self.teller.heal(heal).await;
         }
-        if plan.mode == Mode::Learning {
-            return;
-        }
-        let revision = health::revision(install, observed).unwrap_or_default();
         let moment = status::Moment {
             now,
             install,
@@ -395,6 +391,11 @@ impl Watchdog {
             history: &self.history,
             plan,
         };
+        if plan.mode == Mode::Learning {
+            self.teller.conditions(status::blind(&moment)).await;
+            return;
+        }
+        let revision = health::revision(install, observed).unwrap_or_default();
         let engine_git = EngineGit {
             other_key: status::other_host_key(&moment),
             trusted: handover::trusted(install, observed),

@@ -171,7 +171,7 @@ fn lose_both_and_readopt(world: &World, keys: &str) {
     figure("H15", "then function", "", shown(took));
 }
 
-fn stop_agent(world: &World) {
+pub(crate) fn stop_agent(world: &World) {
     let none = json!({ "spec": { "replicas": 0 } });
     world
         .api
@@ -182,7 +182,7 @@ fn stop_agent(world: &World) {
     });
 }
 
-fn start_agent(world: &World) {
+pub(crate) fn start_agent(world: &World) {
     let one = json!({ "spec": { "replicas": 1 } });
     world
         .api

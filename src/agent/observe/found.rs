@@ -108,7 +108,7 @@ impl Found {
                     .filter(|id| !listed.contains_key(*id))
                     .cloned()
                     .collect();
-                let mut changed = false;
+                let mut changed = seen.awaited.remove(&kind);
                 for id in over {
                     changed |= gone(seen, &id);
                 }
@@ -163,4 +163,28 @@ pub(super) fn gone(seen: &mut Observed, id: &ObjectId) -> bool {
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::plan;
+    use crate::wire::api::EngineKind;
+
+    /// W21: the list of the root says nothing of the Applications below it.
+    #[test]
+    fn sync_objects_are_awaited_until_their_own_list_is_whole() {
+        let all = [Kind::Application, Kind::ApplicationSet, Kind::AppProject];
+        let view = View::new(&plan::tests::install_of(EngineKind::Argocd));
+        let awaited = || view.subscribe().borrow().awaited.clone();
+        assert_eq!(awaited(), all.into());
+        assert!(view.subscribe().borrow().since.is_some());
+        Found::nothing(What::Objects(Kind::Application)).put(&view, true);
+        assert_eq!(awaited(), all.into());
+        let mut seen = view.subscribe();
+        seen.mark_unchanged();
+        Found::nothing(What::Children(Kind::Application)).put(&view, true);
+        assert_eq!(awaited(), all[1..].iter().copied().collect());
+        assert!(seen.has_changed().unwrap(), "it is planned anew at once");
+    }
 }

@@ -97,8 +97,15 @@ fn acting(moment: &Moment<'_>) -> Component {
     let (works, found, fix) = match moment.plan.mode {
         Mode::Act => (Verdict::Yes, "mends what it can".to_owned(), String::new()),
         Mode::Learning => {
-            let text = "looks at the cluster for the first time".to_owned();
-            (Verdict::Unknown, text, String::new())
+            let mut found = moment.plan.findings.iter();
+            match found.find(|f| f.class == Class::ApiUnhealthy) {
+                Some(silent) => (Verdict::No, told(silent), silent.class.advice().to_owned()),
+                None => (
+                    Verdict::Unknown,
+                    "looks at the cluster for the first time".to_owned(),
+                    String::new(),
+                ),
+            }
         }
         Mode::Paused(until) => (
             Verdict::No,

@@ -1,6 +1,8 @@
 //! What is wrong: observed against wanted. Each finding stands for itself; what is done about it, and when, is
 //! decided by `steps`.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
@@ -80,6 +82,9 @@ pub fn find(
     }
 
     found.extend(stale(now, install, observed));
+    if quarantine::shield::unread(observed) {
+        return found;
+    }
     found.extend(foreign(install, observed, history));
     let held = quarantine::holds(install, observed);
     let mut wanted: Vec<&ObjectId> = install.wanted.keys().collect();
@@ -169,10 +174,18 @@ fn terminating(install: &Install, observed: &Observed) -> Vec<Finding> {
 
 fn stale(now: OffsetDateTime, install: &Install, observed: &Observed) -> Option<Finding> {
     let namespace = ObjectId::new(Kind::Namespace, "", &install.namespace);
-    let since = observed.scopes.values().filter_map(|s| s.answered).min()?;
+    let answered = |kind| observed.scopes.get(&kind).and_then(|scope| scope.answered);
+    let kinds: BTreeSet<Kind> = install.wanted.keys().map(|id| id.kind).collect();
+    let kinds = kinds.into_iter().map(|kind| (answered(kind), kind));
+    let unread = quarantine::shield::unread(observed).then_some((None, Kind::Application));
+    // One that it never answered for counts from the beginning.
+    let all = kinds.chain(unread);
+    let all = all.filter_map(|(at, kind)| Some((at.or(observed.since)?, kind)));
+    let (since, kind) = all.min()?;
     let text = format!(
-        "the API server has not answered since {}",
-        crate::clock::rfc3339(since)
+        "the API server has not answered since {}, asked for {}",
+        crate::clock::rfc3339(since),
+        kind.resource().2
     );
     (now - since > FRESH).then(|| Finding::new(Class::ApiUnhealthy, &namespace, text))
 }

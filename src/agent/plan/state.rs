@@ -22,6 +22,10 @@ pub struct Observed {
     pub pods: BTreeMap<String, Arc<Pod>>,
     /// When the Pods were last listed or their watch was last heard.
     pub pods_at: Option<OffsetDateTime>,
+    /// When the agent began to look.
+    pub since: Option<OffsetDateTime>,
+    /// Kinds of sync objects below the root of which no whole list has come yet.
+    pub awaited: BTreeSet<Kind>,
     /// The sync objects below the root, in all namespaces.
     pub children: Arc<BTreeMap<ObjectId, Child>>,
     /// Those that went a moment ago and that nobody would make again, and when they went.

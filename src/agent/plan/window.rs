@@ -4,6 +4,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::fault::Key;
 use super::find::{self, Finding, dies};
+use super::quarantine::shield;
 use super::state::{History, Object, Observed};
 use super::{Class, Mode};
 use crate::agent::engine::Install;
@@ -29,6 +30,11 @@ pub(super) fn mode(
 ) -> Mode {
     let mut kinds = install.wanted.keys().map(|id| id.kind);
     if !kinds.all(|kind| find::known(now, observed, kind)) {
+        return Mode::Learning;
+    }
+    // What is about to be pruned does not wait for that: nothing is made anew before it is saved.
+    let saving = findings.iter().any(|f| find::prunes(install, f));
+    if shield::unread(observed) && !saving {
         return Mode::Learning;
     }
     if findings.iter().any(|f| f.class == Class::ForeignManager) {

@@ -138,6 +138,16 @@ pub(super) fn other_host_key(moment: &Moment<'_>) -> Option<String> {
     named(moment, &[Class::HostKeyMismatch]).map(|(_, text)| text)
 }
 
+/// All that is told while too little is known: why, once it lasts.
+pub(super) fn blind(moment: &Moment<'_>) -> Vec<Condition> {
+    let silent = named(moment, &[Class::ApiUnhealthy]);
+    let told = silent.map(|(reason, text)| {
+        let kind = ConditionType::EngineHealthy;
+        condition(moment.now, kind, Status::False, &reason, &text)
+    });
+    told.into_iter().collect()
+}
+
 /// The conditions that the watchdog answers for.
 pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) -> Vec<Condition> {
     let kept = snapshot.map(|at| ("Kept".to_owned(), format!("of {}", rfc3339(at))));

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::healing::{LIMIT, heals, settle};
+use crate::keys::{start_agent, stop_agent};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::{CONTROLLER, REFRESH, application, root};
 use crate::support::place::Place;
@@ -16,7 +17,7 @@ const TRACKING: &str = "argocd.argoproj.io/tracking-id";
 const OPTIONS: &str = "argocd.argoproj.io/sync-options";
 const RESPECT: &str = "RespectIgnoreDifferences=true";
 
-/// W17, W18, W19, W38
+/// W17, W18, W19, W21, W38
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_commit_that_breaks_an_argo_cd_that_manages_itself_is_held_back() {
@@ -24,6 +25,7 @@ fn a_commit_that_breaks_an_argo_cd_that_manages_itself_is_held_back() {
     settle(&world);
     let catalog = Catalog::managing_itself(&world);
     a_server_whose_image_is_missing(&catalog);
+    a_hold_over_a_readoption(&catalog);
     a_held_object_deleted_and_removed_from_git(&catalog);
     a_controller_whose_image_is_missing(&catalog);
     a_good_commit(&catalog, "sixth");
@@ -240,6 +242,48 @@ fn a_server_whose_image_is_missing(catalog: &Catalog) {
         heals.iter().any(|h| h["class"] == json!("BadEngineCommit")),
         "{heals:?}"
     );
+}
+
+/// W21: the cluster is adopted anew, and what is held goes while there is no agent. The one that comes hears of that
+/// before it hears of the Applications, which know that it is held.
+fn a_hold_over_a_readoption(catalog: &Catalog) {
+    let (world, server) = (catalog.world, deployment(ARGOCD, SERVER));
+    let state = || {
+        let app = catalog.live(&application(ENGINE))["spec"].clone();
+        let root = catalog.live(&root())["spec"]["ignoreDifferences"].clone();
+        (catalog.hold(&server), app, root)
+    };
+    let before = state();
+    let yaml = world.directory.join("readopt.yaml");
+    let file = yaml.to_str().unwrap();
+    let args = ["cluster", "readopt", CLUSTER, "--file", file];
+    world.hub.linesman(&args);
+    stop_agent(world);
+    let uid = world.uid(&server).unwrap();
+    assert!(world.api.delete(&server));
+    world.apply(&yaml);
+    start_agent(world);
+    let (live, took) = eventually("it is back, first of all", seconds(LIMIT), || {
+        let live = catalog.live(&server);
+        let new = live["metadata"]["uid"].as_str().is_some_and(|u| u != uid);
+        new.then_some(live).ok_or("it is not")
+    });
+    assert_eq!(hold_of(&live), before.0, "held from its first moment on");
+    assert!(!image_of(&live).contains("missing-"));
+    let join = path("v1", "Secret", "linesman", "linesman-join");
+    until("the agent joined by the new token", seconds(LIMIT), || {
+        let token = catalog.live(&join)["data"]["token"].clone();
+        token.as_str().is_none_or(str::is_empty) && world.line_is_up()
+    });
+    world.function(seconds(LIMIT));
+    figure(
+        "W21",
+        "Argo CD: held object deleted without an agent, readopted → back as last known good, and held",
+        "",
+        shown(took),
+    );
+    assert_eq!(state(), before);
+    assert!(!catalog.image(&server).contains("missing-"));
 }
 
 /// Nobody but the agent knows what it was; without the repo-server Argo CD cannot compare anything meanwhile. What is

@@ -121,8 +121,8 @@ faults! {
         does "deletes the Lease";
         advice "";
     ApiUnhealthy: 14, Budget::Report, 30 s;
-        seen "the API server has not answered for 90 s";
-        evidence "since when";
+        seen "the API server has not answered for 90 s about a kind of the install; with Argo CD also: has never listed the Applications";
+        evidence "since when; the kind";
         does "nothing until it answers: no verdict from what is not known";
         advice "mend the cluster's API server; nothing is healed until it answers";
     CrdMissing: 15, Budget::Spaced, 0 s;

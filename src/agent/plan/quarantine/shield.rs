@@ -190,6 +190,12 @@ fn root<'a>(install: &'a Install, observed: &Observed) -> Option<(&'a ObjectId, 
     Some((&install.sync, Arc::new(Owner::of_root(live))))
 }
 
+/// Whether it is not known yet what Applications hold back: an object that lost its own word with its life would be made
+/// again without its hold, and the root would take back what it lets others do.
+pub fn unread(observed: &Observed) -> bool {
+    observed.awaited.contains(&Kind::Application)
+}
+
 /// What one Application says, if it is known.
 pub fn said(install: &Install, observed: &Observed, id: &ObjectId) -> Option<Arc<Owner>> {
     if *id == install.sync {

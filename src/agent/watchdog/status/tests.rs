@@ -171,3 +171,42 @@ fn a_missing_controller_is_the_engines_fault() {
     );
     assert_eq!(status(&told, "Synced"), (Status::True, "Synced".to_owned()));
 }
+
+/// F14: what is not known is not judged; that it is not known is told.
+#[test]
+fn an_api_server_that_does_not_answer_is_told_and_nothing_else() {
+    let install = plan::tests::install();
+    let observed = Observed {
+        since: Some(at(-100)),
+        ..Observed::default()
+    };
+    let mut history = History::default();
+    let first = plan::plan(at(0), &install, &observed, &history);
+    history.saw(at(0), &first);
+    let blind = |now| {
+        let plan = plan::plan(now, &install, &observed, &history);
+        assert_eq!(plan.mode, Mode::Learning);
+        let moment = Moment {
+            now,
+            install: &install,
+            observed: &observed,
+            history: &history,
+            plan: &plan,
+        };
+        let all = blind(&moment).into_iter();
+        all.map(|c| (c.kind, c.status, c.reason, c.message))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(blind(at(29)), [], "it may be a moment");
+    let text = "Namespace flux-system the API server has not answered since 2027-01-15T07:58:20.000Z, asked for \
+                namespaces; mend the cluster's API server; nothing is healed until it answers";
+    assert_eq!(
+        blind(at(30)),
+        [(
+            ConditionType::EngineHealthy,
+            Status::False,
+            "ApiUnhealthy".to_owned(),
+            text.to_owned()
+        )]
+    );
+}

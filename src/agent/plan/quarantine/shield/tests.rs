@@ -6,7 +6,7 @@ use super::super::holds;
 use super::*;
 use crate::agent::engine::is_workload;
 use crate::agent::plan::tests::Cluster;
-use crate::agent::plan::{Action, Class, Plan, Pod};
+use crate::agent::plan::{self, Action, Class, Mode, Plan, Pod};
 use crate::clock::rfc3339;
 use time::Duration;
 
@@ -271,6 +271,58 @@ fn a_held_object_that_is_deleted_comes_back_as_last_known_good_and_held() {
             "{by}"
         );
     }
+}
+
+/// W21: an agent that has just begun hears of the install's objects before it hears of the Applications.
+#[test]
+fn before_the_applications_are_listed_a_held_object_is_not_made_anew() {
+    let mut cluster = held("engine");
+    cluster.objects.remove(&server());
+    let begun = cluster.now;
+    let mut young = Observed {
+        since: Some(begun),
+        awaited: [Kind::Application, Kind::AppProject].into(),
+        children: Arc::default(),
+        ..cluster.observed()
+    };
+    let planned = |observed: &Observed, cluster: &Cluster| {
+        plan::plan(cluster.now, &cluster.install, observed, &cluster.history)
+    };
+    let plan = planned(&young, &cluster);
+    let nothing = (Mode::Learning, vec![], vec![]);
+    assert_eq!((plan.mode, plan.findings.clone(), plan.steps), nothing);
+
+    let crd = "applications.argoproj.io";
+    let crd = ObjectId::new(Kind::CustomResourceDefinition, "", crd);
+    let mut dying = young.clone();
+    let mut live = dying.objects[&crd].as_ref().clone();
+    live.deleting = Some(begun);
+    dying.objects.insert(crd.clone(), Arc::new(live));
+    let plan = planned(&dying, &cluster);
+    let all = ["cut-rights", "release"];
+    let steps: Vec<&str> = plan.steps.iter().map(|s| s.action.as_str()).collect();
+    assert_eq!(steps, all, "what would be pruned does not wait");
+
+    // It lists everything but them.
+    cluster.now += Duration::seconds(91);
+    young.scopes = cluster.observed().scopes;
+    let plan = planned(&young, &cluster);
+    let said: Vec<_> = plan.findings.iter().map(|f| f.evidence.clone()).collect();
+    let since = rfc3339(begun);
+    let text = format!("the API server has not answered since {since}, asked for applications");
+    assert_eq!(
+        (plan.mode, plan.steps, said),
+        (Mode::Learning, vec![], vec![text])
+    );
+
+    young = Observed {
+        awaited: [Kind::AppProject].into(),
+        ..cluster.observed()
+    };
+    assert_eq!(
+        writes(&planned(&young, &cluster)),
+        [("create-held", SERVER)]
+    );
 }
 
 /// W38: without a repo-server, or with Git away, an Application names its branch where the commit was, and would prune
