@@ -216,8 +216,10 @@ pub struct DeployKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
     Step(StepReport),
-    /// Replaces the condition of the same type.
+    /// Replaces the condition of the same type. `GitReachable` is what the engine says of its fetching.
     Condition(Condition),
+    /// The same as the agent's own probe found it; the report tells one answer from both.
+    OwnGit(Condition),
     /// The root revision that the engine last applied.
     Revision(String),
     /// Replaces what was told before of the Git host's keys.

@@ -78,19 +78,29 @@ impl Context {
 
     /// Sends a condition; the reporter keeps `since` while the status stays.
     pub async fn condition(&self, kind: ConditionType, status: Status, reason: &str, text: &str) {
-        let condition = Condition {
-            kind,
-            status,
-            reason: reason.to_owned(),
-            message: clip(text),
-            since: clock::rfc3339(clock::now()),
-        };
+        let condition = observed(kind, status, reason, text);
         self.tell(News::Condition(condition)).await;
+    }
+
+    /// Whether the agent itself reads the catalog.
+    pub async fn own_git(&self, status: Status, reason: &str, text: &str) {
+        let condition = observed(ConditionType::GitReachable, status, reason, text);
+        self.tell(News::OwnGit(condition)).await;
     }
 
     async fn tell(&self, news: News) {
         // The receiver ends with the process.
         let _ended = self.news.send(news).await;
+    }
+}
+
+fn observed(kind: ConditionType, status: Status, reason: &str, text: &str) -> Condition {
+    Condition {
+        kind,
+        status,
+        reason: reason.to_owned(),
+        message: clip(text),
+        since: clock::rfc3339(clock::now()),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::healing::{LIMIT, heals, settle};
+use crate::healing::{LIMIT, heals, on_record, settle, since};
 use crate::support::api::path;
 use crate::support::openpgp::Pgp;
 use crate::support::world::{self, FLUX, World, git_repository};
@@ -45,17 +45,12 @@ fn secret(world: &World) -> Option<Value> {
     world.api.get(&secret)
 }
 
-/// Of the newest heals: there may be more than a list has.
-fn ids(world: &World) -> Vec<Value> {
-    heals(world).iter().map(|h| h["id"].clone()).collect()
-}
-
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn an_unsigned_head_is_refused_and_the_last_good_revision_kept() {
     let world = world::adopted();
     settle(&world);
-    let before = ids(&world);
+    let before = on_record(&world);
     let ada = Pgp::new(43, "Ada Example <ada@example.org>");
     let file = world.directory.join("ada.asc");
     fs::write(&file, ada.public()).unwrap();
@@ -117,10 +112,9 @@ fn an_unsigned_head_is_refused_and_the_last_good_revision_kept() {
         version(&world).as_deref() == Some("unsigned again")
     });
     settle(&world);
-    let all = heals(&world);
-    let new = all.iter().filter(|h| !before.contains(&h["id"]));
-    let classes: Vec<&str> = new.map(|h| h["class"].as_str().unwrap()).collect();
-    assert_eq!(classes, ["SignatureFailed"], "one alert, and no heal");
+    let new = since(&world, &before);
+    let classes: Vec<&Value> = new.iter().map(|h| &h["class"]).collect();
+    assert_eq!(classes, ["SignatureFailed"], "one alert, and no heal: {new:#?}");
 }
 
 /// The hub cannot sign: what it would have committed waits on a branch.

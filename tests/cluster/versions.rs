@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::healing::{heals, settle};
+use crate::healing::{on_record, settle, since};
 use crate::support::api::{deployment, path};
 use crate::support::place::{lab, output, run};
 use crate::support::world::{self, CLUSTER, FLUX, World, kustomization};
@@ -72,11 +72,11 @@ fn a_version_that_works_stays_and_one_that_does_not_goes_back() {
         text.replace("/source-controller:v", "/source-controller:v0.0.0-not-")
     });
     let root = world.uid(&kustomization(FLUX));
-    let known = heals(&world).len();
+    let known = on_record(&world);
 
     forwards(&world, &spare);
     let own = image(&world);
-    let moved = other_images(&world, &own, known);
+    let moved = other_images(&world, &own, &known);
     one_that_cannot_run(&world, &moved);
 
     // And back to where it began.
@@ -113,14 +113,15 @@ fn forwards(world: &World, spare: &str) {
 }
 
 /// Other images: as wanted, they are no drift; deleted, they come back from there.
-fn other_images(world: &World, own: &str, known: usize) -> String {
+fn other_images(world: &World, own: &str, known: &[Value]) -> String {
     run(&mut engine(
         world,
         &["mirror", MIRROR, "--cluster", CLUSTER, "--wait=4m"],
     ));
     let moved = image(world);
     assert_eq!(own.split_once('/').unwrap().1, &moved[MIRROR.len() + 1..]);
-    assert_eq!(heals(world).len(), known, "a change is no fault");
+    let new = since(world, known);
+    assert_eq!(new, [] as [Value; 0], "a change is no fault");
     assert!(world.api.delete(&deployment(FLUX, "source-controller")));
     until("the Deployment is back", seconds(30), || {
         image(world) == moved

@@ -322,7 +322,7 @@ impl Preparing {
         match result {
             Ok(commit) => {
                 info!(commit, "catalog read");
-                self.reached(Status::True, "Read", "").await;
+                self.context.own_git(Status::True, "Read", "").await;
                 self.proven.send_if_modified(|old| {
                     let changed = old != path;
                     path.clone_into(old);
@@ -347,7 +347,7 @@ impl Preparing {
                     Some((_, times)) if times >= enough => NO_ROUTE,
                     _ => "NotRead",
                 };
-                self.reached(Status::False, reason, &text).await;
+                self.context.own_git(Status::False, reason, &text).await;
                 held.probe_due = Instant::now() + PROBE_SOON;
             }
         }
@@ -380,11 +380,6 @@ impl Preparing {
             text: e.to_string(),
         })?;
         self.path.walk(url, catalog, &key).await
-    }
-
-    async fn reached(&self, status: Status, reason: &str, text: &str) {
-        let kind = ConditionType::GitReachable;
-        self.context.condition(kind, status, reason, text).await;
     }
 
     /// What is in force, brought nearer to what the hub wants.

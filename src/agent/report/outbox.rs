@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::wire::api::{AgentBuild, HostKeysReport, Report, ReportAck};
 use crate::wire::report::{
-    Condition, ConditionType, Facts, HealRecord, HealResult, StepName, StepReport,
+    Condition, ConditionType, Facts, HealRecord, HealResult, NO_ROUTE, Status, StepName,
+    StepReport,
 };
 
 use super::super::News;
@@ -15,12 +16,26 @@ pub const MAX_HEALS: usize = 200;
 /// Heals in one report; a hub that was away for weeks gets them in pieces.
 const HEALS_A_REPORT: usize = 50;
 
+/// Whether Git is reached, by the agent's own probe and by the engine's fetching. The engine's word counts: its fetching is
+/// what the cluster lives on. Only that there is no way to the host at all, which the probe says after several tries, stands
+/// before it: the hub answers that with another way.
+fn reached<'a>(
+    own: Option<&'a Condition>,
+    engine: Option<&'a Condition>,
+) -> Option<&'a Condition> {
+    let no_route = |c: &&Condition| c.status == Status::False && c.reason == NO_ROUTE;
+    own.filter(no_route).or(engine).or(own)
+}
+
 #[derive(Debug, Default)]
 pub struct Outbox {
     build: AgentBuild,
     facts: Facts,
     steps: BTreeMap<StepName, StepReport>,
     conditions: BTreeMap<ConditionType, Condition>,
+    /// `GitReachable` by the agent's own probe, and by the engine's fetching.
+    own_git: Option<Condition>,
+    engine_git: Option<Condition>,
     revision: Option<String>,
     host_keys: Option<HostKeysReport>,
     heals: Vec<HealRecord>,
@@ -63,6 +78,16 @@ impl Outbox {
                 }
                 false
             }
+            News::OwnGit(condition) => {
+                self.own_git = Some(condition);
+                self.reach();
+                false
+            }
+            News::Condition(condition) if condition.kind == ConditionType::GitReachable => {
+                self.engine_git = Some(condition);
+                self.reach();
+                false
+            }
             News::Condition(condition) => {
                 self.version += u64::from(self.merge(condition));
                 false
@@ -83,6 +108,12 @@ impl Outbox {
             }
             News::Heal(heal) => self.keep(*heal),
         }
+    }
+
+    fn reach(&mut self) {
+        let told = reached(self.own_git.as_ref(), self.engine_git.as_ref()).cloned();
+        let changed = told.is_some_and(|told| self.merge(told));
+        self.version += u64::from(changed);
     }
 
     pub fn set_facts(&mut self, facts: Facts) {
@@ -291,5 +322,48 @@ mod tests {
         outbox.add(News::Condition(condition(Status::True, "two", "2")));
         let expected = vec![condition(Status::True, "two", "1")];
         assert_eq!(outbox.next().report.conditions, Some(expected));
+    }
+
+    /// Two look at it and one answer is told, whoever spoke last.
+    #[test]
+    fn whether_git_is_reached_is_one_answer_from_two() {
+        let told = |status, reason: &str| Condition {
+            kind: ConditionType::GitReachable,
+            status,
+            reason: reason.to_owned(),
+            message: String::new(),
+            since: "1".to_owned(),
+        };
+        let read = told(Status::True, "Read");
+        let not_read = told(Status::False, "NotRead");
+        let no_route = told(Status::False, NO_ROUTE);
+        let fetched = told(Status::True, "Fetched");
+        let refused = told(Status::False, "KeyRevoked");
+        for (own, engine, one) in [
+            (Some(&read), None, &read),
+            (Some(&not_read), None, &not_read),
+            (Some(&no_route), None, &no_route),
+            (None, Some(&fetched), &fetched),
+            (Some(&read), Some(&fetched), &fetched),
+            (Some(&not_read), Some(&fetched), &fetched),
+            (Some(&read), Some(&refused), &refused),
+            (Some(&not_read), Some(&refused), &refused),
+            (Some(&no_route), Some(&refused), &no_route),
+            (Some(&no_route), Some(&fetched), &no_route),
+        ] {
+            let own = own.map(|c| News::OwnGit(c.clone()));
+            let engine = engine.map(|c| News::Condition(c.clone()));
+            let news: Vec<News> = own.into_iter().chain(engine).collect();
+            let mut turned = news.clone();
+            turned.reverse();
+            for order in [news, turned] {
+                let mut outbox = outbox();
+                for news in order.clone() {
+                    outbox.add(news);
+                }
+                let told = outbox.next().report.conditions;
+                assert_eq!(told, Some(vec![one.clone()]), "{order:?}");
+            }
+        }
     }
 }
