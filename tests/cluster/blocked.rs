@@ -198,5 +198,9 @@ fn a_git_server_that_is_down_is_nobodys_fault_here() {
     assert_eq!(world.uid(&source), uid);
     let new = since(&world, &before);
     let classes: Vec<&Value> = new.iter().map(|h| &h["class"]).collect();
-    assert_eq!(classes, ["GitUnreachable"], "one alert, and no heal: {new:#?}");
+    assert_eq!(
+        classes,
+        ["GitUnreachable"],
+        "one alert, and no heal: {new:#?}"
+    );
 }

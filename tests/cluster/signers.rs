@@ -114,7 +114,11 @@ fn an_unsigned_head_is_refused_and_the_last_good_revision_kept() {
     settle(&world);
     let new = since(&world, &before);
     let classes: Vec<&Value> = new.iter().map(|h| &h["class"]).collect();
-    assert_eq!(classes, ["SignatureFailed"], "one alert, and no heal: {new:#?}");
+    assert_eq!(
+        classes,
+        ["SignatureFailed"],
+        "one alert, and no heal: {new:#?}"
+    );
 }
 
 /// The hub cannot sign: what it would have committed waits on a branch.

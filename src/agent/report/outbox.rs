@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::wire::api::{AgentBuild, HostKeysReport, Report, ReportAck};
 use crate::wire::report::{
-    Condition, ConditionType, Facts, HealRecord, HealResult, NO_ROUTE, Status, StepName,
-    StepReport,
+    Condition, ConditionType, Facts, HealRecord, HealResult, NO_ROUTE, Status, StepName, StepReport,
 };
 
 use super::super::News;
@@ -19,10 +18,7 @@ const HEALS_A_REPORT: usize = 50;
 /// Whether Git is reached, by the agent's own probe and by the engine's fetching. The engine's word counts: its fetching is
 /// what the cluster lives on. Only that there is no way to the host at all, which the probe says after several tries, stands
 /// before it: the hub answers that with another way.
-fn reached<'a>(
-    own: Option<&'a Condition>,
-    engine: Option<&'a Condition>,
-) -> Option<&'a Condition> {
+fn reached<'a>(own: Option<&'a Condition>, engine: Option<&'a Condition>) -> Option<&'a Condition> {
     let no_route = |c: &&Condition| c.status == Status::False && c.reason == NO_ROUTE;
     own.filter(no_route).or(engine).or(own)
 }

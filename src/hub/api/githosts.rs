@@ -10,7 +10,7 @@ use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 
-use super::clusters::{announce, git_route};
+use super::clusters::{announce, each, git_route};
 use super::problem::{Problem, Slug};
 use super::{Caller, UserBody};
 use crate::clock;
@@ -25,7 +25,6 @@ use crate::wire::api::{
 };
 use crate::wire::id::ClusterName;
 
-const PAGE: u32 = 500;
 /// Clusters in one view; those that meet another key come first.
 const SHOWN: usize = 500;
 
@@ -299,18 +298,7 @@ async fn clusters(
 
 /// Something of each cluster that joined and is not removed, in the order of their names.
 async fn joined<T>(hub: &Hub, of: impl Fn(&Cluster) -> T) -> Result<Vec<T>, StoreError> {
-    let mut all = Vec::new();
-    let mut after: Option<String> = None;
-    loop {
-        let page = hub.store.clusters(after.as_deref(), PAGE).await?;
-        let full = page.len() == PAGE as usize;
-        after = page.last().map(|c| c.name.to_string());
-        let joined = page.iter().filter(|c| c.joined_at.is_some());
-        all.extend(joined.map(&of));
-        if !full {
-            return Ok(all);
-        }
-    }
+    each(hub, |c| c.joined_at.is_some().then(|| of(c))).await
 }
 
 fn find<'a>(reports: &'a [HostKeysOf], name: &ClusterName) -> Option<&'a HostKeysOf> {

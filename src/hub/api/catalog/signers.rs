@@ -8,14 +8,13 @@ use axum::{Json, http::StatusCode};
 use crate::clock;
 use crate::hub::auth::Role;
 use crate::hub::signers::{self, Refusal, Signer, openpgp};
+use crate::hub::store::Cluster;
 use crate::hub::{Hub, git};
 use crate::wire::api::{DropSigner, EngineKind, NewSigner, SignerView, SignersView};
 
-use super::super::clusters::announce_changed;
+use super::super::clusters::{self, announce_changed};
 use super::super::problem::{Problem, Slug};
 use super::super::{Caller, UserBody};
-
-const PAGE: u32 = 500;
 
 pub(super) async fn list(
     State(hub): State<Arc<Hub>>,
@@ -100,17 +99,8 @@ async fn view(hub: &Hub) -> Result<SignersView, Problem> {
     let signers = hub.store.signers().await?;
     let head = git::signed_head(&hub.catalog.repo, &hub.catalog.branch).await?;
     let by = head.as_ref().and_then(|h| signers::signed_by(&signers, h));
-    let mut not_verifying = Vec::new();
-    let mut after = None::<String>;
-    loop {
-        let page = hub.store.clusters(after.as_deref(), PAGE).await?;
-        let Some(last) = page.last() else {
-            break;
-        };
-        after = Some(last.name.to_string());
-        let others = page.into_iter().filter(|c| c.engine == EngineKind::Argocd);
-        not_verifying.extend(others.map(|c| c.name));
-    }
+    let theirs = |c: &Cluster| (c.engine == EngineKind::Argocd).then(|| c.name.clone());
+    let not_verifying = clusters::each(hub, theirs).await?;
     Ok(SignersView {
         head_signed_by: by.map(|s| s.key.fingerprint.clone()),
         head: head.map(|h| h.commit),

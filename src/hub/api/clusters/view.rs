@@ -69,6 +69,23 @@ pub async fn pages(hub: &Hub, mut take: impl FnMut(Vec<ClusterView>)) -> Result<
     }
 }
 
+/// What `of` has to say of each cluster of the fleet, in the order of their names.
+pub async fn each<T>(hub: &Hub, of: impl Fn(&Cluster) -> Option<T>) -> Result<Vec<T>, StoreError> {
+    let mut all = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let page = hub
+            .store
+            .clusters(after.as_deref(), super::MAX_PAGE)
+            .await?;
+        after = page.last().map(|c| c.name.to_string());
+        all.extend(page.iter().filter_map(&of));
+        if page.len() < super::MAX_PAGE as usize {
+            return Ok(all);
+        }
+    }
+}
+
 fn view(hub: &Hub, now: OffsetDateTime, cluster: Cluster, details: Details) -> ClusterView {
     let line = hub.tunnels.view(&cluster.name);
     let heard = heard(hub, now, &cluster, &line);
