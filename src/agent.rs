@@ -13,7 +13,7 @@ use crate::bundle::Bundle;
 use crate::lifetime::Tasks;
 use crate::secret::Secret;
 use crate::telemetry::HealMetrics;
-use crate::wire::api::{AgentBuild, Assignment, HostKeysReport};
+use crate::wire::api::{AgentBuild, Assignment, EngineKind, HostKeysReport};
 use crate::wire::report::{Condition, HealRecord, StepReport};
 
 use fault::Faults;
@@ -37,6 +37,7 @@ pub mod link;
 pub mod observe;
 mod own;
 pub mod plan;
+mod replace;
 pub mod report;
 mod saves;
 pub mod snapshot;
@@ -153,7 +154,23 @@ pub struct Desired {
     pub install: InForce,
     pub deploy_key: DeployKey,
     pub engine: Engine,
+    /// Whether the engine may take away what the catalog no longer has: not while it takes another one's place.
+    pub prunes: bool,
+    /// Another engine takes this one's place: nothing of it is mended now.
+    pub rests: bool,
 }
+
+impl Desired {
+    pub fn kind(&self) -> EngineKind {
+        match self.engine {
+            Engine::Flux => EngineKind::Flux,
+            Engine::Argocd(_) => EngineKind::Argocd,
+        }
+    }
+}
+
+/// The watchdog leaves this engine alone, because of the change with this number.
+pub type Rest = Option<(u64, EngineKind)>;
 
 /// The engine's install that is in force; while a change of it is under way, that is the new one already.
 #[derive(Debug, Clone)]

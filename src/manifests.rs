@@ -142,8 +142,8 @@ pub fn adoption(values: &AdoptionValues) -> Vec<Value> {
         service_account(AGENT, &values.image_pull_secret),
         service_account(LINE_ACCOUNT, ""),
     ];
-    objects.extend(rbac::objects(values.engine, values.access));
-    objects.push(network_policy(values.engine));
+    objects.extend(rbac::objects(values.access));
+    objects.push(network_policy());
     objects.push(git_service());
     objects.push(join_secret(values));
     objects.push(deployment(values));
@@ -151,10 +151,10 @@ pub fn adoption(values: &AdoptionValues) -> Vec<Value> {
 }
 
 /// What is alike in every adoption and not its owner's to choose: what the agent keeps so for itself.
-pub fn own(engine: EngineKind) -> Vec<Value> {
+pub fn own() -> Vec<Value> {
     let mut objects = vec![resource_quota()];
-    objects.extend(rbac::own(engine));
-    objects.push(network_policy(engine));
+    objects.extend(rbac::own());
+    objects.push(network_policy());
     objects.push(git_service());
     objects
 }
@@ -217,7 +217,8 @@ fn service_account(name: &str, pull_secret: &str) -> Value {
     account
 }
 
-fn network_policy(engine: EngineKind) -> Value {
+fn network_policy() -> Value {
+    let engines = [EngineKind::Flux, EngineKind::Argocd].map(engine_namespace);
     json!({
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -226,9 +227,9 @@ fn network_policy(engine: EngineKind) -> Value {
             "podSelector": {"matchLabels": {"app.kubernetes.io/name": AGENT}},
             "policyTypes": ["Ingress"],
             "ingress": [{
-                "from": [{"namespaceSelector": {"matchLabels": {
-                    "kubernetes.io/metadata.name": engine_namespace(engine),
-                }}}],
+                "from": [{"namespaceSelector": {"matchExpressions": [{
+                    "key": "kubernetes.io/metadata.name", "operator": "In", "values": engines,
+                }]}}],
                 "ports": [{"port": GIT_RELAY_PORT, "protocol": "TCP"}],
             }, {
                 // Whoever scrapes metrics; what is served there names no object.

@@ -278,6 +278,11 @@ impl Install {
         }
     }
 
+    /// Whether the root takes away what the catalog no longer has.
+    pub fn prunes(&self) -> bool {
+        self.desired.prunes
+    }
+
     /// Version, bundle and registry that are in force.
     pub fn form(&self) -> &Form {
         &self.desired.install.form
@@ -352,6 +357,39 @@ fn entry(expect: Value, body: Body) -> Wanted {
 /// An object of our own making.
 fn own(object: Value) -> Wanted {
     entry(object.clone(), Body::Own(Arc::new(object)))
+}
+
+/// What is fixed about one of the engines.
+pub fn traits_of(kind: EngineKind) -> &'static Traits {
+    match kind {
+        EngineKind::Flux => &flux::TRAITS,
+        EngineKind::Argocd => &argocd::TRAITS,
+    }
+}
+
+/// What the agent makes for an engine beside the objects of its bundle, and what goes with the engine.
+pub fn extras(kind: EngineKind) -> Vec<ObjectId> {
+    let namespace = traits_of(kind).namespace;
+    let own: &[(Kind, &str)] = match kind {
+        EngineKind::Flux => &[
+            (Kind::Secret, flux::NAME),
+            (Kind::Secret, flux::SIGNERS),
+            (Kind::GitRepository, flux::NAME),
+            (Kind::Kustomization, flux::NAME),
+        ],
+        EngineKind::Argocd => &[
+            (Kind::ConfigMap, argocd::KNOWN_HOSTS),
+            (Kind::Secret, argocd::SESSION),
+            (Kind::Secret, argocd::REDIS),
+            (Kind::Secret, argocd::REPOSITORY),
+            (Kind::AppProject, argocd::PROJECT),
+            (Kind::Application, argocd::ROOT),
+        ],
+    };
+    let rights = (Kind::RoleBinding, manifests::ENGINE_ROLE);
+    let all = own.iter().copied().chain([rights]);
+    all.map(|(kind, name)| ObjectId::new(kind, namespace, name))
+        .collect()
 }
 
 /// Where an install object lives; none for what is no kind of an install.

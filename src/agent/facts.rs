@@ -13,7 +13,7 @@ use tracing::debug;
 
 use crate::agent::health::Heart;
 use crate::manifests;
-use crate::wire::report::Facts;
+use crate::wire::report::{Facts, REPLACES_ENGINES};
 
 const EVERY: Duration = Duration::from_mins(1);
 /// How many facts a cluster's owner may add, and how long a value may be.
@@ -57,6 +57,9 @@ pub fn summarize(sources: &Sources) -> Facts {
         }
     };
     set("agent.version", sources.agent_version.clone());
+    if !sources.agent_version.is_empty() {
+        set(REPLACES_ENGINES, "true".to_owned());
+    }
     set(
         "incarnation",
         sources.incarnation.clone().unwrap_or_default(),
@@ -298,6 +301,7 @@ mod tests {
             agent_version: "0.1.0".into(),
         };
         let expected = [
+            ("agent.replaces-engines", "true"),
             ("agent.version", "0.1.0"),
             ("cloud", "aws"),
             ("distribution", "eks"),

@@ -71,7 +71,7 @@ impl Keeping {
             return;
         }
         let mut missing = Vec::new();
-        for (id, wanted) in own::wanted(joined.assignment.engine.kind) {
+        for (id, wanted) in own::wanted() {
             self.heart.beat();
             match self.keep(&id, &wanted, open).await {
                 Ok(Kept::Forbidden(why)) => missing.push(format!("{id}: {why}")),

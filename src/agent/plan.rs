@@ -22,6 +22,7 @@ pub mod pace;
 pub mod probes;
 pub mod project;
 pub mod quarantine;
+pub mod replace;
 pub mod state;
 pub mod steps;
 pub mod window;

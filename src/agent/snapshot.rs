@@ -19,6 +19,7 @@ use super::plan::quarantine::shield::{OPTIONS, options};
 use crate::bundle::{self, Kind, ObjectId};
 use crate::clock;
 use crate::keys::sha256_hex;
+use crate::wire::api::EngineKind;
 
 /// Snapshots that are kept.
 const KEEP: usize = 3;
@@ -33,6 +34,8 @@ pub struct Snapshot {
     pub number: u64,
     pub taken: OffsetDateTime,
     pub digest: String,
+    /// Of which engine; none = of the one that the cluster had when agents knew one only.
+    pub engine: Option<EngineKind>,
     /// The objects that Git owns, and the ConfigMaps, as somebody set them, by their place. The others are healed from
     /// the bundle and are kept in the cluster only.
     pub objects: BTreeMap<ObjectId, Value>,
@@ -96,6 +99,7 @@ fn read(map: &ConfigMap) -> Result<Snapshot> {
         .and_then(|t| clock::parse_rfc3339(t))
         .context("no time")?;
     let digest = data.get("sha256").context("no digest")?.clone();
+    let engine = data.get("engine").and_then(|e| EngineKind::parse(e));
     let packed = map
         .binary_data
         .as_ref()
@@ -113,6 +117,7 @@ fn read(map: &ConfigMap) -> Result<Snapshot> {
         number,
         taken,
         digest,
+        engine,
         objects,
     })
 }
@@ -146,6 +151,7 @@ pub async fn take(
         number: last.map_or(1, |l| l.number + 1),
         taken,
         digest,
+        engine: Some(install.traits.kind),
         objects,
     };
     store(kube, namespace, &snapshot, &plain).await?;
@@ -204,6 +210,7 @@ async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]
             "number": snapshot.number.to_string(),
             "taken": clock::rfc3339(snapshot.taken),
             "sha256": snapshot.digest,
+            "engine": snapshot.engine.map(|engine| engine.to_string()).unwrap_or_default(),
         },
         "binaryData": {"objects.zst": STANDARD.encode(&packed)},
     });

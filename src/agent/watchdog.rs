@@ -22,11 +22,12 @@ use super::plan::{
 };
 use super::saves::Saves;
 use super::snapshot::{self, Snapshot};
-use super::{Desired, EngineGit, Hint, News, Verdict};
+use super::{Desired, EngineGit, Hint, News, Rest, Verdict};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::heal;
 use crate::telemetry::HealMetrics;
+use crate::wire::api::EngineKind;
 use crate::wire::report::{Facts, HealRecord};
 
 mod change;
@@ -35,6 +36,7 @@ mod handover;
 mod open;
 mod question;
 mod record;
+mod replace;
 mod resume;
 mod status;
 mod tell;
@@ -58,6 +60,8 @@ pub struct Context {
     pub fetched: watch::Sender<String>,
     /// Out: what became of a change of the engine.
     pub changed: watch::Sender<Option<Verdict>>,
+    /// Out: which engine is left alone, for another one takes its place.
+    pub rest: watch::Sender<Rest>,
     /// Out: the engine's way to the Git host.
     pub engine_git: watch::Sender<EngineGit>,
     /// How the agent itself reads the catalog; none = its last look failed.
@@ -100,6 +104,8 @@ struct Watchdog {
     fallback: Fallback,
     changing: Changing,
     open_heals: OpenHeals,
+    /// The engine that was followed last.
+    engine: Option<EngineKind>,
     snapshot: Option<Snapshot>,
     saves: Saves,
     /// When a snapshot was last looked at, taken or found to be the same.
@@ -127,6 +133,7 @@ impl Watchdog {
             handover: Handover::default(),
             fallback: Fallback::default(),
             changing: Changing::default(),
+            engine: None,
             snapshot: None,
             snapshot_at: None,
         }
@@ -134,7 +141,6 @@ impl Watchdog {
 
     async fn keep(mut self) -> Result<()> {
         self.snapshot = self.load().await;
-        self.history.adopted = self.snapshot.is_some();
         self.resume().await;
         loop {
             let Some(desired) = self.desired.borrow_and_update().clone() else {
@@ -143,6 +149,12 @@ impl Watchdog {
                 }
                 continue;
             };
+            if desired.rests {
+                if !self.rest(&desired).await {
+                    return Ok(());
+                }
+                continue;
+            }
             if !Box::pin(self.follow(desired)).await? {
                 return Ok(());
             }
@@ -167,6 +179,7 @@ impl Watchdog {
 
     /// Works for one desired state, until another one is given. False = there will be none.
     async fn follow(&mut self, desired: Desired) -> Result<bool> {
+        self.take_up(&desired).await;
         let install = self.install(&desired);
         let view = View::new(&install);
         let watches = CancellationToken::new();
@@ -176,7 +189,7 @@ impl Watchdog {
         let observed = install.clone();
         observers.spawn(async move { observe::run(kube, &observed, seen, over).await });
         info!(cluster = install.cluster, bundle = %desired.install.bundle.digest, objects = install.wanted.len(), "watching");
-        let again = self.rounds(install, desired, &view, &mut observers).await;
+        let again = Box::pin(self.rounds(install, desired, &view, &mut observers)).await;
         watches.cancel();
         observers.shutdown().await;
         again
@@ -241,10 +254,11 @@ impl Watchdog {
                         return Ok(false);
                     };
                     let wanted = self.renew(&next, &desired);
-                    if plan.mode == Mode::Act {
+                    let goes_on = !next.rests && next.kind() == desired.kind();
+                    if plan.mode == Mode::Act && goes_on {
                         self.hand_over(&install, &wanted, view, &observed).await;
                     }
-                    if !wanted.wanted.keys().eq(install.wanted.keys()) {
+                    if !goes_on || !wanted.wanted.keys().eq(install.wanted.keys()) {
                         self.desired.mark_changed();
                         return Ok(true);
                     }

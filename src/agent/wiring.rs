@@ -173,6 +173,7 @@ pub(super) fn parts(
     let (read_out, read) = watch::channel(None);
     let (engine_git_out, engine_git) = watch::channel(EngineGit::default());
     let (changed_out, changed) = watch::channel(None);
+    let (rest_out, rest) = watch::channel(None);
     let (hints_out, hints) = mpsc::channel(HINTS);
     let (diagnose_out, diagnose_ids) = mpsc::channel(DIAGNOSES);
     let (watchdog_asked, questions) = mpsc::channel(DIAGNOSES);
@@ -202,6 +203,7 @@ pub(super) fn parts(
         keys: keyring.current(),
         keeper: Keeper::new(context.clone(), caller.clone()),
         told: changed,
+        rest,
         heart: hearts.heart("prepare", Duration::from_mins(3)),
         joined: joined.clone(),
         link: line.clone(),
@@ -306,6 +308,7 @@ pub(super) fn parts(
         facts: told_facts,
         metrics,
         changed: changed_out,
+        rest: rest_out,
     };
     tasks.spawn("watchdog", |stop| {
         let inlets = watchdog::Inlets { hints, questions };

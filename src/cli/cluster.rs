@@ -31,8 +31,8 @@ pub(super) enum Verb {
     Readopt(Box<readopt::Args>),
     /// Choose a cluster's way to the Git host: over the line, directly, or as its agent finds
     Git(git::Args),
-    /// Tell a cluster's engine; another one is refused, with what to do instead
-    Engine(engine::Args),
+    /// Tell a cluster's engine, or let the other one take its place
+    Engine(Box<engine::Args>),
     /// Open a maintenance window: the agent only looks, and mends nothing
     Pause(pause::Pause),
     /// End a cluster's maintenance window
@@ -53,7 +53,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Wait(args) => wait::run(args).await,
         Verb::Readopt(args) => readopt::run(*args).await,
         Verb::Git(args) => git::run(args).await,
-        Verb::Engine(args) => engine::run(args).await,
+        Verb::Engine(args) => engine::run(*args).await,
         Verb::Pause(args) => pause::pause(args).await,
         Verb::Resume(args) => pause::resume(args).await,
         Verb::Rotate(args) => rotate::run(args).await,

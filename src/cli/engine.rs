@@ -10,6 +10,8 @@ mod import;
 mod mirror;
 mod set;
 
+pub(super) use set::follow;
+
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// Give the hub an engine's version: a release, fetched and verified, or a file

@@ -4,12 +4,16 @@
 //! in its place. So what the README describes and what `cluster add` writes cannot drift apart.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use rust_embed::RustEmbed;
+
+use serde_json::Value;
 
 use super::git::Files;
 use crate::wire::api::EngineKind;
 use crate::wire::id::ClusterName;
+use crate::yaml;
 
 /// The catalog a platform team starts from; it is also what a new hub commits first.
 #[derive(RustEmbed)]
@@ -55,6 +59,63 @@ pub fn files(record: &ClusterRecord) -> Files {
         EngineKind::Argocd => applications(record),
     };
     overlay.into_iter().chain(cluster).collect()
+}
+
+/// Where a cluster finds what an engine is to follow that takes the place of the one that it was added with. No other
+/// cluster's name has a dot.
+pub fn directory(name: &ClusterName, engine: EngineKind) -> String {
+    format!("clusters/{name}.{engine}")
+}
+
+/// Why a directory is not one for an engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unsuited {
+    /// Nothing there, or nothing that is a manifest.
+    Empty,
+    /// A file has sync objects of the other engine.
+    Other { file: String, other: EngineKind },
+}
+
+/// Whether an engine can follow what is below `path`: manifests, and among them none of the other engine's own kinds,
+/// which would be applied and do nothing.
+pub fn suits(files: &Files, path: &str, engine: EngineKind) -> Result<(), Unsuited> {
+    let below = format!("{}/", path.trim_matches('/'));
+    let mut manifests = 0_usize;
+    for (file, content) in files.iter().filter(|(file, _)| file.starts_with(&below)) {
+        let ending = Path::new(file).extension();
+        if !ending.is_some_and(|ending| ending == "yaml" || ending == "yml") {
+            continue;
+        }
+        // What cannot be read says nothing of an engine; applying it is its own story.
+        let text = String::from_utf8_lossy(content);
+        for document in yaml::documents(&text).unwrap_or_default() {
+            let version = document.get("apiVersion").and_then(Value::as_str);
+            let Some(version) = version else { continue };
+            manifests += 1;
+            if speaks_for(version).is_some_and(|of| of != engine) {
+                return Err(Unsuited::Other {
+                    file: file.clone(),
+                    other: engine.other(),
+                });
+            }
+        }
+    }
+    if manifests == 0 {
+        return Err(Unsuited::Empty);
+    }
+    Ok(())
+}
+
+/// The engine whose own kinds an API group has.
+fn speaks_for(api_version: &str) -> Option<EngineKind> {
+    let (group, _) = api_version.split_once('/')?;
+    if group == "argoproj.io" {
+        Some(EngineKind::Argocd)
+    } else if group.ends_with(".toolkit.fluxcd.io") || group.ends_with(".extensions.fluxcd.io") {
+        Some(EngineKind::Flux)
+    } else {
+        None
+    }
 }
 
 fn like_the_model(name: &str, directory: &str) -> Files {
@@ -117,6 +178,51 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_is_for_the_engine_whose_kinds_it_has_or_for_both() {
+        let record = |engine| ClusterRecord {
+            engine,
+            ..record("eu1")
+        };
+        let (flux, argocd) = (EngineKind::Flux, EngineKind::Argocd);
+        let plain = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n".to_vec();
+        let own: Files = [
+            ("both/a.yaml".to_owned(), plain.clone()),
+            ("none/README.md".to_owned(), plain.clone()),
+            ("none/empty.yaml".to_owned(), b"# nothing\n".to_vec()),
+            ("clusters/eu1-2/a.yaml".to_owned(), plain),
+        ]
+        .into();
+        let other = |file: &str, other| {
+            Err(Unsuited::Other {
+                file: file.to_owned(),
+                other,
+            })
+        };
+        for (files, path, engine, expected) in [
+            (&files(&record(flux)), "clusters/eu1", flux, Ok(())),
+            (
+                &files(&record(flux)),
+                "clusters/eu1",
+                argocd,
+                other("clusters/eu1/apps.yaml", flux),
+            ),
+            (&files(&record(argocd)), "clusters/eu1/", argocd, Ok(())),
+            (
+                &files(&record(argocd)),
+                "clusters/eu1",
+                flux,
+                other("clusters/eu1/apps.yaml", argocd),
+            ),
+            (&own, "both", flux, Ok(())),
+            (&own, "both", argocd, Ok(())),
+            (&own, "none", argocd, Err(Unsuited::Empty)),
+            (&own, "clusters/eu1", argocd, Err(Unsuited::Empty)),
+        ] {
+            assert_eq!(suits(files, path, engine), expected, "{path} {engine}");
+        }
+    }
+
+    #[test]
     fn a_new_cluster_is_named_nowhere_else() {
         let files = files(&record("ap-southeast-7"));
         assert_eq!(files.len(), under("eu1").len());
@@ -149,7 +255,7 @@ mod tests {
         for (file, path) in [("apps", "apps/hello/overlays/ap1"), ("base", "base")] {
             let text = &files[&format!("clusters/ap1/{file}.yaml")];
             let text = std::str::from_utf8(text).unwrap();
-            let application = crate::yaml::documents(text).unwrap().remove(0);
+            let application = yaml::documents(text).unwrap().remove(0);
             assert_eq!(
                 application["spec"]["source"],
                 serde_json::json!({"repoURL": record.url, "targetRevision": "main", "path": path})
@@ -165,7 +271,7 @@ mod tests {
             "base/kustomization.yaml",
             "clusters/us1/base.yaml",
         ] {
-            let shipped = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            let shipped = Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join("catalog-example")
                 .join(path);
             assert_eq!(template.get(path), std::fs::read(shipped).ok().as_ref());

@@ -82,6 +82,8 @@ contract! {
     set_policy(&self, id: &str, policy: Policy, now: OffsetDateTime) -> ();
     /// The bundle that the cluster's engine shall run, of the engine that it has, and the seconds in which it has to work; gives the number of the wish.
     set_engine(&self, id: &str, bundle: &BundleView, within: u32, now: OffsetDateTime) -> u64;
+    /// The same where another engine takes the place of the one that it has: its bundle, and the catalog's path that it follows.
+    replace_engine(&self, id: &str, to: (&BundleView, &str), within: u32, now: OffsetDateTime) -> u64;
     /// Whence the cluster's engine gets its images: empty = where its bundle says, None = the hub's default. Gives the
     /// number of the wish.
     set_registry(&self, id: &str, registry: Option<String>, now: OffsetDateTime) -> u64;

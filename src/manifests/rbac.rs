@@ -1,12 +1,12 @@
 //! The rights: of the agent, of the line, and of the people behind the line.
 //!
 //! No rule has `*`. Creation by server-side apply is authorised as `create` with the object's name, so
-//! `resourceNames` pins it; the engine's names are therefore spelled out per engine.
+//! `resourceNames` pins it; the engines' names are therefore spelled out.
 
 use serde_json::{Value, json};
 
 use crate::bundle::check::{ARGOCD_CLUSTER_ROLES, ARGOCD_ROLES};
-use crate::wire::api::{AccessLevel, EngineKind};
+use crate::wire::api::AccessLevel;
 
 use super::{
     ACCESS_GROUPS, AGENT, ENGINE_ROLE, GUARD_POLICY, LINE_ACCOUNT, LINE_SUBJECTS, NAMESPACE,
@@ -96,16 +96,17 @@ const ARGOCD: EngineNames = EngineNames {
     )],
 };
 
-fn names(engine: EngineKind) -> &'static EngineNames {
-    match engine {
-        EngineKind::Flux => &FLUX,
-        EngineKind::Argocd => &ARGOCD,
-    }
+/// Either may take the other's place later, without a second YAML.
+const ENGINES: [&EngineNames; 2] = [&FLUX, &ARGOCD];
+
+fn all<T: Copy + 'static>(part: impl Fn(&EngineNames) -> &'static [T]) -> Vec<T> {
+    let parts = ENGINES.iter().map(|names| part(names));
+    parts.flat_map(|part| part.iter().copied()).collect()
 }
 
 /// Roles and bindings, roles before what refers to them.
-pub(super) fn objects(engine: EngineKind, access: AccessLevel) -> Vec<Value> {
-    let mut objects = own(engine);
+pub(super) fn objects(access: AccessLevel) -> Vec<Value> {
+    let mut objects = own();
     objects.push(line_subjects());
     let subjects = cluster_role_binding(LINE_SUBJECTS, LINE_SUBJECTS, &account(LINE_ACCOUNT));
     objects.push(subjects);
@@ -119,12 +120,11 @@ pub(super) fn objects(engine: EngineKind, access: AccessLevel) -> Vec<Value> {
 }
 
 /// The agent's own, roles before what refers to them.
-pub(super) fn own(engine: EngineKind) -> Vec<Value> {
-    let names = names(engine);
+pub(super) fn own() -> Vec<Value> {
     vec![
-        cluster_role(READ_ROLE, &read_rules(names)),
-        cluster_role(ENGINE_ROLE, &engine_rules(engine)),
-        cluster_role(AGENT, &agent_rules(names)),
+        cluster_role(READ_ROLE, &read_rules()),
+        cluster_role(ENGINE_ROLE, &engine_rules()),
+        cluster_role(AGENT, &agent_rules()),
         role(&own_rules()),
         cluster_role_binding(AGENT, AGENT, &account(AGENT)),
         cluster_role_binding(READ_ROLE, READ_ROLE, &account(AGENT)),
@@ -133,8 +133,9 @@ pub(super) fn own(engine: EngineKind) -> Vec<Value> {
 }
 
 /// The agent's rights on the whole cluster.
-fn agent_rules(names: &EngineNames) -> Vec<Value> {
-    let bound = [&["cluster-admin", ENGINE_ROLE], names.cluster_roles].concat();
+fn agent_rules() -> Vec<Value> {
+    let (cluster_roles, crds) = (all(|n| n.cluster_roles), all(|n| n.crds));
+    let bound = [&["cluster-admin", ENGINE_ROLE][..], &cluster_roles].concat();
     let own_bindings = [
         AGENT,
         READ_ROLE,
@@ -143,29 +144,30 @@ fn agent_rules(names: &EngineNames) -> Vec<Value> {
         "linesman-edit",
         "linesman-admin",
     ];
-    let bindings = [names.cluster_role_bindings, &own_bindings].concat();
+    let bindings = [&all(|n| n.cluster_role_bindings)[..], &own_bindings].concat();
     let own_roles = [AGENT, READ_ROLE, ENGINE_ROLE, LINE_SUBJECTS];
-    let written = [names.cluster_roles, &own_roles].concat();
-    let escalated = [names.cluster_roles, &[LINE_SUBJECTS]].concat();
+    let written = [&cluster_roles[..], &own_roles].concat();
+    let escalated = [&cluster_roles[..], &[LINE_SUBJECTS]].concat();
+    let namespaces: Vec<&str> = ENGINES.iter().map(|n| n.namespace).collect();
     let crd = "apiextensions.k8s.io";
     let mut rules = vec![
         rule(crd, &["customresourcedefinitions"], &READ),
         pinned(
             crd,
             &["customresourcedefinitions"],
-            names.crds,
+            &crds,
             &["create", "patch"],
         ),
         pinned(
             crd,
             &["customresourcedefinitions/status"],
-            names.crds,
+            &crds,
             &["patch"],
         ),
         rule(RBAC, &["clusterroles", "clusterrolebindings"], &READ),
         pinned(RBAC, &["clusterroles"], &written, &["create", "patch"]),
-        // Own roles go when the cluster leaves the hub; the engine's stay.
-        pinned(RBAC, &["clusterroles"], &own_roles, &["delete"]),
+        // Own roles go when the cluster leaves the hub, an engine's when the other one has taken its place.
+        pinned(RBAC, &["clusterroles"], &written, &["delete"]),
         pinned(RBAC, &["clusterroles"], &bound, &["bind"]),
         pinned(RBAC, &["clusterroles"], &escalated, &["escalate"]),
         pinned(
@@ -184,7 +186,7 @@ fn agent_rules(names: &EngineNames) -> Vec<Value> {
         pinned(
             "",
             &["namespaces"],
-            &[NAMESPACE, names.namespace],
+            &[&[NAMESPACE][..], &namespaces].concat(),
             &["create", "patch"],
         ),
         rule(ADMISSION, &POLICIES, &READ),
@@ -198,18 +200,15 @@ fn agent_rules(names: &EngineNames) -> Vec<Value> {
         rule("", &["events"], &["create", "patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ];
-    for (group, kinds) in names.kinds {
-        rules.push(rule(
-            group,
-            kinds,
-            &["get", "list", "watch", "create", "patch"],
-        ));
+    // Deleted is what an engine leaves behind that the other one has replaced.
+    for (group, kinds) in all(|n| n.kinds) {
+        rules.push(rule(group, kinds, &KEEP));
     }
     rules
 }
 
 /// What the agent may see anywhere: never Secrets, never ConfigMaps.
-fn read_rules(names: &EngineNames) -> Vec<Value> {
+fn read_rules() -> Vec<Value> {
     let core = [
         "events",
         "namespaces",
@@ -232,14 +231,14 @@ fn read_rules(names: &EngineNames) -> Vec<Value> {
         ),
         rule(RBAC, &["rolebindings", "roles"], &READ),
     ];
-    for (group, kinds) in names.kinds {
+    for (group, kinds) in all(|n| n.kinds) {
         rules.push(rule(group, kinds, &READ));
     }
     rules
 }
 
 /// The agent's rights in the engine's namespace.
-fn engine_rules(engine: EngineKind) -> Vec<Value> {
+fn engine_rules() -> Vec<Value> {
     let core = [
         "configmaps",
         "resourcequotas",
@@ -247,7 +246,7 @@ fn engine_rules(engine: EngineKind) -> Vec<Value> {
         "serviceaccounts",
         "services",
     ];
-    let mut rules = vec![
+    vec![
         rule("", &core, &KEEP),
         rule("apps", &["deployments", "statefulsets"], &KEEP),
         rule(
@@ -265,16 +264,8 @@ fn engine_rules(engine: EngineKind) -> Vec<Value> {
             &["leases"],
             &["get", "list", "watch", "delete"],
         ),
-    ];
-    if engine == EngineKind::Argocd {
-        rules.push(pinned(
-            RBAC,
-            &["roles"],
-            &ARGOCD_ROLES,
-            &["bind", "escalate"],
-        ));
-    }
-    rules
+        pinned(RBAC, &["roles"], &ARGOCD_ROLES, &["bind", "escalate"]),
+    ]
 }
 
 /// The agent's rights in its own namespace.

@@ -290,6 +290,12 @@ pub struct EngineRequest {
     /// Seconds in which the engine has to work with it: 30 to 3,600.
     #[serde(default = "five_minutes")]
     pub within: u32,
+    /// The cluster may have the other engine: it takes that one's place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replace: bool,
+    /// The catalog's path for an engine that takes the other one's place; absent = the hub looks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
 }
 
 /// The answer: what the agent is told from now on.
@@ -301,6 +307,9 @@ pub struct EngineView {
     pub bundle: Digest,
     /// The number that condition `EngineCurrent` tells of it with.
     pub change: u64,
+    /// The catalog's path that the engine follows.
+    #[serde(default)]
+    pub path: String,
 }
 
 /// `PUT /v1/clusters/{name}/image-registry` and `PUT /v1/hub/image-registry`.
@@ -333,6 +342,19 @@ impl EngineKind {
         match self {
             Self::Flux => "flux",
             Self::Argocd => "argocd",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut all = [Self::Flux, Self::Argocd].into_iter();
+        all.find(|kind| kind.as_str() == text)
+    }
+
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Flux => Self::Argocd,
+            Self::Argocd => Self::Flux,
         }
     }
 }

@@ -81,6 +81,9 @@ pub struct StepReport {
     pub at: String,
 }
 
+/// A fact: the agent can put one engine in the other's place.
+pub const REPLACES_ENGINES: &str = "agent.replaces-engines";
+
 /// The reason of `GitReachable` where the agent, with its line up, finds no way to the Git host time and again.
 pub const NO_ROUTE: &str = "NoRoute";
 

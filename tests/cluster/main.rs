@@ -27,6 +27,7 @@ mod keys;
 mod kubectl;
 mod line;
 mod quarantine;
+mod replace;
 mod secrecy;
 mod signers;
 mod support;

@@ -14,7 +14,7 @@ use crate::support::{figure, seconds, shown, until};
 const MIRROR: &str = "mirror.lab.test/of/flux";
 
 /// Imports the world's bundle with its text changed; gives the digest.
-fn variant(world: &World, version: &str, changed: impl Fn(String) -> String) -> String {
+pub(crate) fn variant(world: &World, version: &str, changed: impl Fn(String) -> String) -> String {
     let own = fs::read_to_string(world.directory.join("flux.yaml")).unwrap();
     let label = "app.kubernetes.io/version: v";
     let named = own
@@ -60,9 +60,13 @@ fn engine(world: &World, args: &[&str]) -> Command {
 fn a_version_that_works_stays_and_one_that_does_not_goes_back() {
     let world = world::adopted();
     settle(&world);
+    let present = world.hub.json(&["cluster", "engine", CLUSTER]);
     let list = world.hub.json(&["engine", "list"]);
-    let first = list[0]["digest"].as_str().unwrap().to_owned();
-    mirror(&world, list[0]["images"].as_array().unwrap());
+    let mut list = list.as_array().unwrap().iter();
+    let own = list.find(|b| b["engine"] == json!("flux") && b["version"] == present["version"]);
+    let own = own.unwrap();
+    let first = own["digest"].as_str().unwrap().to_owned();
+    mirror(&world, own["images"].as_array().unwrap());
     let spare = path("v1", "ServiceAccount", FLUX, "spare");
     let spares = "---\napiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: spare\n  namespace: flux-system\n  labels:\n    app.kubernetes.io/part-of: flux\n";
     variant(&world, "2.90.0", |text| {

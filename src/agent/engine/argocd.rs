@@ -221,7 +221,7 @@ fn application(desired: &Desired) -> Value {
             "source": {"repoURL": catalog.source(), "targetRevision": catalog.branch, "path": path},
             "destination": {"server": HERE, "namespace": NAME},
             "syncPolicy": {
-                "automated": {"prune": true, "selfHeal": true},
+                "automated": {"prune": desired.prunes, "selfHeal": true},
                 "syncOptions": ["RespectIgnoreDifferences=true"],
                 "retry": retry,
             },

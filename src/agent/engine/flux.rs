@@ -155,7 +155,7 @@ fn kustomization(desired: &Desired) -> Value {
         "spec": {
             "interval": "10m0s",
             "path": format!("./{path}"),
-            "prune": true,
+            "prune": desired.prunes,
             "sourceRef": {"kind": Kind::GitRepository.as_str(), "name": NAME},
             "timeout": "5m0s",
             "retryInterval": "1m0s",

@@ -3,6 +3,8 @@
 //! Whatever a change may come to is written before it is begun, so that an agent that is killed at any point goes on
 //! with it, or goes back.
 
+mod replace;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,18 +17,21 @@ use tracing::{info, warn};
 use super::stored::within;
 use super::{Context, FIELD_MANAGER};
 use crate::agent::caller::{Call, Caller};
+use crate::agent::engine;
 use crate::agent::plan::change::{self, Change, Form, Next};
-use crate::agent::{InForce, Verdict};
+use crate::agent::{InForce, Rest, Verdict};
 use crate::bundle::Bundle;
 use crate::clock;
 use crate::manifests::{BUNDLE_MAP, CHANGE_MAP};
-use crate::wire::api::EngineRef;
+use crate::wire::api::{Assignment, EngineKind, EngineRef};
 use crate::wire::id::Digest;
 
 /// In [`BUNDLE_MAP`].
 const PACKED: &str = "bundle.zst";
 /// In [`CHANGE_MAP`]: the bundle of [`Change::from`].
 const BEFORE: &str = "before.zst";
+/// In [`CHANGE_MAP`]: the bundle of [`Change::to`], where another engine takes the place of the one in force.
+const AFTER: &str = "after.zst";
 
 /// What is kept, and where it comes from.
 pub struct Keeper {
@@ -35,6 +40,23 @@ pub struct Keeper {
     held: Option<InForce>,
     /// What the watchdog said last is done.
     heeded: Option<Verdict>,
+}
+
+/// How far one turn of the [`Keeper`] has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Turn {
+    Done,
+    /// The engine in force is being made to stand still; what is left of that, for people.
+    Stills(String),
+}
+
+/// What one turn goes by.
+pub struct Wish<'a> {
+    pub assignment: &'a Assignment,
+    /// What the watchdog found last.
+    pub told: Option<&'a Verdict>,
+    /// Which engine the watchdog leaves alone.
+    pub rest: Rest,
 }
 
 impl Keeper {
@@ -59,24 +81,40 @@ impl Keeper {
             && self.heeded.as_ref() == told
     }
 
+    /// Whether the engine in force is to stand still, because another one takes its place.
+    pub fn rests(&self, engine: &EngineRef) -> bool {
+        self.held.as_ref().is_some_and(|held| {
+            let next = change::next(engine, &held.form, held.change.as_ref());
+            change::rests(&next, &held.form, held.change.as_ref())
+        })
+    }
+
     /// Brings about what the hub wants, or what the watchdog found of it. Done again after an error, it goes on.
-    pub async fn turn(&mut self, engine: &EngineRef, told: Option<&Verdict>) -> Result<()> {
+    pub async fn turn(&mut self, wish: &Wish<'_>) -> Result<Turn> {
+        let (engine, told) = (&wish.assignment.engine, wish.told);
         if self.held.is_none() {
             self.held = self.load().await?;
         }
+        let path = &wish.assignment.catalog.path;
         let Some(mut held) = self.held.clone() else {
             let bundle = self.obtain(&engine.bundle).await?;
             let first = InForce {
                 bundle: Arc::new(bundle),
-                form: Form::of(engine),
+                form: Form::of(engine).following(path),
                 change: None,
                 since: None,
             };
             self.store(&first).await?;
             self.heeded = told.cloned();
             self.held = Some(first);
-            return Ok(());
+            return Ok(Turn::Done);
         };
+        if held.form.kind == Some(engine.kind) && held.form.path != *path {
+            // Another engine that takes its place follows another one; then the hub no longer names this.
+            held.form.path.clone_from(path);
+            self.store(&held).await?;
+            self.held = Some(held.clone());
+        }
         if let Some(told) = told.filter(|told| self.heeded.as_ref() != Some(told)) {
             self.heed(&mut held, told).await?;
             self.held = Some(held.clone());
@@ -85,15 +123,34 @@ impl Keeper {
         let next = change::next(engine, &held.form, held.change.as_ref());
         let done = match next {
             Next::Keep => self.forget(held, engine).await?,
-            Next::Begin { from } => self.begin(held, engine, from).await?,
-            Next::Back => self.back(held).await?,
+            Next::Begin { from } => self.begin(held, wish.assignment, from).await?,
+            Next::Switch => {
+                let (done, turn) = self.switch(held, wish.rest).await?;
+                self.held = Some(done);
+                return Ok(turn);
+            }
+            Next::Back => {
+                let change = held.change.as_ref();
+                if let Some(change) = change.filter(|c| held.form.is_another(&c.from)) {
+                    let still = self.still(&held, change, wish.rest).await?;
+                    if let Some(what) = still {
+                        return Ok(Turn::Stills(what));
+                    }
+                }
+                self.back(held).await?
+            }
         };
         self.held = Some(done);
-        Ok(())
+        Ok(Turn::Done)
     }
 
-    async fn begin(&self, held: InForce, engine: &EngineRef, from: Form) -> Result<InForce> {
-        let to = Form::of(engine);
+    async fn begin(&self, held: InForce, wished: &Assignment, from: Form) -> Result<InForce> {
+        let engine = &wished.engine;
+        let to = Form::of(engine).following(&wished.catalog.path);
+        let replaces = held.form.is_another(&to);
+        if replaces {
+            self.may_replace(wished, &held.form).await?;
+        }
         let bundle = if held.bundle.digest == to.bundle {
             Arc::clone(&held.bundle)
         } else {
@@ -101,6 +158,11 @@ impl Keeper {
         };
         let mut objects: Vec<change::Place> = change::places(&held.bundle).collect();
         objects.extend(change::places(&bundle));
+        let both = change::is_of_both(&from, &held.form, &to, held.change.as_ref());
+        if both {
+            let extras = [EngineKind::Flux, EngineKind::Argocd].map(engine::extras);
+            objects.extend(extras.iter().flatten().map(change::Place::of));
+        }
         let known = held.change.as_ref();
         objects.extend(known.into_iter().flat_map(|c| c.objects.iter().cloned()));
         objects.sort();
@@ -111,12 +173,21 @@ impl Keeper {
             number: engine.change,
             since: clock::rfc3339(clock::now()),
             within: engine.within,
+            both,
             objects,
             failed: None,
             from,
         };
         // What was before is in that ConfigMap already, unless it is what is in force.
         let before = (change.from == held.form).then(|| held.bundle.pack());
+        if replaces {
+            self.remember_both(&change, before, Some(bundle.pack()))
+                .await?;
+            return Ok(InForce {
+                change: Some(change),
+                ..held
+            });
+        }
         self.remember(&change, before).await?;
         let new = InForce {
             bundle,
@@ -210,9 +281,11 @@ impl Keeper {
             Some(text) => serde_json::from_str(text).ok(),
             None => data.get("digest").and_then(|digest| {
                 Some(Form {
+                    kind: None,
                     version: String::new(),
                     bundle: digest.parse().ok()?,
                     registry: None,
+                    path: String::new(),
                 })
             }),
         };
@@ -224,6 +297,7 @@ impl Keeper {
             return Ok(None);
         };
         form.version.clone_from(&bundle.version);
+        form.kind = Some(bundle.engine);
         Ok(Some(InForce {
             bundle: Arc::new(bundle),
             form,
@@ -287,15 +361,25 @@ impl Keeper {
 
     /// Keeps a change, with what was before it; `None` = that is kept already.
     async fn remember(&self, change: &Change, before: Option<Vec<u8>>) -> Result<()> {
+        let after = self.packed(CHANGE_MAP, AFTER).await?;
+        self.remember_both(change, before, after).await
+    }
+
+    async fn remember_both(
+        &self,
+        change: &Change,
+        before: Option<Vec<u8>>,
+        after: Option<Vec<u8>>,
+    ) -> Result<()> {
         let before = match before {
             Some(packed) => Some(packed),
             None => self.packed(CHANGE_MAP, BEFORE).await?,
         };
         let text = serde_json::to_string(change).context("write the change's JSON")?;
         let data = BTreeMap::from([("change.json".to_owned(), text)]);
-        let binary = before.map(|packed| (BEFORE.to_owned(), ByteString(packed)));
-        self.write(CHANGE_MAP, data, binary.into_iter().collect())
-            .await
+        let both = [(BEFORE, before), (AFTER, after)].into_iter();
+        let binary = both.filter_map(|(key, packed)| Some((key.to_owned(), ByteString(packed?))));
+        self.write(CHANGE_MAP, data, binary.collect()).await
     }
 
     async fn write(

@@ -13,21 +13,22 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::bundle::Keeper;
+use super::bundle::{Keeper, Turn, Wish};
 use super::gitpath::GitPath;
 use super::hostkeys::HostKeySeen;
 use super::{Context, Progress, engine_keys};
 use crate::agent::health::Heart;
 use crate::agent::identity::{self, Identity};
 use crate::agent::link::LinkState;
+use crate::agent::plan::change;
 use crate::agent::plan::state::OwnRead;
-use crate::agent::{Desired, Engine, EngineGit, InForce, Joined, News, Verdict};
+use crate::agent::{Desired, Engine, EngineGit, InForce, Joined, News, Rest, Verdict};
 use crate::backoff::Schedule;
 use crate::clock;
 use crate::keys;
 use crate::manifests::BUNDLE_MAP;
 use crate::ssh::{GitUrl, Head, ProbeError, Step};
-use crate::wire::api::{Assignment, CatalogRef, EngineRef, HostKeysReport, Via};
+use crate::wire::api::{Assignment, CatalogRef, EngineKind, HostKeysReport, Via};
 use crate::wire::report::{ConditionType, NO_ROUTE, Status, StepName};
 
 /// Between proofs of a Git path that was fine the last time, and of one that was not.
@@ -45,6 +46,8 @@ const NO_ROUTE_ANY_MORE: u32 = 6;
 const STORED: Duration = Duration::from_mins(10);
 /// The longest pause between two turns of the loop.
 const TURN: Duration = Duration::from_secs(20);
+/// Between two looks at an engine that is to stand still.
+const STILLS: Duration = Duration::from_millis(500);
 const RETRY: Schedule = Schedule {
     floor: Duration::from_millis(500),
     first: Duration::from_secs(1),
@@ -58,6 +61,8 @@ pub struct Preparing {
     pub keeper: Keeper,
     /// What the watchdog found of a change of the engine.
     pub told: watch::Receiver<Option<Verdict>>,
+    /// Which engine the watchdog leaves alone.
+    pub rest: watch::Receiver<Rest>,
     pub heart: Heart,
     pub joined: watch::Receiver<Option<Joined>>,
     pub link: watch::Receiver<LinkState>,
@@ -82,7 +87,9 @@ struct Steps {
 
 /// What is due, and what was reached.
 struct Held {
-    engine: Option<Engine>,
+    engine: Option<(EngineKind, Engine)>,
+    /// What was said last of an engine that is to take another one's place.
+    replacing: Option<String>,
     /// Whether the bundle in force is the one that the hub wants.
     current: bool,
     bundle_due: Instant,
@@ -147,6 +154,11 @@ impl Preparing {
                 changed = self.keys.changed() => changed.context("the keys are gone")?,
                 changed = self.told.changed() => {
                     changed.context("the watchdog has ended")?;
+                    held.bundle_due = Instant::now();
+                }
+                changed = self.rest.changed() => {
+                    changed.context("the watchdog has ended")?;
+                    self.rest.borrow_and_update();
                     held.bundle_due = Instant::now();
                 }
                 // Deleted or changed, it has to be back before the next start without hub.
@@ -214,14 +226,16 @@ impl Preparing {
             self.probe(assignment, (&path, &identity), &mut steps.git, held)
                 .await;
         }
-        self.bundle(&assignment.engine, &mut steps.bundle, held)
-            .await;
+        self.bundle(assignment, &mut steps.bundle, held).await;
         if *self.proven.borrow() == path {
             steps.git.running().await;
             steps.git.done().await;
-            self.engine(&assignment.engine, held).await;
             let in_force = self.keeper.held().cloned();
-            if let (Some(install), Some(engine)) = (in_force, held.engine.clone()) {
+            if let Some(install) = &in_force {
+                self.engine(install.bundle.engine, held).await;
+            }
+            let engine = held.engine.clone().map(|(_, engine)| engine);
+            if let (Some(install), Some(engine)) = (in_force, engine) {
                 // While a new bundle is on its way, the old one is kept in force.
                 self.publish(assignment, install, engine, &identity);
             }
@@ -233,13 +247,14 @@ impl Preparing {
         self.host_key(held).await;
     }
 
-    async fn engine(&self, engine: &EngineRef, held: &mut Held) {
-        if held.engine.is_none() {
+    async fn engine(&self, kind: EngineKind, held: &mut Held) {
+        if held.engine.as_ref().is_none_or(|(of, _)| *of != kind) {
+            held.engine = None;
             let Context {
                 kube, namespace, ..
             } = &self.context;
-            match engine_keys::engine(kube, namespace, engine.kind).await {
-                Ok(engine) => held.engine = Some(engine),
+            match engine_keys::engine(kube, namespace, kind).await {
+                Ok(engine) => held.engine = Some((kind, engine)),
                 Err(error) => warn!(error = format!("{error:#}"), "no secrets for the engine"),
             }
         }
@@ -256,9 +271,17 @@ impl Preparing {
             warn!("the deploy key has no OpenSSH form");
             return;
         };
+        let mut assignment = assignment.clone();
+        let rests = self.keeper.rests(&assignment.engine);
+        if install.bundle.engine != assignment.engine.kind {
+            // The hub names what the other engine follows.
+            assignment.catalog.path.clone_from(&install.form.path);
+        }
+        let prunes = change::prunes(install.change.as_ref());
         self.desired.send_if_modified(|desired| {
             let same = desired.as_ref().is_some_and(|d| {
-                d.assignment == *assignment
+                d.assignment == assignment
+                    && (d.prunes, d.rests) == (prunes, rests)
                     && d.install.form == install.form
                     && d.install.change == install.change
                     && d.deploy_key.public == deploy_key.public
@@ -266,10 +289,12 @@ impl Preparing {
             });
             if !same {
                 *desired = Some(Desired {
-                    assignment: assignment.clone(),
+                    assignment,
                     install,
                     deploy_key,
                     engine,
+                    prunes,
+                    rests,
                 });
             }
             !same
@@ -383,8 +408,9 @@ impl Preparing {
     }
 
     /// What is in force, brought nearer to what the hub wants.
-    async fn bundle(&mut self, engine: &EngineRef, step: &mut Progress, held: &mut Held) {
+    async fn bundle(&mut self, assignment: &Assignment, step: &mut Progress, held: &mut Held) {
         let told = self.told.borrow().clone();
+        let engine = &assignment.engine;
         held.current = self.keeper.is_settled(engine, told.as_ref());
         if held.current {
             if held.stored_due <= Instant::now() {
@@ -397,8 +423,19 @@ impl Preparing {
             return;
         }
         step.running().await;
-        match self.keeper.turn(engine, told.as_ref()).await {
-            Ok(()) => {
+        let wish = Wish {
+            assignment,
+            told: told.as_ref(),
+            rest: *self.rest.borrow(),
+        };
+        match self.keeper.turn(&wish).await {
+            Ok(Turn::Stills(left)) => {
+                self.replaces(held, Some(left)).await;
+                held.bundle_attempt = 0;
+                held.bundle_due = Instant::now() + STILLS;
+            }
+            Ok(Turn::Done) => {
+                self.replaces(held, None).await;
                 held.current = self.keeper.is_settled(engine, told.as_ref());
                 held.bundle_attempt = 0;
                 step.done().await;
@@ -407,11 +444,35 @@ impl Preparing {
                 let text = format!("{error:#}");
                 warn!(text, "bundle not obtained");
                 step.waiting(&text).await;
+                let other = |kept: &InForce| kept.bundle.engine != engine.kind;
+                if self.keeper.held().is_some_and(other) {
+                    let said = format!("change {}: {text}", engine.change);
+                    self.replaces(held, Some(said)).await;
+                }
                 let wait = RETRY.full_jitter(held.bundle_attempt, clock::unit());
                 held.bundle_attempt = held.bundle_attempt.saturating_add(1);
                 held.bundle_due = Instant::now() + wait;
             }
         }
+    }
+
+    /// Tells how far one engine has come in taking the other's place, while the watchdog cannot.
+    async fn replaces(&self, held: &mut Held, left: Option<String>) {
+        if let Some(left) = left
+            .as_ref()
+            .filter(|left| held.replacing.as_ref() != Some(left))
+        {
+            info!(left, "one engine takes the other's place");
+            self.context
+                .condition(
+                    ConditionType::EngineCurrent,
+                    Status::False,
+                    "Changing",
+                    left,
+                )
+                .await;
+        }
+        held.replacing = left;
     }
 }
 
@@ -419,6 +480,7 @@ impl Held {
     fn new(now: Instant) -> Self {
         Self {
             engine: None,
+            replacing: None,
             current: false,
             bundle_due: now,
             bundle_attempt: 0,

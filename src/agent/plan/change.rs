@@ -12,7 +12,8 @@ use super::{Finding, Mode, Object, Observed, Plan, Step};
 use crate::agent::engine::{self, Install};
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::clock::parse_rfc3339;
-use crate::wire::api::EngineRef;
+use crate::manifests::ENGINE_ROLE;
+use crate::wire::api::{EngineKind, EngineRef};
 use crate::wire::id::Digest;
 
 /// An agent that started meanwhile looks at least this long before it judges, unless a change has less.
@@ -22,12 +23,18 @@ const LOOK: Duration = Duration::seconds(60);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Form {
+    /// Absent in what an agent wrote that knew one engine a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<EngineKind>,
     /// For people; the digest says what it is.
     pub version: String,
     pub bundle: Digest,
     /// The registry that all images come from; absent = those that the bundle names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<String>,
+    /// The catalog's path that it follows, for when the hub names another engine's; empty = not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
 }
 
 impl PartialEq for Form {
@@ -41,18 +48,32 @@ impl Eq for Form {}
 impl Form {
     pub fn of(engine: &EngineRef) -> Self {
         Self {
+            kind: Some(engine.kind),
             version: engine.version.clone(),
             bundle: engine.bundle.clone(),
             registry: engine.registry.clone(),
+            path: String::new(),
         }
     }
 
-    /// For people: `2.9.5 (sha256:…), images of registry.example.org`.
+    #[must_use]
+    pub fn following(mut self, path: &str) -> Self {
+        path.clone_into(&mut self.path);
+        self
+    }
+
+    /// Whether they are of two engines.
+    pub fn is_another(&self, than: &Self) -> bool {
+        matches!((self.kind, than.kind), (Some(one), Some(other)) if one != other)
+    }
+
+    /// For people: `flux 2.9.5 (sha256:…), images of registry.example.org`.
     pub fn words(&self) -> String {
+        let engine = self.kind.map_or_else(String::new, |k| format!("{k} "));
         let short: String = self.bundle.as_str().chars().take(19).collect();
         let images = self.registry.as_deref();
         let images = images.map_or_else(String::new, |r| format!(", images of {r}"));
-        format!("{} ({short}…){images}", self.version)
+        format!("{engine}{} ({short}…){images}", self.version)
     }
 }
 
@@ -69,6 +90,9 @@ pub struct Change {
     pub since: String,
     /// Seconds without function after which what was before comes back.
     pub within: u32,
+    /// Something of the other engine is there, or was before: nothing is pruned until all of that is settled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub both: bool,
     /// All objects of the bundles that it went through; those that are in none that stays are ours to remove.
     pub objects: Vec<Place>,
     /// Why it was undone; absent = it is under way.
@@ -79,6 +103,20 @@ pub struct Change {
 impl Change {
     pub fn limit(&self) -> Duration {
         Duration::seconds(self.within.into())
+    }
+
+    /// Whether one engine takes the other's place.
+    pub fn replaces(&self) -> bool {
+        self.from.is_another(&self.to)
+    }
+
+    /// Of its two sides, the one that is not this.
+    pub fn other(&self, than: &Form) -> &Form {
+        if self.from == *than {
+            &self.to
+        } else {
+            &self.from
+        }
     }
 
     /// Whether something is left to do: it is under way, or what it brought is not gone yet.
@@ -92,6 +130,11 @@ impl Change {
 pub struct Place(String, String, String);
 
 impl Place {
+    pub fn of(id: &ObjectId) -> Self {
+        let kind = id.kind.as_str().to_owned();
+        Self(kind, id.namespace.clone(), id.name.clone())
+    }
+
     /// None = a kind of another version of the agent.
     pub fn id(&self) -> Option<ObjectId> {
         let kind = Kind::ALL.iter().find(|k| k.as_str() == self.0)?;
@@ -101,10 +144,10 @@ impl Place {
 
 /// The places of a bundle's objects.
 pub fn places(bundle: &Bundle) -> impl Iterator<Item = Place> + '_ {
-    bundle.objects.iter().filter_map(|object| {
-        let id = engine::place(object)?;
-        Some(Place(id.kind.as_str().to_owned(), id.namespace, id.name))
-    })
+    bundle
+        .objects
+        .iter()
+        .filter_map(|object| Some(Place::of(&engine::place(object)?)))
 }
 
 /// What is to be done about the bundle.
@@ -115,6 +158,8 @@ pub enum Next {
     Begin {
         from: Form,
     },
+    /// The engine of before is to stand still; then the other one takes its place.
+    Switch,
     /// Put back what was before.
     Back,
 }
@@ -131,14 +176,44 @@ pub fn next(engine: &EngineRef, in_force: &Form, change: Option<&Change>) -> Nex
         };
     }
     if *in_force == wanted {
-        return Next::Keep;
+        // Wished again before it was undone, or before something else was in force, it has its time anew.
+        let again = change.filter(|c| {
+            let undone = c.failed.is_some();
+            (undone && c.to == wanted) || (c.to != wanted && c.from != wanted)
+        });
+        let begin = |c: &Change| Next::Begin {
+            from: c.from.clone(),
+        };
+        return again.map_or(Next::Keep, begin);
+    }
+    let begun = change.filter(|c| c.failed.is_none() && c.to == wanted);
+    if begun.is_some_and(|c| c.number == engine.change && in_force.is_another(&wanted)) {
+        return Next::Switch;
     }
     // What was never seen to work is nothing to go back to.
-    let from = match change {
-        Some(change) if change.to == *in_force => &change.from,
-        Some(_) | None => in_force,
-    };
+    let from = change.map_or(in_force, |c| &c.from);
     Next::Begin { from: from.clone() }
+}
+
+/// Whether the engine in force may take away what the catalog no longer has: not before it has taken another one's
+/// place, or has it back.
+pub fn prunes(change: Option<&Change>) -> bool {
+    !change.is_some_and(|c| c.both && c.is_open())
+}
+
+/// Whether a change of what is in force has to do with both engines.
+pub fn is_of_both(from: &Form, in_force: &Form, to: &Form, known: Option<&Change>) -> bool {
+    let left = known.is_some_and(|c| c.both && c.is_open());
+    from.is_another(to) || in_force.is_another(to) || left
+}
+
+/// Whether the engine in force has to stand still, because the other one takes its place.
+pub fn rests(next: &Next, in_force: &Form, change: Option<&Change>) -> bool {
+    match next {
+        Next::Switch => true,
+        Next::Back => change.is_some_and(|c| in_force.is_another(&c.from)),
+        Next::Keep | Next::Begin { .. } => false,
+    }
 }
 
 /// Whether the change is one to judge: not one back to what worked.
@@ -242,157 +317,15 @@ pub fn surplus(change: &Change, install: &Install) -> Vec<ObjectId> {
     };
     let mut ids: Vec<ObjectId> = change.objects.iter().filter_map(Place::id).collect();
     ids.retain(ours);
-    ids.sort_by(|a, b| (b.kind.stage(), b).cmp(&(a.kind.stage(), a)));
+    // With the agent's own rights go those to remove the rest.
+    let last = |id: &ObjectId| id.kind == Kind::RoleBinding && id.name == ENGINE_ROLE;
+    ids.sort_by(|a, b| {
+        let order = last(a).cmp(&last(b));
+        order.then_with(|| (b.kind.stage(), b).cmp(&(a.kind.stage(), a)))
+    });
     ids.dedup();
     ids
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::agent::plan::tests::{Cluster, Damage};
-    use crate::clock::rfc3339;
-    use crate::wire::api::EngineKind;
-
-    fn form(n: u8) -> Form {
-        Form {
-            version: format!("2.9.{n}"),
-            bundle: Digest::from_bytes([n; 32]),
-            registry: None,
-        }
-    }
-
-    fn wish(n: u8, change: u64) -> EngineRef {
-        EngineRef {
-            kind: EngineKind::Flux,
-            version: form(n).version,
-            bundle: form(n).bundle,
-            size: 1,
-            registry: None,
-            within: 300,
-            change,
-        }
-    }
-
-    fn change(from: u8, to: u8, failed: bool) -> Change {
-        Change {
-            from: form(from),
-            to: form(to),
-            number: 7,
-            since: "2026-01-02T03:00:00Z".to_owned(),
-            within: 300,
-            objects: Vec::new(),
-            failed: failed.then(|| "x".to_owned()),
-        }
-    }
-
-    #[test]
-    fn a_wish_begins_once_and_one_that_failed_only_when_it_is_wished_again() {
-        let begin = |from: u8| Next::Begin { from: form(from) };
-        let cases = [
-            // Nothing new; something new.
-            (wish(1, 0), 1, None, Next::Keep),
-            (wish(2, 7), 1, None, begin(1)),
-            // Under way, also for an agent that has just started.
-            (wish(2, 7), 2, Some(change(1, 2, false)), Next::Keep),
-            // It was killed before it kept the new bundle.
-            (wish(2, 7), 1, Some(change(1, 2, false)), begin(1)),
-            // Yet another wish, and the one back: what worked last is what is gone back to.
-            (wish(3, 8), 2, Some(change(1, 2, false)), begin(1)),
-            (wish(1, 8), 2, Some(change(1, 2, false)), begin(1)),
-            // It failed: back, and not again.
-            (wish(2, 7), 2, Some(change(1, 2, true)), Next::Back),
-            (wish(2, 7), 1, Some(change(1, 2, true)), Next::Keep),
-            (wish(2, 8), 1, Some(change(1, 2, true)), begin(1)),
-            (wish(1, 8), 1, Some(change(1, 2, true)), Next::Keep),
-            (wish(3, 8), 1, Some(change(1, 2, true)), begin(1)),
-            // It failed, it was killed on the way back, and something else is wished.
-            (wish(3, 8), 2, Some(change(1, 2, true)), begin(1)),
-        ];
-        for (wish, in_force, change, expected) in cases {
-            let found = next(&wish, &form(in_force), change.as_ref());
-            assert_eq!(found, expected, "{wish:?} {in_force} {change:?}");
-        }
-        let mirrored = EngineRef {
-            registry: Some("mirror.lan".to_owned()),
-            ..wish(1, 0)
-        };
-        assert_eq!(next(&mirrored, &form(1), None), begin(1));
-    }
-
-    #[test]
-    fn what_is_not_as_wanted_is_waited_for_and_then_given_up() {
-        let mut cluster = Cluster::working();
-        let began = cluster.now;
-        let mut running = change(1, 2, false);
-        running.since = rfc3339(began);
-        let judge = |cluster: &Cluster, running: &Change, adopted: bool| {
-            let plan = cluster.plan();
-            let observed = cluster.observed();
-            let seen = Seen {
-                now: cluster.now,
-                followed: began,
-                held: None,
-                install: &cluster.install,
-                observed: &observed,
-                plan: &plan,
-                adopted,
-            };
-            progress(running, &seen)
-        };
-        assert_eq!(judge(&cluster, &running, true), Progress::Rolled);
-        cluster.damage(&Damage::Image("source-controller"));
-        let Progress::Going(text) = judge(&cluster, &running, true) else {
-            panic!("it has time");
-        };
-        assert!(text.contains("source-controller"), "{text}");
-        cluster.now += running.limit();
-        assert!(matches!(
-            judge(&cluster, &running, true),
-            Progress::Failed(_)
-        ));
-        // Nothing worked before; it is the way back itself.
-        assert!(matches!(
-            judge(&cluster, &running, false),
-            Progress::Going(_)
-        ));
-        let back = Change {
-            to: running.from.clone(),
-            ..running
-        };
-        assert!(matches!(judge(&cluster, &back, true), Progress::Going(_)));
-    }
-
-    #[test]
-    fn what_no_bundle_that_stays_has_goes_in_reverse_but_no_crd_and_no_namespace() {
-        let cluster = Cluster::working();
-        let place = |kind: Kind, namespace: &str, name: &str| {
-            Place(
-                kind.as_str().to_owned(),
-                namespace.to_owned(),
-                name.to_owned(),
-            )
-        };
-        let ours = "flux-system";
-        let mut gone = change(1, 2, false);
-        gone.objects = places(&cluster.install.bundle).collect();
-        gone.objects.extend([
-            place(Kind::ServiceAccount, ours, "source-watcher"),
-            place(Kind::Deployment, ours, "source-watcher"),
-            place(Kind::Namespace, "", "old"),
-            place(Kind::CustomResourceDefinition, "", "old.fluxcd.io"),
-            Place("Unheard".to_owned(), String::new(), "x".to_owned()),
-        ]);
-        let names: Vec<String> = surplus(&gone, &cluster.install)
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        assert_eq!(
-            names,
-            [
-                "Deployment flux-system/source-watcher",
-                "ServiceAccount flux-system/source-watcher"
-            ]
-        );
-    }
-}
+mod tests;

@@ -5,13 +5,12 @@ use crate::agent::engine::compare::drift;
 use crate::agent::engine::place;
 use crate::bundle::ObjectId;
 use crate::manifests;
-use crate::wire::api::EngineKind;
 use serde_json::Value;
 
 /// What the YAML has of them, by place. Left out is what its owner chooses: who comes through the line as what, the
 /// agent's Deployment, its Namespace.
-pub fn wanted(engine: EngineKind) -> Vec<(ObjectId, Value)> {
-    let own = manifests::own(engine).into_iter();
+pub fn wanted() -> Vec<(ObjectId, Value)> {
+    let own = manifests::own().into_iter();
     own.filter_map(|object| Some((place(&object)?, object)))
         .collect()
 }
@@ -48,35 +47,30 @@ mod tests {
 
     #[test]
     fn what_the_yaml_says_is_no_drift_and_every_other_field_is() {
-        for engine in [EngineKind::Flux, EngineKind::Argocd] {
-            let all: BTreeMap<ObjectId, Value> = wanted(engine).into_iter().collect();
-            assert_eq!(all.len(), 10, "{all:#?}");
-            for (id, object) in &all {
-                assert_eq!(differs(id, object, Some(&live(id, object))), None);
-                let gone = differs(id, object, None).unwrap();
-                assert_eq!(
-                    (gone.class, gone.evidence.as_str()),
-                    (Class::AgentDrift, "is missing")
-                );
-            }
-            let policy = all
-                .keys()
-                .find(|id| id.kind == Kind::NetworkPolicy)
-                .unwrap();
-            let mut open = all[policy].clone();
-            open["spec"]["ingress"] = json!([{}]);
-            let found = differs(policy, &all[policy], Some(&live(policy, &open))).unwrap();
-            assert!(found.evidence.contains("/spec/ingress"), "{found:?}");
+        let all: BTreeMap<ObjectId, Value> = wanted().into_iter().collect();
+        assert_eq!(all.len(), 10, "{all:#?}");
+        for (id, object) in &all {
+            assert_eq!(differs(id, object, Some(&live(id, object))), None);
+            let gone = differs(id, object, None).unwrap();
+            assert_eq!(
+                (gone.class, gone.evidence.as_str()),
+                (Class::AgentDrift, "is missing")
+            );
         }
+        let policy = all
+            .keys()
+            .find(|id| id.kind == Kind::NetworkPolicy)
+            .unwrap();
+        let mut open = all[policy].clone();
+        open["spec"]["ingress"] = json!([{}]);
+        let found = differs(policy, &all[policy], Some(&live(policy, &open))).unwrap();
+        assert!(found.evidence.contains("/spec/ingress"), "{found:?}");
     }
 
     /// Who may come through the line is the owner's to say, and to take back.
     #[test]
     fn what_its_owner_chooses_is_left_alone() {
-        let names: Vec<String> = wanted(EngineKind::Flux)
-            .into_iter()
-            .map(|(id, _)| id.name)
-            .collect();
+        let names: Vec<String> = wanted().into_iter().map(|(id, _)| id.name).collect();
         for name in [
             "linesman-admin",
             "linesman-view",

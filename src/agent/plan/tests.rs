@@ -142,6 +142,8 @@ pub(in crate::agent) fn desired_of(kind: EngineKind) -> Desired {
         assignment: serde_json::from_value(assignment).unwrap(),
         install: InForce {
             form: change::Form {
+                kind: Some(kind),
+                path: String::new(),
                 version: bundle.version.clone(),
                 bundle: bundle.digest.clone(),
                 registry: None,
@@ -156,6 +158,8 @@ pub(in crate::agent) fn desired_of(kind: EngineKind) -> Desired {
             public: "public".to_owned(),
         },
         engine,
+        prunes: true,
+        rests: false,
     }
 }
 

@@ -10,11 +10,11 @@ use tracing::{info, warn};
 
 use super::Watchdog;
 use crate::agent::apply::CALL;
-use crate::agent::engine::{Install, MANAGER, is_git_owned};
+use crate::agent::engine::{Install, MANAGER, is_git_owned, traits_of};
 use crate::agent::observe::api;
 use crate::agent::plan::change::{self, Change, Progress, Seen};
-use crate::agent::plan::{Mode, Observed, Plan, health, window};
-use crate::agent::{Desired, Verdict};
+use crate::agent::plan::{Mode, Observed, Plan, health, replace, window};
+use crate::agent::{Desired, Verdict, replace as other};
 use crate::bundle::ObjectId;
 use crate::clock;
 
@@ -68,6 +68,11 @@ impl Watchdog {
         match plan.mode {
             Mode::Act => {}
             Mode::Learning => return,
+            Mode::ObserveOnly if change.replaces() && change.failed.is_none() => {
+                let why = plan.findings.first().map_or("", |f| f.evidence.as_str());
+                let why = format!("somebody else manages {}: {why}", install.traits.kind);
+                return self.tell_change(Verdict::Failed(change.number, why));
+            }
             Mode::Paused(_) | Mode::ObserveOnly => self.changing.held = Some(now),
         }
         if window::safe_until(now, install).is_some() {
@@ -81,7 +86,7 @@ impl Watchdog {
             install,
             observed,
             plan,
-            adopted: self.history.adopted,
+            adopted: self.history.adopted || change.both,
         };
         match change::progress(change, &seen) {
             Progress::Going(_) => self.changing.rolled = None,
@@ -91,11 +96,20 @@ impl Watchdog {
                 // Pods of before may have answered what was asked meanwhile: the new ones are asked.
                 self.history.last_write = self.history.last_write.max(Some(rolled));
                 let proven = health::proven_since(install, observed);
-                if proven.is_some_and(|at| at >= rolled) {
-                    self.end_change(change, install).await;
-                } else if change::is_late(change, &seen) {
+                let lacks = if proven.is_some_and(|at| at >= rolled) {
+                    replace::lacks(change, install, observed)
+                } else {
                     let why = "its controllers run, and do not answer, or cannot read the catalog";
-                    self.tell_change(Verdict::Failed(change.number, why.to_owned()));
+                    Some(why.to_owned())
+                };
+                match lacks {
+                    None => self.end_change(change, install).await,
+                    // What was replaced may be half gone already: then it goes on as it is.
+                    Some(_) if change.both && self.changing.trimmed.is_some() => {}
+                    Some(why) if change::is_late(change, &seen) => {
+                        self.tell_change(Verdict::Failed(change.number, why));
+                    }
+                    Some(_) => {}
                 }
             }
         }
@@ -108,6 +122,14 @@ impl Watchdog {
             return;
         }
         self.changing.trimmed = Some(now);
+        match self.left_behind(change, install).await {
+            Ok(None) => {}
+            Ok(Some(left)) => return info!(left, "the engine of before does not stand still"),
+            Err(error) => {
+                let error = format!("{error:#}");
+                return warn!(error, "the engine of before is not removed; trying again");
+            }
+        }
         for id in change::surplus(change, install) {
             if let Err(error) = self.trim(&id).await {
                 let error = format!("{error:#}");
@@ -119,6 +141,28 @@ impl Watchdog {
         } else {
             Verdict::Works(change.number)
         });
+    }
+
+    /// Removes what the catalog brought for the engine that was replaced, once it stands still. None = that is done.
+    async fn left_behind(&self, change: &Change, install: &Install) -> Result<Option<String>> {
+        if !change.both {
+            return Ok(None);
+        }
+        let kind = install.traits.kind.other();
+        let places = change.objects.iter().filter_map(change::Place::id);
+        let namespace = traits_of(kind).namespace;
+        let of_it = |id: &ObjectId| {
+            id.namespace == namespace || id.namespace.is_empty() && !install.wanted.contains_key(id)
+        };
+        let objects: Vec<ObjectId> = places.filter(of_it).collect();
+        // Somebody may have brought it to life meanwhile.
+        match other::still(&self.context.kube, traits_of(kind), &objects).await? {
+            replace::Next::Still => {}
+            next => return Ok(Some(replace::words(&next))),
+        }
+        let crds = replace::foreign_crds(change, install);
+        other::remove_brought(&self.context.kube, &crds).await?;
+        Ok(None)
     }
 
     /// Deletes an object that a bundle brought, if it is still ours.
@@ -145,7 +189,7 @@ impl Watchdog {
             Ok(_) => info!(object = %id, "removed; the engine has no use for it any more"),
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             // Roles for the whole cluster are not the agent's to remove.
-            Err(kube::Error::Api(status)) if status.code == 403 => {
+            Err(kube::Error::Api(status)) if status.code == 403 && !id.kind.namespaced() => {
                 warn!(object = %id, "left over; remove it by hand");
             }
             Err(error) => return Err(error).with_context(|| format!("delete {id}")),

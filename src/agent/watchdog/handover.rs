@@ -44,9 +44,14 @@ impl Watchdog {
             saves: &saves,
         };
         for target in changed(before, now, observed) {
-            info!(object = %target, "the engine gets what it reads the catalog with");
+            info!(object = %target, "the engine gets what it is to work with now");
+            let action = if target == now.sync {
+                Action::Apply
+            } else {
+                Action::WriteSecret
+            };
             let step = Step {
-                action: Action::WriteSecret,
+                action,
                 target,
                 cause: None,
             };
@@ -126,7 +131,9 @@ pub(super) fn trusted(install: &Install, observed: &Observed) -> Vec<String> {
 /// Secrets, host keys and the source of ours that are not the same in both installs, in the order in which they are
 /// written: what the source refers to comes before it.
 fn changed(before: &Install, now: &Install, observed: &Observed) -> Vec<ObjectId> {
-    let reads = |id: &ObjectId| id.kind == Kind::Secret || id.name == KNOWN_HOSTS;
+    // Its root, when an engine may prune again that has taken another one's place.
+    let root = |id: &ObjectId| before.prunes() != now.prunes() && now.sync == *id;
+    let reads = |id: &ObjectId| id.kind == Kind::Secret || id.name == KNOWN_HOSTS || root(id);
     let differs = |id: &ObjectId| {
         let [before, now] = [before, now].map(|i| i.wanted.get(id).map(|w| &w.expect));
         before != now

@@ -107,6 +107,21 @@ impl Records {
         unknown
     }
 
+    /// Closes all: another engine takes the place of the one that they are about.
+    pub(super) fn leave(&mut self, now: OffsetDateTime) -> Vec<HealRecord> {
+        let all = std::mem::take(&mut self.open).into_values();
+        let left = all.map(|open| {
+            let mut record = open.record;
+            record.restored_at = Some(rfc3339(now));
+            if record.result == HealResult::Open {
+                record.result = HealResult::Failed;
+            }
+            "another engine has taken the place of this one".clone_into(&mut record.next);
+            record
+        });
+        left.collect()
+    }
+
     /// Opens and closes heals; returns what is to be told. `id` makes the id of a new record.
     pub(super) fn update(
         &mut self,

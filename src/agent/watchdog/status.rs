@@ -9,7 +9,7 @@ use crate::agent::plan::find::served;
 use crate::agent::plan::window::safe_until;
 use crate::agent::plan::{
     Class, Finding, History, MAINTENANCE, Mode, Object, Observed, Plan, children, health,
-    quarantine,
+    quarantine, replace,
 };
 use crate::bundle::Kind;
 use crate::clock::rfc3339;
@@ -176,7 +176,6 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
             sick(moment),
             "Healthy",
         ),
-        current(moment),
         stands(
             moment,
             ConditionType::EngineFromGit,
@@ -202,6 +201,10 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
             "MendsAll",
         ),
     ];
+    let (wish, _) = moment.install.wish();
+    if moment.install.change().is_some() || !wish.is_another(moment.install.form()) {
+        all.push(current(moment));
+    }
     if moment.observed.objects.contains_key(&moment.install.source) {
         let git = named(
             moment,
@@ -228,37 +231,40 @@ fn current(moment: &Moment<'_>) -> Condition {
 }
 
 fn in_force(moment: &Moment<'_>) -> (Status, &'static str, String) {
-    let engine = moment.install.traits.kind;
     let form = moment.install.form();
     let (wish, number) = moment.install.wish();
     let words = form.words();
     if wish == *form {
-        let text = format!("change {number}: {engine} {words}");
+        let text = format!("change {number}: {words}");
         (Status::True, "InForce", text)
     } else {
-        let text = format!("{engine} {words}; waits for the bundle of change {number}");
+        let text = format!("{words}; waits for the bundle of change {number}");
         (Status::False, "Waiting", text)
     }
 }
 
 fn changing(moment: &Moment<'_>, change: &Change) -> (Status, &'static str, String) {
-    let engine = moment.install.traits.kind;
     let (from, to) = (change.from.words(), change.to.words());
     let Change { number, within, .. } = change;
     if let Some(why) = &change.failed {
+        let again = if change.replaces() {
+            "linesman cluster engine --replace"
+        } else {
+            "linesman engine set"
+        };
         let text = format!(
-            "change {number}: {engine} {to} did not work within {within} s: {why}; back at {from}; mend it, then 'linesman \
-             engine set' again"
+            "change {number}: {to} did not work within {within} s: {why}; back at {from}; mend it, then '{again}' again"
         );
         return (Status::False, "Returned", text);
     }
     let differ = |f: &&Finding| moment.install.wanted.contains_key(&f.object);
     let left = moment.plan.findings.iter().filter(differ).count();
     let waits = match left {
-        0 => "waits for the controllers".to_owned(),
+        0 => replace::lacks(change, moment.install, moment.observed)
+            .unwrap_or_else(|| "waits for the controllers".to_owned()),
         left => format!("{left} objects to go"),
     };
-    let text = format!("change {number}: {engine} {from} to {to}: {waits}");
+    let text = format!("change {number}: {from} to {to}: {waits}");
     (Status::False, "Changing", text)
 }
 

@@ -1,21 +1,34 @@
-//! `linesman cluster engine`: which engine a cluster runs, and why it keeps it.
+//! `linesman cluster engine`: which engine a cluster runs, and how another one takes its place.
+
+use std::time::Duration;
 
 use anyhow::Result;
+use serde::Serialize;
 
 use super::Engine;
 use crate::cli::connect::Connect;
-use crate::cli::output::progress_line;
+use crate::cli::duration;
+use crate::cli::engine::follow;
+use crate::cli::output::{Format, Output, document, emit, progress_line};
 use crate::wire::api::{EngineKind, EngineRequest};
-use crate::wire::id::ClusterName;
+use crate::wire::id::{ClusterName, Digest};
 
 const EXAMPLES: &str = "\
-A cluster keeps the engine that it was added with: its path in the catalog is written for that one, and two engines that
-follow one path prune each other's work. Another engine is refused, with what to do instead. Versions of the same engine
-change with 'linesman engine set'.
+Another engine is refused unless --replace says so, and what it is to follow is in the catalog: at --path, else at
+clusters/NAME.ENGINE, or where the cluster looks now if both engines can read that. Commit there what makes the other
+engine apply the same objects.
+
+The hand-over deletes and restarts no workload. The agent takes the old engine's rights, ends its controllers and takes the
+pruning finalizers from its sync objects; then it installs the other engine, with pruning off, and waits until that has
+answered and has applied the catalog without a failure. Only then are the objects of the old install removed, and pruning
+is on again. Namespaces and CRDs stay. Where the other engine does not work within --within, the old one comes back, and
+'linesman cluster show' tells why; the same command tries again. With --replace, the engine that the cluster has is set
+anew, too: that ends an attempt. Versions of the same engine change with 'linesman engine set'.
 
 Examples:
   linesman cluster engine eu1
-  linesman cluster engine eu1 argocd";
+  linesman cluster engine eu1 argocd --replace --wait
+  linesman cluster engine eu1 flux --replace --version 2.9.5 --path clusters/eu1";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -25,25 +38,103 @@ pub(in crate::cli) struct Args {
     /// The engine that it shall have
     #[arg(value_enum)]
     engine: Option<Engine>,
+    /// Let it take the other engine's place
+    #[arg(long, requires = "engine")]
+    replace: bool,
+    /// Its version; without it, the one imported last
+    #[arg(long, value_name = "VERSION", requires = "replace")]
+    version: Option<String>,
+    /// One of several bundles of a version, sha256:…
+    #[arg(long, value_name = "DIGEST", requires = "replace")]
+    bundle: Option<Digest>,
+    /// The directory of the catalog that it follows
+    #[arg(long, value_name = "DIRECTORY", requires = "replace")]
+    path: Option<String>,
+    /// How long it has to work, before the engine of before comes back: 30s to 1h
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration::parse)]
+    within: Duration,
+    /// Then wait until it works and the other one is gone
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "15m", value_parser = duration::parse, requires = "replace")]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     connect: Connect,
+}
+
+/// What a program reads.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    cluster: ClusterName,
+    engine: EngineKind,
+    version: String,
+    path: String,
+    /// Of a hand-over: its number, as condition `EngineCurrent` has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    change: Option<u64>,
+    /// Whether the hand-over was waited for to its end.
+    done: bool,
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
     let cluster = client.cluster(&args.name).await?;
     let wanted = args.engine.map(EngineKind::from);
-    if let Some(engine) = wanted.filter(|engine| *engine != cluster.engine) {
-        let asked = EngineRequest {
-            engine,
-            version: None,
-            bundle: None,
-            within: 300,
-        };
-        // The hub says why not.
-        client.set_engine(&args.name, &asked).await?;
+    let asked = wanted.filter(|engine| args.replace || *engine != cluster.engine);
+    let Some(engine) = asked else {
+        return tell(
+            args.output.output,
+            &Told {
+                cluster: cluster.name,
+                engine: cluster.engine,
+                version: cluster.engine_version,
+                path: cluster.catalog_path,
+                change: None,
+                done: true,
+            },
+        );
+    };
+    let asked = EngineRequest {
+        engine,
+        version: args.version,
+        bundle: args.bundle,
+        within: u32::try_from(args.within.as_secs()).unwrap_or(u32::MAX),
+        // Without it, the hub says what it takes.
+        replace: args.replace,
+        path: args.path,
+    };
+    let set = client.set_engine(&args.name, &asked).await?;
+    let what = format!("{} {} ({})", set.engine, set.version, set.bundle);
+    progress_line(&format!(
+        "cluster {} is to run {what}, which follows {}",
+        args.name, set.path
+    ));
+    follow(&client, &args.name, set.change, args.wait).await?;
+    let told = Told {
+        cluster: args.name,
+        engine: set.engine,
+        version: set.version,
+        path: set.path,
+        change: Some(set.change),
+        done: args.wait.is_some(),
+    };
+    match args.output.output {
+        Format::Table | Format::Wide => Ok(()),
+        format => tell(format, &told),
     }
-    let (name, engine, version) = (&cluster.name, cluster.engine, &cluster.engine_version);
-    progress_line(&format!("cluster {name} is assigned {engine} {version}"));
-    Ok(())
+}
+
+fn tell(format: Format, told: &Told) -> Result<()> {
+    match format {
+        Format::Table | Format::Wide => {
+            progress_line(&format!(
+                "cluster {} is assigned {} {}, which follows {}",
+                told.cluster, told.engine, told.version, told.path
+            ));
+            Ok(())
+        }
+        Format::Name => emit(&format!("{}\n", told.engine)),
+        Format::Json | Format::Yaml => emit(&document(format, told)?),
+    }
 }

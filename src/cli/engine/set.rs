@@ -56,6 +56,8 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         version: args.version,
         bundle: args.bundle,
         within: u32::try_from(args.within.as_secs()).unwrap_or(u32::MAX),
+        replace: false,
+        path: None,
     };
     let set = client.set_engine(&args.name, &asked).await?;
     let what = format!("{} {} ({})", set.engine, set.version, set.bundle);
@@ -64,7 +66,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
 }
 
 /// Tells how a change goes, where somebody waits for it.
-pub(super) async fn follow(
+pub(in crate::cli) async fn follow(
     client: &Client,
     name: &ClusterName,
     change: u64,

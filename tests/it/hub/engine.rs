@@ -1,6 +1,7 @@
 //! Engine versions and image registries as the hub keeps them.
 
 use linesman::clock;
+use linesman::hub::git;
 use linesman::hub::store::NewBundle;
 use linesman::wire::api::EngineKind;
 use linesman::wire::id::Digest;
@@ -10,9 +11,13 @@ use super::slug;
 use super::support::{Agent, TestHub};
 
 async fn import(hub: &TestHub, n: u8, version: &str) {
+    import_of(hub, EngineKind::Flux, n, version).await;
+}
+
+async fn import_of(hub: &TestHub, engine: EngineKind, n: u8, version: &str) {
     let bundle = NewBundle {
         digest: Digest::from_bytes([n; 32]),
-        engine: EngineKind::Flux,
+        engine,
         version: version.to_owned(),
         objects: 1,
         images: vec![],
@@ -115,6 +120,73 @@ async fn a_version_that_is_unknown_or_does_not_fit_is_refused_with_what_to_do() 
     report(json!({"conditions": [condition("EngineFromGit", "False")]})).await;
     let (code, set) = put(&hub, "/v1/clusters/eu1/engine", &current).await;
     assert_eq!(code, 200, "{set}");
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn an_engine_takes_the_others_place_where_agent_and_catalog_have_what_it_takes() {
+    let hub = TestHub::start("engine-replace").await;
+    import_of(&hub, EngineKind::Argocd, 3, "3.5.0").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let set = async |body: Value| put(&hub, "/v1/clusters/eu1/engine", &body).await;
+    let refused = async |body: Value, slug_of: &str, detail: &str| {
+        let (_, problem) = set(body).await;
+        assert_eq!(slug(&problem), slug_of, "{problem}");
+        let said = problem["detail"].as_str().unwrap();
+        assert!(said.contains(detail), "{problem}");
+    };
+    let argocd = json!({"engine": "argocd", "replace": true});
+    // An agent of before would run both.
+    refused(argocd.clone(), "other-engine", "has not said").await;
+    let facts = json!({"facts": {"agent.replaces-engines": "true"}}).to_string();
+    let path = "/v1/clusters/eu1/reports";
+    assert_eq!(agent.call(&hub, "POST", path, &facts).await.0, 200);
+    let nothing =
+        "clusters/eu1.argocd holds no manifests; clusters/eu1/apps.yaml is written for flux";
+    refused(argocd.clone(), "other-engine", nothing).await;
+    let elsewhere = json!({"engine": "argocd", "replace": true, "path": "../etc"});
+    refused(elsewhere, "bad-request", "is not a path").await;
+    let without = json!({"engine": "flux", "path": "clusters/eu1"});
+    refused(without, "bad-request", "a path is chosen").await;
+    assert_eq!(told(&hub, &agent).await["kind"], json!("flux"));
+
+    let map = "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: a}\n";
+    let file = (
+        "clusters/eu1.argocd/a.yaml".to_owned(),
+        map.as_bytes().to_vec(),
+    );
+    let change = git::Change {
+        files: [file].into(),
+        only_missing: false,
+        author: git::Author::hub(),
+        message: "For Argo CD".to_owned(),
+    };
+    let catalog = &hub.hub.catalog;
+    git::commit(&catalog.repo, &catalog.branch, change)
+        .await
+        .unwrap();
+    for (body, engine, follows) in [
+        (argocd, "argocd", "clusters/eu1.argocd"),
+        (
+            json!({"engine": "flux", "replace": true}),
+            "flux",
+            "clusters/eu1",
+        ),
+    ] {
+        let before = told(&hub, &agent).await["change"].as_u64();
+        let (code, answer) = set(body).await;
+        assert_eq!(code, 200, "{answer}");
+        assert_eq!(answer["path"], json!(follows));
+        assert_eq!(answer["change"].as_u64(), before.map(|n| n + 1));
+        let (_, told) = agent
+            .call(&hub, "GET", "/v1/clusters/eu1/assignment", "")
+            .await;
+        assert_eq!(told["engine"]["kind"], json!(engine));
+        assert_eq!(told["engine"]["change"], answer["change"]);
+        assert_eq!(told["catalog"]["path"], json!(follows));
+    }
     hub.stop().await;
 }
 

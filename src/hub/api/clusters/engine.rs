@@ -1,4 +1,6 @@
-//! Which version of its engine a cluster runs, and whence the images come.
+//! Which engine a cluster runs, in which version, and whence the images come.
+
+mod replace;
 
 use std::sync::Arc;
 
@@ -31,7 +33,14 @@ pub(super) async fn set(
 ) -> Result<Json<EngineView>, Problem> {
     caller.require(&hub, Role::Operator, "engine.set").await?;
     let mut cluster = find(&hub, &name).await?;
-    same_engine(&cluster, asked.engine)?;
+    let replaces = asked.engine != cluster.engine;
+    if replaces && !asked.replace {
+        return Err(another_engine(&cluster, asked.engine));
+    }
+    if asked.path.is_some() && !asked.replace {
+        let text = "a path is chosen for an engine that takes another one's place";
+        return Err(Problem::new(Slug::BadRequest, text, "leave 'path' out"));
+    }
     if !WITHIN.contains(&asked.within) {
         let text = "an engine has between 30 and 3600 seconds to work after a change";
         let next = "give 'within' in that range";
@@ -39,19 +48,36 @@ pub(super) async fn set(
     }
     let bundle = choose(&hub, &asked).await?;
     let details = hub.store.details(std::slice::from_ref(&cluster.id)).await?;
-    fits(
-        &cluster,
-        &bundle,
-        &details.into_iter().next().unwrap_or_default(),
-    )?;
-    let record = format!("{} {} {}", bundle.engine, bundle.version, bundle.digest);
-    caller
-        .record(&hub, "engine.set", Some(&name), &record)
-        .await?;
-    let change = hub
-        .store
-        .set_engine(&cluster.id, &bundle, asked.within, clock::now())
-        .await?;
+    let details = details.into_iter().next().unwrap_or_default();
+    fits(&cluster, &bundle, &details)?;
+    let change = if asked.replace {
+        if replaces {
+            replace::knows_how(&cluster, &details)?;
+        }
+        let path = replace::path(&hub, &cluster, &asked).await?;
+        let record = format!(
+            "{} by {} {} {} at {path}",
+            cluster.engine, bundle.engine, bundle.version, bundle.digest
+        );
+        caller
+            .record(&hub, "engine.replace", Some(&name), &record)
+            .await?;
+        let to = (&bundle, path.as_str());
+        let change = hub
+            .store
+            .replace_engine(&cluster.id, to, asked.within, clock::now())
+            .await?;
+        (cluster.engine, cluster.catalog_path) = (bundle.engine, path);
+        change
+    } else {
+        let record = format!("{} {} {}", bundle.engine, bundle.version, bundle.digest);
+        caller
+            .record(&hub, "engine.set", Some(&name), &record)
+            .await?;
+        hub.store
+            .set_engine(&cluster.id, &bundle, asked.within, clock::now())
+            .await?
+    };
     cluster.engine_change = change;
     cluster.engine_within = asked.within;
     cluster.engine_version.clone_from(&bundle.version);
@@ -62,25 +88,24 @@ pub(super) async fn set(
         version: bundle.version,
         bundle: bundle.digest,
         change,
+        path: cluster.catalog_path,
     }))
 }
 
-/// One engine's sync objects mean nothing to the other, and each would prune what the other applied.
-fn same_engine(cluster: &Cluster, asked: EngineKind) -> Result<(), Problem> {
+/// One engine's sync objects mean nothing to the other, and each would prune what the other applied: nothing that
+/// happens by the way.
+fn another_engine(cluster: &Cluster, asked: EngineKind) -> Problem {
     let (name, has) = (&cluster.name, cluster.engine);
-    if has == asked {
-        return Ok(());
-    }
     let detail = format!(
-        "cluster {name} runs {has}; the hub does not put {asked} in its place, for the catalog's path {} is written for \
-         {has}, and two engines that follow one path prune each other's work",
+        "cluster {name} is assigned {has}; {asked} takes its place only where that is said, for the catalog's path {} is \
+         written for {has}, and two engines that follow one path prune each other's work",
         cluster.catalog_path
     );
     let next = format!(
-        "give the cluster a path for {asked} under a new name, and move it by hand: 'linesman cluster remove {name}' \
-         leaves engine and workloads as they are"
+        "commit what {asked} is to follow to {}, then: linesman cluster engine {name} {asked} --replace",
+        crate::hub::catalog::directory(name, asked)
     );
-    Err(Problem::new(Slug::OtherEngine, detail, next))
+    Problem::new(Slug::OtherEngine, detail, next)
 }
 
 async fn choose(hub: &Hub, asked: &EngineRequest) -> Result<BundleView, Problem> {

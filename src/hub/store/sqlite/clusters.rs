@@ -242,6 +242,34 @@ impl Sqlite {
         Ok(change.unsigned_abs())
     }
 
+    /// Another engine takes the place of the one that the cluster has.
+    pub async fn replace_engine(
+        &self,
+        id: &str,
+        (bundle, path): (&BundleView, &str),
+        within: u32,
+        now: OffsetDateTime,
+    ) -> Result<u64> {
+        const DOING: &str = "replace a cluster's engine";
+        let mut write = self.begin(DOING).await?;
+        let change: i64 = sqlx::query_scalar(
+            "UPDATE cluster SET engine = ?1, engine_version = ?2, bundle = ?3, catalog_path = ?4, engine_within = ?5,
+               engine_change = engine_change + 1, updated_at = ?6, rev = rev + 1 WHERE id = ?7 RETURNING engine_change",
+        )
+        .bind(engine_text(bundle.engine))
+        .bind(&bundle.version)
+        .bind(bundle.digest.as_str())
+        .bind(path)
+        .bind(within)
+        .bind(to_ms(now))
+        .bind(id)
+        .fetch_one(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(change.unsigned_abs())
+    }
+
     pub async fn set_registry(
         &self,
         id: &str,

@@ -9,11 +9,12 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
         ("BundleView", bundle()),
         (
             "EngineRequest",
-            json!({ "engine": "flux", "version": "2.9.5", "bundle": digest(), "within": 300 }),
+            json!({ "engine": "flux", "version": "2.9.5", "bundle": digest(), "within": 300,
+                    "replace": true, "path": "clusters/eu1" }),
         ),
         (
             "EngineView",
-            json!({ "engine": "flux", "version": "2.9.5", "bundle": digest(), "change": 2 }),
+            json!({ "engine": "flux", "version": "2.9.5", "bundle": digest(), "change": 2, "path": "clusters/eu1" }),
         ),
         (
             "RegistryRequest",

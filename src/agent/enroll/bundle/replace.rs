@@ -1,0 +1,128 @@
+//! One engine in the other's place: whether it may be, how the one in force comes to stand still, and the moment at which
+//! the other one is in force.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use tracing::{info, warn};
+
+use super::{AFTER, CHANGE_MAP, Keeper, Turn};
+use crate::agent::engine::traits_of;
+use crate::agent::plan::change::{self, Change, Form};
+use crate::agent::plan::replace;
+use crate::agent::replace::{hindered, still};
+use crate::agent::{InForce, Rest};
+use crate::bundle::{Bundle, ObjectId};
+use crate::clock;
+use crate::wire::api::Assignment;
+
+impl Keeper {
+    /// Makes the engine in force stand still; none = it does.
+    pub(super) async fn still(
+        &self,
+        held: &InForce,
+        change: &Change,
+        rest: Rest,
+    ) -> Result<Option<String>> {
+        let kind = held.bundle.engine;
+        let (from, to) = (held.form.words(), change.other(&held.form).words());
+        let what = |what: &str| {
+            let number = change.number;
+            Ok(Some(format!(
+                "change {number}: {to} takes the place of {from}: {what}"
+            )))
+        };
+        if rest != Some((change.number, kind)) {
+            return what("what is being done with it comes to its end");
+        }
+        let objects: Vec<ObjectId> = change::places(&held.bundle)
+            .filter_map(|place| place.id())
+            .collect();
+        let next = still(&self.context.kube, traits_of(kind), &objects);
+        match next.await? {
+            replace::Next::Still => Ok(None),
+            next => what(&replace::words(&next)),
+        }
+    }
+
+    /// Puts the other engine in force, as soon as the one that is stands still.
+    pub(super) async fn switch(&self, mut held: InForce, rest: Rest) -> Result<(InForce, Turn)> {
+        let mut change = held.change.clone().context("no change is known")?;
+        let began = clock::parse_rfc3339(&change.since);
+        let late = began.is_some_and(|began| clock::now() - began >= change.limit());
+        let left = match self.still(&held, &change, rest).await {
+            Ok(None) => match self.after(&change).await {
+                Ok(bundle) => {
+                    info!(to = %change.to.bundle, "the other engine is put in force");
+                    let new = InForce {
+                        bundle: Arc::new(bundle),
+                        form: change.to.clone(),
+                        since: Some(change.since.clone()),
+                        change: Some(change),
+                    };
+                    self.store(&new).await?;
+                    return Ok((new, Turn::Done));
+                }
+                Err(error) => Err(error),
+            },
+            Ok(Some(left)) => Ok(left),
+            Err(error) => Err(error),
+        };
+        if !late {
+            return left.map(|left| (held, Turn::Stills(left)));
+        }
+        let why = left.unwrap_or_else(|error| format!("{error:#}"));
+        warn!(
+            number = change.number,
+            why, "the engine in force does not stand still; it goes on"
+        );
+        change.failed = Some(format!("the engine in force did not stand still: {why}"));
+        self.remember(&change, None).await?;
+        held.change = Some(change);
+        Ok((held, Turn::Done))
+    }
+
+    /// The bundle that comes: as it was kept at the beginning, or from the hub where somebody took it away.
+    async fn after(&self, change: &Change) -> Result<Bundle> {
+        let packed = self.packed(CHANGE_MAP, AFTER).await?;
+        let kept = packed.and_then(|p| Bundle::unpack(&p, &change.to.bundle).ok());
+        match kept {
+            Some(bundle) => Ok(bundle),
+            None => self.fetch(&change.to.bundle).await,
+        }
+    }
+
+    /// An engine takes the place of another one only where nothing speaks against it; else nothing is touched.
+    pub(super) async fn may_replace(&self, wished: &Assignment, in_force: &Form) -> Result<()> {
+        let engine = &wished.engine;
+        let now = clock::now();
+        let policy = &wished.policy;
+        let until = |text: &Option<String>| text.as_deref().and_then(clock::parse_rfc3339);
+        if until(&policy.paused_until).is_some_and(|until| until > now) {
+            bail!(
+                "{} waits for the end of the maintenance window",
+                engine.kind
+            );
+        }
+        if until(&policy.safe_heals_until).is_some_and(|until| until > now) {
+            bail!(
+                "{} waits until more than safe heals are allowed",
+                engine.kind
+            );
+        }
+        if in_force.path.is_empty() {
+            bail!(
+                "what {} follows in the catalog was not kept before the hub named another path; set its engine back with                  'linesman cluster engine {} {} --replace' once, then try again",
+                in_force.words(),
+                wished.cluster.name,
+                in_force.words().split(' ').next().unwrap_or_default(),
+            );
+        }
+        let kube = &self.context.kube;
+        let against = hindered(kube, traits_of(engine.kind)).await?;
+        match against {
+            Some(against) => bail!("{against}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+use super::*;
+use crate::agent::plan::tests::{Cluster, Damage};
+use crate::clock::rfc3339;
+
+fn form(n: u8) -> Form {
+    Form {
+        kind: Some(EngineKind::Flux),
+        version: format!("2.9.{n}"),
+        bundle: Digest::from_bytes([n; 32]),
+        registry: None,
+        path: String::new(),
+    }
+}
+
+fn wish(n: u8, change: u64) -> EngineRef {
+    EngineRef {
+        kind: EngineKind::Flux,
+        version: form(n).version,
+        bundle: form(n).bundle,
+        size: 1,
+        registry: None,
+        within: 300,
+        change,
+    }
+}
+
+fn change(from: u8, to: u8, failed: bool) -> Change {
+    Change {
+        from: form(from),
+        to: form(to),
+        number: 7,
+        since: "2026-01-02T03:00:00Z".to_owned(),
+        within: 300,
+        both: false,
+        objects: Vec::new(),
+        failed: failed.then(|| "x".to_owned()),
+    }
+}
+
+#[test]
+fn a_wish_begins_once_and_one_that_failed_only_when_it_is_wished_again() {
+    let begin = |from: u8| Next::Begin { from: form(from) };
+    let cases = [
+        // Nothing new; something new.
+        (wish(1, 0), 1, None, Next::Keep),
+        (wish(2, 7), 1, None, begin(1)),
+        // Under way, also for an agent that has just started.
+        (wish(2, 7), 2, Some(change(1, 2, false)), Next::Keep),
+        // It was killed before it kept the new bundle.
+        (wish(2, 7), 1, Some(change(1, 2, false)), begin(1)),
+        // Yet another wish, and the one back: what worked last is what is gone back to.
+        (wish(3, 8), 2, Some(change(1, 2, false)), begin(1)),
+        (wish(1, 8), 2, Some(change(1, 2, false)), begin(1)),
+        // It failed: back, and not again.
+        (wish(2, 7), 2, Some(change(1, 2, true)), Next::Back),
+        (wish(2, 7), 1, Some(change(1, 2, true)), Next::Keep),
+        (wish(2, 8), 1, Some(change(1, 2, true)), begin(1)),
+        (wish(1, 8), 1, Some(change(1, 2, true)), Next::Keep),
+        (wish(3, 8), 1, Some(change(1, 2, true)), begin(1)),
+        // Something else was wished meanwhile, and had not come into force.
+        (wish(3, 9), 3, Some(change(1, 2, false)), begin(1)),
+        // Wished again before it was undone.
+        (wish(2, 8), 2, Some(change(1, 2, true)), begin(1)),
+        // It failed, it was killed on the way back, and something else is wished.
+        (wish(3, 8), 2, Some(change(1, 2, true)), begin(1)),
+    ];
+    for (wish, in_force, change, expected) in cases {
+        let found = next(&wish, &form(in_force), change.as_ref());
+        assert_eq!(found, expected, "{wish:?} {in_force} {change:?}");
+    }
+    let mirrored = EngineRef {
+        registry: Some("mirror.lan".to_owned()),
+        ..wish(1, 0)
+    };
+    assert_eq!(next(&mirrored, &form(1), None), begin(1));
+}
+
+#[test]
+fn what_is_not_as_wanted_is_waited_for_and_then_given_up() {
+    let mut cluster = Cluster::working();
+    let began = cluster.now;
+    let mut running = change(1, 2, false);
+    running.since = rfc3339(began);
+    let judge = |cluster: &Cluster, running: &Change, adopted: bool| {
+        let plan = cluster.plan();
+        let observed = cluster.observed();
+        let seen = Seen {
+            now: cluster.now,
+            followed: began,
+            held: None,
+            install: &cluster.install,
+            observed: &observed,
+            plan: &plan,
+            adopted,
+        };
+        progress(running, &seen)
+    };
+    assert_eq!(judge(&cluster, &running, true), Progress::Rolled);
+    cluster.damage(&Damage::Image("source-controller"));
+    let Progress::Going(text) = judge(&cluster, &running, true) else {
+        panic!("it has time");
+    };
+    assert!(text.contains("source-controller"), "{text}");
+    cluster.now += running.limit();
+    assert!(matches!(
+        judge(&cluster, &running, true),
+        Progress::Failed(_)
+    ));
+    // Nothing worked before; it is the way back itself.
+    assert!(matches!(
+        judge(&cluster, &running, false),
+        Progress::Going(_)
+    ));
+    let back = Change {
+        to: running.from.clone(),
+        ..running
+    };
+    assert!(matches!(judge(&cluster, &back, true), Progress::Going(_)));
+}
+
+#[test]
+fn what_no_bundle_that_stays_has_goes_in_reverse_but_no_crd_and_no_namespace() {
+    let cluster = Cluster::working();
+    let place = |kind: Kind, namespace: &str, name: &str| {
+        Place(
+            kind.as_str().to_owned(),
+            namespace.to_owned(),
+            name.to_owned(),
+        )
+    };
+    let ours = "flux-system";
+    let mut gone = change(1, 2, false);
+    gone.objects = places(&cluster.install.bundle).collect();
+    gone.objects.extend([
+        place(Kind::ServiceAccount, ours, "source-watcher"),
+        place(Kind::Deployment, ours, "source-watcher"),
+        place(Kind::Namespace, "", "old"),
+        place(Kind::CustomResourceDefinition, "", "old.fluxcd.io"),
+        Place("Unheard".to_owned(), String::new(), "x".to_owned()),
+    ]);
+    let names: Vec<String> = surplus(&gone, &cluster.install)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "Deployment flux-system/source-watcher",
+            "ServiceAccount flux-system/source-watcher"
+        ]
+    );
+}

@@ -1,0 +1,113 @@
+//! One engine takes the other's place: what has to be true of the one that stands still, before another may work, and
+//! before anything of it is removed. Pure.
+//!
+//! What makes an engine prune is that it has rights, runs, and sees a sync object go that carries its finalizer. Each of
+//! the three is taken away, in the order of the cascade guard, before the next engine is installed; so whatever is
+//! deleted of the old one afterwards takes no workload with it.
+
+use crate::agent::engine::Install;
+use crate::bundle::{Kind, ObjectId};
+
+use super::change::Change;
+use super::{Observed, health};
+
+/// What is left of an engine that is to do nothing any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Remains {
+    /// Bindings with which it changes the cluster, with their UIDs.
+    pub rights: Vec<(ObjectId, String)>,
+    /// Controllers that are to have Pods.
+    pub running: Vec<ObjectId>,
+    /// Pods that have not ended.
+    pub pods: Vec<String>,
+    /// Sync objects with its finalizers.
+    pub pinned: usize,
+}
+
+/// One call to the API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act {
+    CutRights { binding: ObjectId, uid: String },
+    ScaleToZero(ObjectId),
+}
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    Do(Vec<Act>),
+    /// For what, for people.
+    Wait(String),
+    /// Take its finalizers from its sync objects: nobody puts them back now.
+    Unpin,
+    /// It stands still.
+    Still,
+}
+
+/// Rights first: without them a controller can do no harm, however long its end takes.
+pub fn next(remains: &Remains) -> Next {
+    let Remains {
+        rights,
+        running,
+        pods,
+        pinned,
+    } = remains;
+    if !rights.is_empty() || !running.is_empty() {
+        let cuts = rights.iter().map(|(binding, uid)| Act::CutRights {
+            binding: binding.clone(),
+            uid: uid.clone(),
+        });
+        return Next::Do(
+            cuts.chain(running.iter().cloned().map(Act::ScaleToZero))
+                .collect(),
+        );
+    }
+    if let Some(first) = pods.first() {
+        return Next::Wait(format!(
+            "{} of its Pods still end, {first} first",
+            pods.len()
+        ));
+    }
+    if *pinned > 0 {
+        return Next::Unpin;
+    }
+    Next::Still
+}
+
+/// For people: what is done about the engine that is to stand still.
+pub fn words(next: &Next) -> String {
+    match next {
+        Next::Do(acts) => format!("its rights and controllers go, {} to do", acts.len()),
+        Next::Wait(what) => what.clone(),
+        Next::Unpin => "its sync objects are told to take nothing with them".to_owned(),
+        Next::Still => "it stands still".to_owned(),
+    }
+}
+
+/// Why an engine that answers has not taken the other one's place yet; none = it has. What the catalog brings is
+/// part of that only on the way there: the way back is to what was in force anyway.
+pub fn lacks(change: &Change, install: &Install, observed: &Observed) -> Option<String> {
+    if !change.replaces() {
+        return None;
+    }
+    if health::revision(install, observed).is_none() {
+        return Some("it has not applied a revision of the catalog".to_owned());
+    }
+    if change.failed.is_some() {
+        return None;
+    }
+    let mut children = observed.children.iter();
+    children.find_map(|(id, child)| {
+        let (reason, message) = child.trouble.as_ref()?;
+        Some(format!("{id} fails: {reason}: {message}"))
+    })
+}
+
+/// The CRDs of the engine that goes: they stay, and what the catalog brought of their kinds does not.
+pub fn foreign_crds(change: &Change, install: &Install) -> Vec<ObjectId> {
+    let places = change.objects.iter().filter_map(super::change::Place::id);
+    let crds = places.filter(|id| id.kind == Kind::CustomResourceDefinition);
+    crds.filter(|id| !install.wanted.contains_key(id)).collect()
+}
+
+#[cfg(test)]
+mod tests;

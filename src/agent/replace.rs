@@ -1,0 +1,321 @@
+//! Makes an engine stand still whose place another one takes, and removes what the catalog brought of its own kinds.
+//! What is to be done is decided by [`crate::agent::plan::replace`].
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+    Preconditions,
+};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tracing::info;
+
+use super::apply::CALL;
+use super::engine::{GUARD, MANAGER, Traits, is_git_owned, is_workload};
+use super::observe::api;
+use super::plan::replace::{Act, Next, Remains, next};
+use crate::bundle::{Kind, ObjectId};
+
+/// Objects of one answer.
+const PAGE: u32 = 200;
+/// One pass over an engine; what is left is done in the next one.
+const PASS: Duration = Duration::from_mins(1);
+
+/// Takes one pass at making an engine stand still. `objects` are those of its bundle.
+pub(super) async fn still(
+    kube: &Client,
+    traits: &'static Traits,
+    objects: &[ObjectId],
+) -> Result<Next> {
+    let pass = async {
+        let remains = look(kube, traits, objects).await?;
+        let next = next(&remains);
+        match &next {
+            Next::Do(acts) => {
+                for act in acts {
+                    do_one(kube, act).await?;
+                }
+            }
+            Next::Unpin => unpin(kube, traits, objects).await?,
+            Next::Wait(_) | Next::Still => {}
+        }
+        Ok(next)
+    };
+    let passed = timeout(PASS, Box::pin(pass)).await;
+    passed.unwrap_or_else(|_| Ok(Next::Wait("the API server is slow".to_owned())))
+}
+
+async fn look(kube: &Client, traits: &Traits, objects: &[ObjectId]) -> Result<Remains> {
+    let mut remains = Remains::default();
+    for name in traits.rights {
+        let binding = ObjectId::new(Kind::ClusterRoleBinding, "", name);
+        if let Some(live) = read(kube, &binding).await? {
+            let uid = live.metadata.uid.unwrap_or_default();
+            remains.rights.push((binding, uid));
+        }
+    }
+    let workloads: BTreeSet<&ObjectId> = objects.iter().filter(|o| is_workload(o.kind)).collect();
+    for id in &workloads {
+        let Some(live) = read(kube, id).await? else {
+            continue;
+        };
+        // Absent is one.
+        if live.data.pointer("/spec/replicas").and_then(Value::as_i64) != Some(0) {
+            remains.running.push((*id).clone());
+        }
+    }
+    let pods: Api<Pod> = Api::namespaced(kube.clone(), traits.namespace);
+    let listed = within(pods.list(&ListParams::default())).await;
+    let listed = listed.with_context(|| format!("list the Pods of {}", traits.namespace))?;
+    for pod in listed.items {
+        let labels = pod.metadata.labels.unwrap_or_default();
+        let app = labels
+            .get("app")
+            .or_else(|| labels.get("app.kubernetes.io/name"));
+        let phase = pod.status.and_then(|s| s.phase).unwrap_or_default();
+        let over = matches!(phase.as_str(), "Succeeded" | "Failed");
+        if !over && app.is_some_and(|app| workloads.iter().any(|w| w.name == *app)) {
+            remains.pods.push(pod.metadata.name.unwrap_or_default());
+        }
+    }
+    // While a controller runs, it puts them back.
+    if remains.rights.is_empty() && remains.running.is_empty() && remains.pods.is_empty() {
+        for (_, live) in sync_objects(kube, objects).await? {
+            remains.pinned += usize::from(is_pinned(traits, &live));
+        }
+    }
+    Ok(remains)
+}
+
+async fn do_one(kube: &Client, act: &Act) -> Result<()> {
+    match act {
+        Act::CutRights { binding, uid } => {
+            delete(&api(kube, binding.kind, ""), &binding.name, Some(uid)).await?;
+            info!(object = %binding, "rights cut: another engine takes over");
+        }
+        Act::ScaleToZero(id) => {
+            let none = json!({"spec": {"replicas": 0}});
+            let params = PatchParams {
+                field_manager: Some(GUARD.to_owned()),
+                ..PatchParams::default()
+            };
+            let api = api(kube, id.kind, &id.namespace);
+            within(api.patch(&id.name, &params, &Patch::Merge(none)))
+                .await
+                .with_context(|| format!("scale {id} to zero"))?;
+            info!(object = %id, "scaled to zero: another engine takes over");
+        }
+    }
+    Ok(())
+}
+
+fn is_pinned(traits: &Traits, live: &DynamicObject) -> bool {
+    let finalizers = live.metadata.finalizers.iter().flatten();
+    finalizers.into_iter().any(|f| traits.is_finalizer(f))
+}
+
+async fn unpin(kube: &Client, traits: &Traits, objects: &[ObjectId]) -> Result<()> {
+    let params = PatchParams {
+        field_manager: Some(GUARD.to_owned()),
+        ..PatchParams::default()
+    };
+    for (served, live) in sync_objects(kube, objects).await? {
+        if !is_pinned(traits, &live) {
+            continue;
+        }
+        let finalizers = live.metadata.finalizers.clone().unwrap_or_default();
+        let keep: Vec<&String> = finalizers
+            .iter()
+            .filter(|f| !traits.is_finalizer(f))
+            .collect();
+        let patch = json!({"metadata": {"finalizers": keep, "uid": live.metadata.uid}});
+        let name = live.metadata.name.clone().unwrap_or_default();
+        let one = of(kube, &served, &live);
+        match within(one.patch(&name, &params, &Patch::Merge(patch))).await {
+            Ok(_) => {}
+            Err(error) if is_code(&error, &[404, 409]) => {}
+            Err(error) => {
+                let what = format!("take the finalizers from {} {name}", served.kind);
+                return Err(error).context(what);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Deletes what the catalog brought of the kinds of `crds`, and says how much is left: what somebody made by hand
+/// stays. Only of an engine that stands still.
+pub(super) async fn remove_brought(kube: &Client, crds: &[ObjectId]) -> Result<()> {
+    for (served, live) in sync_objects(kube, crds).await? {
+        let marks = json!({"metadata": {
+            "labels": live.metadata.labels, "annotations": live.metadata.annotations,
+        }});
+        let name = live.metadata.name.clone().unwrap_or_default();
+        if is_git_owned(&marks) {
+            let uid = live.metadata.uid.clone();
+            delete(&of(kube, &served, &live), &name, uid.as_ref()).await?;
+            info!(
+                kind = served.kind,
+                name, "removed; the engine that it is for is gone"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// All objects of the kinds of these CRDs that the agent may see, with how they are served.
+async fn sync_objects(
+    kube: &Client,
+    objects: &[ObjectId],
+) -> Result<Vec<(ApiResource, DynamicObject)>> {
+    let mut found = Vec::new();
+    let crds = objects
+        .iter()
+        .filter(|o| o.kind == Kind::CustomResourceDefinition);
+    for crd in crds {
+        let Some(served) = read(kube, crd).await?.and_then(|crd| served(&crd)) else {
+            continue;
+        };
+        let all: Api<DynamicObject> = Api::all_with(kube.clone(), &served);
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            let page = match within(all.list(&params)).await {
+                Ok(page) => page,
+                // Kinds of parts that the agent never installs are not its to see.
+                Err(error) if is_code(&error, &[403, 404]) => break,
+                Err(error) => return Err(error).with_context(|| format!("list {}", crd.name)),
+            };
+            found.extend(page.items.into_iter().map(|live| (served.clone(), live)));
+            match page.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) => params = params.continue_token(&next),
+                None => break,
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn served(crd: &DynamicObject) -> Option<ApiResource> {
+    let text = |pointer: &str| crd.data.pointer(pointer)?.as_str().map(str::to_owned);
+    let versions = crd.data.pointer("/spec/versions")?.as_array()?;
+    let stored = versions.iter().find(|v| v["storage"] == json!(true))?;
+    let version = stored["name"].as_str()?.to_owned();
+    let group = text("/spec/group")?;
+    Some(ApiResource {
+        api_version: format!("{group}/{version}"),
+        group,
+        version,
+        kind: text("/spec/names/kind")?,
+        plural: text("/spec/names/plural")?,
+    })
+}
+
+fn of(kube: &Client, served: &ApiResource, live: &DynamicObject) -> Api<DynamicObject> {
+    let namespace = live.metadata.namespace.as_deref().unwrap_or_default();
+    Api::namespaced_with(kube.clone(), namespace, served)
+}
+
+async fn delete(api: &Api<DynamicObject>, name: &str, uid: Option<&String>) -> Result<()> {
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: uid.cloned(),
+            resource_version: None,
+        }),
+        ..DeleteParams::background()
+    };
+    match within(api.delete(name, &params)).await {
+        Ok(_) => Ok(()),
+        Err(error) if is_code(&error, &[404, 409]) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("delete {name}")),
+    }
+}
+
+/// Why the other engine cannot be installed: the agent may not, or one is there that is not ours. None = it can.
+pub(super) async fn hindered(kube: &Client, traits: &Traits) -> Result<Option<String>> {
+    let (group, _, plural) = traits.children[0].resource();
+    let rbac = "rbac.authorization.k8s.io";
+    let asked = [
+        ("create", "", "namespaces", traits.namespace),
+        ("delete", group, plural, ""),
+        ("create", rbac, "clusterrolebindings", traits.rights[0]),
+    ];
+    for (verb, group, plural, name) in asked {
+        if !allowed(kube, verb, (group, plural), name).await? {
+            return Ok(Some(format!(
+                "the agent may not {verb} {plural} for {}: it was adopted with rights for one engine; make new adoption \
+                 YAML with 'linesman cluster readopt', apply it, and this goes on by itself",
+                traits.kind
+            )));
+        }
+    }
+    for (kind, name) in traits.controllers {
+        let id = ObjectId::new(kind, traits.namespace, name);
+        if let Some(live) = read(kube, &id).await? {
+            let managers = live.metadata.managed_fields.iter().flatten();
+            let ours = managers
+                .into_iter()
+                .any(|entry| entry.manager.as_deref() == Some(MANAGER));
+            if !ours {
+                return Ok(Some(format!(
+                    "{id} is there already and not of Linesman's making; remove that {} first",
+                    traits.kind
+                )));
+            }
+        }
+    }
+    Ok(None)
+}
+
+async fn allowed(
+    kube: &Client,
+    verb: &str,
+    (group, plural): (&str, &str),
+    name: &str,
+) -> Result<bool> {
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                verb: Some(verb.to_owned()),
+                group: Some(group.to_owned()),
+                resource: Some(plural.to_owned()),
+                name: Some(name.to_owned()),
+                ..ResourceAttributes::default()
+            }),
+            ..SelfSubjectAccessReviewSpec::default()
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(kube.clone());
+    let answer = within(reviews.create(&PostParams::default(), &review)).await;
+    let answer = answer.context("ask the API server for the agent's own rights")?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+async fn read(kube: &Client, id: &ObjectId) -> Result<Option<DynamicObject>> {
+    let api = api(kube, id.kind, &id.namespace);
+    let read = within(api.get_opt(&id.name)).await;
+    read.with_context(|| format!("read {id}"))
+}
+
+async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    match timeout(CALL, call).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(anyhow!(
+            "the API server did not answer in {} s",
+            CALL.as_secs()
+        )),
+    }
+}
+
+fn is_code(error: &anyhow::Error, codes: &[u16]) -> bool {
+    let api = error.downcast_ref::<kube::Error>();
+    matches!(api, Some(kube::Error::Api(status)) if codes.contains(&status.code))
+}
