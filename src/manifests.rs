@@ -12,6 +12,8 @@ use crate::yaml;
 
 mod rbac;
 
+pub use rbac::is_inventory;
+
 /// The agent's own namespace.
 pub const NAMESPACE: &str = "linesman";
 /// The agent's Deployment, ServiceAccount, ClusterRole, Role and their bindings.

@@ -11,9 +11,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use crate::agent::Desired;
 use crate::agent::health::Heart;
 use crate::manifests;
-use crate::wire::report::{Facts, REPLACES_ENGINES};
+use crate::wire::api::EngineKind;
+use crate::wire::report::{ENGINE_IN_FORCE, Facts, REPLACES_ENGINES};
 
 const EVERY: Duration = Duration::from_mins(1);
 /// How many facts a cluster's owner may add, and how long a value may be.
@@ -34,6 +36,8 @@ pub struct Sources {
     /// Data of ConfigMap `linesman-facts`.
     pub owner: BTreeMap<String, String>,
     pub agent_version: String,
+    /// The one in force; none = nothing is installed yet.
+    pub engine: Option<EngineKind>,
 }
 
 /// What counts of one node.
@@ -59,6 +63,9 @@ pub fn summarize(sources: &Sources) -> Facts {
     set("agent.version", sources.agent_version.clone());
     if !sources.agent_version.is_empty() {
         set(REPLACES_ENGINES, "true".to_owned());
+    }
+    if let Some(engine) = sources.engine {
+        set(ENGINE_IN_FORCE, engine.to_string());
     }
     set(
         "incarnation",
@@ -145,7 +152,7 @@ fn clip(value: &str) -> String {
 }
 
 /// Reads all sources; one that fails leaves its facts out.
-pub async fn collect(kube: &kube::Client, namespace: &str) -> Facts {
+pub async fn collect(kube: &kube::Client, namespace: &str, engine: Option<EngineKind>) -> Facts {
     let (version, incarnation, nodes, openshift, owner) = tokio::join!(
         kube.apiserver_version(),
         incarnation(kube),
@@ -161,6 +168,7 @@ pub async fn collect(kube: &kube::Client, namespace: &str) -> Facts {
         openshift: found("openshift", openshift).flatten(),
         owner: found("owner", owner).unwrap_or_default(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        engine,
     })
 }
 
@@ -246,28 +254,36 @@ async fn owner(kube: &kube::Client, namespace: &str) -> Result<BTreeMap<String, 
     Ok(map.and_then(|m| m.data).unwrap_or_default())
 }
 
-/// Publishes the facts at once and every minute.
+/// Where facts come from.
+pub struct Origin {
+    pub kube: kube::Client,
+    pub namespace: String,
+    pub desired: watch::Receiver<Option<Desired>>,
+}
+
+/// Publishes the facts at once, every minute, and when another engine is in force.
 pub async fn run(
-    kube: kube::Client,
-    namespace: String,
+    mut origin: Origin,
     heart: Heart,
     facts: watch::Sender<Facts>,
     stop: CancellationToken,
 ) -> Result<()> {
+    let kind = |desired: &Option<Desired>| desired.as_ref().map(Desired::kind);
     loop {
-        let seen = collect(&kube, &namespace).await;
+        let engine = kind(&origin.desired.borrow_and_update());
+        let seen = collect(&origin.kube, &origin.namespace, engine).await;
         facts.send_if_modified(|old| {
             let changed = *old != seen;
             *old = seen;
             changed
         });
         heart.beat();
-        if stop
-            .run_until_cancelled(tokio::time::sleep(EVERY))
-            .await
-            .is_none()
-        {
-            return Ok(());
+        let another = origin.desired.wait_for(|desired| kind(desired) != engine);
+        let waited = stop.run_until_cancelled(tokio::time::timeout(EVERY, another));
+        match waited.await {
+            Some(Ok(Ok(_)) | Err(_)) => {}
+            // Who says so has ended, and with it the agent does.
+            None | Some(Ok(Err(_))) => return Ok(()),
         }
     }
 }
@@ -299,12 +315,14 @@ mod tests {
             openshift: None,
             owner: [("tier".to_owned(), "gold".to_owned())].into(),
             agent_version: "0.1.0".into(),
+            engine: Some(EngineKind::Argocd),
         };
         let expected = [
             ("agent.replaces-engines", "true"),
             ("agent.version", "0.1.0"),
             ("cloud", "aws"),
             ("distribution", "eks"),
+            ("engine.in-force", "argocd"),
             ("incarnation", "uid-1"),
             ("kubernetes.minor", "33"),
             ("kubernetes.platform", "linux/amd64"),

@@ -23,6 +23,7 @@ use super::engine::{GUARD, MANAGER, Traits, is_git_owned, is_workload};
 use super::observe::api;
 use super::plan::replace::{Act, Next, Remains, next};
 use crate::bundle::{Kind, ObjectId};
+use crate::manifests::is_inventory;
 
 /// Objects of one answer.
 const PAGE: u32 = 200;
@@ -151,15 +152,21 @@ async fn unpin(kube: &Client, traits: &Traits, objects: &[ObjectId]) -> Result<(
     Ok(())
 }
 
-/// Deletes what the catalog brought of the kinds of `crds`, and says how much is left: what somebody made by hand
-/// stays. Only of an engine that stands still.
-pub(super) async fn remove_brought(kube: &Client, crds: &[ObjectId]) -> Result<()> {
+/// Deletes what the catalog brought of the kinds of `crds`; what somebody made by hand stays, and outside the engine's
+/// namespace what has no inventory to prune by. Only of an engine that stands still.
+pub(super) async fn remove_brought(
+    kube: &Client,
+    traits: &Traits,
+    crds: &[ObjectId],
+) -> Result<()> {
     for (served, live) in sync_objects(kube, crds).await? {
         let marks = json!({"metadata": {
             "labels": live.metadata.labels, "annotations": live.metadata.annotations,
         }});
         let name = live.metadata.name.clone().unwrap_or_default();
-        if is_git_owned(&marks) {
+        let inside = live.metadata.namespace.as_deref() == Some(traits.namespace);
+        let may = inside || is_inventory(&served.group, &served.plural);
+        if may && is_git_owned(&marks) {
             let uid = live.metadata.uid.clone();
             delete(&of(kube, &served, &live), &name, uid.as_ref()).await?;
             info!(
@@ -239,20 +246,29 @@ async fn delete(api: &Api<DynamicObject>, name: &str, uid: Option<&String>) -> R
 }
 
 /// Why the other engine cannot be installed: the agent may not, or one is there that is not ours. None = it can.
-pub(super) async fn hindered(kube: &Client, traits: &Traits) -> Result<Option<String>> {
-    let (group, _, plural) = traits.children[0].resource();
+pub(super) async fn hindered(
+    kube: &Client,
+    traits: &Traits,
+    before: &Traits,
+) -> Result<Option<String>> {
+    let (group, _, plural) = before.children[0].resource();
     let rbac = "rbac.authorization.k8s.io";
     let asked = [
-        ("create", "", "namespaces", traits.namespace),
-        ("delete", group, plural, ""),
-        ("create", rbac, "clusterrolebindings", traits.rights[0]),
+        // Verb, group, resource; namespace and name.
+        (["create", "", "namespaces"], ["", traits.namespace]),
+        (
+            ["create", rbac, "clusterrolebindings"],
+            ["", traits.rights[0]],
+        ),
+        (["delete", group, plural], [before.namespace, ""]),
     ];
-    for (verb, group, plural, name) in asked {
-        if !allowed(kube, verb, (group, plural), name).await? {
+    for (what, place) in asked {
+        if !allowed(kube, what, place).await? {
+            let [verb, _, plural] = what;
             return Ok(Some(format!(
-                "the agent may not {verb} {plural} for {}: it was adopted with rights for one engine; make new adoption \
-                 YAML with 'linesman cluster readopt', apply it, and this goes on by itself",
-                traits.kind
+                "the agent may not {verb} {plural} to put {} in the place of {}: it was adopted with rights for one engine; \
+                 make new adoption YAML with 'linesman cluster readopt', apply it, and this goes on by itself",
+                traits.kind, before.kind
             )));
         }
     }
@@ -276,9 +292,8 @@ pub(super) async fn hindered(kube: &Client, traits: &Traits) -> Result<Option<St
 
 async fn allowed(
     kube: &Client,
-    verb: &str,
-    (group, plural): (&str, &str),
-    name: &str,
+    [verb, group, plural]: [&str; 3],
+    [namespace, name]: [&str; 2],
 ) -> Result<bool> {
     let review = SelfSubjectAccessReview {
         spec: SelfSubjectAccessReviewSpec {
@@ -286,6 +301,7 @@ async fn allowed(
                 verb: Some(verb.to_owned()),
                 group: Some(group.to_owned()),
                 resource: Some(plural.to_owned()),
+                namespace: Some(namespace.to_owned()),
                 name: Some(name.to_owned()),
                 ..ResourceAttributes::default()
             }),

@@ -277,10 +277,12 @@ pub(super) fn parts(
         report::run(reporting, told, reported, outlets, stop)
     });
     let heart = hearts.heart("facts", Duration::from_mins(5));
-    let (client, namespace) = (kube.clone(), config.namespace.clone());
-    tasks.spawn("facts", |stop| {
-        facts::run(client, namespace, heart, facts_out, stop)
-    });
+    let origin = facts::Origin {
+        kube: kube.clone(),
+        namespace: config.namespace.clone(),
+        desired: desired.clone(),
+    };
+    tasks.spawn("facts", |stop| facts::run(origin, heart, facts_out, stop));
 
     let talk = Talk {
         keys: talk_keys,

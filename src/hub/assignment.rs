@@ -9,8 +9,8 @@ use crate::keys;
 use crate::manifests::{GIT_SERVICE, NAMESPACE};
 use crate::ssh::{GitUrl, known_hosts};
 use crate::wire::api::{
-    Assignment, CatalogRef, ClusterRef, DeployKeyState, DeployKeyStatus, EngineKind, EngineRef,
-    GitRoute, Policy, SignerRef, Via,
+    Assignment, CatalogRef, ClusterRef, DeployKeyState, DeployKeyStatus, EngineRef, GitRoute,
+    Policy, SignerRef, Via,
 };
 
 /// The present assignment of a cluster.
@@ -37,7 +37,7 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
                 Via::Line => by_line,
             },
             deploy_key: deploy_key(&keys),
-            signers: signers(hub, cluster).await?,
+            signers: signers(hub).await?,
         },
         engine: EngineRef {
             kind: cluster.engine,
@@ -69,19 +69,15 @@ fn policy(hub: &Hub, cluster: &Cluster) -> Policy {
     }
 }
 
-/// Argo CD's verification is not set up: it is not told of the keys, and whoever changes the keys is told so.
-async fn signers(hub: &Hub, cluster: &Cluster) -> Result<Vec<SignerRef>, StoreError> {
-    match cluster.engine {
-        EngineKind::Argocd => Ok(Vec::new()),
-        EngineKind::Flux => {
-            let all = hub.store.signers().await?;
-            let told = |s: Signer| SignerRef {
-                fingerprint: s.key.fingerprint,
-                public_key: s.text,
-            };
-            Ok(all.into_iter().map(told).collect())
-        }
-    }
+/// Clusters with Argo CD hear of them, too: Argo CD's verification is not set up, but their agents put no Argo CD in
+/// Flux' place then, and Flux verifies for as long as it is in force.
+async fn signers(hub: &Hub) -> Result<Vec<SignerRef>, StoreError> {
+    let all = hub.store.signers().await?;
+    let told = |s: Signer| SignerRef {
+        fingerprint: s.key.fingerprint,
+        public_key: s.text,
+    };
+    Ok(all.into_iter().map(told).collect())
 }
 
 /// Whence the engine's images come, where that is not as its bundle says.

@@ -30,6 +30,8 @@ struct EngineNames {
     cluster_role_bindings: &'static [&'static str],
     /// API group and plural names of the engine's own kinds.
     kinds: &'static [(&'static str, &'static [&'static str])],
+    /// Those that prune by a list of their own, wherever they are: left behind, they would prune by it years later.
+    inventories: &'static [(&'static str, &'static [&'static str])],
 }
 
 const FLUX: EngineNames = EngineNames {
@@ -79,6 +81,10 @@ const FLUX: EngineNames = EngineNames {
             ],
         ),
     ],
+    inventories: &[
+        ("helm.toolkit.fluxcd.io", &["helmreleases"]),
+        ("kustomize.toolkit.fluxcd.io", &["kustomizations"]),
+    ],
 };
 
 const ARGOCD: EngineNames = EngineNames {
@@ -94,6 +100,8 @@ const ARGOCD: EngineNames = EngineNames {
         "argoproj.io",
         &["applications", "applicationsets", "appprojects"],
     )],
+    // It works in its own namespace only, and prunes by marks on what it applied.
+    inventories: &[],
 };
 
 /// Either may take the other's place later, without a second YAML.
@@ -149,7 +157,7 @@ fn agent_rules() -> Vec<Value> {
     let written = [&cluster_roles[..], &own_roles].concat();
     let escalated = [&cluster_roles[..], &[LINE_SUBJECTS]].concat();
     let namespaces: Vec<&str> = ENGINES.iter().map(|n| n.namespace).collect();
-    let crd = "apiextensions.k8s.io";
+    let (crd, own) = ("apiextensions.k8s.io", ["create", "patch", "delete"]);
     let mut rules = vec![
         rule(crd, &["customresourcedefinitions"], &READ),
         pinned(
@@ -165,17 +173,11 @@ fn agent_rules() -> Vec<Value> {
             &["patch"],
         ),
         rule(RBAC, &["clusterroles", "clusterrolebindings"], &READ),
-        pinned(RBAC, &["clusterroles"], &written, &["create", "patch"]),
         // Own roles go when the cluster leaves the hub, an engine's when the other one has taken its place.
-        pinned(RBAC, &["clusterroles"], &written, &["delete"]),
+        pinned(RBAC, &["clusterroles"], &written, &own),
         pinned(RBAC, &["clusterroles"], &bound, &["bind"]),
         pinned(RBAC, &["clusterroles"], &escalated, &["escalate"]),
-        pinned(
-            RBAC,
-            &["clusterrolebindings"],
-            &bindings,
-            &["create", "patch", "delete"],
-        ),
+        pinned(RBAC, &["clusterrolebindings"], &bindings, &own),
         // The agent gives itself ENGINE_ROLE in the engine's namespace, which may come and go.
         pinned(
             RBAC,
@@ -190,19 +192,18 @@ fn agent_rules() -> Vec<Value> {
             &["create", "patch"],
         ),
         rule(ADMISSION, &POLICIES, &READ),
-        pinned(
-            ADMISSION,
-            &POLICIES,
-            &[GUARD_POLICY],
-            &["create", "patch", "delete"],
-        ),
+        pinned(ADMISSION, &POLICIES, &[GUARD_POLICY], &own),
         rule("config.openshift.io", &["clusterversions"], &READ),
         rule("", &["events"], &["create", "patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ];
-    // Deleted is what an engine leaves behind that the other one has replaced.
     for (group, kinds) in all(|n| n.kinds) {
-        rules.push(rule(group, kinds, &KEEP));
+        let verbs = ["get", "list", "watch", "create", "patch"];
+        rules.push(rule(group, kinds, &verbs));
+    }
+    // What an engine leaves behind that the other one has replaced; the rest of it is in its namespace.
+    for (group, kinds) in all(|n| n.inventories) {
+        rules.push(rule(group, kinds, &["delete"]));
     }
     rules
 }
@@ -237,7 +238,7 @@ fn read_rules() -> Vec<Value> {
     rules
 }
 
-/// The agent's rights in the engine's namespace.
+/// The agent's rights in an engine's namespace.
 fn engine_rules() -> Vec<Value> {
     let core = [
         "configmaps",
@@ -246,7 +247,7 @@ fn engine_rules() -> Vec<Value> {
         "serviceaccounts",
         "services",
     ];
-    vec![
+    let mut rules = vec![
         rule("", &core, &KEEP),
         rule("apps", &["deployments", "statefulsets"], &KEEP),
         rule(
@@ -265,7 +266,17 @@ fn engine_rules() -> Vec<Value> {
             &["get", "list", "watch", "delete"],
         ),
         pinned(RBAC, &["roles"], &ARGOCD_ROLES, &["bind", "escalate"]),
-    ]
+    ];
+    for (group, kinds) in all(|n| n.kinds) {
+        rules.push(rule(group, kinds, &["delete"]));
+    }
+    rules
+}
+
+/// Whether the agent may delete objects of this kind wherever they are, not only in the engine's namespace.
+pub fn is_inventory(group: &str, plural: &str) -> bool {
+    let mut all = all(|n| n.inventories).into_iter();
+    all.any(|(of, kinds)| of == group && kinds.contains(&plural))
 }
 
 /// The agent's rights in its own namespace.

@@ -61,6 +61,32 @@ fn no_rule_has_a_star() {
 }
 
 #[test]
+fn of_an_engines_own_kinds_only_those_with_an_inventory_may_be_deleted_everywhere() {
+    let objects = adoption(&values(AccessLevel::Admin));
+    let mut deletable = Vec::new();
+    for role in [AGENT, READ_ROLE] {
+        let rules = &find(&objects, "ClusterRole", role).unwrap()["rules"];
+        for rule in rules.as_array().unwrap() {
+            let named = rule.get("resourceNames").is_some();
+            let deletes = rule["verbs"].as_array().unwrap().contains(&json!("delete"));
+            if deletes && !named {
+                deletable.push((rule["apiGroups"].clone(), rule["resources"].clone()));
+            }
+        }
+    }
+    let expected = [
+        ("helm.toolkit.fluxcd.io", "helmreleases"),
+        ("kustomize.toolkit.fluxcd.io", "kustomizations"),
+    ];
+    assert_eq!(
+        deletable,
+        expected.map(|(group, kind)| (json!([group]), json!([kind])))
+    );
+    assert!(is_inventory(expected[0].0, expected[0].1));
+    assert!(!is_inventory("argoproj.io", "applications"));
+}
+
+#[test]
 fn secrets_are_readable_only_where_the_agent_keeps_its_own_or_the_engine_lives() {
     let objects = adoption(&values(AccessLevel::Admin));
     for role in [AGENT, READ_ROLE] {

@@ -84,6 +84,9 @@ pub struct StepReport {
 /// A fact: the agent can put one engine in the other's place.
 pub const REPLACES_ENGINES: &str = "agent.replaces-engines";
 
+/// A fact: the engine that is in force, while another one may be wished.
+pub const ENGINE_IN_FORCE: &str = "engine.in-force";
+
 /// The reason of `GitReachable` where the agent, with its line up, finds no way to the Git host time and again.
 pub const NO_ROUTE: &str = "NoRoute";
 

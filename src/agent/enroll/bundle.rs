@@ -125,7 +125,7 @@ impl Keeper {
             Next::Keep => self.forget(held, engine).await?,
             Next::Begin { from } => self.begin(held, wish.assignment, from).await?,
             Next::Switch => {
-                let (done, turn) = self.switch(held, wish.rest).await?;
+                let (done, turn) = self.switch(held, wish).await?;
                 self.held = Some(done);
                 return Ok(turn);
             }

@@ -239,7 +239,7 @@ impl Joining {
             deploy_key: identity::public_line(&keys.deploy, cluster)?,
             deploy_proof: keys.deploy_proof(&keys.deploy, &hub.hub_id, cluster),
             agent: self.context.build.clone(),
-            facts: facts::collect(&self.context.kube, &self.context.namespace).await,
+            facts: facts::collect(&self.context.kube, &self.context.namespace, None).await,
         };
         let call = Call::post("/v1/join", &request)?;
         let signed = Signed {

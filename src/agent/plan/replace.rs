@@ -8,8 +8,20 @@
 use crate::agent::engine::Install;
 use crate::bundle::{Kind, ObjectId};
 
+use crate::wire::api::{Assignment, EngineKind};
+
 use super::change::Change;
 use super::{Observed, health};
+
+/// Why Argo CD is not put in Flux' place; for people.
+pub const UNVERIFIED: &str = "the catalog has signers, and Argo CD would apply what nobody signed: keep Flux, or drop the signers \
+     (linesman catalog signer), then try again";
+
+/// Whether the engine that is wished would apply commits that the one it replaces refuses. The hub refuses it, too; a
+/// signer may have come meanwhile.
+pub fn is_unverified(wished: &Assignment) -> bool {
+    wished.engine.kind == EngineKind::Argocd && !wished.catalog.signers.is_empty()
+}
 
 /// What is left of an engine that is to do nothing any more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

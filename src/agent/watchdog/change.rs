@@ -161,7 +161,7 @@ impl Watchdog {
             next => return Ok(Some(replace::words(&next))),
         }
         let crds = replace::foreign_crds(change, install);
-        other::remove_brought(&self.context.kube, &crds).await?;
+        other::remove_brought(&self.context.kube, traits_of(kind), &crds).await?;
         Ok(None)
     }
 

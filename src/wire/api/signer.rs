@@ -23,7 +23,7 @@ pub struct SignersView {
     pub head: Option<String>,
     /// The fingerprint of the key of these that the head names as its signer; the clusters verify it.
     pub head_signed_by: Option<String>,
-    /// Clusters whose engine does not verify: their signatures are not looked at.
+    /// Clusters that have, or are to have, an engine that does not verify: there, signatures are not looked at.
     pub not_verifying: Vec<ClusterName>,
 }
 

@@ -14,7 +14,24 @@ async fn import(hub: &TestHub, n: u8, version: &str) {
     import_of(hub, EngineKind::Flux, n, version).await;
 }
 
-async fn import_of(hub: &TestHub, engine: EngineKind, n: u8, version: &str) {
+pub(super) const APPLICATION: &str =
+    "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: a}\n";
+
+/// A person's commit of one file.
+pub(super) async fn commit(hub: &TestHub, file: &str, text: &str) {
+    let change = git::Change {
+        files: [(file.to_owned(), text.as_bytes().to_vec())].into(),
+        only_missing: false,
+        author: git::Author::hub(),
+        message: format!("Add {file}"),
+    };
+    let catalog = &hub.hub.catalog;
+    git::commit(&catalog.repo, &catalog.branch, change)
+        .await
+        .unwrap();
+}
+
+pub(super) async fn import_of(hub: &TestHub, engine: EngineKind, n: u8, version: &str) {
     let bundle = NewBundle {
         digest: Digest::from_bytes([n; 32]),
         engine,
@@ -31,7 +48,7 @@ async fn import_of(hub: &TestHub, engine: EngineKind, n: u8, version: &str) {
         .unwrap();
 }
 
-async fn put(hub: &TestHub, path: &str, body: &Value) -> (u16, Value) {
+pub(super) async fn put(hub: &TestHub, path: &str, body: &Value) -> (u16, Value) {
     hub.call_as(&hub.admin, ("PUT", path), &[], body).await
 }
 
@@ -152,21 +169,7 @@ async fn an_engine_takes_the_others_place_where_agent_and_catalog_have_what_it_t
     refused(without, "bad-request", "a path is chosen").await;
     assert_eq!(told(&hub, &agent).await["kind"], json!("flux"));
 
-    let map = "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: a}\n";
-    let file = (
-        "clusters/eu1.argocd/a.yaml".to_owned(),
-        map.as_bytes().to_vec(),
-    );
-    let change = git::Change {
-        files: [file].into(),
-        only_missing: false,
-        author: git::Author::hub(),
-        message: "For Argo CD".to_owned(),
-    };
-    let catalog = &hub.hub.catalog;
-    git::commit(&catalog.repo, &catalog.branch, change)
-        .await
-        .unwrap();
+    commit(&hub, "clusters/eu1.argocd/a.yaml", APPLICATION).await;
     for (body, engine, follows) in [
         (argocd, "argocd", "clusters/eu1.argocd"),
         (

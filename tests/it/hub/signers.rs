@@ -1,7 +1,9 @@
 //! W43 at the hub: whose signature the catalog's head has to carry.
 
+use linesman::wire::api::EngineKind;
 use serde_json::{Value, json};
 
+use super::engine;
 use super::slug;
 use super::support::{Agent, TestHub};
 
@@ -16,6 +18,54 @@ async fn signers(agent: &Agent, hub: &TestHub) -> (u64, Value) {
     assert_eq!(code, 200, "{assignment}");
     let signers = assignment["catalog"]["signers"].clone();
     (assignment["revision"].as_u64().unwrap(), signers)
+}
+
+/// Argo CD does not verify: who has it, or is to have it, is named, and no cluster that verifies is handed over to it.
+#[tokio::test]
+async fn clusters_that_do_not_verify_are_named_and_none_is_handed_over_to_argocd() {
+    let hub = TestHub::start("signers-argocd").await;
+    engine::import_of(&hub, EngineKind::Argocd, 3, "3.5.0").await;
+    // The way back of eu3 has not come to its end.
+    let mut agents = Vec::new();
+    for (seed, name) in [(1, "eu1"), (2, "eu2"), (3, "eu3")] {
+        let token = hub.add(name).await;
+        let agent = Agent::new(seed);
+        assert_eq!(agent.join(&hub, name, &token).await.0, 200);
+        let in_force = if name == "eu3" { "argocd" } else { "flux" };
+        let facts = json!({"facts": {
+            "agent.replaces-engines": "true", "engine.in-force": in_force,
+        }});
+        let path = format!("/v1/clusters/{name}/reports");
+        let told = agent.call(&hub, "POST", &path, &facts.to_string()).await;
+        assert_eq!(told.0, 200);
+        agents.push(agent);
+        let file = format!("clusters/{name}.argocd/a.yaml");
+        engine::commit(&hub, &file, engine::APPLICATION).await;
+    }
+    let replace = async |name: &str, engine: &str| {
+        let path = format!("/v1/clusters/{name}/engine");
+        engine::put(&hub, &path, &json!({"engine": engine, "replace": true})).await
+    };
+    for (name, engine) in [("eu2", "argocd"), ("eu3", "argocd"), ("eu3", "flux")] {
+        let (code, answer) = replace(name, engine).await;
+        assert_eq!(code, 200, "{name} {engine} {answer}");
+    }
+
+    let forced = json!({ "publicKey": KEY, "force": true });
+    let (code, shown) = hub.post(PATH, &forced).await;
+    assert_eq!(code, 201, "{shown}");
+    assert_eq!(shown["notVerifying"], json!(["eu2", "eu3"]));
+    let (code, problem) = replace("eu1", "argocd").await;
+    assert_eq!((code, slug(&problem)), (409, "other-engine"), "{problem}");
+    let said = problem["detail"].as_str().unwrap();
+    assert!(said.contains("the catalog has signers"), "{said}");
+    // Where Flux is in force still, it verifies; and the agent knows why Argo CD must not come.
+    let path = "/v1/clusters/eu2/assignment";
+    let (_, told) = agents[1].call(&hub, "GET", path, "").await;
+    let told = (&told["engine"]["kind"], &told["catalog"]["signers"]);
+    let keys = json!([{ "fingerprint": PRINT, "publicKey": KEY }]);
+    assert_eq!(told, (&json!("argocd"), &keys));
+    hub.stop().await;
 }
 
 #[tokio::test]

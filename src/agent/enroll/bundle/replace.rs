@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use tracing::{info, warn};
 
-use super::{AFTER, CHANGE_MAP, Keeper, Turn};
+use super::{AFTER, CHANGE_MAP, Keeper, Turn, Wish};
 use crate::agent::engine::traits_of;
 use crate::agent::plan::change::{self, Change, Form};
 use crate::agent::plan::replace;
@@ -46,10 +46,20 @@ impl Keeper {
     }
 
     /// Puts the other engine in force, as soon as the one that is stands still.
-    pub(super) async fn switch(&self, mut held: InForce, rest: Rest) -> Result<(InForce, Turn)> {
-        let mut change = held.change.clone().context("no change is known")?;
+    pub(super) async fn switch(
+        &self,
+        mut held: InForce,
+        wish: &Wish<'_>,
+    ) -> Result<(InForce, Turn)> {
+        let change = held.change.clone().context("no change is known")?;
+        if replace::is_unverified(wish.assignment) {
+            let why = replace::UNVERIFIED.to_owned();
+            held.change = Some(self.give_up(change, why).await?);
+            return Ok((held, Turn::Done));
+        }
         let began = clock::parse_rfc3339(&change.since);
         let late = began.is_some_and(|began| clock::now() - began >= change.limit());
+        let rest = wish.rest;
         let left = match self.still(&held, &change, rest).await {
             Ok(None) => match self.after(&change).await {
                 Ok(bundle) => {
@@ -72,14 +82,20 @@ impl Keeper {
             return left.map(|left| (held, Turn::Stills(left)));
         }
         let why = left.unwrap_or_else(|error| format!("{error:#}"));
+        let why = format!("the engine in force did not stand still: {why}");
+        held.change = Some(self.give_up(change, why).await?);
+        Ok((held, Turn::Done))
+    }
+
+    /// The engine in force goes on; the other one never was.
+    async fn give_up(&self, mut change: Change, why: String) -> Result<Change> {
         warn!(
             number = change.number,
-            why, "the engine in force does not stand still; it goes on"
+            why, "no engine takes another's place"
         );
-        change.failed = Some(format!("the engine in force did not stand still: {why}"));
+        change.failed = Some(why);
         self.remember(&change, None).await?;
-        held.change = Some(change);
-        Ok((held, Turn::Done))
+        Ok(change)
     }
 
     /// The bundle that comes: as it was kept at the beginning, or from the hub where somebody took it away.
@@ -95,6 +111,9 @@ impl Keeper {
     /// An engine takes the place of another one only where nothing speaks against it; else nothing is touched.
     pub(super) async fn may_replace(&self, wished: &Assignment, in_force: &Form) -> Result<()> {
         let engine = &wished.engine;
+        if replace::is_unverified(wished) {
+            bail!("{}", replace::UNVERIFIED);
+        }
         let now = clock::now();
         let policy = &wished.policy;
         let until = |text: &Option<String>| text.as_deref().and_then(clock::parse_rfc3339);
@@ -112,14 +131,16 @@ impl Keeper {
         }
         if in_force.path.is_empty() {
             bail!(
-                "what {} follows in the catalog was not kept before the hub named another path; set its engine back with                  'linesman cluster engine {} {} --replace' once, then try again",
+                "what {} follows in the catalog was not kept before the hub named another path; set its engine back with \
+                 'linesman cluster engine {} {} --replace' once, then try again",
                 in_force.words(),
                 wished.cluster.name,
                 in_force.words().split(' ').next().unwrap_or_default(),
             );
         }
         let kube = &self.context.kube;
-        let against = hindered(kube, traits_of(engine.kind)).await?;
+        let before = traits_of(engine.kind.other());
+        let against = hindered(kube, traits_of(engine.kind), before).await?;
         match against {
             Some(against) => bail!("{against}"),
             None => Ok(()),

@@ -5,9 +5,9 @@ use time::{Duration, OffsetDateTime};
 
 use super::*;
 use crate::agent::plan::change::{self, Form, Place};
-use crate::agent::plan::tests::{install_of, start};
+use crate::agent::plan::tests::{desired_of, install_of, start};
 use crate::clock::{parse_rfc3339, rfc3339};
-use crate::wire::api::{EngineKind, EngineRef};
+use crate::wire::api::{EngineKind, EngineRef, SignerRef};
 use crate::wire::id::Digest;
 
 const BOTH: [EngineKind; 2] = [EngineKind::Flux, EngineKind::Argocd];
@@ -85,6 +85,23 @@ fn what_the_agent_makes_for_an_engine_goes_with_it_and_nothing_that_holds_other_
             gone.iter().all(|id| !other.wanted.contains_key(id)),
             "{gone:?}"
         );
+    }
+}
+
+#[test]
+fn no_engine_that_does_not_verify_takes_the_place_of_one_that_does() {
+    for (kind, signed, refused) in [
+        (EngineKind::Argocd, true, true),
+        (EngineKind::Argocd, false, false),
+        (EngineKind::Flux, true, false),
+    ] {
+        let mut wished = desired_of(kind).assignment;
+        wished.catalog.signers.clear();
+        wished.catalog.signers.extend(signed.then(|| SignerRef {
+            fingerprint: "A8".repeat(20),
+            public_key: String::new(),
+        }));
+        assert_eq!(is_unverified(&wished), refused, "{kind} {signed}");
     }
 }
 

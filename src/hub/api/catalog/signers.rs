@@ -8,13 +8,18 @@ use axum::{Json, http::StatusCode};
 use crate::clock;
 use crate::hub::auth::Role;
 use crate::hub::signers::{self, Refusal, Signer, openpgp};
-use crate::hub::store::Cluster;
+use crate::hub::store::{Cluster, Details};
 use crate::hub::{Hub, git};
 use crate::wire::api::{DropSigner, EngineKind, NewSigner, SignerView, SignersView};
+use crate::wire::id::ClusterName;
+use crate::wire::report::ENGINE_IN_FORCE;
 
 use super::super::clusters::{self, announce_changed};
 use super::super::problem::{Problem, Slug};
 use super::super::{Caller, UserBody};
+
+/// Clusters whose reports are read at once.
+const PAGE: usize = 500;
 
 pub(super) async fn list(
     State(hub): State<Arc<Hub>>,
@@ -99,14 +104,34 @@ async fn view(hub: &Hub) -> Result<SignersView, Problem> {
     let signers = hub.store.signers().await?;
     let head = git::signed_head(&hub.catalog.repo, &hub.catalog.branch).await?;
     let by = head.as_ref().and_then(|h| signers::signed_by(&signers, h));
-    let theirs = |c: &Cluster| (c.engine == EngineKind::Argocd).then(|| c.name.clone());
-    let not_verifying = clusters::each(hub, theirs).await?;
+    let not_verifying = unverified(hub).await?;
     Ok(SignersView {
         head_signed_by: by.map(|s| s.key.fingerprint.clone()),
         head: head.map(|h| h.commit),
         keys: signers.into_iter().map(one).collect(),
         not_verifying,
     })
+}
+
+/// Clusters in which Argo CD follows the catalog, or is to: where one engine takes the other's place, both count.
+async fn unverified(hub: &Hub) -> Result<Vec<ClusterName>, Problem> {
+    let argocd = EngineKind::Argocd;
+    // No other engine is in force than the one that was wished first, unless another wish came.
+    let maybe = |c: &Cluster| (c.engine == argocd || c.engine_change > 0).then(|| c.clone());
+    let clusters = clusters::each(hub, maybe).await?;
+    let runs = |told: &Details| {
+        let in_force = told.facts.get(ENGINE_IN_FORCE);
+        in_force.is_some_and(|engine| engine == argocd.as_str())
+    };
+    let mut found = Vec::new();
+    for some in clusters.chunks(PAGE) {
+        let ids: Vec<String> = some.iter().map(|c| c.id.clone()).collect();
+        let told = hub.store.details(&ids).await?;
+        let both = some.iter().zip(&told);
+        let theirs = both.filter(|(cluster, told)| cluster.engine == argocd || runs(told));
+        found.extend(theirs.map(|(cluster, _)| cluster.name.clone()));
+    }
+    Ok(found)
 }
 
 fn one(signer: Signer) -> SignerView {
