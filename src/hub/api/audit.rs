@@ -17,12 +17,14 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::hub::audit::chain;
 use crate::hub::auth::Role;
-use crate::hub::store::AuditQuery;
+use crate::hub::store::{AuditQuery, AuditRow};
 use crate::keys;
 use crate::wire::api::{AnchorView, AuditView, Page};
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 2_000;
+/// Of one page, as stored. JSON may write a byte of it as six, and who asks takes no more than 16 MiB.
+const PAGE_BYTES: usize = 2 << 20;
 /// The longest that a call waits for the next record.
 const MAX_WAIT: u64 = 25;
 /// Someone who reads on and on is on record this often.
@@ -100,11 +102,27 @@ async fn list(
             rows = hub.store.audit_query(&query).await?;
         }
     }
-    let last = rows.last().filter(|_| rows.len() == query.limit as usize);
+    let fit = fitting(&rows);
+    let whole = fit == rows.len();
+    rows.truncate(fit);
+    let last = rows.last();
+    let last = last.filter(|_| !whole || fit == query.limit as usize);
     let order = if query.newest { 'n' } else { 'o' };
     let cursor = last.map(|row| keys::encode(format!("{order}{}", row.seq).as_bytes()));
     let items = rows.iter().map(chain::view).collect();
     Ok(Json(Page { items, cursor }))
+}
+
+/// How many of these records make a page: the first one whatever its length.
+fn fitting(rows: &[AuditRow]) -> usize {
+    let mut bytes = 0;
+    let beyond = rows.iter().position(|row| {
+        let optional = [&row.acted_as, &row.cluster, &row.reason];
+        let optional: usize = optional.into_iter().flatten().map(String::len).sum();
+        bytes += optional + row.target.len() + row.actor.len() + row.request_id.len();
+        bytes > PAGE_BYTES
+    });
+    beyond.map_or(rows.len(), |at| at.max(1))
 }
 
 /// Reading is on record itself, once in a while for the same question.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use linesman::hub::AuditConfig;
+use linesman::hub::audit::Entry;
 use linesman::hub::audit::chain::{self, Follower};
 use linesman::hub::audit::retain::{self, Retention};
 use linesman::hub::audit::sink::Sink;
@@ -128,6 +129,44 @@ async fn reading_the_audit_is_granted_and_on_record() {
     hub.stop().await;
 }
 
+/// Records of any length: a page ends where the next one would be too much, and says where to go on.
+#[tokio::test]
+async fn a_page_of_long_records_is_cut_and_goes_on() {
+    const RECORDS: usize = 1_100;
+    let hub = TestHub::start("audit-long").await;
+    let before = hub.hub.audit.head();
+    let first = *before.borrow();
+    let long = "\u{1}".repeat(2048);
+    let entry = |n: usize| Entry {
+        action: "test".to_owned(),
+        target: format!("{n:04}{long}"),
+        reason: Some(long.clone()),
+        ..Entry::default()
+    };
+    let written = (0..RECORDS).map(|n| hub.hub.audit.event(entry(n)));
+    futures_util::future::try_join_all(written).await.unwrap();
+    let mut seen = Vec::new();
+    let (mut pages, mut place) = (0, format!("after={first}"));
+    loop {
+        let (code, page) = hub.get(&format!("/v1/audit?limit=2000&{place}")).await;
+        assert_eq!(code, 200);
+        let length = page.to_string().len();
+        assert!(length < 16 << 20, "{length} bytes in one page");
+        let items = page["items"].as_array().unwrap().iter();
+        let long = items.filter(|i| i["action"] == "test");
+        seen.extend(long.map(|i| i["target"].as_str().unwrap()[..4].to_owned()));
+        pages += 1;
+        let Some(cursor) = page["cursor"].as_str() else {
+            break;
+        };
+        place = format!("cursor={cursor}");
+    }
+    let all: Vec<String> = (0..RECORDS).map(|n| format!("{n:04}")).collect();
+    assert_eq!(seen, all);
+    assert!(pages > 1, "{pages}");
+    hub.stop().await;
+}
+
 #[tokio::test]
 async fn a_reader_waits_for_the_next_record() {
     let hub = TestHub::start("audit-wait").await;
@@ -169,12 +208,7 @@ async fn what_is_pruned_leaves_a_signed_anchor() {
         records: 0,
         bytes: u64::MAX,
     };
-    let opened = hub
-        .hub
-        .audit
-        .open(linesman::hub::audit::Entry::default())
-        .await
-        .unwrap();
+    let opened = hub.hub.audit.open(Entry::default()).await.unwrap();
     records_after(&hub).await;
     retain::round(&hub.hub.store, &hub.hub.audit, nothing)
         .await
