@@ -177,20 +177,31 @@ fn the_audit_is_exported_and_a_changed_record_is_named() {
         offline.code == 0 && offline.out.starts_with("the audit is whole: "),
         "{offline:?}"
     );
-    tamper(hub.data());
-    home.run(&["audit", "verify", "--data", &data])
-        .fails(1, "record 2 was changed");
-    home.run(&["audit", "verify"])
-        .fails(1, "record 2 was changed");
+    for (change, back) in [
+        ("millis = -1", "millis = NULL"),
+        ("bytes = -1", "bytes = NULL"),
+        ("target = 'someone else'", ""),
+    ] {
+        tamper(hub.data(), change);
+        home.run(&["audit", "verify", "--data", &data])
+            .fails(1, "record 2 was changed");
+        home.run(&["audit", "verify"])
+            .fails(1, "record 2 was changed");
+        if !back.is_empty() {
+            tamper(hub.data(), back);
+            assert_eq!(home.run(&["audit", "verify"]).code, 0, "{back}");
+        }
+    }
 }
 
-fn tamper(data: &std::path::Path) {
+fn tamper(data: &std::path::Path, change: &str) {
     use sqlx::Connection as _;
     let url = format!("sqlite://{}", data.join("hub.db").display());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
-        let change = "UPDATE audit SET target = 'someone else' WHERE seq = 2";
+        let change = format!("UPDATE audit SET {change} WHERE seq = 2");
+        let change = sqlx::AssertSqlSafe(change);
         sqlx::query(change).execute(&mut connection).await.unwrap();
         connection.close().await.unwrap();
     });
