@@ -1,13 +1,14 @@
 //! L51, on a lab of its own: a cluster that reaches nothing but the hub's HTTPS port is adopted, follows the catalog, and
 //! is healed. Its engine gets Git over the line.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::support::api::deployment;
+use crate::support::argocd;
 use crate::support::place::{lab, output, run};
-use crate::support::world::{CLUSTER, FLUX, World, git_repository};
+use crate::support::world::{ARGOCD, CLUSTER, FLUX, World, git_repository};
 use crate::support::{eventually, figure, seconds, shown, until};
 
 /// Of what goes to this machine, only answers and the hub's HTTPS port get out of the lab: from Pods and from the node.
@@ -59,11 +60,27 @@ fn reaches(world: &World, port: u16) -> bool {
     output(&mut command).status.success()
 }
 
+fn told(world: &World, what: &str, bar: &str, took: Duration) {
+    figure("L51", &world.said(what), bar, shown(took));
+}
+
 /// L51, W1, H30, W5.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_cluster_that_reaches_nothing_but_the_hub_is_adopted_synced_and_healed() {
-    let mut world = World::open("gitline");
+    let world = lives_behind_a_wall(World::open("gitline"));
+    the_way_is_found_by_itself(&world);
+    world.close();
+}
+
+/// L51, W1, H30, W5, with Argo CD.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn with_argo_cd_too_nothing_but_the_hub_is_needed() {
+    lives_behind_a_wall(World::open_with("gitline-argocd", ARGOCD)).close();
+}
+
+fn lives_behind_a_wall(mut world: World) -> World {
     wall_in(&world);
     assert!(reaches(&world, world.hub.https_port()));
     assert!(
@@ -73,8 +90,7 @@ fn a_cluster_that_reaches_nothing_but_the_hub_is_adopted_synced_and_healed() {
     adopted_over_the_line(&mut world);
     a_push_arrives(&world, "first");
     a_deleted_controller_is_back(&world);
-    the_way_is_found_by_itself(&world);
-    world.close();
+    world
 }
 
 fn adopted_over_the_line(world: &mut World) {
@@ -84,18 +100,21 @@ fn adopted_over_the_line(world: &mut World) {
     eventually("the first revision is applied", seconds(240), || {
         world.synced()
     });
-    figure(
-        "L51",
+    told(
+        world,
         "no route but to the hub: adoption YAML applied → first revision applied",
         "≤ 45 s",
-        shown(began.elapsed()),
+        began.elapsed(),
     );
     let wait = ["cluster", "wait", CLUSTER, "--timeout", "2m"];
     world.hub.linesman(&wait);
-    let source = world.api.get(&git_repository(FLUX)).unwrap();
+    let (source, url) = match world.engine {
+        ARGOCD => (argocd::root(), "/spec/source/repoURL"),
+        _ => (git_repository(FLUX), "/spec/url"),
+    };
     assert_eq!(
-        source["spec"]["url"],
-        json!("ssh://git@linesman-git.linesman.svc/catalog.git")
+        world.api.get(&source).unwrap().pointer(url),
+        Some(&json!("ssh://git@linesman-git.linesman.svc/catalog.git"))
     );
     until("the way is shown", seconds(30), || {
         way(world) == (json!("line"), json!("line")) && over_line(world) == json!("True")
@@ -124,34 +143,39 @@ fn a_push_arrives(world: &World, name: &str) {
     let took = until("the pushed object is in the cluster", seconds(120), || {
         world.uid(&path).is_some()
     });
-    figure(
-        "L51",
+    told(
+        world,
         &format!("no route but to the hub: push → object in the cluster ({name})"),
         "≤ 10 s",
-        shown(took),
+        took,
     );
 }
 
 fn a_deleted_controller_is_back(world: &World) {
-    let path = deployment(FLUX, "source-controller");
+    // What fetches.
+    let name = match world.engine {
+        ARGOCD => "argocd-repo-server",
+        _ => "source-controller",
+    };
+    let path = deployment(world.namespace(), name);
     let before = world.uid(&path);
     world.api.delete(&path);
     let took = until("the Deployment is back", seconds(60), || {
         let now = world.uid(&path);
         now.is_some() && now != before
     });
-    figure(
-        "L51",
-        "no route but to the hub: source-controller deleted → object back",
+    told(
+        world,
+        "no route but to the hub: what fetches deleted → object back",
         "≤ 5 s",
-        shown(took),
+        took,
     );
     let took = world.function(seconds(120));
-    figure(
-        "L51",
+    told(
+        world,
         "no route but to the hub: object back → function back",
         "≤ 60 s",
-        shown(took),
+        took,
     );
     a_push_arrives(world, "after-heal");
 }
@@ -162,11 +186,11 @@ fn the_way_is_found_by_itself(world: &World) {
     let took = until("the agent finds no route", seconds(180), || {
         way(world) == (json!("auto"), json!("line"))
     });
-    figure(
-        "L51",
+    told(
+        world,
         "no route: left to the agent → Git over the line by itself",
         "≤ 60 s",
-        shown(took),
+        took,
     );
     a_push_arrives(world, "by-itself");
 }
