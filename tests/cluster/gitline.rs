@@ -77,7 +77,7 @@ fn a_cluster_that_reaches_nothing_but_the_hub_is_adopted_synced_and_healed() {
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn with_argo_cd_too_nothing_but_the_hub_is_needed() {
-    lives_behind_a_wall(World::open_with("gitline-argocd", ARGOCD)).close();
+    lives_behind_a_wall(World::open_with("gitargo", ARGOCD)).close();
 }
 
 fn lives_behind_a_wall(mut world: World) -> World {
