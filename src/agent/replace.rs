@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, anyhow};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{
@@ -21,6 +22,7 @@ use tracing::info;
 use super::apply::CALL;
 use super::engine::{GUARD, MANAGER, Traits, is_git_owned, is_workload};
 use super::observe::api;
+use super::plan::project::LEASE_SUFFIX;
 use super::plan::replace::{Act, Next, Remains, next};
 use crate::bundle::{Kind, ObjectId};
 use crate::manifests::is_inventory;
@@ -46,7 +48,8 @@ pub(super) async fn still(
                 }
             }
             Next::Unpin => unpin(kube, traits, objects).await?,
-            Next::Wait(_) | Next::Still => {}
+            Next::Still => forget(kube, traits, objects).await?,
+            Next::Wait(_) => {}
         }
         Ok(next)
     };
@@ -152,6 +155,28 @@ async fn unpin(kube: &Client, traits: &Traits, objects: &[ObjectId]) -> Result<(
     Ok(())
 }
 
+/// Deletes the Leases of controllers that ended: without rights they could not give them up, and should this engine come
+/// back, it would wait for their end with every commit (Flux: 35 s).
+async fn forget(kube: &Client, traits: &Traits, objects: &[ObjectId]) -> Result<()> {
+    let leases: Api<Lease> = Api::namespaced(kube.clone(), traits.namespace);
+    let listed = within(leases.list(&ListParams::default().limit(PAGE))).await;
+    let listed = listed.with_context(|| format!("list the Leases of {}", traits.namespace))?;
+    for lease in listed.items {
+        let name = lease.metadata.name.unwrap_or_default();
+        let controller = name.strip_suffix(LEASE_SUFFIX);
+        let ours = |id: &ObjectId| is_workload(id.kind) && Some(id.name.as_str()) == controller;
+        if !objects.iter().any(ours) {
+            continue;
+        }
+        match delete(&leases, &name, lease.metadata.uid.as_ref()).await {
+            // With its namespace the agent's rights there are gone, too.
+            Err(error) if is_code(&error, &[403]) => {}
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
 /// Deletes what the catalog brought of the kinds of `crds`; what somebody made by hand stays, and outside the engine's
 /// namespace what has no inventory to prune by. Only of an engine that stands still.
 pub(super) async fn remove_brought(
@@ -230,7 +255,10 @@ fn of(kube: &Client, served: &ApiResource, live: &DynamicObject) -> Api<DynamicO
     Api::namespaced_with(kube.clone(), namespace, served)
 }
 
-async fn delete(api: &Api<DynamicObject>, name: &str, uid: Option<&String>) -> Result<()> {
+async fn delete<K>(api: &Api<K>, name: &str, uid: Option<&String>) -> Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: uid.cloned(),

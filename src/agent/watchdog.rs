@@ -379,6 +379,7 @@ impl Watchdog {
             changing: install
                 .change()
                 .is_some_and(|c| c.is_open() && !self.changing.is_old(clock::now(), c)),
+            hands_over: install.change().is_some_and(|c| c.both),
         };
         self.records
             .update(&moment, || uuid::Uuid::now_v7().to_string())

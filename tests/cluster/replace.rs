@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::healing::{settle, workloads};
+use crate::healing::{on_record, settle, since, workloads};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::{CONTROLLER, application, root};
 use crate::support::place::{Place, output, run};
@@ -153,7 +153,7 @@ fn an_engine_takes_the_others_place_and_no_workload_is_touched() {
         let live = world.api.try_get(hello).ok().flatten();
         live.is_some_and(|d| world::condition(&d, "Available"))
     });
-    let before = living(&world);
+    let (before, heals) = (living(&world), on_record(&world));
     let flux = world.hub.json(&["cluster", "engine", CLUSTER]);
     let version = flux["version"].as_str().unwrap().to_owned();
     let bundle = world.directory.join("argocd.yaml");
@@ -173,6 +173,9 @@ fn an_engine_takes_the_others_place_and_no_workload_is_touched() {
     assert_eq!(living(&world), before, "a workload was touched");
     settle(&world);
     assert_eq!(living(&world), before, "a workload was touched");
+    let mut told = since(&world, &heals);
+    told.retain(|h| h["class"] == json!("SourceAltered") || h["class"] == json!("ObjectAltered"));
+    assert_eq!(told, Vec::<Value>::new(), "nobody altered anything");
     world.close();
 }
 

@@ -66,6 +66,8 @@ pub(super) struct Moment<'a> {
     pub(super) overdue: &'a [(Key, OffsetDateTime)],
     /// The hub changes the install: what is not as wanted yet is no fault of anybody's.
     pub(super) changing: bool,
+    /// One engine takes the other's place, or gives it back: that goes for what both have, and for the roots, too.
+    pub(super) hands_over: bool,
 }
 
 impl Records {
@@ -186,7 +188,16 @@ impl Records {
                 | Class::NamespaceMissing
         ) && self.open.keys().any(|k| is_collapse(k.0));
         let dies = matches!(key.0, Class::NamespaceTerminating | Class::CrdTerminating);
-        let new = moment.changing && key.1.kind.installable() && !dies;
+        let shared = matches!(
+            key.0,
+            Class::ObjectMissing
+                | Class::ObjectAltered
+                | Class::SourceAltered
+                | Class::RootDeleted
+                | Class::ProjectMissing
+        );
+        let passes = key.1.kind.installable() || (moment.hands_over && shared);
+        let new = moment.changing && passes && !dies;
         moment.history.adopted
             && !new
             && ripe

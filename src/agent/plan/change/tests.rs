@@ -57,10 +57,6 @@ fn a_wish_begins_once_and_one_that_failed_only_when_it_is_wished_again() {
         (wish(2, 8), 1, Some(change(1, 2, true)), begin(1)),
         (wish(1, 8), 1, Some(change(1, 2, true)), Next::Keep),
         (wish(3, 8), 1, Some(change(1, 2, true)), begin(1)),
-        // Something else was wished meanwhile, and had not come into force.
-        (wish(3, 9), 3, Some(change(1, 2, false)), begin(1)),
-        // Wished again before it was undone.
-        (wish(2, 8), 2, Some(change(1, 2, true)), begin(1)),
         // It failed, it was killed on the way back, and something else is wished.
         (wish(3, 8), 2, Some(change(1, 2, true)), begin(1)),
     ];
@@ -73,6 +69,43 @@ fn a_wish_begins_once_and_one_that_failed_only_when_it_is_wished_again() {
         ..wish(1, 0)
     };
     assert_eq!(next(&mirrored, &form(1), None), begin(1));
+}
+
+/// Otherwise nothing would be known of what worked when it fails the second time.
+#[test]
+fn a_failed_change_that_is_wished_again_before_it_is_undone_keeps_its_way_back() {
+    let failed = change(1, 2, true);
+    let again = next(&wish(2, 8), &form(2), Some(&failed));
+    assert_eq!(again, Next::Begin { from: form(1) });
+    let anew = Change {
+        number: 8,
+        ..change(1, 2, false)
+    };
+    assert_eq!(next(&wish(2, 8), &form(2), Some(&anew)), Next::Keep);
+    let failed = Change {
+        failed: Some("again".to_owned()),
+        ..anew
+    };
+    assert_eq!(next(&wish(2, 8), &form(2), Some(&failed)), Next::Back);
+}
+
+#[test]
+fn a_version_that_never_worked_is_never_the_one_to_go_back_to() {
+    let begin = Next::Begin { from: form(1) };
+    for (in_force, what) in [
+        (2, "it runs and was not seen to work yet"),
+        (1, "it was not in force yet"),
+        (
+            3,
+            "the next one was put in force, and its change was not kept",
+        ),
+    ] {
+        for failed in [false, true] {
+            let known = change(1, 2, failed);
+            let found = next(&wish(3, 9), &form(in_force), Some(&known));
+            assert_eq!(found, begin, "{what}, failed: {failed}");
+        }
+    }
 }
 
 #[test]

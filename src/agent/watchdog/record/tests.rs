@@ -38,6 +38,7 @@ fn round(
         applier: "kustomize-controller",
         overdue: &[],
         changing: false,
+        hands_over: false,
     };
     records.update(&moment, || format!("id-{seconds}"))
 }
@@ -217,6 +218,7 @@ fn the_end_of_a_window_over_a_fault_is_an_alarm() {
             applier: "kustomize-controller",
             overdue: &overdue,
             changing: false,
+            hands_over: false,
         };
         records.update(&moment, || unreachable!("the heal is open"))
     };
@@ -225,4 +227,46 @@ fn the_end_of_a_window_over_a_fault_is_an_alarm() {
     assert_eq!(told[0].steps[0].action, "alarm");
     assert!(told[0].next.contains("linesman cluster pause"), "{told:?}");
     assert_eq!(update(62), []);
+}
+
+/// What one engine leaves of the roots and of what both have is nobody's fault when the other one comes back.
+#[test]
+fn what_a_hand_over_gives_back_is_no_heal() {
+    let root = ObjectId::new(Kind::Application, "argocd", "linesman");
+    let guard = ObjectId::new(Kind::ValidatingAdmissionPolicy, "", "linesman-guard");
+    let found = [
+        Finding::new(Class::SourceAltered, &root, "does not prune"),
+        Finding::new(Class::ObjectAltered, &guard, "is the other engine's"),
+        Finding::new(Class::GitUnreachable, &root, "no answer"),
+    ];
+    let plan = Plan {
+        findings: found.to_vec(),
+        steps: Vec::new(),
+        next_look: at(60),
+        exhausted: Vec::new(),
+        mode: Mode::Act,
+    };
+    let told = |changing, hands_over| {
+        let (mut records, mut history) = adopted();
+        history.saw(at(0), &plan);
+        let moment = Moment {
+            now: at(3600),
+            plan: &plan,
+            history: &history,
+            proven: None,
+            revision: "",
+            tried: "",
+            applier: "argocd-controller",
+            overdue: &[],
+            changing,
+            hands_over,
+        };
+        let told = records.update(&moment, || "id".to_owned());
+        told.into_iter().map(|h| h.class).collect::<Vec<_>>()
+    };
+    let all = ["SourceAltered", "ObjectAltered", "GitUnreachable"];
+    assert_eq!(told(true, true), ["GitUnreachable"]);
+    // Another version of the same engine changes neither; and after its time it is a fault.
+    assert_eq!(told(true, false), all);
+    assert_eq!(told(false, true), all);
 }
