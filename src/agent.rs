@@ -117,6 +117,7 @@ async fn lead(
     let Signs { hearts, ready, .. } = &signs;
     let heart = hearts.heart("lease", Duration::from_mins(1));
     let mut candidate = lease::Candidate::new(kube.clone(), &config.namespace, config.pod.clone());
+    let term = candidate.term();
     // A container that restarts finds the label of its former life.
     gitline::unmark(&kube, &config.namespace, &config.pod, &stop).await;
     let standby = |leader: &str| {
@@ -126,7 +127,7 @@ async fn lead(
         return Ok(());
     }
     ready.send_replace(Readiness::NotReady("starting to lead".to_owned()));
-    let Some(start) = wiring::start(&config, &kube, &stop).await else {
+    let Some(start) = wiring::start(&config, &kube, term, &stop).await else {
         return candidate.keep(heart, stop).await;
     };
     let mut tasks = Tasks::new(stop);

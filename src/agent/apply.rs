@@ -375,12 +375,18 @@ impl<T, F: Future<Output = kube::Result<T>>> AtMost<T> for F {
     }
 }
 
+/// Whether it was refused for want of a right: an admission's refusal is a 403, too, and names no user.
+pub(super) fn lacks_right(status: &Status) -> bool {
+    status.code == 403 && status.message.contains(": User \"")
+}
+
 /// An object that the API server finds invalid is no better the next time (400, 422).
 fn failed(error: &anyhow::Error) -> Outcome {
     match error.downcast_ref::<Refused>() {
         Some(Refused::Status(status)) if matches!(status.code, 400 | 422) => {
             Outcome::Refused(brief(error))
         }
+        Some(Refused::Status(status)) if lacks_right(status) => Outcome::Forbidden(brief(error)),
         _ => Outcome::Failed(brief(error)),
     }
 }

@@ -1,7 +1,8 @@
 //! Lease `linesman-agent`: of two replicas one acts, the other waits.
 //!
 //! The leader renews every 5 s for 15 s. It gives up only when it sees another holder: while the API server
-//! cannot be reached nobody can take the Lease, and nobody can act.
+//! cannot be reached nobody can take the Lease, and nobody can act. One that was stopped for a while cannot know that another
+//! leads by now: [`Term`] says how long nobody else may, and whoever mends asks it before each write.
 
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -23,6 +25,20 @@ const RENEW: Duration = Duration::from_secs(5);
 /// Between tries of a standby, and of a leader whose renewal failed.
 const RETRY: Duration = Duration::from_secs(2);
 const DEADLINE: Duration = Duration::from_secs(5);
+/// In the last second of [`DURATION`] nothing new is begun.
+const TERM: Duration = Duration::from_secs(14);
+
+/// For how long nobody else may lead, by our own clock: the Lease's duration from before its last renewal was sent. Nobody
+/// saw that renewal earlier.
+#[derive(Clone, Debug)]
+pub struct Term(watch::Receiver<Option<Instant>>);
+
+impl Term {
+    pub fn holds(&self) -> bool {
+        let renewed = *self.0.borrow();
+        renewed.is_some_and(|at| at.elapsed() < TERM)
+    }
+}
 
 /// The Lease as one replica sees it.
 pub struct Candidate {
@@ -32,6 +48,8 @@ pub struct Candidate {
     seen: Option<(String, Instant)>,
     /// As it was written last, by us: what the next renewal is written over, without a look before it.
     own: Option<Lease>,
+    /// Out: when the last renewal that went well was sent.
+    renewed: watch::Sender<Option<Instant>>,
 }
 
 /// What one look at the Lease calls for.
@@ -62,7 +80,12 @@ impl Candidate {
             holder,
             seen: None,
             own: None,
+            renewed: watch::Sender::new(None),
         }
+    }
+
+    pub fn term(&self) -> Term {
+        Term(self.renewed.subscribe())
     }
 
     /// Waits until this replica leads; `false` where `stop` came first. `standby` hears who leads meanwhile.
@@ -118,11 +141,13 @@ impl Candidate {
         let look = timeout(DEADLINE, self.api.get_opt(manifests::AGENT));
         let Some(lease) = look.await.context("lease: no answer in 5 s")?? else {
             let fresh = self.written(Lease::default());
+            let sent = Instant::now();
             let params = PostParams::default();
             let create = timeout(DEADLINE, self.api.create(&params, &fresh));
             return match create.await.context("lease: no answer in 5 s")? {
                 Ok(made) => {
                     self.own = Some(made);
+                    self.renewed.send_replace(Some(sent));
                     Ok(None)
                 }
                 Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -148,6 +173,7 @@ impl Candidate {
     /// `false` where it is not as given any more.
     async fn write(&mut self, lease: Lease) -> Result<bool> {
         let lease = self.written(lease);
+        let sent = Instant::now();
         let params = PostParams::default();
         let write = timeout(
             DEADLINE,
@@ -156,6 +182,7 @@ impl Candidate {
         match write.await.context("lease: no answer in 5 s")? {
             Ok(now) => {
                 self.own = Some(now);
+                self.renewed.send_replace(Some(sent));
                 Ok(true)
             }
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
@@ -271,5 +298,46 @@ mod tests {
         let (said, asked) = tokio::join!(steps, answering);
         assert_eq!(said, [None, None, Some("b".to_owned())]);
         assert_eq!(asked, ["GET", "PUT", "PUT", "PUT", "GET"]);
+    }
+
+    /// W27: another may have taken it 15 s after it last saw a renewal, and that was not before it was sent.
+    #[tokio::test(start_paused = true)]
+    async fn a_term_ends_before_anybody_else_may_lead_and_a_renewal_begins_another() {
+        let (service, mut server) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+        let mut candidate = Candidate::new(
+            kube::Client::new(service, "linesman"),
+            "linesman",
+            "a".to_owned(),
+        );
+        let term = candidate.term();
+        assert!(!term.holds(), "not taken yet");
+        let answering = async move {
+            let answers = [lease(1, ""), lease(2, "a"), lease(3, "a")];
+            for (late, body) in answers.into_iter().enumerate() {
+                let (_, reply) = server.next_request().await.unwrap();
+                sleep(Duration::from_secs(u64::try_from(late).unwrap())).await;
+                let body = Body::from(body.to_string().into_bytes());
+                reply.send_response(Response::new(body));
+            }
+        };
+        let steps = async {
+            let mut held = Vec::new();
+            for _ in 0..2 {
+                let began = Instant::now();
+                assert_eq!(candidate.step().await.unwrap(), None);
+                let at = |seconds: u64| {
+                    let until = began + Duration::from_secs(seconds);
+                    let term = term.clone();
+                    async move {
+                        tokio::time::sleep_until(until).await;
+                        term.holds()
+                    }
+                };
+                held.push((at(13).await, at(14).await));
+            }
+            held
+        };
+        let (held, ()) = tokio::join!(steps, answering);
+        assert_eq!(held, [(true, false); 2]);
     }
 }

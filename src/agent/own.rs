@@ -1,7 +1,9 @@
 //! Keeps the agent's own objects as the adoption YAML has them: looks once a minute, applies what differs, and puts it
-//! on record. Rights that were taken from the agent it cannot give itself again: it says so.
+//! on record. Rights that were taken from the agent it cannot give itself again: it says just which ones are missing, by
+//! the API server's own word on them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -9,22 +11,35 @@ use kube::api::{Patch, PatchParams};
 use kube::runtime::events::EventType;
 use serde_json::Value;
 use time::OffsetDateTime;
-use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::apply::lacks_right;
 use super::engine::MANAGER;
 use super::health::Heart;
+use super::lease::Term;
 use super::observe;
-use super::plan::{Class, Finding, Object, own, project};
+use super::plan::{Class, Finding, Object, own, project, rights as needs};
 use super::{Joined, News, enroll};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::telemetry::HealMetrics;
 use crate::wire::report::{ConditionType, HealRecord, HealResult, HealStep, Status};
 
+mod rights;
+
 const EVERY: Duration = Duration::from_mins(1);
+/// While rights are missing: whoever gives them back wants to see it.
+const SOON: Duration = Duration::from_secs(20);
+/// Own rights are reviewed this often where nothing was refused.
+const REVIEW: Duration = Duration::from_mins(5);
+/// Between a look and the next that a refusal calls for.
+const SPACING: Duration = Duration::from_secs(5);
+/// Of a condition's message, so that what to do still fits.
+const LONGEST: usize = 900;
+const READOPT: &str = "apply the adoption YAML again: 'linesman cluster readopt'";
 const CALL: Duration = Duration::from_secs(10);
 
 /// What the keeper of the agent's own objects needs.
@@ -33,6 +48,28 @@ pub(super) struct Keeping {
     pub(super) joined: watch::Receiver<Option<Joined>>,
     pub(super) heart: Heart,
     pub(super) metrics: HealMetrics,
+    /// A write of the watchdog's was refused for want of a right.
+    pub(super) refused: Arc<Notify>,
+    pub(super) term: Term,
+}
+
+/// What one look leaves for the next.
+#[derive(Default)]
+struct Memory {
+    open: BTreeMap<ObjectId, HealRecord>,
+    /// What was told of rights; none = nothing yet.
+    told: Option<String>,
+    /// When the API server last said which rights there are, and those that are missing.
+    reviewed: Option<Instant>,
+    missing: String,
+}
+
+impl Memory {
+    fn wait(&self) -> Duration {
+        let lost = self.told.as_ref().is_some_and(|told| !told.is_empty());
+        let every = if lost { SOON } else { EVERY };
+        every.mul_f64(0.9 + clock::unit() / 5.0)
+    }
 }
 
 /// What became of one object.
@@ -45,45 +82,69 @@ enum Kept {
 }
 
 impl Keeping {
-    /// Looks now and then, until stopped.
+    /// Looks now and then, and where something was refused, until stopped.
     pub(super) async fn run(self, stop: CancellationToken) -> Result<()> {
-        let mut open: BTreeMap<ObjectId, HealRecord> = BTreeMap::new();
-        let mut lost: Option<String> = None;
+        let mut memory = Memory::default();
         loop {
             self.heart.beat();
-            let look = Box::pin(self.look(&mut open, &mut lost));
+            let look = Box::pin(self.look(&mut memory));
             if stop.run_until_cancelled(look).await.is_none() {
                 return Ok(());
             }
-            let pause = tokio::time::sleep(EVERY.mul_f64(0.9 + clock::unit() / 5.0));
-            if stop.run_until_cancelled(pause).await.is_none() {
-                return Ok(());
+            let wait = memory.wait();
+            let pause = async {
+                tokio::time::sleep(SPACING).await;
+                timeout(wait.saturating_sub(SPACING), self.refused.notified()).await
+            };
+            match stop.run_until_cancelled(pause).await {
+                Some(Ok(())) => memory.reviewed = None,
+                Some(Err(_)) => {}
+                None => return Ok(()),
             }
         }
     }
 
-    async fn look(&self, open: &mut BTreeMap<ObjectId, HealRecord>, lost: &mut Option<String>) {
+    async fn look(&self, memory: &mut Memory) {
         let Some(joined) = self.joined.borrow().clone() else {
             return;
         };
+        if !self.term.holds() {
+            return;
+        }
         let paused = joined.assignment.policy.paused_until.as_deref();
         if paused.and_then(clock::parse_rfc3339) > Some(clock::now()) {
             return;
         }
-        let mut missing = Vec::new();
+        let mut refused = Vec::new();
         for (id, wanted) in own::wanted() {
             self.heart.beat();
-            match self.keep(&id, &wanted, open).await {
-                Ok(Kept::Forbidden(why)) => missing.push(format!("{id}: {why}")),
+            match self.keep(&id, &wanted, &mut memory.open).await {
+                Ok(Kept::Forbidden(why)) => refused.push(format!("{id}: {why}")),
                 Ok(Kept::AsWanted | Kept::Applied | Kept::Failed(_)) => {}
+                Err(error) if is_forbidden(&error) => {
+                    refused.push(brief(&format!("{error:#}")));
+                }
                 Err(error) => {
                     debug!(object = %id, error = format!("{error:#}"), "own object not looked at");
                     return;
                 }
             }
         }
-        let now = missing.join("; ");
-        if lost.as_ref() != Some(&now) {
+        self.heart.beat();
+        self.review(!refused.is_empty(), memory).await;
+        let lacks = Some(&memory.missing).filter(|lacks| !lacks.is_empty());
+        let lacks = lacks.map(|lacks| format!("the agent may not {lacks}"));
+        // Where the review says nothing, what was refused does.
+        let now = lacks.or_else(|| {
+            refused
+                .into_iter()
+                .reduce(|all, one| format!("{all}; {one}"))
+        });
+        let now = now.map_or_else(String::new, |now| {
+            let now: String = now.chars().take(LONGEST).collect();
+            format!("{now}; {READOPT}")
+        });
+        if memory.told.as_ref() != Some(&now) {
             let (status, reason) = if now.is_empty() {
                 (Status::False, "Granted")
             } else {
@@ -92,7 +153,22 @@ impl Keeping {
             self.context
                 .condition(ConditionType::RightsLost, status, reason, &now)
                 .await;
-            *lost = Some(now);
+            memory.told = Some(now);
+        }
+    }
+
+    /// Asks which rights there are: now and then, and while some are known to be missing.
+    async fn review(&self, refused: bool, memory: &mut Memory) {
+        let young = memory.reviewed.is_some_and(|at| at.elapsed() < REVIEW);
+        if young && !refused && memory.missing.is_empty() {
+            return;
+        }
+        match rights::missing(&self.context.kube).await {
+            Ok(missing) => {
+                memory.missing = needs::told(&missing);
+                memory.reviewed = Some(Instant::now());
+            }
+            Err(error) => debug!(error = format!("{error:#}"), "own rights not reviewed"),
         }
     }
 
@@ -178,13 +254,21 @@ impl Keeping {
         let patch = Patch::Apply(wanted);
         match timeout(CALL, api.patch(&id.name, &params, &patch)).await {
             Ok(Ok(_)) => Kept::Applied,
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 && is_rights(id.kind) => {
+            Ok(Err(kube::Error::Api(status)))
+                if lacks_right(&status) || status.code == 403 && is_rights(id.kind) =>
+            {
                 Kept::Forbidden(brief(&status.message))
             }
             Ok(Err(error)) => Kept::Failed(brief(&error.to_string())),
             Err(_) => Kept::Failed("no answer in time".to_owned()),
         }
     }
+}
+
+/// Whether the API server did not let the agent see it.
+fn is_forbidden(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<kube::Error>();
+    cause.is_some_and(|e| matches!(e, kube::Error::Api(status) if status.code == 403))
 }
 
 fn is_rights(kind: Kind) -> bool {
@@ -227,7 +311,7 @@ fn noted(record: &mut HealRecord, missing: bool, outcome: &str, now: OffsetDateT
         return;
     }
     if outcome != "ok" {
-        "apply the adoption YAML again: 'linesman cluster readopt'".clone_into(&mut record.next);
+        READOPT.clone_into(&mut record.next);
     }
     record.steps.push(HealStep {
         action: if missing { "create" } else { "apply" }.to_owned(),

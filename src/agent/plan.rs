@@ -23,6 +23,7 @@ pub mod probes;
 pub mod project;
 pub mod quarantine;
 pub mod replace;
+pub mod rights;
 pub mod state;
 pub mod steps;
 pub mod window;

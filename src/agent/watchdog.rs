@@ -1,10 +1,11 @@
 //! The loop that observes, plans and acts, and keeps the record of each heal.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures_util::future::join_all;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -13,6 +14,7 @@ use tracing::{debug, info, warn};
 use super::apply::Hands;
 use super::diagnose::Question;
 use super::engine::Install;
+use super::lease::Term;
 use super::observe::{self, View};
 use super::plan::history::Outcome;
 use super::plan::quarantine::{self, shield};
@@ -69,6 +71,10 @@ pub struct Context {
     pub facts: watch::Receiver<Facts>,
     /// Out: what `/metrics` tells of heals.
     pub metrics: HealMetrics,
+    /// Out: a write was refused for want of a right.
+    pub refused: Arc<Notify>,
+    /// Nothing is written when it is over: another replica may lead.
+    pub term: Term,
 }
 
 /// What reaches the watchdog from the hub.
@@ -211,25 +217,24 @@ impl Watchdog {
             let plan = plan::plan(now, &install, &observed, &self.history);
             self.history.saw(now, &plan);
             let heals = self.record(&install, &observed, &plan);
-            let acted = self.act(&install, view, &observed, &plan).await;
+            let leads = self.context.term.holds();
+            let acted = leads && self.act(&install, view, &observed, &plan).await;
             // After the steps: nothing comes before the rights are cut.
             for crd in more {
                 self.keep_saves(&crd).await;
             }
-            let open = self.records.kept();
-            self.context
-                .metrics
-                .faults(open.iter().map(|o| (o.class(), 1)));
-            self.open_heals.store(open).await;
+            self.keep_open(leads).await;
             self.report(&install, &observed, &plan, heals).await;
-            self.see_change(&install, &observed, &plan).await;
+            if leads {
+                self.see_change(&install, &observed, &plan).await;
+            }
             if acted {
                 if self.fall_back().await {
                     install = self.install(&desired);
                 }
                 continue;
             }
-            if self.keep_snapshot(&install, &observed, &plan).await {
+            if leads && self.keep_snapshot(&install, &observed, &plan).await {
                 install = self.install(&desired);
                 continue;
             }
@@ -270,6 +275,17 @@ impl Watchdog {
                     anyhow::bail!("the watches ended");
                 }
             }
+        }
+    }
+
+    /// The open heals, for the metrics and for an agent that goes on here.
+    async fn keep_open(&mut self, leads: bool) {
+        let open = self.records.kept();
+        self.context
+            .metrics
+            .faults(open.iter().map(|o| (o.class(), 1)));
+        if leads {
+            self.open_heals.store(open).await;
         }
     }
 
@@ -315,7 +331,7 @@ impl Watchdog {
             .iter()
             .filter(|s| !matches!(s.action, Action::CutRights { .. }))
         {
-            if is_dying(&view.subscribe().borrow()) != dying {
+            if is_dying(&view.subscribe().borrow()) != dying || !self.context.term.holds() {
                 return true;
             }
             let saved = match step.action {
@@ -352,6 +368,9 @@ impl Watchdog {
             info!(action = step.action.as_str(), object = %step.target, cause, outcome = outcome.as_str(), "step");
         }
 
+        if matches!(outcome, Outcome::Forbidden(_)) {
+            self.context.refused.notify_one();
+        }
         self.history.acted(now, step, outcome, observed);
         if !idle {
             self.records.acted(now, step, outcome);
@@ -496,7 +515,7 @@ impl Watchdog {
 
 /// What the engine would prune if it kept its rights.
 fn is_dying(observed: &Observed) -> bool {
-    let dies = |(id, live): (&ObjectId, &std::sync::Arc<plan::Object>)| {
+    let dies = |(id, live): (&ObjectId, &Arc<plan::Object>)| {
         matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition)
             && live.deleting.is_some()
     };

@@ -1,9 +1,10 @@
 //! Which part hears and tells which: the channels between the leader's tasks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -22,6 +23,7 @@ use super::fault::Faults;
 use super::forward::Subjects;
 use super::health::Readiness;
 use super::identity::{Identity, SecretData};
+use super::lease::Term;
 use super::link::{LinkConfig, LinkState};
 use super::own::Keeping;
 use super::report::{Outlets, ReportConfig};
@@ -57,6 +59,8 @@ pub(super) struct Start {
     join: Option<Join>,
     state: Option<State>,
     news: (mpsc::Sender<News>, mpsc::Receiver<News>),
+    /// For how long it may act.
+    term: Term,
 }
 
 /// Reads what an earlier life stored and makes the keys where there are none, as often as it takes; `None` where `stop`
@@ -64,11 +68,12 @@ pub(super) struct Start {
 pub(super) async fn start(
     config: &Config,
     kube: &kube::Client,
+    term: Term,
     stop: &CancellationToken,
 ) -> Option<Start> {
     let mut attempt = 0;
     loop {
-        match begin(config, kube).await {
+        match begin(config, kube, &term).await {
             Ok(start) => return Some(start),
             Err(error) => warn!(error = format!("{error:#}"), "not started yet"),
         }
@@ -78,7 +83,7 @@ pub(super) async fn start(
     }
 }
 
-async fn begin(config: &Config, kube: &kube::Client) -> Result<Start> {
+async fn begin(config: &Config, kube: &kube::Client, term: &Term) -> Result<Start> {
     let secrets = stored::secrets(kube, &config.namespace);
     let join = stored::read_join(&secrets).await;
     let state = stored::read_state(&secrets).await?;
@@ -113,6 +118,7 @@ async fn begin(config: &Config, kube: &kube::Client) -> Result<Start> {
         join,
         state,
         news,
+        term: term.clone(),
     })
 }
 
@@ -248,11 +254,14 @@ pub(super) fn parts(
         asked: diagnose_ids,
     };
     tasks.spawn("diagnose", |stop| diagnosing.run(stop));
+    let refused = Arc::new(Notify::new());
     let keeping = Keeping {
         context: context.clone(),
         joined: joined.clone(),
         heart: hearts.heart("own objects", Duration::from_mins(4)),
         metrics: metrics.clone(),
+        refused: Arc::clone(&refused),
+        term: start.term.clone(),
     };
     tasks.spawn("own objects", |stop| keeping.run(stop));
     let reporting = ReportConfig {
@@ -309,6 +318,8 @@ pub(super) fn parts(
         read,
         facts: told_facts,
         metrics,
+        refused,
+        term: start.term,
         changed: changed_out,
         rest: rest_out,
     };

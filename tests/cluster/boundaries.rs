@@ -1,4 +1,4 @@
-//! H6, W3, W42: the agent is killed at every boundary of the adoption and of a key's rotation, and converges with one key
+//! H6, W3, W27, W42: the agent is killed at every boundary of the adoption and of a key's rotation, and converges with one key
 //! registered.
 
 use std::fs;
@@ -16,7 +16,9 @@ use base64::engine::general_purpose::STANDARD;
 use linesman::agent::fault::Boundary;
 use linesman::wire::report::StepName;
 
-/// H6, W3. The agent runs as a process on this machine, with its own ServiceAccount's rights, so that a kill costs no
+mod replicas;
+
+/// H6, W3, W27. The agent runs as a process on this machine, with its own ServiceAccount's rights, so that a kill costs no
 /// back-off of the kubelet: one adoption meets a kill after each of its ten steps, and before each that the agent begins by
 /// itself. The other four are read off the cluster: the end of one is the beginning of the next.
 #[test]
@@ -78,6 +80,7 @@ fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
     );
     drop(agent);
     a_deploy_key_is_replaced_over_kills(&world, &kubeconfig);
+    replicas::one_acts_and_another_takes_over(&world);
     // Two labs at once, and nothing of this one is left.
     let lab = world.place.lab().to_owned();
     world.close();
@@ -136,6 +139,11 @@ fn apply_without_the_pod(world: &World) {
 
 /// A kubeconfig with a token of the agent's ServiceAccount.
 fn agents_kubeconfig(world: &World) -> PathBuf {
+    kubeconfig_named(world, "agent").0
+}
+
+/// The same by a name, and the token in it.
+fn kubeconfig_named(world: &World, name: &str) -> (PathBuf, String) {
     let kubectl = || world.place.kubectl();
     let token = run(kubectl().args([
         "-n",
@@ -145,7 +153,7 @@ fn agents_kubeconfig(world: &World) -> PathBuf {
         "linesman-agent",
         "--duration=2h",
     ]));
-    let file = world.directory.join("agent.kubeconfig");
+    let file = world.directory.join(format!("{name}.kubeconfig"));
     fs::copy(&world.place.kubeconfig, &file).unwrap();
     let config = |args: &[&str]| {
         run(kubectl()
@@ -161,7 +169,7 @@ fn agents_kubeconfig(world: &World) -> PathBuf {
         &format!("--token={}", token.trim()),
     ]);
     config(&["set-context", "--current", "--user=agent"]);
-    file
+    (file, token.trim().to_owned())
 }
 
 /// An agent as a process of this machine; killed with the value.
@@ -169,19 +177,17 @@ struct Agent(Child);
 
 impl Agent {
     fn start(world: &World, kubeconfig: &Path, fault: Option<(&str, &Path)>) -> Self {
+        Self::named(world, "linesman-agent-test", kubeconfig, fault)
+    }
+
+    fn named(world: &World, pod: &str, kubeconfig: &Path, fault: Option<(&str, &Path)>) -> Self {
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(world.directory.join("agent.log"))
             .unwrap();
         let mut command = Command::new(binary());
-        command.args([
-            "agent",
-            "--pod",
-            "linesman-agent-test",
-            "--listen",
-            "127.0.0.1:0",
-        ]);
+        command.args(["agent", "--pod", pod, "--listen", "127.0.0.1:0"]);
         command.env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         if let Some((point, marker)) = fault {

@@ -81,6 +81,73 @@ fn a_broken_sync_object_shows_at_the_hub_and_the_root_stays_synced() {
     until("the hub shows that it is over", seconds(180), || {
         holds(&world, "ChildrenReady", "True")
     });
+    a_right_is_taken_from_the_agent(&world);
+}
+
+/// F19: a write is refused; the hub shows which right is missing until it is back, and then the write is made.
+fn a_right_is_taken_from_the_agent(world: &World) {
+    const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let (own, view) = (
+        format!("{ROLES}/linesman-agent"),
+        format!("{ROLES}/flux-view-flux-system"),
+    );
+    let rules = world.api.get(&own).unwrap()["rules"].clone();
+    let mut fewer = rules.as_array().unwrap().clone();
+    let of_roles = |rule: &Value| {
+        let writes = json!(["create", "patch", "delete"]);
+        rule["resources"] == json!(["clusterroles"]) && rule["verbs"] == writes
+    };
+    fewer.retain(|rule| !of_roles(rule));
+    assert_eq!(fewer.len() + 1, rules.as_array().unwrap().len());
+    let set = |rules: &Value| {
+        let patch = json!([{"op": "replace", "path": "/rules", "value": rules}]);
+        world.api.json_patch(&own, &patch);
+    };
+    set(&json!(fewer));
+    assert!(world.api.delete(&view));
+    let took = until(
+        "the hub shows the right that is missing",
+        seconds(90),
+        || {
+            let shown = world.hub.try_json(&["cluster", "show", CLUSTER]);
+            let said = shown.map(|view| condition(&view, "RightsLost")["message"].clone());
+            let said = said.ok().and_then(|said| said.as_str().map(str::to_owned));
+            said.is_some_and(|said| {
+            let right = "the agent may not create, delete, patch clusterroles.rbac.authorization.k8s.io (";
+            let whose = " in the whole cluster; apply the adoption YAML again: 'linesman cluster readopt'";
+            said.starts_with(right) && said.ends_with(whose)
+        })
+        },
+    );
+    figure(
+        "F19",
+        "right taken from the agent, its write refused → the hub names the right",
+        "",
+        shown(took),
+    );
+    until(
+        "the open heal says what to do about it",
+        seconds(30),
+        || {
+            let heals = world.hub.json(&["heal", "list", CLUSTER]);
+            let heals = heals.as_array().cloned().unwrap_or_default();
+            heals.iter().any(|heal| {
+                let text = |field: &str| heal[field].as_str().unwrap_or_default();
+                let missing = text("object").ends_with("flux-view-flux-system");
+                missing && text("result") == "open" && text("next").contains("RightsLost")
+            })
+        },
+    );
+    set(&rules);
+    let took = until("all is well again", seconds(90), || {
+        world.uid(&view).is_some() && holds(world, "RightsLost", "False")
+    });
+    figure(
+        "F19",
+        "right given back → the write made, the hub says so",
+        "",
+        shown(took),
+    );
 }
 
 const POLICY: &str =

@@ -30,6 +30,8 @@ pub enum Outcome {
     /// The API server found nothing to change.
     Unchanged,
     Failed(String),
+    /// The agent has no right to it.
+    Forbidden(String),
     /// The API server says that the object itself is invalid: sent again, it is refused again.
     Refused(String),
 }
@@ -39,7 +41,7 @@ impl Outcome {
         match self {
             Self::Done => "ok",
             Self::Unchanged => "nothing to change",
-            Self::Failed(error) | Self::Refused(error) => error,
+            Self::Failed(error) | Self::Forbidden(error) | Self::Refused(error) => error,
         }
     }
 }
@@ -140,7 +142,13 @@ impl History {
                 self.settled.remove(&step.target);
                 self.last_write = Some(now);
             }
-            (_, Outcome::Unchanged | Outcome::Failed(_) | Outcome::Refused(_)) => {}
+            (
+                _,
+                Outcome::Unchanged
+                | Outcome::Failed(_)
+                | Outcome::Forbidden(_)
+                | Outcome::Refused(_),
+            ) => {}
         }
     }
 
@@ -168,7 +176,11 @@ impl History {
                     refused.failures = 0;
                 }
             }
-            Outcome::Refused(_) | Outcome::Done | Outcome::Unchanged | Outcome::Failed(_) => {}
+            Outcome::Refused(_)
+            | Outcome::Done
+            | Outcome::Unchanged
+            | Outcome::Failed(_)
+            | Outcome::Forbidden(_) => {}
         }
     }
 }

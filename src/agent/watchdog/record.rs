@@ -19,6 +19,9 @@ const MAX_EVIDENCE: usize = 4096;
 /// The entry that says that a maintenance window ended over a fault.
 pub(super) const ALARM: &str = "alarm";
 
+const NO_RIGHT: &str = "the agent has no right to do that: condition RightsLost says which ones are missing; apply the adoption YAML again: \
+                        'linesman cluster readopt'";
+
 /// The open heals.
 #[derive(Debug, Default)]
 pub(super) struct Records {
@@ -48,6 +51,8 @@ struct Open {
     record: HealRecord,
     last_step: Option<OffsetDateTime>,
     exhausted: bool,
+    /// What a person has to do is another thing than was told.
+    untold: bool,
 }
 
 /// What the cluster was like when the plan was made.
@@ -103,6 +108,7 @@ impl Records {
                 record,
                 last_step: kept.stepped_at.as_deref().and_then(parse_rfc3339),
                 exhausted: false,
+                untold: false,
             };
             self.open.insert((*class, id), open);
         }
@@ -150,6 +156,10 @@ impl Records {
                     .clone_into(&mut open.record.next);
                 told.push(open.record.clone());
             }
+        }
+        for open in self.open.values_mut().filter(|open| open.untold) {
+            open.untold = false;
+            told.push(open.record.clone());
         }
         let over: Vec<Key> = self
             .open
@@ -218,6 +228,10 @@ impl Records {
         };
         open.last_step = Some(now);
         open.record.acted_at.get_or_insert_with(|| rfc3339(now));
+        if matches!(outcome, Outcome::Forbidden(_)) && open.record.next != NO_RIGHT {
+            NO_RIGHT.clone_into(&mut open.record.next);
+            open.untold = true;
+        }
         let again = open.record.steps.last().is_some_and(|last| {
             last.action == step.action.as_str()
                 && last.object == step.target.to_string()
@@ -298,6 +312,7 @@ fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open {
         },
         last_step: None,
         exhausted: false,
+        untold: false,
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct Mark {
 pub(crate) struct Answered {
     pub(crate) at: OffsetDateTime,
     pub(crate) user: String,
+    /// The id of the token that it came with, `JTI=…`.
+    pub(crate) credential: String,
     pub(crate) verb: String,
     /// `customresourcedefinitions`, with the subresource behind a slash where there is one.
     pub(crate) resource: String,
@@ -50,6 +52,16 @@ impl Mark {
     pub(crate) fn first_mending_write(&self) -> Option<OffsetDateTime> {
         let all = self.answered();
         all.iter().find(|a| mends(a)).map(|a| a.at)
+    }
+
+    /// What an agent with this token wrote that mends something.
+    pub(crate) fn mended_by(&self, credential: &str) -> Vec<String> {
+        let all = self.answered();
+        let by = all
+            .iter()
+            .filter(|a| a.credential == credential && mends(a));
+        by.map(|a| format!("{} {}/{}", a.verb, a.resource, a.name))
+            .collect()
     }
 
     /// What the agent deleted of the kinds that no repair may ever delete.
@@ -86,6 +98,7 @@ fn answered(line: &str) -> Option<Answered> {
     Some(Answered {
         at: OffsetDateTime::parse(event["stageTimestamp"].as_str()?, &Rfc3339).ok()?,
         user: text(&event["user"]["username"]),
+        credential: text(&event["user"]["extra"]["authentication.kubernetes.io/credential-id"][0]),
         verb: text(&event["verb"]),
         resource,
         name: text(&object["name"]),
@@ -94,7 +107,12 @@ fn answered(line: &str) -> Option<Answered> {
 }
 
 fn mends(request: &Answered) -> bool {
-    let records = ["leases", "events", "selfsubjectaccessreviews"];
+    let records = [
+        "leases",
+        "events",
+        "selfsubjectaccessreviews",
+        "selfsubjectrulesreviews",
+    ];
     // Asking a sync object for an answer and giving one back to the catalog are both patches of it.
     let asked = ["gitrepositories", "kustomizations", "applications"];
     let probe = request.verb == "patch"

@@ -297,7 +297,8 @@ faults! {
     AgentDrift: 49, Budget::Spaced, 0 s;
         seen "a role, binding, policy, quota or Service of the agent itself is gone or differs from the adoption YAML; looked at every minute";
         evidence "the fields; who wrote them and when";
-        does "applies it; rights that were taken from the agent it cannot give itself: condition `RightsLost`. Who comes through the line as \
+        does "applies it; rights that were taken from the agent it cannot give itself: condition `RightsLost` names them, by the API \
+              server's own word, also where a write of another heal is refused for want of one. Who comes through the line as \
               what, and the agent's Deployment, are its owner's";
         advice "";
     ProjectMissing: 51, Budget::Spaced, 0 s;

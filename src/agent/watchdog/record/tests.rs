@@ -193,6 +193,29 @@ fn open_heals_are_bounded() {
     assert_eq!(closed.iter().map(|r| r.steps.len()).max(), Some(1));
 }
 
+/// F19: what the agent has no right to is for whoever gives rights.
+#[test]
+fn a_heal_whose_write_was_refused_says_who_can_do_what_about_it() {
+    let (mut records, mut history) = adopted();
+    let fault = [(Class::ObjectMissing, deployment())];
+    round(&mut records, &mut history, 0, &fault, None);
+    let refused = Outcome::Forbidden("deployments.apps \"x\" is forbidden".to_owned());
+    records.acted(at(1), &step(fault[0].0, &fault[0].1), &refused);
+    let record = records.kept()[0].record.clone();
+    assert_eq!(record.next, NO_RIGHT);
+    assert_eq!(
+        record.steps[0].outcome,
+        "deployments.apps \"x\" is forbidden"
+    );
+    let told = round(&mut records, &mut history, 2, &fault, None);
+    assert_eq!(told, [record], "the hub hears of it before the end");
+    records.acted(at(3), &step(fault[0].0, &fault[0].1), &refused);
+    assert_eq!(round(&mut records, &mut history, 4, &fault, None), []);
+    records.acted(at(5), &step(fault[0].0, &fault[0].1), &Outcome::Done);
+    let closed = round(&mut records, &mut history, 9, &[], Some(6));
+    assert_eq!(closed[0].next, "", "it is over");
+}
+
 /// F29, W24: that a window ended over a fault is told once, before it is mended, with what a person may do.
 #[test]
 fn the_end_of_a_window_over_a_fault_is_an_alarm() {
