@@ -1,0 +1,184 @@
+//! A cluster as people add, see and change it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::id::{ClusterName, Digest};
+use super::super::report::{Condition, Facts, Phase, StepReport};
+use super::assignment::Via;
+use super::engine::EngineKind;
+
+/// What the operator chose for a cluster's way to the Git host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GitRoute {
+    /// Directly, and over the line where the agent finds no route and the hub allows it.
+    #[default]
+    Auto,
+    Direct,
+    Line,
+}
+
+/// `PUT /v1/clusters/{name}/git-route`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GitRouteRequest {
+    pub route: GitRoute,
+}
+
+/// The answer, and a part of [`ClusterView`]: what was chosen, and what is in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GitRouteView {
+    pub route: GitRoute,
+    pub via: Via,
+}
+
+/// `POST /v1/clusters`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NewCluster {
+    pub name: ClusterName,
+    #[serde(default = "flux")]
+    pub engine: EngineKind,
+    /// Absent = the newest imported bundle of the engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<Digest>,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    #[serde(default)]
+    pub git_route: GitRoute,
+    #[serde(default)]
+    pub adoption: AdoptionOptions,
+}
+
+fn flux() -> EngineKind {
+    EngineKind::Flux
+}
+
+/// What the cluster's owner may choose about the generated YAML.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct AdoptionOptions {
+    /// The agent's image; empty = the hub's default.
+    pub image: String,
+    /// The most that access groups get in the cluster.
+    pub access: AccessLevel,
+    /// Seconds that the join token lives: 300 to 604,800.
+    pub token_ttl: u32,
+    pub image_pull_secret: String,
+    pub https_proxy: String,
+    pub no_proxy: String,
+}
+
+impl Default for AdoptionOptions {
+    fn default() -> Self {
+        Self {
+            image: String::new(),
+            access: AccessLevel::Admin,
+            token_ttl: 86_400,
+            image_pull_secret: String::new(),
+            https_proxy: String::new(),
+            no_proxy: String::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessLevel {
+    Off,
+    View,
+    Edit,
+    Admin,
+}
+
+/// The answer to `POST /v1/clusters` and to `POST /v1/clusters/{name}/join-tokens`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptionAnswer {
+    pub cluster: ClusterView,
+    /// The whole YAML, ready for `kubectl apply -f -`. It holds the join token.
+    pub yaml: String,
+    /// RFC 3339.
+    pub token_expires_at: String,
+    /// `https://…/adopt/<token>.yaml`: the same YAML.
+    pub adopt_url: String,
+    /// The branch with the cluster's files, where they wait for somebody to sign them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposed: Option<String>,
+}
+
+/// `POST /v1/clusters/{name}/join-tokens`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct NewJoinToken {
+    pub adoption: AdoptionOptions,
+    /// Accept another incarnation (UID of `kube-system`) than the one on record.
+    pub new_cluster: bool,
+}
+
+/// `POST /v1/clusters/{name}/pause`: a maintenance window from now on, in place of one that is open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PauseRequest {
+    /// 60 to 86,400.
+    pub seconds: u32,
+    /// At most 200 characters in one line.
+    pub reason: String,
+}
+
+/// One cluster as `GET /v1/clusters` and `GET /v1/clusters/{name}` show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterView {
+    pub name: ClusterName,
+    pub id: String,
+    pub phase: Phase,
+    pub engine: EngineKind,
+    pub engine_version: String,
+    pub labels: BTreeMap<String, String>,
+    /// Whether the line is up at this moment.
+    pub line: LineView,
+    /// RFC 3339; absent = never seen.
+    pub last_seen: Option<String>,
+    pub revision: Option<String>,
+    pub agent_version: Option<String>,
+    pub catalog_path: String,
+    pub git: GitRouteView,
+    pub created_at: String,
+    /// The adoption's steps, in order.
+    pub steps: Vec<StepReport>,
+    pub conditions: Vec<Condition>,
+    pub facts: Facts,
+    /// Public keys of the cluster with their fingerprints and states.
+    pub keys: Vec<KeyView>,
+    pub rev: i64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LineView {
+    pub up: bool,
+    pub epoch: u64,
+    pub since: Option<String>,
+    pub remote: Option<String>,
+    pub rtt_micros: Option<u64>,
+    pub streams: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyView {
+    /// `identity` or `deploy`.
+    pub kind: String,
+    /// `SHA256:…`
+    pub fingerprint: String,
+    pub public: String,
+    /// `pending`, `active`, `retiring` or `revoked`.
+    pub state: String,
+    /// RFC 3339; of a cluster's keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<String>,
+}

@@ -1,0 +1,115 @@
+//! Engines: which one a cluster has, in which version, from which registry.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::id::Digest;
+
+/// `PUT /v1/clusters/{name}/engine`: version or bundle, neither = the newest that was imported.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EngineRequest {
+    pub engine: EngineKind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<Digest>,
+    /// Seconds in which the engine has to work with it: 30 to 3,600.
+    #[serde(default = "five_minutes")]
+    pub within: u32,
+    /// The cluster may have the other engine: it takes that one's place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replace: bool,
+    /// The catalog's path for an engine that takes the other one's place; absent = the hub looks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// The answer: what the agent is told from now on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EngineView {
+    pub engine: EngineKind,
+    pub version: String,
+    pub bundle: Digest,
+    /// The number that condition `EngineCurrent` tells of it with.
+    pub change: u64,
+    /// The catalog's path that the engine follows.
+    #[serde(default)]
+    pub path: String,
+}
+
+/// `PUT /v1/clusters/{name}/image-registry` and `PUT /v1/hub/image-registry`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RegistryRequest {
+    /// Empty = the images' own registries; absent = the hub's default, for the hub none.
+    pub registry: Option<String>,
+}
+
+/// The answer: what is in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RegistryView {
+    /// Empty = the images' own registries.
+    pub registry: String,
+    /// Of a cluster: the number that condition `EngineCurrent` tells of it with.
+    pub change: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineKind {
+    Flux,
+    Argocd,
+}
+
+impl EngineKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Flux => "flux",
+            Self::Argocd => "argocd",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut all = [Self::Flux, Self::Argocd].into_iter();
+        all.find(|kind| kind.as_str() == text)
+    }
+
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Flux => Self::Argocd,
+            Self::Argocd => Self::Flux,
+        }
+    }
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// `GET /v1/bundles`, and the answer to an upload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BundleView {
+    pub digest: Digest,
+    pub engine: EngineKind,
+    pub version: String,
+    pub objects: u32,
+    pub images: Vec<String>,
+    /// Bytes as served (zstd).
+    pub size: u64,
+    /// The lowest Kubernetes that the engine's project makes it for, `1.33`; absent = not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<String>,
+    pub imported_at: String,
+}
+
+pub(super) fn five_minutes() -> u32 {
+    300
+}

@@ -1,0 +1,61 @@
+//! The story of a heal.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::id::ClusterName;
+use super::super::report::HealRecord;
+
+/// `GET /v1/heals`: one heal with the cluster it happened in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HealView {
+    pub cluster: ClusterName,
+    #[serde(flatten)]
+    pub heal: HealRecord,
+    #[serde(default)]
+    pub took: Took,
+    /// The commit that brought the bad version, where the hub's catalog has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<CommitView>,
+    /// What happened, in order; of `GET /v1/heals/{id}` only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub story: Vec<StoryLine>,
+}
+
+/// How long the parts of a heal took, in milliseconds; absent = not known, or not over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Took {
+    /// From the fault, as far as the cluster told when that was, to its detection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detect_ms: Option<u64>,
+    /// From there to the first step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub act_ms: Option<u64>,
+    /// From there, or from the detection where nothing was done, to the proof of function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_ms: Option<u64>,
+}
+
+/// Who made a commit of the catalog, as the commit says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommitView {
+    pub id: String,
+    /// `Ann <ann@example.com>`
+    pub author: String,
+    /// RFC 3339.
+    pub at: String,
+    /// The first line of its message.
+    pub subject: String,
+}
+
+/// One thing that happened in the course of a heal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoryLine {
+    /// RFC 3339.
+    pub at: String,
+    /// For people.
+    pub text: String,
+}
