@@ -258,14 +258,13 @@ fn proof(world: &World, crd: &str, sync: &Sync) {
         workloads(world).is_empty()
     });
     settle(world);
-    // The second line is a race against the engine's own finalizers. What it may lose is the bar of W11.
+    // The second line is a race against the engine's own finalizers. What it may lose is the bar of W11, a share of the
+    // runs; fewer than twenty cannot tell it, but without this line all objects would be lost.
     let runs = runs();
-    assert!(
-        tally.runs_with_loss * 20 <= runs,
-        "{} objects were lost in {} of {runs} runs",
-        tally.lost,
-        tally.runs_with_loss
-    );
+    let (lost, with_loss) = (tally.lost, tally.runs_with_loss);
+    let told = format!("{lost} objects were lost in {with_loss} of {runs} runs");
+    assert!(lost * 10 <= OBJECTS * runs, "{told}");
+    assert!(runs < 20 || with_loss * 20 <= runs, "{told}");
 }
 
 /// With the policy: nothing changes, however often.
