@@ -1,0 +1,92 @@
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::header::ACCEPT;
+use http::{Method, Request, Response};
+use http_body_util::Full;
+
+use super::*;
+use crate::agent::engine::traits_of;
+use crate::wire::api::EngineKind;
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/";
+
+/// Sync objects of two kinds, two a page, and what was deleted of them.
+fn handle(
+    request: &Request<kube::client::Body>,
+    deleted: &Mutex<Vec<String>>,
+) -> Response<Full<Bytes>> {
+    let answer = |code: u16, body: &Value| {
+        let body = Full::new(Bytes::from(body.to_string()));
+        Response::builder().status(code).body(body).unwrap()
+    };
+    let path = request.uri().path();
+    if *request.method() == Method::DELETE {
+        deleted.lock().unwrap().push(path.to_owned());
+        return answer(200, &json!({"kind": "Status", "status": "Success"}));
+    }
+    if let Some(name) = path.strip_prefix(CRDS) {
+        let (plural, group) = name.split_once('.').unwrap();
+        let crd = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": name},
+            "spec": {
+                "group": group, "names": {"kind": "Any", "plural": plural},
+                "versions": [{"name": "v1beta1", "storage": false}, {"name": "v1", "storage": true}],
+            },
+        });
+        return answer(200, &crd);
+    }
+    let accept = request.headers()[ACCEPT].to_str().unwrap();
+    assert!(accept.contains("PartialObjectMetadataList"), "{accept}");
+    let second = request.uri().query().unwrap().contains("continue=next");
+    let object = |namespace: &str, name: &str, git: bool| {
+        let owner = ("kustomize.toolkit.fluxcd.io/name", "flux-system");
+        let labels = if git {
+            json!({owner.0: owner.1})
+        } else {
+            json!({})
+        };
+        json!({"metadata": {"namespace": namespace, "name": name, "uid": "u", "labels": labels}})
+    };
+    let (items, next) = if second {
+        (vec![object("team", "elsewhere", true)], "")
+    } else {
+        let first = object("flux-system", "ours", true);
+        (vec![first, object("flux-system", "by-hand", false)], "next")
+    };
+    let list = json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+        "metadata": {"resourceVersion": "1", "continue": next}, "items": items,
+    });
+    answer(200, &list)
+}
+
+/// The rights of the adoption YAML reach no further (`manifests::is_inventory`).
+#[tokio::test]
+async fn removed_is_what_git_brought_and_elsewhere_only_what_has_an_inventory() {
+    let deleted = Arc::new(Mutex::new(Vec::new()));
+    let seen = deleted.clone();
+    let service = tower::service_fn(move |request| {
+        let deleted = seen.clone();
+        async move { Ok::<_, std::convert::Infallible>(handle(&request, &deleted)) }
+    });
+    let kube = Client::new(service, "flux-system");
+    let crds = [
+        "kustomizations.kustomize.toolkit.fluxcd.io",
+        "gitrepositories.source.toolkit.fluxcd.io",
+    ];
+    let crds = crds.map(|name| ObjectId::new(Kind::CustomResourceDefinition, "", name));
+    remove_brought(&kube, traits_of(EngineKind::Flux), &crds)
+        .await
+        .unwrap();
+    let of = |group: &str, namespace: &str, plural: &str, name: &str| {
+        format!("/apis/{group}.toolkit.fluxcd.io/v1/namespaces/{namespace}/{plural}/{name}")
+    };
+    let expected = [
+        of("kustomize", "flux-system", "kustomizations", "ours"),
+        of("kustomize", "team", "kustomizations", "elsewhere"),
+        of("source", "flux-system", "gitrepositories", "ours"),
+    ];
+    assert_eq!(*deleted.lock().unwrap(), expected);
+}
