@@ -13,12 +13,15 @@ use crate::support::place::var;
 use crate::support::world::{self, World};
 use crate::support::{figure, seconds, until};
 
-/// What a healthy agent writes: its Lease, the questions to the two roots, and tokens for its line (which change nothing).
-const WRITES: [&str; 4] = [
+/// What a healthy agent writes: its Lease, the questions to the two roots, and what changes nothing: tokens for its line,
+/// and which rights it has.
+const WRITES: [&str; 6] = [
     "leases",
     "gitrepositories",
     "kustomizations",
     "serviceaccounts/token",
+    "selfsubjectrulesreviews",
+    "selfsubjectaccessreviews",
 ];
 
 /// W23: ≤ 24 MB resident and ≤ 1 request a second, healthy and idle; nothing is written but heartbeat and probes, and no
