@@ -28,7 +28,7 @@ use crate::clock;
 use crate::telemetry::HealMetrics;
 use crate::wire::report::{ConditionType, HealRecord, HealResult, HealStep, Status};
 
-mod rights;
+pub(super) mod rights;
 
 const EVERY: Duration = Duration::from_mins(1);
 /// While rights are missing: whoever gives them back wants to see it.

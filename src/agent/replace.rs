@@ -5,15 +5,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Patch,
-    PatchParams, PostParams, Preconditions,
+    PatchParams, Preconditions,
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -22,8 +19,10 @@ use tracing::info;
 use super::apply::CALL;
 use super::engine::{GUARD, MANAGER, Traits, is_git_owned, is_workload};
 use super::observe::api;
+use super::own::rights::allowed;
 use super::plan::project::LEASE_SUFFIX;
 use super::plan::replace::{Act, Next, Remains, next};
+use super::plan::rights::{Place, Right};
 use crate::bundle::{Kind, ObjectId};
 use crate::manifests::is_inventory;
 
@@ -303,21 +302,31 @@ pub(super) async fn hindered(
     before: &Traits,
 ) -> Result<Option<String>> {
     let (group, _, plural) = before.children[0].resource();
+    let right = |verb: &str, group: &str, resource: &str, name: Option<&str>| Right {
+        verb: verb.to_owned(),
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        subresource: String::new(),
+        name: name.map(str::to_owned),
+    };
     let rbac = "rbac.authorization.k8s.io";
+    let (namespace, binding) = (Some(traits.namespace), Some(traits.rights[0]));
     let asked = [
-        // Verb, group, resource; namespace and name.
-        (["create", "", "namespaces"], ["", traits.namespace]),
+        (Place::Cluster, right("create", "", "namespaces", namespace)),
         (
-            ["create", rbac, "clusterrolebindings"],
-            ["", traits.rights[0]],
+            Place::Cluster,
+            right("create", rbac, "clusterrolebindings", binding),
         ),
-        (["delete", group, plural], [before.namespace, ""]),
+        (
+            Place::Namespace(before.namespace.to_owned()),
+            right("delete", group, plural, None),
+        ),
     ];
-    for (what, place) in asked {
-        if !allowed(kube, what, place).await? {
-            let [verb, _, plural] = what;
+    for (place, right) in asked {
+        if !allowed(kube, &place, &right).await? {
+            let Right { verb, resource, .. } = right;
             return Ok(Some(format!(
-                "the agent may not {verb} {plural} to put {} in the place of {}: it was adopted with rights for one engine; \
+                "the agent may not {verb} {resource} to put {} in the place of {}: it was adopted with rights for one engine; \
                  make new adoption YAML with 'linesman cluster readopt', apply it, and this goes on by itself",
                 traits.kind, before.kind
             )));
@@ -339,31 +348,6 @@ pub(super) async fn hindered(
         }
     }
     Ok(None)
-}
-
-async fn allowed(
-    kube: &Client,
-    [verb, group, plural]: [&str; 3],
-    [namespace, name]: [&str; 2],
-) -> Result<bool> {
-    let review = SelfSubjectAccessReview {
-        spec: SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(ResourceAttributes {
-                verb: Some(verb.to_owned()),
-                group: Some(group.to_owned()),
-                resource: Some(plural.to_owned()),
-                namespace: Some(namespace.to_owned()),
-                name: Some(name.to_owned()),
-                ..ResourceAttributes::default()
-            }),
-            ..SelfSubjectAccessReviewSpec::default()
-        },
-        ..SelfSubjectAccessReview::default()
-    };
-    let reviews: Api<SelfSubjectAccessReview> = Api::all(kube.clone());
-    let answer = within(reviews.create(&PostParams::default(), &review)).await;
-    let answer = answer.context("ask the API server for the agent's own rights")?;
-    Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
 async fn read(kube: &Client, id: &ObjectId) -> Result<Option<DynamicObject>> {

@@ -100,7 +100,14 @@ fn rule(rule: ResourceRule) -> Rule {
 }
 
 /// What each authorizer together say of one right.
-async fn allowed(kube: &kube::Client, place: &Place, right: &Right) -> Result<bool> {
+///
+/// # Errors
+/// The API server does not answer, or gives nobody this answer.
+pub(in crate::agent) async fn allowed(
+    kube: &kube::Client,
+    place: &Place,
+    right: &Right,
+) -> Result<bool> {
     let namespace = match place {
         Place::Cluster => None,
         Place::Namespace(namespace) => Some(namespace.clone()),

@@ -135,7 +135,7 @@ impl Keeper {
                  'linesman cluster engine {} {} --replace' once, then try again",
                 in_force.words(),
                 wished.cluster.name,
-                in_force.words().split(' ').next().unwrap_or_default(),
+                engine.kind.other(),
             );
         }
         let kube = &self.context.kube;
