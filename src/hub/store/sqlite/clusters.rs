@@ -1,6 +1,8 @@
 //! Clusters.
 
-use sqlx::FromRow;
+use sqlx::query::QueryScalar;
+use sqlx::sqlite::SqliteArguments;
+use sqlx::{FromRow, Sqlite as Db};
 use time::OffsetDateTime;
 
 use super::{Sqlite, corrupt, db, from_json, from_ms, to_json, to_ms};
@@ -216,6 +218,19 @@ impl Sqlite {
         write.commit(DOING).await
     }
 
+    /// Writes what the engine is to be from now on; gives the number of this change.
+    async fn change_engine(
+        &self,
+        doing: &'static str,
+        update: QueryScalar<'_, Db, i64, SqliteArguments>,
+    ) -> Result<u64> {
+        let mut write = self.begin(doing).await?;
+        let change = update.fetch_one(&mut *write.tx).await;
+        let change = change.map_err(db(doing))?;
+        write.commit(doing).await?;
+        Ok(change.unsigned_abs())
+    }
+
     pub async fn set_engine(
         &self,
         id: &str,
@@ -224,8 +239,7 @@ impl Sqlite {
         now: OffsetDateTime,
     ) -> Result<u64> {
         const DOING: &str = "set a cluster's engine version";
-        let mut write = self.begin(DOING).await?;
-        let change: i64 = sqlx::query_scalar(
+        let update = sqlx::query_scalar(
             "UPDATE cluster SET engine_version = ?1, bundle = ?2, engine_within = ?3, engine_change = engine_change + 1,
                updated_at = ?4, rev = rev + 1 WHERE id = ?5 AND engine = ?6 RETURNING engine_change",
         )
@@ -234,12 +248,8 @@ impl Sqlite {
         .bind(within)
         .bind(to_ms(now))
         .bind(id)
-        .bind(engine_text(bundle.engine))
-        .fetch_one(&mut *write.tx)
-        .await
-        .map_err(db(DOING))?;
-        write.commit(DOING).await?;
-        Ok(change.unsigned_abs())
+        .bind(engine_text(bundle.engine));
+        self.change_engine(DOING, update).await
     }
 
     /// Another engine takes the place of the one that the cluster has.
@@ -251,8 +261,7 @@ impl Sqlite {
         now: OffsetDateTime,
     ) -> Result<u64> {
         const DOING: &str = "replace a cluster's engine";
-        let mut write = self.begin(DOING).await?;
-        let change: i64 = sqlx::query_scalar(
+        let update = sqlx::query_scalar(
             "UPDATE cluster SET engine = ?1, engine_version = ?2, bundle = ?3, catalog_path = ?4, engine_within = ?5,
                engine_change = engine_change + 1, updated_at = ?6, rev = rev + 1 WHERE id = ?7 RETURNING engine_change",
         )
@@ -262,12 +271,8 @@ impl Sqlite {
         .bind(path)
         .bind(within)
         .bind(to_ms(now))
-        .bind(id)
-        .fetch_one(&mut *write.tx)
-        .await
-        .map_err(db(DOING))?;
-        write.commit(DOING).await?;
-        Ok(change.unsigned_abs())
+        .bind(id);
+        self.change_engine(DOING, update).await
     }
 
     pub async fn set_registry(
@@ -277,19 +282,14 @@ impl Sqlite {
         now: OffsetDateTime,
     ) -> Result<u64> {
         const DOING: &str = "set a cluster's image registry";
-        let mut write = self.begin(DOING).await?;
-        let change: i64 = sqlx::query_scalar(
+        let update = sqlx::query_scalar(
             "UPDATE cluster SET image_registry = ?1, engine_change = engine_change + 1, updated_at = ?2, rev = rev + 1
              WHERE id = ?3 RETURNING engine_change",
         )
         .bind(registry)
         .bind(to_ms(now))
-        .bind(id)
-        .fetch_one(&mut *write.tx)
-        .await
-        .map_err(db(DOING))?;
-        write.commit(DOING).await?;
-        Ok(change.unsigned_abs())
+        .bind(id);
+        self.change_engine(DOING, update).await
     }
 
     pub async fn default_registry(&self) -> Result<Option<String>> {
