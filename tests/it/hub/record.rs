@@ -342,9 +342,13 @@ async fn a_file_sink_gets_every_record_or_is_told_of_the_gap() {
         "a line holds all that is hashed"
     );
     let name = Sink::File(file.clone()).name();
-    while hub.hub.store.audit_position(&name).await.unwrap() != Some(3) {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let kept = async {
+        while hub.hub.store.audit_position(&name).await.unwrap() != Some(3) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let kept = tokio::time::timeout(Duration::from_secs(10), kept).await;
+    kept.expect("the sink's place is kept");
     // Away for a while, in which retention removes what it has not seen.
     let data = hub.crash().await;
     let hub = TestHub::open("audit-sink", data).await;
