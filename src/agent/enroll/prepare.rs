@@ -3,6 +3,8 @@
 //! The first proof is remembered. A later start publishes what the watchdog needs from what is stored in the cluster,
 //! and looks at hub and Git host afterwards.
 
+mod probe;
+
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -18,30 +20,20 @@ use super::gitpath::GitPath;
 use super::hostkeys::HostKeySeen;
 use super::{Context, Progress, engine_keys};
 use crate::agent::health::Heart;
-use crate::agent::identity::{self, Identity};
+use crate::agent::identity::Identity;
 use crate::agent::link::LinkState;
 use crate::agent::plan::change;
 use crate::agent::plan::state::OwnRead;
 use crate::agent::{Desired, Engine, EngineGit, InForce, Joined, News, Rest, Verdict};
 use crate::backoff::Schedule;
 use crate::clock;
-use crate::keys;
 use crate::manifests::BUNDLE_MAP;
-use crate::ssh::{GitUrl, Head, ProbeError, Step};
-use crate::wire::api::{Assignment, CatalogRef, EngineKind, HostKeysReport, Via};
-use crate::wire::report::{ConditionType, NO_ROUTE, Status, StepName};
+use crate::wire::api::{Assignment, EngineKind, HostKeysReport};
+use crate::wire::report::{ConditionType, Status, StepName};
+use probe::fingerprint;
 
-/// Between proofs of a Git path that was fine the last time, and of one that was not.
-const PROBE_AGAIN: Duration = Duration::from_mins(5);
-/// While the engine says that it cannot: that tells what is at fault.
-const PROBE_BESIDE: Duration = Duration::from_mins(1);
-const PROBE_SOON: Duration = Duration::from_secs(5);
 /// A new line is followed by a probe within this time.
 const NEW_LINE: Duration = Duration::from_secs(10);
-/// So many probes in a row without a route say that there is none: of a path that was never proven, and of one that
-/// was and may be away for a moment.
-const NO_ROUTE_YET: u32 = 2;
-const NO_ROUTE_ANY_MORE: u32 = 6;
 /// Between looks at the stored bundle that no change calls for.
 const STORED: Duration = Duration::from_mins(10);
 /// The longest pause between two turns of the loop.
@@ -301,112 +293,6 @@ impl Preparing {
         });
     }
 
-    /// The branch, read with the deploy key from a host that shows a known key.
-    async fn probe(
-        &self,
-        assignment: &Assignment,
-        (path, identity): (&str, &Identity),
-        step: &mut Progress,
-        held: &mut Held,
-    ) {
-        step.running().await;
-        let catalog = &assignment.catalog;
-        let known = !catalog.known_hosts.trim().is_empty();
-        let (status, reason) = if known {
-            (Status::True, "Pinned")
-        } else {
-            (Status::False, "Missing")
-        };
-        self.context
-            .condition(ConditionType::HostKeysKnown, status, reason, "")
-            .await;
-        path.clone_into(&mut held.looked);
-        let before = self.epoch();
-        let result = match catalog.source().parse() {
-            Err(error) => Err((None, format!("{error}"))),
-            Ok(_) if !known => {
-                let text = "the hub has no host keys of the Git host yet; add them at the hub";
-                Err((None, text.to_owned()))
-            }
-            Ok(url) => {
-                let walked = self.walk(&url, catalog, identity).await;
-                held.host_key.saw(&walked, &clock::rfc3339(clock::now()));
-                let read = walked.map(|head| head.commit);
-                read.map_err(|error| (Some(error.step()), error.to_string()))
-            }
-        };
-        let failed = result.as_ref().err().and_then(|(step, _)| *step);
-        let line = before.filter(|_| before == self.epoch() && catalog.via == Via::Direct);
-        held.no_route = unroutable(held.no_route, line, failed);
-        self.denied.send_modify(|times| {
-            *times = match failed {
-                Some(Step::Auth) => times.saturating_add(1),
-                _ => 0,
-            };
-        });
-        match result {
-            Ok(commit) => {
-                info!(commit, "catalog read");
-                self.context.own_git(Status::True, "Read", "").await;
-                self.proven.send_if_modified(|old| {
-                    let changed = old != path;
-                    path.clone_into(old);
-                    changed
-                });
-                step.done().await;
-                self.read_well();
-                let beside = self.engine_git.borrow().unreachable;
-                let again = if beside { PROBE_BESIDE } else { PROBE_AGAIN };
-                held.probe_due = Instant::now() + again;
-            }
-            Err((_, text)) => {
-                warn!(text, "catalog not read");
-                self.read.send_replace(None);
-                step.waiting(&text).await;
-                let enough = if *self.proven.borrow() == path {
-                    NO_ROUTE_ANY_MORE
-                } else {
-                    NO_ROUTE_YET
-                };
-                let reason = match held.no_route {
-                    Some((_, times)) if times >= enough => NO_ROUTE,
-                    _ => "NotRead",
-                };
-                self.context.own_git(Status::False, reason, &text).await;
-                held.probe_due = Instant::now() + PROBE_SOON;
-            }
-        }
-    }
-
-    fn read_well(&self) {
-        let last = clock::now();
-        self.read.send_modify(|own| {
-            let since = own.map_or(last, |own| own.since);
-            *own = Some(OwnRead { since, last });
-        });
-    }
-
-    /// The epoch of a line that is up and stays for now.
-    fn epoch(&self) -> Option<u64> {
-        match &*self.link.borrow() {
-            LinkState::Up { line, .. } if line.takes_streams() => Some(line.facts().epoch),
-            LinkState::Up { .. } | LinkState::Down { .. } => None,
-        }
-    }
-
-    async fn walk(
-        &self,
-        url: &GitUrl,
-        catalog: &CatalogRef,
-        identity: &Identity,
-    ) -> Result<Head, ProbeError> {
-        let key = identity::private_file(&identity.deploy, &self.context.cluster);
-        let key = key.map_err(|e| ProbeError::Auth {
-            text: e.to_string(),
-        })?;
-        self.path.walk(url, catalog, &key).await
-    }
-
     /// What is in force, brought nearer to what the hub wants.
     async fn bundle(&mut self, assignment: &Assignment, step: &mut Progress, held: &mut Held) {
         let told = self.told.borrow().clone();
@@ -510,39 +396,9 @@ impl Held {
     }
 }
 
-/// Probes on the same line, one after the other, that found no host or got no connection.
-fn unroutable(
-    before: Option<(u64, u32)>,
-    line: Option<u64>,
-    failed: Option<Step>,
-) -> Option<(u64, u32)> {
-    // Without a line, or over a change of lines, it may be the hub's own host that is away.
-    let line = line?;
-    match failed {
-        Some(Step::Dns | Step::Tcp) => {
-            let times = before
-                .filter(|(epoch, _)| *epoch == line)
-                .map_or(0, |b| b.1);
-            Some((line, times.saturating_add(1)))
-        }
-        Some(Step::HostKey | Step::Auth | Step::Repo | Step::Branch) | None => None,
-    }
-}
-
-/// What a proof holds for: another URL, branch, host key or deploy key needs another.
-fn fingerprint(catalog: &CatalogRef, identity: &Identity) -> String {
-    let key = identity.deploy.public().fingerprint();
-    let url = catalog.source();
-    let CatalogRef {
-        branch,
-        known_hosts,
-        ..
-    } = catalog;
-    keys::sha256_hex(format!("{url}\n{branch}\n{known_hosts}\n{key}").as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::probe::PROBE_AGAIN;
     use super::*;
 
     /// W42: a deploy key promoted while the loop was woken by something else waited for the next routine look, minutes
@@ -557,19 +413,5 @@ mod tests {
         assert!(!held.must_look("old", now));
         assert!(held.must_look("new", now));
         assert!(held.must_look("old", now + PROBE_AGAIN));
-    }
-
-    #[test]
-    fn there_is_no_route_when_probes_fail_in_a_row_on_one_line() {
-        let tcp = Some(Step::Tcp);
-        let one = unroutable(None, Some(7), Some(Step::Dns));
-        assert_eq!(one, Some((7, 1)));
-        assert_eq!(unroutable(one, Some(7), tcp), Some((7, 2)));
-        // Another line: the hub, and its Git host with it, may have been away.
-        assert_eq!(unroutable(one, Some(8), tcp), Some((8, 1)));
-        assert_eq!(unroutable(one, None, tcp), None);
-        for other in [None, Some(Step::Auth), Some(Step::HostKey)] {
-            assert_eq!(unroutable(one, Some(7), other), None, "{other:?}");
-        }
     }
 }

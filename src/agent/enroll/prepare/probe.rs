@@ -1,0 +1,185 @@
+//! One proof of the Git path, and what follows from it: whether there is a route, and when it is looked at again.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::{Held, Preparing};
+use crate::agent::enroll::Progress;
+use crate::agent::identity::{self, Identity};
+use crate::agent::link::LinkState;
+use crate::agent::plan::state::OwnRead;
+use crate::clock;
+use crate::keys;
+use crate::ssh::{GitUrl, Head, ProbeError, Step};
+use crate::wire::api::{Assignment, CatalogRef, Via};
+use crate::wire::report::{ConditionType, NO_ROUTE, Status};
+
+/// Between proofs of a Git path that was fine the last time, and of one that was not.
+pub(super) const PROBE_AGAIN: Duration = Duration::from_mins(5);
+/// While the engine says that it cannot: that tells what is at fault.
+const PROBE_BESIDE: Duration = Duration::from_mins(1);
+const PROBE_SOON: Duration = Duration::from_secs(5);
+/// So many probes in a row without a route say that there is none: of a path that was never proven, and of one that
+/// was and may be away for a moment.
+const NO_ROUTE_YET: u32 = 2;
+const NO_ROUTE_ANY_MORE: u32 = 6;
+
+impl Preparing {
+    /// The branch, read with the deploy key from a host that shows a known key.
+    pub(super) async fn probe(
+        &self,
+        assignment: &Assignment,
+        (path, identity): (&str, &Identity),
+        step: &mut Progress,
+        held: &mut Held,
+    ) {
+        step.running().await;
+        let catalog = &assignment.catalog;
+        let known = !catalog.known_hosts.trim().is_empty();
+        let (status, reason) = if known {
+            (Status::True, "Pinned")
+        } else {
+            (Status::False, "Missing")
+        };
+        self.context
+            .condition(ConditionType::HostKeysKnown, status, reason, "")
+            .await;
+        path.clone_into(&mut held.looked);
+        let before = self.epoch();
+        let result = match catalog.source().parse() {
+            Err(error) => Err((None, format!("{error}"))),
+            Ok(_) if !known => {
+                let text = "the hub has no host keys of the Git host yet; add them at the hub";
+                Err((None, text.to_owned()))
+            }
+            Ok(url) => {
+                let walked = self.walk(&url, catalog, identity).await;
+                held.host_key.saw(&walked, &clock::rfc3339(clock::now()));
+                let read = walked.map(|head| head.commit);
+                read.map_err(|error| (Some(error.step()), error.to_string()))
+            }
+        };
+        let failed = result.as_ref().err().and_then(|(step, _)| *step);
+        let line = before.filter(|_| before == self.epoch() && catalog.via == Via::Direct);
+        held.no_route = unroutable(held.no_route, line, failed);
+        self.denied.send_modify(|times| {
+            *times = match failed {
+                Some(Step::Auth) => times.saturating_add(1),
+                _ => 0,
+            };
+        });
+        match result {
+            Ok(commit) => {
+                info!(commit, "catalog read");
+                self.context.own_git(Status::True, "Read", "").await;
+                self.proven.send_if_modified(|old| {
+                    let changed = old != path;
+                    path.clone_into(old);
+                    changed
+                });
+                step.done().await;
+                self.read_well();
+                let beside = self.engine_git.borrow().unreachable;
+                let again = if beside { PROBE_BESIDE } else { PROBE_AGAIN };
+                held.probe_due = Instant::now() + again;
+            }
+            Err((_, text)) => {
+                warn!(text, "catalog not read");
+                self.read.send_replace(None);
+                step.waiting(&text).await;
+                let enough = if *self.proven.borrow() == path {
+                    NO_ROUTE_ANY_MORE
+                } else {
+                    NO_ROUTE_YET
+                };
+                let reason = match held.no_route {
+                    Some((_, times)) if times >= enough => NO_ROUTE,
+                    _ => "NotRead",
+                };
+                self.context.own_git(Status::False, reason, &text).await;
+                held.probe_due = Instant::now() + PROBE_SOON;
+            }
+        }
+    }
+
+    fn read_well(&self) {
+        let last = clock::now();
+        self.read.send_modify(|own| {
+            let since = own.map_or(last, |own| own.since);
+            *own = Some(OwnRead { since, last });
+        });
+    }
+
+    /// The epoch of a line that is up and stays for now.
+    pub(super) fn epoch(&self) -> Option<u64> {
+        match &*self.link.borrow() {
+            LinkState::Up { line, .. } if line.takes_streams() => Some(line.facts().epoch),
+            LinkState::Up { .. } | LinkState::Down { .. } => None,
+        }
+    }
+
+    async fn walk(
+        &self,
+        url: &GitUrl,
+        catalog: &CatalogRef,
+        identity: &Identity,
+    ) -> Result<Head, ProbeError> {
+        let key = identity::private_file(&identity.deploy, &self.context.cluster);
+        let key = key.map_err(|e| ProbeError::Auth {
+            text: e.to_string(),
+        })?;
+        self.path.walk(url, catalog, &key).await
+    }
+}
+
+/// Probes on the same line, one after the other, that found no host or got no connection.
+fn unroutable(
+    before: Option<(u64, u32)>,
+    line: Option<u64>,
+    failed: Option<Step>,
+) -> Option<(u64, u32)> {
+    // Without a line, or over a change of lines, it may be the hub's own host that is away.
+    let line = line?;
+    match failed {
+        Some(Step::Dns | Step::Tcp) => {
+            let times = before
+                .filter(|(epoch, _)| *epoch == line)
+                .map_or(0, |b| b.1);
+            Some((line, times.saturating_add(1)))
+        }
+        Some(Step::HostKey | Step::Auth | Step::Repo | Step::Branch) | None => None,
+    }
+}
+
+/// What a proof holds for: another URL, branch, host key or deploy key needs another.
+pub(super) fn fingerprint(catalog: &CatalogRef, identity: &Identity) -> String {
+    let key = identity.deploy.public().fingerprint();
+    let url = catalog.source();
+    let CatalogRef {
+        branch,
+        known_hosts,
+        ..
+    } = catalog;
+    keys::sha256_hex(format!("{url}\n{branch}\n{known_hosts}\n{key}").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_no_route_when_probes_fail_in_a_row_on_one_line() {
+        let tcp = Some(Step::Tcp);
+        let one = unroutable(None, Some(7), Some(Step::Dns));
+        assert_eq!(one, Some((7, 1)));
+        assert_eq!(unroutable(one, Some(7), tcp), Some((7, 2)));
+        // Another line: the hub, and its Git host with it, may have been away.
+        assert_eq!(unroutable(one, Some(8), tcp), Some((8, 1)));
+        assert_eq!(unroutable(one, None, tcp), None);
+        for other in [None, Some(Step::Auth), Some(Step::HostKey)] {
+            assert_eq!(unroutable(one, Some(7), other), None, "{other:?}");
+        }
+    }
+}
