@@ -10,8 +10,7 @@ use kube::api::{
 };
 use kube::core::Status;
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
-use tracing::debug;
+use tokio::time::sleep;
 
 use super::engine::argocd::{PROBED_AT, REFRESH};
 use super::engine::guard::ALLOW_DELETE;
@@ -26,7 +25,11 @@ use crate::clock;
 
 mod dying;
 mod migrate;
+mod refused;
 mod shield;
+
+use refused::failed;
+pub(super) use refused::{AtMost, Refused, lacks_right};
 
 /// For one call of the API server's.
 pub(super) const CALL: Duration = Duration::from_secs(15);
@@ -203,9 +206,9 @@ impl Hands<'_> {
             .header(http::header::CONTENT_TYPE, "application/json-patch+json")
             .body(patch.to_string().into_bytes())
             .context("make the patch")?;
-        let live: DynamicObject = timeout(CALL, self.kube.request(request))
+        let call = self.kube.request(request).await_at_most(CALL);
+        let live: DynamicObject = call
             .await
-            .context("the API server did not answer")?
             .with_context(|| format!("replace the spec of {id}"))?;
         Ok(self.learn(id, live))
     }
@@ -347,52 +350,4 @@ fn immutable(kind: Kind, status: &Status) -> bool {
         && causes
             .into_iter()
             .any(|c| FIELDS.contains(&c.field.as_str()))
-}
-
-/// Why the API server did not do what was asked.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
-    #[error("{}", .0.message)]
-    Status(Box<Status>),
-    #[error("the API server did not answer in {} s", CALL.as_secs())]
-    Late,
-    #[error("ask the API server")]
-    Transport(#[source] kube::Error),
-}
-
-pub(super) trait AtMost<T> {
-    async fn await_at_most(self, limit: Duration) -> Result<T, Refused>;
-}
-
-impl<T, F: Future<Output = kube::Result<T>>> AtMost<T> for F {
-    async fn await_at_most(self, limit: Duration) -> Result<T, Refused> {
-        match timeout(limit, self).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(kube::Error::Api(status))) => Err(Refused::Status(status)),
-            Ok(Err(error)) => Err(Refused::Transport(error)),
-            Err(_) => Err(Refused::Late),
-        }
-    }
-}
-
-/// Whether it was refused for want of a right: an admission's refusal is a 403, too, and names no user.
-pub(super) fn lacks_right(status: &Status) -> bool {
-    status.code == 403 && status.message.contains(": User \"")
-}
-
-/// An object that the API server finds invalid is no better the next time (400, 422).
-fn failed(error: &anyhow::Error) -> Outcome {
-    match error.downcast_ref::<Refused>() {
-        Some(Refused::Status(status)) if matches!(status.code, 400 | 422) => {
-            Outcome::Refused(brief(error))
-        }
-        Some(Refused::Status(status)) if lacks_right(status) => Outcome::Forbidden(brief(error)),
-        _ => Outcome::Failed(brief(error)),
-    }
-}
-
-fn brief(error: &anyhow::Error) -> String {
-    let text = format!("{error:#}");
-    debug!(error = %text, "step failed");
-    text.chars().take(500).collect()
 }

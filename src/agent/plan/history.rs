@@ -30,6 +30,8 @@ pub enum Outcome {
     /// The API server found nothing to change.
     Unchanged,
     Failed(String),
+    /// The API server gave no answer, or one about trouble of its own: that says nothing of the object.
+    Unserved(String),
     /// The agent has no right to it.
     Forbidden(String),
     /// The API server says that the object itself is invalid: sent again, it is refused again.
@@ -41,7 +43,10 @@ impl Outcome {
         match self {
             Self::Done => "ok",
             Self::Unchanged => "nothing to change",
-            Self::Failed(error) | Self::Forbidden(error) | Self::Refused(error) => error,
+            Self::Failed(error)
+            | Self::Unserved(error)
+            | Self::Forbidden(error)
+            | Self::Refused(error) => error,
         }
     }
 }
@@ -50,7 +55,9 @@ impl History {
     /// Notes which faults are there, since when, and forgets what is over for an hour.
     pub fn saw(&mut self, now: OffsetDateTime, plan: &Plan) {
         for past in self.faults.values_mut() {
-            past.attempts.retain(|at| now - *at < Duration::hours(1));
+            for times in [&mut past.attempts, &mut past.unserved] {
+                times.retain(|at| now - *at < Duration::hours(1));
+            }
         }
         for finding in &plan.findings {
             let key = (finding.class, finding.object.clone());
@@ -122,9 +129,18 @@ impl History {
     ) {
         if let Some(key) = &step.cause {
             let past = self.faults.entry(key.clone()).or_default();
-            past.attempts.push(now);
-            let surplus = past.attempts.len().saturating_sub(MAX_ATTEMPTS);
-            past.attempts.drain(..surplus);
+            // A budget is for what was done, or it would be spent by an outage and the object left broken after it.
+            let times = match outcome {
+                Outcome::Unserved(_) => &mut past.unserved,
+                Outcome::Done
+                | Outcome::Unchanged
+                | Outcome::Failed(_)
+                | Outcome::Forbidden(_)
+                | Outcome::Refused(_) => &mut past.attempts,
+            };
+            times.push(now);
+            let surplus = times.len().saturating_sub(MAX_ATTEMPTS);
+            times.drain(..surplus);
             past.spent |= spends(key.0, &past.attempts, now);
         }
         self.tried(step, outcome);
@@ -146,6 +162,7 @@ impl History {
                 _,
                 Outcome::Unchanged
                 | Outcome::Failed(_)
+                | Outcome::Unserved(_)
                 | Outcome::Forbidden(_)
                 | Outcome::Refused(_),
             ) => {}
@@ -180,6 +197,7 @@ impl History {
             | Outcome::Done
             | Outcome::Unchanged
             | Outcome::Failed(_)
+            | Outcome::Unserved(_)
             | Outcome::Forbidden(_) => {}
         }
     }

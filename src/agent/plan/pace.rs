@@ -34,10 +34,14 @@ pub fn allowed(
     seed: &str,
     now: OffsetDateTime,
 ) -> Option<OffsetDateTime> {
-    let ripe = past.since.unwrap_or(now) + class.debounce();
     let budget = class.budget();
+    if budget == Budget::Report {
+        return None;
+    }
+    let ripe = past.since.unwrap_or(now) + class.debounce();
+    let ripe = served(budget, past, now).map_or(ripe, |at| ripe.max(at));
     let Some(last) = past.attempts.last() else {
-        return (budget != Budget::Report).then_some(ripe);
+        return Some(ripe);
     };
     let next = match budget {
         Budget::Report => return None,
@@ -55,6 +59,16 @@ pub fn allowed(
         }
     };
     Some(next.max(ripe))
+}
+
+/// What the API server did not serve is sent again soon, and less often while that goes on.
+fn served(budget: Budget, past: &Past, now: OffsetDateTime) -> Option<OffsetDateTime> {
+    let last = *past.unserved.last()?;
+    let wait = match budget {
+        Budget::Steady => SOONEST,
+        Budget::Spaced | Budget::PerHour(_) | Budget::Report => spacing(&past.unserved, now),
+    };
+    Some(last + wait)
 }
 
 /// Whether the budget of a fault is spent by its latest attempts.
@@ -209,6 +223,40 @@ mod tests {
         assert!((4..=6).contains(&took[1].whole_seconds()), "{}", took[1]);
         assert!((8..=12).contains(&took[2].whole_seconds()), "{}", took[2]);
         assert_eq!(took[3], Duration::hours(1));
+    }
+
+    /// W25: an API server that serves no writes for some minutes, with a fault that may be mended five times an hour.
+    #[test]
+    fn what_the_api_server_does_not_serve_spends_no_budget() {
+        let mut past = Past {
+            since: Some(at(0)),
+            ..Past::default()
+        };
+        let mut waits = Vec::new();
+        let mut now = at(0);
+        while now < at(180_000) {
+            past.unserved.push(now);
+            let next = allowed(Class::BadImage, &object(), &past, "eu1", now).unwrap();
+            waits.push(next - now);
+            now = next;
+        }
+        assert_eq!(waits[..8], seconds(&[2, 2, 2, 2, 2, 4, 8, 16]));
+        assert!(waits.iter().all(|w| *w <= LATEST), "{waits:?}");
+        past.attempts.push(now);
+        assert!(!spends(Class::BadImage, &past.attempts, now));
+        let next = allowed(Class::BadImage, &object(), &past, "eu1", now + QUIET);
+        assert!(next <= Some(now + QUIET), "it is tried again at once");
+    }
+
+    #[test]
+    fn the_guard_tries_again_every_two_seconds_whatever_is_served() {
+        let mut past = Past::default();
+        for n in 0..20 {
+            past.unserved.push(at(n * 2_000));
+        }
+        let now = at(38_000);
+        let next = allowed(Class::CrdTerminating, &object(), &past, "eu1", now);
+        assert_eq!(next, Some(now + SOONEST));
     }
 
     #[test]

@@ -223,6 +223,8 @@ pub struct Past {
     pub since: Option<OffsetDateTime>,
     /// When something was done about it, oldest first, at most [`super::pace::MAX_ATTEMPTS`].
     pub attempts: Vec<OffsetDateTime>,
+    /// When the API server did not get so far as to do it; bounded likewise.
+    pub unserved: Vec<OffsetDateTime>,
     /// The budget was spent: one trial an hour, until the fault has been away for an hour.
     pub spent: bool,
 }

@@ -165,8 +165,7 @@ pub fn steps(
         };
         let fresh = Past {
             since: Some(now),
-            attempts: Vec::new(),
-            spent: false,
+            ..Past::default()
         };
         let past = history.faults.get(&key).unwrap_or(&fresh);
         let Some(at) = allowed(key.0, &finding.object, past, &install.cluster, now) else {
