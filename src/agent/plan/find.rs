@@ -164,12 +164,22 @@ fn terminating(install: &Install, observed: &Observed) -> Vec<Finding> {
             } else {
                 ""
             };
-            let mut finding = Finding::new(class, id, format!("is being deleted{risk}"));
+            let held = held_up(live).map_or(String::new(), |by| format!(": {by}"));
+            let text = format!("is being deleted{risk}{held}");
+            let mut finding = Finding::new(class, id, text);
             finding.fault_at = Some(since);
             found.push(finding);
         }
     }
     found
+}
+
+/// What a dying Namespace waits for, in the API server's words.
+fn held_up(live: &Object) -> Option<&str> {
+    let said = ["NamespaceFinalizersRemaining", "NamespaceContentRemaining"];
+    let mut said = said.iter().filter_map(|kind| live.condition(kind));
+    let (_, _, message) = said.find(|(status, _, _)| *status == "True")?;
+    Some(message)
 }
 
 fn stale(now: OffsetDateTime, install: &Install, observed: &Observed) -> Option<Finding> {
