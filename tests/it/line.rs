@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 mod cap;
 mod git;
+mod later;
 mod proxy;
 mod world;
 

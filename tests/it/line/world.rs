@@ -367,7 +367,7 @@ impl Front {
     }
 }
 
-fn trusting(ca: &str) -> TlsConnector {
+pub(super) fn trusting(ca: &str) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
         roots.add(certificate.unwrap()).unwrap();
