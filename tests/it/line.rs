@@ -16,6 +16,7 @@ mod cap;
 mod git;
 mod later;
 mod proxy;
+mod transcript;
 mod world;
 
 use world::{PATIENCE, World};
