@@ -12,9 +12,10 @@ pub struct Schedule {
 
 impl Schedule {
     /// The wait before retry `attempt` (0 = the first retry) with full jitter: uniform between `floor` and
-    /// min(cap, first · 2ⁿ). `unit` is a random number in 0..1.
+    /// min(cap, first · 2ⁿ), which is taken as twice the floor at least: those who fail together must not come back
+    /// together. `unit` is a random number in 0..1.
     pub fn full_jitter(&self, attempt: u32, unit: f64) -> Duration {
-        let top = self.ceiling(attempt).max(self.floor);
+        let top = self.ceiling(attempt).max(self.floor * 2);
         self.floor + top.saturating_sub(self.floor).mul_f64(unit.clamp(0.0, 1.0))
     }
 
@@ -34,6 +35,13 @@ mod tests {
         first: Duration::from_millis(500),
         cap: Duration::from_secs(30),
     };
+
+    /// L15
+    #[test]
+    fn the_first_retry_has_jitter_too() {
+        let millis = |unit| LINE.full_jitter(0, unit).as_millis();
+        assert_eq!([millis(0.0), millis(0.5), millis(1.0)], [500, 750, 1000]);
+    }
 
     #[test]
     fn waits_stay_between_floor_and_cap() {
