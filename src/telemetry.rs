@@ -67,12 +67,19 @@ pub struct Lines {
     pub parked: u64,
     /// Round trips of the lines, by quantile.
     pub rtt: Vec<(&'static str, Duration)>,
-    /// Bytes of streams that were sent, by the scheduler's class.
-    pub classes: Vec<(&'static str, u64)>,
+    /// By the scheduler's class.
+    pub classes: Vec<(&'static str, ClassBytes)>,
     /// How long streams wait for their turn, by class and quantile of the lines.
     pub delays: Vec<(&'static str, Vec<(&'static str, Duration)>)>,
     /// Lines that ended, by cause.
     pub ends: Vec<(String, u64)>,
+}
+
+/// Bytes of streams, without frames' headers.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct ClassBytes {
+    pub sent: u64,
+    pub received: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -164,11 +171,17 @@ impl Lines {
 
     fn register_classes(&self, registry: &mut Registry) {
         let sent: Family<Class, Counter> = Family::default();
-        for (class, n) in &self.classes {
-            sent.get_or_create(&Class { class }).inc_by(*n);
+        let received: Family<Class, Counter> = Family::default();
+        for (class, bytes) in &self.classes {
+            sent.get_or_create(&Class { class }).inc_by(bytes.sent);
+            received
+                .get_or_create(&Class { class })
+                .inc_by(bytes.received);
         }
         let help = "Bytes of streams sent, by the scheduler's class";
         registry.register("line_class_sent_bytes", help, sent);
+        let help = "Bytes of streams received, by the scheduler's class";
+        registry.register("line_class_received_bytes", help, received);
         let delay: Family<Delay, Gauge<f64, AtomicU64>> = Family::default();
         for (class, quantiles) in &self.delays {
             for (quantile, time) in quantiles {

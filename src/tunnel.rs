@@ -79,24 +79,32 @@ pub struct LineFacts {
     pub received: u64,
 }
 
-/// What streams of one class sent here, and how long they waited for it.
+/// What streams of one class sent and received here, and how long they waited to send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClassLoad {
     /// Bytes of streams, ever; frames' headers not counted.
     pub sent: u64,
+    /// The same of what arrived: by the rule of the scheduler, as seen from this end.
+    pub received: u64,
     /// From when a stream had something to send until its turn, smoothed over the last turns; None = there was none yet.
     pub delay: Option<Duration>,
 }
 
 impl ClassLoad {
     /// A stream sent so much; `waited` where that began a turn.
-    pub(in crate::tunnel) fn count(&mut self, len: usize, waited: Option<Duration>) {
+    pub(in crate::tunnel) fn send(&mut self, len: usize, waited: Option<Duration>) {
         let len = u64::try_from(len).unwrap_or(u64::MAX);
         self.sent = self.sent.saturating_add(len);
         if let Some(waited) = waited {
             let smoothed = self.delay.map_or(waited, |old| (old * 7 + waited) / 8);
             self.delay = Some(smoothed);
         }
+    }
+
+    /// So much of a stream arrived.
+    pub(in crate::tunnel) fn receive(&mut self, len: usize) {
+        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        self.received = self.received.saturating_add(len);
     }
 }
 

@@ -57,6 +57,7 @@ fn describe(line: &LineDetail, now: OffsetDateTime) -> String {
         told.collect::<Vec<_>>().join(", ")
     };
     let sent = class(|class| (class.sent > 0).then(|| class.sent.to_string()));
+    let received = class(|class| (class.received > 0).then(|| class.received.to_string()));
     let queued = class(|class| class.queue_micros.map(|m| format!("{m} µs")));
     rows_text(
         None,
@@ -82,6 +83,7 @@ fn describe(line: &LineDetail, now: OffsetDateTime) -> String {
             ("sent by class", sent),
             ("waited for a turn", queued),
             ("bytes received", line.received.to_string()),
+            ("received by class", received),
             ("bytes unread", line.unread.to_string()),
             ("credit stalls", line.credit_stalls.to_string()),
             ("parked requests", line.parked.to_string()),

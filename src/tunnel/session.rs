@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::budget::{Budget, Meter};
 use super::credit::INITIAL_WINDOW;
-use super::{Classes, LineError, LineLoad};
+use super::{ClassLoad, Classes, LineError, LineLoad};
 use crate::wire::frame::{Class, Code, Goaway, Kind};
 
 mod commands;
@@ -435,6 +435,14 @@ impl Session {
         if self.stops.len() > most {
             self.stops.retain(|(_, id)| streams.contains_key(id));
         }
+    }
+}
+
+fn class(classes: &mut Classes, lane: Lane) -> &mut ClassLoad {
+    match lane {
+        Lane::Sparse => &mut classes.sparse,
+        Lane::Bulk => &mut classes.bulk,
+        Lane::Background => &mut classes.background,
     }
 }
 

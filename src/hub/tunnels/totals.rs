@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Entry, MAX_PARKED_ALL, Tunnels};
-use crate::telemetry::Lines;
-use crate::tunnel::{Ended, Line};
+use crate::telemetry::{ClassBytes, Lines};
+use crate::tunnel::{ClassLoad, Ended, Line};
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
@@ -17,7 +17,7 @@ pub(super) struct Past {
     sent: u64,
     received: u64,
     stalls: u64,
-    classes: BTreeMap<&'static str, u64>,
+    classes: BTreeMap<&'static str, ClassBytes>,
     ends: BTreeMap<String, u64>,
 }
 
@@ -29,7 +29,7 @@ impl Past {
         self.received += facts.received;
         self.stalls += load.stalls;
         for (class, load) in load.classes.named() {
-            *self.classes.entry(class).or_default() += load.sent;
+            count_class(&mut self.classes, class, load);
         }
         let cause = match ended.code {
             // The number is the peer's.
@@ -92,7 +92,7 @@ impl Tunnels {
             }
             rtts.extend(facts.rtt);
             for (class, load) in load.classes.named() {
-                *classes.entry(class).or_default() += load.sent;
+                count_class(&mut classes, class, load);
                 delays.entry(class).or_default().extend(load.delay);
             }
         }
@@ -104,6 +104,16 @@ impl Tunnels {
         lines.delays = delays.map(|(class, all)| (class, quantiles(all))).collect();
         lines
     }
+}
+
+fn count_class(
+    classes: &mut BTreeMap<&'static str, ClassBytes>,
+    class: &'static str,
+    load: ClassLoad,
+) {
+    let bytes = classes.entry(class).or_default();
+    bytes.sent += load.sent;
+    bytes.received += load.received;
 }
 
 /// Nothing where there is no value.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::state::{COPY_BELOW, Sending, StreamState};
-use super::{Drain, Event, Over, Role, Session};
+use super::{Drain, Event, Over, Role, Session, class};
 use crate::tunnel::LineError;
 use crate::tunnel::budget::Level;
 use crate::wire::frame::{self, Code, Frame, Goaway, Open};
@@ -189,11 +189,14 @@ impl Session {
         if stream.recv.receive(payload.len()).is_err() {
             return self.stream_fault(id, Code::Flow, "more DATA than credit");
         }
-        if stream.discarding {
-            return Ok(());
-        }
+        let lane = stream.count_received(now, payload.len());
+        let is_discarding = stream.discarding;
         if stream.buffer.len() == 0 {
             stream.unread_since = now;
+        }
+        class(&mut self.classes, lane).receive(payload.len());
+        if is_discarding {
+            return Ok(());
         }
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.buffer.push(payload, message, &self.meter);

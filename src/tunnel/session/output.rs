@@ -6,7 +6,7 @@ use bytes::BytesMut;
 
 use super::path::MAX_BATCH;
 use super::state::{Lane, Sending, dequeue};
-use super::{ALWAYS_QUEUED, Event, MAX_LINE_QUEUED, MAX_QUEUED, Session};
+use super::{ALWAYS_QUEUED, Event, MAX_LINE_QUEUED, MAX_QUEUED, Session, class};
 use crate::tunnel::budget::Level;
 use crate::tunnel::websocket::MAX_SEALED;
 use crate::wire::frame::{self, Frame, HEADER, MAX_PAYLOAD, Open};
@@ -229,12 +229,7 @@ impl Session {
         stream.turn -= len;
         let waited = stream.waits_since.take();
         let waited = waited.map(|since| now.saturating_duration_since(since));
-        let class = match lane {
-            Lane::Sparse => &mut self.classes.sparse,
-            Lane::Bulk => &mut self.classes.bulk,
-            Lane::Background => &mut self.classes.background,
-        };
-        class.count(len, waited);
+        class(&mut self.classes, lane).send(len, waited);
         self.queued = self.queued.saturating_sub(len);
         if stream.queue.is_empty() {
             stream.turn = 0;

@@ -62,11 +62,11 @@ pub(super) struct StreamState {
     pub(super) waits_since: Option<Instant>,
     /// What is left of its turn among the bulk streams.
     pub(super) turn: usize,
-    burst: usize,
-    burst_since: Instant,
+    burst: Burst,
 
     pub(super) buffer: RecvBuffer,
     pub(super) recv: RecvWindow,
+    received: Burst,
     pub(super) fin_received: bool,
     /// Unread bytes were dropped.
     pub(super) truncated: bool,
@@ -108,10 +108,10 @@ impl StreamState {
             lane: None,
             waits_since: None,
             turn: 0,
-            burst: 0,
-            burst_since: now,
+            burst: Burst::new(now),
             buffer: RecvBuffer::default(),
             recv: RecvWindow::new(now, recv),
+            received: Burst::new(now),
             fin_received: false,
             truncated: false,
             discarding: false,
@@ -130,28 +130,63 @@ impl StreamState {
 
     /// The lane for bytes that were just queued.
     pub(super) fn choose_lane(&self, now: Instant, was_empty: bool) -> Lane {
-        let recent = if now.saturating_duration_since(self.burst_since) < SPARSE_SPAN {
-            self.burst
-        } else {
-            0
-        };
         match self.class {
             Class::Background => Lane::Background,
-            Class::Normal if was_empty && recent < SPARSE_BYTES => Lane::Sparse,
+            Class::Normal if was_empty && self.burst.recent(now) < SPARSE_BYTES => Lane::Sparse,
             Class::Normal => Lane::Bulk,
         }
     }
 
     pub(super) fn count_sent(&mut self, now: Instant, len: usize) {
-        if now.saturating_duration_since(self.burst_since) >= SPARSE_SPAN {
-            (self.burst, self.burst_since) = (0, now);
-        }
-        self.burst = self.burst.saturating_add(len);
+        self.burst.count(now, len);
     }
 
     /// A stream that had its share is not sparse any more.
     pub(super) fn is_bulky(&self, now: Instant) -> bool {
-        self.burst >= SPARSE_BYTES && now.saturating_duration_since(self.burst_since) < SPARSE_SPAN
+        self.burst.recent(now) >= SPARSE_BYTES
+    }
+
+    /// The lane in which bytes that arrived count. Their sender does not say in which they went: it is judged here,
+    /// by the sender's rule.
+    pub(super) fn count_received(&mut self, now: Instant, len: usize) -> Lane {
+        let recent = self.received.recent(now);
+        self.received.count(now, len);
+        match self.class {
+            Class::Background => Lane::Background,
+            Class::Normal if recent < SPARSE_BYTES => Lane::Sparse,
+            Class::Normal => Lane::Bulk,
+        }
+    }
+}
+
+/// Bytes of one direction in the present [`SPARSE_SPAN`].
+#[derive(Debug, Clone, Copy)]
+struct Burst {
+    bytes: usize,
+    since: Instant,
+}
+
+impl Burst {
+    fn new(now: Instant) -> Self {
+        Self {
+            bytes: 0,
+            since: now,
+        }
+    }
+
+    fn recent(&self, now: Instant) -> usize {
+        if now.saturating_duration_since(self.since) < SPARSE_SPAN {
+            self.bytes
+        } else {
+            0
+        }
+    }
+
+    fn count(&mut self, now: Instant, len: usize) {
+        if now.saturating_duration_since(self.since) >= SPARSE_SPAN {
+            *self = Self::new(now);
+        }
+        self.bytes = self.bytes.saturating_add(len);
     }
 }
 

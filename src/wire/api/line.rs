@@ -29,7 +29,7 @@ pub struct LineDetail {
     pub streams: BTreeMap<String, u64>,
     /// Streams ever opened on this line.
     pub opened: u64,
-    /// What the hub sent by the scheduler's class: `sparse`, `bulk`, `background`.
+    /// What the hub sent and received by the scheduler's class: `sparse`, `bulk`, `background`.
     #[serde(default)]
     pub classes: BTreeMap<String, LineClass>,
     /// Bytes of frames, from the hub's side.
@@ -48,12 +48,15 @@ pub struct LineDetail {
     pub last_cause: Option<String>,
 }
 
-/// What the hub sent on a line in one class of its scheduler.
+/// What the hub sent and received on a line in one class of its scheduler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LineClass {
     /// Bytes of streams, since the line began.
     pub sent: u64,
+    /// The same of what arrived; a hub of an earlier version says 0.
+    #[serde(default)]
+    pub received: u64,
     /// How long a stream with something to send waited for its turn, smoothed over the last turns; absent = none had one.
     pub queue_micros: Option<u64>,
 }

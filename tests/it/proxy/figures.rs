@@ -119,8 +119,11 @@ async fn a_line_is_told_with_what_the_agent_refused_and_why_it_ended() {
     let agents = "linesman_hub_refusals_total{rule=\"agent:ReadOnly\"}";
     assert_eq!(now.get(agents), Some(&1.0), "{now:#?}");
     for class in ["sparse", "bulk", "background"] {
-        let name = format!("linesman_hub_line_class_sent_bytes_total{{class=\"{class}\"}}");
-        assert!(now.contains_key(&name), "{name} in {now:#?}");
+        for direction in ["sent", "received"] {
+            let name =
+                format!("linesman_hub_line_class_{direction}_bytes_total{{class=\"{class}\"}}");
+            assert!(now.contains_key(&name), "{name} in {now:#?}");
+        }
     }
     let delay = "linesman_hub_line_queue_delay_seconds{class=\"sparse\",quantile=\"1\"}";
     assert!(now.contains_key(delay), "{delay} in {now:#?}");
@@ -137,7 +140,9 @@ async fn a_line_is_told_with_what_the_agent_refused_and_why_it_ended() {
     );
     let sparse = &shown["classes"]["sparse"];
     assert!(
-        sparse["sent"].as_u64() > Some(0) && sparse["queueMicros"].is_u64(),
+        sparse["sent"].as_u64() > Some(0)
+            && sparse["received"].as_u64() > Some(0)
+            && sparse["queueMicros"].is_u64(),
         "{shown}"
     );
     world.door.send_replace(Door {

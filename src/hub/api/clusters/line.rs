@@ -41,6 +41,7 @@ pub(super) async fn show(
         let classes = load.classes.named().map(|(class, load)| {
             let told = LineClass {
                 sent: load.sent,
+                received: load.received,
                 queue_micros: load.delay.map(micros),
             };
             (class.to_owned(), told)

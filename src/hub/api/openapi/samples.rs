@@ -116,7 +116,11 @@ fn line_detail() -> Value {
     json!({
         "up": true, "draining": false, "replica": "0197", "epoch": 7, "since": TIME, "remote": "192.0.2.7:40000", "instance": "0197",
         "capSeconds": 30, "rttMicros": 812, "streams": { "api": 3, "git": 1, "report": 1, "other": 0 }, "opened": 4096,
-        "classes": { "sparse": { "sent": 4_096, "queueMicros": 40 }, "bulk": { "sent": 119_360, "queueMicros": 900 }, "background": { "sent": 0, "queueMicros": null } },
+        "classes": {
+            "sparse": { "sent": 4_096, "received": 54_321, "queueMicros": 40 },
+            "bulk": { "sent": 119_360, "received": 600_000, "queueMicros": 900 },
+            "background": { "sent": 0, "received": 0, "queueMicros": null },
+        },
          "sent": 123_456,
         "received": 654_321, "unread": 0, "creditStalls": 2, "parked": 0, "denied": { "NoGrant": 1, "agent:ReadOnly": 2 },
         "lastCause": "line lost: connection reset",

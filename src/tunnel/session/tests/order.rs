@@ -338,19 +338,26 @@ fn windows_grow_by_the_round_trip_under_load() {
     assert!(windows[39] >= 256 << 10, "{windows:?}");
 }
 
-/// L50: what each class sent, and how long its streams waited for their turns.
+/// L50: what each class sent, and how long its streams waited for their turns; what arrived counts in the same class.
 #[test]
 fn bytes_and_waiting_are_counted_by_class() {
     let millis = Duration::from_millis;
     let begun = Instant::now();
     let mut session = Session::new(begun, Config::new(Role::Hub));
-    let sent = |session: &mut Session, at: Duration, (id, len): (u32, usize)| {
+    let mut peer = Session::new(begun, Config::new(Role::Agent));
+    let mut sent = |session: &mut Session, at: Duration, (id, len): (u32, usize)| {
         let queued = begun + at;
         assert_eq!(session.write(queued, id, &vec![7; len]).unwrap(), len);
         // Each write is on its way 4 ms later.
         let mut out = BytesMut::new();
-        while session.poll_transmit(queued + millis(4), &mut out) {}
-        session.load().classes
+        while session.poll_transmit(queued + millis(4), &mut out) {
+            peer.handle_message(queued + millis(4), out.split().freeze());
+        }
+        let (here, there) = (session.load().classes, peer.load().classes);
+        for ((_, here), (class, there)) in here.named().into_iter().zip(there.named()) {
+            assert_eq!((there.received, there.sent), (here.sent, 0), "{class}");
+        }
+        here
     };
     let open = |session: &mut Session, class| {
         let id = session.open(begun, Kind::Api, class, Bytes::new());
@@ -361,6 +368,7 @@ fn bytes_and_waiting_are_counted_by_class() {
     let waited = |sent, delay| ClassLoad {
         sent,
         delay: Some(millis(delay)),
+        received: 0,
     };
     let mut seen = Classes::default();
     assert_eq!(session.load().classes, seen);
