@@ -15,6 +15,7 @@ use tokio::time::timeout;
 mod cap;
 mod git;
 mod later;
+mod many;
 mod proxy;
 mod transcript;
 mod world;
