@@ -17,6 +17,7 @@ use super::engine::Install;
 use super::plan::{Object, Observed};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
+use crate::manifests::ENGINE_ROLE;
 
 /// The label that all of an install carries.
 const PART_OF: &str = "app.kubernetes.io/part-of";
@@ -96,6 +97,7 @@ pub async fn run(
 
 fn scopes_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
     let kinds: BTreeSet<Kind> = install.wanted.keys().map(|id| id.kind).collect();
+    let rights = ObjectId::new(Kind::RoleBinding, &install.namespace, ENGINE_ROLE);
     let mut scopes: Vec<Scope> = kinds
         .into_iter()
         .map(|kind| {
@@ -105,6 +107,7 @@ fn scopes_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
                 api: api(kube, kind, &install.namespace),
                 selector: selector(kind, install),
                 wanted: ids.cloned().collect(),
+                rights: kind.namespaced().then(|| rights.clone()),
             }
         })
         .collect();
@@ -122,6 +125,7 @@ fn scopes_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
         api: Api::namespaced_with(kube.clone(), &install.namespace, &pods),
         selector: Selector::All,
         wanted: BTreeSet::new(),
+        rights: None,
     });
     scopes
 }
@@ -142,12 +146,14 @@ fn latent(kube: &kube::Client, install: &Install) -> [Scope; 2] {
             api: Api::namespaced_with(kube.clone(), &install.namespace, &leases),
             selector: Selector::All,
             wanted: BTreeSet::new(),
+            rights: None,
         },
         Scope {
             what: What::Elsewhere,
             api: Api::all_with(kube.clone(), &resource(Kind::Deployment)),
             selector: Selector::Label(part_of),
             wanted: BTreeSet::new(),
+            rights: None,
         },
     ]
 }
@@ -159,6 +165,7 @@ fn children_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
         api: Api::all_with(kube.clone(), &resource(kind)),
         selector: Selector::All,
         wanted: install.wanted.keys().cloned().collect(),
+        rights: None,
     };
     kinds_below(install).map(scope).collect()
 }

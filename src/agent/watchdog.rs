@@ -1,37 +1,34 @@
 //! The loop that observes, plans and acts, and keeps the record of each heal.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use futures_util::future::join_all;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
-use super::apply::Hands;
 use super::diagnose::Question;
 use super::engine::Install;
 use super::lease::Term;
 use super::observe::{self, View};
-use super::plan::history::Outcome;
-use super::plan::quarantine::{self, shield};
+use super::plan::quarantine;
 use super::plan::state::OwnRead;
-use super::plan::{
-    self, Action, Class, History, Key, Mode, Observed, Plan, Step, children, health, window,
-};
+use super::plan::{self, Class, History, Mode, Observed, Plan, health, window};
 use super::saves::Saves;
 use super::snapshot::{self, Snapshot};
 use super::{Desired, EngineGit, Hint, News, Rest, Verdict};
-use crate::bundle::{Kind, ObjectId};
+use crate::bundle::Kind;
 use crate::clock;
 use crate::heal;
 use crate::telemetry::HealMetrics;
 use crate::wire::api::EngineKind;
 use crate::wire::report::{Facts, HealRecord};
 
+mod act;
 mod change;
 mod fallback;
 mod handover;
@@ -40,6 +37,7 @@ mod question;
 mod record;
 mod replace;
 mod resume;
+mod settled;
 mod status;
 mod tell;
 
@@ -71,7 +69,7 @@ pub struct Context {
     pub facts: watch::Receiver<Facts>,
     /// Out: what `/metrics` tells of heals.
     pub metrics: HealMetrics,
-    /// Out: a write was refused for want of a right.
+    /// Out: a write or a list was refused for want of a right, or no longer is.
     pub refused: Arc<Notify>,
     /// Nothing is written when it is over: another replica may lead.
     pub term: Term,
@@ -116,6 +114,8 @@ struct Watchdog {
     saves: Saves,
     /// When a snapshot was last looked at, taken or found to be the same.
     snapshot_at: Option<time::OffsetDateTime>,
+    /// Kinds that the agent may not list.
+    unlisted: BTreeSet<Kind>,
 }
 
 impl Watchdog {
@@ -142,6 +142,7 @@ impl Watchdog {
             engine: None,
             snapshot: None,
             snapshot_at: None,
+            unlisted: BTreeSet::new(),
         }
     }
 
@@ -217,6 +218,7 @@ impl Watchdog {
             let plan = plan::plan(now, &install, &observed, &self.history);
             self.history.saw(now, &plan);
             let heals = self.record(&install, &observed, &plan);
+            self.see_refusals(&observed);
             let leads = self.context.term.holds();
             let acted = leads && self.act(&install, view, &observed, &plan).await;
             // After the steps: nothing comes before the rights are cut.
@@ -297,86 +299,6 @@ impl Watchdog {
         observed
     }
 
-    /// Does the plan's steps. True = something was done: plan anew.
-    async fn act(
-        &mut self,
-        install: &Install,
-        view: &View,
-        observed: &Observed,
-        plan: &Plan,
-    ) -> bool {
-        let (kube, store) = (self.context.kube.clone(), self.saves.clone());
-        // What is applied to the root leaves alone what is held.
-        let shielded = shield::shielded(install, observed);
-        let hands = Hands {
-            kube: &kube,
-            install: &shielded,
-            view,
-            observed,
-            saves: &store,
-        };
-        // Each of these cuts rights that are being used to prune: all at once, before anything else.
-        let cuts: Vec<&Step> = plan
-            .steps
-            .iter()
-            .filter(|s| matches!(s.action, Action::CutRights { .. }))
-            .collect();
-        let done = join_all(cuts.iter().map(|step| hands.act(step, &[]))).await;
-        for (step, done) in cuts.into_iter().zip(done) {
-            self.note(step, &done.outcome, observed);
-        }
-        let dying = is_dying(observed);
-        for step in plan
-            .steps
-            .iter()
-            .filter(|s| !matches!(s.action, Action::CutRights { .. }))
-        {
-            if is_dying(&view.subscribe().borrow()) != dying || !self.context.term.holds() {
-                return true;
-            }
-            let saved = match step.action {
-                Action::Restore | Action::Release => self.history.saved.get(&step.target),
-                _ => None,
-            };
-            let done = hands.act(step, &saved.cloned().unwrap_or_default()).await;
-            self.note(step, &done.outcome, observed);
-            if step.action == Action::Restore {
-                self.history
-                    .restored(clock::now(), &step.target, done.saved);
-                self.keep_saves(&step.target).await;
-            } else if !done.saved.is_empty() {
-                let saved = self.history.saved.entry(step.target.clone());
-                saved.or_default().extend(done.saved);
-            }
-        }
-        !plan.steps.is_empty()
-    }
-
-    fn note(&mut self, step: &Step, outcome: &Outcome, observed: &Observed) {
-        let now = clock::now();
-        let cause = step
-            .cause
-            .as_ref()
-            .map_or("probe", |key: &Key| key.0.as_str());
-        let idle = matches!(
-            (&step.action, outcome),
-            (Action::Release, Outcome::Unchanged)
-        );
-        if idle {
-            debug!(object = %step.target, "nothing holds it");
-        } else {
-            info!(action = step.action.as_str(), object = %step.target, cause, outcome = outcome.as_str(), "step");
-        }
-
-        if matches!(outcome, Outcome::Forbidden(_)) {
-            self.context.refused.notify_one();
-        }
-        self.history.acted(now, step, outcome, observed);
-        if !idle {
-            self.records.acted(now, step, outcome);
-        }
-    }
-
     /// Heals that opened or closed.
     fn record(&mut self, install: &Install, observed: &Observed, plan: &Plan) -> Vec<HealRecord> {
         if plan.mode == Mode::Learning {
@@ -452,72 +374,4 @@ impl Watchdog {
             .await;
         self.teller.revision(revision).await;
     }
-
-    /// Takes a snapshot at the adoption, and when the engine has worked for long enough since the last change.
-    /// True = there is a new one.
-    async fn keep_snapshot(&mut self, install: &Install, observed: &Observed, plan: &Plan) -> bool {
-        let now = clock::now();
-        let quiet = self
-            .history
-            .last_write
-            .is_none_or(|at| now - at >= install.policy.snapshot_after);
-        let looked = self.snapshot_at.is_some_and(|at| {
-            now - at
-                < install
-                    .policy
-                    .snapshot_after
-                    .max(time::Duration::minutes(1))
-        });
-        let proven = health::proven_since(install, observed);
-        let revision = health::revision(install, observed);
-        let works = revision.is_some()
-            && proven.is_some_and(|p| self.history.last_write.is_none_or(|at| p >= at));
-        // What the catalog brought may be broken; the engine is not.
-        let well = plan
-            .findings
-            .iter()
-            .all(|f| children::is_child(observed, f) || f.class == Class::KubernetesUnsupported);
-        let healthy = well && plan.mode == Mode::Act && works;
-        let due = if self.history.adopted {
-            quiet && !looked
-        } else {
-            true
-        };
-        if !healthy || !due {
-            return false;
-        }
-        let number = self.snapshot.as_ref().map(|s| s.number);
-        let taken = snapshot::take(
-            &self.context.kube,
-            &self.context.namespace,
-            install,
-            self.snapshot.as_ref(),
-        )
-        .await;
-        self.snapshot_at = Some(now);
-        match taken {
-            Ok(taken) => {
-                let new = number != Some(taken.number);
-                if new {
-                    self.trust_snapshot();
-                }
-                self.snapshot = Some(taken);
-                self.history.adopted = true;
-                new
-            }
-            Err(error) => {
-                warn!(error = format!("{error:#}"), "no snapshot was taken");
-                false
-            }
-        }
-    }
-}
-
-/// What the engine would prune if it kept its rights.
-fn is_dying(observed: &Observed) -> bool {
-    let dies = |(id, live): (&ObjectId, &Arc<plan::Object>)| {
-        matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition)
-            && live.deleting.is_some()
-    };
-    observed.objects.iter().any(dies)
 }

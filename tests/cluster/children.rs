@@ -4,6 +4,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
+use crate::healing;
 use crate::support::world::{self, CLUSTER, FLUX, World};
 use crate::support::{figure, seconds, shown, until};
 
@@ -82,6 +83,7 @@ fn a_broken_sync_object_shows_at_the_hub_and_the_root_stays_synced() {
         holds(&world, "ChildrenReady", "True")
     });
     a_right_is_taken_from_the_agent(&world);
+    a_list_is_refused(&world);
 }
 
 /// F19: a write is refused; the hub shows which right is missing until it is back, and then the write is made.
@@ -147,6 +149,43 @@ fn a_right_is_taken_from_the_agent(world: &World) {
         "right given back → the write made, the hub says so",
         "",
         shown(took),
+    );
+}
+
+/// The agent may no longer list the engine's Services: the hub names that right, and no Service counts as missing.
+fn a_list_is_refused(world: &World) {
+    const READ: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/linesman-read";
+    let rules = world.api.get(READ).unwrap()["rules"].clone();
+    let mut core = rules.as_array().unwrap().iter();
+    let core = core.position(|rule| {
+        rule["resources"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("services"))
+    });
+    let mut fewer = rules.clone();
+    let resources = fewer[core.unwrap()]["resources"].as_array_mut().unwrap();
+    resources.retain(|resource| resource != "services");
+    let set = |rules: &Value| {
+        let patch = json!([{"op": "replace", "path": "/rules", "value": rules}]);
+        world.api.json_patch(READ, &patch);
+    };
+    let before = healing::on_record(world);
+    set(&fewer);
+    until("the hub shows that a list is refused", seconds(120), || {
+        let shown = world.hub.try_json(&["cluster", "show", CLUSTER]);
+        let said = shown.map(|view| condition(&view, "RightsLost")["message"].clone());
+        let said = said.ok().and_then(|said| said.as_str().map(str::to_owned));
+        said.is_some_and(|said| said.starts_with("the agent may not get, list, watch services in "))
+    });
+    set(&rules);
+    until("nothing is missing any more", seconds(90), || {
+        holds(world, "RightsLost", "False")
+    });
+    let heals = healing::since(world, &before);
+    assert!(
+        heals.iter().all(|heal| heal["class"] != "ObjectMissing"),
+        "{heals:#?}"
     );
 }
 

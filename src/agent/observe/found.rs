@@ -7,7 +7,7 @@ use kube::api::DynamicObject;
 
 use super::scope::What;
 use super::{View, insert};
-use crate::agent::plan::state::{Child, Lease};
+use crate::agent::plan::state::{Answer, Child, Lease};
 use crate::agent::plan::{Object, Observed, Pod, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
@@ -84,8 +84,18 @@ impl Found {
         }
     }
 
+    /// The agent may not list this: what was known stays, and gets older.
+    pub(super) fn refused(what: What, view: &View) {
+        let What::Objects(kind) = what else { return };
+        view.0.send_if_modified(|seen| {
+            let scope = seen.scopes.entry(kind).or_default();
+            let before = std::mem::replace(&mut scope.answer, Answer::Refused);
+            before != Answer::Refused
+        });
+    }
+
     /// Takes the place of all that was known of the kind.
-    pub(super) fn put(self, view: &View, served: bool) {
+    pub(super) fn put(self, view: &View, answer: Answer) {
         let now = clock::now();
         view.0.send_if_modified(|seen| match self {
             Self::Objects(kind, listed) => {
@@ -97,9 +107,9 @@ impl Found {
                     changed |= insert(seen, &id, live);
                 }
                 let scope = seen.scopes.entry(kind).or_default();
-                changed |= scope.answered.is_none() || scope.served != served;
+                changed |= scope.answered.is_none() || scope.answer != answer;
                 scope.answered = Some(now);
-                scope.served = served;
+                scope.answer = answer;
                 changed
             }
             Self::Children(kind, listed) => {
@@ -179,11 +189,11 @@ mod tests {
         let awaited = || view.subscribe().borrow().awaited.clone();
         assert_eq!(awaited(), all.into());
         assert!(view.subscribe().borrow().since.is_some());
-        Found::nothing(What::Objects(Kind::Application)).put(&view, true);
+        Found::nothing(What::Objects(Kind::Application)).put(&view, Answer::Whole);
         assert_eq!(awaited(), all.into());
         let mut seen = view.subscribe();
         seen.mark_unchanged();
-        Found::nothing(What::Children(Kind::Application)).put(&view, true);
+        Found::nothing(What::Children(Kind::Application)).put(&view, Answer::Whole);
         assert_eq!(awaited(), all[1..].iter().copied().collect());
         assert!(seen.has_changed().unwrap(), "it is planned anew at once");
     }

@@ -14,7 +14,8 @@ use tracing::debug;
 
 use super::View;
 use super::found::{Found, gone, heard};
-use crate::agent::plan::project;
+use crate::agent::plan::state::Answer;
+use crate::agent::plan::{Observed, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
@@ -34,6 +35,8 @@ pub(super) struct Scope {
     pub(super) selector: Selector,
     /// Objects that are kept; for children those that are none.
     pub(super) wanted: BTreeSet<ObjectId>,
+    /// What lets the agent list here, where that comes and goes with the engine's namespace.
+    pub(super) rights: Option<ObjectId>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -176,14 +179,17 @@ impl Scope {
                     }
                     let next = page.metadata.continue_.unwrap_or_default();
                     if next.is_empty() {
-                        found.put(view, true);
+                        found.put(view, Answer::Whole);
                         return Listed::At(page.metadata.resource_version.unwrap_or_default());
                     }
                     params = params.continue_token(&next);
                 }
-                Ok(Err(kube::Error::Api(status))) if matches!(status.code, 403 | 404) => {
-                    Found::nothing(self.what).put(view, false);
+                Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+                    Found::nothing(self.what).put(view, Answer::Nothing);
                     return Listed::Unserved;
+                }
+                Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                    return self.refused(view);
                 }
                 Ok(Err(error)) => {
                     debug!(what = ?self.what, %error, "list failed");
@@ -195,6 +201,17 @@ impl Scope {
                 }
             }
         }
+    }
+
+    fn refused(&self, view: &View) -> Listed {
+        let nothing = self.optional() || unbound(&view.0.borrow(), self.rights.as_ref());
+        if nothing {
+            Found::nothing(self.what).put(view, Answer::Nothing);
+        } else {
+            debug!(what = ?self.what, "list refused");
+            Found::refused(self.what, view);
+        }
+        Listed::Unserved
     }
 
     fn watch_params(&self) -> WatchParams {
@@ -282,6 +299,15 @@ impl Scope {
     }
 }
 
+/// The rights in the engine's namespace go with it, and are given anew where it is made anew: without them there is
+/// nothing there yet. Any other refusal says nothing of what is there.
+fn unbound(seen: &Observed, rights: Option<&ObjectId>) -> bool {
+    rights.is_some_and(|rights| {
+        let listed = seen.scopes.get(&rights.kind).and_then(|s| s.answered);
+        listed.is_some() && !seen.objects.contains_key(rights)
+    })
+}
+
 /// How far one scope has come.
 struct Place {
     relist_at: Instant,
@@ -303,7 +329,69 @@ impl Place {
 
 enum Listed {
     At(String),
-    /// The API server does not know the kind, or does not let us see it.
+    /// The API server does not know the kind, or does not let the agent see it.
     Unserved,
     Failed,
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use serde_json::json;
+
+    use super::*;
+    use crate::agent::observe::scopes_of;
+    use crate::agent::plan::tests::install_of;
+    use crate::wire::api::EngineKind;
+
+    fn refusing() -> kube::Client {
+        let service = tower::service_fn(|_: Request<kube::client::Body>| async {
+            let status =
+                json!({"kind": "Status", "apiVersion": "v1", "code": 403, "reason": "Forbidden"});
+            let body = kube::client::Body::from(status.to_string().into_bytes());
+            let answer = Response::builder().status(403).body(body);
+            Ok::<_, std::convert::Infallible>(answer.unwrap())
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// What is known of a kind, all of which was there, once its list is refused: the answer, and whether it is there.
+    async fn refused(kind: Kind, bound: bool) -> (Answer, bool) {
+        let install = install_of(EngineKind::Flux);
+        let view = View::new(&install);
+        let whole = |kind: Kind, there: bool| {
+            let ids = install.wanted.keys().filter(|id| id.kind == kind && there);
+            let live = |id: &ObjectId| serde_json::from_value(install.body(id).unwrap()).unwrap();
+            let all = ids.map(|id| (id.clone(), project::object(kind, live(id))));
+            Found::Objects(kind, all.collect()).put(&view, Answer::Whole);
+        };
+        whole(kind, true);
+        whole(Kind::RoleBinding, bound);
+        let scopes = scopes_of(&refusing(), &install);
+        let mut scopes = scopes.iter();
+        let scope = scopes.find(|s| matches!(s.what, What::Objects(k) if k == kind));
+        let listed = scope.unwrap().list(&view).await;
+        assert!(matches!(listed, Listed::Unserved));
+        let seen = view.0.borrow();
+        let there = seen.objects.keys().any(|id| id.kind == kind);
+        (seen.scopes[&kind].answer, there)
+    }
+
+    #[tokio::test]
+    async fn a_refused_list_tells_of_an_absence_only_where_the_rights_went_with_the_namespace() {
+        for (kind, bound, told) in [
+            (Kind::Secret, true, (Answer::Refused, true)),
+            (Kind::Secret, false, (Answer::Nothing, false)),
+            (Kind::Service, true, (Answer::Refused, true)),
+            (Kind::ClusterRole, true, (Answer::Refused, true)),
+            (Kind::ClusterRole, false, (Answer::Refused, true)),
+            (
+                Kind::ValidatingAdmissionPolicy,
+                true,
+                (Answer::Nothing, false),
+            ),
+        ] {
+            assert_eq!(refused(kind, bound).await, told, "{kind}, bound: {bound}");
+        }
+    }
 }

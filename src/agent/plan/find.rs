@@ -7,7 +7,7 @@ use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
-use super::state::{History, Object, Observed};
+use super::state::{Answer, History, Object, Observed};
 use super::{argocd, children, health, latent, quarantine};
 use crate::agent::engine::argocd::{self as engine, KNOWN_HOSTS, REDIS, SESSION};
 use crate::agent::engine::compare::{additions, drift};
@@ -90,7 +90,7 @@ pub fn find(
     let mut wanted: Vec<&ObjectId> = install.wanted.keys().collect();
     wanted.sort_by_key(|id| (id.kind.stage(), *id));
     for id in wanted {
-        if !known(now, observed, id.kind) || id.kind.optional() && !served(observed, id.kind) {
+        if !known(now, observed, id.kind) || !judged(observed, id.kind) {
             continue;
         }
         match observed.objects.get(id) {
@@ -123,9 +123,19 @@ pub fn known(now: OffsetDateTime, observed: &Observed, kind: Kind) -> bool {
     scope.answered.is_some_and(|at| now - at <= FRESH)
 }
 
-/// Whether the API server knows a kind, as far as was heard.
-pub fn served(observed: &Observed, kind: Kind) -> bool {
-    observed.scopes.get(&kind).is_some_and(|scope| scope.served)
+/// What the API server last said of a kind; nothing before it said anything.
+pub fn answer(observed: &Observed, kind: Kind) -> Answer {
+    let scope = observed.scopes.get(&kind);
+    scope.map_or(Answer::Nothing, |scope| scope.answer)
+}
+
+/// Whether there is a verdict on objects of the kind.
+fn judged(observed: &Observed, kind: Kind) -> bool {
+    match answer(observed, kind) {
+        Answer::Whole => true,
+        Answer::Nothing => !kind.optional(),
+        Answer::Refused => false,
+    }
 }
 
 /// Whether it is the deletion of what holds other objects.
@@ -192,11 +202,15 @@ fn stale(now: OffsetDateTime, install: &Install, observed: &Observed) -> Option<
     let all = kinds.chain(unread);
     let all = all.filter_map(|(at, kind)| Some((at.or(observed.since)?, kind)));
     let (since, kind) = all.min()?;
-    let text = format!(
-        "the API server has not answered since {}, asked for {}",
-        crate::clock::rfc3339(since),
-        kind.resource().2
-    );
+    let (since_when, what) = (crate::clock::rfc3339(since), kind.resource().2);
+    let text = match answer(observed, kind) {
+        Answer::Refused => {
+            format!("the API server refuses the agent to list {what}, since {since_when}")
+        }
+        Answer::Whole | Answer::Nothing => {
+            format!("the API server has not answered since {since_when}, asked for {what}")
+        }
+    };
     (now - since > FRESH).then(|| Finding::new(Class::ApiUnhealthy, &namespace, text))
 }
 

@@ -76,10 +76,21 @@ pub struct Child {
 /// How well one kind is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// When the API server last answered for this kind; absent = not yet.
+    /// When the API server last told what there is of this kind; absent = not yet.
     pub answered: Option<OffsetDateTime>,
-    /// False while the API server says that it does not know the kind.
-    pub served: bool,
+    pub answer: Answer,
+}
+
+/// What the API server answers to a list of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Answer {
+    /// All objects that there are.
+    #[default]
+    Whole,
+    /// It does not know the kind, or what gives the right to see the objects went with their namespace.
+    Nothing,
+    /// The agent may not list them: what is there now is not known.
+    Refused,
 }
 
 /// One live object.

@@ -11,6 +11,7 @@ use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::engine::flux::SIGNERS;
 use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::engine::is_workload;
+use crate::agent::plan::state::Answer;
 use crate::agent::{DeployKey, Desired, Engine, EngineKeys, InForce};
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::clock::rfc3339;
@@ -467,10 +468,38 @@ fn an_api_server_without_admission_policies_is_done_without() {
     assert_eq!(missing.len(), 2, "{missing:?}");
     let mut observed = cluster.observed();
     for (kind, scope) in &mut observed.scopes {
-        scope.served = !kind.optional();
+        if kind.optional() {
+            scope.answer = Answer::Nothing;
+        }
     }
     let plan = plan(cluster.now, &cluster.install, &observed, &cluster.history);
     assert_eq!((plan.mode, plan.findings), (Mode::Act, Vec::new()));
+}
+
+#[test]
+fn nothing_is_made_anew_that_the_agent_may_not_list() {
+    let mut cluster = Cluster::working();
+    cluster.objects.retain(|id, _| id.kind != Kind::Service);
+    let planned = |answered: OffsetDateTime| {
+        let mut observed = cluster.observed();
+        let scope = observed.scopes.get_mut(&Kind::Service).unwrap();
+        (scope.answered, scope.answer) = (Some(answered), Answer::Refused);
+        plan(cluster.now, &cluster.install, &observed, &cluster.history)
+    };
+    let young = planned(cluster.now);
+    assert_eq!((young.mode, young.findings), (Mode::Act, Vec::new()));
+    let since = cluster.now - Duration::seconds(91);
+    let old = planned(since);
+    let namespace = ObjectId::new(Kind::Namespace, "", &cluster.install.namespace);
+    let text = format!(
+        "the API server refuses the agent to list services, since {}",
+        rfc3339(since)
+    );
+    let told = Finding::new(Class::ApiUnhealthy, &namespace, text);
+    assert_eq!(
+        (old.mode, old.findings, old.steps),
+        (Mode::Learning, vec![told], vec![])
+    );
 }
 
 #[test]

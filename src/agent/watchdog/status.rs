@@ -5,7 +5,8 @@ use time::OffsetDateTime;
 use crate::agent::engine::{Install, is_git_owned};
 use crate::agent::plan::change::Change;
 use crate::agent::plan::fault::Budget;
-use crate::agent::plan::find::served;
+use crate::agent::plan::find::answer;
+use crate::agent::plan::state::Answer;
 use crate::agent::plan::window::safe_until;
 use crate::agent::plan::{
     Class, Finding, History, MAINTENANCE, Mode, Object, Observed, Plan, children, health,
@@ -352,7 +353,7 @@ fn sick(moment: &Moment<'_>) -> Because {
 fn unguarded(moment: &Moment<'_>) -> Because {
     let mut guards = moment.install.wanted.keys().filter(|id| id.kind.optional());
     let absent = guards.find(|id| !moment.observed.objects.contains_key(id))?;
-    if served(moment.observed, absent.kind) {
+    if answer(moment.observed, absent.kind) == Answer::Whole {
         return Some(("Missing".to_owned(), format!("{absent} is missing")));
     }
     let text = "the API server serves the agent no ValidatingAdmissionPolicy; with Kubernetes 1.30 or later, apply the \

@@ -12,7 +12,7 @@ use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::engine::{GUARD, Install, MANAGER, REQUESTED_AT, comparable, is_workload};
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::quarantine::{self, mark, shield};
-use crate::agent::plan::state::{Child, Scope};
+use crate::agent::plan::state::{Answer, Child, Scope};
 use crate::agent::plan::{
     Action, History, Object, Observed, Plan, Pod, Step, health, plan, project,
 };
@@ -70,7 +70,7 @@ impl Cluster {
     pub(in crate::agent::plan) fn observed(&self) -> Observed {
         let scope = Scope {
             answered: Some(self.now),
-            served: true,
+            answer: Answer::Whole,
         };
         Observed {
             objects: self

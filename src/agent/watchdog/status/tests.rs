@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::agent::plan;
-use crate::agent::plan::state::{Child, Scope};
+use crate::agent::plan::state::{Answer, Child, Scope};
 use crate::agent::plan::{Object, project};
 use crate::bundle::ObjectId;
 
@@ -30,7 +30,7 @@ fn working(install: &Install) -> Observed {
     };
     let scope = Scope {
         answered: Some(at(60)),
-        served: true,
+        answer: Answer::Whole,
     };
     Observed {
         objects: install

@@ -1,0 +1,119 @@
+//! The plan's steps, done one after the other.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tracing::{debug, info};
+
+use super::Watchdog;
+use crate::agent::apply::Hands;
+use crate::agent::engine::Install;
+use crate::agent::observe::View;
+use crate::agent::plan::history::Outcome;
+use crate::agent::plan::quarantine::shield;
+use crate::agent::plan::state::Answer;
+use crate::agent::plan::{Action, Key, Object, Observed, Plan, Step};
+use crate::bundle::{Kind, ObjectId};
+use crate::clock;
+
+impl Watchdog {
+    /// Does the plan's steps. True = something was done: plan anew.
+    pub(super) async fn act(
+        &mut self,
+        install: &Install,
+        view: &View,
+        observed: &Observed,
+        plan: &Plan,
+    ) -> bool {
+        let (kube, store) = (self.context.kube.clone(), self.saves.clone());
+        // What is applied to the root leaves alone what is held.
+        let shielded = shield::shielded(install, observed);
+        let hands = Hands {
+            kube: &kube,
+            install: &shielded,
+            view,
+            observed,
+            saves: &store,
+        };
+        // Each of these cuts rights that are being used to prune: all at once, before anything else.
+        let cuts: Vec<&Step> = plan
+            .steps
+            .iter()
+            .filter(|s| matches!(s.action, Action::CutRights { .. }))
+            .collect();
+        let done = join_all(cuts.iter().map(|step| hands.act(step, &[]))).await;
+        for (step, done) in cuts.into_iter().zip(done) {
+            self.note(step, &done.outcome, observed);
+        }
+        let dying = is_dying(observed);
+        for step in plan
+            .steps
+            .iter()
+            .filter(|s| !matches!(s.action, Action::CutRights { .. }))
+        {
+            if is_dying(&view.subscribe().borrow()) != dying || !self.context.term.holds() {
+                return true;
+            }
+            let saved = match step.action {
+                Action::Restore | Action::Release => self.history.saved.get(&step.target),
+                _ => None,
+            };
+            let done = hands.act(step, &saved.cloned().unwrap_or_default()).await;
+            self.note(step, &done.outcome, observed);
+            if step.action == Action::Restore {
+                self.history
+                    .restored(clock::now(), &step.target, done.saved);
+                self.keep_saves(&step.target).await;
+            } else if !done.saved.is_empty() {
+                let saved = self.history.saved.entry(step.target.clone());
+                saved.or_default().extend(done.saved);
+            }
+        }
+        !plan.steps.is_empty()
+    }
+
+    pub(super) fn note(&mut self, step: &Step, outcome: &Outcome, observed: &Observed) {
+        let now = clock::now();
+        let cause = step
+            .cause
+            .as_ref()
+            .map_or("probe", |key: &Key| key.0.as_str());
+        let idle = matches!(
+            (&step.action, outcome),
+            (Action::Release, Outcome::Unchanged)
+        );
+        if idle {
+            debug!(object = %step.target, "nothing holds it");
+        } else {
+            info!(action = step.action.as_str(), object = %step.target, cause, outcome = outcome.as_str(), "step");
+        }
+
+        if matches!(outcome, Outcome::Forbidden(_)) {
+            self.context.refused.notify_one();
+        }
+        self.history.acted(now, step, outcome, observed);
+        if !idle {
+            self.records.acted(now, step, outcome);
+        }
+    }
+
+    /// A list that is refused, or no longer, is a matter of the agent's own rights.
+    pub(super) fn see_refusals(&mut self, observed: &Observed) {
+        let scopes = observed.scopes.iter();
+        let refused = scopes.filter(|(_, scope)| scope.answer == Answer::Refused);
+        let refused = refused.map(|(kind, _)| *kind).collect();
+        if self.unlisted != refused {
+            self.unlisted = refused;
+            self.context.refused.notify_one();
+        }
+    }
+}
+
+/// What the engine would prune if it kept its rights.
+fn is_dying(observed: &Observed) -> bool {
+    let dies = |(id, live): (&ObjectId, &Arc<Object>)| {
+        matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition)
+            && live.deleting.is_some()
+    };
+    observed.objects.iter().any(dies)
+}
