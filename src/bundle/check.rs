@@ -28,7 +28,7 @@ pub const USUAL: [&str; 4] = [
     FLUX_COMPONENTS[3],
 ];
 
-/// Which of Flux' controllers an install has; Argo CD's core install has no choice.
+/// Which of Flux' controllers an install has; Argo CD's manifests leave no choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Components(Vec<&'static str>);
 
@@ -63,14 +63,21 @@ impl FromStr for Components {
     }
 }
 
-/// Roles of Argo CD's core install, which the agent may therefore give: what else a manifest holds is not core.
-pub const ARGOCD_ROLES: [&str; 3] = [
+/// Roles of Argo CD's installs, core and full, which the agent may therefore give.
+pub const ARGOCD_ROLES: [&str; 6] = [
     "argocd-application-controller",
     "argocd-applicationset-controller",
+    "argocd-dex-server",
+    "argocd-notifications-controller",
     "argocd-redis",
+    "argocd-server",
 ];
 /// The same for the whole cluster.
-pub const ARGOCD_CLUSTER_ROLES: [&str; 1] = ["argocd-application-controller"];
+pub const ARGOCD_CLUSTER_ROLES: [&str; 3] = [
+    "argocd-application-controller",
+    "argocd-applicationset-controller",
+    "argocd-server",
+];
 
 const COMPONENT: &str = "app.kubernetes.io/component";
 
@@ -93,9 +100,9 @@ pub enum CheckError {
     #[error("{0} is there twice")]
     Duplicate(ObjectId),
     #[error(
-        "{0} is not part of Argo CD's core install; give 'manifests/core-install.yaml' of its release"
+        "{0} is no role of Argo CD's install; give 'manifests/core-install.yaml' or 'manifests/install.yaml' of its release"
     )]
-    NotCore(ObjectId),
+    UnknownRole(ObjectId),
     #[error("{0} is missing; give the engine's whole install manifest")]
     Missing(String),
     #[error("image '{image}' of {object} has neither tag nor digest")]
@@ -110,7 +117,9 @@ pub enum CheckError {
         "the manifest has no {0}, which was chosen; leave it out or give the release's whole manifest"
     )]
     NoComponent(&'static str),
-    #[error("Argo CD's core install has no components to choose from")]
+    #[error(
+        "Argo CD's install has no components to choose from: give the core or the full manifest"
+    )]
     NoChoice,
 }
 
@@ -169,8 +178,8 @@ fn checked(
             continue;
         }
         let (id, object) = normalise(engine, index + 1, document)?;
-        if engine == EngineKind::Argocd && !core(&id) {
-            return Err(CheckError::NotCore(id));
+        if engine == EngineKind::Argocd && !may_give(&id) {
+            return Err(CheckError::UnknownRole(id));
         }
         if let Some(image) = images(&object).into_iter().find(|i| !pinned(i)) {
             return Err(CheckError::Untagged { object: id, image });
@@ -218,7 +227,7 @@ fn chosen(engine: EngineKind, components: &Components, document: &Value) -> bool
 }
 
 /// Whether the agent has the rights to install it: a role gives nothing that its giver may not give.
-fn core(id: &ObjectId) -> bool {
+fn may_give(id: &ObjectId) -> bool {
     let name = id.name.as_str();
     match id.kind {
         Kind::ClusterRole | Kind::ClusterRoleBinding => ARGOCD_CLUSTER_ROLES.contains(&name),

@@ -298,7 +298,7 @@ fn argo_cds_core_install_is_put_into_its_namespace_and_its_image_says_the_versio
 }
 
 #[test]
-fn what_is_more_or_less_than_argo_cds_core_install_is_refused() {
+fn what_is_more_or_less_than_argo_cds_install_is_refused() {
     let refusal = |change: Change| {
         let mut objects = argocd();
         change(&mut objects);
@@ -309,10 +309,10 @@ fn what_is_more_or_less_than_argo_cds_core_install_is_refused() {
         (
             &|o| {
                 let mut full = o[2].clone();
-                full["metadata"]["name"] = json!("argocd-server");
+                full["metadata"]["name"] = json!("argocd-extension");
                 o.push(full);
             },
-            "ClusterRole argocd-server is not part of Argo CD's core install; give 'manifests/core-install.yaml'",
+            "ClusterRole argocd-extension is no role of Argo CD's install; give 'manifests/core-install.yaml' or 'manifests/install.yaml'",
         ),
         (
             &|o| {

@@ -14,6 +14,7 @@ use crate::support::argocd::{CONTROLLER, application, root};
 use crate::support::world::{self, ARGOCD, CLUSTER, World};
 use crate::support::{figure, seconds, shown, until};
 
+mod full;
 mod versions;
 
 /// W1, W30: YAML applied to the first catalog revision applied in ≤ 45 s; then each commit is followed.

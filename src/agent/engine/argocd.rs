@@ -1,4 +1,4 @@
-//! Argo CD's core install: what it needs beyond its manifest, its secrets, its root, and what its health is read from.
+//! Argo CD's install, core or full: what it needs beyond its manifest, its secrets, its root, and what its health is read from.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ use crate::wire::api::EngineKind;
 const NAME: &str = "argocd";
 /// The root Application.
 pub const ROOT: &str = "linesman";
-/// What the root refers to; only Argo CD's API server, which core lacks, would make it.
+/// What the root refers to; else only Argo CD's API server would make it, which core lacks.
 pub const PROJECT: &str = "default";
 /// The Secret that names the catalog and holds the key to it.
 pub const REPOSITORY: &str = "linesman-catalog";
@@ -152,7 +152,8 @@ pub(super) fn secret(desired: &Desired, keys: &EngineKeys, name: &str) -> Option
                 "sshPrivateKey": encoded(desired.deploy_key.private.expose()),
             })
         }
-        // Only Argo CD's API server would make it; without it no Application is looked at.
+        // Else only Argo CD's API server would make it, which keeps users' passwords beside it: those are its own.
+        // Without it no Application is looked at.
         SESSION => json!({"server.secretkey": encoded(keys.session.expose())}),
         // Else made by the Redis Pod itself, after the Pods that need it.
         REDIS => json!({"auth": encoded(keys.redis.expose())}),

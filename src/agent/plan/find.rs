@@ -9,9 +9,9 @@ use time::{Duration, OffsetDateTime};
 use super::fault::Class;
 use super::state::{Answer, History, Object, Observed};
 use super::{argocd, children, health, latent, quarantine};
-use crate::agent::engine::argocd::{self as engine, KNOWN_HOSTS, REDIS, SESSION};
+use crate::agent::engine::argocd::{self as engine, KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
 use crate::agent::engine::compare::{additions, drift};
-use crate::agent::engine::flux::SIGNERS;
+use crate::agent::engine::flux::{self, SIGNERS};
 use crate::agent::engine::{GUARD, Install, MANAGER, Wanted, is_workload};
 use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
@@ -338,9 +338,10 @@ fn missing(id: &ObjectId) -> Finding {
     Finding::new(class, id, "is missing")
 }
 
-/// What the engine needs to read the catalog, or its parts to speak with each other.
+/// What the engine needs to read the catalog, or its parts to speak with each other. Another Secret of an install is an
+/// object like the others: what is in it is people's.
 fn keeps_secrets(id: &ObjectId) -> bool {
-    id.kind == Kind::Secret || id.name == KNOWN_HOSTS
+    [flux::NAME, SIGNERS, REPOSITORY, SESSION, REDIS, KNOWN_HOSTS].contains(&id.name.as_str())
 }
 
 fn secret_class(id: &ObjectId) -> Class {

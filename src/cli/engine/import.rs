@@ -27,6 +27,7 @@ Examples:
   linesman engine import flux 2.9.4 --components source-controller,kustomize-controller
   flux install --export | linesman engine import -
   linesman engine import core-install.yaml             # Argo CD's, of the release's 'manifests' directory
+  linesman engine import install.yaml                  # Argo CD's full install, with its API server and web interface
 
 A version is fetched from the project's own release and refused unless its SHA-256 is vouched for: Flux publishes a list,
 Argo CD none, so for it a list comes with this program, or you give --sha256. A mirror has the files at the same paths below

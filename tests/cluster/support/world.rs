@@ -68,6 +68,11 @@ impl World {
     }
 
     pub(crate) fn open_with(name: &str, engine: &'static str) -> Self {
+        Self::open_from(name, engine, &Place::bundle(engine))
+    }
+
+    /// The same with an install manifest of one's own.
+    pub(crate) fn open_from(name: &str, engine: &'static str, manifest: &str) -> Self {
         // An error means that one is installed already.
         let _installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let directory = scratch().join(format!("{name}-{}", std::process::id()));
@@ -85,7 +90,7 @@ impl World {
         };
         let hub = Hub::start(&directory, &place.host, named, &place.image);
         let bundle = directory.join(format!("{engine}.yaml"));
-        fs::write(&bundle, Place::bundle(engine)).unwrap();
+        fs::write(&bundle, manifest).unwrap();
         hub.linesman(&["engine", "import", bundle.to_str().unwrap()]);
         let api = Api::of(&place.kubeconfig);
         let adopt = directory.join("adopt.yaml");
