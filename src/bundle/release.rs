@@ -6,34 +6,43 @@ use std::str::FromStr;
 use crate::keys::sha256_hex;
 use crate::wire::api::EngineKind;
 
-/// SHA-256 of `manifests/core-install.yaml` at Argo CD's tags, which publishes none itself. Taken from the module
-/// `github.com/argoproj/argo-cd/v3` of each version, which the Go checksum database vouches for.
-const ARGOCD_MANIFESTS: [(&str, &str); 6] = [
+/// SHA-256 of Argo CD's manifests at its tags, for it publishes none itself: of `manifests/core-install.yaml` and of
+/// `manifests/install.yaml`. Taken from the module `github.com/argoproj/argo-cd/v3` of each version, which the Go checksum
+/// database vouches for.
+const ARGOCD_MANIFESTS: [(&str, &str, &str); 6] = [
     (
         "3.2.6",
         "584769c256b096fabf16173308c8d95dd4c0042d89676638ae22624890a39d44",
+        "584d53e4155689b7ac7154f6e89206af8e9eae1db2e42784ca7d01bb122ceba8",
     ),
     (
         "3.2.12",
         "8c8107eb77dc535f1a42cf54203d7052400fb95c8ec27d04d1fc7f2d5ba559ef",
+        "1097a8e8cdc1ed00831ec35338584ecaa2f79d29868fc0c2c5be61cce96253b8",
     ),
     (
         "3.3.19",
         "ad184b6813789956d56d616da02af7861b9bb053a9a4d0a69da5e21fbd03bfdb",
+        "383632a950f78e58b2354ad4dbe519d5d307b13d8b90562a0fc1352f50faf668",
     ),
     (
         "3.4.13",
         "b39b88734965fe893ef914fa910a6410109c176b494244c0798b83eb9d7ef9a4",
+        "2904fe432572425803e6519d59ded69f79ce0b1da38c4952c5989b83051bb445",
     ),
     (
         "3.5.7",
         "a7ab521e55a511af9274294afafc87cddf9621a34ac255b4b20cd31989e1ecbc",
+        "09bfbb9041b4a8503c6e4fa22cf41c403fa62be17526de353648a4551f5beb77",
     ),
     (
         "3.6.1",
         "0b38189d6e1fd76ef5c3db10355026c48a02020d82bf21a1a1b5ab16dffe4f3c",
+        "7be23ca7d9ca3d3074dee8332f1ca92a933b990cee7c9cf22cf3843ee8c2913e",
     ),
 ];
+const CORE: &str = "core-install.yaml";
+const FULL: &str = "install.yaml";
 
 /// The lowest Kubernetes minor that a minor of an engine is made for, as far as its project says: `cmd/flux/check.go`
 /// of Flux, `tested-kubernetes-versions.md` of Argo CD. Minors between two rows need at least what the lower one does.
@@ -54,6 +63,8 @@ pub enum ReleaseError {
     Version(String),
     #[error("'{0}' is not the address of a mirror; give https://HOST[:PORT][/PATH]")]
     Base(String),
+    #[error("Flux has one manifest for all of it; --components chooses the controllers")]
+    OneManifest,
     #[error("the list of checksums has none of {0}")]
     Unlisted(String),
     #[error("{file} has the SHA-256 {found}, and {expected} is expected of it ({by})")]
@@ -163,12 +174,19 @@ impl Release {
                 version,
             },
             EngineKind::Argocd => Self {
-                manifest: format!("{base}/v{version}/manifests/core-install.yaml"),
+                manifest: format!("{base}/v{version}/manifests/{CORE}"),
                 checksums: None,
                 engine,
                 version,
             },
         })
+    }
+
+    /// Argo CD with its API server and web interface, instead of the core.
+    pub fn full(mut self) -> Result<Self, ReleaseError> {
+        let core = self.manifest.strip_suffix(CORE);
+        self.manifest = format!("{}{FULL}", core.ok_or(ReleaseError::OneManifest)?);
+        Ok(self)
     }
 
     /// What the manifest has to have, by the digest that somebody `given`, the project's `checksums`, or our list.
@@ -188,8 +206,11 @@ impl Release {
         }
         let ours = ARGOCD_MANIFESTS
             .iter()
-            .find(|(version, _)| self.engine == EngineKind::Argocd && *version == self.version.0);
-        Ok(ours.map(|(_, digest)| ((*digest).to_owned(), VerifiedBy::OurList)))
+            .find(|(version, ..)| self.engine == EngineKind::Argocd && *version == self.version.0);
+        Ok(ours.map(|(_, core, full)| {
+            let digest = if file == CORE { core } else { full };
+            ((*digest).to_owned(), VerifiedBy::OurList)
+        }))
     }
 }
 
@@ -278,6 +299,12 @@ mod tests {
             "https://mirror.lan:8443/argo/v3.2.6/manifests/core-install.yaml"
         );
         assert_eq!(argocd.checksums, None);
+        let full = argocd.full().unwrap();
+        assert_eq!(
+            full.manifest,
+            "https://mirror.lan:8443/argo/v3.2.6/manifests/install.yaml"
+        );
+        assert_eq!(flux.full(), Err(ReleaseError::OneManifest));
     }
 
     #[test]
@@ -344,8 +371,11 @@ mod tests {
             Ok(VerifiedBy::Given)
         );
         let known = release(EngineKind::Argocd, "3.2.6", None);
-        let by = known.expected(None, None).unwrap().map(|(_, by)| by);
-        assert_eq!(by, Some(VerifiedBy::OurList));
+        let core = known.expected(None, None).unwrap().unwrap();
+        let full = known.full().unwrap().expected(None, None).unwrap().unwrap();
+        assert_eq!([core.1, full.1], [VerifiedBy::OurList; 2]);
+        let listed = ARGOCD_MANIFESTS[0];
+        assert_eq!([core.0.as_str(), full.0.as_str()], [listed.1, listed.2]);
     }
 
     #[test]

@@ -21,17 +21,18 @@ const MAX_CHECKSUMS: usize = 1 << 20;
 const EXAMPLES: &str = "\
 Examples:
   linesman engine import flux 2.9.4
-  linesman engine import argocd 3.2.6
+  linesman engine import argocd 3.2.6                  # the core install
+  linesman engine import argocd 3.2.6 --full           # with its API server and web interface
   linesman engine import flux 2.9.4 --from https://mirror.example.org/flux2 --ca-file mirror-ca.pem
   linesman engine import argocd 3.4.2 --sha256 HEX     # a version that is not in the list of this program
   linesman engine import flux 2.9.4 --components source-controller,kustomize-controller
   flux install --export | linesman engine import -
   linesman engine import core-install.yaml             # Argo CD's, of the release's 'manifests' directory
-  linesman engine import install.yaml                  # Argo CD's full install, with its API server and web interface
 
 A version is fetched from the project's own release and refused unless its SHA-256 is vouched for: Flux publishes a list,
 Argo CD none, so for it a list comes with this program, or you give --sha256. A mirror has the files at the same paths below
-its address: v2.9.4/install.yaml and v2.9.4/flux_2.9.4_checksums.txt, v3.2.6/manifests/core-install.yaml.
+its address: v2.9.4/install.yaml and v2.9.4/flux_2.9.4_checksums.txt, v3.2.6/manifests/core-install.yaml
+(or install.yaml).
 
 The hub puts the objects into a normal form and names the bundle by its digest: importing the same
 manifests twice changes nothing. New clusters get the newest version.";
@@ -44,6 +45,9 @@ pub(in crate::cli) struct Args {
     what: PathBuf,
     /// The release, such as 2.9.4
     version: Option<String>,
+    /// Argo CD with its API server and web interface, instead of the core
+    #[arg(long, requires = "version")]
+    full: bool,
     /// A mirror of the releases, instead of the project itself
     #[arg(long, value_name = "URL", requires = "version")]
     from: Option<String>,
@@ -164,7 +168,10 @@ fn engine(what: &Path) -> Option<EngineKind> {
 async fn fetch(args: &Args, engine: EngineKind, version: &str) -> Result<Manifest> {
     let wrong = |error: ReleaseError| usage(error.to_string(), "correct it".to_owned());
     let version: Version = version.parse().map_err(wrong)?;
-    let release = Release::new(engine, version, args.from.as_deref()).map_err(wrong)?;
+    let mut release = Release::new(engine, version, args.from.as_deref()).map_err(wrong)?;
+    if args.full {
+        release = release.full().map_err(wrong)?;
+    }
     let ca = args.ca_file.as_deref().map(read_ca).transpose()?;
     let fetcher = Fetcher::new(ca.as_deref()).map_err(|e| unfetched(&e))?;
     progress_line(&format!("fetching {}", release.manifest));
@@ -237,7 +244,10 @@ fn unverified(error: &ReleaseError) -> anyhow::Error {
         ReleaseError::Altered { .. } => {
             "fetch it again, from the project itself; do not use this one".to_owned()
         }
-        ReleaseError::Unlisted(_) | ReleaseError::Version(_) | ReleaseError::Base(_) => {
+        ReleaseError::Unlisted(_)
+        | ReleaseError::Version(_)
+        | ReleaseError::Base(_)
+        | ReleaseError::OneManifest => {
             "check the release, or give the manifest's digest with --sha256".to_owned()
         }
     };

@@ -256,12 +256,18 @@ fn what_nobody_vouches_for_is_refused_and_nothing_is_stored() {
 
     let core = "/v3.99.0/manifests/core-install.yaml";
     world.mirror.put(core, Answer::File(manifest.into()));
-    let unknown = world.import(&["argocd", "3.99.0"], &[]);
-    unknown.fails(1, "its project publishes none");
-    assert!(
-        unknown.err.contains(&format!("--sha256 {expected}")),
-        "{unknown:?}"
-    );
+    let full = "/v3.99.0/manifests/install.yaml";
+    world.mirror.put(full, Answer::File(other.into()));
+    for (flags, digest) in [(&[][..], &expected), (&["--full"], &found)] {
+        let unknown = world.import(&["argocd", "3.99.0"], flags);
+        unknown.fails(1, "its project publishes none");
+        assert!(
+            unknown.err.contains(&format!("--sha256 {digest}")),
+            "{unknown:?}"
+        );
+    }
+    let one = world.import(&["flux", "1.8.0"], &["--full"]);
+    one.fails(2, "Flux has one manifest for all of it");
     // Vouched for, and yet it is not what was asked for: the hub says so.
     let misnamed = world.import(&["argocd", "3.99.0"], &["--sha256", &expected]);
     misnamed.fails(1, "the manifest is of flux 1.8.0");
