@@ -1,6 +1,7 @@
 //! Real-cluster tests: a lab, or the cluster of `LINESMAN_TEST_KUBECONFIG` (`tests/cluster/README.md`).
 //!
-//! They share one lab, one hub and one adopted cluster, so they run one after the other. Deadlines are generous:
+//! Most share one lab, one hub and one adopted cluster, so they run one after the other; the others, with labs of their own, run
+//! beside them in a second program (`OTHERS` in `tests/run`). Deadlines are generous:
 //! the figures of `docs/benchmarks.md` are printed, never asserted.
 #![allow(
     clippy::unwrap_used,
