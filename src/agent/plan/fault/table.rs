@@ -121,10 +121,10 @@ faults! {
         does "deletes the Lease";
         advice "";
     ApiUnhealthy: 14, Budget::Report, 30 s;
-        seen "the API server has not answered for 90 s about a kind of the install; with Argo CD also: has never listed the Applications";
+        seen "the API server has not answered for 90 s about a kind of the install, or refuses the agent to list it; with Argo CD also: has never listed the Applications";
         evidence "since when; the kind";
         does "nothing until it answers: no verdict from what is not known";
-        advice "mend the cluster's API server; nothing is healed until it answers";
+        advice "mend the cluster's API server, or give the agent its right back (condition RightsLost); nothing is healed until it answers";
     CrdMissing: 15, Budget::Spaced, 0 s;
         seen "a CRD of the install is gone";
         evidence "the CRD";

@@ -199,7 +199,8 @@ fn an_api_server_that_does_not_answer_is_told_and_nothing_else() {
     };
     assert_eq!(blind(at(29)), [], "it may be a moment");
     let text = "Namespace flux-system the API server has not answered since 2027-01-15T07:58:20.000Z, asked for \
-                namespaces; mend the cluster's API server; nothing is healed until it answers";
+                namespaces; mend the cluster's API server, or give the agent its right back \
+                (condition RightsLost); nothing is healed until it answers";
     assert_eq!(
         blind(at(30)),
         [(
