@@ -16,6 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use linesman::agent::fault::Boundary;
 use linesman::wire::report::StepName;
 
+mod errors;
 mod replicas;
 
 /// H6, W3, W27. The agent runs as a process on this machine, with its own ServiceAccount's rights, so that a kill costs no
@@ -202,10 +203,14 @@ impl Agent {
 }
 
 impl Agent {
+    fn ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+
     fn ends_itself(&mut self) -> bool {
         let began = Instant::now();
         while began.elapsed() < seconds(90) {
-            if self.0.try_wait().unwrap().is_some() {
+            if self.ended() {
                 return true;
             }
             thread::sleep(Duration::from_millis(20));

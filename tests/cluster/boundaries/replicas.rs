@@ -23,12 +23,9 @@ struct Replica {
 impl Replica {
     fn start(world: &World, name: &'static str) -> Self {
         let (kubeconfig, token) = kubeconfig_named(world, name);
-        let claims = token.split('.').nth(1).unwrap();
-        let claims = URL_SAFE_NO_PAD.decode(claims).unwrap();
-        let claims: Value = serde_json::from_slice(&claims).unwrap();
         Self {
             name,
-            credential: format!("JTI={}", claims["jti"].as_str().unwrap()),
+            credential: credential(&token),
             agent: Agent::named(world, name, &kubeconfig, None),
         }
     }
@@ -48,6 +45,14 @@ impl Replica {
         let id = self.agent.0.id().to_string();
         run(Command::new("kill").args([signal, &id]));
     }
+}
+
+/// How the API server's audit log names who comes with this token.
+pub(super) fn credential(token: &str) -> String {
+    let claims = token.split('.').nth(1).unwrap();
+    let claims = URL_SAFE_NO_PAD.decode(claims).unwrap();
+    let claims: Value = serde_json::from_slice(&claims).unwrap();
+    format!("JTI={}", claims["jti"].as_str().unwrap())
 }
 
 fn leader(world: &World) -> Value {
