@@ -19,6 +19,7 @@ mod boundaries;
 mod cascade;
 mod chaos;
 mod children;
+mod events;
 mod figures;
 mod gitline;
 mod guard;
