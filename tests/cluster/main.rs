@@ -32,6 +32,7 @@ mod quarantine;
 mod replace;
 mod secrecy;
 mod signers;
+mod stuck;
 mod support;
 mod versions;
 mod windows;

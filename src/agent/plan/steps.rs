@@ -269,23 +269,10 @@ fn guard(install: &Install, observed: &Observed, finding: &Finding) -> Vec<(Acti
                 .filter(|id| id.kind == Kind::CustomResourceDefinition);
             let there = crds.filter(|id| observed.objects.contains_key(*id));
             actions.extend(there.map(|id| (Action::Release, id.clone())));
-            actions.extend(pinned(install, observed));
         }
         _ => {}
     }
     actions
-}
-
-/// What of the install holds its dying Namespace up with the engine's finalizer: no controller is left to drop it.
-fn pinned(install: &Install, observed: &Observed) -> Vec<(Action, ObjectId)> {
-    let own = install.wanted.keys().filter(|id| id.kind.installable());
-    let pinned = own.filter_map(|id| {
-        let live = observed.objects.get(id)?;
-        let keep = without_ours(install, live);
-        let held = live.deleting.is_some() && keep.len() < live.finalizers.len();
-        held.then(|| (Action::Unpin { keep }, id.clone()))
-    });
-    pinned.collect()
 }
 
 /// The controllers that would prune now: Argo CD's only for an Application that says so, and else stay at work.
