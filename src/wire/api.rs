@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Protocol;
 use super::id::ClusterName;
-use super::report::{Condition, Facts, HealRecord, StepReport};
+use super::report::{self, Condition, Facts, HealRecord, StepReport};
 
 mod access;
 mod assignment;
@@ -152,7 +152,8 @@ pub struct AgentBuild {
     pub features: Vec<String>,
 }
 
-/// `POST /v1/clusters/{name}/reports`. Every part is optional; each report says what changed.
+/// `POST /v1/clusters/{name}/reports`. Every part is optional; each report says what changed. Of an agent of a later build, steps,
+/// conditions and heals with words that are not known are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Report {
@@ -160,11 +161,16 @@ pub struct Report {
     /// The whole set, replacing the one before; absent = unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub facts: Option<Facts>,
+    #[serde(deserialize_with = "report::known")]
     pub steps: Vec<StepReport>,
     /// The whole set of conditions; absent = unchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "report::known_if_any"
+    )]
     pub conditions: Option<Vec<Condition>>,
     /// In the order in which they happened. The hub stores each id once.
+    #[serde(deserialize_with = "report::known")]
     pub heals: Vec<HealRecord>,
     /// The root revision that the engine last applied, `main@sha1:…`.
     #[serde(skip_serializing_if = "Option::is_none")]

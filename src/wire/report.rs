@@ -3,10 +3,46 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Key and value as strings; at most 64 of each source, values at most 4 KiB.
 pub type Facts = BTreeMap<String, String>;
+
+/// An element of a list, or what only a later build reads as one: its words are not ours.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Element<T> {
+    Known(T),
+    Later(IgnoredAny),
+}
+
+fn elements<T>(all: Vec<Element<T>>) -> Vec<T> {
+    let known = |element| match element {
+        Element::Known(known) => Some(known),
+        Element::Later(IgnoredAny) => None,
+    };
+    all.into_iter().filter_map(known).collect()
+}
+
+/// Reads a list without the elements that this build does not know.
+pub(super) fn known<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Vec::deserialize(from).map(elements)
+}
+
+/// The same where there may be no list.
+pub(super) fn known_if_any<'de, D, T>(from: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let all: Option<Vec<Element<T>>> = Option::deserialize(from)?;
+    Ok(all.map(elements))
+}
 
 /// The boundaries of an adoption, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use linesman::hub::audit;
 use linesman::keys::{self, KeyPair};
 use linesman::wire::api::{Assignment, DeployKeyState, Problem, ReportAck};
 use serde_json::{Value, json};
+use sqlx::Connection as _;
 
 mod engine;
 mod git_route;
@@ -200,6 +201,57 @@ async fn reports_show_in_the_view_and_heals_are_stored_once() {
     let heals = heals["items"].as_array().unwrap().clone();
     assert_eq!(heals.len(), 1);
     assert_eq!(heals[0]["result"], "healed");
+    hub.stop().await;
+}
+
+/// L18: a report of an agent of a later build counts but for what it says in words of its own, also where a later hub had
+/// stored these.
+#[tokio::test]
+async fn a_later_agents_report_counts_but_for_words_that_are_not_known() {
+    let hub = TestHub::start("later").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": "Proven", "message": "", "since": "t", "later": 1});
+    let step =
+        |name: &str| json!({"step": name, "state": "done", "at": "2026-11-21T05:00:00.000Z"});
+    let heal = |id: &str, result: &str| {
+        json!({"id": format!("01900000-0000-7000-8000-00000000000{id}"), "class": "ObjectMissing", "object": "Deployment x/y",
+            "evidence": "gone", "steps": [], "detectedAt": "2026-11-21T05:00:00.000Z", "result": result, "later": []})
+    };
+    let report = json!({
+        "agent": {"version": "9.0.0", "image": "i", "arch": "amd64", "later": {}},
+        "facts": {"kubernetes.version": "v1.99.0"},
+        "steps": [step("tomorrow"), step("adopted")],
+        "conditions": [condition("Tomorrow"), condition("EngineHealthy")],
+        "heals": [heal("1", "postponed"), heal("2", "healed")],
+    });
+    let path = "/v1/clusters/eu1/reports";
+    let (code, ack) = agent.call(&hub, "POST", path, &report.to_string()).await;
+    // What is not known is not acknowledged: a later hub will get it.
+    let acked = json!(["01900000-0000-7000-8000-000000000002"]);
+    assert_eq!((code, &ack["heals"]), (200, &acked), "{ack}");
+    let url = format!("sqlite://{}", hub.hub.config.data.join("hub.db").display());
+    let mut database = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    let later = "INSERT INTO condition (cluster_id, type, source, status, reason, message, since, observed_at)
+        SELECT id, 'Tomorrow', 'agent', 'True', '', '', 't', 0 FROM cluster";
+    sqlx::query(later).execute(&mut database).await.unwrap();
+    let (code, view) = hub.get("/v1/clusters/eu1").await;
+    assert_eq!(code, 200, "{view}");
+    let named = |list: &str, name: &str| -> Vec<Value> {
+        let all = view[list].as_array().unwrap().iter();
+        all.map(|element| element[name].clone()).collect()
+    };
+    assert!(
+        named("conditions", "type").contains(&json!("EngineHealthy")),
+        "{view}"
+    );
+    assert!(
+        !named("conditions", "type").contains(&json!("Tomorrow")),
+        "{view}"
+    );
+    assert_eq!(view["facts"]["kubernetes.version"], "v1.99.0");
+    assert!(named("steps", "step").contains(&json!("adopted")), "{view}");
     hub.stop().await;
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::super::id::{ClusterName, Digest};
-use super::super::report::{Condition, Facts, Phase, StepReport};
+use super::super::report::{self, Condition, Facts, Phase, StepReport};
 use super::assignment::Via;
 use super::engine::EngineKind;
 
@@ -149,7 +149,9 @@ pub struct ClusterView {
     pub git: GitRouteView,
     pub created_at: String,
     /// The adoption's steps, in order.
+    #[serde(deserialize_with = "report::known")]
     pub steps: Vec<StepReport>,
+    #[serde(deserialize_with = "report::known")]
     pub conditions: Vec<Condition>,
     pub facts: Facts,
     /// Public keys of the cluster with their fingerprints and states.

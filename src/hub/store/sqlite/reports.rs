@@ -17,8 +17,9 @@ fn word<T: serde::Serialize>(value: &T) -> String {
     to_json(value).trim_matches('"').to_owned()
 }
 
-fn parsed<T: serde::de::DeserializeOwned>(doing: &'static str, word: &str) -> Result<T> {
-    serde_json::from_value(serde_json::Value::from(word)).map_err(corrupt(doing))
+/// `None` for a word of a later build: the hub was put back to one before it.
+fn known<T: serde::de::DeserializeOwned>(word: &str) -> Option<T> {
+    serde_json::from_value(serde_json::Value::from(word)).ok()
 }
 
 pub(super) async fn replace_facts(
@@ -155,16 +156,15 @@ struct StepRow {
 }
 
 /// Conditions and steps by their cluster.
-fn reported(
-    conditions: Vec<ConditionRow>,
-    steps: Vec<StepRow>,
-) -> Result<BTreeMap<String, Details>> {
-    const DOING: &str = "read what clusters report";
+fn reported(conditions: Vec<ConditionRow>, steps: Vec<StepRow>) -> BTreeMap<String, Details> {
     let mut found: BTreeMap<String, Details> = BTreeMap::new();
     for row in conditions {
+        let (Some(kind), Some(status)) = (known(&row.r#type), known(&row.status)) else {
+            continue;
+        };
         let condition = Condition {
-            kind: parsed(DOING, &row.r#type)?,
-            status: parsed(DOING, &row.status)?,
+            kind,
+            status,
             reason: row.reason,
             message: row.message,
             since: row.since,
@@ -173,15 +173,18 @@ fn reported(
         details.conditions.push(condition);
     }
     for row in steps {
+        let (Some(step), Some(state)) = (known(&row.step), known(&row.state)) else {
+            continue;
+        };
         let step = StepReport {
-            step: parsed(DOING, &row.step)?,
-            state: parsed(DOING, &row.state)?,
+            step,
+            state,
             reason: row.reason,
             at: row.at,
         };
         found.entry(row.cluster_id).or_default().steps.push(step);
     }
-    Ok(found)
+    found
 }
 
 impl Sqlite {
@@ -217,7 +220,7 @@ impl Sqlite {
         .fetch_all(&self.readers)
         .await
         .map_err(db(DOING))?;
-        let mut found = reported(conditions, steps)?;
+        let mut found = reported(conditions, steps);
         for (id, key, value) in facts {
             found.entry(id).or_default().facts.insert(key, value);
         }
