@@ -7,7 +7,7 @@ use crate::wire::api::Took;
 use crate::wire::report::{HealRecord, HealResult};
 
 /// Every class of fault; the agent's table of them is held against this list by a test.
-pub const CLASSES: [&str; 57] = [
+pub const CLASSES: [&str; 58] = [
     "AgentDrift",
     "ApiUnhealthy",
     "ApplyFailed",
@@ -63,6 +63,7 @@ pub const CLASSES: [&str; 57] = [
     "SourceAltered",
     "SuspendedByHuman",
     "TwoInstalls",
+    "UndecodableObject",
     "Unschedulable",
     "WebhookBlocks",
 ];

@@ -26,6 +26,7 @@ pub mod replace;
 pub mod rights;
 pub mod state;
 pub mod steps;
+mod undecodable;
 pub mod window;
 
 pub use fault::{Class, Key};

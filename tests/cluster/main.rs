@@ -34,5 +34,6 @@ mod secrecy;
 mod signers;
 mod stuck;
 mod support;
+mod undecodable;
 mod versions;
 mod windows;

@@ -181,6 +181,8 @@ fn compared(has: impl Fn(&[&str]) -> bool) -> Class {
         "failed to initialize repository",
     ]) {
         Class::GitUnreachable
+    } else if has(&["failed to load initial state of resource"]) {
+        Class::UndecodableObject
     } else if has(&[
         "is forbidden",
         "failed to sync cluster",

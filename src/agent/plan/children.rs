@@ -6,6 +6,7 @@ use super::fault::Class;
 use super::find::Finding;
 use super::health::root_fault;
 use super::state::Observed;
+use super::undecodable;
 use crate::bundle::Kind;
 
 /// So many are named; the condition counts all of them.
@@ -42,6 +43,7 @@ fn class(reason: &str, message: &str) -> Class {
         return class;
     }
     match reason {
+        undecodable::REASON => Class::UndecodableObject,
         "ArtifactFailed" if !message.contains("path") && waits(message) => {
             Class::DependencyNotReady
         }

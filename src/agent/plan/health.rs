@@ -7,6 +7,7 @@ use super::argocd;
 use super::fault::Class;
 use super::find::Finding;
 use super::state::{Object, Observed, Pod};
+use super::undecodable;
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::{REDIS, SKIP};
 use crate::bundle::{Kind, ObjectId};
@@ -244,6 +245,8 @@ pub(super) fn roots(
         } else {
             WEDGED
         };
+        // It cannot answer before that object is gone, and restarted it would not come up.
+        let up = up && !undecodable::blinds(observed, id.kind);
         if let Some(probe) = live.probe().filter(|p| !p.answered && up)
             && pods_of(observed, controller)
                 .filter_map(|pod| pod.running.or(pod.created))

@@ -13,6 +13,7 @@ use super::argocd;
 use super::quarantine::inventoried;
 use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, is_extra};
 use super::state::{Child, Lease, Object, Pod};
+use super::undecodable;
 use crate::agent::engine::argocd::TRAITS;
 use crate::agent::engine::fields::TRANSIENT;
 use crate::agent::engine::flux;
@@ -169,6 +170,13 @@ pub fn child(kind: Kind, live: &DynamicObject) -> Option<Child> {
             prunes: finalizers.into_iter().any(|f| TRAITS.is_finalizer(f)),
             keepsake: keepsake(&kind.api_version(), kind.as_str(), live).map(Arc::new),
             owner: (kind == Kind::Application).then(|| Arc::new(owner(live))),
+        });
+    }
+    // Suspended or not, it is read with the others.
+    if let Some(why) = live.data.get("spec").and_then(undecodable::why) {
+        return Some(Child {
+            trouble: Some((undecodable::REASON.to_owned(), short(&why))),
+            ..Child::default()
         });
     }
     let suspended = live.data.pointer("/spec/suspend") == Some(&Value::Bool(true));

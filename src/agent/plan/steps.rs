@@ -378,6 +378,7 @@ fn remedy(
         | Class::QuotaBlocks
         | Class::PodSecurityBlocks
         | Class::Unschedulable
+        | Class::UndecodableObject
         | Class::BuildFailed
         | Class::ApplyFailed
         | Class::HealthCheckFailed

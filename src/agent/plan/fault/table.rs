@@ -141,6 +141,11 @@ faults! {
         evidence "`status.storedVersions`";
         does "writes all of its objects once, so that they are stored in the version of today, then takes the lost ones from the CRD's status; the API server would refuse the CRD before that. A CRD that still stores new objects in a lost version needs a bundle in between";
         advice "";
+    UndecodableObject: 18, Budget::Report, 10 s;
+        seen "a Kustomization or HelmRelease, in any namespace, has a duration that Go cannot hold: the API server takes it, and its controller can read none of that kind any more; in Argo CD a kind that cannot be listed";
+        evidence "the object and the field; in Argo CD the engine's message, which names the kind";
+        does "reports, and does not restart the controller over it, which would not come up: whatever else is wrong waits for the object to go";
+        advice "correct or delete the object that is named: until then the engine is blind to all of its kind";
     RbacAltered: 19, Budget::PerHour(5), 0 s;
         seen "a role or binding of the install differs";
         evidence "the fields; who wrote them and when";

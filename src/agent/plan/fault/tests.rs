@@ -6,18 +6,11 @@ use std::fmt::Write as _;
 use super::*;
 
 /// Numbers of the catalogue of faults that no class stands for yet, and why.
-const NOT_YET: [(u8, &str, &str); 2] = [
-    (
-        18,
-        "UndecodableObject",
-        "only the controllers' logs name the object",
-    ),
-    (
-        50,
-        "AgentLost",
-        "seen at the hub: the phase *Offline* at most 45 s later",
-    ),
-];
+const NOT_YET: [(u8, &str, &str); 1] = [(
+    50,
+    "AgentLost",
+    "seen at the hub: the phase *Offline* at most 45 s later",
+)];
 
 fn budget(class: Class) -> String {
     match class.budget() {

@@ -1,0 +1,178 @@
+//! Sync objects that their controller cannot read (fluxcd/flux2#2641): Go decodes a list as a whole, so one of them keeps
+//! all of its kind from the controller, and a restarted controller does not come up at all.
+//!
+//! Only its log says so, and names no object. The fields by which the API server lets one through are known: a duration
+//! is checked there by a pattern, which knows no bounds.
+
+use serde_json::Value;
+
+use super::state::Observed;
+use crate::bundle::Kind;
+
+/// As a child's trouble says it; no engine has a reason of this name.
+pub(super) const REASON: &str = "Undecodable";
+
+/// Below `spec`.
+const DURATIONS: [&str; 11] = [
+    "/interval",
+    "/retryInterval",
+    "/timeout",
+    "/chart/spec/interval",
+    "/install/timeout",
+    "/install/strategy/retryInterval",
+    "/upgrade/timeout",
+    "/upgrade/strategy/retryInterval",
+    "/rollback/timeout",
+    "/uninstall/timeout",
+    "/test/timeout",
+];
+
+/// Go's units, in nanoseconds.
+const UNITS: [(&str, i128); 8] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("μs", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+/// Why a Flux controller cannot read an object with this `spec`.
+pub(super) fn why(spec: &Value) -> Option<String> {
+    DURATIONS.iter().find_map(|field| {
+        let text = spec.pointer(field)?.as_str()?;
+        let name = field.replace('/', ".");
+        let shown: String = text.chars().take(40).collect();
+        (!is_duration(text))
+            .then(|| format!("spec{name} '{shown}' is no duration that Go can hold"))
+    })
+}
+
+/// Whether what a controller should know of this kind does not reach it.
+pub(super) fn blinds(observed: &Observed, kind: Kind) -> bool {
+    let mut of_kind = observed.children.iter().filter(|(id, _)| id.kind == kind);
+    of_kind.any(|(_, child)| {
+        let reason = child.trouble.as_ref().map(|(reason, _)| reason.as_str());
+        reason == Some(REASON)
+    })
+}
+
+/// As Go's `time.ParseDuration` takes it: numbers with units, whose sum in nanoseconds fits into 63 bits.
+fn is_duration(text: &str) -> bool {
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if rest == "0" {
+        return true;
+    }
+    let mut sum: i128 = 0;
+    while !rest.is_empty() {
+        let Some((nanoseconds, after)) = term(rest) else {
+            return false;
+        };
+        sum = sum.saturating_add(nanoseconds);
+        rest = after;
+    }
+    !text.is_empty() && !text.ends_with(['-', '+']) && sum <= i128::from(i64::MAX)
+}
+
+/// The first number with its unit, and what follows.
+fn term(text: &str) -> Option<(i128, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, rest) = text.split_at_checked(end)?;
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && part.is_empty() || part.contains('.') {
+        return None;
+    }
+    let end = rest.find(|c: char| c.is_ascii_digit() || c == '.');
+    let (unit, rest) = rest.split_at_checked(end.unwrap_or(rest.len()))?;
+    let (_, size) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    // More digits than these are beyond any bound.
+    let whole = whole.trim_start_matches('0');
+    let whole: i128 = match whole.len() {
+        0 => 0,
+        1..=19 => whole.parse().ok()?,
+        _ => return None,
+    };
+    Some((whole.checked_mul(*size)?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use time::Duration;
+
+    use super::*;
+    use crate::agent::engine::REQUESTED_AT;
+    use crate::agent::plan::Class;
+    use crate::agent::plan::tests::Cluster;
+    use crate::bundle::ObjectId;
+    use crate::clock::rfc3339;
+
+    /// F18: restarted, the controller would not come up.
+    #[test]
+    fn an_unreadable_object_is_named_and_its_silent_controller_left() {
+        let mut cluster = Cluster::working();
+        let object = json!({
+            "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+            "metadata": {"name": "a", "namespace": "apps"},
+            "spec": {"interval": "99999999999999h", "suspend": true},
+        });
+        let id = ObjectId::new(Kind::Kustomization, "apps", "a");
+        cluster.applications.insert(id.clone(), object);
+        let sync = cluster.install.sync.clone();
+        let asked = rfc3339(cluster.now);
+        let root = cluster.objects.get_mut(&sync).unwrap();
+        root.fields["metadata"]["annotations"][REQUESTED_AT] = json!(asked);
+        cluster.now += Duration::seconds(120);
+        let plan = cluster.plan();
+        let found: Vec<_> = plan.findings.iter().map(|f| (f.class, &f.object)).collect();
+        assert_eq!(found, [(Class::UndecodableObject, &id)]);
+        assert_eq!(plan.steps, Vec::new());
+    }
+
+    #[test]
+    fn durations_are_read_as_go_reads_them() {
+        for text in [
+            "10m",
+            "1h30m",
+            "1.5h",
+            ".5s",
+            "0",
+            "0s",
+            "+1m",
+            "-1m",
+            "100us",
+            "1µs",
+            "2562047h",
+            "9223372036s",
+            "000000000000000000000001s",
+        ] {
+            assert!(is_duration(text), "{text}");
+        }
+        for text in [
+            "",
+            "-",
+            "10",
+            "m",
+            "1d",
+            "1..5h",
+            ".s",
+            "1h ",
+            "2562048h",
+            "9223372037s",
+            "99999999999999h",
+            "99999999999999999999ms",
+        ] {
+            assert!(!is_duration(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_field_is_named_wherever_it_is() {
+        assert_eq!(why(&json!({"interval": "10m", "timeout": "5m"})), None);
+        let far = json!({"interval": "10m", "install": {"timeout": "99999999999h"}});
+        let text = "spec.install.timeout '99999999999h' is no duration that Go can hold";
+        assert_eq!(why(&far), Some(text.to_owned()));
+    }
+}
