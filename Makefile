@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help try try-down test check bench soak chaos fuzz image docs
+.PHONY: help try try-down test check bench soak chaos fuzz mutants image docs
 
 CACHE := $(or $(LINESMAN_CACHE),$(HOME)/.cache/linesman)
 # In CI every run is a fresh checkout; the compiled dependencies outlive it here.
@@ -36,6 +36,9 @@ chaos: ## Every fault of the list and random days (DAYS=10, RUNS=20) on both eng
 
 fuzz: ## Every fuzz target for a minute each (FOR=60, in seconds); needs the nightly toolchain
 	@tests/run fuzz $(or $(FOR),60)
+
+mutants: ## Break the planner in each way that cargo-mutants knows: which change does no test notice? (SHARD=0/36 is a sample of 40; all take a day)
+	@tests/run mutants $(or $(SHARD),0/36)
 
 image: ## Make the agent's image without Docker and import it into the lab LAB (default: try)
 	@tests/image $(or $(LAB),try)
