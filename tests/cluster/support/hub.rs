@@ -23,7 +23,7 @@ pub(crate) struct Hub {
 
 impl Hub {
     pub(crate) fn start(directory: &Path, host: &str, name: &str, image: &str) -> Self {
-        let ports = [free_port(host), free_port(host), free_port(host)];
+        let ports = free_ports(host);
         let (host, name, image) = (host.to_owned(), name.to_owned(), image.to_owned());
         let mut hub = Self {
             directory: directory.to_owned(),
@@ -200,10 +200,9 @@ impl Drop for Hub {
     }
 }
 
-fn free_port(host: &str) -> u16 {
-    TcpListener::bind((host, 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+/// All held until the last is chosen, or one could be given twice.
+fn free_ports(host: &str) -> [u16; 3] {
+    let held = [(); 3].map(|()| TcpListener::bind((host, 0)).unwrap());
+    held.each_ref()
+        .map(|listener| listener.local_addr().unwrap().port())
 }
