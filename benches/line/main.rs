@@ -22,6 +22,8 @@
 use std::path::PathBuf;
 
 mod end;
+#[path = "../../tests/it/joined.rs"]
+mod joined;
 mod load;
 mod machine;
 mod net;

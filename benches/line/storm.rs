@@ -11,20 +11,19 @@ use std::time::{Duration, Instant};
 use linesman::agent::identity::Identity;
 use linesman::agent::link::{self, LinkConfig, LinkState};
 use linesman::clock;
-use linesman::hub::registration::{Claim, Prefix, TokenText};
-use linesman::hub::store::{JoinToken, NewBundle, NewClusterRow, Store, TokenKind};
+use linesman::hub::store::Store;
 use linesman::hub::tls::TlsSource;
 use linesman::hub::{HubConfig, Listeners, serve};
 use linesman::keys::KeyPair;
 use linesman::tunnel::Incoming;
-use linesman::wire::api::{AdoptionOptions, AgentBuild, EngineKind, GitRoute, HubRef};
-use linesman::wire::id::{ClusterName, Digest};
-use linesman::wire::report::Facts;
+use linesman::wire::api::{AgentBuild, HubRef};
+use linesman::wire::id::ClusterName;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::joined;
 use crate::load::Figures;
 
 const ANY: &str = "127.0.0.1:0";
@@ -79,62 +78,16 @@ fn identity(n: usize) -> KeyPair {
 
 /// Registers the clusters that are not there yet.
 async fn seed(store: &Store, count: usize) {
-    let now = clock::now();
     if store.cluster(&name(count - 1)).await.unwrap().is_some() {
         return;
     }
-    let bundle = NewBundle {
-        digest: Digest::from_bytes([0; 32]),
-        engine: EngineKind::Flux,
-        version: "v2".to_owned(),
-        objects: 1,
-        images: vec![],
-        data: vec![1],
-        imported_by: "bench".to_owned(),
-    };
-    store.add_bundle(bundle, now).await.unwrap();
+    joined::bundle(store).await;
     for n in 0..count {
         if store.cluster(&name(n)).await.unwrap().is_some() {
             continue;
         }
-        let row = NewClusterRow {
-            name: name(n),
-            labels: [].into(),
-            engine: EngineKind::Flux,
-            engine_version: "v2".to_owned(),
-            bundle: Digest::from_bytes([0; 32]),
-            catalog_path: format!("clusters/storm-{n}"),
-            git_route: GitRoute::Auto,
-            adoption: AdoptionOptions::default(),
-        };
-        let cluster = store.create_cluster(row, now).await.unwrap();
-        let token = TokenText::new(clock::random(), clock::random());
-        let record = JoinToken {
-            id: token.id.clone(),
-            cluster_id: cluster.id,
-            hash: token.hash(),
-            kind: TokenKind::Join,
-            new_cluster: true,
-            adoption: AdoptionOptions::default(),
-            issued_by: "bench".to_owned(),
-            expires_at: now + Duration::from_hours(1),
-            redeemed: None,
-            revoked_at: None,
-            created_at: now,
-        };
-        store.issue_join_token(record).await.unwrap();
-        let text = token.text(Prefix::Join);
-        let claim = Claim {
-            token: TokenText::parse(Prefix::Join, text.expose()).unwrap(),
-            cluster: name(n).to_string(),
-            incarnation: format!("uid-{n}"),
-            identity: identity(n).public(),
-            deploy: KeyPair::from_seed(&clock::random()).public(),
-            agent: AgentBuild::default(),
-            facts: Facts::default(),
-            addr: "127.0.0.1".to_owned(),
-        };
-        store.redeem(claim, now).await.unwrap();
+        let deploy = KeyPair::from_seed(&clock::random());
+        joined::join(store, &name(n), &identity(n), &deploy).await;
         if n % 1000 == 999 {
             eprintln!("storm: {} of {count} clusters registered", n + 1);
         }

@@ -11,6 +11,7 @@ mod cli;
 mod corpus;
 mod git;
 mod hub;
+mod joined;
 mod line;
 mod provider;
 mod proxy;

@@ -9,18 +9,17 @@ use std::time::{Duration, Instant};
 use linesman::agent::identity::Identity;
 use linesman::agent::link::{self, LinkConfig, LinkState};
 use linesman::clock;
-use linesman::hub::registration::{Claim, Prefix, TokenText};
-use linesman::hub::store::{JoinToken, NewBundle, NewClusterRow, Store, TokenKind};
 use linesman::hub::tls::TlsSource;
 use linesman::hub::{HubConfig, serve};
 use linesman::keys::KeyPair;
-use linesman::wire::api::{AdoptionOptions, AgentBuild, EngineKind, GitRoute, HubRef};
-use linesman::wire::id::{ClusterName, Digest};
-use linesman::wire::report::Facts;
+use linesman::wire::api::{AgentBuild, HubRef};
+use linesman::wire::id::ClusterName;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+
+use crate::joined;
 
 const ANY: &str = "127.0.0.1:0";
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -67,18 +66,10 @@ impl World {
         };
         let stop = CancellationToken::new();
         let (hub, _chain) = serve::start(config, stop).await.unwrap();
-        let bundle = NewBundle {
-            digest: Digest::from_bytes([0; 32]),
-            engine: EngineKind::Flux,
-            version: "v2".to_owned(),
-            objects: 1,
-            images: vec![],
-            data: vec![1],
-            imported_by: "test".to_owned(),
-        };
-        hub.store.add_bundle(bundle, clock::now()).await.unwrap();
+        joined::bundle(&hub.store).await;
         for n in 0..clusters {
-            register(&hub.store, n).await;
+            let deploy = KeyPair::from_seed(&clock::random());
+            joined::join(&hub.store, &name(n), &identity(n), &deploy).await;
         }
         Self {
             data,
@@ -197,48 +188,6 @@ fn identity(n: usize) -> KeyPair {
     let mut seed = [7; 32];
     seed[..8].copy_from_slice(&u64::try_from(n).unwrap().to_be_bytes());
     KeyPair::from_seed(&seed)
-}
-
-async fn register(store: &Store, n: usize) {
-    let now = clock::now();
-    let row = NewClusterRow {
-        name: name(n),
-        labels: [].into(),
-        engine: EngineKind::Flux,
-        engine_version: "v2".to_owned(),
-        bundle: Digest::from_bytes([0; 32]),
-        catalog_path: format!("clusters/{}", name(n)),
-        git_route: GitRoute::Auto,
-        adoption: AdoptionOptions::default(),
-    };
-    let cluster = store.create_cluster(row, now).await.unwrap();
-    let token = TokenText::new(clock::random(), clock::random());
-    let record = JoinToken {
-        id: token.id.clone(),
-        cluster_id: cluster.id,
-        hash: token.hash(),
-        kind: TokenKind::Join,
-        new_cluster: true,
-        adoption: AdoptionOptions::default(),
-        issued_by: "test".to_owned(),
-        expires_at: now + Duration::from_hours(1),
-        redeemed: None,
-        revoked_at: None,
-        created_at: now,
-    };
-    store.issue_join_token(record).await.unwrap();
-    let text = token.text(Prefix::Join);
-    let claim = Claim {
-        token: TokenText::parse(Prefix::Join, text.expose()).unwrap(),
-        cluster: name(n).to_string(),
-        incarnation: format!("uid-{n}"),
-        identity: identity(n).public(),
-        deploy: KeyPair::from_seed(&clock::random()).public(),
-        agent: AgentBuild::default(),
-        facts: Facts::default(),
-        addr: "127.0.0.1".to_owned(),
-    };
-    store.redeem(claim, now).await.unwrap();
 }
 
 /// How a line came back.

@@ -9,15 +9,12 @@ use std::time::Duration;
 use linesman::agent::identity::Identity;
 use linesman::agent::link::{self, LinkConfig, LinkState, ProxyConfig};
 use linesman::clock;
-use linesman::hub::registration::{Claim, Prefix, TokenText};
-use linesman::hub::store::{JoinToken, NewBundle, NewClusterRow, TokenKind};
 use linesman::hub::tls::TlsSource;
 use linesman::hub::{Hub, HubConfig, Listeners, assignment, serve};
 use linesman::keys::KeyPair;
 use linesman::tunnel::{Incoming, Line};
-use linesman::wire::api::{AdoptionOptions, AgentBuild, Assignment, EngineKind, GitRoute};
-use linesman::wire::id::{ClusterName, Digest};
-use linesman::wire::report::Facts;
+use linesman::wire::api::{AgentBuild, Assignment, GitRoute};
+use linesman::wire::id::ClusterName;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::{TcpListener, TcpStream};
@@ -27,6 +24,8 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::sync::CancellationToken;
+
+use crate::joined;
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -153,55 +152,9 @@ impl World {
     }
 
     async fn register(&self) {
-        let (now, store) = (clock::now(), &self.hub.store);
-        let bundle = NewBundle {
-            digest: Digest::from_bytes([0; 32]),
-            engine: EngineKind::Flux,
-            version: "v2".to_owned(),
-            objects: 1,
-            images: vec![],
-            data: vec![1],
-            imported_by: "test".to_owned(),
-        };
-        store.add_bundle(bundle, now).await.unwrap();
-        let row = NewClusterRow {
-            name: self.cluster.clone(),
-            labels: [].into(),
-            engine: EngineKind::Flux,
-            engine_version: "v2".to_owned(),
-            bundle: Digest::from_bytes([0; 32]),
-            catalog_path: "clusters/eu1".to_owned(),
-            git_route: GitRoute::Auto,
-            adoption: AdoptionOptions::default(),
-        };
-        let cluster = store.create_cluster(row, now).await.unwrap();
-        let token = TokenText::new(clock::random(), clock::random());
-        let record = JoinToken {
-            id: token.id.clone(),
-            cluster_id: cluster.id,
-            hash: token.hash(),
-            kind: TokenKind::Join,
-            new_cluster: true,
-            adoption: AdoptionOptions::default(),
-            issued_by: "test".to_owned(),
-            expires_at: now + Duration::from_mins(10),
-            redeemed: None,
-            revoked_at: None,
-            created_at: now,
-        };
-        store.issue_join_token(record).await.unwrap();
-        let text = token.text(Prefix::Join);
-        let claim = Claim {
-            token: TokenText::parse(Prefix::Join, text.expose()).unwrap(),
-            cluster: self.cluster.to_string(),
-            incarnation: "uid".to_owned(),
-            identity: self.identity.public(),
-            deploy: self.deploy.public(),
-            agent: AgentBuild::default(),
-            facts: Facts::default(),
-            addr: "127.0.0.1".to_owned(),
-        };
-        store.redeem(claim, now).await.unwrap();
+        let store = &self.hub.store;
+        joined::bundle(store).await;
+        joined::join(store, &self.cluster, &self.identity, &self.deploy).await;
         assert_eq!(
             store
                 .cluster_keys(&store.cluster(&self.cluster).await.unwrap().unwrap().id)
