@@ -7,7 +7,7 @@ use crate::support::api::{deployment, path};
 use crate::support::place::run;
 use crate::support::world::{self, CLUSTER, FLUX, World};
 use crate::support::{eventually, figure, seconds, shown, until};
-use crate::versions::variant;
+use crate::versions::{in_force, variant};
 
 const NOTIFICATION: &str = "notification-controller";
 const FLAG: &str = "--events-addr=";
@@ -96,11 +96,7 @@ fn sink(world: &World, controller: &str) -> String {
 fn events_go_to_a_sink_that_is_there_or_nowhere() {
     let world = world::adopted();
     settle(&world);
-    let present = world.hub.json(&["cluster", "engine", CLUSTER]);
-    let list = world.hub.json(&["engine", "list"]);
-    let mut list = list.as_array().unwrap().iter();
-    let own = list.find(|b| b["engine"] == json!("flux") && b["version"] == present["version"]);
-    let first = own.unwrap()["digest"].as_str().unwrap().to_owned();
+    let first = in_force(&world)["digest"].as_str().unwrap().to_owned();
 
     variant(&world, "2.80.0", |text| without_sink(&text));
     set(&world, &["2.80.0"]);

@@ -54,17 +54,22 @@ fn engine(world: &World, args: &[&str]) -> Command {
     world.hub.cli(&[&["engine"], args].concat())
 }
 
+/// The bundle of Flux that the cluster has.
+pub(crate) fn in_force(world: &World) -> Value {
+    let present = world.hub.json(&["cluster", "engine", CLUSTER]);
+    let list = world.hub.json(&["engine", "list"]);
+    let mut list = list.as_array().unwrap().iter();
+    let own = list.find(|b| b["engine"] == json!("flux") && b["version"] == present["version"]);
+    own.unwrap().clone()
+}
+
 /// Upgrade by the hub, a registry that stands in for the images' own, a version that cannot run, and all of it back.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_version_that_works_stays_and_one_that_does_not_goes_back() {
     let world = world::adopted();
     settle(&world);
-    let present = world.hub.json(&["cluster", "engine", CLUSTER]);
-    let list = world.hub.json(&["engine", "list"]);
-    let mut list = list.as_array().unwrap().iter();
-    let own = list.find(|b| b["engine"] == json!("flux") && b["version"] == present["version"]);
-    let own = own.unwrap();
+    let own = in_force(&world);
     let first = own["digest"].as_str().unwrap().to_owned();
     mirror(&world, own["images"].as_array().unwrap());
     let spare = path("v1", "ServiceAccount", FLUX, "spare");
