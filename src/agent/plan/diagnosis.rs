@@ -368,17 +368,31 @@ mod tests {
     fn a_cluster_that_works_has_nothing_wrong() {
         let rows = diagnosed(&mut Cluster::working());
         assert_eq!(wrong(&rows), [], "{rows:#?}");
-        for name in [
-            "watchdog",
-            "CRDs",
-            "guard policy",
-            "catalog key and host keys",
-            "Deployment flux-system/source-controller",
-            "GitRepository flux-system/flux-system",
-            "snapshot",
-        ] {
-            assert!(rows.iter().any(|r| r.name == name), "{name} in {rows:#?}");
-        }
+        let told: Vec<String> = rows
+            .iter()
+            .map(|r| format!("{}: {}", r.name, r.found))
+            .collect();
+        let asked = ["2027-01-15T08:00:02.000Z", "2027-01-15T08:00:02.500Z"];
+        let root = |n: usize| format!("at main@sha1:1; answered the question of {}", asked[n]);
+        // Each object of the install is in one row.
+        assert_eq!(
+            told,
+            [
+                "watchdog: mends what it can",
+                "Namespace: Namespace flux-system",
+                "CRDs: 2 objects",
+                "guard policy: 2 objects",
+                "accounts and rights: 6 objects",
+                "Services, policies and settings: 2 objects",
+                "catalog key and host keys: Secret flux-system/flux-system",
+                "Deployment flux-system/kustomize-controller: available",
+                "Deployment flux-system/source-controller: available",
+                &format!("GitRepository flux-system/flux-system: {}", root(0)),
+                &format!("Kustomization flux-system/flux-system: {}", root(1)),
+                "what the catalog brought: 0 sync objects below the root",
+                "snapshot: last known good of 2027-01-15T08:01:03.000Z",
+            ]
+        );
         assert!(rows.iter().all(|r| r.fix.is_empty()), "{rows:#?}");
     }
 

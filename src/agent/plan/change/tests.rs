@@ -1,5 +1,6 @@
 use super::*;
 use crate::agent::plan::tests::{Cluster, Damage};
+use crate::agent::plan::{Action, Class};
 use crate::clock::rfc3339;
 
 fn form(n: u8) -> Form {
@@ -182,4 +183,48 @@ fn what_no_bundle_that_stays_has_goes_in_reverse_but_no_crd_and_no_namespace() {
             "ServiceAccount flux-system/source-watcher"
         ]
     );
+}
+
+#[test]
+fn the_other_side_of_a_change_is_that_which_is_not_given() {
+    let change = change(1, 2, false);
+    assert_eq!(change.other(&form(1)), &form(2));
+    assert_eq!(change.other(&form(2)), &form(1));
+}
+
+#[test]
+fn a_change_goes_on_with_its_first_stage_and_what_is_no_part_of_the_manifest() {
+    let id = |kind, name| ObjectId::new(kind, "flux-system", name);
+    let crd = ObjectId::new(Kind::CustomResourceDefinition, "", "buckets");
+    let (service, pods) = (
+        id(Kind::Service, "source-controller"),
+        id(Kind::Deployment, "source-controller"),
+    );
+    let root = id(Kind::Kustomization, "flux-system");
+    let step = |target: &ObjectId| Step {
+        action: Action::Apply,
+        target: target.clone(),
+        cause: None,
+    };
+    let all: Vec<Step> = [&crd, &service, &pods, &root].map(step).into();
+    let left = |changing, found: &[(Class, &ObjectId)]| {
+        let found = found.iter().map(|(class, id)| Finding::new(*class, id, ""));
+        let (mut steps, found) = (all.clone(), found.collect::<Vec<_>>());
+        stage(changing, &mut steps, &found);
+        steps
+    };
+    let (drift, report) = (Class::ObjectAltered, Class::RegistryDown);
+    let later = [
+        (drift, &service),
+        (drift, &pods),
+        (report, &crd),
+        (drift, &root),
+    ];
+    assert_eq!(left(true, &later), [&crd, &service, &root].map(step));
+    assert_eq!(
+        left(true, &[(drift, &crd), (drift, &pods)]),
+        [&crd, &root].map(step)
+    );
+    assert_eq!(left(true, &[(report, &crd), (drift, &root)]), all);
+    assert_eq!(left(false, &later), all);
 }
