@@ -158,6 +158,28 @@ fn an_operation_that_is_stuck_is_ended() {
     );
 }
 
+#[test]
+fn what_a_root_says_twice_is_told_once() {
+    let mut cluster = working();
+    let said = |kind, message| json!({"type": kind, "message": message});
+    let conditions = [
+        said("ComparisonError", "yaml: line 3"),
+        said("InvalidSpecError", "no kind"),
+        said("SyncError", "one sync failed"),
+        said("SharedResourceWarning", "only a warning"),
+    ];
+    cluster.says(&json!({"conditions": conditions}));
+    let found = cluster.plan().findings.into_iter();
+    let root = id(Kind::Application, "linesman");
+    assert_eq!(
+        found.collect::<Vec<_>>(),
+        [
+            Finding::new(Class::BuildFailed, &root, "ComparisonError: yaml: line 3"),
+            Finding::new(Class::ApplyFailed, &root, "SyncError: one sync failed"),
+        ]
+    );
+}
+
 /// F55, and only the Redis Pod.
 #[test]
 fn a_redis_that_nobody_reaches_is_restarted_and_the_root_is_left_alone() {
