@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bundle::Bundle;
 use crate::lifetime::Tasks;
+use crate::manifests::EngineNamespaces;
 use crate::secret::Secret;
 use crate::telemetry::HealMetrics;
 use crate::wire::api::{AgentBuild, Assignment, EngineKind, HostKeysReport};
@@ -51,6 +52,7 @@ const DRAIN: Duration = Duration::from_secs(20);
 pub struct Config {
     /// The agent's own namespace.
     pub namespace: String,
+    pub engines: EngineNamespaces,
     /// The Pod's name: holder of the Lease, source of Events.
     pub pod: String,
     /// What runs here, as the hub is told.

@@ -25,6 +25,8 @@ pub struct Bundle {
     pub engine: EngineKind,
     pub version: String,
     pub digest: Digest,
+    /// Where the objects are to live; the digest is that of the form in which they live in the usual place.
+    pub namespace: String,
     pub objects: Vec<Value>,
 }
 
@@ -73,13 +75,39 @@ impl Bundle {
             engine: checked.engine,
             version: checked.version,
             digest,
+            namespace: check::namespace(checked.engine).to_owned(),
             objects: checked.objects,
         }
     }
 
     /// As it travels and is kept: zstd of the normal form.
     pub fn pack(&self) -> Vec<u8> {
-        compress(&normal_form(&self.objects))
+        let normal = self.clone().within(check::namespace(self.engine));
+        compress(&normal_form(&normal.objects))
+    }
+
+    /// The same for an engine in another namespace; the digest stays. Beside the objects' own only the subjects of
+    /// bindings name one.
+    #[must_use]
+    pub fn within(mut self, namespace: &str) -> Self {
+        let from = std::mem::replace(&mut self.namespace, namespace.to_owned());
+        let moved = |at: &mut Value| {
+            if at.as_str() == Some(from.as_str()) {
+                *at = Value::from(namespace);
+            }
+        };
+        for object in &mut self.objects {
+            if let Some(at) = object.pointer_mut("/metadata/namespace") {
+                moved(at);
+            }
+            let subjects = object.get_mut("subjects").and_then(Value::as_array_mut);
+            for subject in subjects.into_iter().flatten() {
+                if let Some(at) = subject.get_mut("namespace") {
+                    moved(at);
+                }
+            }
+        }
+        self
     }
 
     /// The reverse of [`Bundle::pack`]; what does not have the digest `expected` is refused.

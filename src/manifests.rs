@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use crate::bundle::check;
 use crate::secret::Secret;
 use crate::wire::api::{AccessLevel, EngineKind, HubKey};
 use crate::wire::id::ClusterName;
@@ -61,6 +62,9 @@ pub const ACCESS_GROUPS: [(AccessLevel, &str, &str); 3] = [
     (AccessLevel::Admin, "linesman:admin", "cluster-admin"),
 ];
 
+/// The variable of the agent's Pod that says where Argo CD is to live; absent = `argocd`.
+pub const ARGOCD_NAMESPACE: &str = "LINESMAN_ARGOCD_NAMESPACE";
+
 const PRIORITY: &str = "system-cluster-critical";
 
 /// All that differs from one adoption to the next.
@@ -68,6 +72,7 @@ const PRIORITY: &str = "system-cluster-critical";
 pub struct AdoptionValues {
     pub cluster: ClusterName,
     pub engine: EngineKind,
+    pub engines: EngineNamespaces,
     pub hub_url: String,
     /// The keys that the agent trusts from the start; they sign later changes of CA and URL.
     pub hub_keys: Vec<HubKey>,
@@ -91,6 +96,7 @@ impl AdoptionValues {
         Self {
             cluster: "example".parse().expect("the word is a cluster name"),
             engine: EngineKind::Flux,
+            engines: EngineNamespaces::default(),
             hub_url: "https://hub.example.com".to_owned(),
             hub_keys: vec![HubKey {
                 kid: "KEY-ID".to_owned(),
@@ -108,12 +114,67 @@ impl AdoptionValues {
     }
 }
 
-/// The engine's namespace.
-pub fn engine_namespace(engine: EngineKind) -> &'static str {
-    match engine {
-        EngineKind::Flux => "flux-system",
-        EngineKind::Argocd => "argocd",
+/// Where the engines live: what the cluster's owner said with the YAML, and nobody else has a say in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineNamespaces {
+    argocd: String,
+}
+
+impl Default for EngineNamespaces {
+    fn default() -> Self {
+        Self {
+            argocd: check::namespace(EngineKind::Argocd).to_owned(),
+        }
     }
+}
+
+impl EngineNamespaces {
+    /// `argocd` is what [`engine_namespace`] takes.
+    pub fn new(argocd: String) -> Self {
+        Self { argocd }
+    }
+
+    pub fn of(&self, engine: EngineKind) -> &str {
+        match engine {
+            EngineKind::Flux => check::namespace(EngineKind::Flux),
+            EngineKind::Argocd => &self.argocd,
+        }
+    }
+
+    pub fn all(&self) -> [&str; 2] {
+        [EngineKind::Flux, EngineKind::Argocd].map(|engine| self.of(engine))
+    }
+
+    /// The one that was chosen; none = the usual one.
+    fn chosen(&self) -> Option<&str> {
+        let usual = check::namespace(EngineKind::Argocd);
+        Some(self.argocd.as_str()).filter(|chosen| *chosen != usual)
+    }
+}
+
+/// A name for Argo CD's namespace: a DNS label (RFC 1123) that is not the cluster's own, ours or Flux'.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn engine_namespace(name: &str) -> Result<String, String> {
+    let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label = !name.is_empty()
+        && name.len() <= 63
+        && name.chars().all(|c| word(c) || c == '-')
+        && name.starts_with(word)
+        && name.ends_with(word);
+    if !label {
+        return Err(format!(
+            "'{name}' is no name of a namespace: a-z, 0-9 and '-' inside, at most 63"
+        ));
+    }
+    let taken = [NAMESPACE, check::namespace(EngineKind::Flux), "default"];
+    if taken.contains(&name) || name.starts_with("kube-") {
+        return Err(format!(
+            "'{name}' is not for an engine, which gets all rights in its namespace; choose another, such as gitops"
+        ));
+    }
+    Ok(name.to_owned())
 }
 
 /// `<kid> <base64url>` a line: the form of the key `hub-key` in Secret [`JOIN_SECRET`].
@@ -144,8 +205,8 @@ pub fn adoption(values: &AdoptionValues) -> Vec<Value> {
         service_account(AGENT, &values.image_pull_secret),
         service_account(LINE_ACCOUNT, ""),
     ];
-    objects.extend(rbac::objects(values.access));
-    objects.push(network_policy());
+    objects.extend(rbac::objects(values.access, &values.engines));
+    objects.push(network_policy(&values.engines));
     objects.push(git_service());
     objects.push(join_secret(values));
     objects.push(deployment(values));
@@ -153,10 +214,10 @@ pub fn adoption(values: &AdoptionValues) -> Vec<Value> {
 }
 
 /// What is alike in every adoption and not its owner's to choose: what the agent keeps so for itself.
-pub fn own() -> Vec<Value> {
+pub fn own(engines: &EngineNamespaces) -> Vec<Value> {
     let mut objects = vec![resource_quota()];
-    objects.extend(rbac::own());
-    objects.push(network_policy());
+    objects.extend(rbac::own(engines));
+    objects.push(network_policy(engines));
     objects.push(git_service());
     objects
 }
@@ -219,8 +280,8 @@ fn service_account(name: &str, pull_secret: &str) -> Value {
     account
 }
 
-fn network_policy() -> Value {
-    let engines = [EngineKind::Flux, EngineKind::Argocd].map(engine_namespace);
+fn network_policy(engines: &EngineNamespaces) -> Value {
+    let engines = engines.all();
     json!({
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -299,14 +360,15 @@ fn deployment(values: &AdoptionValues) -> Value {
                     "tolerations": [
                         {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"},
                     ],
-                    "containers": [container(&values.image)],
+                    "containers": [container(values)],
                 },
             },
         },
     })
 }
 
-fn container(image: &str) -> Value {
+fn container(values: &AdoptionValues) -> Value {
+    let image = &values.image;
     let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
     let probe = |path: &str, period: u32, failures: u32| {
         json!({
@@ -316,19 +378,23 @@ fn container(image: &str) -> Value {
             "failureThreshold": failures,
         })
     };
+    let mut env = vec![
+        field("POD_NAME", "metadata.name"),
+        field("POD_NAMESPACE", "metadata.namespace"),
+        json!({"name": "LINESMAN_IMAGE", "value": image}),
+        // Idle memory is halved by giving freed pages back at once (docs/benchmarks.md).
+        json!({"name": "MIMALLOC_ALLOW_THP", "value": "0"}),
+        json!({"name": "MIMALLOC_PURGE_DELAY", "value": "0"}),
+        json!({"name": "MIMALLOC_ARENA_EAGER_COMMIT", "value": "0"}),
+    ];
+    if let Some(chosen) = values.engines.chosen() {
+        env.push(json!({"name": ARGOCD_NAMESPACE, "value": chosen}));
+    }
     json!({
         "name": "agent",
         "image": image,
         "args": ["agent"],
-        "env": [
-            field("POD_NAME", "metadata.name"),
-            field("POD_NAMESPACE", "metadata.namespace"),
-            {"name": "LINESMAN_IMAGE", "value": image},
-            // Idle memory is halved by giving freed pages back at once (docs/benchmarks.md).
-            {"name": "MIMALLOC_ALLOW_THP", "value": "0"},
-            {"name": "MIMALLOC_PURGE_DELAY", "value": "0"},
-            {"name": "MIMALLOC_ARENA_EAGER_COMMIT", "value": "0"},
-        ],
+        "env": env,
         "ports": [
             {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
             {"name": "git", "containerPort": GIT_RELAY_PORT, "protocol": "TCP"},

@@ -11,7 +11,7 @@ use super::{Desired, Engine};
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::clock;
 use crate::keys::{sha256, sha256_hex};
-use crate::manifests;
+use crate::manifests::{self, EngineNamespaces};
 use crate::wire::api::EngineKind;
 use crate::wire::id::Digest;
 
@@ -62,7 +62,6 @@ pub struct Install {
 #[derive(Debug)]
 pub struct Traits {
     pub kind: EngineKind,
-    pub namespace: &'static str,
     /// The field manager of what it applies from Git.
     pub applier: &'static str,
     /// `app.kubernetes.io/part-of` of its workloads.
@@ -83,6 +82,22 @@ pub struct Traits {
     pub controllers: [(Kind, &'static str); 2],
     /// Where source and sync object say what they follow.
     pub follows: [&'static str; 2],
+}
+
+/// One of the engines and where it lives.
+#[derive(Debug, Clone)]
+pub struct Site {
+    pub traits: &'static Traits,
+    pub namespace: String,
+}
+
+impl Site {
+    pub fn of(kind: EngineKind, engines: &EngineNamespaces) -> Self {
+        Self {
+            traits: traits_of(kind),
+            namespace: engines.of(kind).to_owned(),
+        }
+    }
 }
 
 impl Traits {
@@ -189,8 +204,9 @@ impl Install {
             sync,
             secret,
         } = parts;
-        let rights = ObjectId::new(Kind::RoleBinding, traits.namespace, manifests::ENGINE_ROLE);
-        wanted.insert(rights.clone(), own(agent_rights(traits.namespace)));
+        let namespace = desired.install.bundle.namespace.clone();
+        let rights = ObjectId::new(Kind::RoleBinding, &namespace, manifests::ENGINE_ROLE);
+        wanted.insert(rights.clone(), own(agent_rights(&namespace)));
         let guard = guard::objects(wanted.keys(), [&source, &sync], &labels());
         wanted.extend(guard.map(|(id, object)| (id, own(object))));
         let policy = &desired.assignment.policy;
@@ -200,7 +216,7 @@ impl Install {
         Self {
             traits,
             wanted,
-            namespace: traits.namespace.to_owned(),
+            namespace,
             source,
             sync,
             secret,
@@ -326,7 +342,7 @@ pub fn is_workload(kind: Kind) -> bool {
 fn adjusted(desired: &Desired, object: Value) -> Value {
     let object = match &desired.engine {
         Engine::Flux => flux::adjusted(&desired.install.bundle, object),
-        Engine::Argocd(_) => argocd::adjusted(object),
+        Engine::Argocd(_) => argocd::adjusted(&desired.install.bundle, object),
     };
     match &desired.install.form.registry {
         Some(registry) => images::moved(object, registry),
@@ -360,7 +376,7 @@ fn own(object: Value) -> Wanted {
 }
 
 /// What is fixed about one of the engines.
-pub fn traits_of(kind: EngineKind) -> &'static Traits {
+fn traits_of(kind: EngineKind) -> &'static Traits {
     match kind {
         EngineKind::Flux => &flux::TRAITS,
         EngineKind::Argocd => &argocd::TRAITS,
@@ -368,9 +384,8 @@ pub fn traits_of(kind: EngineKind) -> &'static Traits {
 }
 
 /// What the agent makes for an engine beside the objects of its bundle, and what goes with the engine.
-pub fn extras(kind: EngineKind) -> Vec<ObjectId> {
-    let namespace = traits_of(kind).namespace;
-    let own: &[(Kind, &str)] = match kind {
+pub fn extras(site: &Site) -> Vec<ObjectId> {
+    let own: &[(Kind, &str)] = match site.traits.kind {
         EngineKind::Flux => &[
             (Kind::Secret, flux::NAME),
             (Kind::Secret, flux::SIGNERS),
@@ -388,7 +403,7 @@ pub fn extras(kind: EngineKind) -> Vec<ObjectId> {
     };
     let rights = (Kind::RoleBinding, manifests::ENGINE_ROLE);
     let all = own.iter().copied().chain([rights]);
-    all.map(|(kind, name)| ObjectId::new(kind, namespace, name))
+    all.map(|(kind, name)| ObjectId::new(kind, &site.namespace, name))
         .collect()
 }
 

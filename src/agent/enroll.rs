@@ -13,6 +13,7 @@ mod hostkeys;
 pub mod join;
 pub mod keep;
 pub mod keyring;
+pub mod places;
 pub mod prepare;
 pub mod removal;
 pub mod rotate;
@@ -26,7 +27,7 @@ use tracing::debug;
 use crate::agent::News;
 use crate::agent::fault::{Edge, Faults};
 use crate::clock;
-use crate::manifests;
+use crate::manifests::{self, EngineNamespaces};
 use crate::wire::api::AgentBuild;
 use crate::wire::id::ClusterName;
 use crate::wire::report::{Condition, ConditionType, Status, StepName, StepReport, StepState};
@@ -42,6 +43,7 @@ pub struct Context {
     pub kube: kube::Client,
     /// The agent's own namespace.
     pub namespace: String,
+    pub engines: EngineNamespaces,
     pub pod: String,
     pub cluster: ClusterName,
     pub build: AgentBuild,

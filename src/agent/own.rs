@@ -116,7 +116,7 @@ impl Keeping {
             return;
         }
         let mut refused = Vec::new();
-        for (id, wanted) in own::wanted() {
+        for (id, wanted) in own::wanted(&self.context.engines) {
             self.heart.beat();
             match self.keep(&id, &wanted, &mut memory.open).await {
                 Ok(Kept::Forbidden(why)) => refused.push(format!("{id}: {why}")),
@@ -163,7 +163,7 @@ impl Keeping {
         if young && !refused && memory.missing.is_empty() {
             return;
         }
-        match rights::missing(&self.context.kube).await {
+        match rights::missing(&self.context.kube, &self.context.engines).await {
             Ok(missing) => {
                 memory.missing = needs::told(&missing);
                 memory.reviewed = Some(Instant::now());

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tracing::info;
 
 use super::apply::CALL;
-use super::engine::{GUARD, MANAGER, Traits, is_git_owned, is_workload};
+use super::engine::{GUARD, MANAGER, Site, Traits, is_git_owned, is_workload};
 use super::observe::api;
 use super::own::rights::allowed;
 use super::plan::project::LEASE_SUFFIX;
@@ -32,13 +32,9 @@ const PAGE: u32 = 200;
 const PASS: Duration = Duration::from_mins(1);
 
 /// Takes one pass at making an engine stand still. `objects` are those of its bundle.
-pub(super) async fn still(
-    kube: &Client,
-    traits: &'static Traits,
-    objects: &[ObjectId],
-) -> Result<Next> {
+pub(super) async fn still(kube: &Client, site: &Site, objects: &[ObjectId]) -> Result<Next> {
     let pass = async {
-        let remains = look(kube, traits, objects).await?;
+        let remains = look(kube, site, objects).await?;
         let next = next(&remains);
         match &next {
             Next::Do(acts) => {
@@ -46,8 +42,8 @@ pub(super) async fn still(
                     do_one(kube, act).await?;
                 }
             }
-            Next::Unpin => unpin(kube, traits, objects).await?,
-            Next::Still => forget(kube, traits, objects).await?,
+            Next::Unpin => unpin(kube, site, objects).await?,
+            Next::Still => forget(kube, site, objects).await?,
             Next::Wait(_) => {}
         }
         Ok(next)
@@ -56,9 +52,9 @@ pub(super) async fn still(
     passed.unwrap_or_else(|_| Ok(Next::Wait("the API server is slow".to_owned())))
 }
 
-async fn look(kube: &Client, traits: &Traits, objects: &[ObjectId]) -> Result<Remains> {
+async fn look(kube: &Client, site: &Site, objects: &[ObjectId]) -> Result<Remains> {
     let mut remains = Remains::default();
-    for name in traits.rights {
+    for name in site.traits.rights {
         let binding = ObjectId::new(Kind::ClusterRoleBinding, "", name);
         if let Some(live) = read(kube, &binding).await? {
             let uid = live.metadata.uid.unwrap_or_default();
@@ -75,9 +71,9 @@ async fn look(kube: &Client, traits: &Traits, objects: &[ObjectId]) -> Result<Re
             remains.running.push((*id).clone());
         }
     }
-    let pods: Api<Pod> = Api::namespaced(kube.clone(), traits.namespace);
+    let pods: Api<Pod> = Api::namespaced(kube.clone(), &site.namespace);
     let listed = within(pods.list(&ListParams::default())).await;
-    let listed = listed.with_context(|| format!("list the Pods of {}", traits.namespace))?;
+    let listed = listed.with_context(|| format!("list the Pods of {}", &site.namespace))?;
     for pod in listed.items {
         let labels = pod.metadata.labels.unwrap_or_default();
         let app = labels
@@ -92,7 +88,7 @@ async fn look(kube: &Client, traits: &Traits, objects: &[ObjectId]) -> Result<Re
     // While a controller runs, it puts them back.
     if remains.rights.is_empty() && remains.running.is_empty() && remains.pods.is_empty() {
         for (_, live) in sync_objects(kube, objects).await? {
-            remains.pinned += usize::from(is_pinned(traits, &live));
+            remains.pinned += usize::from(is_pinned(site.traits, &live));
         }
     }
     Ok(remains)
@@ -125,19 +121,19 @@ fn is_pinned(traits: &Traits, live: &DynamicObject) -> bool {
     finalizers.into_iter().any(|f| traits.is_finalizer(f))
 }
 
-async fn unpin(kube: &Client, traits: &Traits, objects: &[ObjectId]) -> Result<()> {
+async fn unpin(kube: &Client, site: &Site, objects: &[ObjectId]) -> Result<()> {
     let params = PatchParams {
         field_manager: Some(GUARD.to_owned()),
         ..PatchParams::default()
     };
     for (served, live) in sync_objects(kube, objects).await? {
-        if !is_pinned(traits, &live) {
+        if !is_pinned(site.traits, &live) {
             continue;
         }
         let finalizers = live.metadata.finalizers.clone().unwrap_or_default();
         let keep: Vec<&String> = finalizers
             .iter()
-            .filter(|f| !traits.is_finalizer(f))
+            .filter(|f| !site.traits.is_finalizer(f))
             .collect();
         let patch = json!({"metadata": {"finalizers": keep, "uid": live.metadata.uid}});
         let name = live.metadata.name.clone().unwrap_or_default();
@@ -156,10 +152,10 @@ async fn unpin(kube: &Client, traits: &Traits, objects: &[ObjectId]) -> Result<(
 
 /// Deletes the Leases of controllers that ended: without rights they could not give them up, and should this engine come
 /// back, it would wait for their end with every commit (Flux: 35 s).
-async fn forget(kube: &Client, traits: &Traits, objects: &[ObjectId]) -> Result<()> {
-    let leases: Api<Lease> = Api::namespaced(kube.clone(), traits.namespace);
+async fn forget(kube: &Client, site: &Site, objects: &[ObjectId]) -> Result<()> {
+    let leases: Api<Lease> = Api::namespaced(kube.clone(), &site.namespace);
     let listed = within(leases.list(&ListParams::default().limit(PAGE))).await;
-    let listed = listed.with_context(|| format!("list the Leases of {}", traits.namespace))?;
+    let listed = listed.with_context(|| format!("list the Leases of {}", &site.namespace))?;
     for lease in listed.items {
         let name = lease.metadata.name.unwrap_or_default();
         let controller = name.strip_suffix(LEASE_SUFFIX);
@@ -178,24 +174,20 @@ async fn forget(kube: &Client, traits: &Traits, objects: &[ObjectId]) -> Result<
 
 /// Deletes what the catalog brought of the kinds of `crds`; what somebody made by hand stays, and outside the engine's
 /// namespace what has no inventory to prune by. Only of an engine that stands still.
-pub(super) async fn remove_brought(
-    kube: &Client,
-    traits: &Traits,
-    crds: &[ObjectId],
-) -> Result<()> {
-    let pass = remove_all(kube, traits, crds);
+pub(super) async fn remove_brought(kube: &Client, site: &Site, crds: &[ObjectId]) -> Result<()> {
+    let pass = remove_all(kube, site, crds);
     let passed = timeout(PASS, Box::pin(pass)).await;
     // What is gone is not looked at again.
     passed.unwrap_or_else(|_| Err(anyhow!("not all in {} s; it goes on", PASS.as_secs())))
 }
 
-async fn remove_all(kube: &Client, traits: &Traits, crds: &[ObjectId]) -> Result<()> {
+async fn remove_all(kube: &Client, site: &Site, crds: &[ObjectId]) -> Result<()> {
     for (served, live) in sync_objects(kube, crds).await? {
         let marks = json!({"metadata": {
             "labels": live.metadata.labels, "annotations": live.metadata.annotations,
         }});
         let name = live.metadata.name.clone().unwrap_or_default();
-        let inside = live.metadata.namespace.as_deref() == Some(traits.namespace);
+        let inside = live.metadata.namespace.as_deref() == Some(site.namespace.as_str());
         let may = inside || is_inventory(&served.group, &served.plural);
         if may && is_git_owned(&marks) {
             let uid = live.metadata.uid.clone();
@@ -296,12 +288,8 @@ where
 }
 
 /// Why the other engine cannot be installed: the agent may not, or one is there that is not ours. None = it can.
-pub(super) async fn hindered(
-    kube: &Client,
-    traits: &Traits,
-    before: &Traits,
-) -> Result<Option<String>> {
-    let (group, _, plural) = before.children[0].resource();
+pub(super) async fn hindered(kube: &Client, site: &Site, before: &Site) -> Result<Option<String>> {
+    let (group, _, plural) = before.traits.children[0].resource();
     let right = |verb: &str, group: &str, resource: &str, name: Option<&str>| Right {
         verb: verb.to_owned(),
         group: group.to_owned(),
@@ -310,7 +298,7 @@ pub(super) async fn hindered(
         name: name.map(str::to_owned),
     };
     let rbac = "rbac.authorization.k8s.io";
-    let (namespace, binding) = (Some(traits.namespace), Some(traits.rights[0]));
+    let (namespace, binding) = (Some(site.namespace.as_str()), Some(site.traits.rights[0]));
     let asked = [
         (Place::Cluster, right("create", "", "namespaces", namespace)),
         (
@@ -318,7 +306,7 @@ pub(super) async fn hindered(
             right("create", rbac, "clusterrolebindings", binding),
         ),
         (
-            Place::Namespace(before.namespace.to_owned()),
+            Place::Namespace(before.namespace.clone()),
             right("delete", group, plural, None),
         ),
     ];
@@ -328,12 +316,12 @@ pub(super) async fn hindered(
             return Ok(Some(format!(
                 "the agent may not {verb} {resource} to put {} in the place of {}: it was adopted with rights for one engine; \
                  make new adoption YAML with 'linesman cluster readopt', apply it, and this goes on by itself",
-                traits.kind, before.kind
+                site.traits.kind, before.traits.kind
             )));
         }
     }
-    for (kind, name) in traits.controllers {
-        let id = ObjectId::new(kind, traits.namespace, name);
+    for (kind, name) in site.traits.controllers {
+        let id = ObjectId::new(kind, &site.namespace, name);
         if let Some(live) = read(kube, &id).await? {
             let managers = live.metadata.managed_fields.iter().flatten();
             let ours = managers
@@ -342,7 +330,7 @@ pub(super) async fn hindered(
             if !ours {
                 return Ok(Some(format!(
                     "{id} is there already and not of Linesman's making; remove that {} first",
-                    traits.kind
+                    site.traits.kind
                 )));
             }
         }

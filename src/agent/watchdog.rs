@@ -24,6 +24,7 @@ use super::{Desired, EngineGit, Hint, News, Rest, Verdict};
 use crate::bundle::Kind;
 use crate::clock;
 use crate::heal;
+use crate::manifests::EngineNamespaces;
 use crate::telemetry::HealMetrics;
 use crate::wire::api::EngineKind;
 use crate::wire::report::{Facts, HealRecord};
@@ -54,6 +55,7 @@ pub struct Context {
     pub kube: kube::Client,
     /// The agent's own namespace, where snapshots and records are kept.
     pub namespace: String,
+    pub engines: EngineNamespaces,
     /// The agent's Pod, the source of its Events.
     pub pod: String,
     /// Out: the fingerprint of the deploy key that the engine was seen to fetch with.

@@ -33,7 +33,7 @@ use super::{
 use crate::backoff::Schedule;
 use crate::clock;
 use crate::lifetime::Tasks;
-use crate::manifests::STATE_SECRET;
+use crate::manifests::{EngineNamespaces, STATE_SECRET};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{Facts, StepName};
 
@@ -58,6 +58,7 @@ pub(super) struct Start {
     keyring: Keyring,
     join: Option<Join>,
     state: Option<State>,
+    engines: EngineNamespaces,
     news: (mpsc::Sender<News>, mpsc::Receiver<News>),
     /// For how long it may act.
     term: Term,
@@ -105,11 +106,12 @@ async fn begin(config: &Config, kube: &kube::Client, term: &Term) -> Result<Star
     // The state of another name is not ours; the token in the YAML decides.
     let state = state.filter(|state| state.assignment.cluster.name == cluster);
     let news = mpsc::channel(NEWS);
-    let context = context(config, kube, &cluster, &news.0);
+    let engines = enroll::places::settled(&config.engines, kube, &config.namespace).await?;
+    let context = context(config, kube, &cluster, &engines, &news.0);
     let mut step = Progress::new(&context, StepName::Keys);
     step.running().await;
     let engine = state.as_ref().map(|state| state.assignment.engine.kind);
-    let identity = stored::keys(kube, &config.namespace, &cluster, engine).await?;
+    let identity = stored::keys(kube, &config.namespace, &engines, &cluster, engine).await?;
     let keyring = Keyring::new(secrets, &cluster, identity)?;
     step.done().await;
     Ok(Start {
@@ -117,6 +119,7 @@ async fn begin(config: &Config, kube: &kube::Client, term: &Term) -> Result<Star
         keyring,
         join,
         state,
+        engines,
         news,
         term: term.clone(),
     })
@@ -126,11 +129,13 @@ fn context(
     config: &Config,
     kube: &kube::Client,
     cluster: &ClusterName,
+    engines: &EngineNamespaces,
     news: &mpsc::Sender<News>,
 ) -> enroll::Context {
     enroll::Context {
         kube: kube.clone(),
         namespace: config.namespace.clone(),
+        engines: engines.clone(),
         pod: config.pod.clone(),
         cluster: cluster.clone(),
         build: config.build.clone(),
@@ -157,7 +162,7 @@ pub(super) fn parts(
         metrics,
     } = signs;
     let (news, told) = start.news;
-    let context = context(&config, kube, &start.cluster, &news);
+    let context = context(&config, kube, &start.cluster, &start.engines, &news);
     let first = start.state.as_ref().map(|s| s.proven.clone());
     let (joined_out, joined) = watch::channel(None::<Joined>);
     let (link_out, line) = watch::channel(LinkState::Down {
@@ -312,6 +317,7 @@ pub(super) fn parts(
     let watching = watchdog::Context {
         kube: kube.clone(),
         namespace: config.namespace.clone(),
+        engines: start.engines.clone(),
         pod: config.pod.clone(),
         fetched: fetched_out,
         engine_git: engine_git_out,

@@ -104,6 +104,30 @@ fn what_is_packed_unpacks_only_under_its_digest() {
     ));
 }
 
+/// W32: what is kept and fetched is the same, wherever its objects live.
+#[test]
+fn a_bundle_for_another_namespace_has_the_same_digest_and_the_same_packed_form() {
+    let mut objects = argocd();
+    let account = |namespace: &str| json!({"kind": "ServiceAccount", "name": "argocd-application-controller", "namespace": namespace});
+    let binding = |o: &&mut Value| o["kind"] == "ClusterRoleBinding";
+    let binding = objects.iter_mut().find(binding).unwrap();
+    binding["subjects"] = json!([account("argocd"), account("monitoring")]);
+    let usual = Bundle::import(yaml_of(&objects).as_bytes(), None).unwrap();
+    let moved = usual.clone().within("gitops");
+    assert_ne!(moved.objects, usual.objects);
+    for object in &moved.objects {
+        let text = object.to_string();
+        assert!(!text.contains(r#""namespace":"argocd""#), "{text}");
+    }
+    let subjects = |o: &Value| o.get("subjects").cloned();
+    let subjects = moved.objects.iter().find_map(subjects);
+    let there = json!([account("gitops"), account("monitoring")]);
+    assert_eq!(subjects, Some(there));
+    assert_eq!(moved.digest, usual.digest);
+    assert_eq!(moved.pack(), usual.pack());
+    assert_eq!(moved.within("argocd"), usual);
+}
+
 #[test]
 fn compressed_manifests_and_archives_are_read() {
     use std::io::Write as _;

@@ -19,6 +19,10 @@ pub struct Args {
     /// The agent's namespace, with the Secret that the adoption YAML makes
     #[arg(long, env = "POD_NAMESPACE", default_value = manifests::NAMESPACE)]
     namespace: String,
+    /// Where Argo CD lives, if it is the engine
+    #[arg(long, env = manifests::ARGOCD_NAMESPACE, value_name = "NAME", default_value = "argocd")]
+    #[arg(value_parser = manifests::engine_namespace)]
+    argocd_namespace: String,
     /// This replica's name, as it holds the Lease [default: the host's name]
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pod: Option<String>,
@@ -53,6 +57,7 @@ pub async fn run(args: Args) -> Result<()> {
     };
     let config = agent::Config {
         namespace: args.namespace,
+        engines: manifests::EngineNamespaces::new(args.argocd_namespace),
         pod,
         build: AgentBuild {
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::cluster::{Engine, Level};
 use super::output::emit;
-use crate::manifests::{AdoptionValues, adoption, to_yaml};
+use crate::manifests::{self, AdoptionValues, EngineNamespaces, adoption, to_yaml};
 
 const EXAMPLES: &str = "\
 The YAML of 'linesman cluster add' is this, with the hub's address, key and CA, and a join token. It meets Pod
@@ -20,6 +20,9 @@ pub(super) struct Args {
     /// The GitOps engine whose installation the roles are for
     #[arg(long, value_enum, default_value = "flux")]
     engine: Engine,
+    /// Argo CD's namespace, where it is not to be argocd
+    #[arg(long, value_name = "NAME", value_parser = manifests::engine_namespace)]
+    engine_namespace: Option<String>,
     /// The most that access groups get in the cluster
     #[arg(long, value_enum, default_value = "admin")]
     access: Level,
@@ -38,6 +41,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
         image_pull_secret: args.image_pull_secret.clone().unwrap_or_default(),
         ..AdoptionValues::placeholders()
     };
+    if let Some(namespace) = &args.engine_namespace {
+        values.engines = EngineNamespaces::new(namespace.clone());
+    }
     if let Some(image) = &args.image {
         values.image.clone_from(image);
     }

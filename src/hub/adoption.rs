@@ -6,7 +6,7 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::store::{Cluster, JoinToken, StoreError, TokenKind};
-use crate::manifests::{self, AdoptionValues};
+use crate::manifests::{self, AdoptionValues, EngineNamespaces};
 use crate::wire::api::AdoptionOptions;
 
 /// A token that was just issued; its text is known here and in the YAML only.
@@ -57,6 +57,7 @@ pub fn yaml(hub: &Hub, cluster: &Cluster, options: &AdoptionOptions, token: &Tok
     let values = AdoptionValues {
         cluster: cluster.name.clone(),
         engine: cluster.engine,
+        engines: engines(options),
         hub_url: hub.config.url.clone(),
         hub_keys: hub.keys.keyset(),
         hub_ca: hub.tls.ca.clone(),
@@ -68,6 +69,14 @@ pub fn yaml(hub: &Hub, cluster: &Cluster, options: &AdoptionOptions, token: &Tok
         no_proxy: options.no_proxy.clone(),
     };
     manifests::to_yaml(&manifests::adoption(&values))
+}
+
+/// Where the engines of a cluster with these options live.
+pub fn engines(options: &AdoptionOptions) -> EngineNamespaces {
+    match options.engine_namespace.as_str() {
+        "" => EngineNamespaces::default(),
+        chosen => EngineNamespaces::new(chosen.to_owned()),
+    }
 }
 
 /// `https://…/adopt/<token>.yaml`

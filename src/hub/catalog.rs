@@ -11,6 +11,7 @@ use rust_embed::RustEmbed;
 use serde_json::Value;
 
 use super::git::Files;
+use crate::manifests::EngineNamespaces;
 use crate::wire::api::EngineKind;
 use crate::wire::id::ClusterName;
 use crate::yaml;
@@ -34,6 +35,7 @@ const APPLICATIONS: [(&str, &str); 2] = [
 pub struct ClusterRecord {
     pub name: ClusterName,
     pub engine: EngineKind,
+    pub engines: EngineNamespaces,
     pub labels: BTreeMap<String, String>,
     /// Where this cluster reads the catalog.
     pub url: String,
@@ -135,6 +137,7 @@ fn like_the_model(name: &str, directory: &str) -> Files {
 fn applications(record: &ClusterRecord) -> Files {
     let file = |(file, text): (&str, &str)| {
         let text = text
+            .replace("NAMESPACE", record.engines.of(EngineKind::Argocd))
             .replace("CLUSTER", record.name.as_str())
             .replace("CATALOG", &record.url)
             .replace("BRANCH", &record.branch);
@@ -154,6 +157,7 @@ mod tests {
         ClusterRecord {
             name: name.parse().unwrap(),
             engine: EngineKind::Flux,
+            engines: EngineNamespaces::default(),
             labels: BTreeMap::new(),
             url: "ssh://git@hub.example.com:2222/catalog.git".to_owned(),
             branch: "main".to_owned(),
@@ -241,7 +245,18 @@ mod tests {
             engine: EngineKind::Argocd,
             ..record("ap1")
         };
-        let files = files(&record);
+        let elsewhere = ClusterRecord {
+            engines: EngineNamespaces::new("gitops".to_owned()),
+            ..record.clone()
+        };
+        let (files, moved) = (files(&record), files(&elsewhere));
+        for path in ["clusters/ap1/apps.yaml", "clusters/ap1/base.yaml"] {
+            let text = |files: &Files| String::from_utf8(files[path].clone()).unwrap();
+            let usual = "\n  namespace: argocd\n";
+            assert!(text(&files).contains(usual), "{path}");
+            let there = text(&files).replace(usual, "\n  namespace: gitops\n");
+            assert_eq!(text(&moved), there);
+        }
         let paths: Vec<&str> = files.keys().map(String::as_str).collect();
         assert_eq!(
             paths,

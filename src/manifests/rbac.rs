@@ -9,8 +9,8 @@ use crate::bundle::check::{ARGOCD_CLUSTER_ROLES, ARGOCD_ROLES};
 use crate::wire::api::AccessLevel;
 
 use super::{
-    ACCESS_GROUPS, AGENT, ENGINE_ROLE, GUARD_POLICY, LINE_ACCOUNT, LINE_SUBJECTS, NAMESPACE,
-    READ_ROLE, labels, metadata,
+    ACCESS_GROUPS, AGENT, ENGINE_ROLE, EngineNamespaces, GUARD_POLICY, LINE_ACCOUNT, LINE_SUBJECTS,
+    NAMESPACE, READ_ROLE, labels, metadata,
 };
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -24,7 +24,6 @@ const KEEP: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
 
 /// What an engine's install contains beyond its own namespace.
 struct EngineNames {
-    namespace: &'static str,
     crds: &'static [&'static str],
     cluster_roles: &'static [&'static str],
     cluster_role_bindings: &'static [&'static str],
@@ -35,7 +34,6 @@ struct EngineNames {
 }
 
 const FLUX: EngineNames = EngineNames {
-    namespace: "flux-system",
     crds: &[
         "alerts.notification.toolkit.fluxcd.io",
         "artifactgenerators.source.extensions.fluxcd.io",
@@ -88,7 +86,6 @@ const FLUX: EngineNames = EngineNames {
 };
 
 const ARGOCD: EngineNames = EngineNames {
-    namespace: "argocd",
     crds: &[
         "applications.argoproj.io",
         "applicationsets.argoproj.io",
@@ -113,8 +110,8 @@ fn all<T: Copy + 'static>(part: impl Fn(&EngineNames) -> &'static [T]) -> Vec<T>
 }
 
 /// Roles and bindings, roles before what refers to them.
-pub(super) fn objects(access: AccessLevel) -> Vec<Value> {
-    let mut objects = own();
+pub(super) fn objects(access: AccessLevel, engines: &EngineNamespaces) -> Vec<Value> {
+    let mut objects = own(engines);
     objects.push(line_subjects());
     let subjects = cluster_role_binding(LINE_SUBJECTS, LINE_SUBJECTS, &account(LINE_ACCOUNT));
     objects.push(subjects);
@@ -128,11 +125,11 @@ pub(super) fn objects(access: AccessLevel) -> Vec<Value> {
 }
 
 /// The agent's own, roles before what refers to them.
-pub(super) fn own() -> Vec<Value> {
+pub(super) fn own(engines: &EngineNamespaces) -> Vec<Value> {
     vec![
         cluster_role(READ_ROLE, &read_rules()),
         cluster_role(ENGINE_ROLE, &engine_rules()),
-        cluster_role(AGENT, &agent_rules()),
+        cluster_role(AGENT, &agent_rules(engines)),
         role(&own_rules()),
         cluster_role_binding(AGENT, AGENT, &account(AGENT)),
         cluster_role_binding(READ_ROLE, READ_ROLE, &account(AGENT)),
@@ -141,7 +138,7 @@ pub(super) fn own() -> Vec<Value> {
 }
 
 /// The agent's rights on the whole cluster.
-fn agent_rules() -> Vec<Value> {
+fn agent_rules(engines: &EngineNamespaces) -> Vec<Value> {
     let (cluster_roles, crds) = (all(|n| n.cluster_roles), all(|n| n.crds));
     let bound = [&["cluster-admin", ENGINE_ROLE][..], &cluster_roles].concat();
     let own_bindings = [
@@ -156,7 +153,6 @@ fn agent_rules() -> Vec<Value> {
     let own_roles = [AGENT, READ_ROLE, ENGINE_ROLE, LINE_SUBJECTS];
     let written = [&cluster_roles[..], &own_roles].concat();
     let escalated = [&cluster_roles[..], &[LINE_SUBJECTS]].concat();
-    let namespaces: Vec<&str> = ENGINES.iter().map(|n| n.namespace).collect();
     let (crd, own) = ("apiextensions.k8s.io", ["create", "patch", "delete"]);
     let mut rules = vec![
         rule(crd, &["customresourcedefinitions"], &READ),
@@ -188,7 +184,7 @@ fn agent_rules() -> Vec<Value> {
         pinned(
             "",
             &["namespaces"],
-            &[&[NAMESPACE][..], &namespaces].concat(),
+            &[&[NAMESPACE][..], &engines.all()].concat(),
             &["create", "patch"],
         ),
         rule(ADMISSION, &POLICIES, &READ),

@@ -155,3 +155,51 @@ fn the_token_appears_once() {
     let text = to_yaml(&adoption(&AdoptionValues::placeholders()));
     assert_eq!(text.matches("JOIN-TOKEN").count(), 1);
 }
+
+/// W32: the agent's rights are in the namespace that the owner chose for Argo CD, and no longer in the usual one.
+#[test]
+fn a_chosen_namespace_takes_the_place_of_the_usual_one() {
+    let chosen = AdoptionValues {
+        engine: EngineKind::Argocd,
+        engines: EngineNamespaces::new("gitops".to_owned()),
+        ..AdoptionValues::placeholders()
+    };
+    let [before, after] =
+        [AdoptionValues::placeholders(), chosen].map(|values| to_yaml(&adoption(&values)));
+    let lines = |text: &str, word: &str| {
+        let all = text.lines().map(str::trim);
+        all.filter(|line| *line == format!("- {word}")).count()
+    };
+    // A rule on Namespaces, and the policy on who reaches the Git relay.
+    assert_eq!([lines(&before, "argocd"), lines(&before, "gitops")], [2, 0]);
+    assert_eq!([lines(&after, "argocd"), lines(&after, "gitops")], [0, 2]);
+    let variable = "- name: LINESMAN_ARGOCD_NAMESPACE\n          value: gitops\n";
+    assert!(after.contains(variable), "{after}");
+    assert!(!before.contains(ARGOCD_NAMESPACE), "{before}");
+}
+
+#[test]
+fn an_engine_gets_no_namespace_of_the_clusters_own() {
+    for good in [
+        "argocd",
+        "gitops",
+        "openshift-gitops",
+        "a",
+        "7",
+        "kubernetes",
+    ] {
+        assert_eq!(engine_namespace(good), Ok(good.to_owned()));
+    }
+    let long = "a".repeat(64);
+    let shapeless = [
+        "", "Argo", "a_b", "a.b", "-a", "a-", "a b", "é", "a/b", &long,
+    ];
+    for bad in shapeless {
+        let error = engine_namespace(bad).unwrap_err();
+        assert!(error.contains("no name of a namespace"), "{bad}: {error}");
+    }
+    for taken in ["linesman", "flux-system", "default", "kube-system"] {
+        let error = engine_namespace(taken).unwrap_err();
+        assert!(error.contains("not for an engine"), "{taken}: {error}");
+    }
+}

@@ -15,6 +15,7 @@ use crate::support::world::{self, ARGOCD, CLUSTER, World};
 use crate::support::{figure, seconds, shown, until};
 
 mod full;
+mod namespace;
 mod versions;
 
 /// W1, W30: YAML applied to the first catalog revision applied in ≤ 45 s; then each commit is followed.

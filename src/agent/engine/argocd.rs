@@ -6,10 +6,11 @@ use serde_json::{Map, Value, json};
 
 use super::{Body, Parts, Traits, comparable, entry, labels, of_bundle, one_key_per_line, own};
 use crate::agent::{Desired, EngineKeys};
-use crate::bundle::{Kind, ObjectId};
+use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::wire::api::EngineKind;
 
-const NAME: &str = "argocd";
+/// What its objects are part of; its usual namespace has the same name.
+const PART_OF: &str = "argocd";
 /// The root Application.
 pub const ROOT: &str = "linesman";
 /// What the root refers to; else only Argo CD's API server would make it, which core lacks.
@@ -38,9 +39,8 @@ pub const JITTER: time::Duration = time::Duration::seconds(60);
 
 pub const TRAITS: Traits = Traits {
     kind: EngineKind::Argocd,
-    namespace: NAME,
     applier: "argocd-controller",
-    part_of: "argocd",
+    part_of: PART_OF,
     rights: &["argocd-application-controller"],
     pruners: &[
         (Kind::StatefulSet, "argocd-application-controller"),
@@ -60,8 +60,9 @@ pub const TRAITS: Traits = Traits {
 
 pub(super) fn parts(desired: &Desired, keys: &EngineKeys) -> Parts {
     let mut wanted = of_bundle(desired);
-    let id = |kind, name: &str| ObjectId::new(kind, NAME, name);
-    wanted.insert(id(Kind::Namespace, NAME), own(namespace()));
+    let place = desired.install.bundle.namespace.as_str();
+    let id = |kind, name: &str| ObjectId::new(kind, place, name);
+    wanted.insert(id(Kind::Namespace, place), own(namespace(place)));
     wanted.insert(id(Kind::ConfigMap, KNOWN_HOSTS), own(known_hosts(desired)));
     if let Some(config) = desired.install.bundle.objects.iter().find(|o| is_config(o)) {
         let (whole, keys) = configured(config.clone());
@@ -77,7 +78,7 @@ pub(super) fn parts(desired: &Desired, keys: &EngineKeys) -> Parts {
         wanted.insert(id(Kind::Secret, name), entry(expect, Body::Secret));
     }
     let root = id(Kind::Application, ROOT);
-    wanted.insert(id(Kind::AppProject, PROJECT), own(project()));
+    wanted.insert(id(Kind::AppProject, PROJECT), own(project(place)));
     wanted.insert(root.clone(), own(application(desired)));
     Parts {
         traits: &TRAITS,
@@ -89,11 +90,11 @@ pub(super) fn parts(desired: &Desired, keys: &EngineKeys) -> Parts {
 }
 
 /// Only the subjects of bindings for the whole cluster name a namespace in the manifest.
-pub(super) fn adjusted(mut object: Value) -> Value {
+pub(super) fn adjusted(bundle: &Bundle, mut object: Value) -> Value {
     let subjects = object.get_mut("subjects").and_then(Value::as_array_mut);
     for subject in subjects.into_iter().flatten() {
         if subject.get("namespace").is_some() {
-            subject["namespace"] = json!(NAME);
+            subject["namespace"] = json!(bundle.namespace);
         }
     }
     object
@@ -116,7 +117,7 @@ fn configured(mut whole: Value) -> (Value, Value) {
         "resource.customizations.health.argoproj.io_Application": HEALTH,
     });
     let keys = json!({
-        "metadata": {"labels": {"app.kubernetes.io/part-of": NAME}},
+        "metadata": {"labels": {"app.kubernetes.io/part-of": PART_OF}},
         "data": ours,
     });
     if let (Some(map), Value::Object(ours)) = (whole.as_object_mut(), ours) {
@@ -141,8 +142,9 @@ return health
 /// The Secrets by name, none for another: key and address of the catalog, and what Argo CD's parts share.
 pub(super) fn secret(desired: &Desired, keys: &EngineKeys, name: &str) -> Option<Value> {
     let encoded = |text: &str| STANDARD.encode(text);
+    let place = &desired.install.bundle.namespace;
     let mut labels = labels();
-    labels["app.kubernetes.io/part-of"] = json!(NAME);
+    labels["app.kubernetes.io/part-of"] = json!(PART_OF);
     let data = match name {
         REPOSITORY => {
             labels["argocd.argoproj.io/secret-type"] = json!("repository");
@@ -161,33 +163,34 @@ pub(super) fn secret(desired: &Desired, keys: &EngineKeys, name: &str) -> Option
     };
     Some(json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-        "metadata": {"name": name, "namespace": NAME, "labels": labels},
+        "metadata": {"name": name, "namespace": place, "labels": labels},
         "data": data,
     }))
 }
 
-fn namespace() -> Value {
+fn namespace(place: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": Kind::Namespace.as_str(),
-        "metadata": {"name": NAME, "labels": labels()},
+        "metadata": {"name": place, "labels": labels()},
     })
 }
 
 /// This host's keys and no others: the manifest's own list would be trusted, too.
 fn known_hosts(desired: &Desired) -> Value {
+    let place = &desired.install.bundle.namespace;
     json!({
         "apiVersion": "v1", "kind": Kind::ConfigMap.as_str(),
-        "metadata": {"name": KNOWN_HOSTS, "namespace": NAME, "labels": {
-            "app.kubernetes.io/name": KNOWN_HOSTS, "app.kubernetes.io/part-of": NAME,
+        "metadata": {"name": KNOWN_HOSTS, "namespace": place, "labels": {
+            "app.kubernetes.io/name": KNOWN_HOSTS, "app.kubernetes.io/part-of": PART_OF,
         }},
         "data": {"ssh_known_hosts": one_key_per_line(&desired.assignment.catalog.known_hosts)},
     })
 }
 
-fn project() -> Value {
+fn project(place: &str) -> Value {
     json!({
         "apiVersion": Kind::AppProject.api_version(), "kind": Kind::AppProject.as_str(),
-        "metadata": {"name": PROJECT, "namespace": NAME, "labels": labels()},
+        "metadata": {"name": PROJECT, "namespace": place, "labels": labels()},
         "spec": {
             "sourceRepos": ["*"],
             "destinations": [{"namespace": "*", "server": "*"}],
@@ -198,6 +201,7 @@ fn project() -> Value {
 
 /// Without a finalizer: its deletion takes nothing with it.
 fn application(desired: &Desired) -> Value {
+    let place = &desired.install.bundle.namespace;
     let catalog = &desired.assignment.catalog;
     let path = catalog.path.trim_start_matches("./").trim_matches('/');
     let path = if path.is_empty() { "." } else { path };
@@ -216,11 +220,11 @@ fn application(desired: &Desired) -> Value {
     }
     json!({
         "apiVersion": Kind::Application.api_version(), "kind": Kind::Application.as_str(),
-        "metadata": {"name": ROOT, "namespace": NAME, "labels": labels()},
+        "metadata": {"name": ROOT, "namespace": place, "labels": labels()},
         "spec": {
             "project": PROJECT,
             "source": {"repoURL": catalog.source(), "targetRevision": catalog.branch, "path": path},
-            "destination": {"server": HERE, "namespace": NAME},
+            "destination": {"server": HERE, "namespace": place},
             "syncPolicy": {
                 "automated": {"prune": desired.prunes, "selfHeal": true},
                 "syncOptions": ["RespectIgnoreDifferences=true"],

@@ -17,7 +17,6 @@ pub const SIGNERS: &str = "linesman-signers";
 
 pub const TRAITS: Traits = Traits {
     kind: EngineKind::Flux,
-    namespace: NAME,
     applier: "kustomize-controller",
     part_of: "flux",
     rights: &[

@@ -17,10 +17,10 @@ use tracing::{info, warn};
 use super::stored::within;
 use super::{Context, FIELD_MANAGER};
 use crate::agent::caller::{Call, Caller};
-use crate::agent::engine;
+use crate::agent::engine::{self, Site};
 use crate::agent::plan::change::{self, Change, Form, Next};
 use crate::agent::{InForce, Rest, Verdict};
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, UnpackError};
 use crate::clock;
 use crate::manifests::{BUNDLE_MAP, CHANGE_MAP};
 use crate::wire::api::{Assignment, EngineKind, EngineRef};
@@ -28,6 +28,8 @@ use crate::wire::id::Digest;
 
 /// In [`BUNDLE_MAP`].
 const PACKED: &str = "bundle.zst";
+/// In [`BUNDLE_MAP`]: where its objects live.
+pub(super) const NAMESPACE: &str = "namespace";
 /// In [`CHANGE_MAP`]: the bundle of [`Change::from`].
 const BEFORE: &str = "before.zst";
 /// In [`CHANGE_MAP`]: the bundle of [`Change::to`], where another engine takes the place of the one in force.
@@ -160,7 +162,8 @@ impl Keeper {
         objects.extend(change::places(&bundle));
         let both = change::is_of_both(&from, &held.form, &to, held.change.as_ref());
         if both {
-            let extras = [EngineKind::Flux, EngineKind::Argocd].map(engine::extras);
+            let extras = |kind| engine::extras(&Site::of(kind, &self.context.engines));
+            let extras = [EngineKind::Flux, EngineKind::Argocd].map(extras);
             objects.extend(extras.iter().flatten().map(change::Place::of));
         }
         let known = held.change.as_ref();
@@ -208,7 +211,7 @@ impl Keeper {
             held.bundle
         } else {
             let packed = self.packed(CHANGE_MAP, BEFORE).await?;
-            let kept = packed.and_then(|packed| Bundle::unpack(&packed, &change.from.bundle).ok());
+            let kept = packed.and_then(|packed| self.unpack(&packed, &change.from.bundle).ok());
             Arc::new(match kept {
                 Some(bundle) => bundle,
                 // Somebody took it away; the hub has it, too.
@@ -293,7 +296,7 @@ impl Keeper {
         let (Some(mut form), Some(packed)) = (form, packed) else {
             return Ok(None);
         };
-        let Ok(bundle) = Bundle::unpack(&packed.0, &form.bundle) else {
+        let Ok(bundle) = self.unpack(&packed.0, &form.bundle) else {
             return Ok(None);
         };
         form.version.clone_from(&bundle.version);
@@ -318,7 +321,7 @@ impl Keeper {
     /// The bundle: from what is stored, or from the hub.
     async fn obtain(&self, digest: &Digest) -> Result<Bundle> {
         if let Some(packed) = self.packed(BUNDLE_MAP, PACKED).await?
-            && let Ok(bundle) = Bundle::unpack(&packed, digest)
+            && let Ok(bundle) = self.unpack(&packed, digest)
         {
             return Ok(bundle);
         }
@@ -332,9 +335,17 @@ impl Keeper {
         if !answer.status.is_success() {
             bail!("fetch the bundle: {}", answer.refusal());
         }
-        let bundle = Bundle::unpack(&answer.body, digest).context("read the bundle")?;
+        let bundle = self.unpack(&answer.body, digest);
+        let bundle = bundle.context("read the bundle")?;
         info!(%digest, bytes = answer.body.len(), "bundle fetched");
         Ok(bundle)
+    }
+
+    /// With its objects where the engine lives in this cluster.
+    fn unpack(&self, packed: &[u8], digest: &Digest) -> Result<Bundle, UnpackError> {
+        let bundle = Bundle::unpack(packed, digest)?;
+        let namespace = self.context.engines.of(bundle.engine);
+        Ok(bundle.within(namespace))
     }
 
     pub fn maps(&self) -> Api<ConfigMap> {
@@ -353,6 +364,7 @@ impl Keeper {
         let mut data = BTreeMap::from([
             ("digest".to_owned(), held.form.bundle.to_string()),
             ("form.json".to_owned(), form),
+            (NAMESPACE.to_owned(), held.bundle.namespace.clone()),
         ]);
         data.extend(held.since.iter().map(|at| ("since".to_owned(), at.clone())));
         let binary = [(PACKED.to_owned(), ByteString(held.bundle.pack()))];

@@ -7,13 +7,14 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret as Object;
 use kube::api::Api;
 
+use super::Context;
 use super::stored::{data, secrets, within, write};
 use crate::agent::engine::{argocd, flux};
 use crate::agent::identity::SecretData;
 use crate::agent::{Engine, EngineKeys};
 use crate::clock;
 use crate::keys::KeyPair;
-use crate::manifests::{ENGINE_SECRET, engine_namespace};
+use crate::manifests::{ENGINE_SECRET, EngineNamespaces};
 use crate::secret::Secret;
 use crate::wire::api::EngineKind;
 
@@ -21,36 +22,37 @@ const SESSION: &str = "session";
 const REDIS: &str = "redis";
 
 /// The engine with its secrets: those that are kept, else those that a former install runs with, else new ones.
-pub(super) async fn engine(
-    kube: &kube::Client,
-    namespace: &str,
-    kind: EngineKind,
-) -> Result<Engine> {
+pub(super) async fn engine(context: &Context, kind: EngineKind) -> Result<Engine> {
     match kind {
         EngineKind::Flux => Ok(Engine::Flux),
-        EngineKind::Argocd => Ok(Engine::Argocd(keys(kube, namespace).await?)),
+        EngineKind::Argocd => Ok(Engine::Argocd(keys(context).await?)),
     }
 }
 
 /// The deploy key as the engine's own Secret holds it: the second copy of it in the cluster.
-pub(super) async fn deploy_copy(kube: &kube::Client, kind: EngineKind) -> Result<Option<KeyPair>> {
+pub(super) async fn deploy_copy(
+    kube: &kube::Client,
+    engines: &EngineNamespaces,
+    kind: EngineKind,
+) -> Result<Option<KeyPair>> {
     let (name, key) = match kind {
         EngineKind::Flux => (flux::NAME, "identity"),
         EngineKind::Argocd => (argocd::REPOSITORY, "sshPrivateKey"),
     };
-    let theirs = secrets(kube, engine_namespace(kind));
+    let theirs = secrets(kube, engines.of(kind));
     let text = live(&theirs, name, key).await?;
     Ok(text.and_then(|text| KeyPair::from_openssh(text.expose()).ok()))
 }
 
-async fn keys(kube: &kube::Client, namespace: &str) -> Result<EngineKeys> {
-    let ours = secrets(kube, namespace);
+async fn keys(context: &Context) -> Result<EngineKeys> {
+    let kube = &context.kube;
+    let ours = secrets(kube, &context.namespace);
     let kept = within(ours.get_opt(ENGINE_SECRET)).await;
     let kept = kept.context("read Secret linesman-engine")?;
     if let Some(keys) = kept.and_then(|object| read(&data(&object))) {
         return Ok(keys);
     }
-    let theirs = secrets(kube, engine_namespace(EngineKind::Argocd));
+    let theirs = secrets(kube, context.engines.of(EngineKind::Argocd));
     let found = [
         live(&theirs, "argocd-secret", "server.secretkey").await?,
         live(&theirs, "argocd-redis", "auth").await?,

@@ -242,10 +242,7 @@ impl Preparing {
     async fn engine(&self, kind: EngineKind, held: &mut Held) {
         if held.engine.as_ref().is_none_or(|(of, _)| *of != kind) {
             held.engine = None;
-            let Context {
-                kube, namespace, ..
-            } = &self.context;
-            match engine_keys::engine(kube, namespace, kind).await {
+            match engine_keys::engine(&self.context, kind).await {
                 Ok(engine) => held.engine = Some((kind, engine)),
                 Err(error) => warn!(error = format!("{error:#}"), "no secrets for the engine"),
             }

@@ -15,7 +15,7 @@ use crate::agent::identity::{Identity, SecretData};
 use crate::agent::link::ProxyConfig;
 use crate::clock;
 use crate::keys::KeyPair;
-use crate::manifests::{self, JOIN_SECRET, KEYS_SECRET, STATE_SECRET};
+use crate::manifests::{self, EngineNamespaces, JOIN_SECRET, KEYS_SECRET, STATE_SECRET};
 use crate::secret::Secret;
 use crate::wire::api::{Assignment, EngineKind, HubKey};
 use crate::wire::id::ClusterName;
@@ -216,6 +216,7 @@ fn object(name: &str, data: &SecretData) -> Object {
 pub async fn keys(
     kube: &kube::Client,
     namespace: &str,
+    engines: &EngineNamespaces,
     cluster: &ClusterName,
     joined: Option<EngineKind>,
 ) -> Result<Identity> {
@@ -230,7 +231,7 @@ pub async fn keys(
         let left = stored.as_ref().map(|o| Identity::halves(&data(o)));
         let [identity, deploy] = left.unwrap_or_default();
         let deploy = match (deploy, joined) {
-            (None, Some(engine)) => engine_keys::deploy_copy(kube, engine).await?,
+            (None, Some(engine)) => engine_keys::deploy_copy(kube, engines, engine).await?,
             (deploy, _) => deploy,
         };
         let fresh = rescued(joined.is_some(), identity, deploy);

@@ -12,9 +12,8 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Api, PostParams};
 use tokio::time::timeout;
 
-use crate::agent::engine::{argocd, flux};
 use crate::agent::plan::rights::{self, Place, Right, Rule};
-use crate::manifests;
+use crate::manifests::{self, EngineNamespaces};
 
 const CALL: Duration = Duration::from_secs(10);
 /// Kinds of rights that are asked for one by one; what goes beyond is taken from the rules alone.
@@ -26,16 +25,19 @@ const NOWHERE: &str = "-";
 ///
 /// # Errors
 /// The API server does not answer, or gives nobody this answer.
-pub(super) async fn missing(kube: &kube::Client) -> Result<BTreeMap<Place, BTreeSet<Right>>> {
+pub(super) async fn missing(
+    kube: &kube::Client,
+    all: &EngineNamespaces,
+) -> Result<BTreeMap<Place, BTreeSet<Right>>> {
     let mut engines = Vec::new();
-    for namespace in [flux::TRAITS.namespace, argocd::TRAITS.namespace] {
+    for namespace in all.all() {
         if bound(kube, namespace).await {
             engines.push(namespace);
         }
     }
     let mut lost = BTreeMap::new();
     let mut asked = 0;
-    for (place, needed) in rights::needed(&engines) {
+    for (place, needed) in rights::needed(all, &engines) {
         let rules = rules(kube, &place).await?;
         let mut missing = rights::missing(needed, &rules);
         for (kind, of_kind) in rights::kinds(&missing) {

@@ -9,7 +9,7 @@ use time::{Duration, OffsetDateTime};
 use super::fault::Class;
 use super::state::{Answer, History, Object, Observed};
 use super::{argocd, children, health, latent, quarantine};
-use crate::agent::engine::argocd::{self as engine, KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
+use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{self, SIGNERS};
 use crate::agent::engine::{GUARD, Install, MANAGER, Wanted, is_workload};
@@ -515,7 +515,7 @@ fn altered_class(id: &ObjectId, paths: &[String], live: &Object) -> Class {
             Class::RbacAltered
         }
         Kind::Secret | Kind::ConfigMap if keeps_secrets(id) => secret_class(id),
-        Kind::ConfigMap if id.namespace == engine::TRAITS.namespace => Class::EngineConfigBroken,
+        Kind::ConfigMap if id.namespace != flux::NAME => Class::EngineConfigBroken,
         Kind::AppProject => Class::ProjectMissing,
         Kind::GitRepository | Kind::Kustomization | Kind::Application => Class::SourceAltered,
         Kind::Namespace

@@ -4,13 +4,13 @@ use super::{Class, Finding, Object};
 use crate::agent::engine::compare::drift;
 use crate::agent::engine::place;
 use crate::bundle::ObjectId;
-use crate::manifests;
+use crate::manifests::{self, EngineNamespaces};
 use serde_json::Value;
 
 /// What the YAML has of them, by place. Left out is what its owner chooses: who comes through the line as what, the
 /// agent's Deployment, its Namespace.
-pub fn wanted() -> Vec<(ObjectId, Value)> {
-    let own = manifests::own().into_iter();
+pub fn wanted(engines: &EngineNamespaces) -> Vec<(ObjectId, Value)> {
+    let own = manifests::own(engines).into_iter();
     own.filter_map(|object| Some((place(&object)?, object)))
         .collect()
 }
@@ -47,7 +47,8 @@ mod tests {
 
     #[test]
     fn what_the_yaml_says_is_no_drift_and_every_other_field_is() {
-        let all: BTreeMap<ObjectId, Value> = wanted().into_iter().collect();
+        let all: BTreeMap<ObjectId, Value> =
+            wanted(&EngineNamespaces::default()).into_iter().collect();
         assert_eq!(all.len(), 10, "{all:#?}");
         for (id, object) in &all {
             assert_eq!(differs(id, object, Some(&live(id, object))), None);
@@ -70,7 +71,10 @@ mod tests {
     /// Who may come through the line is the owner's to say, and to take back.
     #[test]
     fn what_its_owner_chooses_is_left_alone() {
-        let names: Vec<String> = wanted().into_iter().map(|(id, _)| id.name).collect();
+        let names: Vec<String> = wanted(&EngineNamespaces::default())
+            .into_iter()
+            .map(|(id, _)| id.name)
+            .collect();
         for name in [
             "linesman-admin",
             "linesman-view",

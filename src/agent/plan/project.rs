@@ -109,7 +109,7 @@ fn of_engine(entries: &Value) -> Value {
     let kept = all.filter(|entry| {
         let id = entry.get("id").and_then(Value::as_str);
         id.and_then(inventoried).is_some_and(|id| {
-            let here = id.namespace.is_empty() || id.namespace == flux::TRAITS.namespace;
+            let here = id.namespace.is_empty() || id.namespace == flux::NAME;
             here && id.kind.installable()
         })
     });
@@ -201,7 +201,13 @@ fn owner(live: &DynamicObject) -> Owner {
     let annotations = live.metadata.annotations.as_ref();
     let said = annotations.and_then(|all| all.get(HOLDS));
     let part = |name| live.data.get(name).unwrap_or(&Value::Null);
-    Owner::of(said.map(String::as_str), part("spec"), part("status"))
+    let namespace = live.metadata.namespace.as_deref().unwrap_or_default();
+    Owner::of(
+        namespace,
+        said.map(String::as_str),
+        part("spec"),
+        part("status"),
+    )
 }
 
 /// What is needed to make an object anew; none where Git or an `ApplicationSet` makes it, or where we do.

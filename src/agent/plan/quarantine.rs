@@ -130,7 +130,7 @@ fn owner(install: &Install, observed: &Observed, id: &ObjectId) -> ObjectId {
     let known = install.wanted.get(id).map(|w| w.expect.as_ref());
     let argocd = install.traits.kind == EngineKind::Argocd;
     let mut named = [live, known].into_iter().flatten().filter(|_| argocd);
-    let named = named.find_map(shield::owner);
+    let named = named.find_map(|fields| shield::owner(&install.namespace, fields));
     named.unwrap_or_else(|| install.sync.clone())
 }
 

@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::manifests;
+use crate::manifests::{self, EngineNamespaces};
 
 /// Rights that a message names; the rest is counted.
 const TOLD: usize = 6;
@@ -131,10 +131,10 @@ impl Rule {
 
 /// All that the YAML gives the agent, by place. `engines` are the namespaces in which its role for an engine's is bound:
 /// before an install and after a removal it is not.
-pub fn needed(engines: &[&str]) -> BTreeMap<Place, BTreeSet<Right>> {
+pub fn needed(all: &EngineNamespaces, engines: &[&str]) -> BTreeMap<Place, BTreeSet<Right>> {
     let own = manifests::NAMESPACE;
-    let mut all: BTreeMap<Place, BTreeSet<Right>> = BTreeMap::new();
-    for role in manifests::own() {
+    let mut needed: BTreeMap<Place, BTreeSet<Right>> = BTreeMap::new();
+    for role in manifests::own(all) {
         let text = |pointer| role.pointer(pointer).and_then(Value::as_str);
         let of = |namespaces: &[&str]| -> Vec<Place> {
             let named = namespaces.iter().map(|n| Place::Namespace((*n).to_owned()));
@@ -150,10 +150,11 @@ pub fn needed(engines: &[&str]) -> BTreeMap<Place, BTreeSet<Right>> {
         let rules = rules.into_iter().flatten();
         let rights: Vec<Right> = rules.flat_map(|rule| Rule::of(rule).rights()).collect();
         for place in places {
-            all.entry(place).or_default().extend(rights.iter().cloned());
+            let here = needed.entry(place).or_default();
+            here.extend(rights.iter().cloned());
         }
     }
-    all
+    needed
 }
 
 /// The rights that no rule gives.
@@ -232,7 +233,7 @@ mod tests {
     use super::*;
 
     fn granted(of: &str, without: impl Fn(&Value) -> bool) -> Vec<Rule> {
-        let all = manifests::own().into_iter();
+        let all = manifests::own(&EngineNamespaces::default()).into_iter();
         let rules = all
             .filter(|o| o["kind"] == json!(of))
             .filter_map(|o| o["rules"].as_array().cloned());
@@ -241,7 +242,7 @@ mod tests {
     }
 
     fn needed() -> BTreeMap<Place, BTreeSet<Right>> {
-        super::needed(&["flux-system"])
+        super::needed(&EngineNamespaces::default(), &["flux-system"])
     }
 
     fn lost(place: Place, rules: &[Rule]) -> String {
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(lost(Place::Cluster, &cluster), "");
         assert_eq!(lost(of("flux-system"), &cluster), "");
         assert_eq!(lost(of("linesman"), &granted("Role", |_| false)), "");
-        let before = super::needed(&[]);
+        let before = super::needed(&EngineNamespaces::default(), &[]);
         assert_eq!(before.len(), 2, "nothing of a namespace that is not there");
     }
 

@@ -6,7 +6,8 @@ use http::{Method, Request, Response};
 use http_body_util::Full;
 
 use super::*;
-use crate::agent::engine::traits_of;
+use crate::agent::engine::Site;
+use crate::manifests::EngineNamespaces;
 use crate::wire::api::EngineKind;
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/";
@@ -77,9 +78,13 @@ async fn removed_is_what_git_brought_and_elsewhere_only_what_has_an_inventory() 
         "gitrepositories.source.toolkit.fluxcd.io",
     ];
     let crds = crds.map(|name| ObjectId::new(Kind::CustomResourceDefinition, "", name));
-    remove_brought(&kube, traits_of(EngineKind::Flux), &crds)
-        .await
-        .unwrap();
+    remove_brought(
+        &kube,
+        &Site::of(EngineKind::Flux, &EngineNamespaces::default()),
+        &crds,
+    )
+    .await
+    .unwrap();
     let of = |group: &str, namespace: &str, plural: &str, name: &str| {
         format!("/apis/{group}.toolkit.fluxcd.io/v1/namespaces/{namespace}/{plural}/{name}")
     };

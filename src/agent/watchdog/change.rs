@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::Watchdog;
 use crate::agent::apply::CALL;
-use crate::agent::engine::{Install, MANAGER, is_git_owned, traits_of};
+use crate::agent::engine::{Install, MANAGER, Site, is_git_owned};
 use crate::agent::observe::api;
 use crate::agent::plan::change::{self, Change, Progress, Seen};
 use crate::agent::plan::{Mode, Observed, Plan, health, replace, window};
@@ -150,18 +150,19 @@ impl Watchdog {
         }
         let kind = install.traits.kind.other();
         let places = change.objects.iter().filter_map(change::Place::id);
-        let namespace = traits_of(kind).namespace;
+        let site = Site::of(kind, &self.context.engines);
         let of_it = |id: &ObjectId| {
-            id.namespace == namespace || id.namespace.is_empty() && !install.wanted.contains_key(id)
+            id.namespace == site.namespace
+                || id.namespace.is_empty() && !install.wanted.contains_key(id)
         };
         let objects: Vec<ObjectId> = places.filter(of_it).collect();
         // Somebody may have brought it to life meanwhile.
-        match other::still(&self.context.kube, traits_of(kind), &objects).await? {
+        match other::still(&self.context.kube, &site, &objects).await? {
             replace::Next::Still => {}
             next => return Ok(Some(replace::words(&next))),
         }
         let crds = replace::foreign_crds(change, install);
-        other::remove_brought(&self.context.kube, traits_of(kind), &crds).await?;
+        other::remove_brought(&self.context.kube, &site, &crds).await?;
         Ok(None)
     }
 

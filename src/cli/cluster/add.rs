@@ -14,6 +14,7 @@ use crate::cli::connect::{Access, Connect};
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Format, document, emit, progress_line};
 use crate::cli::{duration, session};
+use crate::manifests;
 use crate::wire::api::{AdoptionAnswer, AdoptionOptions, GitRoute, NewCluster};
 use crate::wire::id::{ClusterName, Digest};
 
@@ -22,6 +23,7 @@ Examples:
   linesman cluster add eu1 > adopt.yaml             # then, in the cluster: kubectl apply -f adopt.yaml
   linesman cluster add eu1 --wait | kubectl apply -f -
   linesman cluster add eu1 --label env=prod --access view --file adopt.yaml
+  linesman cluster add us1 --engine argocd --engine-namespace gitops
   linesman cluster add edge7 --git-over-line        # a site that reaches nothing but the hub
   linesman cluster add eu1 --print-url              # kubectl apply -f https://…, for a publicly trusted hub
 
@@ -38,6 +40,9 @@ pub(in crate::cli) struct Args {
     /// The engine's bundle, sha256:…; without it, the newest imported one
     #[arg(long, value_name = "DIGEST")]
     bundle: Option<Digest>,
+    /// Argo CD's namespace, where it is not to be argocd
+    #[arg(long, value_name = "NAME", value_parser = manifests::engine_namespace)]
+    engine_namespace: Option<String>,
     /// A label of the cluster; may be given again
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
@@ -96,6 +101,7 @@ impl Adoption {
             image_pull_secret: self.image_pull_secret.clone().unwrap_or_default(),
             https_proxy: self.https_proxy.clone().unwrap_or_default(),
             no_proxy: self.no_proxy.clone().unwrap_or_default(),
+            engine_namespace: String::new(),
         }
     }
 }
@@ -113,7 +119,10 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         } else {
             GitRoute::Auto
         },
-        adoption: args.adoption.options(),
+        adoption: AdoptionOptions {
+            engine_namespace: args.engine_namespace.unwrap_or_default(),
+            ..args.adoption.options()
+        },
     };
     let answer = args.connect.client().await?.add_cluster(&new).await?;
     let ca = args.connect.ca.as_deref();

@@ -16,8 +16,10 @@ use crate::hub::auth::Role;
 use crate::hub::store::{Cluster, NewClusterRow};
 use crate::hub::{Hub, adoption, assignment, catalog, git, registration};
 use crate::keys;
+use crate::manifests;
 use crate::wire::api::{
-    AdoptionAnswer, AdoptionOptions, BundleView, ClusterView, NewCluster, NewJoinToken, Order, Page,
+    AdoptionAnswer, AdoptionOptions, BundleView, ClusterView, EngineKind, NewCluster, NewJoinToken,
+    Order, Page,
 };
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
@@ -181,6 +183,7 @@ fn files(hub: &Hub, caller: &Caller, new: &NewCluster) -> git::Change {
         name: new.name.clone(),
         engine: new.engine,
         labels: new.labels.clone(),
+        engines: adoption::engines(&new.adoption),
         url: assignment::source(hub, new.git_route),
         branch: hub.catalog.branch.clone(),
     };
@@ -220,6 +223,13 @@ async fn choose(hub: &Hub, new: &NewCluster) -> Result<BundleView, Problem> {
 
 fn check(new: &NewCluster) -> Result<(), Problem> {
     check_options(&new.adoption)?;
+    if !new.adoption.engine_namespace.is_empty() && new.engine != EngineKind::Argocd {
+        return Err(Problem::new(
+            Slug::BadRequest,
+            "engineNamespace is for Argo CD: Flux lives in flux-system, as its manifest has it",
+            "leave engineNamespace out, or choose engine argocd",
+        ));
+    }
     let word = |text: &str, max: usize| {
         text.len() <= max
             && text
@@ -269,6 +279,11 @@ fn check_options(options: &AdoptionOptions) -> Result<(), Problem> {
             "correct the option",
         );
     }
+    if !options.engine_namespace.is_empty()
+        && let Err(what) = manifests::engine_namespace(&options.engine_namespace)
+    {
+        return bad(&format!("engineNamespace: {what}"), "choose another name");
+    }
     Ok(())
 }
 
@@ -306,11 +321,21 @@ async fn readopt(
         .record(&hub, "cluster.readopt", Some(&name), "")
         .await?;
     // Options that are not given stay as they were.
-    let options = if new.adoption == AdoptionOptions::default() {
+    let known = &cluster.adoption.engine_namespace;
+    let asked = &new.adoption.engine_namespace;
+    if !asked.is_empty() && asked != known {
+        return Err(Problem::new(
+            Slug::BadRequest,
+            format!("the engine of cluster {name} cannot move to namespace {asked}"),
+            "leave engineNamespace out, or add another cluster with it",
+        ));
+    }
+    let mut options = if new.adoption == AdoptionOptions::default() {
         cluster.adoption.clone()
     } else {
         new.adoption
     };
+    options.engine_namespace.clone_from(known);
     let answer = adopt(&hub, &caller, cluster, options, new.new_cluster).await?;
     Ok((StatusCode::CREATED, Json(answer)))
 }

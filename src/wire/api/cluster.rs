@@ -70,6 +70,9 @@ pub struct AdoptionOptions {
     pub image_pull_secret: String,
     pub https_proxy: String,
     pub no_proxy: String,
+    /// Where Argo CD lives; empty = `argocd`. It stays as the cluster was added.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub engine_namespace: String,
 }
 
 impl Default for AdoptionOptions {
@@ -81,6 +84,7 @@ impl Default for AdoptionOptions {
             image_pull_secret: String::new(),
             https_proxy: String::new(),
             no_proxy: String::new(),
+            engine_namespace: String::new(),
         }
     }
 }

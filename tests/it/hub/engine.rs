@@ -218,3 +218,43 @@ async fn a_cluster_has_its_own_registry_or_the_hubs_or_none() {
     assert_eq!((code, slug(&problem)), (400, "bad-request"));
     hub.stop().await;
 }
+
+/// W32: where Argo CD lives is said once, with the cluster; each YAML after that says the same.
+#[tokio::test]
+async fn argo_cds_namespace_is_chosen_with_the_cluster_and_stays() {
+    let hub = TestHub::start("engine-namespace").await;
+    import_of(&hub, EngineKind::Argocd, 3, "3.5.0").await;
+    let new = |engine: &str, namespace: &str| json!({"name": "eu1", "engine": engine, "adoption": {"engineNamespace": namespace}});
+    for (engine, namespace, said) in [
+        ("flux", "gitops", "is for Argo CD"),
+        ("argocd", "kube-system", "not for an engine"),
+        ("argocd", "Argo CD", "no name of a namespace"),
+    ] {
+        let (code, problem) = hub.post("/v1/clusters", &new(engine, namespace)).await;
+        assert_eq!((code, slug(&problem)), (400, "bad-request"));
+        assert!(
+            problem["detail"].as_str().unwrap().contains(said),
+            "{problem}"
+        );
+    }
+    let (code, added) = hub.post("/v1/clusters", &new("argocd", "gitops")).await;
+    assert_eq!(code, 201, "{added}");
+    let path = "/v1/clusters/eu1/join-tokens";
+    for again in [json!({}), json!({"adoption": {"access": "view"}})] {
+        let (code, again) = hub.post(path, &again).await;
+        assert_eq!(code, 201, "{again}");
+        for answer in [&added, &again] {
+            let yaml = answer["yaml"].as_str().unwrap();
+            assert!(yaml.contains("value: gitops\n"), "{yaml}");
+            assert!(!yaml.contains("- argocd\n"), "{yaml}");
+        }
+    }
+    let other = json!({"adoption": {"engineNamespace": "argocd"}});
+    let (code, problem) = hub.post(path, &other).await;
+    assert_eq!((code, slug(&problem)), (400, "bad-request"));
+    assert!(
+        problem["detail"].as_str().unwrap().contains("cannot move"),
+        "{problem}"
+    );
+    hub.stop().await;
+}

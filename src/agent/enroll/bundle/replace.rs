@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use tracing::{info, warn};
 
 use super::{AFTER, CHANGE_MAP, Keeper, Turn, Wish};
-use crate::agent::engine::traits_of;
+use crate::agent::engine::Site;
 use crate::agent::plan::change::{self, Change, Form};
 use crate::agent::plan::replace;
 use crate::agent::replace::{hindered, still};
@@ -38,7 +38,8 @@ impl Keeper {
         let objects: Vec<ObjectId> = change::places(&held.bundle)
             .filter_map(|place| place.id())
             .collect();
-        let next = still(&self.context.kube, traits_of(kind), &objects);
+        let site = Site::of(kind, &self.context.engines);
+        let next = still(&self.context.kube, &site, &objects);
         match next.await? {
             replace::Next::Still => Ok(None),
             next => what(&replace::words(&next)),
@@ -101,7 +102,7 @@ impl Keeper {
     /// The bundle that comes: as it was kept at the beginning, or from the hub where somebody took it away.
     async fn after(&self, change: &Change) -> Result<Bundle> {
         let packed = self.packed(CHANGE_MAP, AFTER).await?;
-        let kept = packed.and_then(|p| Bundle::unpack(&p, &change.to.bundle).ok());
+        let kept = packed.and_then(|p| self.unpack(&p, &change.to.bundle).ok());
         match kept {
             Some(bundle) => Ok(bundle),
             None => self.fetch(&change.to.bundle).await,
@@ -139,8 +140,8 @@ impl Keeper {
             );
         }
         let kube = &self.context.kube;
-        let before = traits_of(engine.kind.other());
-        let against = hindered(kube, traits_of(engine.kind), before).await?;
+        let site = |kind| Site::of(kind, &self.context.engines);
+        let against = hindered(kube, &site(engine.kind), &site(engine.kind.other())).await?;
         match against {
             Some(against) => bail!("{against}"),
             None => Ok(()),

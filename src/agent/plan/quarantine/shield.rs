@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Hold;
-use crate::agent::engine::argocd::TRAITS;
 use crate::agent::engine::{Install, TRACKING};
 use crate::agent::plan::argocd::head;
 use crate::agent::plan::state::{Object, Observed};
@@ -96,8 +95,8 @@ pub(super) fn place(group: &str, kind: &str, namespace: &str, name: &str) -> Opt
 }
 
 impl Owner {
-    /// Reads an Application, as it is or as it is observed.
-    pub fn of(annotation: Option<&str>, spec: &Value, status: &Value) -> Self {
+    /// Reads an Application of this namespace, as it is or as it is observed.
+    pub fn of(namespace: &str, annotation: Option<&str>, spec: &Value, status: &Value) -> Self {
         let seen = head(status);
         let operation = |field| {
             let at = status.pointer(&format!("/operationState/{field}"));
@@ -121,15 +120,20 @@ impl Owner {
             tried: tried.unwrap_or(seen).to_owned(),
             seen: seen.to_owned(),
             behind,
-            extra: extra(status),
+            extra: extra(namespace, status),
             held,
             in_force,
         }
     }
 
-    fn of_root(root: &Object) -> Self {
+    fn of_root(namespace: &str, root: &Object) -> Self {
         let part = |name| root.fields.get(name).unwrap_or(&Value::Null);
-        Self::of(root.annotation(HOLDS), part("spec"), part("status"))
+        Self::of(
+            namespace,
+            root.annotation(HOLDS),
+            part("spec"),
+            part("status"),
+        )
     }
 }
 
@@ -142,8 +146,8 @@ fn items(list: Option<&Value>) -> Vec<Value> {
     list.and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-/// Resources that the Application would prune.
-fn extra(status: &Value) -> BTreeSet<ObjectId> {
+/// Resources that the Application would prune, of those that may be the engine's.
+fn extra(namespace: &str, status: &Value) -> BTreeSet<ObjectId> {
     let all = status.get("resources").and_then(Value::as_array);
     let pruned = all.into_iter().flatten().filter(|r| is_extra(r));
     let ids = pruned.filter_map(|r| {
@@ -151,7 +155,7 @@ fn extra(status: &Value) -> BTreeSet<ObjectId> {
         place(text("group"), text("kind"), text("namespace"), text("name"))
     });
     let ours = |id: &ObjectId| {
-        let here = id.namespace.is_empty() || id.namespace == TRAITS.namespace;
+        let here = id.namespace.is_empty() || id.namespace == namespace;
         here && id.kind.installable()
     };
     ids.filter(ours).take(MAX_EXTRA).collect()
@@ -165,11 +169,11 @@ pub fn is_extra(resource: &Value) -> bool {
 }
 
 /// The Application that applies an object, by the annotation that Argo CD puts onto it:
-/// `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, and `NAMESPACE_APPLICATION` for one in another namespace.
-pub fn owner(fields: &Value) -> Option<ObjectId> {
+/// `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, and `NAMESPACE_APPLICATION` for one in another namespace than Argo CD's.
+pub fn owner(home: &str, fields: &Value) -> Option<ObjectId> {
     let tracked = fields.pointer("/metadata/annotations")?.get(TRACKING)?;
     let name = tracked.as_str()?.split(':').next()?;
-    let (namespace, name) = name.split_once('_').unwrap_or((TRAITS.namespace, name));
+    let (namespace, name) = name.split_once('_').unwrap_or((home, name));
     let some = !namespace.is_empty() && !name.is_empty();
     some.then(|| ObjectId::new(Kind::Application, namespace, name))
 }
@@ -187,7 +191,10 @@ pub fn owners<'a>(
 fn root<'a>(install: &'a Install, observed: &Observed) -> Option<(&'a ObjectId, Arc<Owner>)> {
     let argocd = install.traits.kind == EngineKind::Argocd;
     let live = observed.objects.get(&install.sync).filter(|_| argocd)?;
-    Some((&install.sync, Arc::new(Owner::of_root(live))))
+    Some((
+        &install.sync,
+        Arc::new(Owner::of_root(&install.namespace, live)),
+    ))
 }
 
 /// Whether it is not known yet what Applications hold back: an object that lost its own word with its life would be made

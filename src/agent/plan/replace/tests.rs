@@ -4,11 +4,17 @@ use proptest::prelude::*;
 use time::{Duration, OffsetDateTime};
 
 use super::*;
+use crate::agent::engine::Site;
 use crate::agent::plan::change::{self, Form, Place};
 use crate::agent::plan::tests::{desired_of, install_of, start};
 use crate::clock::{parse_rfc3339, rfc3339};
+use crate::manifests::EngineNamespaces;
 use crate::wire::api::{EngineKind, EngineRef, SignerRef};
 use crate::wire::id::Digest;
+
+fn site(kind: EngineKind) -> Site {
+    Site::of(kind, &EngineNamespaces::default())
+}
 
 const BOTH: [EngineKind; 2] = [EngineKind::Flux, EngineKind::Argocd];
 
@@ -64,8 +70,9 @@ fn what_the_agent_makes_for_an_engine_goes_with_it_and_nothing_that_holds_other_
     for kind in BOTH {
         let install = install_of(kind);
         let other = install_of(kind.other());
-        let mut inventory: BTreeSet<ObjectId> =
-            crate::agent::engine::extras(kind).into_iter().collect();
+        let mut inventory: BTreeSet<ObjectId> = crate::agent::engine::extras(&site(kind))
+            .into_iter()
+            .collect();
         inventory.extend(change::places(&install.bundle).filter_map(|p| p.id()));
         let guards = |id: &&ObjectId| !id.kind.optional() && id.kind != Kind::Namespace;
         for id in install.wanted.keys().filter(guards) {
@@ -119,7 +126,11 @@ fn began(from: EngineKind, to: EngineKind, number: u64, now: OffsetDateTime) -> 
     let mut objects: Vec<Place> = Vec::new();
     for kind in BOTH {
         objects.extend(change::places(&install_of(kind).bundle));
-        objects.extend(crate::agent::engine::extras(kind).iter().map(Place::of));
+        objects.extend(
+            crate::agent::engine::extras(&site(kind))
+                .iter()
+                .map(Place::of),
+        );
     }
     Change {
         from: form(from),

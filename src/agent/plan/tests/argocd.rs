@@ -427,3 +427,35 @@ fn applications_that_were_looked_at_before_their_project_was_known_are_asked_aga
         .insert(id(Kind::Application, "web"), cluster.now);
     assert_eq!(asked(&cluster), Vec::<String>::new());
 }
+
+/// W32: all of an install that is elsewhere is elsewhere, and finds itself there.
+#[test]
+fn an_install_in_another_namespace_has_nothing_in_the_usual_one() {
+    let mut desired = desired_of(EngineKind::Argocd);
+    let bundle = desired.install.bundle.as_ref().clone();
+    desired.install.bundle = Arc::new(bundle.within("gitops"));
+    let install = Install::new(&desired, &BTreeMap::new(), None);
+    let usual = install_of(EngineKind::Argocd);
+    let there = |id: &ObjectId| {
+        let of_cluster = id.namespace.is_empty();
+        let own = id.kind == Kind::Namespace;
+        let namespace = if of_cluster { "" } else { "gitops" };
+        ObjectId::new(id.kind, namespace, if own { "gitops" } else { &id.name })
+    };
+    let moved: Vec<ObjectId> = usual.wanted.keys().map(there).collect();
+    let all: Vec<ObjectId> = install.wanted.keys().cloned().collect();
+    let sorted = |mut ids: Vec<ObjectId>| {
+        ids.sort();
+        ids
+    };
+    assert_eq!(sorted(all), sorted(moved));
+    for id in install.wanted.keys() {
+        let body = install.body(id).unwrap();
+        let text = body.to_string();
+        assert!(!text.contains(r#""namespace":"argocd""#), "{id}: {text}");
+        assert_eq!(crate::agent::engine::place(&body).as_ref(), Some(id));
+    }
+    let roots = [&install.source, &install.sync, &install.secret];
+    assert!(roots.iter().all(|id| id.namespace == "gitops"));
+    assert_eq!(install.namespace, "gitops");
+}

@@ -19,6 +19,7 @@ use linesman::agent::link::{self, LinkConfig, LinkState};
 use linesman::agent::{Joined, News};
 use linesman::clock;
 use linesman::keys::KeyPair;
+use linesman::manifests::EngineNamespaces;
 use linesman::wire::api::{AgentBuild, Assignment, EngineKind};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -89,9 +90,15 @@ impl Secrets {
     }
 
     pub(super) async fn keys(&self) -> Identity {
-        stored::keys(&self.client(), "linesman", &cluster(), None)
-            .await
-            .unwrap()
+        stored::keys(
+            &self.client(),
+            "linesman",
+            &EngineNamespaces::default(),
+            &cluster(),
+            None,
+        )
+        .await
+        .unwrap()
     }
 
     /// As the next process of a cluster that has joined finds them, whose engine has `copy`.
@@ -106,9 +113,15 @@ impl Secrets {
             all.insert("flux-system".to_owned(), secret);
         }
         let joined = Some(EngineKind::Flux);
-        stored::keys(&self.client(), "linesman", &cluster(), joined)
-            .await
-            .unwrap()
+        stored::keys(
+            &self.client(),
+            "linesman",
+            &EngineNamespaces::default(),
+            &cluster(),
+            joined,
+        )
+        .await
+        .unwrap()
     }
 
     /// Somebody deletes them.
@@ -182,6 +195,19 @@ impl World {
         }
     }
 
+    fn context(&self, faults: Faults, news: mpsc::Sender<News>) -> Context {
+        Context {
+            kube: self.secrets.client(),
+            namespace: "linesman".to_owned(),
+            engines: EngineNamespaces::default(),
+            pod: "agent".to_owned(),
+            cluster: cluster(),
+            build: AgentBuild::default(),
+            faults,
+            news,
+        }
+    }
+
     /// A process of the agent, which finds what the one before stored.
     pub(super) async fn agent(&self, faults: Faults) -> Running {
         let keyring = Keyring::new(
@@ -212,15 +238,7 @@ impl World {
         let caller = Caller::new(identity.clone(), joined.subscribe(), link.clone());
         let denied = watch::Sender::new(0);
         let rotating = Rotating {
-            context: Context {
-                kube: self.secrets.client(),
-                namespace: "linesman".to_owned(),
-                pod: "agent".to_owned(),
-                cluster: cluster(),
-                build: AgentBuild::default(),
-                faults,
-                news,
-            },
+            context: self.context(faults, news),
             keyring,
             caller: caller.clone(),
             path: GitPath {

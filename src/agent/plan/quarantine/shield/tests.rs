@@ -401,7 +401,7 @@ fn a_held_object_that_is_not_in_git_and_deleted_keeps_its_hold() {
 #[test]
 fn the_commit_that_is_being_applied_is_known() {
     let of = |status: Value| {
-        let said = Owner::of(None, &Value::Null, &status);
+        let said = Owner::of("argocd", None, &Value::Null, &status);
         (said.tried, said.seen)
     };
     let texts = |tried: &str, seen: &str| (tried.to_owned(), seen.to_owned());
@@ -565,7 +565,7 @@ fn junk_in_an_applications_annotation_is_no_hold() {
         "{\"held\":[],\"former\":7}",
         "nonsense",
     ] {
-        let said = Owner::of(Some(junk), &Value::Null, &json!({"resources": 7}));
+        let said = Owner::of("argocd", Some(junk), &Value::Null, &json!({"resources": 7}));
         let nothing = Owner {
             in_force: true,
             ..Owner::default()
@@ -591,7 +591,7 @@ fn the_application_that_brings_an_object_is_named_by_its_annotation() {
         (":x", None),
     ] {
         live.fields["metadata"]["annotations"][TRACKING] = json!(tracked);
-        assert_eq!(owner(&live.fields), expected, "{tracked}");
+        assert_eq!(owner("argocd", &live.fields), expected, "{tracked}");
     }
 }
 
