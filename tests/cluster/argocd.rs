@@ -9,6 +9,7 @@ use crate::healing::{
     LIMIT, all_deleted_in_turn, chosen, heals, settle, unchanged, with_and_without_hub,
     without_hub, workloads, works,
 };
+use crate::restricted;
 use crate::support::api::{deployment, path};
 use crate::support::argocd::{CONTROLLER, application, root};
 use crate::support::world::{self, ARGOCD, CLUSTER, World};
@@ -445,4 +446,11 @@ fn an_argo_cd_elsewhere_uses_a_cluster_through_the_line() {
         ARGOCD,
         &format!("linesman-{CLUSTER}")
     )));
+}
+
+/// W4, W30: what is installed is what is pinned, and its Pods meet Pod Security `restricted`.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn the_install_is_the_pinned_one_and_runs_as_restricted() {
+    restricted::with_argocd(&world::adopted_argocd());
 }

@@ -454,6 +454,18 @@ pub(crate) fn install(world: &World) -> Vec<Value> {
         .collect()
 }
 
+/// How long it takes until all of these are back that are deleted together.
+pub(crate) fn deleted_at_once(world: &World, parts: &[String]) -> Duration {
+    let began = Instant::now();
+    for part in parts {
+        assert!(world.api.delete(part), "{part} was not there");
+    }
+    until("all parts are back", seconds(LIMIT), || {
+        parts.iter().all(|part| world.uid(part).is_some())
+    });
+    began.elapsed()
+}
+
 /// Before the next fault the last one has to be over and on record, or they become one.
 pub(crate) fn settle(world: &World) {
     until("the engine is available", seconds(LIMIT), || {

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -15,9 +15,10 @@ use linesman::keys::sha256_hex;
 use serde_json::json;
 
 use crate::support::place::{output, run};
-use crate::support::world::{self, World};
+use crate::support::world::{self, CLUSTER, World};
 use crate::support::{eventually, figure, seconds, until};
 
+mod aggregated;
 mod benches;
 mod bulk;
 mod clients;
@@ -48,6 +49,25 @@ impl Protocol {
         command.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", &on);
         command
     }
+}
+
+/// The kubeconfig of a new user with this grant.
+fn user(world: &World, name: &str, what: &[&str]) -> PathBuf {
+    let hub = &world.hub;
+    hub.linesman(&["user", "add", name, "--role", "viewer"]);
+    let subject = format!("user:{name}");
+    let grant = ["grant", "add", &subject, "--cluster", CLUSTER];
+    hub.linesman(&[&grant[..], what].concat());
+    let token = world.directory.join(format!("{name}.token"));
+    let made = [
+        "token", "create", "--user", name, "--title", "tests", "--for", "1h",
+    ];
+    fs::write(&token, hub.linesman(&made)).unwrap();
+    let kubeconfig = world.directory.join(format!("{name}.kubeconfig"));
+    let mut command = hub.cli(&["kubeconfig", CLUSTER]);
+    command.env("LINESMAN_TOKEN_FILE", &token);
+    fs::write(&kubeconfig, run(&mut command)).unwrap();
+    kubeconfig
 }
 
 /// The world with its line up and a Pod to play with: it echoes its input into its log, serves `/work/www` on port

@@ -30,6 +30,7 @@ mod kubectl;
 mod line;
 mod quarantine;
 mod replace;
+mod restricted;
 mod secrecy;
 mod signers;
 mod stuck;

@@ -1,10 +1,8 @@
 //! Argo CD's full install: with the API server that the web interface and users speak with, and with notifications.
 
-use std::time::Instant;
-
 use serde_json::{Value, json};
 
-use crate::healing::{LIMIT, on_record, settle, since};
+use crate::healing::{LIMIT, deleted_at_once, on_record, settle, since};
 use crate::support::api::{deployment, path};
 use crate::support::place::Place;
 use crate::support::world::{ARGOCD, World};
@@ -56,18 +54,12 @@ fn the_full_install_is_adopted_and_healed() {
             "argocd-applicationset-controller",
         ),
     ];
-    let began = Instant::now();
-    for part in &parts {
-        assert!(world.api.delete(part), "{part} was not there");
-    }
-    until("all parts are back", seconds(LIMIT), || {
-        parts.iter().all(|part| world.uid(part).is_some())
-    });
+    let took = deleted_at_once(&world, &parts);
     figure(
         "W5",
         "Argo CD, full install: ten objects beyond the core deleted → all back",
         "≤ 5 s",
-        shown(began.elapsed()),
+        shown(took),
     );
     answers(&world);
     world.function(seconds(LIMIT));

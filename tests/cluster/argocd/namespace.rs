@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::healing::LIMIT;
+use crate::healing::{LIMIT, deleted_at_once};
 use crate::support::api::{deployment, path};
 use crate::support::place::{Place, run};
 use crate::support::world::{ARGOCD, CLUSTER, World};
@@ -114,18 +114,12 @@ fn mended(world: &World) {
             "argocd-application-controller",
         ),
     ];
-    let began = Instant::now();
-    for part in &parts {
-        assert!(world.api.delete(part), "{part} was not there");
-    }
-    until("all parts are back", seconds(LIMIT), || {
-        parts.iter().all(|part| world.uid(part).is_some())
-    });
+    let took = deleted_at_once(world, &parts);
     figure(
         "W32",
         "Argo CD in another namespace: eight objects deleted → all back",
         "≤ 5 s",
-        shown(began.elapsed()),
+        shown(took),
     );
 }
 

@@ -17,12 +17,12 @@ use crate::support::world::{self, World};
 use crate::support::{figure, shown};
 
 const OBJECTS: usize = 5_000;
-/// Bytes of each object's payload: some 50 MB together.
-const PAYLOAD: usize = 10_000;
+/// Bytes of each object's payload: some 100 MB together.
+const PAYLOAD: usize = 20_000;
 /// What either process may grow by, in MB, while that passes through it. The line's own bound is 24 MiB at the agent.
 const GROWTH: f64 = 32.0;
 
-/// A list of 50 MB in one answer grows neither hub nor agent by it.
+/// A list of 100 MB in one answer grows neither hub nor agent by it.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_large_list_passes_without_being_held() {

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::ready;
+use super::{ready, user};
 use crate::support::api::path;
 use crate::support::place::{kubectl, lab, output, run, var};
-use crate::support::world::{self, CLUSTER, World};
+use crate::support::world::{self, World};
 use crate::support::{figure, shown};
 
 const NAMESPACE: &str = "helm-tests";
@@ -92,28 +92,6 @@ fn program() -> PathBuf {
     }
 }
 
-/// The kubeconfig of a user with a grant for one namespace.
-fn user(world: &World) -> PathBuf {
-    let hub = &world.hub;
-    hub.linesman(&["user", "add", USER, "--role", "viewer"]);
-    let subject = format!("user:{USER}");
-    let grant = ["grant", "add", &subject, "--cluster", CLUSTER];
-    let what = ["--group", "admin", "--namespace", NAMESPACE];
-    hub.linesman(&[&grant[..], &what[..]].concat());
-    let token = world.directory.join("releaser.token");
-    let made = ["token", "create", "--user", USER, "--title", "helm"];
-    fs::write(
-        &token,
-        hub.linesman(&[&made[..], &["--for", "1h"]].concat()),
-    )
-    .unwrap();
-    let kubeconfig = world.directory.join("releaser.kubeconfig");
-    let mut command = hub.cli(&["kubeconfig", CLUSTER]);
-    command.env("LINESMAN_TOKEN_FILE", &token);
-    fs::write(&kubeconfig, run(&mut command)).unwrap();
-    kubeconfig
-}
-
 fn chart(directory: &Path) -> PathBuf {
     let chart = directory.join("quay");
     fs::create_dir_all(chart.join("templates")).unwrap();
@@ -139,7 +117,11 @@ fn helm_works_unchanged() {
     let helm = Helm {
         world: &world,
         program: program(),
-        kubeconfig: user(&world),
+        kubeconfig: user(
+            &world,
+            USER,
+            &["--group", "admin", "--namespace", NAMESPACE],
+        ),
     };
     let chart = chart(&world.directory);
     let began = Instant::now();
