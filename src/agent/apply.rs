@@ -12,7 +12,7 @@ use kube::core::Status;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::engine::argocd::{PROBED_AT, REFRESH};
+use super::engine::argocd::{KNOWN_HOSTS, PROBED_AT, REFRESH};
 use super::engine::guard::ALLOW_DELETE;
 use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT, is_workload};
 use super::observe::{View, api, resource};
@@ -25,6 +25,7 @@ use crate::clock;
 
 mod dying;
 mod migrate;
+mod mounted;
 mod refused;
 mod shield;
 
@@ -92,6 +93,9 @@ impl Hands<'_> {
             }
         };
         let outcome = result.unwrap_or_else(|error| failed(&error));
+        if outcome == Outcome::Done && id.name == KNOWN_HOSTS {
+            self.remount().await;
+        }
         Done {
             outcome,
             saved: kept,

@@ -253,7 +253,8 @@ fn engine_rules() -> Vec<Value> {
         ),
         rule("networking.k8s.io", &["networkpolicies"], &KEEP),
         rule(RBAC, &["rolebindings", "roles"], &KEEP),
-        rule("", &["pods"], &["get", "list", "watch", "delete"]),
+        // Patched is an annotation of the repo-server, which makes its kubelet write what it mounts.
+        rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
         rule("", &["pods/log"], &["get"]),
         rule("", &["events"], &READ),
         rule(

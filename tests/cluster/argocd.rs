@@ -16,6 +16,7 @@ use crate::support::world::{self, ARGOCD, CLUSTER, World};
 use crate::support::{figure, seconds, shown, until};
 
 mod full;
+mod keys;
 mod namespace;
 mod versions;
 

@@ -51,6 +51,11 @@ pub fn probe(root: &Object) -> Option<Probe> {
     Some(Probe { sent, answered })
 }
 
+/// Whether it was looked at later than that: a refresh that waits is somebody else's, and younger.
+pub fn has_looked(root: &Object, probe: Probe, now: OffsetDateTime) -> bool {
+    looked(root).is_some_and(|at| at > probe.sent) && !is_stale(root, now)
+}
+
 /// Whether the controller should have looked by itself meanwhile.
 pub fn is_stale(root: &Object, now: OffsetDateTime) -> bool {
     looked(root).is_some_and(|at| now - at > RECONCILES + JITTER + SLACK)
@@ -65,6 +70,11 @@ pub fn stumbled(root: &Object) -> bool {
         );
         parts || misses_project(&text)
     })
+}
+
+/// Whether it was met with a host key that it does not know.
+pub fn doubts_host(root: &Object) -> bool {
+    faults(root).any(|(class, _)| class == Class::HostKeyMismatch)
 }
 
 /// A controller that has just started may look at an Application before it knows of its project.

@@ -6,7 +6,7 @@ use time::{Duration, OffsetDateTime};
 use super::argocd;
 use super::fault::Class;
 use super::find::Finding;
-use super::state::{Object, Observed, Pod};
+use super::state::{Object, Observed, Pod, Probe};
 use super::undecodable;
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::{REDIS, SKIP};
@@ -247,7 +247,9 @@ pub(super) fn roots(
         };
         // It cannot answer before that object is gone, and restarted it would not come up.
         let up = up && !undecodable::blinds(observed, id.kind);
-        if let Some(probe) = live.probe().filter(|p| !p.answered && up)
+        let looked = |p: Probe| id.kind == Kind::Application && argocd::has_looked(live, p, now);
+        let unanswered = live.probe().filter(|p| !p.answered && up && !looked(*p));
+        if let Some(probe) = unanswered
             && pods_of(observed, controller)
                 .filter_map(|pod| pod.running.or(pod.created))
                 .any(|at| now - at.max(probe.sent) > limit)

@@ -10,6 +10,7 @@ use super::pace::{MAX_ATTEMPTS, spends};
 use super::state::{History, Observed};
 use super::steps::{Action, Step};
 use crate::agent::engine::Install;
+use crate::agent::engine::argocd::KNOWN_HOSTS;
 use crate::bundle::{Kind, ObjectId};
 
 /// What went this short a time before its CRD went with it.
@@ -157,6 +158,9 @@ impl History {
             (_, Outcome::Done) => {
                 self.settled.remove(&step.target);
                 self.last_write = Some(now);
+                if step.target.name == KNOWN_HOSTS {
+                    self.host_keys = Some(now);
+                }
             }
             (
                 _,

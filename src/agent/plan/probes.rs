@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use time::{Duration, OffsetDateTime};
 
+use super::fault::Class;
 use super::state::{History, Object, Observed};
 use super::steps::{Action, Step};
 use super::window::until;
@@ -42,6 +43,9 @@ const ROLLED: Duration = Duration::seconds(20);
 /// For so long after such a change its answers are looked for every [`SPACING`].
 const WATCHED: Duration = Duration::minutes(5);
 
+/// Host keys that a Pod mounts reach it a moment after they were written, or in a minute or two.
+const MOUNTED: Duration = Duration::minutes(2);
+
 /// Probes that are due: after a heal, now and then, when the engine should have looked by itself and has not, and
 /// when the hub says that the catalog moved.
 pub fn probes(
@@ -58,6 +62,7 @@ pub fn probes(
         return (Vec::new(), now + every);
     };
     let changed = quarantine::changed(install, observed);
+    let mounts = history.host_keys.is_some_and(|at| now - at < MOUNTED);
     let due = |live: &Object| {
         let Some(probe) = live.probe() else {
             return true;
@@ -68,7 +73,10 @@ pub fn probes(
         let unproven = written.is_some_and(|at| probe.sent < at);
         let stumbled = argocd::stumbled(live) && now - probe.sent >= SPACING;
         let old = now - probe.sent >= every || argocd::is_stale(live, now) || stumbled;
-        unproven || old && probe.answered
+        // The look that was asked for may have come before the keys: by itself Argo CD looks a minute later.
+        let unread = !probe.answered || argocd::doubts_host(live);
+        let unread = mounts && unread && now - probe.sent >= SPACING;
+        unproven || unread || old && probe.answered
     };
     let spaced = |id: &ObjectId| {
         let last = history.nudged.get(id);
@@ -101,7 +109,7 @@ pub fn probes(
     }
     let project = ObjectId::new(Kind::AppProject, &install.namespace, PROJECT);
     if up && observed.objects.contains_key(&project) {
-        steps.extend(misled(now, observed, history));
+        steps.extend(misled(now, observed, history, mounts));
     }
     let sent = [source, sync].into_iter().filter_map(|o| o.probe());
     let soonest = sent.map(|p| p.sent + every).min();
@@ -115,7 +123,7 @@ pub fn probes(
         let since = now - at;
         since <= ROLLED || since < WATCHED && !answered
     });
-    let quiet = up && fetched && !due(source) && !due(sync) && !moved && !watched;
+    let quiet = up && fetched && !due(source) && !due(sync) && !moved && !watched && !mounts;
     (steps, if quiet { at } else { waiting })
 }
 
@@ -127,18 +135,20 @@ fn nudge(id: &ObjectId) -> Step {
     }
 }
 
-/// Applications that were looked at before their project was known: by itself Argo CD looks again a minute later.
+/// Applications that were looked at before their project was known, or the host's new keys: by themselves they are
+/// looked at again a minute later.
 fn misled<'a>(
     now: OffsetDateTime,
     observed: &'a Observed,
     history: &'a History,
+    mounts: bool,
 ) -> impl Iterator<Item = Step> + 'a {
     let misled = observed.children.iter().filter(move |(id, child)| {
         let last = history.nudged.get(*id);
-        let wrong = child
-            .trouble
-            .as_ref()
-            .is_some_and(|(_, text)| argocd::misses_project(text));
+        let wrong = child.trouble.as_ref().is_some_and(|(kind, text)| {
+            let host = argocd::class(kind, text) == Some(Class::HostKeyMismatch);
+            argocd::misses_project(text) || mounts && host
+        });
         wrong && id.kind == Kind::Application && last.is_none_or(|at| now - *at >= MISLED)
     });
     misled.take(MAX_MISLED).map(|(id, _)| nudge(id))

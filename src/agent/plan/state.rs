@@ -206,6 +206,8 @@ pub struct History {
     pub adopted: bool,
     /// The last write that was no probe.
     pub last_write: Option<OffsetDateTime>,
+    /// When host keys that a Pod mounts were last written.
+    pub host_keys: Option<OffsetDateTime>,
     /// The catalog's head as the hub last said it, and when.
     pub head: Option<(String, OffsetDateTime)>,
     /// Sync objects that died with their CRD or Namespace and that Git will not bring back, by CRD.

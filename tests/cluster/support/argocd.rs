@@ -65,7 +65,8 @@ pub(super) fn answers(api: &Api, limit: Duration, holds: impl Fn(&Value) -> bool
     });
 }
 
-fn reconciled(application: &Value) -> Option<time::OffsetDateTime> {
+/// When its controller looked at it last.
+pub(crate) fn reconciled(application: &Value) -> Option<time::OffsetDateTime> {
     let text = application["status"]["reconciledAt"].as_str()?;
     time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339).ok()
 }

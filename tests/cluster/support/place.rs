@@ -16,7 +16,8 @@ pub(crate) struct Place {
 
 impl Place {
     /// Brings a lab up, unless a cluster is given. `audit` is where its API server shall write its audit log.
-    pub(crate) fn open(name: &str, audit: &Path) -> Self {
+    /// `kubelet_sync` is how often its kubelet looks at each Pod.
+    pub(crate) fn open(name: &str, audit: &Path, kubelet_sync: &str) -> Self {
         if let Some(kubeconfig) = var("LINESMAN_TEST_KUBECONFIG") {
             let need = |key: &str| {
                 var(key).unwrap_or_else(|| panic!("with LINESMAN_TEST_KUBECONFIG, set {key} too"))
@@ -41,7 +42,8 @@ impl Place {
         );
         run(lab()
             .args(["up", name])
-            .env("LINESMAN_LAB_APISERVER_ARGS", flags));
+            .env("LINESMAN_LAB_APISERVER_ARGS", flags)
+            .env("LINESMAN_LAB_KUBELET_SYNC", kubelet_sync));
         let env = run(lab().args(["env", name]));
         let value = |key: &str| {
             let line = env.lines().find_map(|l| l.strip_prefix(&format!("{key}=")));

@@ -21,6 +21,9 @@ pub(crate) const CLUSTER: &str = "demo";
 pub(crate) const FLUX: &str = "flux-system";
 pub(crate) const ARGOCD: &str = "argocd";
 
+/// The world whose kubelet looks at its Pods as seldom as a stock one.
+pub(crate) const STOCK_KUBELET: &str = "argohost";
+
 pub(crate) struct World {
     /// `flux` or `argocd`.
     pub(crate) engine: &'static str,
@@ -81,9 +84,11 @@ impl World {
         let lab = format!("t{}-{name}", std::process::id());
         start_reaper(&directory, &lab);
         let audit = directory.join("audit.log");
-        let place = Place::open(&lab, &audit);
+        // Quick as tests like it, but where it is the kubelet that is waited for.
+        let sync = if name == STOCK_KUBELET { "1m" } else { "5s" };
+        let place = Place::open(&lab, &audit, sync);
         // Names work in the lab only; an agent on this machine needs the address.
-        let outside = ["kills", "errors"].contains(&name);
+        let outside = ["kills", "errors", "cut"].contains(&name);
         let named = if outside || place.lab.is_none() {
             place.host.as_str()
         } else {

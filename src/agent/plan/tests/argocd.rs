@@ -222,6 +222,59 @@ fn a_controller_that_does_not_answer_is_restarted_and_one_that_was_not_asked_is_
     assert_eq!(remedies(&cluster.plan()), []);
 }
 
+/// F12: `argocd app get --refresh`, or a webhook, long after our own probe was answered.
+#[test]
+fn a_refresh_that_somebody_else_asks_for_is_no_controller_that_hangs() {
+    let mut cluster = working();
+    let root = cluster.install.sync.clone();
+    let asked = rfc3339(cluster.now);
+    cluster.now += Duration::seconds(1);
+    cluster.says(&json!({"reconciledAt": rfc3339(cluster.now)}));
+    let annotations =
+        &mut cluster.objects.get_mut(&root).unwrap().fields["metadata"]["annotations"];
+    annotations[PROBED_AT] = json!(asked);
+    annotations[REFRESH] = json!("normal");
+    cluster.now += Duration::seconds(170);
+    assert_eq!(remedies(&cluster.plan()), []);
+    // Had it been at work, it would have looked by itself meanwhile.
+    cluster.now += Duration::seconds(11);
+    assert_eq!(
+        remedies(&cluster.plan()),
+        [(Class::QueueWedged, "restart", CONTROLLER)]
+    );
+}
+
+/// W2: what the kubelet brings a moment later is asked for until it is there, for two minutes.
+#[test]
+fn host_keys_that_were_just_written_are_asked_for_until_they_are_read() {
+    let mut cluster = working();
+    let root = cluster.install.sync.clone();
+    let nudged = |cluster: &Cluster| {
+        let plan = cluster.plan();
+        plan.steps.iter().any(|s| s.action == Action::Nudge)
+    };
+    cluster.history.host_keys = Some(cluster.now);
+    assert!(!nudged(&cluster), "its probe is answered");
+    let annotations =
+        &mut cluster.objects.get_mut(&root).unwrap().fields["metadata"]["annotations"];
+    annotations[PROBED_AT] = json!(rfc3339(cluster.now));
+    annotations[REFRESH] = json!("normal");
+    for (later, asked) in [(4, false), (1, true), (80, true), (35, false)] {
+        cluster.now += Duration::seconds(later);
+        assert_eq!(nudged(&cluster), asked, "{later} s later");
+    }
+    let annotations =
+        &mut cluster.objects.get_mut(&root).unwrap().fields["metadata"]["annotations"];
+    annotations[PROBED_AT] = json!(rfc3339(cluster.now));
+    annotations.as_object_mut().unwrap().remove(REFRESH);
+    let doubt = json!({"type": "ComparisonError", "message": "knownhosts: key is unknown"});
+    cluster.says(&json!({"conditions": [doubt], "reconciledAt": rfc3339(cluster.now)}));
+    cluster.now += Duration::seconds(5);
+    assert!(!nudged(&cluster), "nothing says that this will be over");
+    cluster.history.host_keys = Some(cluster.now);
+    assert!(nudged(&cluster));
+}
+
 /// A controller that has not looked by itself for three minutes is asked before the next probe is due.
 #[test]
 fn a_stale_root_is_asked_at_once() {
