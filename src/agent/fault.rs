@@ -1,7 +1,8 @@
-//! Fault points for tests: the process kills itself at a boundary of the adoption or of a key's rotation, once.
+//! Fault points for tests: the process kills itself at a boundary of the adoption, of a key's rotation or of a change of
+//! the engine, once.
 //!
-//! `LINESMAN_FAULT_AT=<step>-<before|after>:<marker file>`, or `key-<boundary>` for the first part, on `linesman
-//! agent`. The marker is written before the end, so that the next start goes on.
+//! `LINESMAN_FAULT_AT=<step>-<before|after>:<marker file>`, or `key-<boundary>` or `change-<stage>` for the first part,
+//! on `linesman agent`. The marker is written before the end, so that the next start goes on.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -22,6 +23,55 @@ pub struct Fault {
 enum Point {
     Step(StepName, Edge),
     Key(Boundary),
+    Change(Stage),
+}
+
+/// Where a change of the engine can be cut, in the order of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// It is kept, with what was before it.
+    Remembered,
+    /// The new bundle is the one in force.
+    Stored,
+    /// The first object is as the new bundle has it.
+    Applied,
+    /// The engine works with it.
+    Proven,
+    /// What it has no use for is gone.
+    Trimmed,
+    /// It is over, and no longer kept.
+    Dropped,
+    /// That it did not work is kept.
+    Failed,
+    /// The bundle of before is in force again.
+    Returned,
+}
+
+impl Stage {
+    /// Of a change that works, in their order.
+    pub const WORKS: [Self; 6] = [
+        Self::Remembered,
+        Self::Stored,
+        Self::Applied,
+        Self::Proven,
+        Self::Trimmed,
+        Self::Dropped,
+    ];
+    /// Of one that does not: its way back.
+    pub const BACK: [Self; 2] = [Self::Failed, Self::Returned];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Remembered => "remembered",
+            Self::Stored => "stored",
+            Self::Applied => "applied",
+            Self::Proven => "proven",
+            Self::Trimmed => "trimmed",
+            Self::Dropped => "dropped",
+            Self::Failed => "failed",
+            Self::Returned => "returned",
+        }
+    }
 }
 
 /// Where a key's rotation can be cut.
@@ -92,7 +142,7 @@ pub enum Edge {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is not a fault point: it reads <step>-<before|after>:<marker file> or key-<boundary>:<marker file>"
+    "'{0}' is not a fault point: it reads <step>-<before|after>:<marker file>, key-<boundary>:<marker file> or change-<stage>:<marker file>"
 )]
 pub struct FaultError(String);
 
@@ -108,6 +158,11 @@ impl FromStr for Fault {
                 let mut all = Boundary::DEPLOY.into_iter().chain(Boundary::IDENTITY);
                 let boundary = all.find(|b| b.as_str() == edge)?;
                 let point = Point::Key(boundary);
+                return Some(Self { point, marker });
+            }
+            if step == "change" {
+                let mut all = Stage::WORKS.into_iter().chain(Stage::BACK);
+                let point = Point::Change(all.find(|s| s.as_str() == edge)?);
                 return Some(Self { point, marker });
             }
             let step = StepName::ALL.into_iter().find(|s| s.as_str() == step)?;
@@ -146,6 +201,11 @@ impl Faults {
     /// Ends the process where the fault point is here and its marker is not there yet.
     pub fn at(&self, step: StepName, edge: Edge) {
         self.reached(Point::Step(step, edge));
+    }
+
+    /// The same at a stage of a change of the engine.
+    pub fn change(&self, stage: Stage) {
+        self.reached(Point::Change(stage));
     }
 
     /// The same at a boundary of a key's rotation.
@@ -194,6 +254,8 @@ mod tests {
         assert_eq!("key-dropped:/tmp/m".parse(), Ok(fault(dropped)));
         let made = Point::Key(Boundary::IdentityMade);
         assert_eq!("key-identity-made:/tmp/m".parse(), Ok(fault(made)));
+        let stored = Point::Change(Stage::Stored);
+        assert_eq!("change-stored:/tmp/m".parse(), Ok(fault(stored)));
         for bad in [
             "",
             "join",
@@ -203,6 +265,7 @@ mod tests {
             "join-amid:/m",
             "key-before:/m",
             "key-made:",
+            "change-made:/m",
         ] {
             assert_eq!(bad.parse::<Fault>(), Err(FaultError(bad.to_owned())));
         }

@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::diagnose::Question;
 use super::engine::Install;
+use super::fault::Faults;
 use super::lease::Term;
 use super::observe::{self, View};
 use super::plan::quarantine;
@@ -75,6 +76,7 @@ pub struct Context {
     pub refused: Arc<Notify>,
     /// Nothing is written when it is over: another replica may lead.
     pub term: Term,
+    pub faults: Faults,
 }
 
 /// What reaches the watchdog from the hub.
@@ -229,13 +231,15 @@ impl Watchdog {
             }
             self.keep_open(leads).await;
             self.report(&install, &observed, &plan, heals).await;
-            if leads {
-                self.see_change(&install, &observed, &plan).await;
-            }
+            // The controllers are to be asked now, also where nothing else will happen for a while.
+            let asks = leads && self.see_change(&install, &observed, &plan).await;
             if acted {
                 if self.fall_back().await {
                     install = self.install(&desired);
                 }
+                continue;
+            }
+            if asks {
                 continue;
             }
             if leads && self.keep_snapshot(&install, &observed, &plan).await {

@@ -326,6 +326,7 @@ pub(super) fn parts(
         metrics,
         refused,
         term: start.term,
+        faults: config.faults.clone(),
         changed: changed_out,
         rest: rest_out,
     };

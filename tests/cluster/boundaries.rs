@@ -130,7 +130,7 @@ fn a_deploy_key_is_replaced_over_kills(world: &World, kubeconfig: &Path) {
 }
 
 /// The YAML as it is, but for the number of Pods: the process outside takes their place.
-fn apply_without_the_pod(world: &World) {
+pub(crate) fn apply_without_the_pod(world: &World) {
     let yaml = fs::read_to_string(&world.adopt).unwrap();
     assert!(yaml.contains("replicas: 1"), "the YAML says how many Pods");
     let file = world.directory.join("adopt-no-pod.yaml");
@@ -139,7 +139,7 @@ fn apply_without_the_pod(world: &World) {
 }
 
 /// A kubeconfig with a token of the agent's ServiceAccount.
-fn agents_kubeconfig(world: &World) -> PathBuf {
+pub(crate) fn agents_kubeconfig(world: &World) -> PathBuf {
     kubeconfig_named(world, "agent").0
 }
 
@@ -174,10 +174,10 @@ fn kubeconfig_named(world: &World, name: &str) -> (PathBuf, String) {
 }
 
 /// An agent as a process of this machine; killed with the value.
-struct Agent(Child);
+pub(crate) struct Agent(Child);
 
 impl Agent {
-    fn start(world: &World, kubeconfig: &Path, fault: Option<(&str, &Path)>) -> Self {
+    pub(crate) fn start(world: &World, kubeconfig: &Path, fault: Option<(&str, &Path)>) -> Self {
         Self::named(world, "linesman-agent-test", kubeconfig, fault)
     }
 
@@ -207,7 +207,7 @@ impl Agent {
         self.0.try_wait().unwrap().is_some()
     }
 
-    fn ends_itself(&mut self) -> bool {
+    pub(crate) fn ends_itself(&mut self) -> bool {
         let began = Instant::now();
         while began.elapsed() < seconds(90) {
             if self.ended() {

@@ -11,6 +11,8 @@ use crate::support::place::{lab, output, run};
 use crate::support::world::{self, CLUSTER, FLUX, World, kustomization};
 use crate::support::{figure, seconds, shown, until};
 
+mod cut;
+
 const MIRROR: &str = "mirror.lab.test/of/flux";
 
 /// Imports the world's bundle with its text changed; gives the digest.

@@ -18,6 +18,7 @@ use super::stored::within;
 use super::{Context, FIELD_MANAGER};
 use crate::agent::caller::{Call, Caller};
 use crate::agent::engine::{self, Site};
+use crate::agent::fault::Stage;
 use crate::agent::plan::change::{self, Change, Form, Next};
 use crate::agent::{InForce, Rest, Verdict};
 use crate::bundle::{Bundle, UnpackError};
@@ -192,6 +193,7 @@ impl Keeper {
             });
         }
         self.remember(&change, before).await?;
+        self.context.faults.change(Stage::Remembered);
         let new = InForce {
             bundle,
             form: to,
@@ -199,6 +201,7 @@ impl Keeper {
             change: Some(change),
         };
         self.store(&new).await?;
+        self.context.faults.change(Stage::Stored);
         Ok(new)
     }
 
@@ -226,6 +229,7 @@ impl Keeper {
             change: Some(change),
         };
         self.store(&old).await?;
+        self.context.faults.change(Stage::Returned);
         Ok(old)
     }
 
@@ -238,12 +242,14 @@ impl Keeper {
             Verdict::Works(_) => {
                 info!(number = change.number, "the engine works with the change");
                 self.drop_change().await?;
+                self.context.faults.change(Stage::Dropped);
                 held.change = None;
             }
             Verdict::Failed(_, why) => {
                 warn!(number = change.number, why, "the change did not work");
                 change.failed = Some(why.clone());
                 self.remember(change, None).await?;
+                self.context.faults.change(Stage::Failed);
             }
             Verdict::Trimmed(_) => {
                 change.objects.clear();

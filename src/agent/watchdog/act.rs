@@ -8,6 +8,7 @@ use tracing::{debug, info};
 use super::Watchdog;
 use crate::agent::apply::Hands;
 use crate::agent::engine::Install;
+use crate::agent::fault::Stage;
 use crate::agent::observe::View;
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::quarantine::shield;
@@ -59,6 +60,10 @@ impl Watchdog {
                 _ => None,
             };
             let done = hands.act(step, &saved.cloned().unwrap_or_default()).await;
+            let applied = step.action != Action::Nudge && done.outcome == Outcome::Done;
+            if install.changing && applied {
+                self.context.faults.change(Stage::Applied);
+            }
             self.note(step, &done.outcome, observed);
             if step.action == Action::Restore {
                 self.history

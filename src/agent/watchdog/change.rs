@@ -11,6 +11,7 @@ use tracing::{info, warn};
 use super::Watchdog;
 use crate::agent::apply::CALL;
 use crate::agent::engine::{Install, MANAGER, Site, is_git_owned};
+use crate::agent::fault::Stage;
 use crate::agent::observe::api;
 use crate::agent::plan::change::{self, Change, Progress, Seen};
 use crate::agent::plan::{Mode, Observed, Plan, health, replace, window};
@@ -51,10 +52,16 @@ impl Watchdog {
         self.install(next)
     }
 
-    pub(super) async fn see_change(&mut self, install: &Install, observed: &Observed, plan: &Plan) {
+    /// Follows the change that is under way. True = all of it runs, from now on: plan anew.
+    pub(super) async fn see_change(
+        &mut self,
+        install: &Install,
+        observed: &Observed,
+        plan: &Plan,
+    ) -> bool {
         let Some(change) = install.change().filter(|c| c.is_open()) else {
             self.changing = Changing::default();
-            return;
+            return false;
         };
         let now = clock::now();
         let what = (change.number, change.failed.is_some());
@@ -67,11 +74,12 @@ impl Watchdog {
         }
         match plan.mode {
             Mode::Act => {}
-            Mode::Learning => return,
+            Mode::Learning => return false,
             Mode::ObserveOnly if change.replaces() && change.failed.is_none() => {
                 let why = plan.findings.first().map_or("", |f| f.evidence.as_str());
                 let why = format!("somebody else manages {}: {why}", install.traits.kind);
-                return self.tell_change(Verdict::Failed(change.number, why));
+                self.tell_change(Verdict::Failed(change.number, why));
+                return false;
             }
             Mode::Paused(_) | Mode::ObserveOnly => self.changing.held = Some(now),
         }
@@ -92,6 +100,7 @@ impl Watchdog {
             Progress::Going(_) => self.changing.rolled = None,
             Progress::Failed(why) => self.tell_change(Verdict::Failed(change.number, why)),
             Progress::Rolled => {
+                let new = self.changing.rolled.is_none();
                 let rolled = *self.changing.rolled.get_or_insert(now);
                 // Pods of before may have answered what was asked meanwhile: the new ones are asked.
                 self.history.last_write = self.history.last_write.max(Some(rolled));
@@ -111,8 +120,10 @@ impl Watchdog {
                     }
                     Some(_) => {}
                 }
+                return new;
             }
         }
+        false
     }
 
     /// The engine works: what it has no use for goes, then the change is over.
@@ -122,6 +133,7 @@ impl Watchdog {
             return;
         }
         self.changing.trimmed = Some(now);
+        self.context.faults.change(Stage::Proven);
         match self.left_behind(change, install).await {
             Ok(None) => {}
             Ok(Some(left)) => return info!(left, "the engine of before does not stand still"),
@@ -136,6 +148,7 @@ impl Watchdog {
                 return warn!(object = %id, error, "not removed; trying again");
             }
         }
+        self.context.faults.change(Stage::Trimmed);
         self.tell_change(if change.failed.is_some() {
             Verdict::Trimmed(change.number)
         } else {
