@@ -224,6 +224,7 @@ fn an_engine_that_is_removed(catalog: &Catalog) {
         names.iter().all(|name| catalog.is_held(name)) && world.engine_available()
     });
     let took = took + world.function(seconds(240));
+    assert!(took <= seconds(180), "{took:?}");
     figure(
         "W19",
         "commit that removes the engine: first controller pruned → held, function",

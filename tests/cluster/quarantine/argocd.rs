@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::healing::{LIMIT, heals, settle};
+use crate::healing::{LIMIT, heals, on_record, settle, since, unchanged, workloads};
 use crate::keys::{start_agent, stop_agent};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::{CONTROLLER, REFRESH, application, root};
@@ -352,28 +352,48 @@ fn a_controller_whose_image_is_missing(catalog: &Catalog) {
     catalog.broken_and_held(CONTROLLER, "fifth");
 }
 
-/// W19: Argo CD is told to prune itself.
+/// W19: Argo CD is told to prune itself. What the catalog brought beside it stays, and people are told of the hold.
 fn an_engine_that_is_removed(catalog: &Catalog) {
+    let world = catalog.world;
     let all = [CONTROLLER.to_owned(), deployment(ARGOCD, SERVER)];
-    let uids = all.clone().map(|path| catalog.world.uid(&path));
+    let before = (
+        all.clone().map(|path| world.uid(&path)),
+        workloads(world),
+        on_record(world),
+    );
     catalog.push("", "seventh");
     let took = until("all of it is held", seconds(LIMIT), || {
-        all.iter().all(|path| catalog.is_held(path)) && catalog.world.engine_available()
+        all.iter().all(|path| catalog.is_held(path)) && world.engine_available()
     });
-    let took = took + catalog.world.function(seconds(LIMIT));
+    let took = took + world.function(seconds(LIMIT));
     figure(
         "W19",
         "Argo CD: commit that removes the engine pushed → held, function",
         "≤ 180 s",
         shown(took),
     );
-    let now = all.map(|path| catalog.world.uid(&path));
-    println!("controller, repo-server the same: {}", now == uids);
+    assert!(took <= seconds(180), "{took:?}");
+    unchanged(world, &before.1);
+    let now = all.map(|path| world.uid(&path));
+    println!("controller, repo-server the same: {}", now == before.0);
+    until("the hub says so", seconds(60), || {
+        let new = since(world, &before.2);
+        let told = new.iter().any(|h| h["class"] == "EngineRemovedByCommit");
+        told && quarantined(world) == json!("True")
+    });
     until(
         "the rest of the commit is delivered",
         seconds(LIMIT),
         || catalog.delivered() == json!("seventh"),
     );
+}
+
+/// The status of the condition that tells of holds.
+fn quarantined(world: &World) -> Value {
+    let view = world.hub.json(&["cluster", "show", CLUSTER]);
+    let all = view["conditions"].as_array().cloned().unwrap_or_default();
+    let held = all.into_iter().find(|c| c["type"] == json!("Quarantined"));
+    held.map_or(Value::Null, |c| c["status"].clone())
 }
 
 fn a_good_commit(catalog: &Catalog, marker: &str) {
@@ -398,9 +418,6 @@ fn a_good_commit(catalog: &Catalog, marker: &str) {
         shown(took),
     );
     until("no Application of ours holds anything", seconds(60), || {
-        let view = catalog.world.hub.json(&["cluster", "show", CLUSTER]);
-        let all = view["conditions"].as_array().cloned().unwrap_or_default();
-        let held = all.into_iter().find(|c| c["type"] == json!("Quarantined"));
-        held.is_some_and(|c| c["status"] == json!("False"))
+        quarantined(catalog.world) == json!("False")
     });
 }
