@@ -1,11 +1,14 @@
 //! What keeps an engine from running although nothing of it is broken: said at once by its name, left to whoever owns
 //! it, and over as soon as it is gone.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use crate::healing::{LIMIT, heals, on_record, settle, since};
 use crate::support::api::deployment;
 use crate::support::audit::Mark;
+use crate::support::place::{lab, output, run};
 use crate::support::world::{self, FLUX, World};
 use crate::support::{figure, seconds, shown, until};
 
@@ -203,4 +206,97 @@ fn a_git_server_that_is_down_is_nobodys_fault_here() {
         ["GitUnreachable"],
         "one alert, and no heal: {new:#?}"
     );
+}
+
+/// A NetworkPolicy that lets source-controller reach nothing, and what a CNI that enforces it would do: the lab's does not,
+/// so its packets to the Git host are dropped on the node.
+struct Fence<'a> {
+    world: &'a World,
+    pod: String,
+}
+
+const POLICIES: &str = "/apis/networking.k8s.io/v1/namespaces/flux-system/networkpolicies";
+
+impl<'a> Fence<'a> {
+    fn around_source_controller(world: &'a World) -> Self {
+        let policy = json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+            "metadata": {"name": "nothing-goes-out"},
+            "spec": {
+                "podSelector": {"matchLabels": {"app": "source-controller"}},
+                "policyTypes": ["Egress"], "egress": [],
+            },
+        });
+        world.api.create(POLICIES, &policy);
+        let path = format!("/api/v1/namespaces/{FLUX}/pods?labelSelector=app%3Dsource-controller");
+        let pods = world.api.get(&path).unwrap();
+        let pod = pods["items"][0]["status"]["podIP"].as_str().unwrap();
+        let pod = pod.to_owned();
+        let fence = Self { world, pod };
+        run(&mut fence.rule("-I"));
+        fence
+    }
+
+    fn rule(&self, what: &str) -> Command {
+        let (host, port) = (&self.world.place.host, self.world.hub.git_port());
+        let mut command = lab();
+        command.args(["exec", self.world.place.lab(), "iptables", "-w", what]);
+        command.args(["FORWARD", "-s", &self.pod, "-d", host, "-p", "tcp"]);
+        command.args(["--dport", &port.to_string(), "-j", "DROP"]);
+        command
+    }
+}
+
+impl Drop for Fence<'_> {
+    fn drop(&mut self) {
+        // Another test needs the way; what is not there any more is not missed.
+        let _gone = output(&mut self.rule("-D"));
+        self.world
+            .api
+            .delete(&format!("{POLICIES}/nothing-goes-out"));
+    }
+}
+
+/// F33: the agent reads the catalog, the engine beside it does not get there. That is neither the Git host's fault nor the
+/// agent's to mend, and over as soon as the way is free.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn an_engine_that_is_kept_from_the_git_host_is_told_from_a_host_that_is_down() {
+    let world = world::adopted();
+    settle(&world);
+    let known = on_record(&world);
+    let source = deployment(FLUX, "source-controller");
+    let uid = world.uid(&source);
+    let mark = Mark::now(&world.audit);
+    let fence = Fence::around_source_controller(&world);
+    let asked =
+        json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": "f33" } } });
+    world.api.patch(&world::git_repository(FLUX), &asked);
+    let mut heal = json!(null);
+    // A dial that nobody answers is given up after two minutes.
+    let seen = until("it is called PolicyBlocks", seconds(360), || {
+        let new = since(&world, &known);
+        let found = new.into_iter().find(|h| h["class"] == "PolicyBlocks");
+        found.is_some_and(|found| {
+            heal = found;
+            true
+        })
+    });
+    figure(
+        "F33",
+        "source-controller kept from the Git host by the network → called PolicyBlocks",
+        "",
+        shown(seen),
+    );
+    assert_eq!(heal["result"], json!("reported"), "{heal}");
+    let written = mark.first_mending_write();
+    drop(fence);
+    let took = world.function(seconds(LIMIT));
+    figure("F33", "… the way is free → function", "", shown(took));
+    assert_eq!(written, None, "the agent wrote");
+    assert_eq!(world.uid(&source), uid);
+    settle(&world);
+    let new = since(&world, &known);
+    let blamed = new.iter().find(|h| h["class"] == "GitUnreachable");
+    assert_eq!(blamed, None, "the Git host was never away");
 }

@@ -11,12 +11,16 @@ use super::{Agent, apply_without_the_pod, kubeconfig_named};
 use crate::healing::{chosen, install, on_record, settle, since, unchanged, workloads};
 use crate::support::api::{deployment, path, path_of};
 use crate::support::audit::Mark;
+use crate::support::place::output;
 use crate::support::unreliable::Unreliable;
 use crate::support::world::{CLUSTER, FLUX, World};
 use crate::support::{eventually, figure, seconds, shown, until};
+use crate::versions::variant;
 
 /// So many requests are answered with an error before anything is broken: each list and watch meets several.
 const ERRORS: usize = 200;
+
+const OLD: &str = "KubernetesUnsupported";
 
 /// UID and what is wanted of each object of the install.
 fn wanted(world: &World) -> BTreeMap<String, [Value; 2]> {
@@ -106,5 +110,62 @@ fn an_api_server_half_of_whose_answers_are_errors_is_no_fault_of_the_engine() {
     assert!(before.remove(&service).is_some() && after.remove(&service).is_some());
     assert_eq!(after, before);
     unchanged(&world, &workloads);
+    drop(agent);
+    a_kubernetes_that_is_too_old_is_reported(&world, &proxy, (&kubeconfig, &agents));
     world.close();
+}
+
+/// F56: what is installed is kept although the API server says that it is older than the engine's version is made for, and a
+/// version that needs a newer one is not begun.
+fn a_kubernetes_that_is_too_old_is_reported(
+    world: &World,
+    proxy: &Unreliable,
+    (kubeconfig, agents): (&Path, &str),
+) {
+    let (before, known) = (wanted(world), on_record(world));
+    let mark = Mark::now(&world.audit);
+    // Flux 2.9 needs 1.33.
+    proxy.pretend(32);
+    let agent = Agent::start(world, kubeconfig, None);
+    let mut heal = Value::Null;
+    let took = until("the class is at the hub", seconds(240), || {
+        let new = since(world, &known);
+        let found = new.into_iter().find(|h| h["class"] == OLD);
+        found.is_some_and(|found| {
+            heal = found;
+            true
+        })
+    });
+    let what =
+        "Kubernetes older than the engine's version is made for → called KubernetesUnsupported";
+    figure("F56", what, "", shown(took));
+    assert_eq!(heal["result"], json!("reported"), "{heal}");
+    let evidence = heal["evidence"].to_string();
+    assert!(
+        evidence.contains("1.32") && evidence.contains("1.33"),
+        "{heal}"
+    );
+    variant(world, "2.90.0", |text| text);
+    let set = ["engine", "set", CLUSTER, "flux", "2.90.0"];
+    let refused = output(&mut world.hub.cli(&set));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success(), "{said}");
+    assert!(
+        said.contains("needs Kubernetes 1.33") && said.contains("has 1.32"),
+        "{said}"
+    );
+    world.function(seconds(60));
+    let mut written = mark.mended_by(agents);
+    // Who leads, on a Pod that is not there: it runs outside.
+    written.retain(|write| write != "patch pods/linesman-agent-test");
+    assert_eq!(written, [""; 0], "it mended something");
+    assert_eq!(wanted(world), before);
+    // As after an upgrade of the cluster.
+    drop(agent);
+    proxy.pretend(0);
+    let _agent = Agent::start(world, kubeconfig, None);
+    until("the report is over", seconds(180), || {
+        let mut new = since(world, &known).into_iter();
+        new.all(|h| !h["restoredAt"].is_null())
+    });
 }

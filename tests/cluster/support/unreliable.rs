@@ -34,6 +34,8 @@ struct Shared {
     /// Of the API server, with no credentials of its own.
     client: kube::Client,
     fails: AtomicBool,
+    /// The minor of Kubernetes that it says there is; 0 = the one that is.
+    minor: AtomicUsize,
     requests: AtomicUsize,
     errors: AtomicUsize,
     /// Ends the streams that are open.
@@ -63,6 +65,7 @@ impl Unreliable {
         let shared = Arc::new(Shared {
             client,
             fails: AtomicBool::new(false),
+            minor: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
             errors: AtomicUsize::new(0),
             cut: watch::Sender::new(()),
@@ -83,6 +86,11 @@ impl Unreliable {
         self.shared.cut.send_replace(());
     }
 
+    /// From now on, it says that Kubernetes is 1.`minor`; 0 = what it is.
+    pub(crate) fn pretend(&self, minor: usize) {
+        self.shared.minor.store(minor, Ordering::Relaxed);
+    }
+
     /// How many errors it gave so far.
     pub(crate) fn errors(&self) -> usize {
         self.shared.errors.load(Ordering::Relaxed)
@@ -98,6 +106,10 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     if fails && drawn.is_multiple_of(2) {
         shared.errors.fetch_add(1, Ordering::Relaxed);
         return error(drawn / 2);
+    }
+    let minor = shared.minor.load(Ordering::Relaxed);
+    if minor > 0 && request.uri().path() == "/version" {
+        return version(minor).into_response();
     }
     let (parts, body) = request.into_parts();
     let Ok(body) = body.collect().await else {
@@ -115,6 +127,15 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         }),
         Err(_) => StatusCode::BAD_GATEWAY.into_response(),
     }
+}
+
+/// What an API server of that minor says of itself.
+fn version(minor: usize) -> impl axum::response::IntoResponse {
+    let told = json!({
+        "major": "1", "minor": minor.to_string(), "gitVersion": format!("v1.{minor}.0"), "gitCommit": "",
+        "gitTreeState": "clean", "buildDate": "", "goVersion": "", "compiler": "gc", "platform": "linux/amd64",
+    });
+    ([(CONTENT_TYPE, "application/json")], told.to_string())
 }
 
 /// What an API server says in trouble or under load, and what a load balancer says that has lost it.
