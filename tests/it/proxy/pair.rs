@@ -89,7 +89,7 @@ impl Pair {
         };
         let (credential, credentials) = watch::channel(token(1));
         let (renew, mut renewals) = mpsc::channel(1);
-        let (wants, mut wanted) = mpsc::channel::<Want>(16);
+        let (wants, mut wanted) = mpsc::channel::<Want>(1_024);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             while let Some(serial) = renewals.recv().await {
