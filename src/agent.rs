@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bundle::Bundle;
 use crate::lifetime::Tasks;
-use crate::manifests::EngineNamespaces;
+use crate::manifests::{EngineNamespaces, scope::Extent};
 use crate::secret::Secret;
 use crate::telemetry::HealMetrics;
 use crate::wire::api::{AgentBuild, Assignment, EngineKind, HostKeysReport};
@@ -23,6 +23,7 @@ use plan::change::{Change, Form};
 
 pub mod apply;
 pub mod caller;
+mod coverage;
 pub mod diagnose;
 pub mod engine;
 pub mod enroll;
@@ -53,6 +54,8 @@ pub struct Config {
     /// The agent's own namespace.
     pub namespace: String,
     pub engines: EngineNamespaces,
+    /// How far the rights reach that the adoption YAML gave.
+    pub extent: Extent,
     /// The Pod's name: holder of the Lease, source of Events.
     pub pod: String,
     /// What runs here, as the hub is told.
@@ -134,11 +137,11 @@ async fn lead(
     };
     let mut tasks = Tasks::new(stop);
     tasks.spawn("lease", |stop| candidate.keep(heart, stop));
-    let namespace = config.namespace.clone();
+    let (namespace, extent) = (config.namespace.clone(), config.extent);
     let removed = wiring::parts(config, &kube, signs, start, &mut tasks);
     tasks.run(DRAIN).await?;
     if removed.is_cancelled() {
-        enroll::removal::remove(&kube, &namespace).await?;
+        enroll::removal::remove(&kube, &namespace, extent).await?;
     }
     Ok(())
 }

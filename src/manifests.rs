@@ -12,8 +12,10 @@ use crate::wire::id::ClusterName;
 use crate::yaml;
 
 mod rbac;
+pub mod scope;
 
 pub use rbac::is_inventory;
+use scope::{Extent, Scope};
 
 /// The agent's own namespace.
 pub const NAMESPACE: &str = "linesman";
@@ -82,6 +84,8 @@ pub struct AdoptionValues {
     pub image: String,
     /// The most that access groups get.
     pub access: AccessLevel,
+    /// None = the whole cluster.
+    pub scope: Option<Scope>,
     /// Empty = none.
     pub image_pull_secret: String,
     /// Empty = none.
@@ -107,6 +111,7 @@ impl AdoptionValues {
             token: Secret::new("JOIN-TOKEN".to_owned()),
             image: "IMAGE".to_owned(),
             access: AccessLevel::Admin,
+            scope: None,
             image_pull_secret: String::new(),
             https_proxy: String::new(),
             no_proxy: String::new(),
@@ -205,7 +210,9 @@ pub fn adoption(values: &AdoptionValues) -> Vec<Value> {
         service_account(AGENT, &values.image_pull_secret),
         service_account(LINE_ACCOUNT, ""),
     ];
-    objects.extend(rbac::objects(values.access, &values.engines));
+    let scope = values.scope.as_ref();
+    objects.extend(scope.map(Scope::config_map));
+    objects.extend(rbac::objects(values.access, &values.engines, scope));
     objects.push(network_policy(&values.engines));
     objects.push(git_service());
     objects.push(join_secret(values));
@@ -214,9 +221,9 @@ pub fn adoption(values: &AdoptionValues) -> Vec<Value> {
 }
 
 /// What is alike in every adoption and not its owner's to choose: what the agent keeps so for itself.
-pub fn own(engines: &EngineNamespaces) -> Vec<Value> {
+pub fn own(engines: &EngineNamespaces, extent: Extent) -> Vec<Value> {
     let mut objects = vec![resource_quota()];
-    objects.extend(rbac::own(engines));
+    objects.extend(rbac::own(engines, extent));
     objects.push(network_policy(engines));
     objects.push(git_service());
     objects
@@ -368,6 +375,15 @@ fn deployment(values: &AdoptionValues) -> Value {
 }
 
 fn container(values: &AdoptionValues) -> Value {
+    let mut container = plain_container(values);
+    // Without the ConfigMap the agent knows that it is not to cover the whole cluster.
+    if let (Some(_), Some(env)) = (&values.scope, container["env"].as_array_mut()) {
+        env.push(json!({"name": "LINESMAN_SCOPED", "value": "true"}));
+    }
+    container
+}
+
+fn plain_container(values: &AdoptionValues) -> Value {
     let image = &values.image;
     let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
     let probe = |path: &str, period: u32, failures: u32| {

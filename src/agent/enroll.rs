@@ -27,7 +27,7 @@ use tracing::debug;
 use crate::agent::News;
 use crate::agent::fault::{Edge, Faults};
 use crate::clock;
-use crate::manifests::{self, EngineNamespaces};
+use crate::manifests::{self, EngineNamespaces, scope::Extent};
 use crate::wire::api::AgentBuild;
 use crate::wire::id::ClusterName;
 use crate::wire::report::{Condition, ConditionType, Status, StepName, StepReport, StepState};
@@ -44,6 +44,8 @@ pub struct Context {
     /// The agent's own namespace.
     pub namespace: String,
     pub engines: EngineNamespaces,
+    /// How far the rights reach that the adoption YAML gave.
+    pub extent: Extent,
     pub pod: String,
     pub cluster: ClusterName,
     pub build: AgentBuild,

@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use crate::agent::News;
+use crate::agent::gate::Covered;
 use crate::agent::gate::replay::Replay;
 use crate::agent::link::{self, LinkState};
 use crate::assertion::ApiMeta;
@@ -51,6 +52,7 @@ pub struct Context {
     pub hub_id: String,
     pub cluster_id: String,
     pub news: mpsc::Sender<News>,
+    pub covered: watch::Receiver<Covered>,
 }
 
 /// Streams served at once; a watch is one.
@@ -94,6 +96,7 @@ pub fn keepers(
         hub_id,
         cluster_id,
         news,
+        covered,
     } = context;
     let (token, credential) = watch::channel(Credential::Starting);
     let (renew, renewals) = mpsc::channel(1);
@@ -122,6 +125,7 @@ pub fn keepers(
         cluster_id,
         upstream,
         policy: policies,
+        covered,
         allowed: known,
         wants,
         replay,

@@ -1,6 +1,6 @@
 //! The agent's own judgement of each request on the line. The hub is not trusted blindly: it can only ask
 //! for less than the cluster's owner allows. Pure; the order of the checks is part of the contract:
-//! off and hours, assertion, replay, names, groups, path, protocol switch, mode, namespaces.
+//! off and hours, assertion, replay, names, groups, path, protocol switch, mode, covered namespaces, namespaces.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
 
 use std::collections::BTreeSet;
@@ -20,6 +20,8 @@ pub mod replay;
 use policy::Policy;
 use replay::{Replay, Seen};
 
+/// Namespaces that a refusal spells out.
+const NAMED: usize = 10;
 /// The reason where hub and agent do not agree on the time.
 pub const CLOCK: &str = "Clock";
 
@@ -32,6 +34,16 @@ pub struct Session<'a> {
     pub keyset: &'a [HubKey],
     /// The hub's clock, as the line's handshake gave it.
     pub hub_now: OffsetDateTime,
+    pub covered: &'a Covered,
+}
+
+/// Where requests may lie at all, by what the owner adopted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Covered {
+    Cluster,
+    /// `ConfigMap` `linesman-scope` was not read yet.
+    Unread,
+    Namespaces(BTreeSet<String>),
 }
 
 /// One request as the agent parsed it.
@@ -66,6 +78,7 @@ pub fn check(
         .map_err(|e| e.refusal(Hop::Agent))?;
     switches(policy, &info, request.upgrade)?;
     mode(policy, &claims, &info)?;
+    covered(session.covered, &info)?;
     namespaces(policy, &claims, &info)?;
     Ok(Pass { claims, info })
 }
@@ -237,6 +250,26 @@ fn mode(policy: &Policy, claims: &Claims, info: &RequestInfo) -> Result<(), Refu
     )
 }
 
+/// The namespaces of the adoption, where it was not of the whole cluster.
+fn covered(covered: &Covered, info: &RequestInfo) -> Result<(), Refusal> {
+    let none = BTreeSet::new();
+    let allowed = match covered {
+        Covered::Cluster => return Ok(()),
+        Covered::Unread => &none,
+        Covered::Namespaces(names) => names,
+    };
+    if scope::within(info, allowed) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Hop::Agent,
+        StatusCode::FORBIDDEN,
+        "Scope",
+        outside(info, allowed),
+    )
+    .next("ask the cluster's owner to apply adoption YAML that covers it: the list is ConfigMap linesman-scope"))
+}
+
 /// The owner's namespaces and the grant's, each where there are any.
 fn namespaces(policy: &Policy, claims: &Claims, info: &RequestInfo) -> Result<(), Refusal> {
     if let Some(allowed) = &policy.namespaces
@@ -257,11 +290,14 @@ fn namespaces(policy: &Policy, claims: &Claims, info: &RequestInfo) -> Result<()
 }
 
 fn outside(info: &RequestInfo, allowed: &BTreeSet<String>) -> String {
-    let list = allowed
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(", ");
+    let mut list: Vec<&str> = allowed.iter().map(String::as_str).take(NAMED).collect();
+    if allowed.is_empty() {
+        list.push("none");
+    }
+    if allowed.len() > NAMED {
+        list.push("others");
+    }
+    let list = list.join(", ");
     if info.namespace.is_empty() {
         format!(
             "'{}' is not within the namespaces {list}",

@@ -18,6 +18,7 @@ use super::plan::{Object, Observed};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::manifests::ENGINE_ROLE;
+use crate::manifests::scope::Extent;
 
 /// The label that all of an install carries.
 const PART_OF: &str = "app.kubernetes.io/part-of";
@@ -82,11 +83,12 @@ fn insert(seen: &mut Observed, id: &ObjectId, live: Object) -> bool {
 pub async fn run(
     kube: kube::Client,
     install: &Install,
+    extent: Extent,
     view: View,
     stop: CancellationToken,
 ) -> Result<()> {
     let mut scopes = JoinSet::new();
-    for scope in scopes_of(&kube, install) {
+    for scope in scopes_of(&kube, install, extent) {
         scopes.spawn(scope.run(view.clone(), stop.clone()));
     }
     while let Some(ended) = scopes.join_next().await {
@@ -95,9 +97,11 @@ pub async fn run(
     Ok(())
 }
 
-fn scopes_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
+fn scopes_of(kube: &kube::Client, install: &Install, extent: Extent) -> Vec<Scope> {
     let kinds: BTreeSet<Kind> = install.wanted.keys().map(|id| id.kind).collect();
-    let rights = ObjectId::new(Kind::RoleBinding, &install.namespace, ENGINE_ROLE);
+    let home = ObjectId::new(Kind::Namespace, "", &install.namespace);
+    let bound = ObjectId::new(Kind::RoleBinding, &install.namespace, ENGINE_ROLE);
+    let rights = vec![home.clone(), bound];
     let mut scopes: Vec<Scope> = kinds
         .into_iter()
         .map(|kind| {
@@ -107,7 +111,11 @@ fn scopes_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
                 api: api(kube, kind, &install.namespace),
                 selector: selector(kind, install),
                 wanted: ids.cloned().collect(),
-                rights: kind.namespaced().then(|| rights.clone()),
+                rights: if kind.namespaced() {
+                    rights.clone()
+                } else {
+                    Vec::new()
+                },
             }
         })
         .collect();
@@ -119,19 +127,23 @@ fn scopes_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
         plural: "pods".to_owned(),
     };
     scopes.extend(children_of(kube, install));
-    scopes.extend(latent(kube, install));
+    scopes.push(leases(kube, install));
+    // Another install of the engine is not looked for in namespaces that are not covered.
+    if extent == Extent::Cluster {
+        scopes.push(elsewhere(kube, install));
+    }
     scopes.push(Scope {
         what: What::Pods,
         api: Api::namespaced_with(kube.clone(), &install.namespace, &pods),
         selector: Selector::All,
         wanted: BTreeSet::new(),
-        rights: None,
+        rights: vec![home],
     });
     scopes
 }
 
-/// What is listed now and then, for faults that do not stop the engine.
-fn latent(kube: &kube::Client, install: &Install) -> [Scope; 2] {
+/// Listed now and then, for faults that do not stop the engine.
+fn leases(kube: &kube::Client, install: &Install) -> Scope {
     let leases = ApiResource {
         group: "coordination.k8s.io".to_owned(),
         version: "v1".to_owned(),
@@ -139,23 +151,25 @@ fn latent(kube: &kube::Client, install: &Install) -> [Scope; 2] {
         kind: "Lease".to_owned(),
         plural: "leases".to_owned(),
     };
+    Scope {
+        what: What::Leases,
+        api: Api::namespaced_with(kube.clone(), &install.namespace, &leases),
+        selector: Selector::All,
+        wanted: BTreeSet::new(),
+        rights: Vec::new(),
+    }
+}
+
+/// The same of another install of the engine.
+fn elsewhere(kube: &kube::Client, install: &Install) -> Scope {
     let part_of = format!("{PART_OF}={}", install.traits.part_of);
-    [
-        Scope {
-            what: What::Leases,
-            api: Api::namespaced_with(kube.clone(), &install.namespace, &leases),
-            selector: Selector::All,
-            wanted: BTreeSet::new(),
-            rights: None,
-        },
-        Scope {
-            what: What::Elsewhere,
-            api: Api::all_with(kube.clone(), &resource(Kind::Deployment)),
-            selector: Selector::Label(part_of),
-            wanted: BTreeSet::new(),
-            rights: None,
-        },
-    ]
+    Scope {
+        what: What::Elsewhere,
+        api: Api::all_with(kube.clone(), &resource(Kind::Deployment)),
+        selector: Selector::Label(part_of),
+        wanted: BTreeSet::new(),
+        rights: Vec::new(),
+    }
 }
 
 /// What the catalog brings is told by the sync objects of all namespaces.
@@ -165,7 +179,7 @@ fn children_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
         api: Api::all_with(kube.clone(), &resource(kind)),
         selector: Selector::All,
         wanted: install.wanted.keys().cloned().collect(),
-        rights: None,
+        rights: Vec::new(),
     };
     kinds_below(install).map(scope).collect()
 }

@@ -116,7 +116,7 @@ impl Keeping {
             return;
         }
         let mut refused = Vec::new();
-        for (id, wanted) in own::wanted(&self.context.engines) {
+        for (id, wanted) in own::wanted(&self.context.engines, self.context.extent) {
             self.heart.beat();
             match self.keep(&id, &wanted, &mut memory.open).await {
                 Ok(Kept::Forbidden(why)) => refused.push(format!("{id}: {why}")),
@@ -163,7 +163,8 @@ impl Keeping {
         if young && !refused && memory.missing.is_empty() {
             return;
         }
-        match rights::missing(&self.context.kube, &self.context.engines).await {
+        let (kube, extent) = (&self.context.kube, self.context.extent);
+        match rights::missing(kube, &self.context.engines, extent).await {
             Ok(missing) => {
                 memory.missing = needs::told(&missing);
                 memory.reviewed = Some(Instant::now());

@@ -11,6 +11,7 @@ use super::engine::Install;
 pub mod argocd;
 pub mod change;
 pub mod children;
+pub mod coverage;
 pub mod diagnosis;
 pub mod fault;
 pub mod find;

@@ -25,7 +25,7 @@ use super::{Desired, EngineGit, Hint, News, Rest, Verdict};
 use crate::bundle::Kind;
 use crate::clock;
 use crate::heal;
-use crate::manifests::EngineNamespaces;
+use crate::manifests::{EngineNamespaces, scope::Extent};
 use crate::telemetry::HealMetrics;
 use crate::wire::api::EngineKind;
 use crate::wire::report::{Facts, HealRecord};
@@ -57,6 +57,7 @@ pub struct Context {
     /// The agent's own namespace, where snapshots and records are kept.
     pub namespace: String,
     pub engines: EngineNamespaces,
+    pub extent: Extent,
     /// The agent's Pod, the source of its Events.
     pub pod: String,
     /// Out: the fingerprint of the deploy key that the engine was seen to fetch with.
@@ -197,8 +198,8 @@ impl Watchdog {
         let _guard = watches.clone().drop_guard();
         let mut observers = JoinSet::new();
         let (kube, seen, over) = (self.context.kube.clone(), view.clone(), watches.clone());
-        let observed = install.clone();
-        observers.spawn(async move { observe::run(kube, &observed, seen, over).await });
+        let (observed, extent) = (install.clone(), self.context.extent);
+        observers.spawn(async move { observe::run(kube, &observed, extent, seen, over).await });
         info!(cluster = install.cluster, bundle = %desired.install.bundle.digest, objects = install.wanted.len(), "watching");
         let again = Box::pin(self.rounds(install, desired, &view, &mut observers)).await;
         watches.cancel();

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::caller::Caller;
+use super::coverage::Covering;
 use super::diagnose::Diagnosing;
 use super::enroll::bundle::Keeper;
 use super::enroll::gitpath::GitPath;
@@ -21,7 +22,8 @@ use super::enroll::stored::{Join, State};
 use super::enroll::{self, Progress, keep, stored};
 use super::fault::Faults;
 use super::forward::Subjects;
-use super::health::Readiness;
+use super::gate::Covered;
+use super::health::{Hearts, Readiness};
 use super::identity::{Identity, SecretData};
 use super::lease::Term;
 use super::link::{LinkConfig, LinkState};
@@ -33,7 +35,7 @@ use super::{
 use crate::backoff::Schedule;
 use crate::clock;
 use crate::lifetime::Tasks;
-use crate::manifests::{EngineNamespaces, STATE_SECRET};
+use crate::manifests::{EngineNamespaces, STATE_SECRET, scope::Extent};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{Facts, StepName};
 
@@ -136,6 +138,7 @@ fn context(
         kube: kube.clone(),
         namespace: config.namespace.clone(),
         engines: engines.clone(),
+        extent: config.extent,
         pod: config.pod.clone(),
         cluster: cluster.clone(),
         build: config.build.clone(),
@@ -306,6 +309,7 @@ pub(super) fn parts(
         link: link_out,
         line: line.clone(),
         subjects,
+        covered: cover(&context, &hearts, &start.term, tasks),
     };
     tasks.spawn("line", |stop| talk.run(stop));
 
@@ -318,6 +322,7 @@ pub(super) fn parts(
         kube: kube.clone(),
         namespace: config.namespace.clone(),
         engines: start.engines.clone(),
+        extent: config.extent,
         pod: config.pod.clone(),
         fetched: fetched_out,
         engine_git: engine_git_out,
@@ -346,6 +351,30 @@ pub(super) fn parts(
     removed
 }
 
+/// Where requests of the line may lie; keeps the bindings there, where the adoption is not of the whole cluster.
+fn cover(
+    context: &enroll::Context,
+    hearts: &Hearts,
+    term: &Term,
+    tasks: &mut Tasks,
+) -> watch::Receiver<Covered> {
+    let first = match context.extent {
+        Extent::Cluster => Covered::Cluster,
+        Extent::Namespaces => Covered::Unread,
+    };
+    let (covered_out, covered) = watch::channel(first);
+    if context.extent == Extent::Namespaces {
+        let covering = Covering {
+            context: context.clone(),
+            heart: hearts.heart("scope", Duration::from_mins(2)),
+            term: term.clone(),
+            covered: covered_out,
+        };
+        tasks.spawn("scope", |stop| covering.run(stop));
+    }
+    covered
+}
+
 /// Keeps the Secrets that the agent cannot live without.
 fn keepers(
     context: &enroll::Context,
@@ -371,6 +400,7 @@ struct Talk {
     link: watch::Sender<LinkState>,
     line: watch::Receiver<LinkState>,
     subjects: watch::Receiver<Subjects>,
+    covered: watch::Receiver<Covered>,
 }
 
 impl Talk {
@@ -400,6 +430,7 @@ impl Talk {
             hub_id: first.assignment.hub.id.clone(),
             cluster_id: first.assignment.cluster.id.clone(),
             news: self.context.news.clone(),
+            covered: self.covered,
         };
         let mut tasks = Tasks::new(stop);
         let (state_out, state, subjects) = (self.link, self.line, self.subjects);

@@ -10,7 +10,7 @@ use tracing::info;
 use crate::agent;
 use crate::agent::fault::{Fault, Faults};
 use crate::lifetime;
-use crate::manifests;
+use crate::manifests::{self, scope::Extent};
 use crate::wire::api::AgentBuild;
 
 /// In a Pod, the cluster is the one that the Pod runs in; elsewhere, the one of KUBECONFIG.
@@ -23,6 +23,9 @@ pub struct Args {
     #[arg(long, env = manifests::ARGOCD_NAMESPACE, value_name = "NAME", default_value = "argocd")]
     #[arg(value_parser = manifests::engine_namespace)]
     argocd_namespace: String,
+    /// The adoption YAML covers namespaces, not the whole cluster; which ones is in ConfigMap linesman-scope
+    #[arg(long, env = "LINESMAN_SCOPED")]
+    scoped: bool,
     /// This replica's name, as it holds the Lease [default: the host's name]
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pod: Option<String>,
@@ -58,6 +61,11 @@ pub async fn run(args: Args) -> Result<()> {
     let config = agent::Config {
         namespace: args.namespace,
         engines: manifests::EngineNamespaces::new(args.argocd_namespace),
+        extent: if args.scoped {
+            Extent::Namespaces
+        } else {
+            Extent::Cluster
+        },
         pod,
         build: AgentBuild {
             version: env!("CARGO_PKG_VERSION").to_owned(),

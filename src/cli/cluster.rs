@@ -12,6 +12,8 @@ mod rotate;
 mod show;
 pub(super) mod wait;
 
+pub(super) use add::Covered;
+
 use anyhow::Result;
 use clap::ValueEnum;
 

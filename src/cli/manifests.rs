@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 
-use super::cluster::{Engine, Level};
+use super::cluster::{Covered, Engine, Level};
 use super::output::emit;
+use crate::manifests::scope::Scope;
 use crate::manifests::{self, AdoptionValues, EngineNamespaces, adoption, to_yaml};
 
 const EXAMPLES: &str = "\
@@ -12,6 +13,7 @@ Security 'restricted'; its roles name what they allow, none holds a '*'.
 
 Examples:
   linesman manifests | less
+  linesman manifests --namespaces shop,shop-db | less
   linesman manifests --access view | kubectl diff -f -";
 
 #[derive(Debug, clap::Args)]
@@ -26,6 +28,8 @@ pub(super) struct Args {
     /// The most that access groups get in the cluster
     #[arg(long, value_enum, default_value = "admin")]
     access: Level,
+    #[command(flatten)]
+    covered: Covered,
     /// The agent's image
     #[arg(long, value_name = "REF")]
     image: Option<String>,
@@ -35,14 +39,18 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
+    let (engine, access) = (args.engine.into(), args.access.into());
     let mut values = AdoptionValues {
-        engine: args.engine.into(),
-        access: args.access.into(),
+        engine,
+        access,
         image_pull_secret: args.image_pull_secret.clone().unwrap_or_default(),
         ..AdoptionValues::placeholders()
     };
     if let Some(namespace) = &args.engine_namespace {
         values.engines = EngineNamespaces::new(namespace.clone());
+    }
+    if let Some(asked) = args.covered.options()? {
+        values.scope = Scope::of(&asked, access, values.engines.of(engine));
     }
     if let Some(image) = &args.image {
         values.image.clone_from(image);

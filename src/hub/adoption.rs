@@ -6,6 +6,7 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::store::{Cluster, JoinToken, StoreError, TokenKind};
+use crate::manifests::scope::Scope;
 use crate::manifests::{self, AdoptionValues, EngineNamespaces};
 use crate::wire::api::AdoptionOptions;
 
@@ -54,6 +55,7 @@ pub fn yaml(hub: &Hub, cluster: &Cluster, options: &AdoptionOptions, token: &Tok
     } else {
         &options.image
     };
+    let scope = options.scope.as_ref();
     let values = AdoptionValues {
         cluster: cluster.name.clone(),
         engine: cluster.engine,
@@ -64,6 +66,9 @@ pub fn yaml(hub: &Hub, cluster: &Cluster, options: &AdoptionOptions, token: &Tok
         token: token.text(Prefix::Join),
         image: image.clone(),
         access: options.access,
+        scope: scope.and_then(|asked| {
+            Scope::of(asked, options.access, engines(options).of(cluster.engine))
+        }),
         image_pull_secret: options.image_pull_secret.clone(),
         https_proxy: options.https_proxy.clone(),
         no_proxy: options.no_proxy.clone(),

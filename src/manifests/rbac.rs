@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::bundle::check::{ARGOCD_CLUSTER_ROLES, ARGOCD_ROLES};
 use crate::wire::api::AccessLevel;
 
+use super::scope::{BINDINGS, Extent, SCOPE, Scope, binding};
 use super::{
     ACCESS_GROUPS, AGENT, ENGINE_ROLE, EngineNamespaces, GUARD_POLICY, LINE_ACCOUNT, LINE_SUBJECTS,
     NAMESPACE, READ_ROLE, labels, metadata,
@@ -110,11 +111,22 @@ fn all<T: Copy + 'static>(part: impl Fn(&EngineNames) -> &'static [T]) -> Vec<T>
 }
 
 /// Roles and bindings, roles before what refers to them.
-pub(super) fn objects(access: AccessLevel, engines: &EngineNamespaces) -> Vec<Value> {
-    let mut objects = own(engines);
+pub(super) fn objects(
+    access: AccessLevel,
+    engines: &EngineNamespaces,
+    scope: Option<&Scope>,
+) -> Vec<Value> {
+    let mut objects = own(engines, Extent::of(scope));
     objects.push(line_subjects());
     let subjects = cluster_role_binding(LINE_SUBJECTS, LINE_SUBJECTS, &account(LINE_ACCOUNT));
     objects.push(subjects);
+    if let Some(scope) = scope {
+        // The agent makes the bindings: a namespace of the list may be missing yet.
+        objects.push(cluster_role(SCOPE, &scope_rules(scope)));
+        objects.push(cluster_role_binding(SCOPE, SCOPE, &account(AGENT)));
+        objects.push(binding(READ_ROLE, NAMESPACE));
+        return objects;
+    }
     for (level, group, role) in ACCESS_GROUPS {
         if level <= access {
             let name = group.replace(':', "-");
@@ -125,31 +137,42 @@ pub(super) fn objects(access: AccessLevel, engines: &EngineNamespaces) -> Vec<Va
 }
 
 /// The agent's own, roles before what refers to them.
-pub(super) fn own(engines: &EngineNamespaces) -> Vec<Value> {
-    vec![
+pub(super) fn own(engines: &EngineNamespaces, extent: Extent) -> Vec<Value> {
+    let mut objects = vec![
         cluster_role(READ_ROLE, &read_rules()),
         cluster_role(ENGINE_ROLE, &engine_rules()),
-        cluster_role(AGENT, &agent_rules(engines)),
+        cluster_role(AGENT, &agent_rules(engines, extent)),
         role(&own_rules()),
         cluster_role_binding(AGENT, AGENT, &account(AGENT)),
-        cluster_role_binding(READ_ROLE, READ_ROLE, &account(AGENT)),
-        role_binding(),
+    ];
+    if extent == Extent::Cluster {
+        objects.push(cluster_role_binding(READ_ROLE, READ_ROLE, &account(AGENT)));
+    }
+    objects.push(role_binding());
+    objects
+}
+
+/// What the agent may do about the bindings in the covered namespaces: see and take away each of them by its name, make
+/// no more than the owner allows.
+fn scope_rules(scope: &Scope) -> Vec<Value> {
+    let (allowed, bound) = scope.allowed();
+    let seen = ["get", "list", "watch", "delete"];
+    vec![
+        pinned(RBAC, &["rolebindings"], &BINDINGS, &seen),
+        pinned(RBAC, &["rolebindings"], &allowed, &["create", "patch"]),
+        pinned(RBAC, &["clusterroles"], &bound, &["bind"]),
     ]
 }
 
 /// The agent's rights on the whole cluster.
-fn agent_rules(engines: &EngineNamespaces) -> Vec<Value> {
+fn agent_rules(engines: &EngineNamespaces, extent: Extent) -> Vec<Value> {
     let (cluster_roles, crds) = (all(|n| n.cluster_roles), all(|n| n.crds));
     let bound = [&["cluster-admin", ENGINE_ROLE][..], &cluster_roles].concat();
-    let own_bindings = [
-        AGENT,
-        READ_ROLE,
-        LINE_SUBJECTS,
-        "linesman-view",
-        "linesman-edit",
-        "linesman-admin",
-    ];
-    let bindings = [&all(|n| n.cluster_role_bindings)[..], &own_bindings].concat();
+    let own_bindings: &[&str] = match extent {
+        Extent::Cluster => &[&[AGENT, READ_ROLE, LINE_SUBJECTS][..], &BINDINGS[1..]].concat(),
+        Extent::Namespaces => &[AGENT, LINE_SUBJECTS],
+    };
+    let bindings = [&all(|n| n.cluster_role_bindings)[..], own_bindings].concat();
     let own_roles = [AGENT, READ_ROLE, ENGINE_ROLE, LINE_SUBJECTS];
     let written = [&cluster_roles[..], &own_roles].concat();
     let escalated = [&cluster_roles[..], &[LINE_SUBJECTS]].concat();
@@ -193,6 +216,10 @@ fn agent_rules(engines: &EngineNamespaces) -> Vec<Value> {
         rule("", &["events"], &["create", "patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ];
+    if extent == Extent::Namespaces {
+        rules.extend(beyond_the_scope());
+    }
+    // Sync objects of every namespace: when their CRD goes, all of them are kept from pruning what they brought.
     for (group, kinds) in all(|n| n.kinds) {
         let verbs = ["get", "list", "watch", "create", "patch"];
         rules.push(rule(group, kinds, &verbs));
@@ -204,7 +231,22 @@ fn agent_rules(engines: &EngineNamespaces) -> Vec<Value> {
     rules
 }
 
-/// What the agent may see anywhere: never Secrets, never ConfigMaps.
+/// What is not in a namespace and is needed where [`READ_ROLE`] is bound in some of them only.
+fn beyond_the_scope() -> Vec<Value> {
+    vec![
+        // That one of the list appears; the UID of kube-system tells one cluster from another.
+        rule("", &["namespaces"], &READ),
+        // Facts: how many there are, how many are ready.
+        rule("", &["nodes"], &["get", "list"]),
+        // Left by an adoption of the whole cluster: a role can be taken away without the right to give it.
+        pinned(RBAC, &["clusterrolebindings"], &BINDINGS, &["delete"]),
+        // Removed with the agent.
+        pinned(RBAC, &["clusterrolebindings"], &[SCOPE], &["patch"]),
+        pinned(RBAC, &["clusterroles"], &[SCOPE], &["delete"]),
+    ]
+}
+
+/// What the agent may see anywhere, or in the covered namespaces: never Secrets, never ConfigMaps.
 fn read_rules() -> Vec<Value> {
     let core = [
         "events",
@@ -333,18 +375,23 @@ fn role(rules: &[Value]) -> Value {
     })
 }
 
-fn account(name: &str) -> Value {
+pub(super) fn account(name: &str) -> Value {
     json!({"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE})
 }
 
-fn people(group: &str) -> Value {
+pub(super) fn people(group: &str) -> Value {
     json!({"apiGroup": RBAC, "kind": "Group", "name": group})
 }
 
 fn cluster_role_binding(name: &str, role: &str, subject: &Value) -> Value {
+    labelled_binding("ClusterRoleBinding", name, role, subject)
+}
+
+/// Of a `ClusterRole`.
+pub(super) fn labelled_binding(kind: &str, name: &str, role: &str, subject: &Value) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
+        "kind": kind,
         "metadata": {"name": name, "labels": labels()},
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [subject],

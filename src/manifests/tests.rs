@@ -21,12 +21,14 @@ fn the_printed_manifests_equal_the_files() {
     )]
     let update = std::env::var("LINESMAN_UPDATE_GOLDEN").is_ok();
     let manifests = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
-    for (engine, file) in [
-        (EngineKind::Flux, "agent.yaml"),
-        (EngineKind::Argocd, "agent-argocd.yaml"),
+    for (engine, scope, file) in [
+        (EngineKind::Flux, None, "agent.yaml"),
+        (EngineKind::Argocd, None, "agent-argocd.yaml"),
+        (EngineKind::Flux, Some(scoped()), "agent-namespaces.yaml"),
     ] {
         let values = AdoptionValues {
             engine,
+            scope,
             ..AdoptionValues::placeholders()
         };
         let (text, path) = (to_yaml(&adoption(&values)), manifests.join(file));
@@ -38,6 +40,53 @@ fn the_printed_manifests_equal_the_files() {
             "manifests/{file} drifted: run LINESMAN_UPDATE_GOLDEN=1 cargo test --lib manifests"
         );
     }
+}
+
+fn scoped() -> Scope {
+    Scope {
+        namespaces: ["shop".to_owned(), "shop-db".to_owned()].into(),
+        strict: false,
+        access: AccessLevel::Edit,
+    }
+}
+
+/// H35: in the whole cluster nobody reads and no group is let in; the agent gives what the owner names, where he says.
+#[test]
+fn where_namespaces_are_covered_no_access_is_bound_in_the_whole_cluster() {
+    let values = AdoptionValues {
+        scope: Some(scoped()),
+        ..AdoptionValues::placeholders()
+    };
+    let objects = adoption(&values);
+    let bound: Vec<_> = objects
+        .iter()
+        .filter(|o| o["kind"] == "ClusterRoleBinding")
+        .map(|o| o["metadata"]["name"].clone())
+        .collect();
+    assert_eq!(
+        bound,
+        ["linesman-agent", "linesman-line-subjects", "linesman-scope"]
+    );
+    let rules = &find(&objects, "ClusterRole", "linesman-scope").unwrap()["rules"];
+    assert_eq!(
+        rules[2],
+        json!({
+            "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"],
+            "resourceNames": ["linesman-read", "view", "edit"], "verbs": ["bind"],
+        })
+    );
+    let agent = &find(&objects, "ClusterRole", AGENT).unwrap()["rules"];
+    let made = agent.as_array().unwrap().iter().filter(|rule| {
+        let names = rule["resourceNames"].as_array();
+        let read = names.is_some_and(|n| n.contains(&json!(READ_ROLE)));
+        read && rule["resources"] == json!(["clusterrolebindings"])
+    });
+    let verbs: Vec<_> = made.map(|rule| rule["verbs"].clone()).collect();
+    assert_eq!(verbs, [json!(["delete"])]);
+    let container = &objects.last().unwrap()["spec"]["template"]["spec"]["containers"][0];
+    let env = container["env"].as_array().unwrap();
+    assert!(env.contains(&json!({"name": "LINESMAN_SCOPED", "value": "true"})));
+    assert!(!to_yaml(&adoption(&AdoptionValues::placeholders())).contains("SCOPED"));
 }
 
 #[test]

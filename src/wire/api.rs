@@ -30,7 +30,7 @@ pub use assignment::{
 };
 pub use cluster::{
     AccessLevel, AdoptionAnswer, AdoptionOptions, ClusterView, GitRoute, GitRouteRequest,
-    GitRouteView, KeyView, LineView, NewCluster, NewJoinToken, PauseRequest,
+    GitRouteView, KeyView, LineView, NewCluster, NewJoinToken, PauseRequest, ScopeOptions,
 };
 pub use doctor::{Component, Diagnosis, DiagnosisAnswer, Verdict};
 pub use engine::{

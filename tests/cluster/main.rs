@@ -31,6 +31,7 @@ mod line;
 mod quarantine;
 mod replace;
 mod restricted;
+mod scope;
 mod secrecy;
 mod signers;
 mod stuck;

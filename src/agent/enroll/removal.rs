@@ -19,11 +19,16 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::stored::within;
+use crate::agent::plan::coverage;
+use crate::manifests::scope::{BINDINGS, Extent, SCOPE};
 use crate::manifests::{AGENT, ENGINE_ROLE, GUARD_POLICY, LINE_ACCOUNT, LINE_SUBJECTS, READ_ROLE};
 
 /// Deletes what the adoption YAML made and what the agent made for itself.
-pub async fn remove(kube: &kube::Client, namespace: &str) -> Result<()> {
+pub async fn remove(kube: &kube::Client, namespace: &str, extent: Extent) -> Result<()> {
     info!("the hub removed this cluster: removing the agent, leaving engine and workloads");
+    if extent == Extent::Namespaces {
+        uncover(kube).await;
+    }
     for group in [
         "linesman-view",
         "linesman-edit",
@@ -41,11 +46,30 @@ pub async fn remove(kube: &kube::Client, namespace: &str) -> Result<()> {
     ours::<Service>(kube, namespace).await;
     ours::<ConfigMap>(kube, namespace).await;
     ours::<Secret>(kube, namespace).await;
-    last(kube, namespace).await
+    last(kube, namespace, extent).await
+}
+
+/// The bindings in the covered namespaces.
+async fn uncover(kube: &kube::Client) {
+    for name in BINDINGS {
+        let all: Api<RoleBinding> = Api::all(kube.clone());
+        let of_name = ListParams::default().fields(&format!("metadata.name={name}"));
+        let found = match within(all.list_metadata(&of_name)).await {
+            Ok(found) => found,
+            Err(error) => {
+                left_over(name, &error);
+                continue;
+            }
+        };
+        let ours = found.into_iter().filter(|b| coverage::ours(&b.metadata));
+        for namespace in ours.filter_map(|binding| binding.metadata.namespace) {
+            delete::<RoleBinding>(&Api::namespaced(kube.clone(), &namespace), name).await;
+        }
+    }
 }
 
 /// The rights, and the Deployment whose end is ours.
-async fn last(kube: &kube::Client, namespace: &str) -> Result<()> {
+async fn last(kube: &kube::Client, namespace: &str, extent: Extent) -> Result<()> {
     let deployments = Api::<Deployment>::namespaced(kube.clone(), namespace);
     let owner = within(deployments.get(AGENT))
         .await
@@ -56,7 +80,11 @@ async fn last(kube: &kube::Client, namespace: &str) -> Result<()> {
     depend::<RoleBinding>(&Api::namespaced(kube.clone(), namespace), AGENT, &owner).await;
     let roles = Api::<ClusterRole>::all(kube.clone());
     let bindings = Api::<ClusterRoleBinding>::all(kube.clone());
-    for name in [READ_ROLE, AGENT] {
+    let roles_of = match extent {
+        Extent::Cluster => &[READ_ROLE, AGENT][..],
+        Extent::Namespaces => &[READ_ROLE, SCOPE, AGENT],
+    };
+    for name in roles_of.iter().copied() {
         let role = within(roles.get(name))
             .await
             .with_context(|| format!("read ClusterRole {name}"))?;

@@ -22,7 +22,7 @@ use super::subjects::{Name, Want};
 use super::upstream::{Body, Upstream, full};
 use crate::agent::gate::policy::Policy;
 use crate::agent::gate::replay::Replay;
-use crate::agent::gate::{self, Pass, Session};
+use crate::agent::gate::{self, Covered, Pass, Session};
 use crate::assertion::ApiMeta;
 use crate::kubeapi::headers;
 use crate::kubeapi::path::Upgrade;
@@ -35,6 +35,8 @@ pub struct Shared {
     pub cluster_id: String,
     pub upstream: Upstream,
     pub policy: watch::Receiver<Option<Policy>>,
+    /// Where requests may lie.
+    pub covered: watch::Receiver<Covered>,
     pub allowed: watch::Receiver<BTreeSet<Name>>,
     pub wants: mpsc::Sender<Want>,
     pub replay: Mutex<Replay>,
@@ -153,23 +155,33 @@ async fn attempt(
     Ok((response, pass.info.long_running()))
 }
 
-/// The owner's policy; waits a moment until it was read for the first time.
+/// The owner's policy; waits a moment until it and the covered namespaces were read for the first time.
 async fn policy(shared: &Shared) -> Result<Policy, Refusal> {
     let mut policy = shared.policy.clone();
     let read = tokio::time::timeout(POLICY, policy.wait_for(Option::is_some)).await;
     let known = read
         .ok()
         .and_then(|read| read.ok().and_then(|policy| policy.clone()));
-    known.ok_or_else(|| {
-        let what = "the agent could not read ConfigMap linesman-policy yet";
-        Refusal::new(
-            Hop::Agent,
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Starting",
-            what,
-        )
-        .next("repeat it in some seconds; if it stays, apply the adoption YAML again")
-    })
+    let policy =
+        known.ok_or_else(|| unread("the agent could not read ConfigMap linesman-policy yet"))?;
+    let mut covered = shared.covered.clone();
+    let read = covered.wait_for(|covered| *covered != Covered::Unread);
+    match tokio::time::timeout(POLICY, read).await {
+        Ok(Ok(_)) => Ok(policy),
+        Ok(Err(_)) | Err(_) => Err(unread(
+            "the agent could not read ConfigMap linesman-scope yet",
+        )),
+    }
+}
+
+fn unread(what: &str) -> Refusal {
+    Refusal::new(
+        Hop::Agent,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "Starting",
+        what,
+    )
+    .next("repeat it in some seconds; if it stays, apply the adoption YAML again")
 }
 
 fn judge(
@@ -179,12 +191,14 @@ fn judge(
     parts: &http::request::Parts,
     upgrade: Option<Upgrade>,
 ) -> Result<Pass, Refusal> {
+    let covered = shared.covered.borrow().clone();
     let session = Session {
         hub: &shared.hub_id,
         cluster: &shared.cluster_id,
         epoch: exchange.epoch,
         keyset: &exchange.keyset,
         hub_now: exchange.hub_now,
+        covered: &covered,
     };
     let request = gate::Request {
         method: &parts.method,

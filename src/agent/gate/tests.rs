@@ -7,6 +7,7 @@ const NOW: i64 = 1_800_000_000;
 /// One request through the gate, with all that may differ.
 struct Case {
     policy: Policy,
+    covered: Covered,
     claims: Claims,
     method: Method,
     target: String,
@@ -33,6 +34,7 @@ impl Case {
         let method = method.parse().unwrap();
         Self {
             policy: Policy::default(),
+            covered: Covered::Cluster,
             claims,
             method,
             target: target.to_owned(),
@@ -75,6 +77,7 @@ impl Case {
             epoch: 7,
             keyset: &keyset,
             hub_now: OffsetDateTime::from_unix_timestamp(NOW).unwrap(),
+            covered: &self.covered,
         };
         let uri = self.target.parse().unwrap();
         let request = Request {
@@ -353,4 +356,69 @@ fn a_list_of_namespaces_holds_for_every_form_of_request() {
         let case = Case::new(method, target).policy("namespaces", "a,b");
         assert_eq!(case.verdict(), verdict, "{method} {target}");
     }
+}
+
+/// H35: what lies outside, and what shows what lies outside.
+#[test]
+fn where_namespaces_are_covered_nothing_else_is_reached() {
+    let verdict = |method, target, names: &[&str]| {
+        let mut case = Case::new(method, target);
+        case.covered = Covered::Namespaces(names.iter().map(|n| (*n).to_owned()).collect());
+        case.verdict()
+    };
+    let refused = "403 Scope";
+    for (method, target, expected) in [
+        ("GET", "/api/v1/namespaces/a/pods", "pass"),
+        ("GET", "/api/v1/namespaces/b/pods/x/log", "pass"),
+        ("GET", "/api/v1/namespaces/a", "pass"),
+        ("GET", "/api", "pass"),
+        ("GET", "/version", "pass"),
+        (
+            "POST",
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            "pass",
+        ),
+        ("GET", "/api/v1/namespaces/c/pods", refused),
+        ("GET", "/api/v1/namespaces/c", refused),
+        ("DELETE", "/api/v1/namespaces/c/pods/x", refused),
+        ("GET", "/api/v1/pods", refused),
+        ("GET", "/api/v1/pods?watch=true", refused),
+        ("GET", "/api/v1/watch/pods", refused),
+        ("GET", "/api/v1/namespaces", refused),
+        ("GET", "/api/v1/nodes", refused),
+        ("GET", "/api/v1/namespaces/linesman/secrets", refused),
+    ] {
+        assert_eq!(
+            verdict(method, target, &["a", "b"]),
+            expected,
+            "{method} {target}"
+        );
+    }
+    assert_eq!(verdict("GET", "/api/v1/namespaces/a/pods", &[]), refused);
+    let mut unread = Case::new("GET", "/api/v1/namespaces/a/pods");
+    unread.covered = Covered::Unread;
+    assert_eq!(unread.verdict(), refused);
+}
+
+#[test]
+fn a_refusal_for_the_scope_names_the_list_and_whose_it_is() {
+    let mut case = Case::new("GET", "/api/v1/namespaces/c/pods");
+    case.covered = Covered::Namespaces((0..12).map(|n| format!("n{n:02}")).collect());
+    let refusal = case.run_with(&mut Replay::default()).unwrap_err();
+    let named =
+        "namespace c is not among n00, n01, n02, n03, n04, n05, n06, n07, n08, n09, others;";
+    let message = refusal.message("r");
+    assert!(message.contains(named), "{message}");
+    assert!(
+        refusal.next.contains("ConfigMap linesman-scope"),
+        "{}",
+        refusal.next
+    );
+    let mut both = Case::new("GET", "/api/v1/namespaces/b/pods").policy("namespaces", "a");
+    both.covered = Covered::Namespaces(["b".to_owned()].into());
+    assert_eq!(
+        both.verdict(),
+        "403 Namespace",
+        "the owner's policy narrows what is covered"
+    );
 }

@@ -35,8 +35,8 @@ pub(super) struct Scope {
     pub(super) selector: Selector,
     /// Objects that are kept; for children those that are none.
     pub(super) wanted: BTreeSet<ObjectId>,
-    /// What lets the agent list here, where that comes and goes with the engine's namespace.
-    pub(super) rights: Option<ObjectId>,
+    /// What lets the agent list here, where that comes and goes: the engine's namespace and the binding in it.
+    pub(super) rights: Vec<ObjectId>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -204,7 +204,7 @@ impl Scope {
     }
 
     fn refused(&self, view: &View) -> Listed {
-        let nothing = self.optional() || unbound(&view.0.borrow(), self.rights.as_ref());
+        let nothing = self.optional() || unbound(&view.0.borrow(), &self.rights);
         if nothing {
             Found::nothing(self.what).put(view, Answer::Nothing);
         } else {
@@ -299,10 +299,10 @@ impl Scope {
     }
 }
 
-/// The rights in the engine's namespace go with it, and are given anew where it is made anew: without them there is
+/// The rights in the engine's namespace go with it, and are given anew where it is made anew: without it or them there is
 /// nothing there yet. Any other refusal says nothing of what is there.
-fn unbound(seen: &Observed, rights: Option<&ObjectId>) -> bool {
-    rights.is_some_and(|rights| {
+fn unbound(seen: &Observed, rights: &[ObjectId]) -> bool {
+    rights.iter().any(|rights| {
         let listed = seen.scopes.get(&rights.kind).and_then(|s| s.answered);
         listed.is_some() && !seen.objects.contains_key(rights)
     })
@@ -367,7 +367,11 @@ mod tests {
         };
         whole(kind, true);
         whole(Kind::RoleBinding, bound);
-        let scopes = scopes_of(&refusing(), &install);
+        let scopes = scopes_of(
+            &refusing(),
+            &install,
+            crate::manifests::scope::Extent::Cluster,
+        );
         let mut scopes = scopes.iter();
         let scope = scopes.find(|s| matches!(s.what, What::Objects(k) if k == kind));
         let listed = scope.unwrap().list(&view).await;
@@ -375,6 +379,43 @@ mod tests {
         let seen = view.0.borrow();
         let there = seen.objects.keys().any(|id| id.kind == kind);
         (seen.scopes[&kind].answer, there)
+    }
+
+    /// H35: before an install, and after its namespace was deleted, where the agent may list in some namespaces only.
+    #[tokio::test]
+    async fn a_refused_list_in_a_namespace_that_is_not_there_is_an_empty_one() {
+        let install = install_of(EngineKind::Flux);
+        for there in [false, true] {
+            let view = View::new(&install);
+            let ids = install
+                .wanted
+                .keys()
+                .filter(|id| id.kind == Kind::Namespace && there);
+            let live = |id: &ObjectId| serde_json::from_value(install.body(id).unwrap()).unwrap();
+            let all = ids.map(|id| (id.clone(), project::object(Kind::Namespace, live(id))));
+            Found::Objects(Kind::Namespace, all.collect()).put(&view, Answer::Whole);
+            for scope in scopes_of(
+                &refusing(),
+                &install,
+                crate::manifests::scope::Extent::Namespaces,
+            ) {
+                if matches!(
+                    scope.what,
+                    What::Objects(Kind::RoleBinding | Kind::Deployment) | What::Pods
+                ) {
+                    assert!(matches!(scope.list(&view).await, Listed::Unserved));
+                }
+            }
+            let seen = view.0.borrow();
+            let told = if there {
+                Answer::Refused
+            } else {
+                Answer::Nothing
+            };
+            assert_eq!(seen.scopes[&Kind::RoleBinding].answer, told);
+            assert_eq!(seen.scopes[&Kind::Deployment].answer, told);
+            assert_eq!(seen.pods_at.is_some(), !there);
+        }
     }
 
     #[tokio::test]

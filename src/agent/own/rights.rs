@@ -13,7 +13,7 @@ use kube::api::{Api, PostParams};
 use tokio::time::timeout;
 
 use crate::agent::plan::rights::{self, Place, Right, Rule};
-use crate::manifests::{self, EngineNamespaces};
+use crate::manifests::{self, EngineNamespaces, scope::Extent};
 
 const CALL: Duration = Duration::from_secs(10);
 /// Kinds of rights that are asked for one by one; what goes beyond is taken from the rules alone.
@@ -28,6 +28,7 @@ const NOWHERE: &str = "-";
 pub(super) async fn missing(
     kube: &kube::Client,
     all: &EngineNamespaces,
+    extent: Extent,
 ) -> Result<BTreeMap<Place, BTreeSet<Right>>> {
     let mut engines = Vec::new();
     for namespace in all.all() {
@@ -37,7 +38,7 @@ pub(super) async fn missing(
     }
     let mut lost = BTreeMap::new();
     let mut asked = 0;
-    for (place, needed) in rights::needed(all, &engines) {
+    for (place, needed) in rights::needed(all, &engines, extent) {
         let rules = rules(kube, &place).await?;
         let mut missing = rights::missing(needed, &rules);
         for (kind, of_kind) in rights::kinds(&missing) {

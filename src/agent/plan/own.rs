@@ -4,13 +4,13 @@ use super::{Class, Finding, Object};
 use crate::agent::engine::compare::drift;
 use crate::agent::engine::place;
 use crate::bundle::ObjectId;
-use crate::manifests::{self, EngineNamespaces};
+use crate::manifests::{self, EngineNamespaces, scope::Extent};
 use serde_json::Value;
 
 /// What the YAML has of them, by place. Left out is what its owner chooses: who comes through the line as what, the
 /// agent's Deployment, its Namespace.
-pub fn wanted(engines: &EngineNamespaces) -> Vec<(ObjectId, Value)> {
-    let own = manifests::own(engines).into_iter();
+pub fn wanted(engines: &EngineNamespaces, extent: Extent) -> Vec<(ObjectId, Value)> {
+    let own = manifests::own(engines, extent).into_iter();
     own.filter_map(|object| Some((place(&object)?, object)))
         .collect()
 }
@@ -45,10 +45,13 @@ mod tests {
         project::object(id.kind, live)
     }
 
+    fn usual(extent: Extent) -> Vec<(ObjectId, Value)> {
+        wanted(&EngineNamespaces::default(), extent)
+    }
+
     #[test]
     fn what_the_yaml_says_is_no_drift_and_every_other_field_is() {
-        let all: BTreeMap<ObjectId, Value> =
-            wanted(&EngineNamespaces::default()).into_iter().collect();
+        let all: BTreeMap<ObjectId, Value> = usual(Extent::Cluster).into_iter().collect();
         assert_eq!(all.len(), 10, "{all:#?}");
         for (id, object) in &all {
             assert_eq!(differs(id, object, Some(&live(id, object))), None);
@@ -68,14 +71,28 @@ mod tests {
         assert!(found.evidence.contains("/spec/ingress"), "{found:?}");
     }
 
+    /// H35: the binding for the whole cluster is nothing that the agent makes again.
+    #[test]
+    fn where_namespaces_are_covered_reading_is_not_bound_in_the_whole_cluster() {
+        let bindings = |extent| -> Vec<String> {
+            let all = usual(extent).into_iter();
+            let all = all.filter(|(id, _)| id.kind == Kind::ClusterRoleBinding);
+            all.map(|(id, _)| id.name).collect()
+        };
+        assert_eq!(
+            bindings(Extent::Cluster),
+            ["linesman-agent", "linesman-read"]
+        );
+        assert_eq!(bindings(Extent::Namespaces), ["linesman-agent"]);
+    }
+
     /// Who may come through the line is the owner's to say, and to take back.
     #[test]
     fn what_its_owner_chooses_is_left_alone() {
-        let names: Vec<String> = wanted(&EngineNamespaces::default())
-            .into_iter()
-            .map(|(id, _)| id.name)
-            .collect();
+        let both = [Extent::Cluster, Extent::Namespaces].map(usual);
+        let names: Vec<String> = both.into_iter().flatten().map(|(id, _)| id.name).collect();
         for name in [
+            "linesman-scope",
             "linesman-admin",
             "linesman-view",
             "linesman-line",

@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::manifests::{self, EngineNamespaces};
+use crate::manifests::{self, EngineNamespaces, scope::Extent};
 
 /// Rights that a message names; the rest is counted.
 const TOLD: usize = 6;
@@ -131,10 +131,14 @@ impl Rule {
 
 /// All that the YAML gives the agent, by place. `engines` are the namespaces in which its role for an engine's is bound:
 /// before an install and after a removal it is not.
-pub fn needed(all: &EngineNamespaces, engines: &[&str]) -> BTreeMap<Place, BTreeSet<Right>> {
+pub fn needed(
+    all: &EngineNamespaces,
+    engines: &[&str],
+    extent: Extent,
+) -> BTreeMap<Place, BTreeSet<Right>> {
     let own = manifests::NAMESPACE;
     let mut needed: BTreeMap<Place, BTreeSet<Right>> = BTreeMap::new();
-    for role in manifests::own(all) {
+    for role in manifests::own(all, extent) {
         let text = |pointer| role.pointer(pointer).and_then(Value::as_str);
         let of = |namespaces: &[&str]| -> Vec<Place> {
             let named = namespaces.iter().map(|n| Place::Namespace((*n).to_owned()));
@@ -142,6 +146,10 @@ pub fn needed(all: &EngineNamespaces, engines: &[&str]) -> BTreeMap<Place, BTree
         };
         let places = match (text("/kind"), text("/metadata/name")) {
             (Some("ClusterRole"), Some(manifests::ENGINE_ROLE)) => of(engines),
+            // Bound in the covered namespaces, which come and go.
+            (Some("ClusterRole"), Some(manifests::READ_ROLE)) if extent == Extent::Namespaces => {
+                continue;
+            }
             (Some("ClusterRole"), _) => vec![Place::Cluster],
             (Some("Role"), _) => of(&[own]),
             _ => continue,
@@ -233,7 +241,7 @@ mod tests {
     use super::*;
 
     fn granted(of: &str, without: impl Fn(&Value) -> bool) -> Vec<Rule> {
-        let all = manifests::own(&EngineNamespaces::default()).into_iter();
+        let all = manifests::own(&EngineNamespaces::default(), Extent::Cluster).into_iter();
         let rules = all
             .filter(|o| o["kind"] == json!(of))
             .filter_map(|o| o["rules"].as_array().cloned());
@@ -241,8 +249,12 @@ mod tests {
         rules.map(|rule| Rule::of(&rule)).collect()
     }
 
+    fn usual(engines: &[&str], extent: Extent) -> BTreeMap<Place, BTreeSet<Right>> {
+        super::needed(&EngineNamespaces::default(), engines, extent)
+    }
+
     fn needed() -> BTreeMap<Place, BTreeSet<Right>> {
-        super::needed(&EngineNamespaces::default(), &["flux-system"])
+        usual(&["flux-system"], Extent::Cluster)
     }
 
     fn lost(place: Place, rules: &[Rule]) -> String {
@@ -259,8 +271,17 @@ mod tests {
         assert_eq!(lost(Place::Cluster, &cluster), "");
         assert_eq!(lost(of("flux-system"), &cluster), "");
         assert_eq!(lost(of("linesman"), &granted("Role", |_| false)), "");
-        let before = super::needed(&EngineNamespaces::default(), &[]);
+        let before = usual(&[], Extent::Cluster);
         assert_eq!(before.len(), 2, "nothing of a namespace that is not there");
+    }
+
+    #[test]
+    fn where_namespaces_are_covered_reading_elsewhere_is_not_missed() {
+        let place = |extent| usual(&[], extent).remove(&Place::Cluster).unwrap();
+        let pods = |extent| place(extent).iter().any(|right| right.resource == "pods");
+        assert!(pods(Extent::Cluster) && !pods(Extent::Namespaces));
+        let nodes = |right: &Right| right.resource == "nodes" && right.verb == "list";
+        assert!(place(Extent::Namespaces).iter().any(nodes));
     }
 
     /// F19: the right, the objects and the place, in words that a role is written in.

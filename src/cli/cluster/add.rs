@@ -14,8 +14,8 @@ use crate::cli::connect::{Access, Connect};
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Format, document, emit, progress_line};
 use crate::cli::{duration, session};
-use crate::manifests;
-use crate::wire::api::{AdoptionAnswer, AdoptionOptions, GitRoute, NewCluster};
+use crate::manifests::{self, EngineNamespaces, scope};
+use crate::wire::api::{AdoptionAnswer, AdoptionOptions, GitRoute, NewCluster, ScopeOptions};
 use crate::wire::id::{ClusterName, Digest};
 
 const EXAMPLES: &str = "\
@@ -24,6 +24,7 @@ Examples:
   linesman cluster add eu1 --wait | kubectl apply -f -
   linesman cluster add eu1 --label env=prod --access view --file adopt.yaml
   linesman cluster add us1 --engine argocd --engine-namespace gitops
+  linesman cluster add shared3 --namespaces shop,shop-db --access edit
   linesman cluster add edge7 --git-over-line        # a site that reaches nothing but the hub
   linesman cluster add eu1 --print-url              # kubectl apply -f https://…, for a publicly trusted hub
 
@@ -55,12 +56,40 @@ pub(in crate::cli) struct Args {
     connect: Connect,
 }
 
+/// Which namespaces the YAML covers.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Covered {
+    /// Cover these namespaces only, with commas between; see docs/operating.md
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    namespaces: Vec<String>,
+    /// The agent reads the engine's namespace and its own only; people get at most view
+    #[arg(long)]
+    strict: bool,
+}
+
+impl Covered {
+    /// None = nothing was said.
+    pub(in crate::cli) fn options(&self) -> Result<Option<ScopeOptions>, Failure> {
+        let options = ScopeOptions {
+            namespaces: self.namespaces.clone(),
+            strict: self.strict,
+        };
+        scope::check(&options, &EngineNamespaces::default()).map_err(|wrong| {
+            let next = "correct --namespaces";
+            Failure::new(Code::Usage, wrong.to_string(), next)
+        })?;
+        Ok(Some(options).filter(|options| !options.is_whole()))
+    }
+}
+
 /// What `add` and `readopt` have in common.
 #[derive(Debug, clap::Args)]
 pub(super) struct Adoption {
     /// The most that access groups get in the cluster
     #[arg(long, value_enum, default_value = "admin")]
     access: Level,
+    #[command(flatten)]
+    covered: Covered,
     /// How long the join token lives: 5m to 7d
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = token_ttl)]
     token_ttl: Duration,
@@ -92,17 +121,18 @@ pub(super) struct Adoption {
 }
 
 impl Adoption {
-    pub(super) fn options(&self) -> AdoptionOptions {
-        AdoptionOptions {
+    pub(super) fn options(&self) -> Result<AdoptionOptions, Failure> {
+        Ok(AdoptionOptions {
             image: self.image.clone().unwrap_or_default(),
             access: self.access.into(),
+            scope: self.covered.options()?,
             // The parser bounds it by seven days.
             token_ttl: u32::try_from(self.token_ttl.as_secs()).unwrap_or(u32::MAX),
             image_pull_secret: self.image_pull_secret.clone().unwrap_or_default(),
             https_proxy: self.https_proxy.clone().unwrap_or_default(),
             no_proxy: self.no_proxy.clone().unwrap_or_default(),
             engine_namespace: String::new(),
-        }
+        })
     }
 }
 
@@ -121,7 +151,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         },
         adoption: AdoptionOptions {
             engine_namespace: args.engine_namespace.unwrap_or_default(),
-            ..args.adoption.options()
+            ..args.adoption.options()?
         },
     };
     let answer = args.connect.client().await?.add_cluster(&new).await?;

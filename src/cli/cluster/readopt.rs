@@ -4,16 +4,17 @@ use anyhow::Result;
 
 use super::add::{self, Adoption};
 use crate::cli::connect::Connect;
-use crate::wire::api::NewJoinToken;
+use crate::wire::api::{NewJoinToken, ScopeOptions};
 use crate::wire::id::ClusterName;
 
 const EXAMPLES: &str = "\
 Examples:
   linesman cluster readopt eu1 --file adopt.yaml
   linesman cluster readopt eu1 --new-cluster --wait | kubectl apply -f -    # eu1 was built anew
+  linesman cluster readopt eu1 --namespaces shop,shop-db,mail --access edit --file adopt.yaml    # one more
 
-Older unused join tokens of the cluster end. The identity that the cluster has stays valid until the new one
-joins; workloads are not touched.";
+Namespaces that are not given stay as they were. Older unused join tokens of the cluster end.
+The identity that the cluster has stays valid until the new one joins; workloads are not touched.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -23,6 +24,9 @@ pub(in crate::cli) struct Args {
     /// Accept that it is another cluster than before (its kube-system has another UID)
     #[arg(long)]
     new_cluster: bool,
+    /// Cover the whole cluster, where it was adopted with --namespaces
+    #[arg(long, conflicts_with_all = ["namespaces", "strict"])]
+    whole_cluster: bool,
     #[command(flatten)]
     adoption: Adoption,
     #[command(flatten)]
@@ -32,8 +36,12 @@ pub(in crate::cli) struct Args {
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let access = args.connect.access().await?;
     args.adoption.check(&access)?;
+    let mut adoption = args.adoption.options()?;
+    if args.whole_cluster {
+        adoption.scope = Some(ScopeOptions::default());
+    }
     let new = NewJoinToken {
-        adoption: args.adoption.options(),
+        adoption,
         new_cluster: args.new_cluster,
     };
     let answer = args

@@ -78,24 +78,7 @@ fn heals_text(heals: &[HealView], now: OffsetDateTime) -> String {
 }
 
 fn describe(cluster: &ClusterView, wide: bool, now: OffsetDateTime) -> String {
-    let engine = format!("{} {}", kind(cluster.engine), cluster.engine_version);
-    let mut text = rows_text(
-        None,
-        [
-            ("name", cluster.name.to_string()),
-            ("phase", phase(cluster.phase)),
-            ("line", line(cluster, now)),
-            ("seen", seen(cluster, now)),
-            ("engine", engine.trim_end().to_owned()),
-            ("revision", cluster.revision.clone().unwrap_or_default()),
-            ("catalog path", cluster.catalog_path.clone()),
-            ("git", git::words(cluster.git).to_owned()),
-            ("agent", cluster.agent_version.clone().unwrap_or_default()),
-            ("labels", labels(cluster)),
-            ("added", cluster.created_at.clone()),
-        ]
-        .map(|(key, value)| vec![key.to_owned(), value]),
-    );
+    let mut text = record(cluster, now);
     if wide || progress::current(&cluster.steps).is_some() {
         let steps = cluster.steps.iter();
         let rows = steps.map(|s| {
@@ -148,6 +131,43 @@ fn describe(cluster: &ClusterView, wide: bool, now: OffsetDateTime) -> String {
         .map(|(key, value)| vec![key.clone(), value.clone()]);
     section(&mut text, ["FACT", "VALUE"], rows.collect());
     text
+}
+
+/// What stands above the tables.
+fn record(cluster: &ClusterView, now: OffsetDateTime) -> String {
+    let engine = format!("{} {}", kind(cluster.engine), cluster.engine_version);
+    rows_text(
+        None,
+        [
+            ("name", cluster.name.to_string()),
+            ("phase", phase(cluster.phase)),
+            ("line", line(cluster, now)),
+            ("seen", seen(cluster, now)),
+            ("engine", engine.trim_end().to_owned()),
+            ("revision", cluster.revision.clone().unwrap_or_default()),
+            ("catalog path", cluster.catalog_path.clone()),
+            ("git", git::words(cluster.git).to_owned()),
+            ("agent", cluster.agent_version.clone().unwrap_or_default()),
+            ("covers", covered(cluster)),
+            ("labels", labels(cluster)),
+            ("added", cluster.created_at.clone()),
+        ]
+        .map(|(key, value)| vec![key.to_owned(), value]),
+    )
+}
+
+/// What the YAML was made for; what is in force is the cluster's to say.
+fn covered(cluster: &ClusterView) -> String {
+    let Some(scope) = &cluster.scope else {
+        return "the whole cluster".to_owned();
+    };
+    let named = match scope.namespaces.as_slice() {
+        [] => "the engine's namespace and the agent's own".to_owned(),
+        [one] => format!("namespace {one}"),
+        all => format!("namespaces {}", all.join(", ")),
+    };
+    let strict = if scope.strict { ", strict" } else { "" };
+    format!("{named}{strict}")
 }
 
 fn line(cluster: &ClusterView, now: OffsetDateTime) -> String {

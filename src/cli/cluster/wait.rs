@@ -283,6 +283,7 @@ pub(in crate::cli) mod tests {
                 route: GitRoute::Auto,
                 via: Via::Direct,
             },
+            scope: None,
             created_at: "2026-01-01T00:00:00Z".to_owned(),
             steps: steps.collect(),
             conditions,

@@ -16,7 +16,7 @@ use crate::hub::auth::Role;
 use crate::hub::store::{Cluster, NewClusterRow};
 use crate::hub::{Hub, adoption, assignment, catalog, git, registration};
 use crate::keys;
-use crate::manifests;
+use crate::manifests::{self, scope};
 use crate::wire::api::{
     AdoptionAnswer, AdoptionOptions, BundleView, ClusterView, EngineKind, NewCluster, NewJoinToken,
     Order, Page,
@@ -264,6 +264,11 @@ fn check_options(options: &AdoptionOptions) -> Result<(), Problem> {
             "choose a life between 5 minutes and 7 days",
         );
     }
+    let engines = adoption::engines(options);
+    let scope = options.scope.as_ref();
+    if let Some(Err(wrong)) = scope.map(|asked| scope::check(asked, &engines)) {
+        return bad(&wrong.to_string(), "correct the list of namespaces");
+    }
     let texts = [
         &options.image,
         &options.image_pull_secret,
@@ -333,9 +338,18 @@ async fn readopt(
     let mut options = if new.adoption == AdoptionOptions::default() {
         cluster.adoption.clone()
     } else {
-        new.adoption
+        // Other options are no word on the namespaces: these must not grow by the way.
+        let scope = new
+            .adoption
+            .scope
+            .or_else(|| cluster.adoption.scope.clone());
+        AdoptionOptions {
+            scope,
+            ..new.adoption
+        }
     };
     options.engine_namespace.clone_from(known);
+    check_options(&options)?;
     let answer = adopt(&hub, &caller, cluster, options, new.new_cluster).await?;
     Ok((StatusCode::CREATED, Json(answer)))
 }

@@ -65,6 +65,9 @@ pub struct AdoptionOptions {
     pub image: String,
     /// The most that access groups get in the cluster.
     pub access: AccessLevel,
+    /// Absent = the whole cluster for a new one, as it was for one that is adopted again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ScopeOptions>,
     /// Seconds that the join token lives: 300 to 604,800.
     pub token_ttl: u32,
     pub image_pull_secret: String,
@@ -80,12 +83,30 @@ impl Default for AdoptionOptions {
         Self {
             image: String::new(),
             access: AccessLevel::Admin,
+            scope: None,
             token_ttl: 86_400,
             image_pull_secret: String::new(),
             https_proxy: String::new(),
             no_proxy: String::new(),
             engine_namespace: String::new(),
         }
+    }
+}
+
+/// The namespaces that rights of agent and people are bound in. The hub keeps it to print the same YAML again; what is in
+/// force is in the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ScopeOptions {
+    pub namespaces: Vec<String>,
+    /// The agent reads the engine's namespace and its own only, and people get `view` at most.
+    pub strict: bool,
+}
+
+impl ScopeOptions {
+    /// No bound: the whole cluster.
+    pub fn is_whole(&self) -> bool {
+        self.namespaces.is_empty() && !self.strict
     }
 }
 
@@ -151,6 +172,9 @@ pub struct ClusterView {
     pub agent_version: Option<String>,
     pub catalog_path: String,
     pub git: GitRouteView,
+    /// What the YAML was made for; absent = the whole cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ScopeOptions>,
     pub created_at: String,
     /// The adoption's steps, in order.
     #[serde(deserialize_with = "report::known")]

@@ -135,7 +135,12 @@ impl World {
 
     /// Adds the cluster, applies the YAML, waits for the first revision.
     pub(crate) fn adopt(&mut self) {
-        self.add();
+        self.adopt_with(&[]);
+    }
+
+    /// The same with more flags of `cluster add`.
+    pub(crate) fn adopt_with(&mut self, flags: &[&str]) {
+        self.add_with(flags);
         let began = Instant::now();
         self.apply(&self.adopt);
         eventually(

@@ -257,6 +257,46 @@ fn the_environment_takes_the_place_of_a_login() {
     assert_eq!(json_of(&ran), json!([]));
 }
 
+/// H35: what the YAML covers is asked for in words, and a new YAML covers no more by the way.
+#[test]
+fn namespaces_are_kept_over_a_readoption_and_grow_by_the_operators_word_only() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    for (list, says) in [
+        ("shop,Shop", "'Shop' is not the name of a namespace"),
+        ("shop,shop", "namespace shop is named twice"),
+        ("linesman", "namespace linesman holds keys"),
+    ] {
+        home.run(&["cluster", "add", "eu1", "--namespaces", list])
+            .fails(2, says);
+    }
+    let covered = |args: &[&str]| -> String {
+        let ran = home.run(args);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let objects = ran.out.split("---\n");
+        let map = objects.filter(|o| o.contains("  namespaces: |"));
+        let map = map.last().unwrap_or_default();
+        let lines = map.lines().filter(|l| l.starts_with("    "));
+        let names: Vec<&str> = lines.map(str::trim).filter(|l| !l.contains(':')).collect();
+        names.join(",")
+    };
+    let add = ["cluster", "add", "eu1", "--namespaces", "shop-db,shop"];
+    assert_eq!(covered(&add), "shop,shop-db");
+    let readopt = ["cluster", "readopt", "eu1"];
+    let with = |more: &[&str]| covered(&[&readopt[..], more].concat());
+    assert_eq!(with(&[]), "shop,shop-db");
+    assert_eq!(with(&["--access", "edit"]), "shop,shop-db");
+    assert_eq!(with(&["--namespaces", "mail"]), "mail");
+    assert_eq!(with(&["--strict"]), "flux-system,linesman");
+    assert_eq!(with(&["--whole-cluster"]), "");
+    let shown = home.run(&["cluster", "show", "eu1"]).out;
+    assert!(shown.contains("namespaces shop-db, shop"), "{shown}");
+    let shown = json_of(&home.run(&["cluster", "show", "eu1", "-o", "json"]));
+    assert_eq!(shown["scope"]["namespaces"], json!(["shop-db", "shop"]));
+}
+
 #[test]
 fn a_clusters_life_ends_each_verb_with_its_code() {
     let home = Home::new();

@@ -12,6 +12,7 @@ use linesman::agent::forward::exchange::{Exchange, Shared};
 use linesman::agent::forward::serve;
 use linesman::agent::forward::subjects::Want;
 use linesman::agent::forward::upstream::{Credential, Upstream};
+use linesman::agent::gate::Covered;
 use linesman::agent::gate::policy::Policy;
 use linesman::agent::gate::replay::Replay;
 use linesman::assertion::{ApiMeta, Mode};
@@ -107,6 +108,7 @@ impl Pair {
             cluster_id: cluster.to_owned(),
             upstream: Upstream::new(&config, credentials, renew).unwrap(),
             policy,
+            covered: watch::channel(Covered::Cluster).1,
             allowed: watch::channel(BTreeSet::new()).1,
             wants,
             replay: Mutex::new(Replay::default()),

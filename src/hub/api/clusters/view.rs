@@ -123,6 +123,7 @@ fn view(hub: &Hub, now: OffsetDateTime, cluster: Cluster, details: Details) -> C
         agent_version: cluster.agent_version,
         git,
         catalog_path: cluster.catalog_path,
+        scope: cluster.adoption.scope.filter(|scope| !scope.is_whole()),
         created_at: clock::rfc3339(cluster.created_at),
         steps: details.steps,
         conditions,

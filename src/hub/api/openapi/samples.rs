@@ -165,7 +165,7 @@ fn report() -> Value {
 fn adoption() -> Value {
     json!({
         "image": "", "access": "admin", "tokenTtl": 86_400, "imagePullSecret": "", "httpsProxy": "",
-        "noProxy": "",
+        "noProxy": "", "scope": { "namespaces": ["shop"], "strict": false },
     })
 }
 
@@ -175,7 +175,8 @@ fn cluster() -> Value {
         "labels": { "env": "prod" },
         "line": { "up": true, "epoch": 7, "since": TIME, "remote": "192.0.2.1:40000", "rttMicros": 900, "streams": 2 },
         "lastSeen": TIME, "revision": "main@sha1:3f2a", "agentVersion": "0.1.0",
-        "catalogPath": "clusters/eu1", "git": { "route": "auto", "via": "direct" }, "createdAt": TIME, "steps": [step()], "conditions": [condition()],
+        "catalogPath": "clusters/eu1", "git": { "route": "auto", "via": "direct" },
+        "scope": { "namespaces": ["shop"], "strict": false }, "createdAt": TIME, "steps": [step()], "conditions": [condition()],
         "facts": { "nodes.count": "3" },
         "keys": [{ "kind": "deploy", "fingerprint": "SHA256:x", "public": "ssh-ed25519 AAAA", "state": "active", "createdAt": TIME }],
         "rev": 4,

@@ -19,7 +19,7 @@ use linesman::agent::link::{self, LinkConfig, LinkState};
 use linesman::agent::{Joined, News};
 use linesman::clock;
 use linesman::keys::KeyPair;
-use linesman::manifests::EngineNamespaces;
+use linesman::manifests::{EngineNamespaces, scope::Extent};
 use linesman::wire::api::{AgentBuild, Assignment, EngineKind};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -200,6 +200,7 @@ impl World {
             kube: self.secrets.client(),
             namespace: "linesman".to_owned(),
             engines: EngineNamespaces::default(),
+            extent: Extent::Cluster,
             pod: "agent".to_owned(),
             cluster: cluster(),
             build: AgentBuild::default(),

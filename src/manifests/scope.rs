@@ -1,0 +1,404 @@
+//! Which namespaces an adoption covers: the `ConfigMap` `linesman-scope`, which the cluster's owner writes and nobody
+//! else, and the bindings that the agent makes of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::rbac::{account, labelled_binding, people};
+use super::{ACCESS_GROUPS, AGENT, EngineNamespaces, NAMESPACE, READ_ROLE, metadata};
+use crate::wire::api::{AccessLevel, ScopeOptions};
+
+/// The `ConfigMap`, and the `ClusterRole` and binding with the agent's rights on the bindings that it makes.
+pub const SCOPE: &str = "linesman-scope";
+/// As many namespaces are covered at most.
+pub const MOST: usize = 50;
+/// The bindings in a covered namespace.
+pub const BINDINGS: [&str; 4] = [
+    READ_ROLE,
+    "linesman-view",
+    "linesman-edit",
+    "linesman-admin",
+];
+
+/// How far the rights of the adoption YAML reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    Cluster,
+    /// What [`Scope`] names, the engine's namespace and the agent's own.
+    Namespaces,
+}
+
+impl Extent {
+    pub(super) fn of(scope: Option<&Scope>) -> Self {
+        scope.map_or(Self::Cluster, |_| Self::Namespaces)
+    }
+}
+
+/// What the owner covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scope {
+    pub namespaces: BTreeSet<String>,
+    /// The agent itself reads nothing in them.
+    pub strict: bool,
+    /// The most that access groups get in them.
+    pub access: AccessLevel,
+}
+
+/// Why a list of namespaces is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScopeError {
+    #[error(
+        "'{0}' is not the name of a namespace: 1 to 63 of a-z, 0-9 and '-', with a letter or digit at both ends"
+    )]
+    Name(String),
+    #[error("namespace {0} is named twice")]
+    Twice(String),
+    #[error("{0} namespaces are more than {MOST}; adopt the whole cluster, or cover fewer")]
+    Many(usize),
+    #[error(
+        "namespace {0} holds keys of the agent or the engine, and nobody is let in there; leave it out, the agent has its own rights in it"
+    )]
+    Reserved(String),
+    #[error("key '{0}' is not known; known are namespaces, strict, access")]
+    Key(String),
+    #[error("'{key}: {value}' cannot be read; write {expected}")]
+    Value {
+        key: &'static str,
+        value: String,
+        expected: &'static str,
+    },
+}
+
+/// Checks what was asked for, before there is YAML.
+pub fn check(options: &ScopeOptions, engines: &EngineNamespaces) -> Result<(), ScopeError> {
+    names(options.namespaces.iter().map(String::as_str), engines).map(drop)
+}
+
+impl Scope {
+    /// What checked options mean; none = the whole cluster. Strict without a namespace, only what the agent lives in is
+    /// seen: there `view` shows no Secret.
+    pub fn of(options: &ScopeOptions, access: AccessLevel, engine: &str) -> Option<Self> {
+        if options.is_whole() {
+            return None;
+        }
+        let mut namespaces: BTreeSet<String> = options.namespaces.iter().cloned().collect();
+        if namespaces.is_empty() {
+            namespaces = [NAMESPACE, engine].map(str::to_owned).into();
+        }
+        Some(Self::bounded(namespaces, options.strict, access))
+    }
+
+    fn bounded(namespaces: BTreeSet<String>, strict: bool, access: AccessLevel) -> Self {
+        let most = if strict {
+            AccessLevel::View
+        } else {
+            AccessLevel::Admin
+        };
+        Self {
+            namespaces,
+            strict,
+            access: access.min(most),
+        }
+    }
+
+    /// Reads the `ConfigMap`'s `data`: a value or key that cannot be read makes all of it invalid.
+    pub fn parse(
+        data: &BTreeMap<String, String>,
+        engines: &EngineNamespaces,
+    ) -> Result<Self, ScopeError> {
+        let (mut listed, mut strict, mut access) = ("", false, AccessLevel::Off);
+        for (key, value) in data {
+            let value = value.trim();
+            match key.as_str() {
+                "namespaces" => listed = value,
+                "strict" => strict = self::strict(value)?,
+                "access" => access = self::access(value)?,
+                other => return Err(ScopeError::Key(cut(other))),
+            }
+        }
+        let split = |c: char| c == ',' || c.is_whitespace();
+        let listed = listed.split(split).filter(|name| !name.is_empty());
+        let namespaces = if strict {
+            unreserved(listed)?
+        } else {
+            names(listed, engines)?
+        };
+        Ok(Self::bounded(namespaces, strict, access))
+    }
+
+    /// Names of the bindings that a covered namespace has.
+    pub fn bindings(&self) -> Vec<&'static str> {
+        let people = ACCESS_GROUPS.iter().zip(&BINDINGS[1..]);
+        let people = people.filter(|((level, ..), _)| *level <= self.access);
+        let read = (!self.strict).then_some(READ_ROLE);
+        read.into_iter()
+            .chain(people.map(|(_, name)| *name))
+            .collect()
+    }
+
+    /// The bindings that the agent may make, and the `ClusterRole`s of them: reading, too, for the namespaces that it
+    /// lives in.
+    pub(super) fn allowed(&self) -> (Vec<&'static str>, Vec<&'static str>) {
+        let wanted = self.bindings();
+        let allowed = |name: &&str| *name == READ_ROLE || wanted.contains(name);
+        let allowed: Vec<&str> = BINDINGS.into_iter().filter(allowed).collect();
+        let roles = allowed.iter().map(|name| role(name)).collect();
+        (allowed, roles)
+    }
+
+    pub(super) fn config_map(&self) -> Value {
+        let lines = |text: String, name: &String| text + name + "\n";
+        json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata(SCOPE),
+            "data": {
+                "namespaces": self.namespaces.iter().fold(String::new(), lines),
+                "strict": self.strict.to_string(),
+                "access": word(self.access),
+            },
+        })
+    }
+}
+
+/// The `RoleBinding` of one of [`BINDINGS`].
+pub fn binding(name: &str, namespace: &str) -> Value {
+    let group = name.replacen('-', ":", 1);
+    let subject = if name == READ_ROLE {
+        account(AGENT)
+    } else {
+        people(&group)
+    };
+    let mut binding = labelled_binding("RoleBinding", name, role(name), &subject);
+    binding["metadata"]["namespace"] = json!(namespace);
+    binding
+}
+
+/// `admin` in place of `cluster-admin`: who administers what is in a namespace does not delete it, nor lift its quota.
+fn role(binding: &str) -> &'static str {
+    match binding {
+        "linesman-view" => "view",
+        "linesman-edit" => "edit",
+        "linesman-admin" => "admin",
+        _ => READ_ROLE,
+    }
+}
+
+fn names<'a>(
+    listed: impl Iterator<Item = &'a str>,
+    engines: &EngineNamespaces,
+) -> Result<BTreeSet<String>, ScopeError> {
+    let names = unreserved(listed)?;
+    let mut reserved = [NAMESPACE].into_iter().chain(engines.all());
+    match reserved.find(|name| names.contains(*name)) {
+        Some(name) => Err(ScopeError::Reserved(name.to_owned())),
+        None => Ok(names),
+    }
+}
+
+fn unreserved<'a>(listed: impl Iterator<Item = &'a str>) -> Result<BTreeSet<String>, ScopeError> {
+    let mut names = BTreeSet::new();
+    let mut count = 0;
+    for name in listed {
+        count += 1;
+        if !fits(name) {
+            return Err(ScopeError::Name(cut(name)));
+        }
+        if !names.insert(name.to_owned()) {
+            return Err(ScopeError::Twice(name.to_owned()));
+        }
+    }
+    if count > MOST {
+        return Err(ScopeError::Many(count));
+    }
+    Ok(names)
+}
+
+fn fits(name: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=63).contains(&name.len())
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
+fn strict(value: &str) -> Result<bool, ScopeError> {
+    let bad = |_| unreadable("strict", value, "true or false");
+    value.parse().map_err(bad)
+}
+
+fn access(value: &str) -> Result<AccessLevel, ScopeError> {
+    let all = [
+        AccessLevel::Off,
+        AccessLevel::View,
+        AccessLevel::Edit,
+        AccessLevel::Admin,
+    ];
+    let found = all.into_iter().find(|level| word(*level) == value);
+    found.ok_or_else(|| unreadable("access", value, "off, view, edit or admin"))
+}
+
+fn word(level: AccessLevel) -> &'static str {
+    match level {
+        AccessLevel::Off => "off",
+        AccessLevel::View => "view",
+        AccessLevel::Edit => "edit",
+        AccessLevel::Admin => "admin",
+    }
+}
+
+fn unreadable(key: &'static str, value: &str, expected: &'static str) -> ScopeError {
+    let value = cut(value);
+    ScopeError::Value {
+        key,
+        value,
+        expected,
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(63).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(namespaces: &[&str], strict: bool) -> ScopeOptions {
+        ScopeOptions {
+            namespaces: namespaces.iter().map(|n| (*n).to_owned()).collect(),
+            strict,
+        }
+    }
+
+    fn scope(namespaces: &[&str], strict: bool, access: AccessLevel) -> Scope {
+        Scope {
+            namespaces: namespaces.iter().map(|n| (*n).to_owned()).collect(),
+            strict,
+            access,
+        }
+    }
+
+    fn data(map: &Value) -> BTreeMap<String, String> {
+        serde_json::from_value(map["data"].clone()).unwrap()
+    }
+
+    #[test]
+    fn what_was_asked_for_is_what_the_config_map_says() {
+        let (edit, admin) = (AccessLevel::Edit, AccessLevel::Admin);
+        for (asked, access, meant) in [
+            (options(&[], false), admin, None),
+            (
+                options(&["b", "a"], false),
+                edit,
+                Some(scope(&["a", "b"], false, edit)),
+            ),
+            (
+                options(&["a"], true),
+                admin,
+                Some(scope(&["a"], true, AccessLevel::View)),
+            ),
+            (
+                options(&["a"], true),
+                AccessLevel::Off,
+                Some(scope(&["a"], true, AccessLevel::Off)),
+            ),
+            (
+                options(&[], true),
+                admin,
+                Some(scope(&["flux-system", "linesman"], true, AccessLevel::View)),
+            ),
+        ] {
+            assert_eq!(check(&asked, &EngineNamespaces::default()), Ok(()));
+            let found = Scope::of(&asked, access, "flux-system");
+            assert_eq!(found, meant);
+            if let Some(scope) = found {
+                let engines = EngineNamespaces::default();
+                assert_eq!(
+                    Scope::parse(&data(&scope.config_map()), &engines),
+                    Ok(scope)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_with_a_mistake_is_refused_as_a_whole() {
+        let many: Vec<String> = (0..=MOST).map(|n| format!("n{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let name = |n: &str| Err(ScopeError::Name(n.to_owned()));
+        for (listed, refused) in [
+            (&["a", "B"][..], name("B")),
+            (&["-a"], name("-a")),
+            (&["a b"], name("a b")),
+            (&[""], name("")),
+            (&["a", "b", "a"], Err(ScopeError::Twice("a".to_owned()))),
+            (&many, Err(ScopeError::Many(51))),
+            (
+                &["a", "linesman"],
+                Err(ScopeError::Reserved("linesman".to_owned())),
+            ),
+            (&["argocd"], Err(ScopeError::Reserved("argocd".to_owned()))),
+            (&many[1..], Ok(())),
+        ] {
+            let engines = EngineNamespaces::default();
+            let said = check(&options(listed, false), &engines);
+            assert_eq!(said, refused, "{listed:?}");
+        }
+        let elsewhere = EngineNamespaces::new("gitops".to_owned());
+        let chosen = check(&options(&["gitops"], false), &elsewhere);
+        assert_eq!(chosen, Err(ScopeError::Reserved("gitops".to_owned())));
+    }
+
+    #[test]
+    fn a_config_map_that_cannot_be_read_covers_nothing_more() {
+        let parse = |rows: &[(&str, &str)]| {
+            let rows = rows.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+            Scope::parse(&rows.collect(), &EngineNamespaces::default())
+        };
+        let by_hand = parse(&[("namespaces", " a, b\nc "), ("access", "view")]);
+        assert_eq!(
+            by_hand,
+            Ok(scope(&["a", "b", "c"], false, AccessLevel::View))
+        );
+        // Nobody is let in where the owner does not say how far.
+        let silent = parse(&[("namespaces", "a")]);
+        assert_eq!(silent, Ok(scope(&["a"], false, AccessLevel::Off)));
+        for row in [
+            ("Namespaces", "a"),
+            ("namespaces", "a,*"),
+            ("namespaces", "flux-system"),
+            ("strict", "yes"),
+            ("access", "cluster-admin"),
+        ] {
+            assert!(parse(&[row]).is_err(), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn the_level_bounds_the_bindings_and_no_group_gets_more_than_its_namespace() {
+        let names = |strict, access| scope(&["a"], strict, access).bindings();
+        assert_eq!(names(false, AccessLevel::Admin), BINDINGS);
+        assert_eq!(
+            names(false, AccessLevel::View),
+            ["linesman-read", "linesman-view"]
+        );
+        assert_eq!(names(true, AccessLevel::View), ["linesman-view"]);
+        assert_eq!(names(true, AccessLevel::Off), [""; 0]);
+        let all = BINDINGS.map(|name| binding(name, "a"));
+        let roles = all.each_ref().map(|b| b["roleRef"]["name"].clone());
+        assert_eq!(roles, ["linesman-read", "view", "edit", "admin"]);
+        let subjects = all.each_ref().map(|b| b["subjects"][0]["name"].clone());
+        assert_eq!(
+            subjects,
+            [
+                "linesman-agent",
+                "linesman:view",
+                "linesman:edit",
+                "linesman:admin"
+            ]
+        );
+        assert!(all.iter().all(|b| b["metadata"]["namespace"] == "a"));
+    }
+}

@@ -1,0 +1,312 @@
+//! H35: a cluster of which its owner adopts some namespaces only, in a lab of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::api::path;
+use crate::support::place::{kubectl, output, run};
+use crate::support::world::{CLUSTER, FLUX, World};
+use crate::support::{eventually, figure, seconds, shown, until};
+
+const AGENT: &str = "system:serviceaccount:linesman:linesman-agent";
+const LINE: &str = "system:serviceaccount:linesman:linesman-line";
+const USER: &str = "ada";
+
+/// H35. Team b is on the list and not there yet; team c comes to the list later.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn what_the_owner_did_not_adopt_is_neither_read_nor_reached() {
+    let mut world = World::open("scope");
+    for namespace in ["team-a", "team-c"] {
+        create(&world, namespace);
+    }
+    let flags = ["--namespaces", "team-a,team-b", "--access", "edit"];
+    world.adopt_with(&flags);
+    until("the line is up", seconds(60), || world.line_is_up());
+    eventually("team-b is missed", seconds(30), || {
+        uncovered(&world, "True", "namespace team-b")
+    });
+    create(&world, "team-b");
+    let took = until("team-b is covered", seconds(60), || {
+        bound(&world, "team-b", "linesman-edit")
+    });
+    figure(
+        "H35",
+        "namespace of the list created → covered",
+        "≤ 10 s",
+        shown(took),
+    );
+    eventually("nothing is missed", seconds(30), || {
+        uncovered(&world, "False", "namespaces team-a, team-b")
+    });
+
+    let ada = user(&world);
+    works(&ada, "team-a");
+    works(&ada, "team-b");
+    refused_by_the_gate(&ada);
+    refused_by_rbac(&world, "team-c");
+    let read = reads(&world, &["team-a", "team-b"]);
+    let pod = agents_pod(&world);
+
+    cover(&world, "team-a,team-b,team-c");
+    let took = until("team-c is worked in", seconds(60), || {
+        through(&ada, &["-n", "team-c", "get", "configmaps"]).is_ok()
+    });
+    figure(
+        "H35",
+        "owner applied YAML with one more → reached",
+        "",
+        shown(took),
+    );
+    works(&ada, "team-c");
+    cover(&world, "team-c");
+    let took = until("team-a is left", seconds(60), || {
+        !bound(&world, "team-a", "linesman-edit") && !bound(&world, "team-a", "linesman-read")
+    });
+    figure(
+        "H35",
+        "owner took one off the list → bindings gone",
+        "",
+        shown(took),
+    );
+    eventually("the gate holds to the list", seconds(10), || {
+        let said = through(&ada, &["-n", "team-a", "get", "configmaps"]);
+        said.err()
+            .filter(|said| said.contains("linesman-scope"))
+            .ok_or("it does not")
+    });
+    refused_by_rbac(&world, "team-a");
+    assert_eq!(agents_pod(&world), pod, "the agent's Pod was restarted");
+
+    healed(&world);
+    let after = reads(&world, &["team-a", "team-b", "team-c"]);
+    assert!(after > read, "{after} reads, {read} before");
+    figure(
+        "H35",
+        "reads of agent and line outside, of those in the API server's audit log",
+        "0",
+        format!("0 of {after}"),
+    );
+    world.close();
+}
+
+fn create(world: &World, namespace: &str) {
+    let args = ["create", "namespace", namespace];
+    run(world.place.kubectl().args(args));
+}
+
+/// New adoption YAML with this list, applied by the owner.
+fn cover(world: &World, list: &str) {
+    let file = world.directory.join("wider.yaml");
+    let file = file.to_str().unwrap();
+    let args = ["cluster", "readopt", CLUSTER, "--namespaces", list];
+    let more = ["--access", "edit", "--file", file];
+    world.hub.linesman(&[&args[..], &more[..]].concat());
+    world.apply(Path::new(file));
+}
+
+/// The condition, where it is this and says so.
+fn uncovered(world: &World, status: &str, text: &str) -> Result<(), String> {
+    let view = world.hub.try_json(&["cluster", "show", CLUSTER])?;
+    let all = view["conditions"].as_array().cloned().unwrap_or_default();
+    let found = all.iter().find(|c| c["type"] == "Uncovered");
+    let said = found.map_or(Value::Null, Clone::clone);
+    let message = said["message"].as_str().unwrap_or_default();
+    if said["status"] == json!(status) && message.contains(text) {
+        return Ok(());
+    }
+    Err(format!("it says {said}"))
+}
+
+fn bound(world: &World, namespace: &str, name: &str) -> bool {
+    let version = "rbac.authorization.k8s.io/v1";
+    world
+        .api
+        .get(&path(version, "RoleBinding", namespace, name))
+        .is_some()
+}
+
+/// The kubeconfig of a user with a grant for `edit` in the whole cluster, as far as the hub is concerned.
+fn user(world: &World) -> PathBuf {
+    let hub = &world.hub;
+    hub.linesman(&["user", "add", USER, "--role", "viewer"]);
+    let subject = format!("user:{USER}");
+    let grant = ["grant", "add", &subject, "--cluster", CLUSTER];
+    hub.linesman(&[&grant[..], &["--group", "edit"]].concat());
+    let token = world.directory.join("ada.token");
+    let made = ["token", "create", "--user", USER, "--title", "test"];
+    let text = hub.linesman(&[&made[..], &["--for", "1h"]].concat());
+    fs::write(&token, &text).unwrap();
+    // The token itself in place of the plugin, so that kubectl needs nothing around it.
+    let kubeconfig = world.directory.join("ada.kubeconfig");
+    let mut command = hub.cli(&["kubeconfig", CLUSTER]);
+    command.env("LINESMAN_TOKEN_FILE", &token);
+    fs::write(&kubeconfig, run(&mut command)).unwrap();
+    let set = |args: &[&str]| {
+        let mut kubectl = kubectl();
+        kubectl.arg("--kubeconfig").arg(&kubeconfig);
+        run(kubectl.arg("config").args(args));
+    };
+    set(&["set-credentials", USER, &format!("--token={}", text.trim())]);
+    set(&["set-context", "--current", "--user", USER]);
+    kubeconfig
+}
+
+/// kubectl through the hub; `Err` with what it said.
+fn through(kubeconfig: &Path, args: &[&str]) -> Result<String, String> {
+    let mut kubectl = kubectl();
+    let done = output(kubectl.arg("--kubeconfig").arg(kubeconfig).args(args));
+    if done.status.success() {
+        Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+    } else {
+        Err(String::from_utf8_lossy(&done.stderr).into_owned())
+    }
+}
+
+fn works(ada: &Path, namespace: &str) {
+    let map = |verb: &str, rest: &[&str]| {
+        let args = [&["-n", namespace, verb, "configmap"][..], rest].concat();
+        through(ada, &args).unwrap();
+    };
+    map("create", &["hers", "--from-literal=a=b"]);
+    map("get", &["hers"]);
+    map("delete", &["hers"]);
+}
+
+fn refused_by_the_gate(ada: &Path) {
+    let requests: [&[&str]; 5] = [
+        &["-n", "team-c", "get", "configmaps"],
+        &["-n", "team-c", "create", "configmap", "hers"],
+        &["get", "pods", "--all-namespaces"],
+        &["get", "namespaces"],
+        &["-n", "linesman", "get", "secrets"],
+    ];
+    for request in requests {
+        let said = through(ada, request).unwrap_err();
+        let named = said.contains("agent: ") && said.contains("ConfigMap linesman-scope");
+        assert!(named, "{request:?}: {said}");
+    }
+}
+
+/// The gate's rule set aside: the API server itself, asked as that user and as the agent.
+fn refused_by_rbac(world: &World, outside: &str) {
+    let can = |who: &[&str], what: &[&str]| {
+        let mut kubectl = world.place.kubectl();
+        let asked = kubectl.args(["auth", "can-i"]).args(what).args(who);
+        String::from_utf8_lossy(&output(asked).stdout).trim() == "yes"
+    };
+    let ada = ["--as=linesman:ada", "--as-group=linesman:edit"];
+    let agent = [&format!("--as={AGENT}")[..]];
+    assert!(can(&ada, &["create", "configmaps", "-n", "team-b"]) || outside == "team-a");
+    assert!(can(&agent, &["list", "pods", "-n", "team-b"]) || outside == "team-a");
+    for (verb, what, place) in [
+        ("create", "configmaps", ["-n", outside]),
+        ("get", "pods", ["-n", outside]),
+        ("list", "pods", ["-n", "linesman"]),
+        ("get", "secrets", ["-n", FLUX]),
+        ("list", "pods", ["--all-namespaces", "-v=0"]),
+    ] {
+        let asked = [verb, what, place[0], place[1]];
+        assert!(!can(&ada, &asked), "{asked:?}");
+    }
+    for place in [["-n", outside], ["--all-namespaces", "-v=0"]] {
+        for what in ["pods", "deployments.apps", "events", "secrets"] {
+            let asked = ["list", what, place[0], place[1]];
+            assert!(!can(&agent, &asked), "{asked:?}");
+        }
+        let bind = ["create", "rolebindings", place[0], place[1]];
+        assert!(!can(&agent, &bind), "{bind:?}");
+    }
+}
+
+/// Uid and restarts of the agent's only Pod.
+fn agents_pod(world: &World) -> String {
+    let args = ["-n", "linesman", "get", "pods"];
+    let selector = "--selector=app.kubernetes.io/name=linesman-agent";
+    let form = "--output=jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[0].restartCount};{end}";
+    run(world.place.kubectl().args(args).args([selector, form]))
+}
+
+/// The watchdog has its work as in any cluster.
+fn healed(world: &World) {
+    let deployment = path("apps/v1", "Deployment", FLUX, "source-controller");
+    let before = world.uid(&deployment);
+    assert!(world.api.delete(&deployment), "it was there");
+    let took = until("the controller is back", seconds(60), || {
+        let now = world.uid(&deployment);
+        now.is_some() && now != before
+    });
+    figure(
+        "H35",
+        "a controller deleted where namespaces are covered → back",
+        "≤ 5 s",
+        shown(took),
+    );
+    world.function(seconds(120));
+}
+
+/// How many reads of agent and line the API server's audit log has; none of them may lie outside of the covered
+/// namespaces, the engine's and the agent's own.
+fn reads(world: &World, covered: &[&str]) -> usize {
+    let log = fs::read_to_string(&world.audit).unwrap();
+    let events = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|event| {
+            let user = event["user"]["username"].as_str().unwrap_or_default();
+            let verb = event["verb"].as_str().unwrap_or_default();
+            let of_object = event["objectRef"].is_object();
+            of_object && [AGENT, LINE].contains(&user) && ["get", "list", "watch"].contains(&verb)
+        });
+    let mut count = 0;
+    let mut outside = Vec::new();
+    for event in events {
+        count += 1;
+        if !is_inside(&event, covered) {
+            outside.push(format!(
+                "{} {} {}",
+                event["user"]["username"], event["verb"], event["requestURI"]
+            ));
+        }
+    }
+    outside.sort();
+    outside.dedup();
+    assert!(outside.is_empty(), "read outside: {outside:#?}");
+    count
+}
+
+fn is_inside(event: &Value, covered: &[&str]) -> bool {
+    let object = &event["objectRef"];
+    let text = |key: &str| object[key].as_str().unwrap_or_default();
+    let (group, resource, name) = (text("apiGroup"), text("resource"), text("name"));
+    // Not in a namespace at all.
+    let of_the_cluster = [
+        "namespaces",
+        "nodes",
+        "customresourcedefinitions",
+        "clusterroles",
+        "clusterrolebindings",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "clusterversions",
+    ];
+    // The engine's own kinds, and the agent's own bindings by their names.
+    let of_the_engine = group.ends_with(".toolkit.fluxcd.io");
+    let bindings = [
+        "linesman-read",
+        "linesman-view",
+        "linesman-edit",
+        "linesman-admin",
+    ];
+    let of_the_agent =
+        resource == "rolebindings" && (name == "linesman-engine" || bindings.contains(&name));
+    let namespace = text("namespace");
+    of_the_cluster.contains(&resource)
+        || of_the_engine
+        || of_the_agent
+        || namespace == "linesman"
+        || namespace == FLUX
+        || covered.contains(&namespace)
+}
