@@ -50,34 +50,7 @@ fn what_the_owner_did_not_adopt_is_neither_read_nor_reached() {
     let read = reads(&world, &["team-a", "team-b"]);
     let pod = agents_pod(&world);
 
-    cover(&world, "team-a,team-b,team-c");
-    let took = until("team-c is worked in", seconds(60), || {
-        through(&ada, &["-n", "team-c", "get", "configmaps"]).is_ok()
-    });
-    figure(
-        "H35",
-        "owner applied YAML with one more → reached",
-        "",
-        shown(took),
-    );
-    works(&ada, "team-c");
-    cover(&world, "team-c");
-    let took = until("team-a is left", seconds(60), || {
-        !bound(&world, "team-a", "linesman-edit") && !bound(&world, "team-a", "linesman-read")
-    });
-    figure(
-        "H35",
-        "owner took one off the list → bindings gone",
-        "",
-        shown(took),
-    );
-    eventually("the gate holds to the list", seconds(10), || {
-        let said = through(&ada, &["-n", "team-a", "get", "configmaps"]);
-        said.err()
-            .filter(|said| said.contains("linesman-scope"))
-            .ok_or("it does not")
-    });
-    refused_by_rbac(&world, "team-a");
+    the_list_changes(&world, &ada);
     assert_eq!(agents_pod(&world), pod, "the agent's Pod was restarted");
 
     healed(&world);
@@ -89,7 +62,85 @@ fn what_the_owner_did_not_adopt_is_neither_read_nor_reached() {
         "0",
         format!("0 of {after}"),
     );
+    strictly(&world);
+    removed(&world);
     world.close();
+}
+
+/// One more comes to the list, then one goes.
+fn the_list_changes(world: &World, ada: &Path) {
+    cover(world, "team-a,team-b,team-c");
+    let took = until("team-c is worked in", seconds(60), || {
+        through(ada, &["-n", "team-c", "get", "configmaps"]).is_ok()
+    });
+    figure(
+        "H35",
+        "owner applied YAML with one more → reached",
+        "",
+        shown(took),
+    );
+    works(ada, "team-c");
+    cover(world, "team-c");
+    let took = until("team-a is left", seconds(60), || {
+        !bound(world, "team-a", "linesman-edit") && !bound(world, "team-a", "linesman-read")
+    });
+    figure(
+        "H35",
+        "owner took one off the list → bindings gone",
+        "",
+        shown(took),
+    );
+    eventually("the gate holds to the list", seconds(10), || {
+        let said = through(ada, &["-n", "team-a", "get", "configmaps"]);
+        said.err()
+            .filter(|said| said.contains("linesman-scope"))
+            .ok_or("it does not")
+    });
+    refused_by_rbac(world, "team-a");
+}
+
+/// With `--strict` the agent itself leaves the namespace, and people view at most.
+fn strictly(world: &World) {
+    cover_with(world, &["--namespaces", "team-c", "--strict"]);
+    until("only view is left in team-c", seconds(60), || {
+        let bound = |name| bound(world, "team-c", name);
+        bound("linesman-view") && !bound("linesman-read") && !bound("linesman-edit")
+    });
+    let can = |who: &str, what: &[&str]| {
+        let mut kubectl = world.place.kubectl();
+        let asked = kubectl.args(["auth", "can-i"]).args(what);
+        let asked = asked.args(["-n", "team-c", "--as=linesman:ada", who]);
+        String::from_utf8_lossy(&output(asked).stdout).trim() == "yes"
+    };
+    assert!(can("--as-group=linesman:view", &["list", "pods"]));
+    assert!(!can("--as-group=linesman:view", &["create", "configmaps"]));
+    assert!(!can("--as-group=linesman:edit", &["list", "pods"]));
+    until("the agent's rights have left team-c", seconds(10), || {
+        let mut kubectl = world.place.kubectl();
+        kubectl.args(["auth", "can-i", "list", "pods", "-n", "team-c"]);
+        let asked = kubectl.arg(format!("--as={AGENT}"));
+        String::from_utf8_lossy(&output(asked).stdout).trim() == "no"
+    });
+    world.function(seconds(120));
+}
+
+/// The hub lets the cluster go: nothing of it is left in the namespaces, and the engine stays.
+fn removed(world: &World) {
+    world.hub.linesman(&["cluster", "remove", CLUSTER, "--yes"]);
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let gone = |kind: &str, name: &str| world.api.get(&path(rbac, kind, "", name)).is_none();
+    until("rights and bindings are gone", seconds(90), || {
+        !bound(world, "team-c", "linesman-view")
+            && !bound(world, FLUX, "linesman-read")
+            && gone("ClusterRole", "linesman-scope")
+            && gone("ClusterRoleBinding", "linesman-scope")
+            && gone("ClusterRole", "linesman-agent")
+            && gone("ClusterRoleBinding", "linesman-agent")
+            && world
+                .uid(&path("apps/v1", "Deployment", "linesman", "linesman-agent"))
+                .is_none()
+    });
+    assert!(world.engine_available(), "the engine is left alone");
 }
 
 fn create(world: &World, namespace: &str) {
@@ -99,11 +150,15 @@ fn create(world: &World, namespace: &str) {
 
 /// New adoption YAML with this list, applied by the owner.
 fn cover(world: &World, list: &str) {
+    cover_with(world, &["--namespaces", list]);
+}
+
+fn cover_with(world: &World, flags: &[&str]) {
     let file = world.directory.join("wider.yaml");
     let file = file.to_str().unwrap();
-    let args = ["cluster", "readopt", CLUSTER, "--namespaces", list];
+    let args = ["cluster", "readopt", CLUSTER];
     let more = ["--access", "edit", "--file", file];
-    world.hub.linesman(&[&args[..], &more[..]].concat());
+    world.hub.linesman(&[&args[..], flags, &more[..]].concat());
     world.apply(Path::new(file));
 }
 
