@@ -162,13 +162,7 @@ impl EngineNamespaces {
 /// # Errors
 /// Says what is wrong with it.
 pub fn engine_namespace(name: &str) -> Result<String, String> {
-    let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let label = !name.is_empty()
-        && name.len() <= 63
-        && name.chars().all(|c| word(c) || c == '-')
-        && name.starts_with(word)
-        && name.ends_with(word);
-    if !label {
+    if !scope::fits(name) {
         return Err(format!(
             "'{name}' is no name of a namespace: a-z, 0-9 and '-' inside, at most 63"
         ));

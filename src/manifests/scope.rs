@@ -215,7 +215,8 @@ fn unreserved<'a>(listed: impl Iterator<Item = &'a str>) -> Result<BTreeSet<Stri
     Ok(names)
 }
 
-fn fits(name: &str) -> bool {
+/// A DNS label (RFC 1123).
+pub(super) fn fits(name: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=63).contains(&name.len())
         && name.bytes().all(inner)

@@ -16,6 +16,7 @@ mod incident;
 mod login;
 mod notify;
 mod pause;
+mod readopt;
 mod record;
 mod rotate;
 mod signers;

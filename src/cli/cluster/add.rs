@@ -15,7 +15,9 @@ use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Format, document, emit, progress_line};
 use crate::cli::{duration, session};
 use crate::manifests::{self, EngineNamespaces, scope};
-use crate::wire::api::{AdoptionAnswer, AdoptionOptions, GitRoute, NewCluster, ScopeOptions};
+use crate::wire::api::{
+    AdoptionAnswer, AdoptionChanges, AdoptionOptions, GitRoute, NewCluster, ScopeOptions,
+};
 use crate::wire::id::{ClusterName, Digest};
 
 const EXAMPLES: &str = "\
@@ -85,15 +87,15 @@ impl Covered {
 /// What `add` and `readopt` have in common.
 #[derive(Debug, clap::Args)]
 pub(super) struct Adoption {
-    /// The most that access groups get in the cluster
-    #[arg(long, value_enum, default_value = "admin")]
-    access: Level,
+    /// The most that access groups get in the cluster [default: admin, or as it was]
+    #[arg(long, value_enum)]
+    access: Option<Level>,
     #[command(flatten)]
     covered: Covered,
     /// How long the join token lives: 5m to 7d
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = token_ttl)]
     token_ttl: Duration,
-    /// The agent's image; without it, the hub's default
+    /// The agent's image [default: the hub's, or as it was]
     #[arg(long, value_name = "REF")]
     image: Option<String>,
     /// Secret of the namespace `linesman` to pull the image with
@@ -121,17 +123,18 @@ pub(super) struct Adoption {
 }
 
 impl Adoption {
-    pub(super) fn options(&self) -> Result<AdoptionOptions, Failure> {
-        Ok(AdoptionOptions {
-            image: self.image.clone().unwrap_or_default(),
-            access: self.access.into(),
+    /// What was said.
+    pub(super) fn changes(&self) -> Result<AdoptionChanges, Failure> {
+        Ok(AdoptionChanges {
+            image: self.image.clone(),
+            access: self.access.map(Into::into),
             scope: self.covered.options()?,
             // The parser bounds it by seven days.
-            token_ttl: u32::try_from(self.token_ttl.as_secs()).unwrap_or(u32::MAX),
-            image_pull_secret: self.image_pull_secret.clone().unwrap_or_default(),
-            https_proxy: self.https_proxy.clone().unwrap_or_default(),
-            no_proxy: self.no_proxy.clone().unwrap_or_default(),
-            engine_namespace: String::new(),
+            token_ttl: Some(u32::try_from(self.token_ttl.as_secs()).unwrap_or(u32::MAX)),
+            image_pull_secret: self.image_pull_secret.clone(),
+            https_proxy: self.https_proxy.clone(),
+            no_proxy: self.no_proxy.clone(),
+            engine_namespace: None,
         })
     }
 }
@@ -139,6 +142,10 @@ impl Adoption {
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let access = args.connect.access().await?;
     args.adoption.check(&access)?;
+    let adoption = AdoptionChanges {
+        engine_namespace: args.engine_namespace,
+        ..args.adoption.changes()?
+    };
     let new = NewCluster {
         name: args.name,
         engine: args.engine.into(),
@@ -149,10 +156,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         } else {
             GitRoute::Auto
         },
-        adoption: AdoptionOptions {
-            engine_namespace: args.engine_namespace.unwrap_or_default(),
-            ..args.adoption.options()?
-        },
+        adoption: adoption.of(&AdoptionOptions::default()),
     };
     let answer = args.connect.client().await?.add_cluster(&new).await?;
     let ca = args.connect.ca.as_deref();

@@ -13,7 +13,7 @@ Examples:
   linesman cluster readopt eu1 --new-cluster --wait | kubectl apply -f -    # eu1 was built anew
   linesman cluster readopt eu1 --namespaces shop,shop-db,mail --access edit --file adopt.yaml    # one more
 
-Namespaces that are not given stay as they were. Older unused join tokens of the cluster end.
+What is not given stays as it was. Older unused join tokens of the cluster end.
 The identity that the cluster has stays valid until the new one joins; workloads are not touched.";
 
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,7 @@ pub(in crate::cli) struct Args {
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let access = args.connect.access().await?;
     args.adoption.check(&access)?;
-    let mut adoption = args.adoption.options()?;
+    let mut adoption = args.adoption.changes()?;
     if args.whole_cluster {
         adoption.scope = Some(ScopeOptions::default());
     }

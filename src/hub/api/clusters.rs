@@ -320,36 +320,20 @@ async fn readopt(
     caller
         .require(&hub, Role::Operator, "cluster.readopt")
         .await?;
-    check_options(&new.adoption)?;
     let cluster = find(&hub, &name).await?;
-    caller
-        .record(&hub, "cluster.readopt", Some(&name), "")
-        .await?;
-    // Options that are not given stay as they were.
-    let known = &cluster.adoption.engine_namespace;
-    let asked = &new.adoption.engine_namespace;
-    if !asked.is_empty() && asked != known {
+    let options = new.adoption.of(&cluster.adoption);
+    if options.engine_namespace != cluster.adoption.engine_namespace {
+        let asked = &options.engine_namespace;
         return Err(Problem::new(
             Slug::BadRequest,
             format!("the engine of cluster {name} cannot move to namespace {asked}"),
             "leave engineNamespace out, or add another cluster with it",
         ));
     }
-    let mut options = if new.adoption == AdoptionOptions::default() {
-        cluster.adoption.clone()
-    } else {
-        // Other options are no word on the namespaces: these must not grow by the way.
-        let scope = new
-            .adoption
-            .scope
-            .or_else(|| cluster.adoption.scope.clone());
-        AdoptionOptions {
-            scope,
-            ..new.adoption
-        }
-    };
-    options.engine_namespace.clone_from(known);
     check_options(&options)?;
+    caller
+        .record(&hub, "cluster.readopt", Some(&name), "")
+        .await?;
     let answer = adopt(&hub, &caller, cluster, options, new.new_cluster).await?;
     Ok((StatusCode::CREATED, Json(answer)))
 }

@@ -65,7 +65,7 @@ pub struct AdoptionOptions {
     pub image: String,
     /// The most that access groups get in the cluster.
     pub access: AccessLevel,
-    /// Absent = the whole cluster for a new one, as it was for one that is adopted again.
+    /// Absent = the whole cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<ScopeOptions>,
     /// Seconds that the join token lives: 300 to 604,800.
@@ -89,6 +89,58 @@ impl Default for AdoptionOptions {
             https_proxy: String::new(),
             no_proxy: String::new(),
             engine_namespace: String::new(),
+        }
+    }
+}
+
+/// What is to differ from the [`AdoptionOptions`] of a cluster that is adopted again; what is absent stays as it was.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct AdoptionChanges {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access: Option<AccessLevel>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ScopeOptions>,
+    /// Absent = a day, whatever it was before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ttl: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_pull_secret: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub https_proxy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_proxy: Option<String>,
+    /// Refused where it is another one than the cluster has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_namespace: Option<String>,
+}
+
+impl AdoptionChanges {
+    /// What comes of them.
+    pub fn of(self, known: &AdoptionOptions) -> AdoptionOptions {
+        let Self {
+            image,
+            access,
+            scope,
+            token_ttl,
+            image_pull_secret,
+            https_proxy,
+            no_proxy,
+            engine_namespace,
+        } = self;
+        let or = |new: Option<String>, known: &String| new.unwrap_or_else(|| known.clone());
+        let usual = AdoptionOptions::default();
+        AdoptionOptions {
+            image: or(image, &known.image),
+            access: access.unwrap_or(known.access),
+            scope: scope.or_else(|| known.scope.clone()),
+            token_ttl: token_ttl.unwrap_or(usual.token_ttl),
+            image_pull_secret: or(image_pull_secret, &known.image_pull_secret),
+            https_proxy: or(https_proxy, &known.https_proxy),
+            no_proxy: or(no_proxy, &known.no_proxy),
+            engine_namespace: or(engine_namespace, &known.engine_namespace),
         }
     }
 }
@@ -139,7 +191,7 @@ pub struct AdoptionAnswer {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NewJoinToken {
-    pub adoption: AdoptionOptions,
+    pub adoption: AdoptionChanges,
     /// Accept another incarnation (UID of `kube-system`) than the one on record.
     pub new_cluster: bool,
 }

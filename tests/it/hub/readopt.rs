@@ -1,0 +1,59 @@
+//! The YAML of a cluster that is adopted again.
+
+use serde_json::{Value, json};
+
+use super::support::TestHub;
+
+async fn yaml(hub: &TestHub, path: &str, body: Value) -> String {
+    let (code, answer) = hub.post(path, &body).await;
+    assert_eq!(code, 201, "{answer}");
+    answer["yaml"].as_str().unwrap().to_owned()
+}
+
+/// One option that is given is no word on the others: rights that a cluster's owner never gave must not come back with a
+/// new image.
+#[tokio::test]
+async fn what_is_not_given_stays_as_it_was() {
+    let hub = TestHub::start("readopt-options").await;
+    let new = json!({"name": "eu1", "adoption": {
+        "access": "view", "httpsProxy": "http://proxy:3128", "image": "registry/agent:1",
+    }});
+    yaml(&hub, "/v1/clusters", new).await;
+    let again = "/v1/clusters/eu1/join-tokens";
+    for (given, image, proxy, edits) in [
+        (json!({}), "registry/agent:1", "http://proxy:3128", false),
+        (
+            json!({"image": "registry/agent:2"}),
+            "registry/agent:2",
+            "http://proxy:3128",
+            false,
+        ),
+        (
+            json!({"tokenTtl": 600}),
+            "registry/agent:1",
+            "http://proxy:3128",
+            false,
+        ),
+        (json!({"httpsProxy": ""}), "registry/agent:1", "\"\"", false),
+        (
+            json!({"access": "edit"}),
+            "registry/agent:1",
+            "http://proxy:3128",
+            true,
+        ),
+    ] {
+        let yaml = yaml(&hub, again, json!({"adoption": given})).await;
+        assert!(
+            yaml.contains(&format!("\n        image: {image}\n")),
+            "{given}"
+        );
+        assert!(
+            yaml.contains(&format!("\n  proxy: {proxy}\n")),
+            "{given}: {yaml}"
+        );
+        assert!(yaml.contains("name: linesman-view\n"), "{given}");
+        assert_eq!(yaml.contains("name: linesman-edit\n"), edits, "{given}");
+        assert!(!yaml.contains("name: linesman-admin\n"), "{given}");
+    }
+    hub.stop().await;
+}
