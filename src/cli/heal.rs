@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::connect::Connect;
 use super::exit::{Code, Failure};
-use super::output::{Column, Format, Output, ago, document, emit, list, rows_text};
+use super::output::{Column, Format, Output, ago, document, emit, list, progress_line, rows_text};
 use crate::clock;
 use crate::wire::api::{HealView, Took};
 use crate::wire::id::ClusterName;
@@ -16,6 +16,8 @@ pub(super) enum Verb {
     List(ListArgs),
     /// Show one heal: evidence, steps, times
     Show(ShowArgs),
+    /// End a heal that no agent will end any more
+    Close(CloseArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -41,7 +43,28 @@ pub(super) struct ShowArgs {
     output: Output,
 }
 
-/// How far back `heal show` looks.
+const CLOSE: &str = "\
+An agent ends its heals by itself, also those of the agent before it, and counts on its ConfigMap linesman-open-heals for that. Where
+that was lost, or the agent is gone for good, a heal stays open at the hub, is counted and told again. Look first whether what it
+names is over: an agent that still knows of it tells its end all the same, and a fault that is found anew has a heal of its own.
+What is closed counts as failed, with who closed it and why; the audit has it, too (heal.close).
+
+Examples:
+  linesman heal close 26b5e3 --reason 'the namespace was made anew by hand'";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = CLOSE)]
+pub(super) struct CloseArgs {
+    /// The heal's id, or its beginning or end as far as it names one
+    id: String,
+    /// Why, in one line
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// How far back `heal show` and `heal close` look.
 const HISTORY: usize = 5_000;
 
 const COLUMNS: [Column<HealView>; 14] = [
@@ -91,7 +114,23 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
                 Format::Table | Format::Wide => describe(heal),
             })
         }
+        Verb::Close(args) => close(&args).await,
     }
+}
+
+async fn close(args: &CloseArgs) -> Result<()> {
+    let client = args.connect.client().await?;
+    let heals = client.heals(None, HISTORY).await?;
+    let before = find(&heals, &args.id)?;
+    let (class, cluster) = (&before.heal.class, &before.cluster);
+    let after = client.close_heal(&before.heal.id, &args.reason).await?;
+    let told = if after.heal.result == before.heal.result {
+        format!("{class} of cluster {cluster} is over already; nothing was changed")
+    } else {
+        format!("{class} of cluster {cluster} is closed")
+    };
+    progress_line(&told);
+    Ok(())
 }
 
 fn find<'a>(heals: &'a [HealView], id: &str) -> Result<&'a HealView, Failure> {

@@ -7,9 +7,9 @@ use serde::de::DeserializeOwned;
 use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
     AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, Diagnosis, DropSigner, EngineKind,
-    EngineRequest, EngineView, GitRoute, GitRouteRequest, GitRouteView, HealView, HubInfo,
-    LineDetail, NewCluster, NewJoinToken, NewSigner, NewSshKey, Page, PauseRequest, Policy,
-    RegistryRequest, RegistryView, RotateRequest, RotateWish, SignersView, WhoAmI,
+    EngineRequest, EngineView, GitRoute, GitRouteRequest, GitRouteView, HealCloseRequest, HealView,
+    HubInfo, LineDetail, NewCluster, NewJoinToken, NewSigner, NewSshKey, Page, PauseRequest,
+    Policy, RegistryRequest, RegistryView, RotateRequest, RotateWish, SignersView, WhoAmI,
 };
 use crate::wire::id::ClusterName;
 
@@ -206,6 +206,15 @@ impl Client {
     ) -> Result<Vec<HealView>, Error> {
         self.list("list heals", &["v1", "heals"], &of_cluster(cluster), limit)
             .await
+    }
+
+    /// Ends a heal by hand; gives it as it is then.
+    pub async fn close_heal(&self, id: &str, reason: &str) -> Result<HealView, Error> {
+        let asked = HealCloseRequest {
+            reason: reason.to_owned(),
+        };
+        let path = ["v1", "heals", id, "close"];
+        self.write("close a heal", &path, &asked).await
     }
 
     /// One heal, with its story.

@@ -147,6 +147,8 @@ contract! {
     /// Newest first, those before the id `before`, of one cluster or all.
     heals(&self, cluster_id: Option<&str>, before: Option<&str>, limit: u32) -> Vec<(ClusterName, HealRecord)>;
     heal(&self, id: &str) -> Option<(ClusterName, HealRecord)>;
+    /// Puts this record in place of one that is not over; false = it is over, and stays as it is.
+    close_heal(&self, heal: HealRecord, now: OffsetDateTime) -> bool;
 
     /// Heals of living clusters that are not over, oldest first, within bounds.
     open_heals(&self) -> Vec<(ClusterName, HealRecord)>;

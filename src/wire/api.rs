@@ -41,7 +41,7 @@ pub use githost::{
     AcceptHostKey, DropHostKey, GitHostCluster, GitHostView, HostKeyView, HostKeysReport,
     MAX_HOST_KEY, MAX_HOST_KEYS, OfferedKey, RotateHostKey, ShownKey,
 };
-pub use heal::{CommitView, HealView, StoryLine, Took};
+pub use heal::{CommitView, HealCloseRequest, HealView, StoryLine, Took};
 pub use keys::{DeployKeyRequest, IdentityRequest, RecoverRequest, RotateRequest, RotateWish};
 pub use line::{LineClass, LineDetail};
 pub use login::{DeviceLogin, EndSession, SessionAnswer, TokenRequest};

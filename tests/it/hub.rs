@@ -321,6 +321,74 @@ async fn a_heal_is_told_with_its_parts_and_the_author_of_the_commit() {
     hub.stop().await;
 }
 
+/// A heal whose agent forgot it is no trouble for ever; one that is over stays as it is.
+#[tokio::test]
+async fn a_heal_that_nobody_will_end_is_closed_by_hand_and_on_record() {
+    let hub = TestHub::start("heal-close").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let id = |n: u8| format!("01900000-0000-7000-8000-00000000000{n}");
+    let heal = |n: u8, result: &str| {
+        json!({"id": id(n), "class": "GitUnreachable", "object": "GitRepository x/y", "evidence": "gone", "steps": [],
+            "detectedAt": "2026-11-21T05:00:00.000Z", "result": result})
+    };
+    let tell = async |heals: &Value| {
+        let report =
+            json!({"agent": {"version": "0.1.0", "image": "i", "arch": "amd64"}, "heals": heals});
+        let path = "/v1/clusters/eu1/reports";
+        let (code, _) = agent.call(&hub, "POST", path, &report.to_string()).await;
+        assert_eq!(code, 200);
+    };
+    let mut ended = heal(3, "healed");
+    ended["restoredAt"] = json!("2026-11-21T05:00:10.000Z");
+    tell(&json!([heal(1, "open"), heal(2, "reported"), ended])).await;
+    let open = async || hub.hub.store.open_heals().await.unwrap().len();
+    assert_eq!(open().await, 2);
+    let close = async |n: u8, reason: &str| {
+        let path = format!("/v1/heals/{}/close", id(n));
+        hub.post(&path, &json!({"reason": reason})).await
+    };
+    for wrong in ["", " ", "a\nb", &"x".repeat(201)] {
+        let (code, problem) = close(1, wrong).await;
+        assert_eq!((code, slug(&problem)), (400, "bad-request"), "{wrong}");
+    }
+    let (code, problem) = close(9, "x").await;
+    assert_eq!((code, slug(&problem)), (404, "not-found"));
+    for n in [1, 2] {
+        let (code, closed) = close(n, " the agent was made anew ").await;
+        assert_eq!((code, &closed["result"]), (200, &json!("failed")));
+        let next = "nothing; closed by admin: the agent was made anew";
+        assert_eq!(closed["next"], json!(next));
+    }
+    assert_eq!(open().await, 0);
+    let (code, left) = close(3, "too late").await;
+    assert_eq!((code, &left["result"]), (200, &json!("healed")));
+    let (_, again) = close(1, "another word").await;
+    assert!(
+        again["next"].as_str().unwrap().ends_with("made anew"),
+        "{again}"
+    );
+    let (_, audit) = hub.get("/v1/audit").await;
+    let told = audit["items"].as_array().unwrap().iter();
+    let told = told.filter(|e| e.to_string().contains("heal.close"));
+    let targets: Vec<String> = told.map(Value::to_string).collect();
+    assert_eq!(targets.len(), 2, "{targets:?}");
+    assert!(
+        targets
+            .iter()
+            .all(|t| t.contains("the agent was made anew")),
+        "{targets:?}"
+    );
+    // Told once more by an agent that knows of it after all, it is what that says.
+    let mut ended = heal(2, "reported");
+    ended["restoredAt"] = json!("2026-11-21T05:00:20.000Z");
+    tell(&json!([ended])).await;
+    let (_, told) = hub.get(&format!("/v1/heals/{}", id(2))).await;
+    assert_eq!(told["result"], json!("reported"));
+    hub.stop().await;
+}
+
 /// Without a line nothing is asked, and what is told is marked; an answer that nobody waits for is refused.
 #[tokio::test]
 async fn a_diagnosis_without_a_line_says_that_it_is_not_live() {

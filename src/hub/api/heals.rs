@@ -1,23 +1,25 @@
-//! Heals, newest first.
+//! Heals, newest first, and the end of one by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
 
-use super::Caller;
-use super::problem::Problem;
+use super::problem::{Problem, Slug};
+use super::{Caller, UserBody};
+use crate::clock;
 use crate::hub::auth::Role;
 use crate::hub::{Hub, git, story};
-use crate::wire::api::{HealView, Page};
+use crate::wire::api::{HealCloseRequest, HealView, Page};
 use crate::wire::id::ClusterName;
-use crate::wire::report::HealRecord;
+use crate::wire::report::{HealRecord, HealResult};
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 500;
+const MAX_REASON: usize = 200;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -32,6 +34,7 @@ pub fn routes() -> Router<Arc<Hub>> {
     Router::new()
         .route("/v1/heals", get(list))
         .route("/v1/heals/{id}", get(show))
+        .route("/v1/heals/{id}/close", post(close))
         .route("/v1/clusters/{name}/heals", get(of_cluster))
 }
 
@@ -61,11 +64,65 @@ async fn show(
     Path(id): Path<String>,
 ) -> Result<Json<HealView>, Problem> {
     caller.require(&hub, Role::Viewer, "heal.show").await?;
-    let found = hub.store.heal(&id).await?;
-    let found = found.ok_or_else(|| Problem::not_found(&format!("heal {id}")))?;
-    let mut views = views(&hub, vec![found]).await;
-    let view = views.pop().expect("one heal makes one view");
-    Ok(Json(story::told(view)))
+    let found = find(&hub, &id).await?;
+    Ok(Json(whole(&hub, found).await))
+}
+
+/// Ends a heal whose end no agent will tell any more. One that is over is left as it is.
+async fn close(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    UserBody(asked): UserBody<HealCloseRequest>,
+) -> Result<Json<HealView>, Problem> {
+    caller.require(&hub, Role::Operator, "heal.close").await?;
+    let reason = reason(&asked)?;
+    let (cluster, heal) = find(&hub, &id).await?;
+    let (target, name) = (format!("{id}: {reason}"), cluster.as_str());
+    if is_open(&heal) {
+        caller
+            .record(&hub, "heal.close", Some(name), &target)
+            .await?;
+        let by = caller.user.name.as_str();
+        let closed = HealRecord {
+            result: HealResult::Failed,
+            next: format!("nothing; closed by {by}: {reason}"),
+            ..heal
+        };
+        hub.store.close_heal(closed, clock::now()).await?;
+    }
+    let now = find(&hub, &id).await?;
+    Ok(Json(whole(&hub, now).await))
+}
+
+/// Whether more is to be told of it.
+fn is_open(heal: &HealRecord) -> bool {
+    match heal.result {
+        HealResult::Open | HealResult::Reported => heal.restored_at.is_none(),
+        HealResult::Healed | HealResult::Failed => false,
+    }
+}
+
+fn reason(asked: &HealCloseRequest) -> Result<&str, Problem> {
+    let reason = asked.reason.trim();
+    let fits = reason.chars().count() <= MAX_REASON && !reason.chars().any(char::is_control);
+    if reason.is_empty() || !fits {
+        let what = "a heal is closed with a reason of one line, at most 200 characters";
+        let next = "say in a few words why";
+        return Err(Problem::new(Slug::BadRequest, what.to_owned(), next));
+    }
+    Ok(reason)
+}
+
+async fn find(hub: &Hub, id: &str) -> Result<(ClusterName, HealRecord), Problem> {
+    let found = hub.store.heal(id).await?;
+    found.ok_or_else(|| Problem::not_found(&format!("heal {id}")))
+}
+
+/// With its story.
+async fn whole(hub: &Hub, found: (ClusterName, HealRecord)) -> HealView {
+    let mut views = views(hub, vec![found]).await;
+    story::told(views.pop().expect("one heal makes one view"))
 }
 
 /// With the authors of the commits that brought what was wrong. A catalog that cannot be read hides no heal.

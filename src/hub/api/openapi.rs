@@ -229,6 +229,12 @@ pub const OPERATIONS: &[Operation] = &[
         ("", "HealView"),
     ),
     operation(
+        ("post", "/v1/heals/{id}/close"),
+        User,
+        "End a heal whose end no agent will tell any more",
+        ("HealCloseRequest", "HealView"),
+    ),
+    operation(
         ("get", "/v1/audit"),
         User,
         "The audit chain (user, cluster, verdict, since, until, limit, after, wait); reading is on record",

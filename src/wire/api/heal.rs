@@ -22,6 +22,14 @@ pub struct HealView {
     pub story: Vec<StoryLine>,
 }
 
+/// `POST /v1/heals/{id}/close`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HealCloseRequest {
+    /// At most 200 characters in one line.
+    pub reason: String,
+}
+
 /// How long the parts of a heal took, in milliseconds; absent = not known, or not over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -46,6 +46,10 @@ fn parts() -> Vec<(&'static str, Value)> {
             "PauseRequest",
             json!({ "seconds": 7200, "reason": "node upgrade" }),
         ),
+        (
+            "HealCloseRequest",
+            json!({ "reason": "the agent was removed by hand" }),
+        ),
         ("LineDetail", line_detail()),
         ("GitRouteRequest", json!({ "route": "line" })),
         ("GitRouteView", json!({ "route": "auto", "via": "line" })),
@@ -238,6 +242,7 @@ mod tests {
         assert!(reads_as::<api::NewCluster>("NewCluster"));
         assert!(reads_as::<api::NewJoinToken>("NewJoinToken"));
         assert!(reads_as::<api::PauseRequest>("PauseRequest"));
+        assert!(reads_as::<api::HealCloseRequest>("HealCloseRequest"));
         assert!(reads_as::<api::LineDetail>("LineDetail"));
         assert!(reads_as::<api::GitRouteRequest>("GitRouteRequest"));
         assert!(reads_as::<api::GitRouteView>("GitRouteView"));

@@ -366,6 +366,24 @@ impl Sqlite {
         rows.into_iter().map(|row| heal_row(DOING, &row)).collect()
     }
 
+    pub async fn close_heal(&self, heal: HealRecord, now: OffsetDateTime) -> Result<bool> {
+        const DOING: &str = "close a heal";
+        let mut write = self.begin(DOING).await?;
+        let done = sqlx::query(
+            "UPDATE heal SET result = ?1, record = ?2, updated_at = ?3
+             WHERE id = ?4 AND restored_at IS NULL AND result NOT IN ('failed', 'healed')",
+        )
+        .bind(word(&heal.result))
+        .bind(to_json(&heal))
+        .bind(to_ms(now))
+        .bind(&heal.id)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(done.rows_affected() > 0)
+    }
+
     pub async fn heal(&self, id: &str) -> Result<Option<(ClusterName, HealRecord)>> {
         const DOING: &str = "read a heal";
         let row: Option<(String, String)> = sqlx::query_as(
