@@ -93,7 +93,47 @@ fn argo_cd_is_installed_where_namespaces_are_covered() {
     });
     assert!(bound(&world, ARGOCD, "linesman-read"));
     reads(&world, &["team-a"]);
+    the_whole_cluster_and_back(&world);
     world.close();
+}
+
+/// An adoption of the whole cluster is narrowed by applying the YAML of some namespaces.
+fn the_whole_cluster_and_back(world: &World) {
+    let everywhere = || -> Vec<&str> {
+        let rbac = "rbac.authorization.k8s.io/v1";
+        let names = ["linesman-read", "linesman-view", "linesman-edit"];
+        let there = |name: &&str| {
+            let binding = path(rbac, "ClusterRoleBinding", "", name);
+            world.api.get(&binding).is_some()
+        };
+        names.into_iter().filter(there).collect()
+    };
+    let rolled = || {
+        let args = ["-n", "linesman", "rollout", "status", "--timeout=120s"];
+        let mut kubectl = world.place.kubectl();
+        run(kubectl.args(args).arg("deployment/linesman-agent"));
+    };
+    assert_eq!(everywhere(), [""; 0]);
+    cover_with(world, &["--whole-cluster"]);
+    rolled();
+    assert_eq!(everywhere().len(), 3);
+    until("the whole cluster is well", seconds(90), || {
+        world.line_is_up() && world.phase() == "Healthy"
+    });
+    cover(world, "team-a");
+    rolled();
+    let took = until("nothing is bound everywhere", seconds(90), || {
+        everywhere().is_empty() && bound(world, "team-a", "linesman-edit")
+    });
+    figure(
+        "H35",
+        "YAML of some namespaces on a whole cluster, agent rolled → bindings for all gone",
+        "",
+        shown(took),
+    );
+    until("some namespaces are well", seconds(90), || {
+        world.line_is_up() && world.phase() == "Healthy"
+    });
 }
 
 /// One more comes to the list, then one goes.
