@@ -194,6 +194,7 @@ fn to_argocd(world: &World) {
     let url = world.api.get(&git_repository(FLUX)).unwrap()["spec"]["url"].clone();
     let files = APPLICATIONS.map(|(file, text)| {
         let text = text
+            .replace("NAMESPACE", ARGOCD)
             .replace("CLUSTER", CLUSTER)
             .replace("CATALOG", url.as_str().unwrap())
             .replace("BRANCH", "main");
