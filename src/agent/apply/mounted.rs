@@ -25,6 +25,12 @@ const HEARD: Duration = Duration::from_millis(500);
 impl Hands<'_> {
     /// Makes the kubelet write what the repo-server mounts. Where that fails, it does so by itself a little later.
     pub(super) async fn remount(&self) {
+        let readers = self.observed.pods.iter();
+        let readers = readers.filter(|(_, pod)| pod.app == REPO_SERVER && !pod.deleting);
+        let readers: Vec<&String> = readers.map(|(name, _)| name).collect();
+        if readers.is_empty() {
+            return;
+        }
         sleep(HEARD).await;
         let pods: Api<Pod> = Api::namespaced(self.kube.clone(), &self.install.namespace);
         let now = clock::rfc3339(clock::now());
@@ -33,8 +39,7 @@ impl Hands<'_> {
             field_manager: Some(MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let readers = self.observed.pods.iter();
-        for (name, _) in readers.filter(|(_, pod)| pod.app == REPO_SERVER && !pod.deleting) {
+        for name in readers {
             let patch = Patch::Merge(&patch);
             let call = pods.patch(name, &params, &patch);
             if let Err(error) = call.await_at_most(CALL).await {
