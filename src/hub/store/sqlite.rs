@@ -9,28 +9,47 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::sqlite::SqliteArguments as Arguments;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{Sqlite as Db, Transaction};
-use time::OffsetDateTime;
+use sqlx::{Sqlite as Db, SqliteConnection as Connection, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use self::Sqlite as Database;
 use super::{Result, StoreError};
 
-mod audit;
-mod bundles;
-mod clusters;
-mod grants;
-mod hostkeys;
-mod join;
-mod keys;
-mod reports;
-mod sessions;
-mod signers;
-mod tokens;
-mod troubles;
-mod users;
+/// The strings of a JSON array, as a set.
+macro_rules! each {
+    ($json:literal) => {
+        concat!("(SELECT value FROM json_each(", $json, "))")
+    };
+}
+
+/// The steps of a heal's record, and what one of them did.
+macro_rules! steps {
+    ($record:literal) => {
+        concat!("json_each(", $record, ", '$.steps')")
+    };
+}
+macro_rules! action {
+    () => {
+        "value ->> '$.action'"
+    };
+}
+
+/// Ends a SELECT whose rows shall stay as they were read until the transaction ends: it is the only one that writes.
+macro_rules! locked {
+    () => {
+        ""
+    };
+}
+
+#[path = "sql/contract.rs"]
+mod contract;
+mod lines;
+
+use contract::db;
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("src/hub/store/migrations/sqlite");
 
@@ -135,48 +154,26 @@ impl Sqlite {
     }
 
     async fn begin(&self, doing: &'static str) -> Result<Write> {
+        self.begin_on(&self.writer, doing).await
+    }
+
+    /// For what hangs on the one row that the first statement changes; here all of them take turns.
+    async fn begin_row(&self, doing: &'static str) -> Result<Write> {
+        self.begin_on(&self.writer, doing).await
+    }
+
+    /// For rows of the audit, which a crash of the machine may take.
+    async fn begin_audit(&self, doing: &'static str) -> Result<Write> {
+        self.begin_on(&self.audit, doing).await
+    }
+
+    async fn begin_on(&self, pool: &SqlitePool, doing: &'static str) -> Result<Write> {
         let lock = self.write.clone().lock_owned().await;
-        let tx = self
-            .writer
+        let tx = pool
             .begin_with("BEGIN IMMEDIATE")
             .await
             .map_err(db(doing))?;
         Ok(Write { tx, _lock: lock })
-    }
-
-    pub async fn hub_id(&self) -> Result<String> {
-        const DOING: &str = "read the hub's id";
-        let known: Option<String> =
-            sqlx::query_scalar("SELECT value FROM meta WHERE key = 'hub_id'")
-                .fetch_optional(&self.readers)
-                .await
-                .map_err(db(DOING))?;
-        if let Some(id) = known {
-            return Ok(id);
-        }
-        let mut write = self.begin(DOING).await?;
-        let id = uuid::Uuid::now_v7().to_string();
-        sqlx::query("INSERT INTO meta (key, value) VALUES ('hub_id', ?) ON CONFLICT DO NOTHING")
-            .bind(id)
-            .execute(&mut *write.tx)
-            .await
-            .map_err(db(DOING))?;
-        let id = sqlx::query_scalar("SELECT value FROM meta WHERE key = 'hub_id'")
-            .fetch_one(&mut *write.tx)
-            .await
-            .map_err(db(DOING))?;
-        write.commit(DOING).await?;
-        Ok(id)
-    }
-
-    pub async fn check(&self) -> Result<()> {
-        const DOING: &str = "reach the database";
-        let _: String = sqlx::query_scalar("SELECT value FROM meta WHERE key = 'hub_id'")
-            .fetch_one(&self.readers)
-            .await
-            .map_err(db(DOING))?;
-        // Taking the write lock proves that the disk takes writes.
-        self.begin(DOING).await?.commit(DOING).await
     }
 }
 
@@ -198,38 +195,6 @@ fn lock(data: &Path) -> Result<File> {
         )),
         Err(std::fs::TryLockError::Error(e)) => Err(refused(e.to_string())),
     }
-}
-
-fn db(doing: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
-    move |source| StoreError::Database { doing, source }
-}
-
-fn corrupt<E: std::fmt::Display>(doing: &'static str) -> impl FnOnce(E) -> StoreError {
-    move |why| StoreError::Corrupt {
-        doing,
-        why: why.to_string(),
-    }
-}
-
-fn to_ms(at: OffsetDateTime) -> i64 {
-    i64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX)
-}
-
-fn from_ms(ms: i64) -> OffsetDateTime {
-    OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000)
-        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
-}
-
-fn to_json<T: serde::Serialize>(value: &T) -> String {
-    serde_json::to_string(value).expect("records have string keys and no failing serializer")
-}
-
-fn from_json<T: serde::de::DeserializeOwned>(doing: &'static str, text: &str) -> Result<T> {
-    serde_json::from_str(text).map_err(corrupt(doing))
-}
-
-fn hash32(doing: &'static str, bytes: &[u8]) -> Result<[u8; 32]> {
-    bytes.try_into().map_err(corrupt(doing))
 }
 
 #[cfg(test)]

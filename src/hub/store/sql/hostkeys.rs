@@ -1,9 +1,9 @@
 //! Keys of Git hosts, and what clusters say of them.
 
-use sqlx::{FromRow, SqliteConnection};
+use sqlx::FromRow;
 use time::OffsetDateTime;
 
-use super::{Sqlite, corrupt, db, from_json, from_ms, to_json, to_ms};
+use super::{Connection, Database, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::hub::githost::hostkeys::{Standing, TrustedKey};
 use crate::hub::store::{HostKeysOf, Result};
 use crate::ssh::known_hosts::HostKey;
@@ -63,9 +63,9 @@ impl Report {
     }
 }
 
-async fn of(connection: &mut SqliteConnection, githost: &str) -> Result<Vec<TrustedKey>> {
+async fn of(connection: &mut Connection, githost: &str) -> Result<Vec<TrustedKey>> {
     let rows: Vec<Row> =
-        sqlx::query_as("SELECT * FROM host_key WHERE githost = ? ORDER BY added_at, fingerprint")
+        sqlx::query_as("SELECT * FROM host_key WHERE githost = $1 ORDER BY added_at, fingerprint")
             .bind(githost)
             .fetch_all(connection)
             .await
@@ -75,15 +75,15 @@ async fn of(connection: &mut SqliteConnection, githost: &str) -> Result<Vec<Trus
 
 /// Keeps what a cluster says; `trusted_at` stays while it says the same.
 pub(super) async fn report(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     cluster_id: &str,
     report: &HostKeysReport,
     now: OffsetDateTime,
 ) -> Result<()> {
     sqlx::query(
-        "INSERT INTO cluster_host_key (cluster_id, trusted, trusted_at, shown, at) VALUES (?1, ?2, ?4, ?3, ?4)
+        "INSERT INTO cluster_host_key (cluster_id, trusted, trusted_at, shown, at) VALUES ($1, $2, $4, $3, $4)
          ON CONFLICT (cluster_id) DO UPDATE SET
-           trusted_at = CASE WHEN trusted = ?2 THEN trusted_at ELSE ?4 END, trusted = ?2, shown = ?3, at = ?4",
+           trusted_at = CASE WHEN cluster_host_key.trusted = $2 THEN cluster_host_key.trusted_at ELSE $4 END, trusted = $2, shown = $3, at = $4",
     )
     .bind(cluster_id)
     .bind(to_json(&report.trusted))
@@ -95,7 +95,7 @@ pub(super) async fn report(
     Ok(())
 }
 
-impl Sqlite {
+impl Database {
     pub async fn host_keys(&self, githost: &str) -> Result<Vec<TrustedKey>> {
         let mut reader = self.readers.acquire().await.map_err(db("read host keys"))?;
         of(&mut reader, githost).await
@@ -112,7 +112,7 @@ impl Sqlite {
         if of(&mut write.tx, githost).await? != before {
             return Ok(false);
         }
-        sqlx::query("DELETE FROM host_key WHERE githost = ?")
+        sqlx::query("DELETE FROM host_key WHERE githost = $1")
             .bind(githost)
             .execute(&mut *write.tx)
             .await
@@ -120,7 +120,7 @@ impl Sqlite {
         for trusted in after {
             sqlx::query(
                 "INSERT INTO host_key (githost, fingerprint, public, state, source, added_by, added_at, since)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
             )
             .bind(githost)
             .bind(&trusted.key.fingerprint)

@@ -4,7 +4,7 @@ use sqlx::FromRow;
 use time::OffsetDateTime;
 
 use super::users::User;
-use super::{Sqlite, Write, db, from_ms, hash32, to_json, to_ms};
+use super::{Database, Write, db, from_ms, hash32, to_json, to_ms};
 use crate::hub::store::{Arrival, Known, Pair, Result, Session, SessionToken, StoreError, UserRow};
 
 /// How long an ended session can still be looked up.
@@ -61,12 +61,12 @@ impl TokenRecord {
     }
 }
 
-impl Sqlite {
+impl Database {
     pub async fn arrive(&self, arrival: Arrival, now: OffsetDateTime) -> Result<Known> {
         const DOING: &str = "store who logged in";
         let mut write = self.begin(DOING).await?;
         let before: Option<User> =
-            sqlx::query_as("SELECT * FROM user WHERE issuer = ? AND subject = ?")
+            sqlx::query_as("SELECT * FROM \"user\" WHERE issuer = $1 AND subject = $2")
                 .bind(&arrival.issuer)
                 .bind(&arrival.subject)
                 .fetch_optional(&mut *write.tx)
@@ -76,7 +76,7 @@ impl Sqlite {
         if before.as_ref().is_some_and(|user| user.disabled) {
             return Ok(Known::Removed);
         }
-        let other: Option<String> = sqlx::query_scalar("SELECT id FROM user WHERE name = ?")
+        let other: Option<String> = sqlx::query_scalar("SELECT id FROM \"user\" WHERE name = $1")
             .bind(&arrival.name)
             .fetch_optional(&mut *write.tx)
             .await
@@ -89,7 +89,7 @@ impl Sqlite {
             None => insert(&mut write, &arrival, now).await?,
             Some(user) => update(&mut write, user, &arrival, now).await?,
         }
-        let row: User = sqlx::query_as("SELECT * FROM user WHERE name = ?")
+        let row: User = sqlx::query_as("SELECT * FROM \"user\" WHERE name = $1")
             .bind(&arrival.name)
             .fetch_one(&mut *write.tx)
             .await
@@ -110,14 +110,14 @@ impl Sqlite {
     ) -> Result<()> {
         const DOING: &str = "store a session";
         let mut write = self.begin(DOING).await?;
-        sqlx::query("DELETE FROM session WHERE ended_at < ?1 OR expires_at < ?1")
+        sqlx::query("DELETE FROM session WHERE ended_at < $1 OR expires_at < $1")
             .bind(to_ms(now - KEEP))
             .execute(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
         sqlx::query(
             "INSERT INTO session (id, user_id, sealed, remote, asked_at, idle_until, expires_at, created_at)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
         )
         .bind(&session.id)
         .bind(&session.user_id)
@@ -139,11 +139,12 @@ impl Sqlite {
         id: &str,
     ) -> Result<Option<(SessionToken, Session, UserRow)>> {
         const DOING: &str = "look up a session's token";
-        let token: Option<TokenRecord> = sqlx::query_as("SELECT * FROM session_token WHERE id = ?")
-            .bind(id)
-            .fetch_optional(&self.readers)
-            .await
-            .map_err(db(DOING))?;
+        let token: Option<TokenRecord> =
+            sqlx::query_as("SELECT * FROM session_token WHERE id = $1")
+                .bind(id)
+                .fetch_optional(&self.readers)
+                .await
+                .map_err(db(DOING))?;
         let Some(token) = token else { return Ok(None) };
         let found = self.session(&token.session_id).await?;
         let Some((session, user)) = found else {
@@ -154,7 +155,7 @@ impl Sqlite {
 
     pub async fn session(&self, id: &str) -> Result<Option<(Session, UserRow)>> {
         const DOING: &str = "look up a session";
-        let session: Option<SessionRecord> = sqlx::query_as("SELECT * FROM session WHERE id = ?")
+        let session: Option<SessionRecord> = sqlx::query_as("SELECT * FROM session WHERE id = $1")
             .bind(id)
             .fetch_optional(&self.readers)
             .await
@@ -162,7 +163,7 @@ impl Sqlite {
         let Some(session) = session else {
             return Ok(None);
         };
-        let user: User = sqlx::query_as("SELECT * FROM user WHERE id = ?")
+        let user: User = sqlx::query_as("SELECT * FROM \"user\" WHERE id = $1")
             .bind(&session.user_id)
             .fetch_one(&self.readers)
             .await
@@ -172,7 +173,7 @@ impl Sqlite {
 
     pub async fn sessions_of(&self, user_id: &str) -> Result<Vec<Session>> {
         let rows: Vec<SessionRecord> =
-            sqlx::query_as("SELECT * FROM session WHERE user_id = ? AND ended_at IS NULL")
+            sqlx::query_as("SELECT * FROM session WHERE user_id = $1 AND ended_at IS NULL")
                 .bind(user_id)
                 .fetch_all(&self.readers)
                 .await
@@ -187,8 +188,8 @@ impl Sqlite {
         now: OffsetDateTime,
     ) -> Result<()> {
         const DOING: &str = "store the provider's answer";
-        let mut write = self.begin(DOING).await?;
-        sqlx::query("UPDATE session SET sealed = ?, asked_at = ? WHERE id = ?")
+        let mut write = self.begin_row(DOING).await?;
+        sqlx::query("UPDATE session SET sealed = $1, asked_at = $2 WHERE id = $3")
             .bind(sealed)
             .bind(to_ms(now))
             .bind(id)
@@ -206,10 +207,10 @@ impl Sqlite {
         now: OffsetDateTime,
     ) -> Result<bool> {
         const DOING: &str = "store a session's next tokens";
-        let mut write = self.begin(DOING).await?;
+        let mut write = self.begin_row(DOING).await?;
         // The first use counts, so that a second one within the grace does not lengthen it.
         let session: Option<String> = sqlx::query_scalar(
-            "UPDATE session_token SET used_at = coalesce(used_at, ?1) WHERE id = ?2
+            "UPDATE session_token SET used_at = coalesce(used_at, $1) WHERE id = $2
              AND session_id IN (SELECT id FROM session WHERE ended_at IS NULL) RETURNING session_id",
         )
         .bind(to_ms(now))
@@ -221,7 +222,7 @@ impl Sqlite {
             return Ok(false);
         };
         let pairs: i64 =
-            sqlx::query_scalar("SELECT count(*) FROM session_token WHERE session_id = ?")
+            sqlx::query_scalar("SELECT count(*) FROM session_token WHERE session_id = $1")
                 .bind(&session)
                 .fetch_one(&mut *write.tx)
                 .await
@@ -232,7 +233,7 @@ impl Sqlite {
             )));
         }
         add_pair(&mut write, &session, &pair, now).await?;
-        sqlx::query("UPDATE session SET idle_until = min(?, expires_at) WHERE id = ?")
+        sqlx::query("UPDATE session SET idle_until = CASE WHEN $1 < expires_at THEN $1 ELSE expires_at END WHERE id = $2")
             .bind(to_ms(idle_until))
             .bind(&session)
             .execute(&mut *write.tx)
@@ -246,7 +247,7 @@ impl Sqlite {
         const DOING: &str = "end a session";
         let mut write = self.begin(DOING).await?;
         let done = sqlx::query(
-            "UPDATE session SET ended_at = ?, ended_why = ?, sealed = NULL WHERE id = ? AND ended_at IS NULL",
+            "UPDATE session SET ended_at = $1, ended_why = $2, sealed = NULL WHERE id = $3 AND ended_at IS NULL",
         )
         .bind(to_ms(now))
         .bind(why)
@@ -261,8 +262,8 @@ impl Sqlite {
 
 async fn insert(write: &mut Write, arrival: &Arrival, now: OffsetDateTime) -> Result<()> {
     sqlx::query(
-        "INSERT INTO user (id, name, issuer, subject, roles, groups, created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, '[]', ?5, ?6, ?6)",
+        "INSERT INTO \"user\" (id, name, issuer, subject, roles, groups, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, '[]', $5, $6, $6)",
     )
     .bind(&arrival.id)
     .bind(&arrival.name)
@@ -289,7 +290,7 @@ async fn update(
         return Ok(());
     }
     sqlx::query(
-        "UPDATE user SET name = ?1, groups = ?2, updated_at = ?3, rev = rev + 1 WHERE id = ?4",
+        "UPDATE \"user\" SET name = $1, groups = $2, updated_at = $3, rev = rev + 1 WHERE id = $4",
     )
     .bind(&arrival.name)
     .bind(to_json(&groups))
@@ -300,8 +301,8 @@ async fn update(
     .map_err(db(DOING))?;
     if user.name != arrival.name {
         sqlx::query(
-            "UPDATE access_grant SET subject = 'user:' || ?1, updated_at = ?2, rev = rev + 1
-             WHERE subject = 'user:' || ?3 AND revoked_at IS NULL",
+            "UPDATE access_grant SET subject = 'user:' || $1, updated_at = $2, rev = rev + 1
+             WHERE subject = 'user:' || $3 AND revoked_at IS NULL",
         )
         .bind(&arrival.name)
         .bind(to_ms(now))
@@ -321,7 +322,7 @@ async fn add_pair(
 ) -> Result<()> {
     sqlx::query(
         "INSERT INTO session_token (id, session_id, access_hash, refresh_hash, access_until, created_at)
-         VALUES (?, ?, ?, ?, ?, ?)",
+         VALUES ($1, $2, $3, $4, $5, $6)",
     )
     .bind(&pair.id)
     .bind(session)

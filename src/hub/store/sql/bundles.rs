@@ -4,7 +4,7 @@ use sqlx::FromRow;
 use time::OffsetDateTime;
 
 use super::clusters::{engine, engine_text};
-use super::{Sqlite, corrupt, db, from_json, from_ms, to_json, to_ms};
+use super::{Database, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::hub::store::{NewBundle, Result};
 use crate::wire::api::{BundleView, EngineKind};
 use crate::wire::id::Digest;
@@ -14,7 +14,7 @@ struct Row {
     digest: String,
     engine: String,
     version: String,
-    objects: u32,
+    objects: i64,
     images: String,
     size: i64,
     created_at: i64,
@@ -30,7 +30,7 @@ impl Row {
             engine: kind,
             kubernetes: kubernetes.map(|minor| format!("1.{minor}")),
             version: self.version,
-            objects: self.objects,
+            objects: u32::try_from(self.objects).map_err(corrupt(DOING))?,
             images: from_json(DOING, &self.images)?,
             size: self.size.unsigned_abs(),
             imported_at: crate::clock::rfc3339(from_ms(self.created_at)),
@@ -38,18 +38,18 @@ impl Row {
     }
 }
 
-impl Sqlite {
+impl Database {
     pub async fn add_bundle(&self, bundle: NewBundle, now: OffsetDateTime) -> Result<BundleView> {
         const DOING: &str = "store a bundle";
         let mut write = self.begin(DOING).await?;
         sqlx::query(
             "INSERT INTO bundle (digest, engine, version, objects, images, data, imported_by, created_at)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING",
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (digest) DO NOTHING",
         )
         .bind(bundle.digest.as_str())
         .bind(engine_text(bundle.engine))
         .bind(&bundle.version)
-        .bind(bundle.objects)
+        .bind(i64::from(bundle.objects))
         .bind(to_json(&bundle.images))
         .bind(&bundle.data)
         .bind(&bundle.imported_by)
@@ -58,7 +58,7 @@ impl Sqlite {
         .await
         .map_err(db(DOING))?;
         let row: Row = sqlx::query_as(
-            "SELECT digest, engine, version, objects, images, length(data) AS size, created_at FROM bundle WHERE digest = ?",
+            "SELECT digest, engine, version, objects, images, CAST(length(data) AS BIGINT) AS size, created_at FROM bundle WHERE digest = $1",
         )
         .bind(bundle.digest.as_str())
         .fetch_one(&mut *write.tx)
@@ -70,7 +70,7 @@ impl Sqlite {
 
     pub async fn bundles(&self) -> Result<Vec<BundleView>> {
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT digest, engine, version, objects, images, length(data) AS size, created_at FROM bundle
+            "SELECT digest, engine, version, objects, images, CAST(length(data) AS BIGINT) AS size, created_at FROM bundle
              ORDER BY created_at DESC, digest LIMIT 500",
         )
         .fetch_all(&self.readers)
@@ -81,7 +81,7 @@ impl Sqlite {
 
     pub async fn bundle(&self, digest: &Digest) -> Result<Option<BundleView>> {
         let row: Option<Row> = sqlx::query_as(
-            "SELECT digest, engine, version, objects, images, length(data) AS size, created_at FROM bundle WHERE digest = ?",
+            "SELECT digest, engine, version, objects, images, CAST(length(data) AS BIGINT) AS size, created_at FROM bundle WHERE digest = $1",
         )
         .bind(digest.as_str())
         .fetch_optional(&self.readers)
@@ -91,7 +91,7 @@ impl Sqlite {
     }
 
     pub async fn bundle_data(&self, digest: &Digest) -> Result<Option<Vec<u8>>> {
-        sqlx::query_scalar("SELECT data FROM bundle WHERE digest = ?")
+        sqlx::query_scalar("SELECT data FROM bundle WHERE digest = $1")
             .bind(digest.as_str())
             .fetch_optional(&self.readers)
             .await
@@ -100,8 +100,8 @@ impl Sqlite {
 
     pub async fn newest_bundle(&self, engine: EngineKind) -> Result<Option<BundleView>> {
         let row: Option<Row> = sqlx::query_as(
-            "SELECT digest, engine, version, objects, images, length(data) AS size, created_at FROM bundle
-             WHERE engine = ? ORDER BY created_at DESC LIMIT 1",
+            "SELECT digest, engine, version, objects, images, CAST(length(data) AS BIGINT) AS size, created_at FROM bundle
+             WHERE engine = $1 ORDER BY created_at DESC LIMIT 1",
         )
         .bind(engine_text(engine))
         .fetch_optional(&self.readers)

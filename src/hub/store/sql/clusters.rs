@@ -1,11 +1,10 @@
 //! Clusters.
 
+use sqlx::FromRow;
 use sqlx::query::QueryScalar;
-use sqlx::sqlite::SqliteArguments;
-use sqlx::{FromRow, Sqlite as Db};
 use time::OffsetDateTime;
 
-use super::{Sqlite, corrupt, db, from_json, from_ms, to_json, to_ms};
+use super::{Arguments, Database, Db, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::hub::store::{Cluster, NewClusterRow, Result, StoreError};
 use crate::wire::api::{BundleView, EngineKind, GitRoute, Policy};
 use crate::wire::id::ClusterName;
@@ -19,7 +18,7 @@ pub(super) struct Row {
     engine_version: String,
     bundle: String,
     engine_change: i64,
-    engine_within: u32,
+    engine_within: i64,
     image_registry: Option<String>,
     catalog_path: String,
     git_route: String,
@@ -49,7 +48,7 @@ impl Row {
             engine_version: self.engine_version,
             bundle: self.bundle.parse().map_err(corrupt(DOING))?,
             engine_change: self.engine_change.unsigned_abs(),
-            engine_within: self.engine_within,
+            engine_within: u32::try_from(self.engine_within).map_err(corrupt(DOING))?,
             image_registry: self.image_registry,
             catalog_path: self.catalog_path,
             git_route: route(&self.git_route),
@@ -103,13 +102,13 @@ fn route_text(route: GitRoute) -> &'static str {
     }
 }
 
-impl Sqlite {
+impl Database {
     pub async fn create_cluster(&self, new: NewClusterRow, now: OffsetDateTime) -> Result<Cluster> {
         const DOING: &str = "create a cluster";
         let mut write = self.begin(DOING).await?;
         let insert = sqlx::query_as(
             "INSERT INTO cluster (id, name, labels, engine, engine_version, bundle, catalog_path, git_route, adoption, policy, created_at, updated_at)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING *",
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING *",
         )
         .bind(uuid::Uuid::now_v7().to_string())
         .bind(new.name.as_str())
@@ -137,7 +136,7 @@ impl Sqlite {
 
     pub async fn cluster(&self, name: &ClusterName) -> Result<Option<Cluster>> {
         let row: Option<Row> =
-            sqlx::query_as("SELECT * FROM cluster WHERE name = ? AND removed_at IS NULL")
+            sqlx::query_as("SELECT * FROM cluster WHERE name = $1 AND removed_at IS NULL")
                 .bind(name.as_str())
                 .fetch_optional(&self.readers)
                 .await
@@ -146,7 +145,7 @@ impl Sqlite {
     }
 
     pub async fn cluster_by_id(&self, id: &str) -> Result<Option<Cluster>> {
-        let row: Option<Row> = sqlx::query_as("SELECT * FROM cluster WHERE id = ?")
+        let row: Option<Row> = sqlx::query_as("SELECT * FROM cluster WHERE id = $1")
             .bind(id)
             .fetch_optional(&self.readers)
             .await
@@ -156,10 +155,10 @@ impl Sqlite {
 
     pub async fn clusters(&self, after: Option<&str>, limit: u32) -> Result<Vec<Cluster>> {
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT * FROM cluster WHERE removed_at IS NULL AND name > ? ORDER BY name LIMIT ?",
+            "SELECT * FROM cluster WHERE removed_at IS NULL AND name > $1 ORDER BY name LIMIT $2",
         )
         .bind(after.unwrap_or_default())
-        .bind(limit)
+        .bind(i64::from(limit))
         .fetch_all(&self.readers)
         .await
         .map_err(db("list clusters"))?;
@@ -170,7 +169,7 @@ impl Sqlite {
         const DOING: &str = "remove a cluster";
         let mut write = self.begin(DOING).await?;
         let done = sqlx::query(
-            "UPDATE cluster SET removed_at = ?1, updated_at = ?1, rev = rev + 1 WHERE id = ?2 AND removed_at IS NULL",
+            "UPDATE cluster SET removed_at = $1, updated_at = $1, rev = rev + 1 WHERE id = $2 AND removed_at IS NULL",
         )
         .bind(to_ms(now))
         .bind(id)
@@ -178,8 +177,8 @@ impl Sqlite {
         .await
         .map_err(db(DOING))?;
         for sql in [
-            "UPDATE cluster_key SET state = 'revoked', updated_at = ?1 WHERE cluster_id = ?2",
-            "UPDATE join_token SET revoked_at = ?1 WHERE cluster_id = ?2 AND revoked_at IS NULL",
+            "UPDATE cluster_key SET state = 'revoked', updated_at = $1 WHERE cluster_id = $2",
+            "UPDATE join_token SET revoked_at = $1 WHERE cluster_id = $2 AND revoked_at IS NULL",
         ] {
             sqlx::query(sql)
                 .bind(to_ms(now))
@@ -190,10 +189,10 @@ impl Sqlite {
         }
         // What reports said goes; heals and the audit stay as history.
         for sql in [
-            "DELETE FROM fact WHERE cluster_id = ?",
-            "DELETE FROM condition WHERE cluster_id = ?",
-            "DELETE FROM step WHERE cluster_id = ?",
-            "DELETE FROM outbox WHERE cluster_id = ?",
+            "DELETE FROM fact WHERE cluster_id = $1",
+            "DELETE FROM condition WHERE cluster_id = $1",
+            "DELETE FROM step WHERE cluster_id = $1",
+            "DELETE FROM outbox WHERE cluster_id = $1",
         ] {
             sqlx::query(sql)
                 .bind(id)
@@ -208,7 +207,7 @@ impl Sqlite {
     pub async fn set_policy(&self, id: &str, policy: Policy, now: OffsetDateTime) -> Result<()> {
         const DOING: &str = "set a cluster's policy";
         let mut write = self.begin(DOING).await?;
-        sqlx::query("UPDATE cluster SET policy = ?1, updated_at = ?2, rev = rev + 1 WHERE id = ?3")
+        sqlx::query("UPDATE cluster SET policy = $1, updated_at = $2, rev = rev + 1 WHERE id = $3")
             .bind(to_json(&policy))
             .bind(to_ms(now))
             .bind(id)
@@ -222,7 +221,7 @@ impl Sqlite {
     async fn change_engine(
         &self,
         doing: &'static str,
-        update: QueryScalar<'_, Db, i64, SqliteArguments>,
+        update: QueryScalar<'_, Db, i64, Arguments>,
     ) -> Result<u64> {
         let mut write = self.begin(doing).await?;
         let change = update.fetch_one(&mut *write.tx).await;
@@ -240,12 +239,12 @@ impl Sqlite {
     ) -> Result<u64> {
         const DOING: &str = "set a cluster's engine version";
         let update = sqlx::query_scalar(
-            "UPDATE cluster SET engine_version = ?1, bundle = ?2, engine_within = ?3, engine_change = engine_change + 1,
-               updated_at = ?4, rev = rev + 1 WHERE id = ?5 AND engine = ?6 RETURNING engine_change",
+            "UPDATE cluster SET engine_version = $1, bundle = $2, engine_within = $3, engine_change = engine_change + 1,
+               updated_at = $4, rev = rev + 1 WHERE id = $5 AND engine = $6 RETURNING engine_change",
         )
         .bind(&bundle.version)
         .bind(bundle.digest.as_str())
-        .bind(within)
+        .bind(i64::from(within))
         .bind(to_ms(now))
         .bind(id)
         .bind(engine_text(bundle.engine));
@@ -262,14 +261,14 @@ impl Sqlite {
     ) -> Result<u64> {
         const DOING: &str = "replace a cluster's engine";
         let update = sqlx::query_scalar(
-            "UPDATE cluster SET engine = ?1, engine_version = ?2, bundle = ?3, catalog_path = ?4, engine_within = ?5,
-               engine_change = engine_change + 1, updated_at = ?6, rev = rev + 1 WHERE id = ?7 RETURNING engine_change",
+            "UPDATE cluster SET engine = $1, engine_version = $2, bundle = $3, catalog_path = $4, engine_within = $5,
+               engine_change = engine_change + 1, updated_at = $6, rev = rev + 1 WHERE id = $7 RETURNING engine_change",
         )
         .bind(engine_text(bundle.engine))
         .bind(&bundle.version)
         .bind(bundle.digest.as_str())
         .bind(path)
-        .bind(within)
+        .bind(i64::from(within))
         .bind(to_ms(now))
         .bind(id);
         self.change_engine(DOING, update).await
@@ -283,8 +282,8 @@ impl Sqlite {
     ) -> Result<u64> {
         const DOING: &str = "set a cluster's image registry";
         let update = sqlx::query_scalar(
-            "UPDATE cluster SET image_registry = ?1, engine_change = engine_change + 1, updated_at = ?2, rev = rev + 1
-             WHERE id = ?3 RETURNING engine_change",
+            "UPDATE cluster SET image_registry = $1, engine_change = engine_change + 1, updated_at = $2, rev = rev + 1
+             WHERE id = $3 RETURNING engine_change",
         )
         .bind(registry)
         .bind(to_ms(now))
@@ -304,7 +303,7 @@ impl Sqlite {
         let mut write = self.begin(DOING).await?;
         let query = match &registry {
             Some(registry) => sqlx::query(
-                "INSERT INTO meta (key, value) VALUES ('image_registry', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                "INSERT INTO meta (key, value) VALUES ('image_registry', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
             )
             .bind(registry),
             None => sqlx::query("DELETE FROM meta WHERE key = 'image_registry'"),
@@ -322,7 +321,7 @@ impl Sqlite {
         const DOING: &str = "set a cluster's way to the Git host";
         let mut write = self.begin(DOING).await?;
         sqlx::query(
-            "UPDATE cluster SET git_route = ?1, git_no_route = ?2, updated_at = ?3, rev = rev + 1 WHERE id = ?4",
+            "UPDATE cluster SET git_route = $1, git_no_route = $2, updated_at = $3, rev = rev + 1 WHERE id = $4",
         )
         .bind(route_text(chosen))
         .bind(no_route)
@@ -336,23 +335,26 @@ impl Sqlite {
 
     pub async fn next_epoch(&self, cluster_id: &str) -> Result<u64> {
         const DOING: &str = "count up a line's epoch";
-        let mut write = self.begin(DOING).await?;
-        let epoch: i64 =
-            sqlx::query_scalar("UPDATE cluster SET epoch = epoch + 1 WHERE id = ? RETURNING epoch")
-                .bind(cluster_id)
-                .fetch_one(&mut *write.tx)
-                .await
-                .map_err(db(DOING))?;
+        let mut write = self.begin_row(DOING).await?;
+        let epoch: i64 = sqlx::query_scalar(
+            "UPDATE cluster SET epoch = epoch + 1 WHERE id = $1 RETURNING epoch",
+        )
+        .bind(cluster_id)
+        .fetch_one(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
         write.commit(DOING).await?;
         Ok(epoch.unsigned_abs())
     }
 
-    pub async fn seen(&self, seen: Vec<(String, OffsetDateTime)>) -> Result<()> {
+    pub async fn seen(&self, mut seen: Vec<(String, OffsetDateTime)>) -> Result<()> {
         const DOING: &str = "note when clusters were seen";
-        let mut write = self.begin(DOING).await?;
+        // In one order everywhere: nobody waits in a circle for another's rows.
+        seen.sort();
+        let mut write = self.begin_row(DOING).await?;
         for (id, at) in seen {
             sqlx::query(
-                "UPDATE cluster SET last_seen = max(coalesce(last_seen, 0), ?) WHERE id = ?",
+                "UPDATE cluster SET last_seen = $1 WHERE id = $2 AND (last_seen IS NULL OR last_seen < $1)",
             )
             .bind(to_ms(at))
             .bind(id)
@@ -365,21 +367,22 @@ impl Sqlite {
 
     pub async fn assignment_revision(&self, cluster_id: &str, hash: &str) -> Result<u64> {
         const DOING: &str = "count up an assignment's revision";
-        let known: Option<(i64, String)> =
-            sqlx::query_as("SELECT assignment_revision, assignment_hash FROM cluster WHERE id = ?")
-                .bind(cluster_id)
-                .fetch_optional(&self.readers)
-                .await
-                .map_err(db(DOING))?;
+        let known: Option<(i64, String)> = sqlx::query_as(
+            "SELECT assignment_revision, assignment_hash FROM cluster WHERE id = $1",
+        )
+        .bind(cluster_id)
+        .fetch_optional(&self.readers)
+        .await
+        .map_err(db(DOING))?;
         if let Some((revision, known)) = known
             && known == hash
         {
             return Ok(revision.unsigned_abs());
         }
-        let mut write = self.begin(DOING).await?;
+        let mut write = self.begin_row(DOING).await?;
         sqlx::query(
-            "UPDATE cluster SET assignment_revision = assignment_revision + 1, assignment_hash = ?1
-             WHERE id = ?2 AND assignment_hash <> ?1",
+            "UPDATE cluster SET assignment_revision = assignment_revision + 1, assignment_hash = $1
+             WHERE id = $2 AND assignment_hash <> $1",
         )
         .bind(hash)
         .bind(cluster_id)
@@ -387,7 +390,7 @@ impl Sqlite {
         .await
         .map_err(db(DOING))?;
         let revision: i64 =
-            sqlx::query_scalar("SELECT assignment_revision FROM cluster WHERE id = ?")
+            sqlx::query_scalar("SELECT assignment_revision FROM cluster WHERE id = $1")
                 .bind(cluster_id)
                 .fetch_one(&mut *write.tx)
                 .await

@@ -1,8 +1,8 @@
 //! Keys that sign the catalog.
 
-use sqlx::{FromRow, SqliteConnection};
+use sqlx::FromRow;
 
-use super::{Sqlite, corrupt, db, from_ms, to_ms};
+use super::{Connection, Database, corrupt, db, from_ms, to_ms};
 use crate::hub::signers::{Signer, openpgp};
 use crate::hub::store::Result;
 
@@ -25,7 +25,7 @@ impl Row {
     }
 }
 
-async fn all(connection: &mut SqliteConnection) -> Result<Vec<Signer>> {
+async fn all(connection: &mut Connection) -> Result<Vec<Signer>> {
     let rows: Vec<Row> =
         sqlx::query_as("SELECT * FROM catalog_signer ORDER BY added_at, fingerprint")
             .fetch_all(connection)
@@ -34,7 +34,7 @@ async fn all(connection: &mut SqliteConnection) -> Result<Vec<Signer>> {
     rows.into_iter().map(Row::signer).collect()
 }
 
-impl Sqlite {
+impl Database {
     pub async fn signers(&self) -> Result<Vec<Signer>> {
         let reader = self.readers.acquire().await;
         all(&mut *reader.map_err(db("read signers' keys"))?).await
@@ -52,7 +52,7 @@ impl Sqlite {
             .map_err(db(DOING))?;
         for signer in after {
             sqlx::query(
-                "INSERT INTO catalog_signer (fingerprint, public, added_by, added_at) VALUES (?, ?, ?, ?)",
+                "INSERT INTO catalog_signer (fingerprint, public, added_by, added_at) VALUES ($1, $2, $3, $4)",
             )
             .bind(&signer.key.fingerprint)
             .bind(&signer.text)

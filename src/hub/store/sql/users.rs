@@ -3,7 +3,7 @@
 use sqlx::FromRow;
 use time::OffsetDateTime;
 
-use super::{Sqlite, corrupt, db, from_json, hash32, to_json, to_ms};
+use super::{Database, corrupt, db, from_json, hash32, to_json, to_ms};
 use crate::hub::store::{Provided, Result, SshKey, UserRow};
 use crate::keys::Public;
 
@@ -56,12 +56,12 @@ impl Key {
     }
 }
 
-impl Sqlite {
+impl Database {
     pub async fn ensure_user(&self, user: UserRow) -> Result<UserRow> {
         const DOING: &str = "store a user";
         let mut write = self.begin(DOING).await?;
         sqlx::query(
-            "INSERT INTO user (id, name, roles, groups, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?5)
+            "INSERT INTO \"user\" (id, name, roles, groups, created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $5)
              ON CONFLICT (name) DO NOTHING",
         )
         .bind(&user.id)
@@ -72,7 +72,7 @@ impl Sqlite {
         .execute(&mut *write.tx)
         .await
         .map_err(db(DOING))?;
-        let row: User = sqlx::query_as("SELECT * FROM user WHERE name = ?")
+        let row: User = sqlx::query_as("SELECT * FROM \"user\" WHERE name = $1")
             .bind(&user.name)
             .fetch_one(&mut *write.tx)
             .await
@@ -83,7 +83,7 @@ impl Sqlite {
 
     pub async fn users(&self) -> Result<Vec<UserRow>> {
         let rows: Vec<User> =
-            sqlx::query_as("SELECT * FROM user WHERE disabled_at IS NULL ORDER BY name")
+            sqlx::query_as("SELECT * FROM \"user\" WHERE disabled_at IS NULL ORDER BY name")
                 .fetch_all(&self.readers)
                 .await
                 .map_err(db("list users"))?;
@@ -92,7 +92,7 @@ impl Sqlite {
 
     pub async fn user(&self, name: &str) -> Result<Option<UserRow>> {
         let row: Option<User> =
-            sqlx::query_as("SELECT * FROM user WHERE disabled_at IS NULL AND name = ?")
+            sqlx::query_as("SELECT * FROM \"user\" WHERE disabled_at IS NULL AND name = $1")
                 .bind(name)
                 .fetch_optional(&self.readers)
                 .await
@@ -105,7 +105,7 @@ impl Sqlite {
         let mut write = self.begin(DOING).await?;
         let fingerprint = key.public.fingerprint();
         let taken: Option<String> =
-            sqlx::query_scalar("SELECT cluster_id FROM cluster_key WHERE fingerprint = ?")
+            sqlx::query_scalar("SELECT cluster_id FROM cluster_key WHERE fingerprint = $1")
                 .bind(&fingerprint)
                 .fetch_optional(&mut *write.tx)
                 .await
@@ -114,7 +114,7 @@ impl Sqlite {
             return Ok(None);
         }
         sqlx::query(
-            "INSERT INTO ssh_key (id, user_id, public, fingerprint, title, created_at) VALUES (?, ?, ?, ?, ?, ?)
+            "INSERT INTO ssh_key (id, user_id, public, fingerprint, title, created_at) VALUES ($1, $2, $3, $4, $5, $6)
              ON CONFLICT (fingerprint) DO NOTHING",
         )
         .bind(&key.id)
@@ -126,7 +126,7 @@ impl Sqlite {
         .execute(&mut *write.tx)
         .await
         .map_err(db(DOING))?;
-        let stored: Key = sqlx::query_as("SELECT * FROM ssh_key WHERE fingerprint = ?")
+        let stored: Key = sqlx::query_as("SELECT * FROM ssh_key WHERE fingerprint = $1")
             .bind(&fingerprint)
             .fetch_one(&mut *write.tx)
             .await
@@ -146,13 +146,13 @@ impl Sqlite {
         const DOING: &str = "note an Idempotency-Key";
         const DAY: i64 = 24 * 3600 * 1000;
         let mut write = self.begin(DOING).await?;
-        sqlx::query("DELETE FROM idempotency WHERE created_at < ?")
+        sqlx::query("DELETE FROM idempotency WHERE created_at < $1")
             .bind(to_ms(now) - DAY)
             .execute(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
         let noted = sqlx::query(
-            "INSERT INTO idempotency (user_id, key, digest, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO idempotency (user_id, key, digest, created_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
         )
         .bind(user_id)
         .bind(key)
@@ -162,7 +162,7 @@ impl Sqlite {
         .await
         .map_err(db(DOING))?;
         let known: Vec<u8> =
-            sqlx::query_scalar("SELECT digest FROM idempotency WHERE user_id = ? AND key = ?")
+            sqlx::query_scalar("SELECT digest FROM idempotency WHERE user_id = $1 AND key = $2")
                 .bind(user_id)
                 .bind(key)
                 .fetch_one(&mut *write.tx)
@@ -176,7 +176,7 @@ impl Sqlite {
     }
 
     pub async fn ssh_keys(&self, user_id: &str) -> Result<Vec<SshKey>> {
-        let rows: Vec<Key> = sqlx::query_as("SELECT * FROM ssh_key WHERE user_id = ? ORDER BY id")
+        let rows: Vec<Key> = sqlx::query_as("SELECT * FROM ssh_key WHERE user_id = $1 ORDER BY id")
             .bind(user_id)
             .fetch_all(&self.readers)
             .await
@@ -189,13 +189,13 @@ impl Sqlite {
         fingerprint: &str,
     ) -> Result<Option<(SshKey, UserRow)>> {
         const DOING: &str = "look up an SSH key";
-        let key: Option<Key> = sqlx::query_as("SELECT * FROM ssh_key WHERE fingerprint = ?")
+        let key: Option<Key> = sqlx::query_as("SELECT * FROM ssh_key WHERE fingerprint = $1")
             .bind(fingerprint)
             .fetch_optional(&self.readers)
             .await
             .map_err(db(DOING))?;
         let Some(key) = key else { return Ok(None) };
-        let user: User = sqlx::query_as("SELECT * FROM user WHERE id = ?")
+        let user: User = sqlx::query_as("SELECT * FROM \"user\" WHERE id = $1")
             .bind(&key.user_id)
             .fetch_one(&self.readers)
             .await

@@ -4,7 +4,7 @@ use sqlx::FromRow;
 use time::OffsetDateTime;
 
 use super::users::User;
-use super::{Sqlite, Write, db, from_json, from_ms, hash32, to_json, to_ms};
+use super::{Database, Write, db, from_json, from_ms, hash32, to_json, to_ms};
 use crate::hub::store::{ApiToken, Ended, Result, StoreError, UserRow};
 
 #[derive(FromRow)]
@@ -43,20 +43,19 @@ impl Token {
 }
 
 /// Tokens in force that make their holder an admin.
-const ADMINS: &str = "SELECT t.id FROM api_token t JOIN user u ON u.id = t.user_id
-  WHERE t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > ?1) AND u.disabled_at IS NULL
-  AND EXISTS (SELECT 1 FROM json_each(u.roles) WHERE value = 'admin')
-  AND (t.scopes = '[]' OR EXISTS (SELECT 1 FROM json_each(t.scopes) WHERE value = 'admin'))";
+const ADMINS: &str = concat!("SELECT t.id FROM api_token t JOIN \"user\" u ON u.id = t.user_id
+  WHERE t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > $1) AND u.disabled_at IS NULL
+  AND 'admin' IN ", each!("u.roles"), " AND (t.scopes = '[]' OR 'admin' IN ", each!("t.scopes"), ")");
 
-impl Sqlite {
+impl Database {
     pub async fn add_api_token(&self, token: ApiToken, key: Option<String>) -> Result<ApiToken> {
         const DOING: &str = "store a hub token";
         let mut write = self.begin(DOING).await?;
         let stored: Option<Token> = sqlx::query_as(
             "INSERT INTO api_token (id, user_id, hash, title, scopes, clusters, created_by, idempotency_key,
                expires_at, created_at)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-             ON CONFLICT (created_by, idempotency_key) DO UPDATE SET hash = excluded.hash WHERE revoked_at IS NULL
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+             ON CONFLICT (created_by, idempotency_key) DO UPDATE SET hash = excluded.hash WHERE api_token.revoked_at IS NULL
              RETURNING *",
         )
         .bind(&token.id)
@@ -80,13 +79,13 @@ impl Sqlite {
 
     pub async fn api_token(&self, id: &str) -> Result<Option<(ApiToken, UserRow)>> {
         const DOING: &str = "look up a hub token";
-        let token: Option<Token> = sqlx::query_as("SELECT * FROM api_token WHERE id = ?")
+        let token: Option<Token> = sqlx::query_as("SELECT * FROM api_token WHERE id = $1")
             .bind(id)
             .fetch_optional(&self.readers)
             .await
             .map_err(db(DOING))?;
         let Some(token) = token else { return Ok(None) };
-        let user: User = sqlx::query_as("SELECT * FROM user WHERE id = ?")
+        let user: User = sqlx::query_as("SELECT * FROM \"user\" WHERE id = $1")
             .bind(&token.user_id)
             .fetch_one(&self.readers)
             .await
@@ -107,9 +106,9 @@ impl Sqlite {
             name: String,
         }
         let rows: Vec<Named> = sqlx::query_as(
-            "SELECT t.*, u.name FROM api_token t JOIN user u ON u.id = t.user_id
-             WHERE t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > ?1)
-             AND (?2 IS NULL OR u.id = ?2) ORDER BY u.name, t.created_at LIMIT 10000",
+            "SELECT t.*, u.name FROM api_token t JOIN \"user\" u ON u.id = t.user_id
+             WHERE t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > $1)
+             AND ($2 IS NULL OR u.id = $2) ORDER BY u.name, t.created_at LIMIT 10000",
         )
         .bind(to_ms(now))
         .bind(user_id)
@@ -135,13 +134,14 @@ impl Sqlite {
         if last_admin(&mut write, &[id.to_owned()], now).await? {
             return Ok(Ended::LastAdmin);
         }
-        let done =
-            sqlx::query("UPDATE api_token SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL")
-                .bind(to_ms(now))
-                .bind(id)
-                .execute(&mut *write.tx)
-                .await
-                .map_err(db(DOING))?;
+        let done = sqlx::query(
+            "UPDATE api_token SET revoked_at = $1 WHERE id = $2 AND revoked_at IS NULL",
+        )
+        .bind(to_ms(now))
+        .bind(id)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
         write.commit(DOING).await?;
         Ok(if done.rows_affected() == 1 {
             Ended::Done
@@ -155,10 +155,10 @@ impl Sqlite {
         let mut write = self.begin(DOING).await?;
         // A name that was removed may come back: its tokens, keys and grants do not.
         let stored: Option<User> = sqlx::query_as(
-            "INSERT INTO user (id, name, roles, groups, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?5)
+            "INSERT INTO \"user\" (id, name, roles, groups, created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $5)
              ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, groups = excluded.groups,
-               disabled_at = NULL, updated_at = excluded.updated_at, rev = rev + 1
-             WHERE disabled_at IS NOT NULL RETURNING *",
+               disabled_at = NULL, updated_at = excluded.updated_at, rev = \"user\".rev + 1
+             WHERE \"user\".disabled_at IS NOT NULL RETURNING *",
         )
         .bind(&user.id)
         .bind(&user.name)
@@ -179,8 +179,8 @@ impl Sqlite {
         let mut write = self.begin(DOING).await?;
         let before = admins(&mut write, now).await?;
         let done = sqlx::query(
-            "UPDATE user SET roles = ?, groups = ?, updated_at = ?, rev = rev + 1
-             WHERE id = ? AND rev = ? AND disabled_at IS NULL",
+            "UPDATE \"user\" SET roles = $1, groups = $2, updated_at = $3, rev = rev + 1
+             WHERE id = $4 AND rev = $5 AND disabled_at IS NULL",
         )
         .bind(to_json(&user.roles))
         .bind(to_json(&user.groups))
@@ -204,7 +204,7 @@ impl Sqlite {
     pub async fn remove_user(&self, id: &str, now: OffsetDateTime) -> Result<Ended> {
         const DOING: &str = "remove a user";
         let mut write = self.begin(DOING).await?;
-        let tokens: Vec<String> = sqlx::query_scalar("SELECT id FROM api_token WHERE user_id = ?")
+        let tokens: Vec<String> = sqlx::query_scalar("SELECT id FROM api_token WHERE user_id = $1")
             .bind(id)
             .fetch_all(&mut *write.tx)
             .await
@@ -214,13 +214,13 @@ impl Sqlite {
         }
         let mut changed = 0;
         for statement in [
-            "UPDATE api_token SET revoked_at = ?1 WHERE user_id = ?2 AND revoked_at IS NULL",
-            "UPDATE access_grant SET revoked_at = ?1, updated_at = ?1, rev = rev + 1 WHERE revoked_at IS NULL
-             AND subject = (SELECT 'user:' || name FROM user WHERE id = ?2)",
-            "DELETE FROM ssh_key WHERE user_id = ?2",
-            "UPDATE session SET ended_at = ?1, ended_why = 'the user was removed', sealed = NULL
-             WHERE user_id = ?2 AND ended_at IS NULL",
-            "UPDATE user SET disabled_at = ?1, updated_at = ?1, rev = rev + 1 WHERE id = ?2 AND disabled_at IS NULL",
+            "UPDATE api_token SET revoked_at = $1 WHERE user_id = $2 AND revoked_at IS NULL",
+            "UPDATE access_grant SET revoked_at = $1, updated_at = $1, rev = rev + 1 WHERE revoked_at IS NULL
+             AND subject = (SELECT 'user:' || name FROM \"user\" WHERE id = $2)",
+            "DELETE FROM ssh_key WHERE user_id = $2",
+            "UPDATE session SET ended_at = $1, ended_why = 'the user was removed', sealed = NULL
+             WHERE user_id = $2 AND ended_at IS NULL",
+            "UPDATE \"user\" SET disabled_at = $1, updated_at = $1, rev = rev + 1 WHERE id = $2 AND disabled_at IS NULL",
         ] {
             let done = sqlx::query(statement)
                 .bind(to_ms(now))

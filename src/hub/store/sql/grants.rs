@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use sqlx::FromRow;
 use time::OffsetDateTime;
 
-use super::{Sqlite, Write, corrupt, db, from_json, from_ms, to_json, to_ms};
+use super::{Database, Write, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::hub::access::{Clusters, Grant, Mode, Subject};
 use crate::hub::store::{Result, StoreError};
 use crate::wire::api::ClusterChoice;
@@ -67,7 +67,7 @@ impl Row {
     }
 }
 
-impl Sqlite {
+impl Database {
     pub async fn add_grant(
         &self,
         grant: Grant,
@@ -76,7 +76,7 @@ impl Sqlite {
     ) -> Result<Grant> {
         const DOING: &str = "store a grant";
         let mut write = self.begin(DOING).await?;
-        sqlx::query("DELETE FROM access_grant WHERE revoked_at < ?1 OR expires_at < ?1")
+        sqlx::query("DELETE FROM access_grant WHERE revoked_at < $1 OR expires_at < $1")
             .bind(to_ms(now - KEEP))
             .execute(&mut *write.tx)
             .await
@@ -91,7 +91,7 @@ impl Sqlite {
         }
         insert(&mut write, &grant, key.as_deref()).await?;
         let row: Row = sqlx::query_as(
-            "SELECT * FROM access_grant WHERE id = ?1 OR (created_by = ?2 AND idempotency_key = ?3)",
+            "SELECT * FROM access_grant WHERE id = $1 OR (created_by = $2 AND idempotency_key = $3)",
         )
         .bind(&grant.id)
         .bind(&grant.created_by)
@@ -108,7 +108,7 @@ impl Sqlite {
         let mut write = self.begin(DOING).await?;
         // Noted for good: an operator who revokes it does not want it back at the next start.
         let noted = sqlx::query(
-            "INSERT INTO meta (key, value) VALUES ('default_grant', ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO meta (key, value) VALUES ('default_grant', $1) ON CONFLICT DO NOTHING",
         )
         .bind(&grant.id)
         .execute(&mut *write.tx)
@@ -121,10 +121,11 @@ impl Sqlite {
     }
 
     pub async fn grants_of(&self, subjects: &[String]) -> Result<Vec<Grant>> {
-        let rows: Vec<Row> = sqlx::query_as(
-            "SELECT * FROM access_grant WHERE revoked_at IS NULL
-             AND subject IN (SELECT value FROM json_each(?)) ORDER BY id",
-        )
+        let rows: Vec<Row> = sqlx::query_as(concat!(
+            "SELECT * FROM access_grant WHERE revoked_at IS NULL AND subject IN ",
+            each!("$1"),
+            " ORDER BY id"
+        ))
         .bind(to_json(&subjects))
         .fetch_all(&self.readers)
         .await
@@ -134,10 +135,10 @@ impl Sqlite {
 
     pub async fn grants(&self, after: Option<&str>, limit: u32) -> Result<Vec<Grant>> {
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT * FROM access_grant WHERE revoked_at IS NULL AND id > ? ORDER BY id LIMIT ?",
+            "SELECT * FROM access_grant WHERE revoked_at IS NULL AND id > $1 ORDER BY id LIMIT $2",
         )
         .bind(after.unwrap_or_default())
-        .bind(limit)
+        .bind(i64::from(limit))
         .fetch_all(&self.readers)
         .await
         .map_err(db("list grants"))?;
@@ -146,7 +147,7 @@ impl Sqlite {
 
     pub async fn grant(&self, id: &str) -> Result<Option<Grant>> {
         let row: Option<Row> =
-            sqlx::query_as("SELECT * FROM access_grant WHERE revoked_at IS NULL AND id = ?")
+            sqlx::query_as("SELECT * FROM access_grant WHERE revoked_at IS NULL AND id = $1")
                 .bind(id)
                 .fetch_optional(&self.readers)
                 .await
@@ -158,8 +159,8 @@ impl Sqlite {
         const DOING: &str = "revoke a grant";
         let mut write = self.begin(DOING).await?;
         let done = sqlx::query(
-            "UPDATE access_grant SET revoked_at = ?1, updated_at = ?1, rev = rev + 1
-             WHERE id = ?2 AND revoked_at IS NULL",
+            "UPDATE access_grant SET revoked_at = $1, updated_at = $1, rev = rev + 1
+             WHERE id = $2 AND revoked_at IS NULL",
         )
         .bind(to_ms(now))
         .bind(id)
@@ -172,7 +173,7 @@ impl Sqlite {
 
     pub async fn next_grant_end(&self, now: OffsetDateTime) -> Result<Option<OffsetDateTime>> {
         let end: Option<i64> = sqlx::query_scalar(
-            "SELECT min(expires_at) FROM access_grant WHERE revoked_at IS NULL AND expires_at > ?",
+            "SELECT min(expires_at) FROM access_grant WHERE revoked_at IS NULL AND expires_at > $1",
         )
         .bind(to_ms(now))
         .fetch_one(&self.readers)
@@ -186,7 +187,7 @@ async fn insert(write: &mut Write, grant: &Grant, key: Option<&str>) -> Result<(
     sqlx::query(
         "INSERT INTO access_grant (id, subject, clusters, groups, namespaces, mode, reason, created_by,
            idempotency_key, expires_at, created_at, updated_at, act_as)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, ?12) ON CONFLICT DO NOTHING",
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12) ON CONFLICT DO NOTHING",
     )
     .bind(&grant.id)
     .bind(grant.subject.to_string())

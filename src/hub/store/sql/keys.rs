@@ -1,16 +1,16 @@
 //! Public keys of clusters.
 
-use sqlx::{FromRow, SqliteConnection};
+use sqlx::FromRow;
 use time::OffsetDateTime;
 
-use super::{Sqlite, corrupt, db, from_ms, to_ms};
+use super::{Connection, Database, corrupt, db, from_ms, to_ms};
 use crate::hub::store::{ClusterKey, KeyKind, KeyState, Result, StoreError};
 use crate::keys::Public;
 
 /// Keys of one kind that one cluster may have in force.
 const MAX_VALID: usize = 8;
 /// Revoked keys of one kind that are kept of one cluster, so that their holders hear why they are refused.
-const MAX_REVOKED: u32 = 50;
+const MAX_REVOKED: i64 = 50;
 
 #[derive(FromRow)]
 struct Row {
@@ -52,12 +52,12 @@ impl Row {
 }
 
 pub(super) async fn by_fingerprint(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     fingerprint: &str,
 ) -> Result<Option<ClusterKey>> {
     let row: Option<Row> = sqlx::query_as(
         "SELECT k.*, c.name AS cluster, c.removed_at FROM cluster_key k JOIN cluster c ON c.id = k.cluster_id
-         WHERE k.fingerprint = ?",
+         WHERE k.fingerprint = $1",
     )
     .bind(fingerprint)
     .fetch_optional(connection)
@@ -67,13 +67,13 @@ pub(super) async fn by_fingerprint(
 }
 
 async fn of_cluster(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     cluster_id: &str,
     kind: KeyKind,
 ) -> Result<Vec<ClusterKey>> {
     let rows: Vec<Row> = sqlx::query_as(
         "SELECT k.*, c.name AS cluster, c.removed_at FROM cluster_key k JOIN cluster c ON c.id = k.cluster_id
-         WHERE k.cluster_id = ? AND k.kind = ? ORDER BY k.id",
+         WHERE k.cluster_id = $1 AND k.kind = $2 ORDER BY k.id",
     )
     .bind(cluster_id)
     .bind(kind.as_str())
@@ -84,11 +84,7 @@ async fn of_cluster(
 }
 
 /// Before one more key: the oldest of those that were revoked long since go.
-async fn make_room(
-    connection: &mut SqliteConnection,
-    cluster_id: &str,
-    kind: KeyKind,
-) -> Result<()> {
+async fn make_room(connection: &mut Connection, cluster_id: &str, kind: KeyKind) -> Result<()> {
     let known = of_cluster(connection, cluster_id, kind).await?;
     if known
         .iter()
@@ -102,9 +98,9 @@ async fn make_room(
         )));
     }
     sqlx::query(
-        "DELETE FROM cluster_key WHERE cluster_id = ?1 AND kind = ?2 AND state = 'revoked' AND id NOT IN
-           (SELECT id FROM cluster_key WHERE cluster_id = ?1 AND kind = ?2 AND state = 'revoked'
-            ORDER BY updated_at DESC, id DESC LIMIT ?3)",
+        "DELETE FROM cluster_key WHERE cluster_id = $1 AND kind = $2 AND state = 'revoked' AND id NOT IN
+           (SELECT id FROM cluster_key WHERE cluster_id = $1 AND kind = $2 AND state = 'revoked'
+            ORDER BY updated_at DESC, id DESC LIMIT $3)",
     )
     .bind(cluster_id)
     .bind(kind.as_str())
@@ -117,7 +113,7 @@ async fn make_room(
 
 /// Adds a key or makes a known one of the same cluster active again.
 pub(super) async fn put(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     cluster_id: &str,
     kind: KeyKind,
     public: Public,
@@ -127,9 +123,9 @@ pub(super) async fn put(
     let line = public.openssh("").map_err(corrupt(DOING))?;
     sqlx::query(
         "INSERT INTO cluster_key (id, cluster_id, kind, public, fingerprint, state, created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, 'active', ?6, ?6)
-         ON CONFLICT (fingerprint) DO UPDATE SET state = 'active', updated_at = ?6
-           WHERE cluster_id = ?2 AND kind = ?3",
+         VALUES ($1, $2, $3, $4, $5, 'active', $6, $6)
+         ON CONFLICT (fingerprint) DO UPDATE SET state = 'active', updated_at = $6
+           WHERE cluster_key.cluster_id = $2 AND cluster_key.kind = $3",
     )
     .bind(uuid::Uuid::now_v7().to_string())
     .bind(cluster_id)
@@ -143,7 +139,7 @@ pub(super) async fn put(
     Ok(())
 }
 
-impl Sqlite {
+impl Database {
     pub async fn cluster_key_by_fingerprint(
         &self,
         fingerprint: &str,
@@ -159,7 +155,7 @@ impl Sqlite {
     pub async fn cluster_keys(&self, cluster_id: &str) -> Result<Vec<ClusterKey>> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT k.*, c.name AS cluster, c.removed_at FROM cluster_key k JOIN cluster c ON c.id = k.cluster_id
-             WHERE k.cluster_id = ? ORDER BY k.id",
+             WHERE k.cluster_id = $1 ORDER BY k.id",
         )
         .bind(cluster_id)
         .fetch_all(&self.readers)
@@ -171,8 +167,8 @@ impl Sqlite {
     /// The keys of all these clusters, oldest first.
     pub(super) async fn keys_of(&self, ids: &str) -> Result<Vec<ClusterKey>> {
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT k.*, c.name AS cluster, c.removed_at FROM cluster_key k JOIN cluster c ON c.id = k.cluster_id
-             WHERE k.cluster_id IN (SELECT value FROM json_each(?)) ORDER BY k.id",
+            concat!("SELECT k.*, c.name AS cluster, c.removed_at FROM cluster_key k JOIN cluster c ON c.id = k.cluster_id
+             WHERE k.cluster_id IN ", each!("$1"), " ORDER BY k.id"),
         )
         .bind(ids)
         .fetch_all(&self.readers)
@@ -204,8 +200,8 @@ impl Sqlite {
         put(&mut write.tx, cluster_id, KeyKind::Deploy, public, now).await?;
         if let Some(old) = replaces.filter(|old| *old != public) {
             sqlx::query(
-                "UPDATE cluster_key SET state = 'retiring', updated_at = ? WHERE cluster_id = ? AND kind = 'deploy'
-                 AND fingerprint = ? AND state = 'active'",
+                "UPDATE cluster_key SET state = 'retiring', updated_at = $1 WHERE cluster_id = $2 AND kind = 'deploy'
+                 AND fingerprint = $3 AND state = 'active'",
             )
             .bind(to_ms(now))
             .bind(cluster_id)
@@ -234,8 +230,8 @@ impl Sqlite {
         }
         make_room(&mut write.tx, cluster_id, KeyKind::Identity).await?;
         sqlx::query(
-            "UPDATE cluster_key SET state = 'retiring', updated_at = ?1
-             WHERE cluster_id = ?2 AND kind = 'identity' AND state = 'active'",
+            "UPDATE cluster_key SET state = 'retiring', updated_at = $1
+             WHERE cluster_id = $2 AND kind = 'identity' AND state = 'active'",
         )
         .bind(to_ms(now))
         .bind(cluster_id)
@@ -268,7 +264,7 @@ impl Sqlite {
         ended.retain(|k| k.state != KeyState::Revoked && k.fingerprint != deploy.fingerprint);
         for key in &ended {
             sqlx::query(
-                "UPDATE cluster_key SET state = 'revoked', updated_at = ? WHERE fingerprint = ?",
+                "UPDATE cluster_key SET state = 'revoked', updated_at = $1 WHERE fingerprint = $2",
             )
             .bind(to_ms(now))
             .bind(&key.fingerprint)
@@ -279,7 +275,7 @@ impl Sqlite {
         make_room(&mut write.tx, id, KeyKind::Identity).await?;
         put(&mut write.tx, id, KeyKind::Identity, identity, now).await?;
         put(&mut write.tx, id, KeyKind::Deploy, deploy.public, now).await?;
-        sqlx::query("DELETE FROM condition WHERE cluster_id = ? AND type = 'JoinConflict'")
+        sqlx::query("DELETE FROM condition WHERE cluster_id = $1 AND type = 'JoinConflict'")
             .bind(id)
             .execute(&mut *write.tx)
             .await
@@ -296,7 +292,7 @@ impl Sqlite {
         const DOING: &str = "end identity keys that retired";
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT k.*, c.name AS cluster, c.removed_at FROM cluster_key k JOIN cluster c ON c.id = k.cluster_id
-             WHERE k.kind = 'identity' AND k.state = 'retiring' AND k.updated_at < ? LIMIT 500",
+             WHERE k.kind = 'identity' AND k.state = 'retiring' AND k.updated_at < $1 LIMIT 500",
         )
         .bind(to_ms(limit))
         .fetch_all(&self.readers)
@@ -310,8 +306,8 @@ impl Sqlite {
         let mut write = self.begin(DOING).await?;
         for key in &keys {
             sqlx::query(
-                "UPDATE cluster_key SET state = 'revoked', updated_at = ?
-                 WHERE fingerprint = ? AND state = 'retiring'",
+                "UPDATE cluster_key SET state = 'revoked', updated_at = $1
+                 WHERE fingerprint = $2 AND state = 'retiring'",
             )
             .bind(to_ms(now))
             .bind(&key.fingerprint)
@@ -335,7 +331,7 @@ impl Sqlite {
         let Some(present) = keys.into_iter().rfind(|k| k.state == KeyState::Active) else {
             return Ok(None);
         };
-        sqlx::query("UPDATE cluster_key SET replace_asked_at = ? WHERE fingerprint = ?")
+        sqlx::query("UPDATE cluster_key SET replace_asked_at = $1 WHERE fingerprint = $2")
             .bind(to_ms(now))
             .bind(&present.fingerprint)
             .execute(&mut *write.tx)
@@ -366,7 +362,7 @@ impl Sqlite {
         let others: Vec<ClusterKey> = others.filter(|_| present).collect();
         for other in &others {
             sqlx::query(
-                "UPDATE cluster_key SET state = 'revoked', updated_at = ? WHERE fingerprint = ?",
+                "UPDATE cluster_key SET state = 'revoked', updated_at = $1 WHERE fingerprint = $2",
             )
             .bind(to_ms(now))
             .bind(&other.fingerprint)

@@ -1,16 +1,17 @@
 //! The audit chain's rows, anchors and sinks.
 
-use sqlx::{FromRow, SqliteConnection};
+use sqlx::FromRow;
 use time::OffsetDateTime;
 
-use super::{Sqlite, db, hash32, to_ms};
+use super::super::lines;
+use super::{Connection, Database, corrupt, db, hash32, to_ms};
 use crate::hub::audit::chain;
 use crate::hub::store::{Anchor, AuditQuery, AuditRow, Result};
 
 /// Bytes of all records that ever were, as far as they were counted.
-async fn end(connection: &mut SqliteConnection, doing: &'static str) -> Result<i64> {
+async fn end(connection: &mut Connection, doing: &'static str) -> Result<i64> {
     const LAST: &str = "SELECT * FROM audit ORDER BY seq DESC LIMIT 1";
-    const BEFORE: &str = "SELECT before FROM audit WHERE seq = ?";
+    const BEFORE: &str = "SELECT before FROM audit WHERE seq = $1";
     let last: Option<Row> = sqlx::query_as(LAST)
         .fetch_optional(&mut *connection)
         .await
@@ -30,36 +31,6 @@ async fn end(connection: &mut SqliteConnection, doing: &'static str) -> Result<i
 const LINES_STEP: i64 = 200;
 const LINES_BYTES: usize = 4 << 20;
 
-/// The database writes what was hashed, a stretch of the chain in one text: taking each record's columns apart here
-/// takes ten times as long as hashing them. A test holds this to `chain::canonical`. The aggregate takes the rows in the
-/// inner query's order; in any other, the chain would not hold.
-macro_rules! lines {
-    ($acted_as:literal) => {
-        concat!(
-            "SELECT CAST(group_concat(line, char(10)) AS BLOB), count(*), max(seq) FROM (
-               SELECT seq, format('%d %s %s {%s%s', seq, lower(hex(prev)), lower(hex(hash)), ",
-            $acted_as,
-            ", substr(json_object('action', action, 'actor', actor, 'at', at, 'bytes', bytes, 'cluster', cluster,
-                 'code', code, 'millis', millis, 'opened', opened, 'reason', reason, 'remote', remote,
-                 'requestId', request_id, 'seq', seq, 'stage', stage, 'target', target, 'verdict', verdict), 2)) AS line
-               FROM audit WHERE seq > ?1 ORDER BY seq LIMIT ?2)"
-        )
-    };
-}
-const LINES: &str = lines!(
-    "CASE WHEN acted_as IS NULL THEN '' ELSE '\"actedAs\":' || json_quote(acted_as) || ',' END"
-);
-/// Of a copy of a database from before that column.
-const LINES_BEFORE_ACTED_AS: &str = lines!("''");
-
-async fn has_acted_as(reader: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
-    sqlx::query_scalar(
-        "SELECT EXISTS (SELECT 1 FROM pragma_table_info('audit') WHERE name = 'acted_as')",
-    )
-    .fetch_one(reader)
-    .await
-}
-
 #[derive(FromRow)]
 struct Row {
     seq: i64,
@@ -76,7 +47,7 @@ struct Row {
     verdict: String,
     reason: Option<String>,
     opened: Option<i64>,
-    code: Option<u16>,
+    code: Option<i64>,
     bytes: Option<i64>,
     millis: Option<i64>,
     remote: String,
@@ -102,7 +73,11 @@ impl Row {
             verdict: self.verdict,
             reason: self.reason,
             opened: self.opened,
-            code: self.code,
+            code: self
+                .code
+                .map(u16::try_from)
+                .transpose()
+                .map_err(corrupt(DOING))?,
             bytes: self.bytes.map(i64::unsigned_abs),
             millis: self.millis.map(i64::unsigned_abs),
             remote: self.remote,
@@ -110,21 +85,16 @@ impl Row {
     }
 }
 
-impl Sqlite {
+impl Database {
     pub async fn append_audit(&self, rows: &[AuditRow]) -> Result<()> {
         const DOING: &str = "append audit records";
-        let _lock = self.write.lock().await;
-        let mut tx = self
-            .audit
-            .begin_with("BEGIN IMMEDIATE")
-            .await
-            .map_err(db(DOING))?;
-        let mut before = end(&mut tx, DOING).await?;
+        let mut write = self.begin_audit(DOING).await?;
+        let mut before = end(&mut write.tx, DOING).await?;
         for row in rows {
             sqlx::query(
                 "INSERT INTO audit (seq, at, stage, actor, action, acted_as, cluster, target, request_id, verdict, reason,
                    opened, code, bytes, millis, remote, prev, hash, before)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)",
             )
             .bind(row.seq)
             .bind(row.at)
@@ -138,19 +108,19 @@ impl Sqlite {
             .bind(&row.verdict)
             .bind(&row.reason)
             .bind(row.opened)
-            .bind(row.code)
+            .bind(row.code.map(i64::from))
             .bind(row.bytes.map(u64::cast_signed))
             .bind(row.millis.map(u64::cast_signed))
             .bind(&row.remote)
             .bind(row.prev.as_slice())
             .bind(row.hash.as_slice())
             .bind(before)
-            .execute(&mut *tx)
+            .execute(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
             before = before.saturating_add_unsigned(chain::size(row));
         }
-        tx.commit().await.map_err(db(DOING))
+        write.commit(DOING).await
     }
 
     pub async fn audit_head(&self) -> Result<Option<AuditRow>> {
@@ -200,12 +170,12 @@ impl Sqlite {
     }
 
     pub async fn audit_query(&self, query: &AuditQuery) -> Result<Vec<AuditRow>> {
-        const RISING: &str = "SELECT * FROM audit WHERE seq > ?1 AND seq < ?2 AND (?3 IS NULL OR actor = ?3)
-             AND (?4 IS NULL OR cluster = ?4) AND (?5 IS NULL OR verdict = ?5) AND (?6 IS NULL OR at >= ?6)
-             AND (?7 IS NULL OR at < ?7) ORDER BY seq LIMIT ?8";
-        const FALLING: &str = "SELECT * FROM audit WHERE seq > ?1 AND seq < ?2 AND (?3 IS NULL OR actor = ?3)
-             AND (?4 IS NULL OR cluster = ?4) AND (?5 IS NULL OR verdict = ?5) AND (?6 IS NULL OR at >= ?6)
-             AND (?7 IS NULL OR at < ?7) ORDER BY seq DESC LIMIT ?8";
+        const RISING: &str = "SELECT * FROM audit WHERE seq > $1 AND seq < $2 AND ($3 IS NULL OR actor = $3)
+             AND ($4 IS NULL OR cluster = $4) AND ($5 IS NULL OR verdict = $5) AND ($6 IS NULL OR at >= $6)
+             AND ($7 IS NULL OR at < $7) ORDER BY seq LIMIT $8";
+        const FALLING: &str = "SELECT * FROM audit WHERE seq > $1 AND seq < $2 AND ($3 IS NULL OR actor = $3)
+             AND ($4 IS NULL OR cluster = $4) AND ($5 IS NULL OR verdict = $5) AND ($6 IS NULL OR at >= $6)
+             AND ($7 IS NULL OR at < $7) ORDER BY seq DESC LIMIT $8";
         let rows: Vec<Row> = sqlx::query_as(if query.newest { FALLING } else { RISING })
             .bind(query.after.unwrap_or(0))
             .bind(query.before.unwrap_or(i64::MAX))
@@ -214,7 +184,7 @@ impl Sqlite {
             .bind(&query.verdict)
             .bind(query.since)
             .bind(query.until)
-            .bind(query.limit)
+            .bind(i64::from(query.limit))
             .fetch_all(&self.readers)
             .await
             .map_err(db("read the audit chain"))?;
@@ -224,11 +194,7 @@ impl Sqlite {
     pub async fn audit_lines(&self, after: i64, limit: u32) -> Result<Vec<u8>> {
         const DOING: &str = "read the audit chain";
         let mut reader = self.readers.acquire().await.map_err(db(DOING))?;
-        let statement = if has_acted_as(&mut reader).await.map_err(db(DOING))? {
-            LINES
-        } else {
-            LINES_BEFORE_ACTED_AS
-        };
+        let statement = lines::statement(&mut reader).await.map_err(db(DOING))?;
         let (mut lines, mut after, mut left) = (Vec::new(), after, i64::from(limit));
         while left > 0 && lines.len() < LINES_BYTES {
             let (text, count, last): (Option<Vec<u8>>, i64, Option<i64>) =
@@ -249,7 +215,7 @@ impl Sqlite {
     }
 
     pub async fn audit_before(&self, at: OffsetDateTime) -> Result<i64> {
-        let seq: Option<i64> = sqlx::query_scalar("SELECT max(seq) FROM audit WHERE at < ?")
+        let seq: Option<i64> = sqlx::query_scalar("SELECT max(seq) FROM audit WHERE at < $1")
             .bind(to_ms(at))
             .fetch_one(&self.readers)
             .await
@@ -260,7 +226,7 @@ impl Sqlite {
     pub async fn audit_over(&self, bytes: u64) -> Result<i64> {
         const DOING: &str = "measure the audit chain";
         const ENDS: &str = "SELECT (SELECT min(seq) FROM audit), (SELECT max(seq) FROM audit)";
-        const BEFORE: &str = "SELECT before FROM audit WHERE seq >= ? ORDER BY seq LIMIT 1";
+        const BEFORE: &str = "SELECT before FROM audit WHERE seq >= $1 ORDER BY seq LIMIT 1";
         let mut reader = self.readers.acquire().await.map_err(db(DOING))?;
         let over = end(&mut reader, DOING).await?;
         let over = over.saturating_sub_unsigned(bytes);
@@ -317,13 +283,13 @@ impl Sqlite {
     pub async fn prune_audit(&self, anchor: &Anchor) -> Result<u64> {
         const DOING: &str = "prune the audit";
         let mut write = self.begin(DOING).await?;
-        sqlx::query("DELETE FROM audit_anchor WHERE seq <= ?")
+        sqlx::query("DELETE FROM audit_anchor WHERE seq <= $1")
             .bind(anchor.seq)
             .execute(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
         insert(&mut write, anchor).await?;
-        let done = sqlx::query("DELETE FROM audit WHERE seq <= ?")
+        let done = sqlx::query("DELETE FROM audit WHERE seq <= $1")
             .bind(anchor.seq)
             .execute(&mut *write.tx)
             .await
@@ -333,7 +299,7 @@ impl Sqlite {
     }
 
     pub async fn audit_position(&self, sink: &str) -> Result<Option<i64>> {
-        sqlx::query_scalar("SELECT seq FROM audit_sink WHERE name = ?")
+        sqlx::query_scalar("SELECT seq FROM audit_sink WHERE name = $1")
             .bind(sink)
             .fetch_optional(&self.readers)
             .await
@@ -342,9 +308,9 @@ impl Sqlite {
 
     pub async fn set_audit_position(&self, sink: &str, seq: i64) -> Result<()> {
         const DOING: &str = "keep a sink's position";
-        let mut write = self.begin(DOING).await?;
+        let mut write = self.begin_row(DOING).await?;
         sqlx::query(
-            "INSERT INTO audit_sink (name, seq) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET seq = ?2",
+            "INSERT INTO audit_sink (name, seq) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET seq = $2",
         )
         .bind(sink)
         .bind(seq)
@@ -367,7 +333,7 @@ struct AnchorRow {
 async fn insert(write: &mut super::Write, anchor: &Anchor) -> Result<()> {
     // An anchor that stands already was signed earlier, which says more.
     sqlx::query(
-        "INSERT INTO audit_anchor (seq, hash, at, sig, start) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        "INSERT INTO audit_anchor (seq, hash, at, sig, start) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
     )
     .bind(anchor.seq)
     .bind(anchor.hash.as_slice())

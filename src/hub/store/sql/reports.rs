@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::{FromRow, SqliteConnection};
+use sqlx::FromRow;
 use time::OffsetDateTime;
 
-use super::{Sqlite, corrupt, db, from_json, to_json, to_ms};
+use super::{Connection, Database, corrupt, db, from_json, to_json, to_ms};
 use crate::heal;
 use crate::hub::incident::{Acted, Seen};
 use crate::hub::store::{Details, Reported, Result};
@@ -23,20 +23,20 @@ fn known<T: serde::de::DeserializeOwned>(word: &str) -> Option<T> {
 }
 
 pub(super) async fn replace_facts(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     cluster_id: &str,
     facts: &Facts,
     now: OffsetDateTime,
 ) -> Result<()> {
     const DOING: &str = "store facts";
-    sqlx::query("DELETE FROM fact WHERE cluster_id = ?")
+    sqlx::query("DELETE FROM fact WHERE cluster_id = $1")
         .bind(cluster_id)
         .execute(&mut *connection)
         .await
         .map_err(db(DOING))?;
     for (key, value) in facts {
         sqlx::query(
-            "INSERT INTO fact (cluster_id, key, value, source, at) VALUES (?, ?, ?, 'agent', ?)",
+            "INSERT INTO fact (cluster_id, key, value, source, at) VALUES ($1, $2, $3, 'agent', $4)",
         )
         .bind(cluster_id)
         .bind(key)
@@ -50,13 +50,13 @@ pub(super) async fn replace_facts(
 }
 
 async fn replace_conditions(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     cluster_id: &str,
     conditions: &[Condition],
     now: OffsetDateTime,
 ) -> Result<()> {
     const DOING: &str = "store conditions";
-    sqlx::query("DELETE FROM condition WHERE cluster_id = ? AND source = 'agent'")
+    sqlx::query("DELETE FROM condition WHERE cluster_id = $1 AND source = 'agent'")
         .bind(cluster_id)
         .execute(&mut *connection)
         .await
@@ -65,7 +65,7 @@ async fn replace_conditions(
         // What the hub itself sees is not for the agent to say.
         sqlx::query(
             "INSERT INTO condition (cluster_id, type, source, status, reason, message, since, observed_at)
-             VALUES (?, ?, 'agent', ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+             VALUES ($1, $2, 'agent', $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
         )
         .bind(cluster_id)
         .bind(word(&condition.kind))
@@ -81,13 +81,9 @@ async fn replace_conditions(
     Ok(())
 }
 
-async fn put_step(
-    connection: &mut SqliteConnection,
-    cluster_id: &str,
-    step: &StepReport,
-) -> Result<()> {
+async fn put_step(connection: &mut Connection, cluster_id: &str, step: &StepReport) -> Result<()> {
     sqlx::query(
-        "INSERT INTO step (cluster_id, step, state, reason, at) VALUES (?, ?, ?, ?, ?)
+        "INSERT INTO step (cluster_id, step, state, reason, at) VALUES ($1, $2, $3, $4, $5)
          ON CONFLICT (cluster_id, step) DO UPDATE SET state = excluded.state, reason = excluded.reason, at = excluded.at",
     )
     .bind(cluster_id)
@@ -103,24 +99,25 @@ async fn put_step(
 
 /// Stores a heal or what became of it. A heal that ended does not open again, whatever comes late. True = it ended now.
 async fn put_heal(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     cluster_id: &str,
     heal: &HealRecord,
     now: OffsetDateTime,
 ) -> Result<bool> {
     const DOING: &str = "store a heal";
-    let before: Option<bool> = sqlx::query_scalar(
-        "SELECT restored_at IS NOT NULL OR result = 'failed' FROM heal WHERE id = ?",
-    )
+    let before: Option<bool> = sqlx::query_scalar(concat!(
+        "SELECT restored_at IS NOT NULL OR result = 'failed' FROM heal WHERE id = $1",
+        locked!()
+    ))
     .bind(&heal.id)
     .fetch_optional(&mut *connection)
     .await
     .map_err(db(DOING))?;
     sqlx::query(
         "INSERT INTO heal (id, cluster_id, class, result, detected_at, restored_at, record, created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
-         ON CONFLICT (id) DO UPDATE SET result = ?4, restored_at = ?6, record = ?7, updated_at = ?8
-           WHERE cluster_id = ?2 AND (result = 'open' OR ?4 <> 'open')",
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)
+         ON CONFLICT (id) DO UPDATE SET result = $4, restored_at = $6, record = $7, updated_at = $8
+           WHERE heal.cluster_id = $2 AND (heal.result = 'open' OR $4 <> 'open')",
     )
     .bind(&heal.id)
     .bind(cluster_id)
@@ -187,35 +184,41 @@ fn reported(conditions: Vec<ConditionRow>, steps: Vec<StepRow>) -> BTreeMap<Stri
     found
 }
 
-impl Sqlite {
+impl Database {
     pub async fn details(&self, ids: &[String]) -> Result<Vec<Details>> {
         const DOING: &str = "read what clusters report";
         let wanted = to_json(&ids);
-        let facts: Vec<(String, String, String)> = sqlx::query_as(
-            "SELECT cluster_id, key, value FROM fact WHERE cluster_id IN (SELECT value FROM json_each(?))",
-        )
+        let facts: Vec<(String, String, String)> = sqlx::query_as(concat!(
+            "SELECT cluster_id, key, value FROM fact WHERE cluster_id IN ",
+            each!("$1")
+        ))
         .bind(&wanted)
         .fetch_all(&self.readers)
         .await
         .map_err(db(DOING))?;
-        let conditions: Vec<ConditionRow> = sqlx::query_as(
-            "SELECT * FROM condition WHERE cluster_id IN (SELECT value FROM json_each(?)) ORDER BY type",
-        )
+        let conditions: Vec<ConditionRow> = sqlx::query_as(concat!(
+            "SELECT * FROM condition WHERE cluster_id IN ",
+            each!("$1"),
+            " ORDER BY type"
+        ))
         .bind(&wanted)
         .fetch_all(&self.readers)
         .await
         .map_err(db(DOING))?;
-        let steps: Vec<StepRow> = sqlx::query_as(
-            "SELECT * FROM step WHERE cluster_id IN (SELECT value FROM json_each(?))",
-        )
+        let steps: Vec<StepRow> = sqlx::query_as(concat!(
+            "SELECT * FROM step WHERE cluster_id IN ",
+            each!("$1")
+        ))
         .bind(&wanted)
         .fetch_all(&self.readers)
         .await
         .map_err(db(DOING))?;
-        let open: Vec<(String, u32)> = sqlx::query_as(
+        let open: Vec<(String, i64)> = sqlx::query_as(concat!(
             "SELECT cluster_id, count(*) FROM heal WHERE result = 'open'
-             AND cluster_id IN (SELECT value FROM json_each(?)) GROUP BY cluster_id",
-        )
+             AND cluster_id IN ",
+            each!("$1"),
+            " GROUP BY cluster_id"
+        ))
         .bind(&wanted)
         .fetch_all(&self.readers)
         .await
@@ -229,7 +232,8 @@ impl Sqlite {
             details.keys.push(key);
         }
         for (id, count) in open {
-            found.entry(id).or_default().open_heals = count;
+            found.entry(id).or_default().open_heals =
+                u32::try_from(count).map_err(corrupt(DOING))?;
         }
         Ok(ids
             .iter()
@@ -248,11 +252,11 @@ impl Sqlite {
         now: OffsetDateTime,
     ) -> Result<Vec<HealRecord>> {
         const DOING: &str = "store a report";
-        let mut write = self.begin(DOING).await?;
+        let mut write = self.begin_row(DOING).await?;
         sqlx::query(
-            "UPDATE cluster SET agent_version = coalesce(nullif(?1, ''), agent_version),
-               agent_image = coalesce(nullif(?2, ''), agent_image), agent_arch = coalesce(nullif(?3, ''), agent_arch),
-               synced_revision = coalesce(?4, synced_revision), last_seen = ?5, updated_at = ?5 WHERE id = ?6",
+            "UPDATE cluster SET agent_version = coalesce(nullif($1, ''), agent_version),
+               agent_image = coalesce(nullif($2, ''), agent_image), agent_arch = coalesce(nullif($3, ''), agent_arch),
+               synced_revision = coalesce($4, synced_revision), last_seen = $5, updated_at = $5 WHERE id = $6",
         )
         .bind(&reported.agent.version)
         .bind(&reported.agent.image)
@@ -304,9 +308,9 @@ impl Sqlite {
         .await
         .map_err(db(DOING))?;
         let acted: Vec<(String, String)> = sqlx::query_as(
-            "SELECT DISTINCT h.cluster_id, h.class FROM heal h JOIN cluster c ON c.id = h.cluster_id
-             WHERE h.created_at >= ? AND c.removed_at IS NULL AND EXISTS (
-               SELECT 1 FROM json_each(h.record, '$.steps') WHERE value ->> '$.action' NOT IN ('nudge', 'report'))",
+            concat!("SELECT DISTINCT h.cluster_id, h.class FROM heal h JOIN cluster c ON c.id = h.cluster_id
+             WHERE h.created_at >= $1 AND c.removed_at IS NULL AND EXISTS (
+               SELECT 1 FROM ", steps!("h.record"), " WHERE ", action!(), " NOT IN ('nudge', 'report'))"),
         )
         .bind(to_ms(since))
         .fetch_all(&self.readers)
@@ -326,12 +330,12 @@ impl Sqlite {
         now: OffsetDateTime,
     ) -> Result<()> {
         const DOING: &str = "store a condition";
-        let mut write = self.begin(DOING).await?;
+        let mut write = self.begin_row(DOING).await?;
         sqlx::query(
             "INSERT INTO condition (cluster_id, type, source, status, reason, message, since, observed_at)
-             VALUES (?1, ?2, 'hub', ?3, ?4, ?5, ?6, ?7)
-             ON CONFLICT (cluster_id, type) DO UPDATE SET source = 'hub', reason = ?4, message = ?5, observed_at = ?7,
-               since = CASE WHEN status = ?3 THEN since ELSE ?6 END, status = ?3",
+             VALUES ($1, $2, 'hub', $3, $4, $5, $6, $7)
+             ON CONFLICT (cluster_id, type) DO UPDATE SET source = 'hub', reason = $4, message = $5, observed_at = $7,
+               since = CASE WHEN condition.status = $3 THEN condition.since ELSE $6 END, status = $3",
         )
         .bind(cluster_id)
         .bind(word(&condition.kind))
@@ -355,11 +359,11 @@ impl Sqlite {
         const DOING: &str = "list heals";
         let rows: Vec<(String, String)> = sqlx::query_as(
             "SELECT c.name, h.record FROM heal h JOIN cluster c ON c.id = h.cluster_id
-             WHERE (?1 IS NULL OR h.cluster_id = ?1) AND (?2 IS NULL OR h.id < ?2) ORDER BY h.id DESC LIMIT ?3",
+             WHERE ($1 IS NULL OR h.cluster_id = $1) AND ($2 IS NULL OR h.id < $2) ORDER BY h.id DESC LIMIT $3",
         )
         .bind(cluster_id)
         .bind(before)
-        .bind(limit)
+        .bind(i64::from(limit))
         .fetch_all(&self.readers)
         .await
         .map_err(db(DOING))?;
@@ -370,8 +374,8 @@ impl Sqlite {
         const DOING: &str = "close a heal";
         let mut write = self.begin(DOING).await?;
         let done = sqlx::query(
-            "UPDATE heal SET result = ?1, record = ?2, updated_at = ?3
-             WHERE id = ?4 AND restored_at IS NULL AND result NOT IN ('failed', 'healed')",
+            "UPDATE heal SET result = $1, record = $2, updated_at = $3
+             WHERE id = $4 AND restored_at IS NULL AND result NOT IN ('failed', 'healed')",
         )
         .bind(word(&heal.result))
         .bind(to_json(&heal))
@@ -387,7 +391,7 @@ impl Sqlite {
     pub async fn heal(&self, id: &str) -> Result<Option<(ClusterName, HealRecord)>> {
         const DOING: &str = "read a heal";
         let row: Option<(String, String)> = sqlx::query_as(
-            "SELECT c.name, h.record FROM heal h JOIN cluster c ON c.id = h.cluster_id WHERE h.id = ?",
+            "SELECT c.name, h.record FROM heal h JOIN cluster c ON c.id = h.cluster_id WHERE h.id = $1",
         )
         .bind(id)
         .fetch_optional(&self.readers)

@@ -1,14 +1,14 @@
 //! Troubles that people were told of.
 
-use super::{Sqlite, corrupt, db};
+use super::{Database, corrupt, db};
 use crate::hub::store::{Result, TroubleKey};
 use crate::wire::id::ClusterName;
 use crate::wire::report::HealRecord;
 
 /// Open heals in one look; a fleet with more is in flames anyhow.
-const MAX_OPEN: u32 = 20_000;
+const MAX_OPEN: i64 = 20_000;
 
-impl Sqlite {
+impl Database {
     pub async fn troubles(&self) -> Result<Vec<(TroubleKey, String)>> {
         const DOING: &str = "read troubles";
         let rows: Vec<(String, String, String)> =
@@ -33,8 +33,8 @@ impl Sqlite {
         let mut write = self.begin(DOING).await?;
         for ((cluster, class), record) in put {
             sqlx::query(
-                "INSERT INTO trouble (cluster, class, record) VALUES (?1, ?2, ?3)
-                 ON CONFLICT (cluster, class) DO UPDATE SET record = ?3",
+                "INSERT INTO trouble (cluster, class, record) VALUES ($1, $2, $3)
+                 ON CONFLICT (cluster, class) DO UPDATE SET record = $3",
             )
             .bind(cluster.as_str())
             .bind(class)
@@ -44,7 +44,7 @@ impl Sqlite {
             .map_err(db(DOING))?;
         }
         for (cluster, class) in gone {
-            sqlx::query("DELETE FROM trouble WHERE cluster = ? AND class = ?")
+            sqlx::query("DELETE FROM trouble WHERE cluster = $1 AND class = $2")
                 .bind(cluster.as_str())
                 .bind(class)
                 .execute(&mut *write.tx)
@@ -58,7 +58,7 @@ impl Sqlite {
         const DOING: &str = "list open heals";
         let rows: Vec<(String, String)> = sqlx::query_as(
             "SELECT c.name, h.record FROM heal h JOIN cluster c ON c.id = h.cluster_id
-             WHERE h.restored_at IS NULL AND h.result <> 'failed' AND c.removed_at IS NULL ORDER BY h.id LIMIT ?",
+             WHERE h.restored_at IS NULL AND h.result <> 'failed' AND c.removed_at IS NULL ORDER BY h.id LIMIT $1",
         )
         .bind(MAX_OPEN)
         .fetch_all(&self.readers)

@@ -1,9 +1,11 @@
 //! Join tokens, and the one transaction that redeems them.
 
-use sqlx::{FromRow, SqliteConnection};
+use sqlx::FromRow;
 use time::OffsetDateTime;
 
-use super::{Sqlite, clusters, db, from_json, from_ms, hash32, keys, reports, to_json, to_ms};
+use super::{
+    Connection, Database, clusters, db, from_json, from_ms, hash32, keys, reports, to_json, to_ms,
+};
 use crate::hub::registration::{self, Claim, Deploy, Known, Redeemed, Refusal, Verdict};
 use crate::hub::store::records::Redemption;
 use crate::hub::store::{Cluster, JoinToken, KeyKind, Result, StoreError, TokenKind};
@@ -53,8 +55,8 @@ impl Row {
     }
 }
 
-async fn token(connection: &mut SqliteConnection, id: &str) -> Result<Option<JoinToken>> {
-    let row: Option<Row> = sqlx::query_as("SELECT * FROM join_token WHERE id = ?")
+async fn token(connection: &mut Connection, id: &str) -> Result<Option<JoinToken>> {
+    let row: Option<Row> = sqlx::query_as("SELECT * FROM join_token WHERE id = $1")
         .bind(id)
         .fetch_optional(connection)
         .await
@@ -62,8 +64,8 @@ async fn token(connection: &mut SqliteConnection, id: &str) -> Result<Option<Joi
     row.map(Row::token).transpose()
 }
 
-async fn cluster(connection: &mut SqliteConnection, id: &str) -> Result<Option<Cluster>> {
-    let row: Option<clusters::Row> = sqlx::query_as("SELECT * FROM cluster WHERE id = ?")
+async fn cluster(connection: &mut Connection, id: &str) -> Result<Option<Cluster>> {
+    let row: Option<clusters::Row> = sqlx::query_as("SELECT * FROM cluster WHERE id = $1")
         .bind(id)
         .fetch_optional(connection)
         .await
@@ -71,12 +73,12 @@ async fn cluster(connection: &mut SqliteConnection, id: &str) -> Result<Option<C
     row.map(clusters::Row::cluster).transpose()
 }
 
-impl Sqlite {
+impl Database {
     pub async fn issue_join_token(&self, token: JoinToken) -> Result<()> {
         const DOING: &str = "issue a join token";
         let mut write = self.begin(DOING).await?;
         sqlx::query(
-            "UPDATE join_token SET revoked_at = ? WHERE cluster_id = ? AND redeemed_at IS NULL AND revoked_at IS NULL",
+            "UPDATE join_token SET revoked_at = $1 WHERE cluster_id = $2 AND redeemed_at IS NULL AND revoked_at IS NULL",
         )
         .bind(to_ms(token.created_at))
         .bind(&token.cluster_id)
@@ -89,7 +91,7 @@ impl Sqlite {
         };
         sqlx::query(
             "INSERT INTO join_token (id, cluster_id, hash, kind, new_cluster, adoption, issued_by, expires_at, created_at)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         )
         .bind(&token.id)
         .bind(&token.cluster_id)
@@ -188,7 +190,7 @@ struct Bind<'a> {
 }
 
 impl Bind<'_> {
-    async fn run(&self, connection: &mut SqliteConnection, replace: bool) -> Result<()> {
+    async fn run(&self, connection: &mut Connection, replace: bool) -> Result<()> {
         self.spend(connection).await?;
         if replace {
             self.retire(connection).await?;
@@ -210,11 +212,11 @@ impl Bind<'_> {
     }
 
     /// Nobody else can have spent it: this transaction holds the write lock since before it read the token.
-    async fn spend(&self, connection: &mut SqliteConnection) -> Result<()> {
+    async fn spend(&self, connection: &mut Connection) -> Result<()> {
         const DOING: &str = "spend a join token";
         let done = sqlx::query(
-            "UPDATE join_token SET redeemed_at = ?1, redeemed_fingerprint = ?2, redeemed_incarnation = ?3, redeemed_addr = ?4
-             WHERE id = ?5 AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > ?1",
+            "UPDATE join_token SET redeemed_at = $1, redeemed_fingerprint = $2, redeemed_incarnation = $3, redeemed_addr = $4
+             WHERE id = $5 AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $1",
         )
         .bind(to_ms(self.now))
         .bind(self.claim.identity.fingerprint())
@@ -234,10 +236,10 @@ impl Bind<'_> {
     }
 
     /// The keys that the cluster had before end with the readoption, except those that come again.
-    async fn retire(&self, connection: &mut SqliteConnection) -> Result<()> {
+    async fn retire(&self, connection: &mut Connection) -> Result<()> {
         sqlx::query(
-            "UPDATE cluster_key SET state = 'revoked', updated_at = ?1
-             WHERE cluster_id = ?2 AND fingerprint NOT IN (?3, ?4)",
+            "UPDATE cluster_key SET state = 'revoked', updated_at = $1
+             WHERE cluster_id = $2 AND fingerprint NOT IN ($3, $4)",
         )
         .bind(to_ms(self.now))
         .bind(&self.cluster.id)
@@ -249,11 +251,11 @@ impl Bind<'_> {
         Ok(())
     }
 
-    async fn note(&self, connection: &mut SqliteConnection) -> Result<()> {
+    async fn note(&self, connection: &mut Connection) -> Result<()> {
         const DOING: &str = "note a join";
         sqlx::query(
-            "UPDATE cluster SET incarnation = ?1, joined_at = coalesce(joined_at, ?2), last_seen = ?2, updated_at = ?2,
-               agent_version = ?3, agent_image = ?4, agent_arch = ?5, adoption = ?6, rev = rev + 1 WHERE id = ?7",
+            "UPDATE cluster SET incarnation = $1, joined_at = coalesce(joined_at, $2), last_seen = $2, updated_at = $2,
+               agent_version = $3, agent_image = $4, agent_arch = $5, adoption = $6, rev = rev + 1 WHERE id = $7",
         )
         .bind(&self.claim.incarnation)
         .bind(to_ms(self.now))
@@ -266,7 +268,7 @@ impl Bind<'_> {
         .await
         .map_err(db(DOING))?;
         // A join that went well ends the conflict that an earlier one left.
-        sqlx::query("DELETE FROM condition WHERE cluster_id = ? AND type = 'JoinConflict'")
+        sqlx::query("DELETE FROM condition WHERE cluster_id = $1 AND type = 'JoinConflict'")
             .bind(&self.cluster.id)
             .execute(connection)
             .await

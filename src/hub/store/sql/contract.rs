@@ -1,0 +1,91 @@
+//! The contract in SQL, one text for both databases: the database's own module includes it, and gives the types, the
+//! pools and the few phrases that differ (`each!`, `locked!`, …). All of it therefore is in the words that both know:
+//! `$1` for what is bound, 64 bits for a number, and a qualified column where an upsert could mean either row.
+
+use time::OffsetDateTime;
+
+use super::{Arguments, Connection, Database, Db, Write};
+use crate::hub::store::{Result, StoreError};
+
+mod audit;
+mod bundles;
+mod clusters;
+mod grants;
+mod hostkeys;
+mod join;
+mod keys;
+mod reports;
+mod sessions;
+mod signers;
+mod tokens;
+mod troubles;
+mod users;
+
+impl Database {
+    pub async fn hub_id(&self) -> Result<String> {
+        const DOING: &str = "read the hub's id";
+        let known: Option<String> =
+            sqlx::query_scalar("SELECT value FROM meta WHERE key = 'hub_id'")
+                .fetch_optional(&self.readers)
+                .await
+                .map_err(db(DOING))?;
+        if let Some(id) = known {
+            return Ok(id);
+        }
+        let mut write = self.begin(DOING).await?;
+        let id = uuid::Uuid::now_v7().to_string();
+        sqlx::query("INSERT INTO meta (key, value) VALUES ('hub_id', $1) ON CONFLICT DO NOTHING")
+            .bind(id)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        let id = sqlx::query_scalar("SELECT value FROM meta WHERE key = 'hub_id'")
+            .fetch_one(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(id)
+    }
+
+    pub async fn check(&self) -> Result<()> {
+        const DOING: &str = "reach the database";
+        let _: String = sqlx::query_scalar("SELECT value FROM meta WHERE key = 'hub_id'")
+            .fetch_one(&self.readers)
+            .await
+            .map_err(db(DOING))?;
+        // Taking the write lock proves that the disk takes writes.
+        self.begin(DOING).await?.commit(DOING).await
+    }
+}
+
+pub(super) fn db(doing: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
+    move |source| StoreError::Database { doing, source }
+}
+
+fn corrupt<E: std::fmt::Display>(doing: &'static str) -> impl FnOnce(E) -> StoreError {
+    move |why| StoreError::Corrupt {
+        doing,
+        why: why.to_string(),
+    }
+}
+
+fn to_ms(at: OffsetDateTime) -> i64 {
+    i64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX)
+}
+
+fn from_ms(ms: i64) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000)
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+fn to_json<T: serde::Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("records have string keys and no failing serializer")
+}
+
+fn from_json<T: serde::de::DeserializeOwned>(doing: &'static str, text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(corrupt(doing))
+}
+
+fn hash32(doing: &'static str, bytes: &[u8]) -> Result<[u8; 32]> {
+    bytes.try_into().map_err(corrupt(doing))
+}
