@@ -10,6 +10,7 @@ mod readopt;
 mod remove;
 mod rotate;
 mod show;
+mod upgrade;
 pub(super) mod wait;
 
 pub(super) use add::Covered;
@@ -35,6 +36,8 @@ pub(super) enum Verb {
     Git(git::Args),
     /// Tell a cluster's engine, or let the other one take its place
     Engine(Box<engine::Args>),
+    /// Let a cluster's agent run another image; undone where that is not heard of in time
+    Upgrade(upgrade::Args),
     /// Open a maintenance window: the agent only looks, and mends nothing
     Pause(pause::Pause),
     /// End a cluster's maintenance window
@@ -56,6 +59,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Readopt(args) => readopt::run(*args).await,
         Verb::Git(args) => git::run(args).await,
         Verb::Engine(args) => engine::run(*args).await,
+        Verb::Upgrade(args) => upgrade::run(args).await,
         Verb::Pause(args) => pause::pause(args).await,
         Verb::Resume(args) => pause::resume(args).await,
         Verb::Rotate(args) => rotate::run(args).await,

@@ -6,10 +6,11 @@ use serde::de::DeserializeOwned;
 
 use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
-    AdoptionAnswer, BundleView, CatalogView, Check, ClusterView, Diagnosis, DropSigner, EngineKind,
-    EngineRequest, EngineView, GitRoute, GitRouteRequest, GitRouteView, HealCloseRequest, HealView,
-    HubInfo, LineDetail, NewCluster, NewJoinToken, NewSigner, NewSshKey, Page, PauseRequest,
-    Policy, RegistryRequest, RegistryView, RotateRequest, RotateWish, SignersView, WhoAmI,
+    AdoptionAnswer, AgentImageRequest, AgentImageView, BundleView, CatalogView, Check, ClusterView,
+    Diagnosis, DropSigner, EngineKind, EngineRequest, EngineView, GitRoute, GitRouteRequest,
+    GitRouteView, HealCloseRequest, HealView, HubInfo, LineDetail, NewCluster, NewJoinToken,
+    NewSigner, NewSshKey, Page, PauseRequest, Policy, RegistryRequest, RegistryView, RotateRequest,
+    RotateWish, SignersView, WhoAmI,
 };
 use crate::wire::id::ClusterName;
 
@@ -116,6 +117,17 @@ impl Client {
         let operation = format!("choose the way to Git of cluster {name}");
         self.put(&operation, &path, &GitRouteRequest { route })
             .await
+    }
+
+    /// Lets the cluster's agent change to another image.
+    pub async fn set_agent_image(
+        &self,
+        name: &ClusterName,
+        asked: &AgentImageRequest,
+    ) -> Result<AgentImageView, Error> {
+        let path = ["v1", "clusters", name.as_str(), "agent-image"];
+        let operation = format!("set the agent's image of cluster {name}");
+        self.put(&operation, &path, asked).await
     }
 
     /// Lets the cluster change to another version of its engine.

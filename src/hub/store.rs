@@ -92,6 +92,8 @@ contract! {
     set_default_registry(&self, registry: Option<String>) -> ();
     /// How the cluster reaches the Git host from now on: as chosen, and whether its agent found no route.
     set_git_route(&self, id: &str, route: (GitRoute, bool), now: OffsetDateTime) -> ();
+    /// The image that the cluster's agent shall run; None = the one that it runs.
+    set_agent_image(&self, id: &str, image: Option<String>, now: OffsetDateTime) -> ();
     /// The next epoch of the cluster's line; never gives one twice.
     next_epoch(&self, cluster_id: &str) -> u64;
     /// Notes when each cluster was heard last.

@@ -29,9 +29,9 @@ pub use assignment::{
     Policy, Via,
 };
 pub use cluster::{
-    AccessLevel, AdoptionAnswer, AdoptionChanges, AdoptionOptions, ClusterView, GitRoute,
-    GitRouteRequest, GitRouteView, KeyView, LineView, NewCluster, NewJoinToken, PauseRequest,
-    ScopeOptions,
+    AccessLevel, AdoptionAnswer, AdoptionChanges, AdoptionOptions, AgentImageRequest,
+    AgentImageView, ClusterView, GitRoute, GitRouteRequest, GitRouteView, KeyView, LineView,
+    NewCluster, NewJoinToken, PauseRequest, ScopeOptions,
 };
 pub use doctor::{Component, Diagnosis, DiagnosisAnswer, Verdict};
 pub use engine::{

@@ -8,6 +8,7 @@ use linesman::wire::api::{Assignment, DeployKeyState, Problem, ReportAck};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
+mod agent_image;
 mod engine;
 mod git_route;
 mod grants;

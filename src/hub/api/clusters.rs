@@ -24,6 +24,7 @@ use crate::wire::api::{
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
+mod agent_image;
 mod diagnosis;
 mod engine;
 mod git_route;
@@ -47,6 +48,7 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/v1/clusters/{name}/line", get(line::show))
         .route("/v1/clusters/{name}/diagnosis", get(diagnosis::ask))
         .route("/v1/clusters/{name}/git-route", put(git_route::choose))
+        .route("/v1/clusters/{name}/agent-image", put(agent_image::choose))
         .route("/v1/clusters/{name}/engine", put(engine::set))
         .route("/v1/clusters/{name}/image-registry", put(engine::registry))
         .route("/v1/hub/image-registry", put(engine::default_registry))

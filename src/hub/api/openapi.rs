@@ -193,6 +193,12 @@ pub const OPERATIONS: &[Operation] = &[
         ("GitRouteRequest", "GitRouteView"),
     ),
     operation(
+        ("put", "/v1/clusters/{name}/agent-image"),
+        User,
+        "Change the image of a cluster's agent; undone where it is not heard of in time",
+        ("AgentImageRequest", "AgentImageView"),
+    ),
+    operation(
         ("put", "/v1/clusters/{name}/engine"),
         User,
         "Change the version of a cluster's engine; undone where it does not work in time",

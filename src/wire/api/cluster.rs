@@ -35,6 +35,25 @@ pub struct GitRouteView {
     pub via: Via,
 }
 
+/// `PUT /v1/clusters/{name}/agent-image`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct AgentImageRequest {
+    /// `REPOSITORY@sha256:…`; absent = the agent stays with what it runs.
+    pub image: Option<String>,
+    /// A tag will do, too.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub allow_tag: bool,
+}
+
+/// The answer: what the agent is told from now on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentImageView {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+}
+
 /// `POST /v1/clusters`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

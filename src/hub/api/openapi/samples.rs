@@ -6,6 +6,8 @@ mod access;
 mod engine;
 mod keys;
 
+const AGENT_IMAGE: &str = "registry.example.org/linesman@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
 /// Name and sample of every body that operations name.
 pub fn all() -> Vec<(&'static str, Value)> {
     [parts(), access::all(), engine::all(), keys::all()].concat()
@@ -51,6 +53,11 @@ fn parts() -> Vec<(&'static str, Value)> {
             json!({ "reason": "the agent was removed by hand" }),
         ),
         ("LineDetail", line_detail()),
+        (
+            "AgentImageRequest",
+            json!({ "image": AGENT_IMAGE, "allowTag": true }),
+        ),
+        ("AgentImageView", json!({ "image": AGENT_IMAGE })),
         ("GitRouteRequest", json!({ "route": "line" })),
         ("GitRouteView", json!({ "route": "auto", "via": "line" })),
         (
@@ -244,6 +251,8 @@ mod tests {
         assert!(reads_as::<api::PauseRequest>("PauseRequest"));
         assert!(reads_as::<api::HealCloseRequest>("HealCloseRequest"));
         assert!(reads_as::<api::LineDetail>("LineDetail"));
+        assert!(reads_as::<api::AgentImageRequest>("AgentImageRequest"));
+        assert!(reads_as::<api::AgentImageView>("AgentImageView"));
         assert!(reads_as::<api::GitRouteRequest>("GitRouteRequest"));
         assert!(reads_as::<api::GitRouteView>("GitRouteView"));
         assert!(reads_as::<api::EngineRequest>("EngineRequest"));

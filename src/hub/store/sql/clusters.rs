@@ -333,6 +333,26 @@ impl Database {
         write.commit(DOING).await
     }
 
+    pub async fn set_agent_image(
+        &self,
+        id: &str,
+        image: Option<String>,
+        now: OffsetDateTime,
+    ) -> Result<()> {
+        const DOING: &str = "set a cluster's agent image";
+        let mut write = self.begin(DOING).await?;
+        sqlx::query(
+            "UPDATE cluster SET desired_image = ?1, updated_at = ?2, rev = rev + 1 WHERE id = ?3",
+        )
+        .bind(image)
+        .bind(to_ms(now))
+        .bind(id)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await
+    }
+
     pub async fn next_epoch(&self, cluster_id: &str) -> Result<u64> {
         const DOING: &str = "count up a line's epoch";
         let mut write = self.begin_row(DOING).await?;

@@ -1,0 +1,121 @@
+//! Which image a cluster's agent shall run.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+
+use super::super::problem::{Problem, Slug};
+use super::super::{Caller, UserBody};
+use super::{find, pause};
+use crate::clock;
+use crate::hub::Hub;
+use crate::hub::auth::Role;
+use crate::wire::api::{AgentImageRequest, AgentImageView};
+
+const LONGEST: usize = 512;
+
+/// Lets the agent change to another image, or stay with the one that it has.
+pub(super) async fn choose(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    UserBody(asked): UserBody<AgentImageRequest>,
+) -> Result<Json<AgentImageView>, Problem> {
+    caller
+        .require(&hub, Role::Operator, "cluster.upgrade")
+        .await?;
+    let mut cluster = find(&hub, &name).await?;
+    let image = asked
+        .image
+        .map(|image| checked(image, asked.allow_tag))
+        .transpose()?;
+    let record = image.as_deref().unwrap_or("stays");
+    caller
+        .record(&hub, "cluster.upgrade", Some(&name), record)
+        .await?;
+    hub.store
+        .set_agent_image(&cluster.id, image.clone(), clock::now())
+        .await?;
+    cluster.desired_image.clone_from(&image);
+    pause::announce(&hub, &cluster).await?;
+    Ok(Json(AgentImageView { image }))
+}
+
+/// An image's name with a digest; with a tag where that is allowed.
+fn checked(image: String, allow_tag: bool) -> Result<String, Problem> {
+    let shown = crate::hub::cut(&image, 80);
+    let (name, digest) = match image.split_once('@') {
+        Some((name, digest)) => (name, Some(digest)),
+        None => (image.as_str(), None),
+    };
+    let last = name.rsplit('/').next().unwrap_or_default();
+    let (repository, tag) = match last.split_once(':') {
+        Some((repository, tag)) => (repository, Some(tag)),
+        None => (last, None),
+    };
+    let word = |text: &str| {
+        let letter = |b: u8| b.is_ascii_alphanumeric() || b"-_./:".contains(&b);
+        !text.is_empty() && text.bytes().all(letter)
+    };
+    let hex = |digest: &str| {
+        let hex = digest.strip_prefix("sha256:").unwrap_or_default();
+        hex.len() == 64 && hex.bytes().all(|b| b"0123456789abcdef".contains(&b))
+    };
+    let well_formed = image.len() <= LONGEST
+        && word(name)
+        && !repository.is_empty()
+        && tag.is_none_or(|tag| !tag.is_empty() && !tag.contains(':'))
+        && digest.is_none_or(hex);
+    if !well_formed {
+        let text = format!("'{shown}' is not an image");
+        let next = "give REPOSITORY@sha256:…, such as registry.example.org/linesman@sha256:…";
+        return Err(Problem::new(Slug::BadRequest, text, next));
+    }
+    if digest.is_none() && !(allow_tag && tag.is_some()) {
+        let text = format!("image '{shown}' has no digest: what it names can change");
+        let next =
+            "give REPOSITORY@sha256:…; or, where a tag is never moved, allow it (--allow-tag)";
+        return Err(Problem::new(Slug::BadRequest, text, next));
+    }
+    Ok(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_named_by_digest_or_by_a_tag_that_is_allowed() {
+        let hex = "0123456789abcdef".repeat(4);
+        let by_digest = [
+            format!("registry.example.org:5000/a/linesman@sha256:{hex}"),
+            format!("linesman:1.2@sha256:{hex}"),
+        ];
+        for image in by_digest {
+            assert_eq!(checked(image.clone(), false).ok(), Some(image));
+        }
+        for tagged in ["r.org:5000/linesman:1.2", "linesman:1"] {
+            assert!(checked(tagged.to_owned(), false).is_err(), "{tagged}");
+            assert_eq!(
+                checked(tagged.to_owned(), true).ok().as_deref(),
+                Some(tagged)
+            );
+        }
+        let bad = [
+            String::new(),
+            "linesman".to_owned(),
+            "r.org:5000/linesman".to_owned(),
+            "linesman:".to_owned(),
+            "a b:1".to_owned(),
+            "linesman@sha256:00".to_owned(),
+            format!("linesman@sha512:{hex}"),
+            format!("@sha256:{hex}"),
+            "r.org/:1".to_owned(),
+            format!("{}:1", "a".repeat(LONGEST)),
+        ];
+        for image in bad {
+            assert!(checked(image.clone(), true).is_err(), "{image}");
+        }
+    }
+}
