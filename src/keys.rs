@@ -17,6 +17,10 @@ pub enum KeyError {
     Signature,
     #[error("not an OpenSSH Ed25519 key without passphrase")]
     OpenSsh,
+    #[error("not an OpenSSH key of kind Ed25519 or ECDSA P-256 without passphrase")]
+    HostKey,
+    #[error("no scalar of the curve")]
+    Scalar,
 }
 
 /// An Ed25519 key pair; its debug form shows the public half only.

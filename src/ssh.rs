@@ -1,5 +1,6 @@
 //! SSH client and server, on russh: the one owner of that crate. Here: where a catalog lives on a Git host.
 
+mod host_pair;
 pub mod known_hosts;
 mod lsrefs;
 mod probe;
@@ -8,6 +9,7 @@ mod server;
 use std::fmt;
 use std::str::FromStr;
 
+pub use host_pair::HostPair;
 pub use probe::{Head, Probe, ProbeError, Step, probe, probe_over};
 pub use server::{Authorize, Command, Input, Limits, Output, Run, Server, serve};
 

@@ -6,9 +6,9 @@ use time::OffsetDateTime;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 
 use super::store::{Store, StoreError};
-use crate::keys::KeyPair;
-use crate::ssh::GitUrl;
+use crate::keys::KeyError;
 use crate::ssh::known_hosts::HostKey;
+use crate::ssh::{GitUrl, HostPair};
 
 pub mod embedded;
 pub mod hostkeys;
@@ -22,7 +22,7 @@ pub struct HostKeys {
     /// As the catalog's URL names them.
     host: String,
     port: u16,
-    shown: watch::Sender<KeyPair>,
+    shown: watch::Sender<HostPair>,
     trusted: Mutex<Vec<TrustedKey>>,
     /// One change at a time.
     turn: Semaphore,
@@ -36,10 +36,10 @@ impl HostKeys {
     pub async fn open(
         store: &Store,
         url: &GitUrl,
-        shown: KeyPair,
+        shown: HostPair,
         now: OffsetDateTime,
     ) -> Result<Self, StoreError> {
-        let served = HostKey::ed25519(shown.public());
+        let served = shown.key();
         let mut trusted = store.host_keys(BUILTIN).await?;
         if trusted.is_empty() {
             trusted.push(TrustedKey {
@@ -76,17 +76,22 @@ impl HostKeys {
     }
 
     /// For the Git server: what it shows to each new connection.
-    pub fn subscribe(&self) -> watch::Receiver<KeyPair> {
+    pub fn subscribe(&self) -> watch::Receiver<HostPair> {
         self.shown.subscribe()
     }
 
     /// What the Git server shows.
     pub fn served(&self) -> HostKey {
-        HostKey::ed25519(self.shown.borrow().public())
+        self.shown.borrow().key()
+    }
+
+    /// A new key to take the place of the one that is shown.
+    pub fn make_next(&self, seed: &[u8; 32]) -> Result<HostPair, KeyError> {
+        self.shown.borrow().unlike(seed)
     }
 
     /// Shows this one to whoever connects from now on.
-    pub fn serve(&self, pair: KeyPair) {
+    pub fn serve(&self, pair: HostPair) {
         self.shown.send_replace(pair);
     }
 

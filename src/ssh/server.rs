@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use futures_util::future::BoxFuture;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpListener;
@@ -19,7 +19,8 @@ use tracing::{debug, warn};
 
 pub use channel::Input;
 
-use crate::keys::{KeyPair, Public};
+use super::HostPair;
+use crate::keys::Public;
 
 /// What a client may use up.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +60,7 @@ impl Default for Limits {
 /// What the server is told by its caller. `A` is what a key's owner may do.
 pub struct Server<A> {
     /// Shown to each connection as it is when that begins.
-    pub host_key: watch::Receiver<KeyPair>,
+    pub host_key: watch::Receiver<HostPair>,
     pub limits: Limits,
     /// Asked for each key that is offered, and again once its ownership is proven.
     pub authorize: Authorize<A>,
@@ -93,7 +94,7 @@ pub async fn serve<A: Clone + Send + Sync + 'static>(
     let limits = server.limits;
     let mut host_key = server.host_key.clone();
     let first = host_key.borrow_and_update().clone();
-    let mut config = Arc::new(connection::config(&first, &limits).context("SSH host key")?);
+    let mut config = Arc::new(connection::config(&first, &limits));
     let shared = Arc::new(Shared {
         places: Places::new(limits.sessions, limits.sessions_per_key),
         server,
@@ -113,7 +114,7 @@ pub async fn serve<A: Clone + Send + Sync + 'static>(
                     };
                     if host_key.has_changed().unwrap_or(false) {
                         let next = host_key.borrow_and_update().clone();
-                        config = Arc::new(connection::config(&next, &limits).context("SSH host key")?);
+                        config = Arc::new(connection::config(&next, &limits));
                     }
                     let serve = connection::serve(socket, Arc::clone(&config), Arc::clone(&shared), stop.clone());
                     connections.spawn(async move {

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use crate::ssh::Limits;
 
-use crate::keys::{KeyPair, Public};
+use crate::keys::Public;
 use crate::ssh;
 
 /// The built-in Git host: one bare repository under one name.
@@ -29,7 +29,7 @@ pub struct GitServer {
     /// The one branch that takes pushes.
     pub branch: String,
     /// Shown to each connection as it is then.
-    pub host_key: watch::Receiver<KeyPair>,
+    pub host_key: watch::Receiver<ssh::HostPair>,
     pub limits: Limits,
 }
 

@@ -28,7 +28,7 @@ use crate::hub::{
 };
 use crate::keys::{self, KeyPair};
 use crate::secret::Secret;
-use crate::ssh::GitUrl;
+use crate::ssh::{GitUrl, HostPair};
 
 /// Joins at once; more are told to come again.
 const JOINS: usize = 50;
@@ -50,7 +50,7 @@ pub async fn start(
     let id = store.hub_id().await?;
     let tls = Tls::load(&data, config.tls.clone(), now)?;
     let keys = HubKeys::new(key_pair(&data.join("hub.key"), "linesman hub")?);
-    let host_pair = key_pair(&host_key(&data), "linesman catalog")?;
+    let host_pair = host_pair(&data)?;
     let (catalog, git_url) = catalog_host(&config)?;
     let git_keys = HostKeys::open(&store, &git_url, host_pair, now).await?;
     git::ensure(&catalog.repo, &catalog::template())
@@ -120,6 +120,28 @@ fn catalog_host(config: &HubConfig) -> Result<(CatalogHost, GitUrl)> {
         dial: GitTarget::built_in(config.git_listen),
     };
     Ok((catalog, parsed))
+}
+
+/// The key that the built-in Git server shows, made where there is none. Its file had another name while all keys were
+/// Ed25519.
+fn host_pair(data: &Path) -> Result<HostPair> {
+    for (old, now) in [
+        ("git_host_ed25519.next", next_host_key(data)),
+        ("git_host_ed25519", host_key(data)),
+    ] {
+        let old = data.join(old);
+        if old.exists() && !now.exists() {
+            std::fs::rename(&old, &now)
+                .with_context(|| format!("rename {} to {}", old.display(), now.display()))?;
+        }
+    }
+    let path = &host_key(data);
+    if !path.exists() {
+        key_pair(path, "linesman catalog")?;
+    }
+    let doing = || format!("read the host key {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(doing)?;
+    HostPair::from_openssh(&text).with_context(doing)
 }
 
 /// The key in a file, made where there is none.
@@ -212,12 +234,12 @@ fn default_grant(admin: &UserRow, now: OffsetDateTime) -> Grant {
 
 /// The key that the built-in Git server shows.
 pub fn host_key(data: &Path) -> PathBuf {
-    data.join("git_host_ed25519")
+    data.join("git_host_key")
 }
 
 /// The key that it will show next, while one is told.
 pub fn next_host_key(data: &Path) -> PathBuf {
-    data.join("git_host_ed25519.next")
+    data.join("git_host_key.next")
 }
 
 /// A file for its owner only, whole or not at all.

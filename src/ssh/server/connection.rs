@@ -23,7 +23,8 @@ use tracing::debug;
 
 use super::channel;
 use super::{Limits, Shared};
-use crate::keys::{KeyError, KeyPair, Public};
+use crate::keys::Public;
+use crate::ssh::HostPair;
 use crate::ssh::known_hosts::fingerprint;
 
 /// Channels that one connection may have open; each runs at most one command.
@@ -31,23 +32,20 @@ const CHANNELS: usize = 4;
 /// How long a wrong key waits for its answer, so that guessing is slow and timing tells nothing.
 const REJECTION: Duration = Duration::from_millis(200);
 
-pub(super) fn config(host_key: &KeyPair, limits: &Limits) -> Result<Config, KeyError> {
-    let text = host_key.openssh("linesman")?;
-    let host_key =
-        ssh_key::PrivateKey::from_openssh(text.expose()).map_err(|_| KeyError::OpenSsh)?;
-    Ok(Config {
+pub(super) fn config(host_key: &HostPair, limits: &Limits) -> Config {
+    Config {
         server_id: SshId::Standard("SSH-2.0-linesman".into()),
         methods: MethodSet::from(&[MethodKind::PublicKey][..]),
         auth_rejection_time: REJECTION,
         auth_rejection_time_initial: Some(Duration::ZERO),
-        keys: vec![host_key],
+        keys: vec![host_key.private()],
         preferred: crate::ssh::uncompressed(),
         // OpenSSH's opening question "none" counts as a rejection.
         max_auth_attempts: limits.auth_tries + 1,
         inactivity_timeout: Some(limits.idle),
         nodelay: true,
         ..Config::default()
-    })
+    }
 }
 
 /// Serves one connection to its end; cut at the latest when its life is over.

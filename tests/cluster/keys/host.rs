@@ -20,7 +20,7 @@ pub(crate) fn changed_and_accepted(world: &mut World, waits: bool) {
     let old = githost(world)["keys"][0]["fingerprint"].clone();
     let (pods, failed) = (pods(world), failed_fetches(world));
     world.hub.stop();
-    std::fs::remove_file(world.hub.data().join("git_host_ed25519")).unwrap();
+    std::fs::remove_file(world.hub.data().join("git_host_key")).unwrap();
     let before = offered_credentials(world);
     world.hub.up();
     let mut new = Value::Null;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::world::{ARGOCD, FLUX, World};
 
@@ -67,7 +67,9 @@ fn again_and_again(mut command: Command, over: Arc<AtomicBool>, flux: bool) -> L
         let (mut good, mut bad) = (0_u32, Vec::new());
         while !over.load(Ordering::SeqCst) {
             let output = if flux {
-                let stamp = format!("reconcile.fluxcd.io/requestedAt=load-{good}");
+                // As the flux command asks.
+                let now = linesman::clock::rfc3339(linesman::clock::now());
+                let stamp = format!("reconcile.fluxcd.io/requestedAt={now}");
                 let mut asks = Command::new(command.get_program());
                 asks.args(command.get_args()).arg(stamp).output()
             } else {
@@ -100,7 +102,9 @@ pub(crate) fn failed_fetches(world: &World) -> u64 {
         *kind == json!("GitRepository")
             && ["GitOperationFailed", "AuthenticationFailed"].contains(&reason)
     });
-    failed.map(|e| e["count"].as_u64().unwrap_or(1)).sum()
+    let counted = |e: &Value| e["count"].as_u64().unwrap_or(1);
+    let said = failed.inspect(|e| println!("{} times: {}", counted(e), e["message"]));
+    said.map(counted).sum()
 }
 
 /// The sum of the repo-server's counters of Git whose name ends so.

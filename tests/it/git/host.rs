@@ -118,7 +118,7 @@ impl Host {
             repo,
             repo_name: "catalog.git".to_owned(),
             branch: BRANCH.to_owned(),
-            host_key: watch::Sender::new(host_key()).subscribe(),
+            host_key: watch::Sender::new((&host_key()).into()).subscribe(),
             limits,
         };
         let asked = Arc::new(AtomicUsize::new(0));

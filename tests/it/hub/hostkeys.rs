@@ -215,7 +215,7 @@ async fn a_lost_host_key_file_is_no_new_trust() {
     let agent = joined(&hub, "eu1", 1).await;
     let (_, before) = known_hosts(&agent, &hub, "eu1").await;
     let copy = hub.crash().await;
-    std::fs::remove_file(copy.join("git_host_ed25519")).unwrap();
+    std::fs::remove_file(copy.join("git_host_key")).unwrap();
     let hub = TestHub::open("hostkey-lost", copy).await;
     let new = hub.hub.git_keys.served();
     let kept = |lines: &[String]| {
@@ -251,7 +251,7 @@ async fn says(agent: &Agent, hub: &TestHub, trusted: &[&HostKey], shown: &HostKe
 async fn shown(hub: &TestHub) -> String {
     let (_, port) = hub.hub.git_keys.address();
     let output = tokio::process::Command::new("ssh-keyscan")
-        .args(["-t", "ed25519", "-p", &port.to_string(), "127.0.0.1"])
+        .args(["-t", "ed25519,ecdsa", "-p", &port.to_string(), "127.0.0.1"])
         .output()
         .await
         .unwrap();
@@ -299,6 +299,9 @@ async fn the_hubs_own_host_key_is_replaced_in_two_phases() {
     assert_eq!(code, 200, "{host}");
     assert_eq!(host["waitsFor"], json!(["eu1"]));
     let new = HostKey::parse(host["keys"][1]["key"].as_str().unwrap(), 1000).unwrap();
+    // Flux trusts the first of each kind alone.
+    let kinds = [&old, &new].map(|key| key.kind.as_str());
+    assert_eq!(kinds, ["ssh-ed25519", "ecdsa-sha2-nistp256"]);
     assert_eq!(
         prints(&host),
         [
@@ -354,6 +357,22 @@ async fn the_hubs_own_host_key_is_replaced_in_two_phases() {
         (200, &json!(true)),
         "{host}"
     );
-    assert_ne!(shown(&hub).await, new.text);
+    let third = shown(&hub).await;
+    assert!(
+        third != new.text && third.starts_with("ssh-ed25519 "),
+        "{third}"
+    );
+    hub.stop().await;
+}
+
+/// A data directory of before there were two kinds is taken over as it is.
+#[tokio::test]
+async fn a_host_key_under_the_name_that_it_had_before_is_shown_on() {
+    let hub = TestHub::start("hostkey-name").await;
+    let key = hub.hub.git_keys.served();
+    let copy = hub.crash().await;
+    std::fs::rename(copy.join("git_host_key"), copy.join("git_host_ed25519")).unwrap();
+    let hub = TestHub::open("hostkey-name", copy).await;
+    assert_eq!(hub.hub.git_keys.served(), key);
     hub.stop().await;
 }

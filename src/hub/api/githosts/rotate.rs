@@ -14,7 +14,7 @@ use crate::hub::githost::hostkeys::{BUILTIN, Standing, TrustedKey};
 use crate::hub::githost::rotation::{self, Member, Next};
 use crate::hub::store::{Cluster, HostKeysOf};
 use crate::hub::{Hub, serve};
-use crate::keys::KeyPair;
+use crate::ssh::HostPair;
 use crate::ssh::known_hosts::HostKey;
 
 /// Between looks while a rotation is under way; a report of a cluster asks for one at once.
@@ -31,8 +31,9 @@ pub(super) async fn begin(hub: &Arc<Hub>, by: &str, entry: Entry) -> Result<()> 
     if before.iter().any(|t| t.standing == Standing::Next) {
         return Ok(());
     }
-    let pair = KeyPair::from_seed(&clock::random());
-    let key = HostKey::ed25519(pair.public());
+    let pair = hub.git_keys.make_next(&clock::random());
+    let pair = pair.context("make a host key")?;
+    let key = pair.key();
     let after = rotation::announced(&before, key.clone(), (by, clock::now()));
     hub.audit
         .event(Entry {
@@ -90,9 +91,9 @@ async fn show(hub: &Hub, key: &HostKey) -> Result<()> {
         )
     };
     let text = tokio::fs::read_to_string(&next).await;
-    let pair = KeyPair::from_openssh(&text.with_context(doing)?).with_context(doing)?;
+    let pair = HostPair::from_openssh(&text.with_context(doing)?).with_context(doing)?;
     ensure!(
-        HostKey::ed25519(pair.public()) == *key,
+        pair.key() == *key,
         "{} holds another key than clusters were told; drop that one and rotate again: linesman githost drop-host-key \
          --fingerprint {}",
         next.display(),
