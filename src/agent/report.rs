@@ -22,6 +22,7 @@ use super::health::Heart;
 use super::link::LinkState;
 use super::{Hint, News};
 use crate::backoff::Schedule;
+use crate::heal;
 use crate::lifetime::Tasks;
 use crate::wire::api::{AgentBuild, Order, ReportAck};
 use crate::wire::id::ClusterName;
@@ -33,6 +34,8 @@ use outbox::Outbox;
 
 /// The ConfigMap in the agent's namespace that keeps unacknowledged heals.
 const HEALS_MAP: &str = "linesman-heals";
+/// More than can end at a time.
+const STORED: usize = 256;
 /// Of a question that the hub asks.
 const MAX_ID: usize = 64;
 /// News within this time of each other share a report.
@@ -70,6 +73,8 @@ pub struct Outlets {
     pub assignment: watch::Sender<u64>,
     /// Ids of questions how the cluster is.
     pub diagnose: mpsc::Sender<String>,
+    /// Ids of heals that ended and outlive the process from now on, the last [`STORED`] ones.
+    pub stored: watch::Sender<Vec<String>>,
     /// The time of the last acknowledgement, for readiness.
     pub acked: watch::Sender<Option<Instant>>,
     /// Cancelled when the hub says that the cluster was removed.
@@ -136,8 +141,9 @@ async fn take(
                 shared.outbox().set_facts(seen);
             }
         }
-        if keep {
-            store(&shared).await;
+        if keep && store(&shared).await {
+            let over = over(shared.outbox().heals());
+            tell_stored(&shared, over);
         }
         shared.news.notify_one();
     }
@@ -228,6 +234,9 @@ async fn report(shared: &Shared) -> Result<()> {
     if shared.outbox().settle(&parcel, &ack) {
         store(shared).await;
     }
+    let mut over = over(&parcel.report.heals);
+    over.retain(|id| ack.heals.contains(id));
+    tell_stored(shared, over);
     announce(shared, ack.assignment_revision);
     shared.outlets.acked.send_replace(Some(Instant::now()));
     Ok(())
@@ -328,12 +337,28 @@ async fn load(config: &ReportConfig) -> Vec<HealRecord> {
     })
 }
 
-async fn store(shared: &Shared) {
+fn over(heals: &[HealRecord]) -> Vec<String> {
+    let over = heals.iter().filter(|h| heal::is_over(h));
+    over.map(|h| h.id.clone()).collect()
+}
+
+/// What was written down, or is at the hub: the watchdog need not keep it any more.
+fn tell_stored(shared: &Shared, over: Vec<String>) {
+    shared.outlets.stored.send_modify(|ids| {
+        ids.retain(|id| !over.contains(id));
+        ids.extend(over);
+        let surplus = ids.len().saturating_sub(STORED);
+        ids.drain(..surplus);
+    });
+}
+
+/// Writes the heals down that the hub does not have. False = they would not outlive a restart.
+async fn store(shared: &Shared) -> bool {
     let (text, dropped) = {
         let outbox = shared.outbox();
         (serde_json::to_string(outbox.heals()), outbox.dropped())
     };
-    let Ok(text) = text else { return };
+    let Ok(text) = text else { return false };
     let map = ConfigMap {
         metadata: ObjectMeta {
             name: Some(HEALS_MAP.to_owned()),
@@ -348,7 +373,9 @@ async fn store(shared: &Shared) {
     let config = &shared.config;
     let api = Api::<ConfigMap>::namespaced(config.kube.clone(), &config.namespace);
     let params = PatchParams::apply("linesman").force();
-    if let Err(error) = api.patch(HEALS_MAP, &params, &Patch::Apply(&map)).await {
+    let written = api.patch(HEALS_MAP, &params, &Patch::Apply(&map)).await;
+    if let Err(error) = &written {
         warn!(%error, "ConfigMap {HEALS_MAP} not written; these heals would not outlive a restart");
     }
+    written.is_ok()
 }

@@ -50,6 +50,9 @@ use open::OpenHeals;
 use record::Records;
 use tell::Teller;
 
+/// Heals that wait for somebody to take the news.
+const MAX_UNTOLD: usize = 256;
+
 /// Where the watchdog works and as whom.
 #[derive(Clone)]
 pub struct Context {
@@ -62,6 +65,8 @@ pub struct Context {
     pub pod: String,
     /// Out: the fingerprint of the deploy key that the engine was seen to fetch with.
     pub fetched: watch::Sender<String>,
+    /// Ids of heals that ended and are kept until the hub has them, the last ones.
+    pub stored: watch::Receiver<Vec<String>>,
     /// Out: what became of a change of the engine.
     pub changed: watch::Sender<Option<Verdict>>,
     /// Out: which engine is left alone, for another one takes its place.
@@ -109,6 +114,8 @@ struct Watchdog {
     teller: Teller,
     history: History,
     records: Records,
+    /// What could not be told yet, oldest first.
+    untold: Vec<HealRecord>,
     handover: Handover,
     fallback: Fallback,
     changing: Changing,
@@ -141,6 +148,7 @@ impl Watchdog {
             hub_speaks: true,
             history: History::default(),
             records: Records::default(),
+            untold: Vec::new(),
             handover: Handover::default(),
             fallback: Fallback::default(),
             changing: Changing::default(),
@@ -287,14 +295,33 @@ impl Watchdog {
         }
     }
 
-    /// The open heals, for the metrics and for an agent that goes on here.
+    /// The open heals, for the metrics and for an agent that goes on here; for that one, also the end of those of which
+    /// nobody else keeps it yet.
     async fn keep_open(&mut self, leads: bool) {
-        let open = self.records.kept();
+        self.records.stored(&self.context.stored.borrow());
         self.context
             .metrics
-            .faults(open.iter().map(|o| (o.class(), 1)));
+            .faults(self.records.open_classes().map(|class| (class, 1)));
         if leads {
-            self.open_heals.store(open).await;
+            self.open_heals.store(self.records.kept()).await;
+        }
+    }
+
+    /// Tells of heals, in order; what nobody takes now is told again at the next turn.
+    async fn tell(&mut self, heals: Vec<HealRecord>) {
+        let mut all = std::mem::take(&mut self.untold);
+        all.extend(heals);
+        let mut all = all.into_iter();
+        while let Some(heal) = all.next() {
+            if !self.teller.heal(&heal).await {
+                self.untold = std::iter::once(heal).chain(all).collect();
+                let over = self.untold.len().saturating_sub(MAX_UNTOLD);
+                if over > 0 {
+                    warn!(heals = over, "nobody takes the news: heals are not told");
+                    self.untold.drain(..over);
+                }
+                return;
+            }
         }
     }
 
@@ -341,12 +368,12 @@ impl Watchdog {
         heals: Vec<HealRecord>,
     ) {
         let now = clock::now();
-        for heal in heals {
-            if heal::is_over(&heal) {
-                self.context.metrics.ended(&heal);
+        for heal in &heals {
+            if heal::is_over(heal) {
+                self.context.metrics.ended(heal);
             }
-            self.teller.heal(heal).await;
         }
+        self.tell(heals).await;
         let moment = status::Moment {
             now,
             install,

@@ -188,6 +188,7 @@ pub(super) fn parts(
     let (engine_git_out, engine_git) = watch::channel(EngineGit::default());
     let (changed_out, changed) = watch::channel(None);
     let (rest_out, rest) = watch::channel(None);
+    let (stored_out, stored) = watch::channel(Vec::new());
     let (hints_out, hints) = mpsc::channel(HINTS);
     let (diagnose_out, diagnose_ids) = mpsc::channel(DIAGNOSES);
     let (watchdog_asked, questions) = mpsc::channel(DIAGNOSES);
@@ -286,6 +287,7 @@ pub(super) fn parts(
         subjects: subjects_out,
         assignment: spoken_out,
         diagnose: diagnose_out,
+        stored: stored_out,
         acked: acked_out,
         removed: removed.clone(),
     };
@@ -325,6 +327,7 @@ pub(super) fn parts(
         extent: config.extent,
         pod: config.pod.clone(),
         fetched: fetched_out,
+        stored,
         engine_git: engine_git_out,
         read,
         facts: told_facts,

@@ -9,6 +9,7 @@ use crate::agent::plan::history::Outcome;
 use crate::agent::plan::{Class, Finding, History, Key, Plan, Step};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::{parse_rfc3339, rfc3339};
+use crate::heal;
 use crate::wire::report::{HealRecord, HealResult, HealStep};
 
 /// Heals that are open at the same time; further faults are mended without a record of their own.
@@ -22,10 +23,11 @@ pub(super) const ALARM: &str = "alarm";
 const NO_RIGHT: &str = "the agent has no right to do that: condition RightsLost says which ones are missing; apply the adoption YAML again: \
                         'linesman cluster readopt'";
 
-/// The open heals.
+/// The open heals, and those that ended and may not be on record yet.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     open: BTreeMap<Key, Open>,
+    ended: Vec<(Key, HealRecord)>,
 }
 
 /// An open heal as the cluster keeps it, for an agent that goes on where this one ended.
@@ -38,12 +40,6 @@ pub(super) struct Kept {
     #[serde(default)]
     stepped_at: Option<String>,
     record: HealRecord,
-}
-
-impl Kept {
-    pub(super) fn class(&self) -> &str {
-        &self.record.class
-    }
 }
 
 #[derive(Debug)]
@@ -85,14 +81,39 @@ impl Records {
             stepped_at: open.last_step.map(rfc3339),
             record: open.record.clone(),
         };
-        self.open.iter().map(kept).collect()
+        let ended = |((_, id), record): &(Key, HealRecord)| Kept {
+            kind: id.kind.as_str().to_owned(),
+            namespace: id.namespace.clone(),
+            name: id.name.clone(),
+            stepped_at: None,
+            record: record.clone(),
+        };
+        let ended = self.ended.iter().map(ended);
+        self.open.iter().map(kept).chain(ended).collect()
     }
 
-    /// Goes on with what an agent before this one left open. Returns those that this version does not know; their end
-    /// will not be seen.
+    pub(super) fn open_classes(&self) -> impl Iterator<Item = &'static str> {
+        self.open.keys().map(|(class, _)| class.as_str())
+    }
+
+    /// These are kept until the hub has them; nobody else has to tell their end any more.
+    pub(super) fn stored(&mut self, ids: &[String]) {
+        self.ended.retain(|(_, record)| !ids.contains(&record.id));
+    }
+
+    fn end(&mut self, key: Key, record: HealRecord) -> HealRecord {
+        if self.ended.len() >= MAX_OPEN {
+            self.ended.remove(0);
+        }
+        self.ended.push((key, record.clone()));
+        record
+    }
+
+    /// Goes on with what an agent before this one left open. Returns what is to be told: those that had ended, which that
+    /// agent may not have said, and those that this version does not know, whose end will not be seen.
     pub(super) fn resume(&mut self, all: Vec<Kept>) -> Vec<HealRecord> {
-        let mut unknown = Vec::new();
-        for kept in all.into_iter().take(MAX_OPEN) {
+        let mut told = Vec::new();
+        for kept in all.into_iter().take(2 * MAX_OPEN) {
             let mut record = kept.record;
             let class = Class::ALL.iter().find(|c| c.as_str() == record.class);
             let kind = Kind::ALL.iter().find(|k| k.as_str() == kept.kind);
@@ -100,10 +121,14 @@ impl Records {
                 record.result = HealResult::Failed;
                 "another version of the agent opened this, and its end was not seen: look whether it is over"
                     .clone_into(&mut record.next);
-                unknown.push(record);
+                told.push(record);
                 continue;
             };
             let id = ObjectId::new(*kind, &kept.namespace, &kept.name);
+            if heal::is_over(&record) {
+                told.push(self.end((*class, id), record));
+                continue;
+            }
             let open = Open {
                 record,
                 last_step: kept.stepped_at.as_deref().and_then(parse_rfc3339),
@@ -112,20 +137,20 @@ impl Records {
             };
             self.open.insert((*class, id), open);
         }
-        unknown
+        told
     }
 
     /// Closes all: another engine takes the place of the one that they are about.
     pub(super) fn leave(&mut self, now: OffsetDateTime) -> Vec<HealRecord> {
-        let all = std::mem::take(&mut self.open).into_values();
-        let left = all.map(|open| {
+        let all = std::mem::take(&mut self.open);
+        let left = all.into_iter().map(|(key, open)| {
             let mut record = open.record;
             record.restored_at = Some(rfc3339(now));
             if record.result == HealResult::Open {
                 record.result = HealResult::Failed;
             }
             "another engine has taken the place of this one".clone_into(&mut record.next);
-            record
+            self.end(key, record)
         });
         left.collect()
     }
@@ -169,7 +194,8 @@ impl Records {
             .collect();
         for key in over {
             if let Some(open) = self.open.remove(&key) {
-                told.push(closed(key.0, open.record, moment.now));
+                let record = closed(key.0, open.record, moment.now);
+                told.push(self.end(key, record));
             }
         }
         told

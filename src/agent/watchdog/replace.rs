@@ -25,11 +25,12 @@ impl Watchdog {
         let kind = desired.kind();
         let before = self.engine.replace(kind);
         if before.is_some_and(|before| before != kind) {
-            for heal in self.records.leave(clock::now()) {
-                self.context.metrics.ended(&heal);
-                self.teller.heal(heal).await;
+            let left = self.records.leave(clock::now());
+            for heal in &left {
+                self.context.metrics.ended(heal);
             }
             self.open_heals.store(self.records.kept()).await;
+            self.tell(left).await;
             self.history = History {
                 head: self.history.head.take(),
                 ..History::default()

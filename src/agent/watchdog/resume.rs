@@ -23,10 +23,11 @@ impl Watchdog {
         };
         let (saved, open) = left;
         self.history.saved = saved;
-        for heal in self.records.resume(open) {
-            self.context.metrics.ended(&heal);
-            self.teller.heal(heal).await;
+        let ended = self.records.resume(open);
+        for heal in &ended {
+            self.context.metrics.ended(heal);
         }
+        self.tell(ended).await;
     }
 
     /// What is to be brought back is on record, too, however this process ends.

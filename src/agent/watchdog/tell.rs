@@ -104,13 +104,17 @@ impl Teller {
         }
     }
 
-    pub(super) async fn heal(&mut self, heal: HealRecord) {
+    /// False = nobody takes it now.
+    pub(super) async fn heal(&mut self, heal: &HealRecord) -> bool {
+        if !self.send(News::Heal(Box::new(heal.clone()))).await {
+            return false;
+        }
         info!(
             class = heal.class, object = heal.object, evidence = heal.evidence, result = ?heal.result,
             detected = heal.detected_at, acted = heal.acted_at, restored = heal.restored_at, "heal"
         );
-        self.publish(&heal).await;
-        self.send(News::Heal(Box::new(heal))).await;
+        self.publish(heal).await;
+        true
     }
 
     async fn publish(&self, heal: &HealRecord) {

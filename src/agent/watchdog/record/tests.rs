@@ -93,7 +93,30 @@ fn another_agent_closes_what_was_left_open() {
     assert_eq!(closed[0].id, opened[0].id);
     assert_eq!(closed[0].result, HealResult::Healed);
     assert_eq!(closed[0].steps.len(), 1);
+}
+
+/// An agent that is killed after a heal's end, before anybody else has that, leaves it to the next one to tell.
+#[test]
+fn the_end_of_a_heal_is_kept_until_it_is_on_record() {
+    let (mut records, mut history) = adopted();
+    let fault = [(Class::ObjectMissing, deployment())];
+    round(&mut records, &mut history, 0, &fault, None);
+    let closed = round(&mut records, &mut history, 9, &[], None);
+    let kept = serde_json::to_string(&records.kept()).unwrap();
+    assert_eq!(records.open_classes().count(), 0);
+    records.stored(&["another".to_owned()]);
+    assert_eq!(records.kept().len(), 1);
+    records.stored(&[closed[0].id.clone()]);
     assert_eq!(records.kept(), []);
+
+    let (mut next, mut history) = adopted();
+    let told = next.resume(serde_json::from_str(&kept).unwrap());
+    assert_eq!(told, closed);
+    // It does not end a second time.
+    assert_eq!(round(&mut next, &mut history, 20, &[], Some(0)), []);
+    assert_eq!(serde_json::to_string(&next.kept()).unwrap(), kept);
+    next.stored(&[closed[0].id.clone()]);
+    assert_eq!(next.kept(), []);
 }
 
 #[test]
