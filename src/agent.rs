@@ -249,6 +249,8 @@ pub enum News {
     HostKeys(HostKeysReport),
     /// Sent at opening and at closing of a heal, with the same id.
     Heal(Box<HealRecord>),
+    /// Sent once, after the start: the ids of the heals that this process goes on with.
+    GoesOn(Vec<String>),
 }
 
 /// The engine's way to the Git host as the watchdog sees it.

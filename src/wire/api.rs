@@ -173,6 +173,10 @@ pub struct Report {
     /// In the order in which they happened. The hub stores each id once.
     #[serde(deserialize_with = "report::known")]
     pub heals: Vec<HealRecord>,
+    /// Ids of all heals that the agent will still tell the end of; others of its cluster that are open at the hub are over.
+    /// Absent = it does not know them all yet, or nothing changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_heals: Option<Vec<String>>,
     /// The root revision that the engine last applied, `main@sha1:…`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,

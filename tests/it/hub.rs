@@ -206,6 +206,65 @@ async fn reports_show_in_the_view_and_heals_are_stored_once() {
     hub.stop().await;
 }
 
+/// An agent that was killed, or came without its records, leaves heals open: what it does not name ends, once.
+#[tokio::test]
+async fn a_heal_that_no_agent_knows_any_more_ends() {
+    let hub = TestHub::start("forgotten").await;
+    let mut agents = Vec::new();
+    for (n, name) in [(1, "eu1"), (2, "us1")] {
+        let token = hub.add(name).await;
+        let agent = Agent::new(n);
+        agent.join(&hub, name, &token).await;
+        agents.push((agent, format!("/v1/clusters/{name}/reports")));
+    }
+    let heal = |id: u8, result: &str| {
+        json!({"id": format!("01900000-0000-7000-8000-00000000000{id}"), "class": "ObjectMissing", "object": "Deployment x/y",
+            "evidence": "gone", "steps": [], "detectedAt": "2026-11-21T05:00:00.000Z", "result": result})
+    };
+    let say = async |agent: usize, heals: Vec<Value>, open: Option<Vec<Value>>| {
+        let (agent, path) = &agents[agent];
+        let mut report =
+            json!({"agent": {"version": "0.1.0", "image": "i", "arch": "amd64"}, "heals": heals});
+        if let Some(open) = open {
+            report["openHeals"] = open.iter().map(|h| h["id"].clone()).collect();
+        }
+        let (code, ack) = agent.call(&hub, "POST", path, &report.to_string()).await;
+        assert_eq!(code, 200, "{ack}");
+    };
+    let results = async || -> Vec<Value> {
+        let (_, heals) = hub.get("/v1/heals").await;
+        let all = heals["items"].as_array().unwrap().iter().rev();
+        all.map(|h| h["result"].clone()).collect()
+    };
+    let four = [
+        heal(1, "open"),
+        heal(2, "reported"),
+        heal(3, "open"),
+        heal(4, "open"),
+    ];
+    say(0, four[..3].to_vec(), None).await;
+    say(1, four[3..].to_vec(), None).await;
+    assert_eq!(results().await, ["open", "reported", "open", "open"]);
+    // One is named, one comes with the same report; the other cluster's is its own.
+    say(0, vec![heal(5, "open")], Some(vec![heal(3, "open")])).await;
+    let after = ["failed", "failed", "open", "open", "open"];
+    assert_eq!(results().await, after);
+    let (_, told) = hub
+        .get("/v1/heals/01900000-0000-7000-8000-000000000001")
+        .await;
+    let next = told["next"].as_str().unwrap();
+    assert!(next.contains("its end was not seen"), "{told}");
+    // It is known after all.
+    let mut over = heal(1, "healed");
+    over["restoredAt"] = json!("2026-11-21T05:00:30.000Z");
+    say(0, vec![over], None).await;
+    assert_eq!(results().await[0], "healed");
+    say(0, vec![], Some(vec![])).await;
+    let after = ["healed", "failed", "failed", "open", "failed"];
+    assert_eq!(results().await, after);
+    hub.stop().await;
+}
+
 /// L18: a report of an agent of a later build counts but for what it says in words of its own, also where a later hub had
 /// stored these.
 #[tokio::test]

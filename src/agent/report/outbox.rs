@@ -1,8 +1,9 @@
 //! What the hub has not acknowledged yet. State (steps, conditions, facts) is kept as the newest of each;
 //! heals are kept in order, one record an id, until the hub says that it has them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::heal;
 use crate::wire::api::{AgentBuild, HostKeysReport, Report, ReportAck};
 use crate::wire::report::{
     Condition, ConditionType, Facts, HealRecord, HealResult, NO_ROUTE, Status, StepName, StepReport,
@@ -35,6 +36,10 @@ pub struct Outbox {
     revision: Option<String>,
     host_keys: Option<HostKeysReport>,
     heals: Vec<HealRecord>,
+    /// Heals whose end is still to come.
+    open: BTreeSet<String>,
+    /// All of them: those that a former process left are known, too.
+    all_open: bool,
     /// Heals that were given up because the hub was away too long.
     dropped: u64,
     /// Counts every change of state; a report carries the count it was made at.
@@ -102,7 +107,20 @@ impl Outbox {
                 }
                 false
             }
-            News::Heal(heal) => self.keep(*heal),
+            News::Heal(heal) => {
+                if heal::is_over(&heal) {
+                    self.open.remove(&heal.id);
+                } else {
+                    self.open.insert(heal.id.clone());
+                }
+                self.keep(*heal)
+            }
+            News::GoesOn(ids) => {
+                self.open.extend(ids);
+                self.all_open = true;
+                self.version += 1;
+                false
+            }
         }
     }
 
@@ -151,6 +169,10 @@ impl Outbox {
             report.conditions = all.then(|| self.conditions.values().cloned().collect());
             report.revision.clone_from(&self.revision);
             report.host_keys.clone_from(&self.host_keys);
+            // What is still to go up is on its way, open or not.
+            let waiting = self.heals.iter().map(|h| &h.id);
+            let open: BTreeSet<&String> = self.open.iter().chain(waiting).collect();
+            report.open_heals = self.all_open.then(|| open.into_iter().cloned().collect());
         }
         Parcel {
             report,
@@ -252,6 +274,31 @@ mod tests {
         assert_eq!(outbox.heals(), [heal("b", HealResult::Healed)]);
         assert!(outbox.settle(&parcel, &ack(&["b"])));
         assert!(outbox.is_clean());
+    }
+
+    /// What the hub has as open and is not named here, nobody will tell the end of.
+    #[test]
+    fn the_open_heals_are_named_once_those_of_before_are_known() {
+        let mut outbox = Outbox::new(
+            AgentBuild::default(),
+            vec![heal("unsent", HealResult::Open)],
+        );
+        let told = |outbox: &Outbox| outbox.next().report.open_heals;
+        outbox.add(News::Heal(Box::new(heal("new", HealResult::Open))));
+        assert_eq!(told(&outbox), None);
+        outbox.add(News::GoesOn(vec!["old".to_owned()]));
+        let ids = |ids: &[&str]| Some(ids.iter().map(|id| (*id).to_owned()).collect());
+        assert_eq!(told(&outbox), ids(&["new", "old", "unsent"]));
+        for id in ["old", "new"] {
+            outbox.add(News::Heal(Box::new(heal(id, HealResult::Failed))));
+        }
+        // Their end is not at the hub yet.
+        assert_eq!(told(&outbox), ids(&["new", "old", "unsent"]));
+        let parcel = outbox.next();
+        outbox.settle(&parcel, &ack(&["new", "old", "unsent"]));
+        assert_eq!(told(&outbox), None);
+        outbox.resend();
+        assert_eq!(told(&outbox), ids(&[]));
     }
 
     #[test]

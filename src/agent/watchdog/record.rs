@@ -96,6 +96,10 @@ impl Records {
         self.open.keys().map(|(class, _)| class.as_str())
     }
 
+    pub(super) fn open_ids(&self) -> Vec<String> {
+        self.open.values().map(|o| o.record.id.clone()).collect()
+    }
+
     /// These are kept until the hub has them; nobody else has to tell their end any more.
     pub(super) fn stored(&mut self, ids: &[String]) {
         self.ended.retain(|(_, record)| !ids.contains(&record.id));

@@ -28,6 +28,7 @@ impl Watchdog {
             self.context.metrics.ended(heal);
         }
         self.tell(ended).await;
+        self.teller.goes_on(self.records.open_ids()).await;
     }
 
     /// What is to be brought back is on record, too, however this process ends.

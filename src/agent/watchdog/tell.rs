@@ -104,6 +104,11 @@ impl Teller {
         }
     }
 
+    /// Waits until somebody takes it: there is no other time to say so.
+    pub(super) async fn goes_on(&self, open: Vec<String>) {
+        drop(self.news.send(News::GoesOn(open)).await);
+    }
+
     /// False = nobody takes it now.
     pub(super) async fn heal(&mut self, heal: &HealRecord) -> bool {
         if !self.send(News::Heal(Box::new(heal.clone()))).await {

@@ -38,6 +38,8 @@ const MAX_VALUE: usize = 4096;
 const MAX_TEXT: usize = 1024;
 /// Heals in one report; the agent sends the rest when these are acknowledged.
 const MAX_HEALS: usize = 200;
+/// Heals that one agent has open or has not told yet: it knows fewer.
+const MAX_OPEN_HEALS: usize = 1024;
 
 /// How a call came here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,6 +222,8 @@ fn bounded(report: Report) -> Reported {
             .take(MAX_HEALS)
             .map(bounded_heal)
             .collect(),
+        // Cut short it would say another thing.
+        open_heals: report.open_heals.filter(|ids| ids.len() <= MAX_OPEN_HEALS),
         revision: report.revision.filter(|r| r.len() <= MAX_TEXT),
         host_keys: report.host_keys.map(bounded_host_keys),
     }

@@ -173,6 +173,8 @@ pub struct Reported {
     pub steps: Vec<StepReport>,
     pub conditions: Option<Vec<Condition>>,
     pub heals: Vec<HealRecord>,
+    /// Those of which an end is still to come; None = not said.
+    pub open_heals: Option<Vec<String>>,
     pub revision: Option<String>,
     pub host_keys: Option<HostKeysReport>,
 }

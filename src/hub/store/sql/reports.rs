@@ -10,7 +10,7 @@ use crate::heal;
 use crate::hub::incident::{Acted, Seen};
 use crate::hub::store::{Details, Reported, Result};
 use crate::wire::id::ClusterName;
-use crate::wire::report::{Condition, Facts, HealRecord, StepReport};
+use crate::wire::report::{Condition, Facts, HealRecord, HealResult, StepReport};
 
 /// A closed enum's word, as JSON and the tables spell it.
 fn word<T: serde::Serialize>(value: &T) -> String {
@@ -131,6 +131,37 @@ async fn put_heal(
     .await
     .map_err(db(DOING))?;
     Ok(heal::is_over(heal) && before != Some(true))
+}
+
+/// Ends what is open and no longer known in the cluster: nobody will tell the end of it.
+async fn forgotten(
+    connection: &mut Connection,
+    cluster_id: &str,
+    open: &[String],
+    now: OffsetDateTime,
+) -> Result<Vec<HealRecord>> {
+    const DOING: &str = "end heals that no agent knows any more";
+    let records: Vec<String> = sqlx::query_scalar(concat!(
+        "SELECT record FROM heal WHERE cluster_id = $1 AND restored_at IS NULL AND result <> 'failed' AND id NOT IN ",
+        each!("$2"),
+        " ORDER BY id LIMIT 1000",
+        locked!()
+    ))
+    .bind(cluster_id)
+    .bind(to_json(&open))
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(db(DOING))?;
+    let mut ended = Vec::new();
+    for record in records {
+        let mut heal: HealRecord = from_json(DOING, &record)?;
+        heal.result = HealResult::Failed;
+        "the agent that saw this ended before it was over, and its end was not seen: look whether it is"
+            .clone_into(&mut heal.next);
+        put_heal(&mut *connection, cluster_id, &heal, now).await?;
+        ended.push(heal);
+    }
+    Ok(ended)
 }
 
 #[derive(FromRow)]
@@ -279,11 +310,18 @@ impl Database {
         for step in &reported.steps {
             put_step(&mut write.tx, cluster_id, step).await?;
         }
+        let open = reported.open_heals.map(|mut open| {
+            open.extend(reported.heals.iter().map(|heal| heal.id.clone()));
+            open
+        });
         let mut ended = Vec::new();
         for heal in reported.heals {
             if put_heal(&mut write.tx, cluster_id, &heal, now).await? {
                 ended.push(heal);
             }
+        }
+        if let Some(open) = &open {
+            ended.extend(forgotten(&mut write.tx, cluster_id, open, now).await?);
         }
         write.commit(DOING).await?;
         Ok(ended)
