@@ -8,6 +8,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use crate::bundle::Bundle;
 use crate::lifetime::Tasks;
@@ -20,6 +21,7 @@ use crate::wire::report::{Condition, HealRecord, StepReport};
 use fault::Faults;
 use health::{Heart, Hearts, Readiness, Told};
 use plan::change::{Change, Form};
+use upgrade::{Stance, Upgrade};
 
 pub mod apply;
 pub mod caller;
@@ -43,6 +45,7 @@ mod replace;
 pub mod report;
 mod saves;
 pub mod snapshot;
+mod upgrade;
 pub mod watchdog;
 mod wiring;
 
@@ -50,6 +53,7 @@ mod wiring;
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// What the command line decides.
+#[derive(Clone)]
 pub struct Config {
     /// The agent's own namespace.
     pub namespace: String,
@@ -106,13 +110,14 @@ async fn pulse(heart: Heart, stop: CancellationToken) -> Result<()> {
 }
 
 /// What the parts tell the endpoints.
+#[derive(Clone)]
 struct Signs {
     hearts: Hearts,
     ready: watch::Sender<Readiness>,
     metrics: HealMetrics,
 }
 
-/// Waits for the Lease, then runs all parts.
+/// Waits for the Lease, then runs all parts; the same again where it gave the Lease to another one.
 async fn lead(
     config: Config,
     kube: kube::Client,
@@ -121,29 +126,83 @@ async fn lead(
 ) -> Result<()> {
     let Signs { hearts, ready, .. } = &signs;
     let heart = hearts.heart("lease", Duration::from_mins(1));
-    let mut candidate = lease::Candidate::new(kube.clone(), &config.namespace, config.pod.clone());
-    let term = candidate.term();
-    // A container that restarts finds the label of its former life.
-    gitline::unmark(&kube, &config.namespace, &config.pod, &stop).await;
-    let standby = |leader: &str| {
-        ready.send_replace(Readiness::Ready(format!("standby; {leader} leads")));
-    };
-    if !candidate.lead(&heart, &stop, standby).await {
+    let (namespace, pod) = (config.namespace.as_str(), config.pod.as_str());
+    let built = &config.build.image;
+    let upgrade = Upgrade::new(&kube, (namespace, pod), built, (&heart, &stop));
+    let Some(upgrade) = upgrade.await else {
         return Ok(());
-    }
-    ready.send_replace(Readiness::NotReady("starting to lead".to_owned()));
-    let Some(start) = wiring::start(&config, &kube, term, &stop).await else {
-        return candidate.keep(heart, stop).await;
     };
-    let mut tasks = Tasks::new(stop);
-    tasks.spawn("lease", |stop| candidate.keep(heart, stop));
-    let (namespace, extent) = (config.namespace.clone(), config.extent);
-    let removed = wiring::parts(config, &kube, signs, start, &mut tasks);
-    tasks.run(DRAIN).await?;
-    if removed.is_cancelled() {
-        enroll::removal::remove(&kube, &namespace, extent).await?;
+    let lasting = hearts.count();
+    while !stop.is_cancelled() {
+        let mut candidate =
+            lease::Candidate::new(kube.clone(), &config.namespace, config.pod.clone());
+        let term = candidate.term();
+        // A container that restarts finds the label of its former life.
+        gitline::unmark(&kube, &config.namespace, &config.pod, &stop).await;
+        if !stand_by(&mut candidate, &upgrade, &heart, ready, &stop).await {
+            return Ok(());
+        }
+        ready.send_replace(Readiness::NotReady("starting to lead".to_owned()));
+        let heir = upgrade.heir();
+        let turn = stop.child_token();
+        let office = (term, upgrade.clone());
+        let Some(start) = wiring::start(&config, &kube, office, &turn).await else {
+            return candidate.keep(heart, heir, turn).await;
+        };
+        let mut tasks = Tasks::new(turn);
+        let beat = heart.clone();
+        tasks.spawn("lease", |stop| candidate.keep(beat, heir, stop));
+        let removed = wiring::parts(config.clone(), &kube, signs.clone(), start, &mut tasks);
+        tasks.run(DRAIN).await?;
+        if removed.is_cancelled() {
+            return enroll::removal::remove(&kube, &config.namespace, config.extent).await;
+        }
+        if !upgrade.stepped_back() {
+            return Ok(());
+        }
+        hearts.forget(lasting);
     }
     Ok(())
+}
+
+/// Waits until this replica leads; `false` where `stop` came first.
+async fn stand_by(
+    candidate: &mut lease::Candidate,
+    upgrade: &Upgrade,
+    heart: &Heart,
+    ready: &watch::Sender<Readiness>,
+    stop: &CancellationToken,
+) -> bool {
+    loop {
+        heart.beat();
+        let stance = upgrade.stand(candidate).await;
+        let mut wait = lease::RETRY;
+        let now = match stance {
+            Ok(Stance::Out(why)) => Some(Readiness::NotReady(why)),
+            Ok(stance @ (Stance::Rival | Stance::OnTrial)) => match candidate.try_lead().await {
+                Ok(()) => return true,
+                Err(leader) => {
+                    let leader = leader.map(|leader| format!("{leader} leads"));
+                    if matches!(stance, Stance::OnTrial) {
+                        wait = Duration::from_secs(1);
+                        leader.map(|who| Readiness::NotReady(format!("on trial; {who}")))
+                    } else {
+                        leader.map(|who| Readiness::Ready(format!("standby; {who}")))
+                    }
+                }
+            },
+            Err(error) => {
+                warn!(error = format!("{error:#}"), "not standing by yet");
+                None
+            }
+        };
+        if let Some(now) = now {
+            ready.send_replace(now);
+        }
+        if stop.run_until_cancelled(sleep(wait)).await.is_none() {
+            return false;
+        }
+    }
 }
 
 /// What the hub told this cluster, and how it is reached. Published on a `watch` channel by [`enroll`].

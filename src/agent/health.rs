@@ -77,6 +77,18 @@ impl Hearts {
         heart
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.len()
+    }
+
+    /// Nobody waits any more for the beats of those that came later than the first `count`: their tasks have ended.
+    pub fn forget(&self, count: usize) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.truncate(count);
+    }
+
     /// The tasks that have not beaten within their limit, with the length of the pause.
     pub fn stuck(&self) -> Vec<(&'static str, Duration)> {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);

@@ -23,7 +23,7 @@ use crate::manifests;
 const DURATION: Duration = Duration::from_secs(15);
 const RENEW: Duration = Duration::from_secs(5);
 /// Between tries of a standby, and of a leader whose renewal failed.
-const RETRY: Duration = Duration::from_secs(2);
+pub(super) const RETRY: Duration = Duration::from_secs(2);
 const DEADLINE: Duration = Duration::from_secs(5);
 /// In the last second of [`DURATION`] nothing new is begun.
 const TERM: Duration = Duration::from_secs(14);
@@ -88,36 +88,42 @@ impl Candidate {
         Term(self.renewed.subscribe())
     }
 
-    /// Waits until this replica leads; `false` where `stop` came first. `standby` hears who leads meanwhile.
-    pub async fn lead(
-        &mut self,
-        heart: &Heart,
-        stop: &CancellationToken,
-        mut standby: impl FnMut(&str),
-    ) -> bool {
-        loop {
-            heart.beat();
-            match self.step().await {
-                Ok(None) => {
-                    info!(holder = self.holder, "leading");
-                    return true;
-                }
-                Ok(Some(other)) => standby(&other),
-                Err(error) => warn!(error = format!("{error:#}"), "lease not taken"),
+    /// Whether this replica leads now; otherwise who does, as far as that could be seen.
+    pub async fn try_lead(&mut self) -> Result<(), Option<String>> {
+        match self.step().await {
+            Ok(None) => {
+                info!(holder = self.holder, "leading");
+                Ok(())
             }
-            if stop.run_until_cancelled(sleep(RETRY)).await.is_none() {
-                return false;
+            Ok(Some(other)) => Err(Some(other)),
+            Err(error) => {
+                warn!(error = format!("{error:#}"), "lease not taken");
+                Err(None)
             }
         }
     }
 
-    /// Renews until `stop`, then frees the Lease; ends with an error when another replica took it.
-    pub async fn keep(mut self, heart: Heart, stop: CancellationToken) -> Result<()> {
+    /// Whether the Lease names this replica: a container that starts again finds the name of its former life.
+    pub async fn is_named(&self) -> Result<bool> {
+        let look = timeout(DEADLINE, self.api.get_opt(manifests::AGENT));
+        let lease = look.await.context("lease: no answer in 5 s")??;
+        let holder = lease.and_then(|lease| lease.spec?.holder_identity);
+        Ok(holder.as_ref() == Some(&self.holder))
+    }
+
+    /// Renews until `stop`, then frees the Lease or gives it to `heir`; ends with an error when another replica took it.
+    pub async fn keep(
+        mut self,
+        heart: Heart,
+        heir: watch::Receiver<Option<String>>,
+        stop: CancellationToken,
+    ) -> Result<()> {
         let mut wait = RENEW;
         loop {
             heart.beat();
             if stop.run_until_cancelled(sleep(wait)).await.is_none() {
-                return self.free().await;
+                let heir = heir.borrow().clone().unwrap_or_default();
+                return self.free(&heir).await;
             }
             wait = match self.step().await {
                 Ok(None) => RENEW,
@@ -204,7 +210,9 @@ impl Candidate {
         lease
     }
 
-    async fn free(&self) -> Result<()> {
+    /// `heir` may be nobody.
+    async fn free(&self, heir: &str) -> Result<()> {
+        self.renewed.send_replace(None);
         let Ok(Ok(Some(mut lease))) = timeout(DEADLINE, self.api.get_opt(manifests::AGENT)).await
         else {
             return Ok(());
@@ -213,8 +221,14 @@ impl Candidate {
         if spec.holder_identity.as_deref() != Some(&self.holder) {
             return Ok(());
         }
-        spec.holder_identity = Some(String::new());
-        spec.lease_duration_seconds = Some(1);
+        spec.holder_identity = Some(heir.to_owned());
+        if heir.is_empty() {
+            spec.lease_duration_seconds = Some(1);
+        } else {
+            // From now on, should it never come.
+            spec.renew_time = Some(MicroTime(Timestamp::now()));
+            spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
+        }
         let params = PostParams::default();
         let write = timeout(
             DEADLINE,

@@ -28,6 +28,7 @@ pub mod rights;
 pub mod state;
 pub mod steps;
 mod undecodable;
+pub mod upgrade;
 pub mod window;
 
 pub use fault::{Class, Key};

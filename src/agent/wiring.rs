@@ -29,6 +29,7 @@ use super::lease::Term;
 use super::link::{LinkConfig, LinkState};
 use super::own::Keeping;
 use super::report::{Outlets, ReportConfig};
+use super::upgrade::{Upgrade, Upgrading};
 use super::{
     Config, EngineGit, Joined, News, Signs, facts, forward, gitline, link, report, watchdog,
 };
@@ -64,6 +65,7 @@ pub(super) struct Start {
     news: (mpsc::Sender<News>, mpsc::Receiver<News>),
     /// For how long it may act.
     term: Term,
+    upgrade: Upgrade,
 }
 
 /// Reads what an earlier life stored and makes the keys where there are none, as often as it takes; `None` where `stop`
@@ -71,12 +73,12 @@ pub(super) struct Start {
 pub(super) async fn start(
     config: &Config,
     kube: &kube::Client,
-    term: Term,
+    office: (Term, Upgrade),
     stop: &CancellationToken,
 ) -> Option<Start> {
     let mut attempt = 0;
     loop {
-        match begin(config, kube, &term).await {
+        match begin(config, kube, &office).await {
             Ok(start) => return Some(start),
             Err(error) => warn!(error = format!("{error:#}"), "not started yet"),
         }
@@ -86,7 +88,11 @@ pub(super) async fn start(
     }
 }
 
-async fn begin(config: &Config, kube: &kube::Client, term: &Term) -> Result<Start> {
+async fn begin(
+    config: &Config,
+    kube: &kube::Client,
+    (term, upgrade): &(Term, Upgrade),
+) -> Result<Start> {
     let secrets = stored::secrets(kube, &config.namespace);
     let join = stored::read_join(&secrets).await;
     let state = stored::read_state(&secrets).await?;
@@ -124,6 +130,7 @@ async fn begin(config: &Config, kube: &kube::Client, term: &Term) -> Result<Star
         engines,
         news,
         term: term.clone(),
+        upgrade: upgrade.clone(),
     })
 }
 
@@ -273,6 +280,16 @@ pub(super) fn parts(
         term: start.term.clone(),
     };
     tasks.spawn("own objects", |stop| keeping.run(stop));
+    let upgrading = Upgrading {
+        upgrade: start.upgrade.clone(),
+        context: context.clone(),
+        joined: joined.clone(),
+        line: line.clone(),
+        acked: acked.clone(),
+        heart: hearts.heart("own image", Duration::from_mins(3)),
+        term: start.term.clone(),
+    };
+    tasks.spawn("own image", |stop| upgrading.run(stop));
     let reporting = ReportConfig {
         kube: kube.clone(),
         namespace: config.namespace.clone(),
@@ -342,8 +359,10 @@ pub(super) fn parts(
         let inlets = watchdog::Inlets { hints, questions };
         watchdog::run(watching, desired, inlets, watchdog_out, stop)
     });
+    let on_trial = start.upgrade.on_trial();
     tasks.spawn("readiness", |stop| {
-        readiness(ready, joined, line, acked, stop)
+        let way = (line, acked, on_trial);
+        readiness(ready, joined, way, stop)
     });
     let goes = removed.clone();
     // Its end stops all others, keepers of Secrets included.
@@ -499,16 +518,24 @@ async fn pass_on(
 async fn readiness(
     ready: watch::Sender<Readiness>,
     joined: watch::Receiver<Option<Joined>>,
-    line: watch::Receiver<LinkState>,
-    acked: watch::Receiver<Option<Instant>>,
+    (line, acked, on_trial): (
+        watch::Receiver<LinkState>,
+        watch::Receiver<Option<Instant>>,
+        watch::Receiver<bool>,
+    ),
     stop: CancellationToken,
 ) -> Result<()> {
     loop {
-        let now = judge(
-            joined.borrow().is_some(),
-            &line.borrow(),
-            acked.borrow().map(|at| at.elapsed()),
-        );
+        let now = if *on_trial.borrow() {
+            // Ready, the Deployment would end the one that can still go back.
+            Readiness::NotReady("on trial until the hub has acknowledged a report".to_owned())
+        } else {
+            judge(
+                joined.borrow().is_some(),
+                &line.borrow(),
+                acked.borrow().map(|at| at.elapsed()),
+            )
+        };
         ready.send_if_modified(|before| {
             let changed = *before != now;
             *before = now;

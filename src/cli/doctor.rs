@@ -334,6 +334,9 @@ fn fix(kind: ConditionType, name: &ClusterName) -> String {
         ConditionType::EngineCurrent => {
             format!("see what it says, then: linesman engine set {name} flux|argocd VERSION")
         }
+        ConditionType::AgentCurrent => {
+            format!("see what it says, then another image, or no wish: linesman cluster upgrade {name}")
+        }
         ConditionType::Synced => {
             "see what the engine says: kubectl -n flux-system get gitrepositories,kustomizations".to_owned()
         }
@@ -350,7 +353,6 @@ fn fix(kind: ConditionType, name: &ClusterName) -> String {
         | ConditionType::ObserveOnly
         | ConditionType::Paused
         | ConditionType::SafeHealsOnly
-        | ConditionType::AgentCurrent
         | ConditionType::PolicyAccepted
         | ConditionType::Uncovered => format!("see: linesman cluster show {name}"),
     }

@@ -63,6 +63,7 @@ pub fn phase(now: OffsetDateTime, seen: Seen<'_>) -> Phase {
     let degraded = [
         (ConditionType::Synced, Status::False),
         (ConditionType::EngineCurrent, Status::False),
+        (ConditionType::AgentCurrent, Status::False),
         (ConditionType::ChildrenReady, Status::False),
         (ConditionType::GitReachable, Status::False),
         (ConditionType::HostKeyMismatch, Status::True),

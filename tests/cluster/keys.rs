@@ -8,7 +8,7 @@ use crate::support::world::{self, CLUSTER, FLUX, World};
 use crate::support::{figure, seconds, shown, until};
 
 pub(crate) mod host;
-mod load;
+pub(crate) mod load;
 
 use load::Load;
 pub(crate) use load::failed_fetches;

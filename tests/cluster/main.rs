@@ -37,5 +37,6 @@ mod signers;
 mod stuck;
 mod support;
 mod undecodable;
+mod upgrade;
 mod versions;
 mod windows;

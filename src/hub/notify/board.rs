@@ -330,7 +330,9 @@ fn judge(condition: &Condition) -> Option<(String, Severity)> {
         C::Quarantined | C::SafeHealsOnly => (Status::True, Severity::Warning),
         C::ObserveOnly => (Status::True, Severity::Info),
         // A change that is under way is no trouble; one that was undone is.
-        C::EngineCurrent if condition.reason == "Returned" => (Status::False, Severity::Warning),
+        C::EngineCurrent | C::AgentCurrent if condition.reason == "Returned" => {
+            (Status::False, Severity::Warning)
+        }
         C::Synced | C::GitReachable | C::ChildrenReady | C::DeployKeyRegistered => {
             (Status::False, Severity::Warning)
         }

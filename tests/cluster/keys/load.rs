@@ -12,19 +12,21 @@ use crate::support::world::{ARGOCD, FLUX, World};
 /// One session all the time, one request after the other, and one look at the catalog after the other.
 pub(super) struct Load {
     watch: Child,
-    over: Arc<AtomicBool>,
     requests: Loop,
     looks: Loop,
 }
 
-type Loop = JoinHandle<(u32, Vec<String>)>;
+/// A command, again and again.
+pub(crate) struct Loop {
+    over: Arc<AtomicBool>,
+    ends: JoinHandle<(u32, Vec<String>)>,
+}
 
 impl Load {
     pub(super) fn start(world: &World) -> Self {
         let mut watch = world.through_line();
         watch.args(["get", "namespaces", "--watch", "-o", "name"]);
         let watch = watch.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let over = Arc::new(AtomicBool::new(false));
         let mut get = world.through_line();
         get.args(["get", "namespaces", "-o", "name"]);
         let mut ask = world.place.kubectl();
@@ -37,16 +39,14 @@ impl Load {
         let flux = world.engine != ARGOCD;
         Self {
             watch: watch.unwrap(),
-            requests: again_and_again(get, over.clone(), false),
-            looks: again_and_again(ask, over.clone(), flux),
-            over,
+            requests: Loop::start(get),
+            looks: Loop::run(ask, flux),
         }
     }
 
     /// How many requests and how many looks went well; nothing may have failed.
     pub(super) fn stop(mut self) -> (u32, u32) {
-        self.over.store(true, Ordering::SeqCst);
-        let ended = [self.requests, self.looks].map(|l| l.join().unwrap());
+        let ended = [self.requests, self.looks].map(Loop::stop);
         for (good, bad) in &ended {
             assert!(
                 *good > 3 && bad.is_empty(),
@@ -61,29 +61,44 @@ impl Load {
     }
 }
 
-/// Runs a command until it is over. What asks Flux names another moment each time.
-fn again_and_again(mut command: Command, over: Arc<AtomicBool>, flux: bool) -> Loop {
-    thread::spawn(move || {
-        let (mut good, mut bad) = (0_u32, Vec::new());
-        while !over.load(Ordering::SeqCst) {
-            let output = if flux {
-                // As the flux command asks.
-                let now = linesman::clock::rfc3339(linesman::clock::now());
-                let stamp = format!("reconcile.fluxcd.io/requestedAt={now}");
-                let mut asks = Command::new(command.get_program());
-                asks.args(command.get_args()).arg(stamp).output()
-            } else {
-                command.output()
-            };
-            let output = output.unwrap();
-            if output.status.success() {
-                good += 1;
-            } else {
-                bad.push(String::from_utf8_lossy(&output.stderr).into_owned());
+impl Loop {
+    pub(crate) fn start(command: Command) -> Self {
+        Self::run(command, false)
+    }
+
+    /// How often it went well, and what it said where it did not.
+    pub(crate) fn stop(self) -> (u32, Vec<String>) {
+        self.over.store(true, Ordering::SeqCst);
+        self.ends.join().unwrap()
+    }
+
+    /// What asks Flux names another moment each time.
+    fn run(mut command: Command, flux: bool) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let ends = over.clone();
+        let ends = thread::spawn(move || {
+            let (mut good, mut bad) = (0_u32, Vec::new());
+            while !ends.load(Ordering::SeqCst) {
+                let output = if flux {
+                    // As the flux command asks.
+                    let now = linesman::clock::rfc3339(linesman::clock::now());
+                    let stamp = format!("reconcile.fluxcd.io/requestedAt={now}");
+                    let mut asks = Command::new(command.get_program());
+                    asks.args(command.get_args()).arg(stamp).output()
+                } else {
+                    command.output()
+                };
+                let output = output.unwrap();
+                if output.status.success() {
+                    good += 1;
+                } else {
+                    bad.push(String::from_utf8_lossy(&output.stderr).into_owned());
+                }
             }
-        }
-        (good, bad)
-    })
+            (good, bad)
+        });
+        Self { over, ends }
+    }
 }
 
 /// How often the engine told of a look at the catalog that failed.

@@ -304,7 +304,7 @@ faults! {
         evidence "the fields; who wrote them and when";
         does "applies it; rights that were taken from the agent it cannot give itself: condition `RightsLost` names them, by the API \
               server's own word, also where a write of another heal is refused for want of one. Who comes through the line as \
-              what, and the agent's Deployment, are its owner's";
+              what, and the agent's Deployment, are its owner's; of that, an image that the hub wished and does not hear goes back";
         advice "";
     ProjectMissing: 51, Budget::Spaced, 0 s;
         seen "Argo CD: the AppProject `default`, which the root refers to, is gone or changed";

@@ -1,0 +1,229 @@
+//! The part of the one that leads: begins a trial, gives the Lease away, ends the trial.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use kube::runtime::events::EventType;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+use super::{Upgrade, over};
+use crate::agent::health::Heart;
+use crate::agent::lease::Term;
+use crate::agent::link::LinkState;
+use crate::agent::plan::upgrade::{
+    DEADLINE, Deployed, FAILED, Lead, PREVIOUS, Part, Said, Step, TRIED, Turn, WITHIN, condition,
+    decide,
+};
+use crate::agent::{Joined, enroll, gitline};
+use crate::clock;
+use crate::wire::api::Assignment;
+use crate::wire::report::ConditionType;
+
+/// Between looks while an image is on trial.
+const SOON: Duration = Duration::from_secs(1);
+/// While it is not known yet whether the image or the hub was to blame.
+const SETTLING: Duration = Duration::from_secs(5);
+const EVERY: Duration = Duration::from_mins(1);
+/// The hub hears this agent, also without a line: so long after the last acknowledged report.
+const HEARD: Duration = Duration::from_secs(45);
+
+/// What it needs.
+pub(in crate::agent) struct Upgrading {
+    pub(in crate::agent) upgrade: Upgrade,
+    pub(in crate::agent) context: enroll::Context,
+    pub(in crate::agent) joined: watch::Receiver<Option<Joined>>,
+    pub(in crate::agent) line: watch::Receiver<LinkState>,
+    pub(in crate::agent) acked: watch::Receiver<Option<Instant>>,
+    pub(in crate::agent) heart: Heart,
+    pub(in crate::agent) term: Term,
+}
+
+/// What one look leaves for the next.
+#[derive(Default)]
+struct Told {
+    condition: Option<Said>,
+    failed: Option<Instant>,
+}
+
+enum Next {
+    Look(Duration),
+    /// Another one is to lead.
+    StepBack,
+}
+
+impl Upgrading {
+    /// Looks until stopped; ends where another one is to lead, and with it all parts of this one.
+    pub(in crate::agent) async fn run(self, stop: CancellationToken) -> Result<()> {
+        let mut joined = self.joined.clone();
+        let mut told = Told::default();
+        loop {
+            self.heart.beat();
+            joined.mark_unchanged();
+            let look = Box::pin(self.look(&mut told));
+            let wait = match stop.run_until_cancelled(look).await {
+                Some(Ok(Next::Look(wait))) => wait,
+                Some(Ok(Next::StepBack)) | None => return Ok(()),
+                Some(Err(error)) => {
+                    debug!(error = format!("{error:#}"), "agent's image not looked at");
+                    SOON
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = sleep(wait) => {}
+                changed = joined.changed() => changed.context("the task that joins has ended")?,
+            }
+        }
+    }
+
+    async fn look(&self, told: &mut Told) -> Result<Next> {
+        let upgrade = &self.upgrade;
+        let Some((deployed, version)) = upgrade.deployed().await? else {
+            return Ok(Next::Look(EVERY));
+        };
+        if !self.term.holds() {
+            return Ok(Next::Look(SOON));
+        }
+        let part = deployed.part(&upgrade.0.own).map(|(part, _)| part);
+        upgrade.0.on_trial.send_replace(part == Some(Part::New));
+        let joined = self.joined.borrow().clone();
+        let assignment = joined.map(|joined| joined.assignment);
+        let left = upgrade.left(&deployed);
+        let lead = self.lead(&deployed, assignment.as_ref(), told);
+        let step = decide(&upgrade.seen(&deployed, left, Turn::Leads(lead)));
+        if assignment.is_some() || part.is_some() {
+            self.tell(
+                &step,
+                &deployed,
+                assignment.and_then(|a| a.agent_image),
+                told,
+            )
+            .await;
+        }
+        self.act(step, part, &deployed, &version).await
+    }
+
+    fn lead<'a>(
+        &self,
+        deployed: &Deployed,
+        assignment: Option<&'a Assignment>,
+        told: &mut Told,
+    ) -> Lead<'a> {
+        let failed = deployed.failed.as_ref();
+        told.failed = failed.map(|_| told.failed.unwrap_or_else(Instant::now));
+        let paused = assignment.and_then(|a| a.policy.paused_until.as_deref());
+        let acked = *self.acked.borrow();
+        let up = matches!(*self.line.borrow(), LinkState::Up { .. });
+        let memory = self.upgrade.memory();
+        Lead {
+            wished: assignment.and_then(|a| a.agent_image.as_deref()),
+            paused: paused.and_then(clock::parse_rfc3339) > Some(clock::now()),
+            heard: up || acked.is_some_and(|at| at.elapsed() <= HEARD),
+            acked: acked.is_some(),
+            lent: memory.trial.as_ref().is_some_and(|sight| sight.lent),
+            settling: told.failed.map(|at| at.elapsed()).unwrap_or_default(),
+        }
+    }
+
+    async fn act(
+        &self,
+        step: Step,
+        part: Option<Part>,
+        deployed: &Deployed,
+        version: &str,
+    ) -> Result<Next> {
+        let upgrade = &self.upgrade;
+        match step {
+            Step::Stay(_) | Step::Ask => {
+                let open = deployed.failed.as_ref().is_some_and(|f| !f.is_final());
+                return Ok(Next::Look(match (part, open) {
+                    (Some(_), _) => SOON,
+                    (None, true) => SETTLING,
+                    (None, false) => EVERY,
+                }));
+            }
+            Step::Try(image) => self.begin(&image, deployed, version).await?,
+            Step::Lend(pod) => {
+                info!(pod, "the new image's Pod leads now");
+                if let Some(sight) = upgrade.memory().trial.as_mut() {
+                    sight.lent = true;
+                }
+                return Ok(self.step_back(pod).await);
+            }
+            Step::Confirm => {
+                upgrade.write(version, &over(), None).await?;
+                info!(image = upgrade.0.own, "the hub hears this image: it stays");
+                let note = format!("the agent runs {}", upgrade.0.own);
+                self.event(EventType::Normal, "AgentUpgraded", &note).await;
+            }
+            Step::Return(failed) => {
+                let failed = upgrade.put_back(deployed, version, &failed).await?;
+                let note = format!("image {} was taken back: {}", failed.image, failed.why);
+                self.event(EventType::Warning, "AgentReturned", &note).await;
+                if part == Some(Part::New) {
+                    return Ok(self.step_back(String::new()).await);
+                }
+            }
+            Step::Judge(failed) => {
+                let text = serde_json::to_string(&failed)?;
+                let annotations = json!({ (FAILED): text });
+                upgrade.write(version, &annotations, None).await?;
+            }
+            Step::Yield => return Ok(self.step_back(String::new()).await),
+            Step::Forget => upgrade.write(version, &over(), None).await?,
+        }
+        Ok(Next::Look(Duration::ZERO))
+    }
+
+    async fn begin(&self, image: &str, deployed: &Deployed, version: &str) -> Result<()> {
+        let before = deployed.failed.as_ref().filter(|f| f.image == image);
+        let mut annotations = over();
+        annotations[PREVIOUS] = json!(deployed.image);
+        annotations[TRIED] = json!(image);
+        annotations[DEADLINE] = json!(clock::rfc3339(clock::now() + WITHIN));
+        if let Some(before) = before {
+            annotations[FAILED] = json!(serde_json::to_string(before)?);
+        }
+        let upgrade = &self.upgrade;
+        upgrade.write(version, &annotations, Some(image)).await?;
+        info!(image, before = deployed.image, "agent's image on trial");
+        let note = format!("image {image} is on trial; {} goes on", deployed.image);
+        self.event(EventType::Normal, "AgentUpgrade", &note).await;
+        Ok(())
+    }
+
+    async fn step_back(&self, heir: String) -> Next {
+        let shared = &self.upgrade.0;
+        // Git over the line goes to the next one.
+        let never = CancellationToken::new();
+        gitline::unmark(&shared.kube, &shared.namespace, &shared.pod, &never).await;
+        shared.heir.send_replace(Some(heir));
+        Next::StepBack
+    }
+
+    async fn event(&self, kind: EventType, reason: &str, note: &str) {
+        self.context.event(kind, reason, note).await;
+    }
+
+    async fn tell(
+        &self,
+        step: &Step,
+        deployed: &Deployed,
+        wished: Option<String>,
+        told: &mut Told,
+    ) {
+        let said = condition(step, deployed, &self.upgrade.0.own, wished.as_deref());
+        if told.condition.as_ref() == Some(&said) {
+            return;
+        }
+        let kind = ConditionType::AgentCurrent;
+        self.context
+            .condition(kind, said.status, said.reason, &said.text)
+            .await;
+        told.condition = Some(said);
+    }
+}

@@ -1,0 +1,310 @@
+//! H50, F49: another image for the agent by the hub's wish. One that works takes over, one that does not goes back, and the
+//! agent serves meanwhile.
+
+use std::process::Command;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::keys::load::Loop;
+use crate::support::api::deployment;
+use crate::support::place::{binary, lab, output, root, run};
+use crate::support::world::{CLUSTER, FLUX, World};
+use crate::support::{eventually, figure, seconds, shown, until};
+
+/// The same program under another name.
+const NEXT: &str = "lab.invalid/linesman:next";
+/// No registry has it.
+const NOWHERE: &str = "lab.invalid/linesman:nowhere";
+/// It starts, and does nothing.
+const SILENT: &str = "lab.invalid/silent:1";
+/// From the wish to the image of before, with what a busy machine adds.
+const LIMIT: u64 = 150;
+
+fn opened(name: &str) -> World {
+    let mut world = World::open(name);
+    let mut image = Command::new(root().join("tests/image"));
+    run(image.arg(world.place.lab()).arg(binary()).arg(NEXT));
+    let tool = run(lab().args(["path", "tools"]));
+    let tool = format!("{}:/pause", tool.trim());
+    let silent = ["-user", "65532:65532", "-entrypoint", "/pause,pause"];
+    let mut image = lab();
+    image.args(["image", world.place.lab(), SILENT]);
+    run(image.args(silent).arg(tool));
+    world.adopt();
+    world
+}
+
+fn agent() -> String {
+    deployment("linesman", "linesman-agent")
+}
+
+fn wish(world: &World, image: &str) {
+    let args = [
+        "cluster",
+        "upgrade",
+        CLUSTER,
+        "--allow-tag",
+        "--image",
+        image,
+    ];
+    run(&mut world.hub.cli(&args));
+}
+
+fn withdraw(world: &World) {
+    run(&mut world
+        .hub
+        .cli(&["cluster", "upgrade", CLUSTER, "--withdraw"]));
+    until("what was remembered is gone", seconds(60), || {
+        annotations(world).is_empty()
+    });
+}
+
+fn image(world: &World) -> String {
+    let live = world.api.try_get(&agent()).ok().flatten();
+    let live = live.unwrap_or_default();
+    let image = &live["spec"]["template"]["spec"]["containers"][0]["image"];
+    image.as_str().unwrap_or_default().to_owned()
+}
+
+/// What the agent keeps of a change.
+fn annotations(world: &World) -> Vec<String> {
+    let live = world.api.get(&agent()).unwrap();
+    let all = live["metadata"]["annotations"].as_object().cloned();
+    let all = all.unwrap_or_default().into_iter();
+    let ours = all.filter(|(key, _)| key.starts_with("linesman.dev/"));
+    ours.map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+/// Name and image of each agent Pod that is ready.
+fn ready(world: &World) -> Vec<(String, String)> {
+    let path =
+        "/api/v1/namespaces/linesman/pods?labelSelector=app.kubernetes.io%2Fname%3Dlinesman-agent";
+    let pods = world.api.get(path).unwrap();
+    let pods = pods["items"].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let ready = pods.iter().filter(|pod| {
+        pod["metadata"]["deletionTimestamp"].is_null()
+            && crate::support::world::condition(pod, "Ready")
+    });
+    ready
+        .map(|pod| {
+            (
+                text(&pod["metadata"]["name"]),
+                text(&pod["spec"]["containers"][0]["image"]),
+            )
+        })
+        .collect()
+}
+
+/// Reason and message of `AgentCurrent`.
+fn says(world: &World) -> (String, String) {
+    let view = world.hub.try_json(&["cluster", "show", CLUSTER]);
+    let view = view.unwrap_or_default();
+    let mut all = view["conditions"].as_array().into_iter().flatten();
+    let said = all.find(|c| c["type"] == json!("AgentCurrent"));
+    let said = said.cloned().unwrap_or_default();
+    let text = |key: &str| said[key].as_str().unwrap_or_default().to_owned();
+    (text("reason"), text("message"))
+}
+
+fn settled(world: &World) {
+    until("the line is up", seconds(90), || world.line_is_up());
+    until("the cluster is healthy", seconds(120), || {
+        world.phase() == "Healthy"
+    });
+}
+
+/// Requests through the line, one after the other.
+fn load(world: &World) -> Loop {
+    let mut get = world.through_line();
+    get.args(["get", "namespaces", "-o", "name"]);
+    Loop::start(get)
+}
+
+fn forwards(world: &World) {
+    settled(world);
+    assert_eq!(says(world).0, "AsInstalled");
+    let load = load(world);
+    let began = Instant::now();
+    let args = [
+        "cluster",
+        "upgrade",
+        CLUSTER,
+        "--allow-tag",
+        "--wait=3m",
+        "--image",
+        NEXT,
+    ];
+    run(&mut world.hub.cli(&args));
+    figure(
+        "F49",
+        "cluster upgrade → the hub hears the agent's new image",
+        "≤ 120 s",
+        shown(began.elapsed()),
+    );
+    until("the old Pod is gone", seconds(90), || {
+        let pods = ready(world);
+        pods.len() == 1 && pods.iter().all(|(_, image)| image == NEXT)
+    });
+    let (good, bad) = load.stop();
+    assert!(good > 3 && bad.is_empty(), "{good} went well, not {bad:?}");
+    figure(
+        "F49",
+        "requests through the line while the agent's image changes, none failed",
+        "0 failed",
+        good,
+    );
+    assert_eq!(annotations(world), [] as [String; 0]);
+    assert_eq!(image(world), NEXT);
+    let told = ("InForce".to_owned(), format!("{NEXT}: the agent runs it"));
+    assert_eq!(says(world), told);
+    settled(world);
+}
+
+/// A change that cannot work: the agent heals all the while, and the image of before is back.
+fn goes_back(world: &mut World, bad: &str, what: &str, hub: &str) {
+    settled(world);
+    let (before, old) = (image(world), ready(world));
+    let requests = (hub == "hub there").then(|| load(world));
+    let began = Instant::now();
+    wish(world, bad);
+    until("the image is on trial", seconds(30), || image(world) == bad);
+    if hub == "hub stopped" {
+        world.hub.stop();
+    }
+    heals_meanwhile(world, &format!("{what}, {hub}"));
+    let limit = seconds(LIMIT).saturating_sub(began.elapsed());
+    until("the image of before is back", limit, || {
+        image(world) == before
+    });
+    figure(
+        "H50",
+        &format!("{what}, {hub}: cluster upgrade → the image of before is back"),
+        "≤ 120 s",
+        shown(began.elapsed()),
+    );
+    let kept = annotations(world);
+    assert!(
+        kept.len() == 1 && kept[0].contains("upgrade-failed"),
+        "{kept:?}"
+    );
+    if let Some(requests) = requests {
+        let (good, failed) = requests.stop();
+        assert!(
+            good > 3 && failed.is_empty(),
+            "{good} went well, not {failed:?}"
+        );
+        figure(
+            "H50",
+            &format!("{what}: requests through the line meanwhile, none failed"),
+            "0 failed",
+            good,
+        );
+    } else {
+        world.hub.up();
+    }
+    eventually("it says that it went back", seconds(60), || {
+        let (reason, text) = says(world);
+        let right = reason == "Returned" && text.starts_with(&format!("{bad}: "));
+        if right {
+            Ok(())
+        } else {
+            Err(format!("{reason} {text}"))
+        }
+    });
+    println!("{what}, {hub}: {}", says(world).1);
+    // Ready is what the hub hears, so that takes a moment after its return.
+    until("the Pod of before goes on, alone", seconds(60), || {
+        ready(world) == old
+    });
+    let args = [
+        "cluster",
+        "upgrade",
+        CLUSTER,
+        "--allow-tag",
+        "--wait=20s",
+        "--image",
+        bad,
+    ];
+    let again = output(&mut world.hub.cli(&args));
+    assert_eq!(
+        again.status.code(),
+        Some(1),
+        "it is not tried again: {again:?}"
+    );
+    withdraw(world);
+}
+
+fn heals_meanwhile(world: &World, told: &str) {
+    let victim = deployment(FLUX, "source-controller");
+    let uid = world.uid(&victim);
+    assert!(world.api.delete(&victim));
+    let healed = until("the old one heals meanwhile", seconds(60), || {
+        world.uid(&victim).is_some_and(|now| Some(now) != uid)
+    });
+    figure(
+        "H50",
+        &format!("{told}: Deployment deleted → back, by the old image"),
+        "≤ 120 s",
+        shown(healed),
+    );
+}
+
+/// H50, F49
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn an_image_that_works_takes_over_and_one_that_does_not_goes_back() {
+    let mut world = opened("upgrade");
+    forwards(&world);
+    goes_back(&mut world, NOWHERE, "image that nobody has", "hub there");
+    goes_back(&mut world, SILENT, "silent image", "hub stopped");
+    world.close();
+}
+
+mod whole {
+    use super::*;
+
+    /// H50: the other way round; and an image that works is no bad one because the hub was away.
+    #[test]
+    #[ignore = "needs a real cluster: make chaos"]
+    fn whatever_is_wrong_with_an_image_the_one_before_serves() {
+        let mut world = opened("upgrade2");
+        goes_back(&mut world, SILENT, "silent image", "hub there");
+        goes_back(&mut world, NOWHERE, "image that nobody has", "hub stopped");
+        hub_away(&mut world);
+        world.close();
+    }
+
+    fn hub_away(world: &mut World) {
+        settled(world);
+        let before = image(world);
+        wish(world, NEXT);
+        until("the image is on trial", seconds(30), || {
+            image(world) == NEXT
+        });
+        world.hub.kill();
+        let back = until("the image of before is back", seconds(LIMIT), || {
+            image(world) == before
+        });
+        figure(
+            "H50",
+            "image that works, hub gone before it is heard → the image of before is back",
+            "≤ 120 s",
+            shown(back),
+        );
+        std::thread::sleep(seconds(65));
+        let up = Instant::now();
+        world.hub.up();
+        until("it is tried again, and heard", seconds(150), || {
+            says(world) == ("InForce".to_owned(), format!("{NEXT}: the agent runs it"))
+        });
+        figure(
+            "F49",
+            "hub back → the image that it wishes is heard",
+            "",
+            shown(up.elapsed()),
+        );
+        settled(world);
+    }
+}
