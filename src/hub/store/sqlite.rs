@@ -168,11 +168,20 @@ impl Sqlite {
     }
 
     async fn begin_on(&self, pool: &SqlitePool, doing: &'static str) -> Result<Write> {
+        const BEGIN: &str = "BEGIN IMMEDIATE";
         let lock = self.write.clone().lock_owned().await;
-        let tx = pool
-            .begin_with("BEGIN IMMEDIATE")
-            .await
-            .map_err(db(doing))?;
+        let tx = match pool.begin_with(BEGIN).await {
+            // A full disk makes SQLite give a transaction up by itself; sqlx cannot, then, and believes the connection to be in
+            // one for ever. See <https://sqlite.org/lang_transaction.html>, "Response To Errors Within A Transaction".
+            Err(sqlx::Error::InvalidSavePointStatement) => {
+                tracing::warn!(doing, "the database gave a transaction up; connecting anew");
+                let stuck = pool.acquire().await.map_err(db(doing))?;
+                stuck.close().await.map_err(db(doing))?;
+                pool.begin_with(BEGIN).await
+            }
+            tx => tx,
+        };
+        let tx = tx.map_err(db(doing))?;
         Ok(Write { tx, _lock: lock })
     }
 }

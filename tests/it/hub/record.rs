@@ -267,6 +267,36 @@ async fn records_after(hub: &TestHub) {
     }
 }
 
+/// A full disk makes SQLite give a transaction up by itself, on the connection of the records and on that of the audit. When
+/// there is room again, the hub goes on without being started anew.
+#[tokio::test]
+async fn a_hub_whose_disk_was_full_goes_on_when_there_is_room() {
+    let hub = TestHub::start("disk-full").await;
+    for (table, full) in [
+        (
+            "user",
+            "CREATE TRIGGER refuse BEFORE INSERT ON user BEGIN SELECT RAISE(ROLLBACK, 'the disk is full'); END",
+        ),
+        (
+            "audit",
+            "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ROLLBACK, 'the disk is full'); END",
+        ),
+    ] {
+        execute(hub.data(), full).await;
+        for _ in 0..2 {
+            let name = format!("no-{table}");
+            let (code, problem) = hub.post("/v1/users", &json!({"name": name})).await;
+            assert_eq!((code, slug(&problem)), (503, "unavailable"), "{problem}");
+        }
+        execute(hub.data(), "DROP TRIGGER refuse").await;
+        let name = format!("after-{table}");
+        let (code, made) = hub.post("/v1/users", &json!({"name": name})).await;
+        assert_eq!(code, 201, "{made}");
+    }
+    verified(&hub).await;
+    hub.stop().await;
+}
+
 /// H37, L48: what cannot be put on record is not done.
 #[tokio::test]
 async fn nothing_is_done_that_cannot_be_put_on_record() {
