@@ -210,6 +210,11 @@ impl Candidate {
         lease
     }
 
+    /// Where the Lease names this replica, it is anybody's.
+    pub async fn release(&self) -> Result<()> {
+        self.free("").await
+    }
+
     /// `heir` may be nobody.
     async fn free(&self, heir: &str) -> Result<()> {
         self.renewed.send_replace(None);

@@ -149,6 +149,8 @@ impl Upgrade {
             }
             Step::Return(failed) => {
                 self.put_back(&deployed, &version, failed).await?;
+                // One that led in a former life has its name there; the old one need not wait until that is stale.
+                candidate.release().await?;
             }
             Step::Stay(_)
             | Step::Try(_)

@@ -7,7 +7,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::keys::load::Loop;
-use crate::support::api::deployment;
+use crate::line::agent_pids;
+use crate::support::api::{deployment, path};
 use crate::support::place::{binary, lab, output, root, run};
 use crate::support::world::{CLUSTER, FLUX, World};
 use crate::support::{eventually, figure, seconds, shown, until};
@@ -112,6 +113,10 @@ fn settled(world: &World) {
     until("the line is up", seconds(90), || world.line_is_up());
     until("the cluster is healthy", seconds(120), || {
         world.phase() == "Healthy"
+    });
+    // The kubelet hears of that with its next probe.
+    until("one Pod of the agent is ready", seconds(60), || {
+        ready(world).len() == 1
     });
 }
 
@@ -236,6 +241,53 @@ fn goes_back(world: &mut World, bad: &str, what: &str, hub: &str) {
     withdraw(world);
 }
 
+/// Its process is killed as soon as the Lease is its own: what starts again finds that, and goes back without waiting.
+fn dies(world: &World) {
+    settled(world);
+    let (before, old) = (image(world), agent_pids(world));
+    let leader = holder(world);
+    // The first one, by now.
+    wish(world, &world.place.image);
+    let limit = seconds(60);
+    until("the new one has the Lease", limit, || {
+        holder(world) != leader
+    });
+    let new = agent_pids(world);
+    let new = new.iter().find(|pid| !old.contains(pid)).unwrap();
+    run(Command::new("kill").arg("-KILL").arg(new.to_string()));
+    let back = until("the image of before is back", seconds(LIMIT), || {
+        image(world) == before
+    });
+    let told = "new image killed as it takes over → the image of before is back";
+    figure("H50", told, "≤ 120 s", shown(back));
+    let leads = until("the old one leads again", limit, || holder(world) == leader);
+    let told = "… and its Pod leads again";
+    figure("H50", told, "≤ 120 s", shown(back + leads));
+    until("the line is up", limit, || world.line_is_up());
+    eventually("it says why", limit, || {
+        let (reason, text) = says(world);
+        let right = reason == "Returned" && text.contains("it took over and ended");
+        if right {
+            Ok(())
+        } else {
+            Err(format!("{reason} {text}"))
+        }
+    });
+    withdraw(world);
+}
+
+fn holder(world: &World) -> String {
+    let lease = path(
+        "coordination.k8s.io/v1",
+        "Lease",
+        "linesman",
+        "linesman-agent",
+    );
+    let lease = world.api.try_get(&lease).ok().flatten().unwrap_or_default();
+    let holder = &lease["spec"]["holderIdentity"];
+    holder.as_str().unwrap_or_default().to_owned()
+}
+
 fn heals_meanwhile(world: &World, told: &str) {
     let victim = deployment(FLUX, "source-controller");
     let uid = world.uid(&victim);
@@ -257,6 +309,7 @@ fn heals_meanwhile(world: &World, told: &str) {
 fn an_image_that_works_takes_over_and_one_that_does_not_goes_back() {
     let mut world = opened("upgrade");
     forwards(&world);
+    dies(&world);
     goes_back(&mut world, NOWHERE, "image that nobody has", "hub there");
     goes_back(&mut world, SILENT, "silent image", "hub stopped");
     world.close();
