@@ -57,8 +57,9 @@ pub const CATALOG: &str = "catalog.git";
 /// Everything that the hub is told at its start.
 #[derive(Debug, Clone)]
 pub struct HubConfig {
-    /// Database, keys, certificates, the catalog's repository.
+    /// Keys, certificates, the catalog's repository, and the database where `records` says so.
     pub data: PathBuf,
+    pub records: store::Records,
     /// `https://hub.example:8443`, as clusters and people reach it; a path prefix is kept.
     pub url: String,
     pub listen: SocketAddr,
@@ -254,6 +255,11 @@ impl Orders {
 /// At most `max` bytes of a text, cut between characters.
 pub(crate) fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
+}
+
+/// Without NUL, which PostgreSQL's texts cannot hold.
+pub(crate) fn clean(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
 }
 
 /// An error with its causes on one line.

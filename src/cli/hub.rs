@@ -20,10 +20,12 @@ use crate::hub::{HubConfig, Listeners, serve};
 use crate::lifetime;
 
 mod audit;
+pub(super) mod database;
 mod notify;
 mod oidc;
 
 use audit::AuditArgs;
+use database::DatabaseArgs;
 use notify::NotifyArgs;
 use oidc::OidcArgs;
 
@@ -42,7 +44,7 @@ SIGTERM ends it: running requests get --drain to finish.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Directory of the database, keys, certificates and the catalog
+    /// Directory of the database (but with --database-url-file), keys, certificates and the catalog
     #[arg(
         long,
         env = "LINESMAN_DATA",
@@ -50,6 +52,8 @@ pub struct Args {
         default_value = "/var/lib/linesman"
     )]
     data: PathBuf,
+    #[command(flatten)]
+    database: DatabaseArgs,
     /// The hub's address as clusters and people reach it; without it, `https://` with this machine's address and port
     #[arg(long, env = "LINESMAN_URL", value_name = "URL")]
     url: Option<String>,
@@ -209,6 +213,7 @@ fn config(args: Args) -> Result<HubConfig> {
     };
     Ok(HubConfig {
         data: std::path::absolute(&args.data).context("find the data directory")?,
+        records: args.database.config()?,
         url: url.as_str().trim_end_matches('/').to_owned(),
         listen: args.listen,
         health_listen: args.health_listen,

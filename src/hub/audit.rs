@@ -16,6 +16,7 @@ use crate::hub::HubKeys;
 use crate::hub::store::{Anchor, AuditRow, Store, StoreError};
 
 pub mod chain;
+mod doubt;
 pub mod retain;
 pub mod sink;
 
@@ -209,6 +210,10 @@ pub struct Chain {
     told: watch::Sender<i64>,
     /// Open records without a close: none is pruned.
     open: BTreeSet<i64>,
+    /// The last batch, where the database did not say whether it has it.
+    doubt: Vec<AuditRow>,
+    /// Closes that could not be stored yet.
+    late: Vec<AuditRow>,
 }
 
 /// Opens the chain at its end and marks what a crash left open as interrupted.
@@ -234,6 +239,8 @@ pub async fn start(store: Store, hub_id: &str, keys: HubKeys) -> Result<(Audit, 
         head,
         told,
         open: BTreeSet::new(),
+        doubt: Vec::new(),
+        late: Vec::new(),
     };
     let open = chain
         .store
@@ -362,8 +369,15 @@ impl Chain {
         }
     }
 
-    /// Chains and stores rows; gives their numbers. The head moves only with a commit.
+    /// Chains and stores rows, and what is owed from before; gives the numbers of the rows. The head moves only with a
+    /// commit.
     async fn store(&mut self, mut rows: Vec<AuditRow>) -> Result<Vec<i64>, StoreError> {
+        let asked = rows.len();
+        if let Err(error) = self.settle_doubt().await {
+            self.late.extend(doubt::owed(rows, false));
+            return Err(error);
+        }
+        rows.append(&mut self.late);
         let Head {
             mut seq,
             hash: mut prev,
@@ -375,17 +389,43 @@ impl Chain {
             row.hash = hash(row);
             prev = row.hash;
         }
-        self.store.append_audit(&rows).await?;
-        self.head = Head { seq, hash: prev };
-        for row in &rows {
+        if let Err(error) = self.store.append_audit(&rows).await {
+            self.doubt = rows;
+            return Err(error);
+        }
+        self.stored(&rows);
+        Ok(rows[..asked].iter().map(|r| r.seq).collect())
+    }
+
+    /// A connection that broke at the commit does not tell whether the rows are in: the chain's end does.
+    async fn settle_doubt(&mut self) -> Result<(), StoreError> {
+        let Some(last) = self.doubt.last() else {
+            return Ok(());
+        };
+        let end = self.store.audit_head().await?;
+        let stored = end.is_some_and(|end| end.hash == last.hash);
+        let batch = std::mem::take(&mut self.doubt);
+        if stored {
+            self.stored(&batch);
+        }
+        self.late.extend(doubt::owed(batch, stored));
+        Ok(())
+    }
+
+    fn stored(&mut self, rows: &[AuditRow]) {
+        let Some(last) = rows.last() else { return };
+        self.head = Head {
+            seq: last.seq,
+            hash: last.hash,
+        };
+        for row in rows {
             match (row.stage.as_str(), row.opened) {
                 ("open", _) => drop(self.open.insert(row.seq)),
                 (_, Some(opened)) => drop(self.open.remove(&opened)),
                 _ => {}
             }
         }
-        self.told.send_replace(seq);
-        Ok(rows.iter().map(|r| r.seq).collect())
+        self.told.send_replace(last.seq);
     }
 }
 
@@ -438,7 +478,7 @@ fn millis(at: time::OffsetDateTime) -> i64 {
 }
 
 fn bounded(text: &str) -> String {
-    crate::hub::cut(text, MAX_TEXT).to_owned()
+    crate::hub::clean(crate::hub::cut(text, MAX_TEXT))
 }
 
 #[cfg(test)]

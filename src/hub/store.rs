@@ -1,5 +1,8 @@
-//! The store: records behind one type. What any database must do stands in the table of [`Store`]'s methods;
-//! SQLite is the one that exists.
+//! The store: records behind one type. What any database must do stands in the table of [`Store`]'s methods; the
+//! statements that do it are one text, `sql/`, built for SQLite and for PostgreSQL.
+
+use std::fs::File;
+use std::path::Path;
 
 use time::OffsetDateTime;
 
@@ -9,6 +12,7 @@ use crate::wire::api::{BundleView, EngineKind, GitRoute, Policy};
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, HealRecord};
 
+pub mod postgres;
 pub mod records;
 pub mod sqlite;
 
@@ -34,6 +38,8 @@ pub enum StoreError {
     Full(String),
     #[error("{0}")]
     Refused(String),
+    #[error("{0}: a text holds a NUL character")]
+    Text(&'static str),
 }
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -45,6 +51,71 @@ pub type TroubleKey = (ClusterName, String);
 #[derive(Clone)]
 pub enum Store {
     Sqlite(sqlite::Sqlite),
+    Postgres(postgres::Postgres),
+}
+
+/// Where the hub's records are.
+#[derive(Debug, Clone, Default)]
+pub enum Records {
+    /// In the data directory.
+    #[default]
+    File,
+    Server(postgres::Target),
+}
+
+/// In a data directory: says which database has the records, where that is not `hub.db` beside it.
+const ELSEWHERE: &str = "database";
+
+impl Store {
+    /// Takes the data directory and its records for this process; makes what is not there yet.
+    pub async fn open(data: &Path, records: &Records) -> Result<Self> {
+        let note = data.join(ELSEWHERE);
+        let target = match records {
+            Records::File => {
+                if let Ok(elsewhere) = std::fs::read_to_string(&note) {
+                    return Err(StoreError::Refused(format!(
+                        "the hub's records are in the database {}: give --database-url-file, or delete {} to begin with none",
+                        elsewhere.trim(),
+                        note.display()
+                    )));
+                }
+                return Ok(Self::Sqlite(sqlite::Sqlite::open(data).await?));
+            }
+            Records::Server(target) => target,
+        };
+        let old = data.join("hub.db");
+        if old.exists() {
+            return Err(StoreError::Refused(format!(
+                "{} has the hub's records, and nothing moves them to PostgreSQL: start with a data directory of its own",
+                old.display()
+            )));
+        }
+        let lock = lock(data)?;
+        let store = postgres::Postgres::open(target.clone()).await?;
+        std::fs::write(&note, format!("{target}\n"))
+            .map_err(|e| StoreError::Refused(format!("write {}: {e}", note.display())))?;
+        Ok(Self::Postgres(store.keeping(lock)))
+    }
+}
+
+/// Takes the data directory for this process. A lock that the file system does not carry is an error: two hubs on
+/// one database would each give out the same epochs.
+fn lock(data: &Path) -> Result<File> {
+    let path = data.join("hub.lock");
+    let refused = |why: String| StoreError::Refused(format!("lock {}: {why}", path.display()));
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(|e| refused(e.to_string()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(refused(
+            "another hub runs on this data directory; stop it first".to_owned(),
+        )),
+        Err(std::fs::TryLockError::Error(e)) => Err(refused(e.to_string())),
+    }
 }
 
 /// One line a method: the contract, and the hand-over to the database.
@@ -56,6 +127,7 @@ macro_rules! contract {
                 pub async fn $name(&self $(, $arg: $ty)*) -> Result<$ret> {
                     match self {
                         Self::Sqlite(store) => store.$name($($arg),*).await,
+                        Self::Postgres(store) => store.$name($($arg),*).await,
                     }
                 }
             )*

@@ -17,6 +17,7 @@ mod incident;
 mod login;
 mod notify;
 mod pause;
+mod postgres;
 mod readopt;
 mod record;
 mod rotate;

@@ -13,6 +13,8 @@ mod git;
 mod hub;
 mod joined;
 mod line;
+mod postgres;
 mod provider;
 mod proxy;
 mod secrecy;
+mod store;

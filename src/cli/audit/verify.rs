@@ -10,10 +10,11 @@ use tokio::task::JoinSet;
 
 use super::broken;
 use crate::cli::connect::Connect;
+use crate::cli::hub::database;
 use crate::cli::output::emit;
 use crate::client::Client;
 use crate::hub::audit::chain::{self, Follower, Hashed};
-use crate::hub::store::{Store, sqlite::Sqlite};
+use crate::hub::store::{Store, postgres::Postgres, sqlite::Sqlite};
 use crate::keys::{KeyPair, Public};
 
 const EXAMPLES: &str = "\
@@ -31,6 +32,9 @@ pub(in crate::cli) struct Args {
     /// The hub's data directory or a copy of it: read the database itself, without the hub
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// With --data, of a hub that keeps its records in PostgreSQL: the file with the database's URL
+    #[arg(long, value_name = "FILE", requires = "data")]
+    database_url_file: Option<PathBuf>,
     #[command(flatten)]
     connect: Connect,
 }
@@ -48,7 +52,7 @@ enum Source {
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let (source, follower) = match args.data {
-        Some(data) => of_database(&data).await?,
+        Some(data) => of_database(&data, args.database_url_file.as_deref()).await?,
         None => of_hub(&args.connect).await?,
     };
     let (seq, records, anchors) = whole(Arc::new(source), follower).await?;
@@ -72,11 +76,15 @@ async fn of_hub(connect: &Connect) -> Result<(Source, Follower)> {
     Ok((Source::Hub(client), follower))
 }
 
-async fn of_database(data: &Path) -> Result<(Source, Follower)> {
-    if !data.join("hub.db").exists() {
-        bail!("{} holds no hub.db", data.display());
-    }
-    let store = Store::Sqlite(Sqlite::open_read_only(data)?);
+async fn of_database(data: &Path, url: Option<&Path>) -> Result<(Source, Follower)> {
+    let store = match url {
+        Some(file) => Store::Postgres(Postgres::open_read_only(database::target(file)?).await?),
+        None if data.join("hub.db").exists() => Store::Sqlite(Sqlite::open_read_only(data)?),
+        None => bail!(
+            "{} holds no hub.db; where the hub's records are in PostgreSQL, give --database-url-file too",
+            data.display()
+        ),
+    };
     let id = store.hub_id().await?;
     let file = data.join("hub.key");
     let key = std::fs::read_to_string(&file).with_context(|| {

@@ -279,6 +279,9 @@ fn bounded_heal(mut heal: HealRecord) -> HealRecord {
 
 fn shorten(text: &mut String, max: usize) {
     text.truncate(cut(text, max).len());
+    if text.contains('\0') {
+        *text = crate::hub::clean(text);
+    }
 }
 
 fn deploy_public(line: &str) -> Result<Public, Problem> {

@@ -179,6 +179,11 @@ impl From<StoreError> for Problem {
                 what,
                 "revoke or remove what is not needed any more",
             ),
+            StoreError::Text(_) => Self::new(
+                Slug::BadRequest,
+                error.to_string(),
+                "leave that character out",
+            ),
             StoreError::Refused(_) | StoreError::Database { .. } => {
                 tracing::error!(error = %crate::hub::chain_of(&error), "the database refused a request");
                 Self::new(

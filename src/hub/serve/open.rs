@@ -19,7 +19,6 @@ use crate::hub::gitline::GitTarget;
 use crate::hub::login::Logins;
 use crate::hub::oidc::Provider;
 use crate::hub::registration::{Prefix, TokenText};
-use crate::hub::store::sqlite::Sqlite;
 use crate::hub::store::{ApiToken, Store, UserRow};
 use crate::hub::tls::{self, Tls, TlsSource};
 use crate::hub::{
@@ -45,7 +44,7 @@ pub async fn start(
         .mode(0o700)
         .create(&data)
         .with_context(|| format!("make the data directory {}", data.display()))?;
-    let store = Store::Sqlite(Sqlite::open(&data).await?);
+    let store = Store::open(&data, &config.records).await?;
     config.tls = with_names(&config)?;
     let id = store.hub_id().await?;
     let tls = Tls::load(&data, config.tls.clone(), now)?;

@@ -46,6 +46,7 @@ macro_rules! locked {
 }
 
 #[path = "sql/contract.rs"]
+#[expect(clippy::duplicate_mod, reason = "one text for both databases")]
 mod contract;
 mod lines;
 
@@ -83,7 +84,7 @@ impl Write {
 impl Sqlite {
     /// Opens or makes `hub.db` in the data directory and brings its schema up to date.
     pub async fn open(data: &Path) -> Result<Self> {
-        let lock = lock(data)?;
+        let lock = super::lock(data)?;
         let options = SqliteConnectOptions::new()
             .filename(data.join("hub.db"))
             .create_if_missing(true)
@@ -135,22 +136,14 @@ impl Sqlite {
     }
 
     async fn migrate(&self) -> Result<()> {
-        use sqlx::migrate::MigrateError;
-        MIGRATIONS.run(&self.writer).await.map_err(|e| match e {
-            MigrateError::VersionMissing(version) | MigrateError::VersionTooNew(version, _) => {
-                StoreError::Refused(format!(
-                    "the database has schema {version}, which this build does not know; start the newer linesman that wrote it"
-                ))
-            }
-            MigrateError::VersionMismatch(version) => StoreError::Refused(format!(
-                "migration {version} in the database is not this build's; start the linesman that wrote it"
-            )),
-            MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => StoreError::Database {
-                doing: "bring the schema up to date",
-                source,
-            },
-            other => StoreError::Refused(format!("bring the schema up to date: {other}")),
-        })
+        let done = MIGRATIONS.run(&self.writer).await;
+        done.map_err(contract::not_migrated)
+    }
+
+    /// The data directory's lock is held as long as the store lives.
+    #[expect(clippy::unused_async, reason = "PostgreSQL has to ask")]
+    async fn held(&self) -> Result<()> {
+        Ok(())
     }
 
     async fn begin(&self, doing: &'static str) -> Result<Write> {
@@ -183,26 +176,6 @@ impl Sqlite {
         };
         let tx = tx.map_err(db(doing))?;
         Ok(Write { tx, _lock: lock })
-    }
-}
-
-/// Takes the data directory for this process. A lock that the file system does not carry is an error: two hubs on
-/// one database would each give out the same epochs.
-fn lock(data: &Path) -> Result<File> {
-    let path = data.join("hub.lock");
-    let refused = |why: String| StoreError::Refused(format!("lock {}: {why}", path.display()));
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(|e| refused(e.to_string()))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(refused(
-            "another hub runs on this data directory; stop it first".to_owned(),
-        )),
-        Err(std::fs::TryLockError::Error(e)) => Err(refused(e.to_string())),
     }
 }
 

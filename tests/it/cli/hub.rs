@@ -137,6 +137,7 @@ impl Drop for Hub {
 fn config(data: &Path, listeners: &Listeners) -> anyhow::Result<HubConfig> {
     let (https, git) = (listeners.https.local_addr()?, listeners.git.local_addr()?);
     Ok(HubConfig {
+        records: linesman::hub::store::Records::File,
         keys: linesman::hub::rotation::KeyPolicy::default(),
         data: data.to_owned(),
         url: format!("https://{https}"),

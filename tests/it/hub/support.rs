@@ -8,7 +8,8 @@ use std::time::Duration;
 use linesman::clock;
 use linesman::hub::gitline::Allowed;
 use linesman::hub::registration::{Prefix, TokenText};
-use linesman::hub::store::{ApiToken, NewBundle, UserRow};
+use linesman::hub::store::postgres::Target;
+use linesman::hub::store::{ApiToken, NewBundle, Records, UserRow};
 use linesman::hub::tls::TlsSource;
 use linesman::hub::{AuditConfig, Hub, HubConfig, Listeners, notify, oidc, serve, start};
 use linesman::keys::{self, KeyPair};
@@ -35,6 +36,23 @@ pub(crate) struct TestHub {
 impl TestHub {
     pub(crate) async fn start(name: &str) -> Self {
         Self::with_audit(name, AuditConfig::default()).await
+    }
+
+    /// With its records in a PostgreSQL database of its own; gives its URL too.
+    pub(crate) async fn on_postgres(name: &str) -> (Self, String) {
+        let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&data));
+        let url = choose_postgres(&data).await;
+        (Self::open(name, data).await.with_bundle().await, url)
+    }
+
+    /// Ends as a signal would, and goes on with what it left.
+    pub(crate) async fn restart(mut self) -> Self {
+        self.hub.stop.cancel();
+        self.tasks.join_next().await.unwrap().unwrap().unwrap();
+        let data = self.data;
+        drop(self.hub);
+        Self::open("restart", data).await
     }
 
     pub(crate) async fn with_audit(name: &str, audit: AuditConfig) -> Self {
@@ -64,7 +82,14 @@ impl TestHub {
     ) -> Self {
         let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&data));
-        let hub = Self::open_all(data, (audit, notify), git_over_line, |_| None).await;
+        Self::open_all(data, (audit, notify), git_over_line, |_| None)
+            .await
+            .with_bundle()
+            .await
+    }
+
+    /// With an engine that clusters can be added for.
+    async fn with_bundle(self) -> Self {
         let bundle = NewBundle {
             digest: Digest::from_bytes([1; 32]),
             engine: EngineKind::Flux,
@@ -74,12 +99,12 @@ impl TestHub {
             data: vec![1],
             imported_by: "admin".to_owned(),
         };
-        hub.hub
+        self.hub
             .store
             .add_bundle(bundle, clock::now())
             .await
             .unwrap();
-        hub
+        self
     }
 
     /// With an identity provider, which is made for the hub's URL.
@@ -115,6 +140,7 @@ impl TestHub {
         let git = listeners.git.local_addr().unwrap();
         let url = format!("https://localhost:{}", address.port());
         let config = HubConfig {
+            records: records(&data).await,
             keys: linesman::hub::rotation::KeyPolicy {
                 quiet: time::Duration::seconds(1),
                 ..Default::default()
@@ -290,6 +316,30 @@ pub(crate) fn token_of(answer: &Value) -> String {
     let url = answer["adoptUrl"].as_str().unwrap();
     let file = url.rsplit('/').next().unwrap();
     file.strip_suffix(".yaml").unwrap().to_owned()
+}
+
+/// What the test chose; else `LINESMAN_TEST_STORE=postgres` runs it on that.
+async fn records(data: &Path) -> Records {
+    let chosen = data.join(CHOSEN);
+    if !chosen.exists() {
+        if std::env::var_os("LINESMAN_TEST_STORE").is_none_or(|store| store != "postgres") {
+            return Records::File;
+        }
+        choose_postgres(data).await;
+    }
+    let url = std::fs::read_to_string(chosen).unwrap();
+    Records::Server(Target::parse(&url).unwrap())
+}
+
+/// Names the database of a test's hub, also for the hub that goes on with the data directory.
+const CHOSEN: &str = "test-database";
+
+/// Gives the URL of a new database.
+async fn choose_postgres(data: &Path) -> String {
+    let url = crate::postgres::database().await;
+    std::fs::create_dir_all(data).unwrap();
+    std::fs::write(data.join(CHOSEN), &url).unwrap();
+    url
 }
 
 fn admin_token(data: &Path) -> String {

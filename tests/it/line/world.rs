@@ -95,6 +95,7 @@ impl World {
         );
         let at = |listener: &TcpListener| listener.local_addr().unwrap();
         let config = HubConfig {
+            records: linesman::hub::store::Records::File,
             keys: linesman::hub::rotation::KeyPolicy::default(),
             data: data.clone(),
             url: format!("https://{}", at(&relay)),

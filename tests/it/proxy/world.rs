@@ -87,6 +87,7 @@ impl World {
         let https = listeners.https.local_addr().unwrap();
         let outside = bind().await.unwrap();
         let config = HubConfig {
+            records: hub::store::Records::File,
             keys: hub::rotation::KeyPolicy::default(),
             data: data.clone(),
             url: format!("https://localhost:{}", outside.local_addr().unwrap().port()),

@@ -2,6 +2,7 @@
 //! pools and the few phrases that differ (`each!`, `locked!`, …). All of it therefore is in the words that both know:
 //! `$1` for what is bound, 64 bits for a number, and a qualified column where an upsert could mean either row.
 
+use sqlx::migrate::MigrateError;
 use time::OffsetDateTime;
 
 use super::{Arguments, Connection, Database, Db, Write};
@@ -49,6 +50,7 @@ impl Database {
 
     pub async fn check(&self) -> Result<()> {
         const DOING: &str = "reach the database";
+        self.held().await?;
         let _: String = sqlx::query_scalar("SELECT value FROM meta WHERE key = 'hub_id'")
             .fetch_one(&self.readers)
             .await
@@ -58,8 +60,36 @@ impl Database {
     }
 }
 
+/// What a failed migration comes to.
+pub(super) fn not_migrated(error: MigrateError) -> StoreError {
+    match error {
+        MigrateError::VersionMissing(version) | MigrateError::VersionTooNew(version, _) => {
+            StoreError::Refused(format!(
+                "the database has schema {version}, which this build does not know; start the newer linesman that wrote it"
+            ))
+        }
+        MigrateError::VersionMismatch(version) => StoreError::Refused(format!(
+            "migration {version} in the database is not this build's; start the linesman that wrote it"
+        )),
+        MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => {
+            StoreError::Database {
+                doing: "bring the schema up to date",
+                source,
+            }
+        }
+        other => StoreError::Refused(format!("bring the schema up to date: {other}")),
+    }
+}
+
 pub(super) fn db(doing: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
-    move |source| StoreError::Database { doing, source }
+    /// SQLSTATE of a text that the database's encoding has not; only PostgreSQL refuses one.
+    const NOT_IN_REPERTOIRE: &str = "22021";
+    move |source| match &source {
+        sqlx::Error::Database(d) if d.code().is_some_and(|code| code == NOT_IN_REPERTOIRE) => {
+            StoreError::Text(doing)
+        }
+        _ => StoreError::Database { doing, source },
+    }
 }
 
 fn corrupt<E: std::fmt::Display>(doing: &'static str) -> impl FnOnce(E) -> StoreError {

@@ -1,0 +1,289 @@
+//! PostgreSQL: the records in a server of their own, for one hub at a time.
+//!
+//! Transactions are READ COMMITTED. One that decides by several rows first takes the lock of all records, as SQLite's
+//! one writer does; one that hangs on a single row begins with a statement that locks it; the audit has a lock of its
+//! own. So what the contract promises holds for several processes too. A record is on the server's disk when its call
+//! returns; audit rows are committed with `synchronous_commit=off`: safe over a crash of the hub, as with SQLite.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::{PgArguments as Arguments, PgConnection as Connection};
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{ConnectOptions as _, Postgres as Db, Transaction};
+
+use self::Postgres as Database;
+use super::{Result, StoreError};
+
+/// The strings of a JSON array, as a set.
+macro_rules! each {
+    ($json:literal) => {
+        concat!("(SELECT json_array_elements_text(", $json, "::json))")
+    };
+}
+
+/// The steps of a heal's record, and what one of them did. The server's JSON has no NUL, which an agent may have said.
+macro_rules! steps {
+    ($record:literal) => {
+        concat!(
+            "json_array_elements(replace(",
+            $record,
+            ", '\\u0000', '\\ufffd')::json -> 'steps') AS step"
+        )
+    };
+}
+macro_rules! action {
+    () => {
+        "step ->> 'action'"
+    };
+}
+
+/// Ends a SELECT whose rows shall stay as they were read until the transaction ends.
+macro_rules! locked {
+    () => {
+        " FOR UPDATE"
+    };
+}
+
+#[path = "sql/contract.rs"]
+#[expect(clippy::duplicate_mod, reason = "one text for both databases")]
+mod contract;
+mod lines;
+mod target;
+
+use contract::db;
+
+pub use target::Target;
+
+static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("src/hub/store/migrations/postgres");
+
+const READERS: u32 = 6;
+const WRITERS: u32 = 4;
+/// A connection that was idle for longer is tried before it is used.
+const TRUSTED_IDLE: Duration = Duration::from_secs(1);
+const CONNECT: Duration = Duration::from_secs(10);
+/// The oldest major version that is supported, as the server says it.
+const OLDEST: i32 = 130_000;
+
+/// Advisory locks of the database: for the life of one hub, and for the length of one transaction.
+const HUB: i64 = 0x6c69_6e65_0001;
+const RECORDS: i64 = 0x6c69_6e65_0002;
+const AUDIT: i64 = 0x6c69_6e65_0003;
+
+const HOLD: &str = "hold the database for this hub";
+/// SQLSTATE of a lock that somebody else kept for longer than we wait.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
+
+/// The database of one hub.
+#[derive(Clone)]
+pub struct Postgres {
+    target: Target,
+    writer: PgPool,
+    audit: PgPool,
+    readers: PgPool,
+    /// One connection, which holds the lock [`HUB`].
+    hold: PgPool,
+    /// Of the data directory, as long as any handle lives.
+    _lock: Option<Arc<File>>,
+}
+
+/// A transaction that waits for no other one after its first statement.
+struct Write {
+    tx: Transaction<'static, Db>,
+}
+
+impl Write {
+    async fn commit(self, doing: &'static str) -> Result<()> {
+        self.tx.commit().await.map_err(db(doing))
+    }
+}
+
+impl Postgres {
+    /// Takes the database for this process and brings its schema up to date.
+    pub async fn open(target: Target) -> Result<Self> {
+        let store = Self::new(target);
+        store.reach().await?;
+        store.take().await?;
+        store.migrate().await?;
+        Ok(store)
+    }
+
+    /// Reads the database, whose hub may run. Nothing is written or migrated.
+    pub async fn open_read_only(target: Target) -> Result<Self> {
+        let store = Self::new(target);
+        store.reach().await?;
+        Ok(Self {
+            writer: store.readers.clone(),
+            audit: store.readers.clone(),
+            hold: store.readers.clone(),
+            ..store
+        })
+    }
+
+    #[must_use]
+    pub(super) fn keeping(self, lock: File) -> Self {
+        Self {
+            _lock: Some(Arc::new(lock)),
+            ..self
+        }
+    }
+
+    fn new(target: Target) -> Self {
+        let options = target.options().clone().options([
+            ("default_transaction_isolation", "read committed"),
+            ("statement_timeout", "60s"),
+            ("lock_timeout", "10s"),
+            ("idle_in_transaction_session_timeout", "60s"),
+        ]);
+        let read_only = options
+            .clone()
+            .options([("default_transaction_read_only", "on")]);
+        // A hub whose machine is gone has lost the database after a minute.
+        let holding = options.clone().options([
+            ("lock_timeout", "3s"),
+            ("tcp_keepalives_idle", "30"),
+            ("tcp_keepalives_interval", "10"),
+            ("tcp_keepalives_count", "3"),
+        ]);
+        let lazily = options.clone().options([("synchronous_commit", "off")]);
+        Self {
+            writer: pool(WRITERS, options.clone()),
+            audit: pool(1, lazily),
+            readers: pool(READERS, read_only),
+            hold: pool(1, holding),
+            _lock: None,
+            target,
+        }
+    }
+
+    /// The first connection: what is wrong with address, password, certificate or server is said here.
+    async fn reach(&self) -> Result<()> {
+        let refused =
+            |why: String| StoreError::Refused(format!("the database {}: {why}", self.target));
+        let connect = tokio::time::timeout(CONNECT, self.target.options().connect()).await;
+        let mut first = connect
+            .map_err(|_| refused(format!("no connection within {} s", CONNECT.as_secs())))?
+            .map_err(|e| refused(e.to_string()))?;
+        let (version, encoding): (i32, String) = sqlx::query_as(
+            "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding')",
+        )
+        .fetch_one(&mut first)
+        .await
+        .map_err(db("ask the database for its version"))?;
+        if version < OLDEST {
+            let (is, least) = (version / 10_000, OLDEST / 10_000);
+            return Err(refused(format!(
+                "it is PostgreSQL {is}; {least} or newer is needed"
+            )));
+        }
+        if encoding != "UTF8" {
+            return Err(refused(format!(
+                "its encoding is {encoding}; make one with ENCODING 'UTF8'"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Takes the lock of the one hub; one that is ending has a moment.
+    async fn take(&self) -> Result<()> {
+        let taken = sqlx::query("SELECT pg_advisory_lock($1)")
+            .bind(HUB)
+            .execute(&self.hold)
+            .await;
+        taken.map(drop).map_err(|e| match &e {
+            sqlx::Error::Database(d) if d.code().is_some_and(|code| code == LOCK_NOT_AVAILABLE) => {
+                self.taken()
+            }
+            _ => db(HOLD)(e),
+        })
+    }
+
+    /// Has the lock still, or again where its connection broke.
+    async fn held(&self) -> Result<()> {
+        let mine: bool = sqlx::query_scalar("SELECT pg_try_advisory_lock($1)")
+            .bind(HUB)
+            .fetch_one(&self.hold)
+            .await
+            .map_err(db(HOLD))?;
+        if mine { Ok(()) } else { Err(self.taken()) }
+    }
+
+    fn taken(&self) -> StoreError {
+        StoreError::Refused(format!(
+            "another hub runs on the database {}; stop it first",
+            self.target
+        ))
+    }
+
+    async fn migrate(&self) -> Result<()> {
+        const DOING: &str = "bring the schema up to date";
+        // A migration of many records takes as long as it takes.
+        let mut patient = self.target.options().connect().await.map_err(db(DOING))?;
+        MIGRATIONS
+            .run(&mut patient)
+            .await
+            .map_err(contract::not_migrated)
+    }
+
+    async fn begin(&self, doing: &'static str) -> Result<Write> {
+        begin(&self.writer, Some(RECORDS), doing).await
+    }
+
+    /// For what hangs on the one row that the first statement locks.
+    async fn begin_row(&self, doing: &'static str) -> Result<Write> {
+        begin(&self.writer, None, doing).await
+    }
+
+    /// For rows of the audit, which a crash of the server may take.
+    async fn begin_audit(&self, doing: &'static str) -> Result<Write> {
+        begin(&self.audit, Some(AUDIT), doing).await
+    }
+}
+
+async fn begin(pool: &PgPool, lock: Option<i64>, doing: &'static str) -> Result<Write> {
+    let mut left = WRITERS;
+    let mut tx = loop {
+        match pool.begin().await {
+            // A connection that broke while it lay idle has done nothing yet.
+            Err(error) if left > 0 && is_lost(&error) => left -= 1,
+            begun => break begun.map_err(db(doing))?,
+        }
+    };
+    if let Some(lock) = lock {
+        sqlx::query("SELECT pg_advisory_xact_lock($1)")
+            .bind(lock)
+            .execute(&mut *tx)
+            .await
+            .map_err(db(doing))?;
+    }
+    Ok(Write { tx })
+}
+
+/// Whether the connection is gone, and not what was asked of it wrong. Class 57 is an administrator's intervention.
+fn is_lost(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) => true,
+        sqlx::Error::Database(d) => d.code().is_some_and(|code| code.starts_with("57P")),
+        _ => false,
+    }
+}
+
+fn pool(most: u32, options: PgConnectOptions) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(most)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .acquire_timeout(CONNECT)
+        .test_before_acquire(false)
+        .before_acquire(|connection, meta| {
+            Box::pin(async move {
+                use sqlx::Connection as _;
+                if meta.idle_for > TRUSTED_IDLE {
+                    connection.ping().await?;
+                }
+                Ok(true)
+            })
+        })
+        .connect_lazy_with(options)
+}

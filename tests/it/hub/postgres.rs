@@ -1,0 +1,117 @@
+//! A hub whose records are in PostgreSQL.
+
+use std::time::Duration;
+
+use linesman::hub::audit::chain;
+use linesman::hub::store::postgres::Target;
+use linesman::hub::store::{Records, Store};
+use serde_json::json;
+
+use super::support::{Agent, TestHub};
+use crate::postgres;
+
+/// The whole chain, as it is stored.
+async fn verified(hub: &TestHub) -> usize {
+    let rows = hub.hub.store.audit(0, None, 10_000).await.unwrap();
+    let genesis = chain::genesis(&hub.hub.id).hash;
+    assert_eq!(chain::verify(genesis, 0, &rows), Ok(()));
+    rows.len()
+}
+
+#[tokio::test]
+async fn a_hub_goes_on_with_its_records_after_a_restart() {
+    let (hub, url) = TestHub::on_postgres("pg-restart").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    let (code, first) = agent.join(&hub, "eu1", &token).await;
+    assert_eq!(code, 200, "{first}");
+    let before = (hub.hub.id.clone(), hub.admin.clone(), verified(&hub).await);
+    assert!(!hub.data().join("hub.db").exists());
+    let noted = std::fs::read_to_string(hub.data().join("database")).unwrap();
+    assert_eq!(noted.trim(), Target::parse(&url).unwrap().to_string());
+    // Another hub does not get the database, and this data directory has no other one.
+    let second = Records::Server(Target::parse(&url).unwrap());
+    let other = std::env::temp_dir().join(format!("linesman-hub-pg-other-{}", std::process::id()));
+    std::fs::create_dir_all(&other).unwrap();
+    let refused = Store::open(&other, &second).await.err().unwrap();
+    assert!(
+        refused.to_string().contains("another hub runs"),
+        "{refused}"
+    );
+    std::fs::remove_dir_all(other).unwrap();
+    let refused = Store::open(hub.data(), &Records::File).await.err().unwrap();
+    assert!(
+        refused.to_string().contains("--database-url-file"),
+        "{refused}"
+    );
+
+    let hub = hub.restart().await;
+    assert_eq!((&hub.hub.id, &hub.admin), (&before.0, &before.1));
+    let (code, again) = agent.join(&hub, "eu1", &token).await;
+    assert_eq!((code, &again["cluster"]), (200, &first["cluster"]));
+    let (code, view) = hub.get("/v1/clusters/eu1").await;
+    assert_eq!((code, &view["name"]), (200, &json!("eu1")));
+    assert!(verified(&hub).await > before.2);
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_hub_without_its_database_does_nothing_and_comes_back_with_it() {
+    let (hub, url) = TestHub::on_postgres("pg-away").await;
+    hub.add("eu1").await;
+    let (server, name) = url.rsplit_once('/').unwrap();
+    let admin = format!("{server}/postgres");
+    let closed = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false");
+    postgres::execute(&admin, &closed).await;
+    let cut =
+        format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'");
+    postgres::execute(&admin, &cut).await;
+    let (code, problem) = hub.post("/v1/clusters", &json!({"name": "us1"})).await;
+    assert!(code >= 500, "{problem}");
+    assert!(hub.hub.store.check().await.is_err(), "it is not ready");
+    let back = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true");
+    postgres::execute(&admin, &back).await;
+    let until = tokio::time::Instant::now() + Duration::from_secs(30);
+    while hub.hub.store.check().await.is_err() {
+        assert!(tokio::time::Instant::now() < until, "it stays away");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    hub.add("us1").await;
+    verified(&hub).await;
+    let rows = hub.hub.store.audit_open().await.unwrap();
+    assert_eq!(rows, []);
+    hub.stop().await;
+}
+
+/// The server's texts hold no NUL; what people and agents send may.
+#[tokio::test]
+async fn a_nul_in_a_text_hurts_nobody() {
+    let (hub, _) = TestHub::on_postgres("pg-nul").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let report = json!({
+        "facts": {"kubernetes.version": "v1\0"},
+        "conditions": [{"type": "EngineHealthy", "status": "True", "reason": "a\0", "message": "b\0", "since": "t"}],
+        "heals": [{"id": "01900000-0000-7000-8000-000000000001", "class": "ObjectMissing", "object": "Deployment x/y",
+            "evidence": "gone\0", "steps": [{"action": "create\0", "object": "x", "at": "t", "outcome": "ok"}],
+            "detectedAt": "2026-11-21T05:00:00.000Z", "result": "open"}],
+    });
+    let path = "/v1/clusters/eu1/reports";
+    let (code, ack) = agent.call(&hub, "POST", path, &report.to_string()).await;
+    assert_eq!(code, 200, "{ack}");
+    let seen = hub
+        .hub
+        .store
+        .acted(linesman::clock::now() - time::Duration::hours(1));
+    assert_eq!(seen.await.unwrap().acted.len(), 1);
+    let grant = json!({"subject": "user:ada", "clusters": "all", "groups": ["edit"], "lasts": 7200, "reason": "a\0b"});
+    let (code, problem) = hub.post("/v1/grants", &grant).await;
+    assert_eq!(
+        (code, super::slug(&problem)),
+        (400, "bad-request"),
+        "{problem}"
+    );
+    verified(&hub).await;
+    hub.stop().await;
+}

@@ -1,0 +1,156 @@
+//! A PostgreSQL server of the tests' own: on a Unix socket, in a directory that goes with it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use sqlx::Connection as _;
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+/// The server ends when its standard input does, so with the test program, however that ends.
+const SERVE: &str = r#"
+set -eu
+"$2/initdb" -D "$1/data" -U linesman -A trust -E UTF8 --locale=C --locale-provider=icu --icu-locale=en-US --no-sync >"$1/log" 2>&1
+cat >>"$1/data/postgresql.conf" <<END
+listen_addresses = ''
+unix_socket_directories = '$1'
+max_connections = 400
+fsync = off
+full_page_writes = off
+END
+printf 'local all locked scram-sha-256\nlocal all all trust\n' >"$1/data/pg_hba.conf"
+"$2/pg_ctl" -D "$1/data" -l "$1/log" -t 60 -w start >/dev/null 2>&1
+echo ready
+cat >/dev/null
+"$2/pg_ctl" -D "$1/data" -m immediate -w stop >/dev/null 2>&1
+rm -rf "$1"
+"#;
+
+/// An unprivileged user: the server does not run as root.
+const NOBODY: u32 = 65_534;
+
+struct Server {
+    directory: PathBuf,
+    /// Ends with the program, and with it the process.
+    _process: Child,
+}
+
+static SERVER: OnceCell<Server> = OnceCell::const_new();
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// Makes an empty database; gives its URL.
+pub(crate) async fn database() -> String {
+    let server = SERVER.get_or_init(Server::start).await;
+    let name = format!("hub{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let mut connection = sqlx::PgConnection::connect(&server.url("postgres"))
+        .await
+        .unwrap();
+    // Only one at a time may copy the template.
+    sqlx::raw_sql("SELECT pg_advisory_lock(1)")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    let make = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+    sqlx::raw_sql(make).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    server.url(&name)
+}
+
+/// The same database as a role that has to give a password, which is another one.
+pub(crate) async fn with_wrong_password(url: &str) -> String {
+    execute(
+        url,
+        "DO $$ BEGIN CREATE ROLE locked LOGIN PASSWORD 'right'; EXCEPTION WHEN duplicate_object THEN NULL; END $$",
+    )
+    .await;
+    url.replace("postgres://linesman@", "postgres://locked:hunter2@")
+}
+
+/// Changes the database behind the hub's back.
+pub(crate) async fn execute(url: &str, statements: &str) {
+    let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(statements.to_owned()))
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    connection.close().await.unwrap();
+}
+
+impl Server {
+    async fn start() -> Self {
+        let directory = std::env::temp_dir().join(format!("linesman-pg-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&directory));
+        std::fs::create_dir(&directory).unwrap();
+        let root = std::fs::metadata(&directory)
+            .map(|m| std::os::unix::fs::MetadataExt::uid(&m))
+            .unwrap()
+            == 0;
+        let mut command = if root {
+            std::os::unix::fs::chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
+            let mut command = Command::new("setpriv");
+            command.args([
+                "--reuid",
+                "65534",
+                "--regid",
+                "65534",
+                "--clear-groups",
+                "sh",
+            ]);
+            command
+        } else {
+            Command::new("sh")
+        };
+        let mut child = command
+            .args(["-c", SERVE, "sh"])
+            .arg(&directory)
+            .arg(programs())
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = tokio::process::ChildStdout::from_std(child.stdout.take().unwrap()).unwrap();
+        let mut ready = [0; 6];
+        let read = tokio::io::AsyncReadExt::read_exact(&mut said, &mut ready);
+        let read = timeout(Duration::from_secs(90), read).await;
+        assert!(
+            read.is_ok_and(|read| read.is_ok()),
+            "{}",
+            std::fs::read_to_string(directory.join("log")).unwrap_or_default()
+        );
+        Self {
+            directory,
+            _process: child,
+        }
+    }
+
+    fn url(&self, database: &str) -> String {
+        let socket = self.directory.to_str().unwrap().replace('/', "%2F");
+        format!("postgres://linesman@{socket}/{database}")
+    }
+}
+
+/// Where the server's programs are: Debian has a directory a version, and few of them on the PATH.
+fn programs() -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten();
+    let found = versions
+        .flatten()
+        .map(|version| version.path().join("bin"))
+        .filter(|bin| bin.join("initdb").exists())
+        .max();
+    let on_path = || {
+        let path = std::env::var_os("PATH")?;
+        std::env::split_paths(&path).find(|bin| has_all(bin))
+    };
+    found
+        .or_else(on_path)
+        .expect("PostgreSQL is installed; tests/prepare does it")
+}
+
+fn has_all(bin: &Path) -> bool {
+    bin.join("initdb").exists() && bin.join("pg_ctl").exists()
+}

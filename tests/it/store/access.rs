@@ -1,0 +1,306 @@
+//! Users, tokens, sessions, grants, and calls that come twice.
+
+use futures_util::future::join_all;
+use linesman::hub::access::{Clusters, Grant, Mode, Subject};
+use linesman::hub::store::{
+    Arrival, Ended, Known, Pair, Session, SshKey, Store, StoreError, UserRow,
+};
+use linesman::keys::KeyPair;
+use time::OffsetDateTime;
+
+use super::{api_token, at, on_both, user};
+
+on_both! {
+    of_changes_by_the_same_revision_one_is_made,
+    the_last_admin_stays,
+    a_removed_name_comes_back_without_what_it_had,
+    a_call_that_comes_twice_is_noted_once,
+    a_token_of_the_same_call_gets_the_new_secret,
+    grants_are_found_by_subject_until_they_are_revoked,
+    the_default_grant_comes_once,
+    a_session_goes_on_pair_by_pair_until_it_ends,
+    who_gets_a_new_name_keeps_the_grants,
+    an_ssh_key_has_one_owner,
+}
+
+async fn of_changes_by_the_same_revision_one_is_made(store: Store) {
+    let ada = user(&store, "ada", "viewer").await;
+    let to = |role: &str| UserRow {
+        roles: vec![role.to_owned()],
+        ..ada.clone()
+    };
+    let changes =
+        ["operator", "viewer", "operator", "viewer"].map(|r| store.set_user(to(r), at(1)));
+    let done = join_all(changes).await.into_iter().map(Result::unwrap);
+    assert_eq!(done.filter(|d| *d == Ended::Done).count(), 1);
+    let now = store.user("ada").await.unwrap().unwrap();
+    assert_eq!((now.rev, now.groups), (2, ada.groups));
+}
+
+async fn the_last_admin_stays(store: Store) {
+    let (root, ada) = (
+        user(&store, "root", "admin").await,
+        user(&store, "ada", "admin").await,
+    );
+    for (user, n) in [(&root, 1), (&ada, 2)] {
+        store.add_api_token(api_token(user, n), None).await.unwrap();
+    }
+    assert_eq!(store.live_admin_tokens(at(1)).await.unwrap(), 2);
+    // Each of both could go; not both.
+    let ends = [
+        store.remove_user(&root.id, at(1)),
+        store.remove_user(&ada.id, at(1)),
+    ];
+    let mut ends: Vec<Ended> = join_all(ends)
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    ends.sort_by_key(|end| *end == Ended::LastAdmin);
+    assert_eq!(ends, [Ended::Done, Ended::LastAdmin]);
+    let left = store.users().await.unwrap().remove(0);
+    let n = if left.name == "root" { 1 } else { 2 };
+    let token = format!("token-{n}");
+    assert_eq!(
+        store.revoke_api_token(&token, at(2)).await.unwrap(),
+        Ended::LastAdmin
+    );
+    let less = UserRow {
+        roles: vec![],
+        ..left
+    };
+    assert_eq!(store.set_user(less, at(2)).await.unwrap(), Ended::LastAdmin);
+    assert_eq!(store.live_admin_tokens(at(3)).await.unwrap(), 1);
+}
+
+async fn a_removed_name_comes_back_without_what_it_had(store: Store) {
+    let ada = user(&store, "ada", "viewer").await;
+    store.add_api_token(api_token(&ada, 1), None).await.unwrap();
+    store
+        .add_grant(grant("g1", "user:ada"), None, at(0))
+        .await
+        .unwrap();
+    let taken = store.add_user(ada.clone(), at(1)).await.unwrap_err();
+    assert!(matches!(taken, StoreError::Exists(_)));
+    assert_eq!(
+        store.remove_user(&ada.id, at(2)).await.unwrap(),
+        Ended::Done
+    );
+    assert_eq!(
+        store.remove_user(&ada.id, at(3)).await.unwrap(),
+        Ended::Unknown
+    );
+    assert_eq!(store.user("ada").await.unwrap(), None);
+    let again = store.add_user(ada.clone(), at(4)).await.unwrap();
+    assert_eq!((again.id, again.rev, again.disabled), (ada.id, 3, false));
+    assert_eq!(store.api_tokens(None, at(5)).await.unwrap(), []);
+    assert_eq!(store.grants(None, 9).await.unwrap(), []);
+}
+
+async fn a_call_that_comes_twice_is_noted_once(store: Store) {
+    let calls = (0..16_u8).map(|n| store.idempotent("u", "key", [n; 32], at(1)));
+    let known: Vec<_> = join_all(calls)
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    let first = known.iter().position(Option::is_none).unwrap();
+    let digest = [u8::try_from(first).unwrap(); 32];
+    assert_eq!(known.iter().filter(|k| **k == Some(digest)).count(), 15);
+    assert_eq!(
+        store.idempotent("v", "key", [9; 32], at(1)).await.unwrap(),
+        None
+    );
+    let day = at(24 * 3_600_000 + 2);
+    assert_eq!(
+        store.idempotent("u", "key", [9; 32], day).await.unwrap(),
+        None
+    );
+}
+
+async fn a_token_of_the_same_call_gets_the_new_secret(store: Store) {
+    let ada = user(&store, "ada", "viewer").await;
+    let key = || Some("call".to_owned());
+    let first = store
+        .add_api_token(api_token(&ada, 1), key())
+        .await
+        .unwrap();
+    let second = store
+        .add_api_token(api_token(&ada, 2), key())
+        .await
+        .unwrap();
+    assert_eq!((second.id.as_str(), second.hash), ("token-1", [2; 32]));
+    let (stored, of) = store.api_token(&first.id).await.unwrap().unwrap();
+    assert_eq!((stored, of), (second, ada.clone()));
+    let named = store.api_tokens(Some(&ada.id), at(1)).await.unwrap();
+    assert_eq!(named.len(), 1);
+    assert_eq!(
+        store.revoke_api_token("token-1", at(2)).await.unwrap(),
+        Ended::Done
+    );
+    let late = store.add_api_token(api_token(&ada, 3), key()).await;
+    assert!(matches!(late, Err(StoreError::Exists(_))));
+}
+
+fn grant(id: &str, subject: &str) -> Grant {
+    Grant {
+        id: id.to_owned(),
+        subject: subject.parse().unwrap(),
+        clusters: Clusters::All,
+        groups: ["edit".to_owned()].into(),
+        act_as: [Subject::Group("dev".to_owned())].into(),
+        namespaces: Some(["web".to_owned()].into()),
+        mode: Mode::Read,
+        expires_at: Some(at(5_000)),
+        reason: "T-1: \"why\" – ünïcode".to_owned(),
+        created_by: "admin".to_owned(),
+        created_at: at(0),
+        rev: 1,
+    }
+}
+
+async fn grants_are_found_by_subject_until_they_are_revoked(store: Store) {
+    let key = || Some("call".to_owned());
+    let first = store
+        .add_grant(grant("g1", "user:ada"), key(), at(0))
+        .await
+        .unwrap();
+    assert_eq!(first, grant("g1", "user:ada"));
+    let again = store
+        .add_grant(grant("g2", "user:ada"), key(), at(0))
+        .await
+        .unwrap();
+    assert_eq!(again, first);
+    let later = Grant {
+        expires_at: None,
+        namespaces: None,
+        ..grant("g3", "group:sre")
+    };
+    store.add_grant(later.clone(), None, at(0)).await.unwrap();
+    let of = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+    let found = store
+        .grants_of(&of(&["user:ada", "group:sre", "x'y\""]))
+        .await
+        .unwrap();
+    assert_eq!(found, [first.clone(), later.clone()]);
+    assert_eq!(store.grants_of(&[]).await.unwrap(), []);
+    assert_eq!(store.grants(Some("g1"), 9).await.unwrap(), [later]);
+    assert_eq!(store.next_grant_end(at(1)).await.unwrap(), Some(at(5_000)));
+    let ends = join_all((0..4).map(|_| store.revoke_grant("g1", at(2)))).await;
+    assert_eq!(ends.into_iter().filter(|e| *e.as_ref().unwrap()).count(), 1);
+    assert_eq!(store.grant("g1").await.unwrap(), None);
+    assert_eq!(store.next_grant_end(at(1)).await.unwrap(), None);
+    assert_eq!(store.grants_of(&of(&["user:ada"])).await.unwrap(), []);
+}
+
+async fn the_default_grant_comes_once(store: Store) {
+    for id in ["g1", "g2"] {
+        store
+            .ensure_default_grant(grant(id, "user:admin"))
+            .await
+            .unwrap();
+    }
+    assert!(store.revoke_grant("g1", at(1)).await.unwrap());
+    store
+        .ensure_default_grant(grant("g3", "user:admin"))
+        .await
+        .unwrap();
+    assert_eq!(store.grants(None, 9).await.unwrap(), []);
+}
+
+fn pair(n: u8) -> Pair {
+    Pair {
+        id: format!("pair-{n}"),
+        access_hash: [n; 32],
+        refresh_hash: [n + 100; 32],
+        access_until: at(1_000),
+    }
+}
+
+async fn a_session_goes_on_pair_by_pair_until_it_ends(store: Store) {
+    let ada = user(&store, "ada", "viewer").await;
+    let session = Session {
+        id: "s1".to_owned(),
+        user_id: ada.id.clone(),
+        sealed: Some(vec![0, 200]),
+        asked_at: at(0),
+        idle_until: at(100),
+        expires_at: at(10_000),
+        ended: false,
+    };
+    store
+        .add_session(session, "192.0.2.1", pair(1), at(0))
+        .await
+        .unwrap();
+    let rotate = |n, idle: OffsetDateTime, now| store.rotate("pair-1", pair(n), idle, now);
+    assert!(rotate(2, at(500), at(10)).await.unwrap());
+    // The first use counts; nothing lasts beyond the session's own end.
+    assert!(rotate(3, at(99_000), at(20)).await.unwrap());
+    let (used, of, who) = store.session_token("pair-1").await.unwrap().unwrap();
+    assert_eq!((used.used_at, used.refresh_hash), (Some(at(10)), [101; 32]));
+    assert_eq!(
+        (of.idle_until, of.sealed, who),
+        (at(10_000), Some(vec![0, 200]), ada.clone())
+    );
+    store.asked_provider("s1", None, at(30)).await.unwrap();
+    let asked = store.sessions_of(&ada.id).await.unwrap().remove(0);
+    assert_eq!((asked.asked_at, asked.sealed), (at(30), None));
+    assert!(store.end_session("s1", "logout", at(40)).await.unwrap());
+    assert!(!store.end_session("s1", "logout", at(41)).await.unwrap());
+    assert!(!rotate(4, at(500), at(50)).await.unwrap());
+    assert!(store.session_token("pair-4").await.unwrap().is_none());
+    assert!(store.session("s1").await.unwrap().unwrap().0.ended);
+}
+
+async fn who_gets_a_new_name_keeps_the_grants(store: Store) {
+    let arrival = |name: &str| Arrival {
+        id: format!("id-{name}"),
+        issuer: "https://id.invalid".to_owned(),
+        subject: "42".to_owned(),
+        name: name.to_owned(),
+        groups: ["dev".to_owned()].into(),
+    };
+    user(&store, "bob", "viewer").await;
+    let new = store.arrive(arrival("ada"), at(0)).await.unwrap();
+    assert!(matches!(new, Known::User { before: None, .. }));
+    store
+        .add_grant(grant("g1", "user:ada"), None, at(0))
+        .await
+        .unwrap();
+    let taken = store.arrive(arrival("bob"), at(1)).await.unwrap();
+    assert!(matches!(taken, Known::Taken));
+    let Known::User { user, before } = store.arrive(arrival("eva"), at(2)).await.unwrap() else {
+        panic!("she is known");
+    };
+    assert_eq!((user.id.as_str(), user.rev), ("id-ada", 2));
+    assert_eq!(before.unwrap().name, "ada");
+    let subject = store.grant("g1").await.unwrap().unwrap().subject;
+    assert_eq!(subject, Subject::User("eva".to_owned()));
+    assert_eq!(
+        store.remove_user("id-ada", at(3)).await.unwrap(),
+        Ended::Done
+    );
+    let gone = store.arrive(arrival("eva"), at(4)).await.unwrap();
+    assert!(matches!(gone, Known::Removed));
+}
+
+async fn an_ssh_key_has_one_owner(store: Store) {
+    let (ada, bob) = (
+        user(&store, "ada", "viewer").await,
+        user(&store, "bob", "viewer").await,
+    );
+    let key = |of: &UserRow| SshKey {
+        id: format!("key-{}", of.name),
+        user_id: of.id.clone(),
+        public: KeyPair::from_seed(&[1; 32]).public(),
+        title: "laptop".to_owned(),
+    };
+    let hers = store.add_ssh_key(key(&ada), at(0)).await.unwrap();
+    assert_eq!(hers, Some(key(&ada)));
+    assert_eq!(store.add_ssh_key(key(&ada), at(1)).await.unwrap(), hers);
+    assert_eq!(store.add_ssh_key(key(&bob), at(1)).await.unwrap(), None);
+    let print = key(&ada).public.fingerprint();
+    let found = store.ssh_key_by_fingerprint(&print).await.unwrap();
+    assert_eq!(found, Some((key(&ada), ada.clone())));
+    assert_eq!(store.ssh_keys(&bob.id).await.unwrap(), []);
+}

@@ -1,0 +1,155 @@
+//! The audit's rows as they are stored; the chain itself has its own tests.
+
+use futures_util::future::join_all;
+use linesman::hub::audit::chain::{self, Hashed};
+use linesman::hub::store::{Anchor, AuditQuery, AuditRow, Store};
+
+use super::{at, on_both};
+
+on_both! {
+    records_come_back_as_they_were_and_as_they_were_hashed,
+    of_two_records_with_one_number_one_is_stored,
+    a_query_narrows_by_all_that_it_names,
+    what_is_pruned_leaves_an_anchor,
+    a_sink_goes_on_where_it_was,
+}
+
+/// A chain of records, as the hub makes them.
+fn chained(count: i64) -> Vec<AuditRow> {
+    let mut head = chain::genesis("hub-1").hash;
+    let mut rows = Vec::new();
+    for seq in 1..=count {
+        let text = [
+            "",
+            "/api/v1/pods",
+            "\"\\/'`\u{1f}\n\u{7f}\u{2028}\u{1f6a2}%s{}",
+        ];
+        let text = text[usize::try_from(seq).unwrap() % 3];
+        let mut row = AuditRow {
+            seq,
+            at: 1_790_000_000_000 + seq,
+            stage: ["open", "close", "event"][usize::try_from(seq).unwrap() % 3].to_owned(),
+            actor: format!("user:{}", seq % 4),
+            action: "kube.get".to_owned(),
+            acted_as: (seq % 5 == 0).then(|| text.to_owned()),
+            cluster: (seq % 2 == 0).then(|| "eu1".to_owned()),
+            target: text.to_owned(),
+            request_id: format!("r{seq}"),
+            verdict: ["allow", "deny"][usize::from(seq % 7 == 0)].to_owned(),
+            reason: (seq % 7 == 0).then(|| text.to_owned()),
+            opened: (seq % 3 == 1).then_some(seq - 1),
+            code: (seq % 3 == 1).then_some(u16::MAX),
+            bytes: (seq % 3 == 1).then_some(i64::MAX.unsigned_abs()),
+            millis: (seq % 3 == 1).then_some(0),
+            remote: "192.0.2.1".to_owned(),
+            prev: head,
+            hash: [0; 32],
+        };
+        row.hash = chain::hash(&row);
+        head = row.hash;
+        rows.push(row);
+    }
+    rows
+}
+
+async fn stored(store: &Store, count: i64) -> Vec<AuditRow> {
+    let rows = chained(count);
+    for batch in rows.chunks(100) {
+        store.append_audit(batch).await.unwrap();
+    }
+    rows
+}
+
+async fn records_come_back_as_they_were_and_as_they_were_hashed(store: Store) {
+    assert_eq!(store.audit_head().await.unwrap(), None);
+    assert!(store.audit_lines(0, 9).await.unwrap().is_empty());
+    let rows = stored(&store, 500).await;
+    assert_eq!(store.audit(0, None, 1_000).await.unwrap(), rows);
+    assert_eq!(store.audit_head().await.unwrap().as_ref(), rows.last());
+    assert_eq!(store.audit_tail(None, 7).await.unwrap(), rows[493..]);
+    let lines = store.audit_lines(0, 1_000).await.unwrap();
+    let read = Hashed::read(&lines).expect("each line is what its hash was made of");
+    assert_eq!((read.len(), read.last()), (500, Some(500)));
+    let one = store.audit_lines(498, 1).await.unwrap();
+    assert_eq!(Hashed::read(&one).unwrap().last(), Some(499));
+    let open: Vec<i64> = store
+        .audit_open()
+        .await
+        .unwrap()
+        .iter()
+        .map(|r| r.seq)
+        .collect();
+    assert!(open.is_empty(), "{open:?}");
+}
+
+async fn of_two_records_with_one_number_one_is_stored(store: Store) {
+    let rows = stored(&store, 3).await;
+    let next = chained(4).remove(3);
+    let other = AuditRow {
+        actor: "user:else".to_owned(),
+        ..next.clone()
+    };
+    let both = [
+        store.append_audit(std::slice::from_ref(&next)),
+        store.append_audit(std::slice::from_ref(&other)),
+    ];
+    let stored = join_all(both).await.into_iter().flatten();
+    assert_eq!(stored.count(), 1);
+    let now = store.audit(0, None, 9).await.unwrap();
+    assert_eq!(now[..3], rows);
+    assert!(now[3..] == [next] || now[3..] == [other]);
+}
+
+async fn a_query_narrows_by_all_that_it_names(store: Store) {
+    let rows = stored(&store, 100).await;
+    let query = AuditQuery {
+        after: Some(10),
+        before: Some(90),
+        actor: Some("user:2".to_owned()),
+        cluster: Some("eu1".to_owned()),
+        verdict: Some("allow".to_owned()),
+        since: Some(1_790_000_000_020),
+        until: Some(1_790_000_000_080),
+        newest: true,
+        limit: 5,
+    };
+    let wanted = rows.iter().rev().filter(|r| {
+        r.seq % 4 == 2 && r.verdict == "allow" && (20..80).contains(&(r.at - 1_790_000_000_000))
+    });
+    let wanted: Vec<AuditRow> = wanted.take(5).cloned().collect();
+    assert_eq!(wanted.len(), 5);
+    assert_eq!(store.audit_query(&query).await.unwrap(), wanted);
+    assert_eq!(store.audit_before(at(50)).await.unwrap(), 49);
+    assert_eq!(store.audit_before(at(-5)).await.unwrap(), 0);
+}
+
+async fn what_is_pruned_leaves_an_anchor(store: Store) {
+    let rows = stored(&store, 100).await;
+    let sizes: Vec<u64> = rows.iter().map(chain::size).collect();
+    let newest: u64 = sizes[60..].iter().sum();
+    assert_eq!(store.audit_over(newest).await.unwrap(), 60);
+    assert_eq!(store.audit_over(newest - 1).await.unwrap(), 61);
+    assert_eq!(store.audit_over(u64::MAX).await.unwrap(), 0);
+    let anchor = |seq: i64, start| Anchor {
+        seq,
+        hash: rows[usize::try_from(seq).unwrap() - 1].hash,
+        at: 7,
+        sig: vec![1, 2],
+        start,
+    };
+    store.add_audit_anchor(&anchor(40, false)).await.unwrap();
+    store.add_audit_anchor(&anchor(80, false)).await.unwrap();
+    assert_eq!(store.prune_audit(&anchor(60, true)).await.unwrap(), 60);
+    let anchors = store.audit_anchors().await.unwrap();
+    assert_eq!(anchors, [anchor(60, true), anchor(80, false)]);
+    assert_eq!(store.audit(0, None, 200).await.unwrap(), rows[60..]);
+    assert_eq!(store.audit_over(newest).await.unwrap(), 60);
+}
+
+async fn a_sink_goes_on_where_it_was(store: Store) {
+    assert_eq!(store.audit_position("siem").await.unwrap(), None);
+    for seq in [3, 9] {
+        store.set_audit_position("siem", seq).await.unwrap();
+        assert_eq!(store.audit_position("siem").await.unwrap(), Some(seq));
+    }
+}

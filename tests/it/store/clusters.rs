@@ -1,0 +1,185 @@
+//! Clusters, their tokens and the counts that never repeat.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use linesman::hub::registration::{Redeemed, Refusal};
+use linesman::hub::store::{Store, StoreError};
+use linesman::wire::api::{EngineKind, GitRoute, Policy};
+
+use super::{at, claim, cluster, digest, join_token, new, on_both, with_bundle};
+
+on_both! {
+    the_hub_keeps_its_id,
+    a_name_is_taken_until_its_cluster_is_removed,
+    lists_go_on_behind_the_last_name_in_the_order_of_bytes,
+    every_change_counts_up_the_revision,
+    a_bundle_is_stored_once,
+    of_many_claims_with_one_token_one_is_bound,
+    a_newer_join_token_ends_the_one_before,
+    an_epoch_is_given_once,
+    an_assignment_gets_a_number_a_content,
+    what_was_seen_only_rises,
+    the_default_registry_comes_and_goes,
+}
+
+async fn the_hub_keeps_its_id(store: Store) {
+    let ids = join_all((0..8).map(|_| store.hub_id())).await;
+    let ids: BTreeSet<String> = ids.into_iter().map(Result::unwrap).collect();
+    assert_eq!(ids.len(), 1, "{ids:?}");
+    store.check().await.unwrap();
+}
+
+async fn a_name_is_taken_until_its_cluster_is_removed(store: Store) {
+    let first = cluster(&store, "eu1").await;
+    let taken = store.create_cluster(new("eu1"), at(1)).await.unwrap_err();
+    assert!(matches!(&taken, StoreError::Exists(what) if what == "cluster eu1"));
+    assert!(store.remove_cluster(&first.id, at(2)).await.unwrap());
+    assert!(!store.remove_cluster(&first.id, at(3)).await.unwrap());
+    let second = store.create_cluster(new("eu1"), at(4)).await.unwrap();
+    let name = "eu1".parse().unwrap();
+    assert_eq!(store.cluster(&name).await.unwrap(), Some(second));
+    let tombstone = store.cluster_by_id(&first.id).await.unwrap().unwrap();
+    assert_eq!(tombstone.removed_at, Some(at(2)));
+}
+
+async fn lists_go_on_behind_the_last_name_in_the_order_of_bytes(store: Store) {
+    with_bundle(&store).await;
+    // Other languages put the hyphen aside.
+    let ordered = ["a", "a-c", "a0", "ab", "b-1", "b-10", "b-2", "b0"];
+    for name in ["b0", "a-c", "b-10", "a", "b-2", "ab", "b-1", "a0"] {
+        store.create_cluster(new(name), at(0)).await.unwrap();
+    }
+    let mut names = Vec::new();
+    loop {
+        let after = names.last().cloned();
+        let page = store.clusters(after.as_deref(), 3).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        names.extend(page.into_iter().map(|c| c.name.as_str().to_owned()));
+    }
+    assert_eq!(names, ordered);
+}
+
+async fn every_change_counts_up_the_revision(store: Store) {
+    let made = cluster(&store, "eu1").await;
+    let policy = Policy::default();
+    store.set_policy(&made.id, policy, at(1)).await.unwrap();
+    let route = (GitRoute::Line, true);
+    store.set_git_route(&made.id, route, at(2)).await.unwrap();
+    let registry = Some("registry.invalid".to_owned());
+    let wish = store.set_registry(&made.id, registry, at(3)).await.unwrap();
+    let bundle = store.bundle(&digest()).await.unwrap().unwrap();
+    let next = store
+        .set_engine(&made.id, &bundle, 77, at(4))
+        .await
+        .unwrap();
+    assert_eq!((wish, next), (1, 2));
+    let now = store.cluster_by_id(&made.id).await.unwrap().unwrap();
+    let changed = linesman::hub::store::Cluster {
+        git_route: GitRoute::Line,
+        git_no_route: true,
+        engine_change: 2,
+        engine_within: 77,
+        image_registry: Some("registry.invalid".to_owned()),
+        rev: 5,
+        ..made
+    };
+    assert_eq!(now, changed);
+}
+
+async fn a_bundle_is_stored_once(store: Store) {
+    with_bundle(&store).await;
+    with_bundle(&store).await;
+    let all = store.bundles().await.unwrap();
+    let one = store.bundle(&digest()).await.unwrap().unwrap();
+    assert_eq!(all, std::slice::from_ref(&one));
+    assert_eq!((one.objects, one.size), (31, 3));
+    let newest = store.newest_bundle(EngineKind::Flux).await.unwrap();
+    assert_eq!(newest, Some(one));
+    assert_eq!(store.newest_bundle(EngineKind::Argocd).await.unwrap(), None);
+    let data = store.bundle_data(&digest()).await.unwrap();
+    assert_eq!(data, Some(vec![0, 1, 255]));
+}
+
+/// H3
+async fn of_many_claims_with_one_token_one_is_bound(store: Store) {
+    let eu1 = cluster(&store, "eu1").await;
+    let (token, text) = join_token(&eu1, 1);
+    store.issue_join_token(token).await.unwrap();
+    let claims = (1..=20).map(|seed| store.redeem(claim(&text, "eu1", seed), at(10)));
+    let answers = join_all(claims).await;
+    let (mut bound, mut refused) = (Vec::new(), 0);
+    for (seed, answer) in (1_u8..).zip(answers) {
+        match answer.unwrap() {
+            Redeemed::Bound { repeated, .. } => bound.push((seed, repeated)),
+            Redeemed::Refused { refusal, .. } => {
+                assert_eq!(refusal, Refusal::TokenRedeemed);
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((bound.len(), refused), (1, 19));
+    let seed = bound[0].0;
+    let again = store.redeem(claim(&text, "eu1", seed), at(20)).await;
+    assert!(matches!(again, Ok(Redeemed::Bound { repeated: true, .. })));
+    let keys = store.cluster_keys(&eu1.id).await.unwrap();
+    assert_eq!(keys.len(), 2, "one identity, one deploy key");
+    let joined = store.cluster_by_id(&eu1.id).await.unwrap().unwrap();
+    let won = (joined.incarnation, joined.joined_at);
+    assert_eq!(won, (Some(format!("uid-{seed}")), Some(at(10))));
+    let spent = store.join_token(&text.id).await.unwrap().unwrap();
+    assert_eq!(spent.redeemed.unwrap().incarnation, format!("uid-{seed}"));
+}
+
+async fn a_newer_join_token_ends_the_one_before(store: Store) {
+    let eu1 = cluster(&store, "eu1").await;
+    let ((first, old), (second, new)) = (join_token(&eu1, 1), join_token(&eu1, 2));
+    store.issue_join_token(first).await.unwrap();
+    store.issue_join_token(second.clone()).await.unwrap();
+    let ended = store.join_token(&old.id).await.unwrap().unwrap();
+    assert!(ended.revoked_at.is_some());
+    assert_eq!(store.join_token(&new.id).await.unwrap(), Some(second));
+    let refused = store.redeem(claim(&old, "eu1", 1), at(1)).await.unwrap();
+    assert!(matches!(refused, Redeemed::Refused { .. }));
+}
+
+async fn an_epoch_is_given_once(store: Store) {
+    let eu1 = cluster(&store, "eu1").await;
+    let epochs = join_all((0..50).map(|_| store.next_epoch(&eu1.id))).await;
+    let epochs: BTreeSet<u64> = epochs.into_iter().map(Result::unwrap).collect();
+    assert_eq!(epochs, (1..=50).collect());
+}
+
+async fn an_assignment_gets_a_number_a_content(store: Store) {
+    let eu1 = cluster(&store, "eu1").await;
+    let of = |hash: &'static str| store.assignment_revision(&eu1.id, hash);
+    let same = join_all((0..20).map(|_| of("a"))).await;
+    let same: BTreeSet<u64> = same.into_iter().map(Result::unwrap).collect();
+    assert_eq!(same, [1].into());
+    assert_eq!((of("b").await.unwrap(), of("b").await.unwrap()), (2, 2));
+    assert_eq!(of("a").await.unwrap(), 3);
+}
+
+async fn what_was_seen_only_rises(store: Store) {
+    let (a, b) = (cluster(&store, "a").await, cluster(&store, "b").await);
+    let seen = |ms: [i64; 2]| vec![(b.id.clone(), at(ms[1])), (a.id.clone(), at(ms[0]))];
+    let all = [[30, 5], [10, 7], [20, 6]].map(|ms| store.seen(seen(ms)));
+    for done in join_all(all).await {
+        done.unwrap();
+    }
+    let last = async |id: String| store.cluster_by_id(&id).await.unwrap().unwrap().last_seen;
+    assert_eq!(
+        (last(a.id.clone()).await, last(b.id.clone()).await),
+        (Some(at(30)), Some(at(7)))
+    );
+}
+
+async fn the_default_registry_comes_and_goes(store: Store) {
+    for registry in [Some("a.invalid"), Some("b.invalid"), None] {
+        let registry = registry.map(str::to_owned);
+        store.set_default_registry(registry.clone()).await.unwrap();
+        assert_eq!(store.default_registry().await.unwrap(), registry);
+    }
+}

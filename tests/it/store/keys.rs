@@ -1,0 +1,181 @@
+//! Keys: of clusters, of Git hosts, of those who sign the catalog.
+
+use futures_util::future::join_all;
+use linesman::hub::githost::hostkeys::{Standing, TrustedKey};
+use linesman::hub::store::{ClusterKey, KeyKind, KeyState, Store, StoreError};
+use linesman::keys::{KeyPair, Public};
+use linesman::ssh::known_hosts::HostKey;
+use linesman::wire::api::MAX_HOST_KEY;
+
+use super::{at, claim, cluster, join_token, on_both};
+
+on_both! {
+    an_identity_retires_and_ends_once_its_successor_is_used,
+    a_retired_identity_ends_with_its_time,
+    a_deploy_key_belongs_to_one_cluster,
+    a_cluster_has_a_bounded_number_of_keys,
+    a_lost_identity_is_recovered_by_the_deploy_key_once,
+    host_keys_change_from_what_they_were,
+}
+
+fn public(seed: u8) -> Public {
+    KeyPair::from_seed(&[seed; 32]).public()
+}
+
+/// A cluster that joined with the identity 1 and the deploy key 101.
+async fn joined(store: &Store) -> String {
+    let eu1 = cluster(store, "eu1").await;
+    let (token, text) = join_token(&eu1, 1);
+    store.issue_join_token(token).await.unwrap();
+    store.redeem(claim(&text, "eu1", 1), at(1)).await.unwrap();
+    eu1.id
+}
+
+async fn states(store: &Store, id: &str, kind: KeyKind) -> Vec<(Public, KeyState)> {
+    let keys = store.cluster_keys(id).await.unwrap().into_iter();
+    let of = keys.filter(|k| k.kind == kind);
+    of.map(|k| (k.public, k.state)).collect()
+}
+
+async fn key(store: &Store, seed: u8) -> ClusterKey {
+    let print = public(seed).fingerprint();
+    let found = store.cluster_key_by_fingerprint(&print).await.unwrap();
+    found.unwrap()
+}
+
+async fn an_identity_retires_and_ends_once_its_successor_is_used(store: Store) {
+    let id = joined(&store).await;
+    let asked = store
+        .ask_to_replace(&id, KeyKind::Identity, at(2))
+        .await
+        .unwrap();
+    assert!(asked.unwrap().replace);
+    let same = (0..4).map(|_| store.add_identity(&id, public(2), at(3)));
+    for added in join_all(same).await {
+        assert_eq!(added.unwrap().unwrap().state, KeyState::Active);
+    }
+    assert_eq!(
+        states(&store, &id, KeyKind::Identity).await,
+        [
+            (public(1), KeyState::Retiring),
+            (public(2), KeyState::Active)
+        ]
+    );
+    let present = key(&store, 2).await;
+    let settled = (0..4).map(|_| store.settle_key(&present, at(4)));
+    let ended: Vec<ClusterKey> = join_all(settled)
+        .await
+        .into_iter()
+        .flat_map(Result::unwrap)
+        .collect();
+    assert_eq!(
+        ended.iter().map(|k| k.public).collect::<Vec<_>>(),
+        [public(1)]
+    );
+    assert_eq!(key(&store, 1).await.state, KeyState::Revoked);
+    assert_eq!(
+        store.add_identity(&id, public(1), at(5)).await.unwrap(),
+        None
+    );
+}
+
+async fn a_retired_identity_ends_with_its_time(store: Store) {
+    let id = joined(&store).await;
+    store.add_identity(&id, public(2), at(10)).await.unwrap();
+    assert_eq!(store.end_retired(at(10), at(11)).await.unwrap(), []);
+    let ended = store.end_retired(at(11), at(12)).await.unwrap();
+    assert_eq!(
+        ended.iter().map(|k| k.public).collect::<Vec<_>>(),
+        [public(1)]
+    );
+    assert_eq!(store.end_retired(at(99), at(99)).await.unwrap(), []);
+}
+
+async fn a_deploy_key_belongs_to_one_cluster(store: Store) {
+    let id = joined(&store).await;
+    let us1 = cluster(&store, "us1").await;
+    let add = |of: &str, seed| {
+        let of = of.to_owned();
+        let store = store.clone();
+        async move {
+            store
+                .add_deploy_key(&of, public(seed), Some(public(101)), at(2))
+                .await
+                .unwrap()
+        }
+    };
+    assert_eq!(add(&us1.id, 101).await, None);
+    assert_eq!(add(&id, 1).await, None, "an identity is no deploy key");
+    let (mine, theirs) = tokio::join!(add(&id, 7), add(&us1.id, 7));
+    assert!(mine.is_some() ^ theirs.is_some());
+    add(&id, 8).await.unwrap();
+    let states = states(&store, &id, KeyKind::Deploy).await;
+    assert_eq!(states[0], (public(101), KeyState::Retiring));
+    assert_eq!(*states.last().unwrap(), (public(8), KeyState::Active));
+}
+
+async fn a_cluster_has_a_bounded_number_of_keys(store: Store) {
+    let id = joined(&store).await;
+    let adds = (11..40).map(|seed| store.add_identity(&id, public(seed), at(2)));
+    let refused = join_all(adds).await.into_iter().filter_map(Result::err);
+    let refused: Vec<StoreError> = refused.collect();
+    assert!(
+        refused.iter().all(|e| matches!(e, StoreError::Full(_))),
+        "{refused:?}"
+    );
+    assert_eq!(states(&store, &id, KeyKind::Identity).await.len(), 8);
+}
+
+async fn a_lost_identity_is_recovered_by_the_deploy_key_once(store: Store) {
+    let id = joined(&store).await;
+    let deploy = key(&store, 101).await;
+    let claims = (2..8).map(|_| store.recover_identity(&deploy, public(2), at(3)));
+    let ended: Vec<_> = join_all(claims)
+        .await
+        .into_iter()
+        .filter_map(Result::unwrap)
+        .collect();
+    assert_eq!(ended.len(), 1);
+    assert_eq!(
+        ended[0].iter().map(|k| k.public).collect::<Vec<_>>(),
+        [public(1)]
+    );
+    assert_eq!(
+        states(&store, &id, KeyKind::Identity).await,
+        [
+            (public(1), KeyState::Revoked),
+            (public(2), KeyState::Active)
+        ]
+    );
+    assert_eq!(
+        states(&store, &id, KeyKind::Deploy).await,
+        [(public(101), KeyState::Active)]
+    );
+}
+
+async fn host_keys_change_from_what_they_were(store: Store) {
+    let trusted = |seed: u8| TrustedKey {
+        key: HostKey::parse(&public(seed).openssh("").unwrap(), MAX_HOST_KEY).unwrap(),
+        standing: Standing::Next,
+        source: "file".to_owned(),
+        added_by: "ada".to_owned(),
+        added_at: at(i64::from(seed)),
+        since: at(9),
+    };
+    let change = |before: Vec<TrustedKey>, after: Vec<TrustedKey>| {
+        store.change_host_keys("ssh://git.invalid", before, after)
+    };
+    let firsts = (1..=6).map(|seed| change(vec![], vec![trusted(seed)]));
+    let done: Vec<bool> = join_all(firsts)
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(done.iter().filter(|d| **d).count(), 1, "{done:?}");
+    let first = store.host_keys("ssh://git.invalid").await.unwrap();
+    let both = vec![first[0].clone(), trusted(99)];
+    assert!(change(first.clone(), both.clone()).await.unwrap());
+    assert!(!change(first, vec![]).await.unwrap());
+    assert_eq!(store.host_keys("ssh://git.invalid").await.unwrap(), both);
+    assert_eq!(store.host_keys("ssh://other.invalid").await.unwrap(), []);
+}

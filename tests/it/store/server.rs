@@ -1,0 +1,174 @@
+//! What only a server can do: be gone, be taken, cut a connection; and what a newer build left in either database.
+
+use std::time::Duration;
+
+use linesman::hub::store::Store;
+use linesman::hub::store::postgres::{Postgres, Target};
+use linesman::wire::api::Policy;
+use tokio::time::timeout;
+
+use super::{Place, at, cluster};
+use crate::postgres;
+
+async fn refused(url: &str) -> String {
+    let opened = Postgres::open(Target::parse(url).unwrap());
+    let opened = timeout(Duration::from_secs(15), opened).await.unwrap();
+    opened.err().expect("it is refused").to_string()
+}
+
+async fn a_newer_schema_is_refused_and_stays(place: Place) {
+    let store = place.open().await;
+    let id = store.hub_id().await.unwrap();
+    drop(store);
+    let later =
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+        SELECT 9999, 'later', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1";
+    place.execute(later).await;
+    let why = loop {
+        // The pool lets go of its connections, and so of the database, in the background.
+        match place.try_open().await {
+            Err(why) if why.to_string().contains("another hub") => tokio::task::yield_now().await,
+            opened => break opened.err().unwrap().to_string(),
+        }
+    };
+    assert_eq!(
+        why,
+        "the database has schema 9999, which this build does not know; start the newer linesman that wrote it"
+    );
+    place
+        .execute("DELETE FROM _sqlx_migrations WHERE version = 9999")
+        .await;
+    let store = loop {
+        match place.try_open().await {
+            Ok(store) => break store,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!(store.hub_id().await.unwrap(), id);
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_by_sqlite() {
+    a_newer_schema_is_refused_and_stays(Place::file("newer-schema")).await;
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_by_postgres() {
+    a_newer_schema_is_refused_and_stays(Place::server().await).await;
+}
+
+#[tokio::test]
+async fn a_second_hub_on_the_database_is_refused_and_readers_are_not() {
+    let url = postgres::database().await;
+    let target = Target::parse(&url).unwrap();
+    let store = Store::Postgres(Postgres::open(target.clone()).await.unwrap());
+    let id = store.hub_id().await.unwrap();
+    assert_eq!(
+        refused(&url).await,
+        format!("another hub runs on the database {target}; stop it first")
+    );
+    let reader = Postgres::open_read_only(target.clone()).await.unwrap();
+    let reader = Store::Postgres(reader);
+    assert_eq!(reader.hub_id().await.unwrap(), id);
+    assert!(reader.set_default_registry(None).await.is_err());
+    // The connection that holds the database breaks: the hub takes it again.
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    postgres::execute(&url, cut).await;
+    while store.check().await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    assert!(refused(&url).await.contains("another hub runs"));
+    // It breaks again, and another hub was faster.
+    postgres::execute(&url, cut).await;
+    let other = Postgres::open(target).await.unwrap();
+    let why = loop {
+        match store.check().await {
+            Err(why) if why.to_string().contains("another hub") => break why.to_string(),
+            _ => tokio::task::yield_now().await,
+        }
+    };
+    assert!(why.contains("stop it first"), "{why}");
+    drop(other);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_cut_in_a_transaction_leaves_nothing_half() {
+    use sqlx::Connection as _;
+    let place = Place::server().await;
+    let Place::Server(url) = &place else {
+        unreachable!()
+    };
+    let store = place.open().await;
+    let eu1 = cluster(&store, "eu1").await;
+    let mut other = sqlx::PgConnection::connect(url).await.unwrap();
+    sqlx::raw_sql("BEGIN; UPDATE fact SET at = 0; LOCK TABLE join_token IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut other)
+        .await
+        .unwrap();
+    // It has changed the cluster and its keys, and waits for the tokens.
+    let removal = timeout(Duration::from_secs(9), store.remove_cluster(&eu1.id, at(1)));
+    let cut = async {
+        let waiting = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+            WHERE wait_event_type = 'Lock' AND datname = current_database()";
+        loop {
+            let ended: i64 = sqlx::query_scalar(waiting)
+                .fetch_one(&mut other)
+                .await
+                .unwrap();
+            if ended > 0 {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let (removed, ()) = tokio::join!(removal, cut);
+    assert!(removed.expect("it does not hang").is_err());
+    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    assert_eq!(
+        store.cluster_by_id(&eu1.id).await.unwrap(),
+        Some(eu1.clone())
+    );
+    store
+        .set_policy(&eu1.id, Policy::default(), at(2))
+        .await
+        .unwrap();
+    assert!(store.remove_cluster(&eu1.id, at(3)).await.unwrap());
+}
+
+#[tokio::test]
+async fn what_keeps_the_hub_from_its_database_is_said_without_the_password() {
+    let url = postgres::database().await;
+    let wrong = postgres::with_wrong_password(&url).await;
+    let why = refused(&wrong).await;
+    assert!(
+        why.starts_with("the database hub")
+            && why.contains("as locked: ")
+            && why.contains("password"),
+        "{why}"
+    );
+    assert!(!why.contains("hunter2"), "{why}");
+    // Nobody listens there.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = closed.local_addr().unwrap().port();
+    drop(closed);
+    let why = refused(&format!("postgres://l:hunter2@127.0.0.1:{port}/hub")).await;
+    let begin = format!("the database hub at 127.0.0.1:{port} as l: ");
+    assert!(why.starts_with(&begin) && !why.contains("hunter2"), "{why}");
+    // Somebody does, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let why = refused(&format!("postgres://l@127.0.0.1:{port}/hub")).await;
+    assert_eq!(
+        why,
+        format!("the database hub at 127.0.0.1:{port} as l: no connection within 10 s")
+    );
+    let latin = "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE_PROVIDER libc LOCALE 'C'";
+    postgres::execute(&url, latin).await;
+    let (server, _) = url.rsplit_once('/').unwrap();
+    let why = refused(&format!("{server}/latin")).await;
+    assert!(
+        why.ends_with("its encoding is LATIN1; make one with ENCODING 'UTF8'"),
+        "{why}"
+    );
+}
