@@ -280,6 +280,27 @@ fn modules_are_named_files_and_re_export_by_name() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// SQLite would take `?1` too; PostgreSQL does not.
+#[test]
+fn statements_number_what_is_bound_as_both_databases_do() {
+    let statements = sources()
+        .into_iter()
+        .filter(|(path, _)| path.starts_with("hub/store/sql/"));
+    let mut found = Vec::new();
+    for (path, text) in statements {
+        for (n, line) in text.lines().enumerate() {
+            let bound = |(at, _): (usize, &str)| {
+                let before = line[..at].ends_with([' ', '(']);
+                before || line[at + 1..].starts_with(|c: char| c.is_ascii_digit())
+            };
+            if line.match_indices('?').any(bound) {
+                found.push(format!("src/{path}:{}: write $1, not ?", n + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
 /// A row whose file is gone would guard nothing.
 #[test]
 fn every_pure_module_exists() {

@@ -6,7 +6,6 @@ use linesman::hub::audit;
 use linesman::keys::{self, KeyPair};
 use linesman::wire::api::{Assignment, DeployKeyState, Problem, ReportAck};
 use serde_json::{Value, json};
-use sqlx::Connection as _;
 
 mod agent_image;
 mod engine;
@@ -293,11 +292,9 @@ async fn a_later_agents_report_counts_but_for_words_that_are_not_known() {
     // What is not known is not acknowledged: a later hub will get it.
     let acked = json!(["01900000-0000-7000-8000-000000000002"]);
     assert_eq!((code, &ack["heals"]), (200, &acked), "{ack}");
-    let url = format!("sqlite://{}", hub.hub.config.data.join("hub.db").display());
-    let mut database = sqlx::SqliteConnection::connect(&url).await.unwrap();
     let later = "INSERT INTO condition (cluster_id, type, source, status, reason, message, since, observed_at)
         SELECT id, 'Tomorrow', 'agent', 'True', '', '', 't', 0 FROM cluster";
-    sqlx::query(later).execute(&mut database).await.unwrap();
+    hub.execute(later, later).await;
     let (code, view) = hub.get("/v1/clusters/eu1").await;
     assert_eq!(code, 200, "{view}");
     let named = |list: &str, name: &str| -> Vec<Value> {

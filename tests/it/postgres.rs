@@ -78,6 +78,18 @@ pub(crate) async fn execute(url: &str, statements: &str) {
     connection.close().await.unwrap();
 }
 
+/// The rows of these tables as text.
+pub(crate) async fn dump(url: &str, tables: &str) -> Vec<u8> {
+    let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
+    let all = format!("SELECT string_agg(row::text, ' ') FROM (SELECT * FROM {tables}) AS row");
+    let text: Option<String> = sqlx::query_scalar(sqlx::AssertSqlSafe(all))
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    connection.close().await.unwrap();
+    text.expect("there is something").into_bytes()
+}
+
 impl Server {
     async fn start() -> Self {
         let directory = std::env::temp_dir().join(format!("linesman-pg-{}", std::process::id()));

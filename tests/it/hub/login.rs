@@ -149,7 +149,7 @@ async fn a_person_logs_in_with_a_browser() {
         (login.actor.as_str(), login.target.as_str()),
         ("user:ada", "by browser, groups [\"dev\", \"sre\"]")
     );
-    let database = std::fs::read(world.hub.data().join("hub.db-wal")).unwrap();
+    let database = world.hub.stored().await;
     for secret in [&session["accessToken"], &session["refreshToken"]] {
         let text = secret
             .as_str()

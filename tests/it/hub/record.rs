@@ -272,23 +272,26 @@ async fn records_after(hub: &TestHub) {
 #[tokio::test]
 async fn a_hub_whose_disk_was_full_goes_on_when_there_is_room() {
     let hub = TestHub::start("disk-full").await;
-    for (table, full) in [
+    for (table, full, refuse) in [
         (
             "user",
             "CREATE TRIGGER refuse BEFORE INSERT ON user BEGIN SELECT RAISE(ROLLBACK, 'the disk is full'); END",
+            r#"ALTER TABLE "user" ADD CONSTRAINT refuse CHECK (false) NOT VALID"#,
         ),
         (
             "audit",
             "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ROLLBACK, 'the disk is full'); END",
+            "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (false) NOT VALID",
         ),
     ] {
-        execute(hub.data(), full).await;
+        hub.execute(full, refuse).await;
         for _ in 0..2 {
             let name = format!("no-{table}");
             let (code, problem) = hub.post("/v1/users", &json!({"name": name})).await;
             assert_eq!((code, slug(&problem)), (503, "unavailable"), "{problem}");
         }
-        execute(hub.data(), "DROP TRIGGER refuse").await;
+        let again = format!("ALTER TABLE \"{table}\" DROP CONSTRAINT refuse");
+        hub.execute("DROP TRIGGER refuse", &again).await;
         let name = format!("after-{table}");
         let (code, made) = hub.post("/v1/users", &json!({"name": name})).await;
         assert_eq!(code, 201, "{made}");
@@ -303,7 +306,8 @@ async fn nothing_is_done_that_cannot_be_put_on_record() {
     let hub = TestHub::start("audit-closed").await;
     hub.add("eu1").await;
     let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
-    execute(hub.data(), refuse).await;
+    let no_more = "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (false) NOT VALID";
+    hub.execute(refuse, no_more).await;
     let (code, problem) = hub.post("/v1/users", &json!({"name": "ada"})).await;
     assert_eq!((code, slug(&problem)), (503, "unavailable"));
     let response = hub.raw_as("GET", "/clusters/eu1/version").await;
@@ -315,21 +319,11 @@ async fn nothing_is_done_that_cannot_be_put_on_record() {
         "{status}"
     );
     assert!(hub.hub.store.user("ada").await.unwrap().is_none());
-    execute(hub.data(), "DROP TRIGGER refuse").await;
+    let again = "ALTER TABLE audit DROP CONSTRAINT refuse";
+    hub.execute("DROP TRIGGER refuse", again).await;
     assert_eq!(hub.post("/v1/users", &json!({"name": "ada"})).await.0, 201);
     verified(&hub).await;
     hub.stop().await;
-}
-
-async fn execute(data: &Path, statement: &'static str) {
-    use sqlx::Connection as _;
-    let url = format!("sqlite://{}", data.join("hub.db").display());
-    let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
-    sqlx::query(statement)
-        .execute(&mut connection)
-        .await
-        .unwrap();
-    connection.close().await.unwrap();
 }
 
 async fn lines(path: &Path, count: usize) -> Vec<Value> {

@@ -205,6 +205,31 @@ impl TestHub {
         &self.data
     }
 
+    /// Changes the database behind the hub's back, in the words of either.
+    pub(crate) async fn execute(&self, sqlite: &'static str, postgres: &str) {
+        use sqlx::Connection as _;
+        if let Some(url) = self.postgres() {
+            return crate::postgres::execute(&url, postgres).await;
+        }
+        let url = format!("sqlite://{}", self.data.join("hub.db").display());
+        let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        let done = sqlx::query(sqlite).execute(&mut connection).await;
+        done.unwrap();
+        connection.close().await.unwrap();
+    }
+
+    /// What the database has of logins, as it has it.
+    pub(crate) async fn stored(&self) -> Vec<u8> {
+        match self.postgres() {
+            Some(url) => crate::postgres::dump(&url, "session, session_token").await,
+            None => std::fs::read(self.data.join("hub.db-wal")).unwrap(),
+        }
+    }
+
+    fn postgres(&self) -> Option<String> {
+        std::fs::read_to_string(self.data.join(CHOSEN)).ok()
+    }
+
     /// As the admin, the answer as it is.
     pub(crate) async fn raw_as(&self, method: &str, path: &str) -> reqwest::Response {
         let method = method.parse().unwrap();

@@ -76,6 +76,11 @@ async fn every_change_counts_up_the_revision(store: Store) {
         .await
         .unwrap();
     assert_eq!((wish, next), (1, 2));
+    let image = Some("agent:2".to_owned());
+    store
+        .set_agent_image(&made.id, image.clone(), at(5))
+        .await
+        .unwrap();
     let now = store.cluster_by_id(&made.id).await.unwrap().unwrap();
     let changed = linesman::hub::store::Cluster {
         git_route: GitRoute::Line,
@@ -83,7 +88,8 @@ async fn every_change_counts_up_the_revision(store: Store) {
         engine_change: 2,
         engine_within: 77,
         image_registry: Some("registry.invalid".to_owned()),
-        rev: 5,
+        desired_image: image,
+        rev: 6,
         ..made
     };
     assert_eq!(now, changed);

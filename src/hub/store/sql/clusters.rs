@@ -342,7 +342,7 @@ impl Database {
         const DOING: &str = "set a cluster's agent image";
         let mut write = self.begin(DOING).await?;
         sqlx::query(
-            "UPDATE cluster SET desired_image = ?1, updated_at = ?2, rev = rev + 1 WHERE id = ?3",
+            "UPDATE cluster SET desired_image = $1, updated_at = $2, rev = rev + 1 WHERE id = $3",
         )
         .bind(image)
         .bind(to_ms(now))
