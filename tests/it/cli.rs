@@ -2,6 +2,7 @@
 
 mod access;
 mod audit;
+mod database;
 mod githost;
 mod hub;
 mod import;

@@ -1,5 +1,6 @@
-//! A PostgreSQL server of the tests' own: on a Unix socket, in a directory that goes with it.
+//! A PostgreSQL server of the tests' own: on a Unix socket and with TLS on loopback, in a directory that goes with it.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,13 +15,17 @@ const SERVE: &str = r#"
 set -eu
 "$2/initdb" -D "$1/data" -U linesman -A trust -E UTF8 --locale=C --locale-provider=icu --icu-locale=en-US --no-sync >"$1/log" 2>&1
 cat >>"$1/data/postgresql.conf" <<END
-listen_addresses = ''
+listen_addresses = '127.0.0.1'
+port = $3
+ssl = on
+ssl_cert_file = '$1/tls.crt'
+ssl_key_file = '$1/tls.key'
 unix_socket_directories = '$1'
 max_connections = 400
 fsync = off
 full_page_writes = off
 END
-printf 'local all locked scram-sha-256\nlocal all all trust\n' >"$1/data/pg_hba.conf"
+printf 'local all locked scram-sha-256\nlocal all all trust\nhostssl all all 127.0.0.1/32 trust\n' >"$1/data/pg_hba.conf"
 "$2/pg_ctl" -D "$1/data" -l "$1/log" -t 60 -w start >/dev/null 2>&1
 echo ready
 cat >/dev/null
@@ -33,6 +38,7 @@ const NOBODY: u32 = 65_534;
 
 struct Server {
     directory: PathBuf,
+    port: u16,
     /// Ends with the program, and with it the process.
     _process: Child,
 }
@@ -68,6 +74,14 @@ pub(crate) async fn with_wrong_password(url: &str) -> String {
     url.replace("postgres://linesman@", "postgres://locked:hunter2@")
 }
 
+/// The same database by TLS, and the file with the server's certificate.
+pub(crate) async fn with_tls(url: &str) -> (String, PathBuf) {
+    let server = SERVER.get_or_init(Server::start).await;
+    let (_, database) = url.rsplit_once('/').unwrap();
+    let url = format!("postgres://linesman@localhost:{}/{database}", server.port);
+    (url, server.directory.join("tls.crt"))
+}
+
 /// Changes the database behind the hub's back.
 pub(crate) async fn execute(url: &str, statements: &str) {
     let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
@@ -92,6 +106,10 @@ pub(crate) async fn dump(url: &str, tables: &str) -> Vec<u8> {
 
 impl Server {
     async fn start() -> Self {
+        // Free a moment ago; the server cannot choose one itself.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
         let directory = std::env::temp_dir().join(format!("linesman-pg-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&directory));
         std::fs::create_dir(&directory).unwrap();
@@ -99,8 +117,15 @@ impl Server {
             .map(|m| std::os::unix::fs::MetadataExt::uid(&m))
             .unwrap()
             == 0;
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let (cert, key) = (directory.join("tls.crt"), directory.join("tls.key"));
+        std::fs::write(&cert, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
         let mut command = if root {
-            std::os::unix::fs::chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
+            for path in [&directory, &cert, &key] {
+                std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
             let mut command = Command::new("setpriv");
             command.args([
                 "--reuid",
@@ -118,6 +143,7 @@ impl Server {
             .args(["-c", SERVE, "sh"])
             .arg(&directory)
             .arg(programs())
+            .arg(port.to_string())
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -134,13 +160,14 @@ impl Server {
         );
         Self {
             directory,
+            port,
             _process: child,
         }
     }
 
     fn url(&self, database: &str) -> String {
         let socket = self.directory.to_str().unwrap().replace('/', "%2F");
-        format!("postgres://linesman@{socket}/{database}")
+        format!("postgres://linesman@{socket}:{}/{database}", self.port)
     }
 }
 

@@ -159,18 +159,14 @@ impl Postgres {
 
     /// The first connection: what is wrong with address, password, certificate or server is said here.
     async fn reach(&self) -> Result<()> {
-        let refused =
-            |why: String| StoreError::Refused(format!("the database {}: {why}", self.target));
-        let connect = tokio::time::timeout(CONNECT, self.target.options().connect()).await;
-        let mut first = connect
-            .map_err(|_| refused(format!("no connection within {} s", CONNECT.as_secs())))?
-            .map_err(|e| refused(e.to_string()))?;
-        let (version, encoding): (i32, String) = sqlx::query_as(
-            "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding')",
-        )
-        .fetch_one(&mut first)
-        .await
-        .map_err(db("ask the database for its version"))?;
+        let asked = async {
+            let mut first = self.target.options().connect().await?;
+            sqlx::query_as("SELECT current_setting('server_version_num')::int4, current_setting('server_encoding')")
+                .fetch_one(&mut first)
+                .await
+        };
+        let (version, encoding): (i32, String) = self.in_time(asked).await?;
+        let refused = |why: String| self.refused(&why);
         if version < OLDEST {
             let (is, least) = (version / 10_000, OLDEST / 10_000);
             return Err(refused(format!(
@@ -216,10 +212,20 @@ impl Postgres {
         ))
     }
 
+    async fn in_time<T>(&self, asked: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T> {
+        let asked = tokio::time::timeout(CONNECT, asked).await;
+        asked
+            .map_err(|_| self.refused(&format!("no answer within {} s", CONNECT.as_secs())))?
+            .map_err(|e| self.refused(&e.to_string()))
+    }
+
+    fn refused(&self, why: &str) -> StoreError {
+        StoreError::Refused(format!("the database {}: {why}", self.target))
+    }
+
     async fn migrate(&self) -> Result<()> {
-        const DOING: &str = "bring the schema up to date";
         // A migration of many records takes as long as it takes.
-        let mut patient = self.target.options().connect().await.map_err(db(DOING))?;
+        let mut patient = self.in_time(self.target.options().connect()).await?;
         MIGRATIONS
             .run(&mut patient)
             .await

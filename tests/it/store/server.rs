@@ -161,7 +161,7 @@ async fn what_keeps_the_hub_from_its_database_is_said_without_the_password() {
     let why = refused(&format!("postgres://l@127.0.0.1:{port}/hub")).await;
     assert_eq!(
         why,
-        format!("the database hub at 127.0.0.1:{port} as l: no connection within 10 s")
+        format!("the database hub at 127.0.0.1:{port} as l: no answer within 10 s")
     );
     let latin = "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE_PROVIDER libc LOCALE 'C'";
     postgres::execute(&url, latin).await;
@@ -171,4 +171,25 @@ async fn what_keeps_the_hub_from_its_database_is_said_without_the_password() {
         why.ends_with("its encoding is LATIN1; make one with ENCODING 'UTF8'"),
         "{why}"
     );
+}
+
+#[tokio::test]
+async fn a_server_proves_who_it_is_before_it_gets_anything() {
+    let url = postgres::database().await;
+    let (tls, cert) = postgres::with_tls(&url).await;
+    let full = format!("{tls}?sslmode=verify-full");
+    let why = refused(&full).await;
+    assert!(why.contains("certificate"), "{why}");
+    let root = cert.to_str().unwrap();
+    // It is `localhost` that the certificate names.
+    let other = full.replace("localhost", "127.0.0.1");
+    let why = refused(&format!("{other}&sslrootcert={root}")).await;
+    assert!(why.contains("certificate"), "{why}");
+    let trusted = Target::parse(&format!("{full}&sslrootcert={root}")).unwrap();
+    let store = Store::Postgres(Postgres::open(trusted).await.unwrap());
+    store.hub_id().await.unwrap();
+    drop(store);
+    // On loopback, what the server offers is taken.
+    let here = Postgres::open(Target::parse(&tls).unwrap()).await.unwrap();
+    Store::Postgres(here).check().await.unwrap();
 }
