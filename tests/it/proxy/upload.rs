@@ -55,8 +55,9 @@ async fn a_refused_upload_is_not_read_any_further() {
             .expect("the upload is cut"),
     );
     let (forwarded, given) = (forwarded(), given.load(Ordering::Relaxed));
-    // Mostly 0.2 to 0.8 MB; what the system buffers before the API server is in it.
-    assert!(forwarded < TAKEN + (2 << 20), "{forwarded} bytes were read");
+    // Mostly 0.2 to 0.8 MB, 5 on a machine with much else to do: what the system buffers before the API server is in it, at most
+    // tcp_rmem's 6 MB. All of it crosses where the refusal does not stop the stream.
+    assert!(forwarded < TAKEN + (8 << 20), "{forwarded} bytes were read");
     assert!(given < WHOLE / 2, "{given}");
     assert_eq!(line.facts().live, 0);
 }
