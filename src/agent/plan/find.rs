@@ -110,7 +110,7 @@ pub fn find(
         }
     }
     health::workloads(now, install, observed, &mut found);
-    health::roots(now, install, observed, &mut found);
+    health::roots(now, install, observed, history, &mut found);
     latent::latent(now, install, observed, &mut found);
     latent::blocked(observed, &mut found);
     children::children(observed, &mut found);

@@ -6,7 +6,7 @@ use time::{Duration, OffsetDateTime};
 use super::argocd;
 use super::fault::Class;
 use super::find::Finding;
-use super::state::{Object, Observed, Pod, Probe};
+use super::state::{History, Object, Observed, Pod, Probe};
 use super::undecodable;
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::{REDIS, SKIP};
@@ -222,8 +222,11 @@ pub(super) fn roots(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
+    history: &History,
     found: &mut Vec<Finding>,
 ) {
+    // Where it is gone, the controller gets the time to answer that it had not.
+    let blind = history.blind_until(now);
     for id in install.roots() {
         let Some(live) = observed.objects.get(id) else {
             continue;
@@ -252,7 +255,7 @@ pub(super) fn roots(
         if let Some(probe) = unanswered
             && pods_of(observed, controller)
                 .filter_map(|pod| pod.running.or(pod.created))
-                .any(|at| now - at.max(probe.sent) > limit)
+                .any(|at| now - at.max(probe.sent).max(blind.unwrap_or(at)) > limit)
         {
             let text = format!(
                 "a probe of {} has no answer",

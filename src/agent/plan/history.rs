@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
-use super::Plan;
 use super::pace::{MAX_ATTEMPTS, spends};
 use super::state::{History, Observed};
 use super::steps::{Action, Step};
+use super::{Class, Finding, Plan};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::KNOWN_HOSTS;
 use crate::bundle::{Kind, ObjectId};
@@ -60,6 +60,12 @@ impl History {
                 times.retain(|at| now - *at < Duration::hours(1));
             }
         }
+        let blinds = |f: &Finding| f.class == Class::UndecodableObject;
+        self.blinded = if plan.findings.iter().any(blinds) {
+            Some(now)
+        } else {
+            self.blind_until(now)
+        };
         for finding in &plan.findings {
             let key = (finding.class, finding.object.clone());
             self.faults.entry(key).or_default().since.get_or_insert(now);

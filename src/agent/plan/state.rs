@@ -7,7 +7,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::argocd;
-use super::fault::Key;
+use super::fault::{Class, Key};
 use super::quarantine::shield::Owner;
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::PROBED_AT;
@@ -218,6 +218,21 @@ pub struct History {
     pub refused: BTreeMap<ObjectId, Refused>,
     /// When each object was last asked to reconcile.
     pub nudged: BTreeMap<ObjectId, OffsetDateTime>,
+    /// The last time that a sync object kept its controller from all of its kind, or was seen to be gone.
+    pub blinded: Option<OffsetDateTime>,
+}
+
+impl History {
+    /// Until when the controllers may not have been able to read what they were asked.
+    pub fn blind_until(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
+        let there =
+            |(key, past): (&Key, &Past)| key.0 == Class::UndecodableObject && past.since.is_some();
+        if self.faults.iter().any(there) {
+            Some(now)
+        } else {
+            self.blinded
+        }
+    }
 }
 
 /// How it went with an object that is healed from a snapshot.

@@ -129,6 +129,18 @@ mod tests {
         let found: Vec<_> = plan.findings.iter().map(|f| (f.class, &f.object)).collect();
         assert_eq!(found, [(Class::UndecodableObject, &id)]);
         assert_eq!(plan.steps, Vec::new());
+        // When it is gone, the controller has not been asked for long: it could not answer before.
+        cluster.history.saw(cluster.now, &plan);
+        cluster.applications.remove(&id);
+        for _ in 0..2 {
+            cluster.now += Duration::seconds(45);
+            let plan = cluster.plan();
+            cluster.history.saw(cluster.now, &plan);
+            assert_eq!(plan.findings, []);
+        }
+        cluster.now += Duration::seconds(60);
+        let classes: Vec<_> = cluster.plan().findings.iter().map(|f| f.class).collect();
+        assert_eq!(classes, [Class::QueueWedged]);
     }
 
     #[test]

@@ -160,6 +160,8 @@ pub enum Turn<'a> {
 )]
 pub struct Lead<'a> {
     pub wished: Option<&'a str>,
+    /// What is wished is not known yet: no assignment was read since the start.
+    pub unknown: bool,
     pub paused: bool,
     /// The hub hears it now.
     pub heard: bool,
@@ -282,6 +284,9 @@ fn failed(deployed: &Deployed, trial: &Trial, blame: Blame, why: &str) -> Failed
 
 fn untried(seen: &Seen<'_>, lead: &Lead<'_>) -> Step {
     let deployed = seen.deployed;
+    if lead.unknown {
+        return Step::Stay(Stay::Unheard);
+    }
     let stale = deployed.trial.is_some() || deployed.failed.is_some();
     let Some(wished) = lead.wished else {
         return if stale {

@@ -121,6 +121,7 @@ impl Upgrading {
         let memory = self.upgrade.memory();
         Lead {
             wished: assignment.and_then(|a| a.agent_image.as_deref()),
+            unknown: assignment.is_none(),
             paused: paused.and_then(clock::parse_rfc3339) > Some(clock::now()),
             heard: up || acked.is_some_and(|at| at.elapsed() <= HEARD),
             acked: acked.is_some(),

@@ -69,6 +69,24 @@ const SILENT: &str = "no Pod of it was ready to take over in time";
 const UNHEARD: &str = "the hub acknowledged no report of it in time";
 const ENDED: &str = "it took over and ended before the hub had acknowledged a report of it";
 
+/// Which image is wished is read after the start; until then nothing of an earlier trial is forgotten.
+#[test]
+fn a_refused_image_is_remembered_until_it_is_known_what_is_wished() {
+    let refused = plain(Some(failure(1, Blame::Image, ENDED)));
+    let unknown = Lead {
+        unknown: true,
+        heard: true,
+        ..Lead::default()
+    };
+    let stays = Step::Stay(Stay::Unheard);
+    assert_eq!(leads("a", &refused, 0, unknown), stays);
+    let unwished = Lead {
+        heard: true,
+        ..Lead::default()
+    };
+    assert_eq!(leads("a", &refused, 0, unwished), Step::Forget);
+}
+
 #[test]
 fn an_image_is_tried_where_it_is_wished_and_the_hub_hears_the_one_that_is_there() {
     let now = plain(None);
