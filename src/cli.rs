@@ -14,6 +14,7 @@ mod doctor;
 mod duration;
 mod engine;
 mod exit;
+mod follow;
 mod githost;
 mod grant;
 mod heal;

@@ -50,9 +50,6 @@ use open::OpenHeals;
 use record::Records;
 use tell::Teller;
 
-/// Heals that wait for somebody to take the news.
-const MAX_UNTOLD: usize = 256;
-
 /// Where the watchdog works and as whom.
 #[derive(Clone)]
 pub struct Context {
@@ -304,24 +301,6 @@ impl Watchdog {
             .faults(self.records.open_classes().map(|class| (class, 1)));
         if leads {
             self.open_heals.store(self.records.kept()).await;
-        }
-    }
-
-    /// Tells of heals, in order; what nobody takes now is told again at the next turn.
-    async fn tell(&mut self, heals: Vec<HealRecord>) {
-        let mut all = std::mem::take(&mut self.untold);
-        all.extend(heals);
-        let mut all = all.into_iter();
-        while let Some(heal) = all.next() {
-            if !self.teller.heal(&heal).await {
-                self.untold = std::iter::once(heal).chain(all).collect();
-                let over = self.untold.len().saturating_sub(MAX_UNTOLD);
-                if over > 0 {
-                    warn!(heals = over, "nobody takes the news: heals are not told");
-                    self.untold.drain(..over);
-                }
-                return;
-            }
         }
     }
 

@@ -346,6 +346,7 @@ mod whole {
             "≤ 120 s",
             shown(back),
         );
+        // Longer than the minute in which a hub that hears the old one shows that it was there.
         std::thread::sleep(seconds(65));
         let up = Instant::now();
         world.hub.up();

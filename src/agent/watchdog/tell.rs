@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
-use super::Context;
 use super::record::ALARM;
+use super::{Context, Watchdog};
 use crate::agent::News;
 use crate::manifests::AGENT;
 use crate::wire::id::Digest;
@@ -19,6 +19,8 @@ use crate::wire::report::{
     Condition, ConditionType, HealRecord, HealResult, Status, StepName, StepReport, StepState,
 };
 
+/// Heals that wait for somebody to take the news.
+const MAX_UNTOLD: usize = 256;
 const CALL: Duration = Duration::from_secs(3);
 
 pub(super) struct Teller {
@@ -181,6 +183,26 @@ impl Teller {
             Err(error) => {
                 debug!(%error, "nobody takes the news");
                 false
+            }
+        }
+    }
+}
+
+impl Watchdog {
+    /// Tells of heals, in order; what nobody takes now is told again at the next turn.
+    pub(super) async fn tell(&mut self, heals: Vec<HealRecord>) {
+        let mut all = std::mem::take(&mut self.untold);
+        all.extend(heals);
+        let mut all = all.into_iter();
+        while let Some(heal) = all.next() {
+            if !self.teller.heal(&heal).await {
+                self.untold = std::iter::once(heal).chain(all).collect();
+                let over = self.untold.len().saturating_sub(MAX_UNTOLD);
+                if over > 0 {
+                    warn!(heals = over, "nobody takes the news: heals are not told");
+                    self.untold.drain(..over);
+                }
+                return;
             }
         }
     }

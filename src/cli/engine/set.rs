@@ -7,13 +7,12 @@ use anyhow::Result;
 use crate::cli::cluster::Engine;
 use crate::cli::connect::Connect;
 use crate::cli::duration;
-use crate::cli::exit::{Code, Failure};
+use crate::cli::follow::{self, Wish};
 use crate::cli::output::progress_line;
-use crate::cli::wait::{self, Found, Patience};
 use crate::client::Client;
-use crate::wire::api::{ClusterView, EngineRequest};
+use crate::wire::api::EngineRequest;
 use crate::wire::id::{ClusterName, Digest};
-use crate::wire::report::{Condition, ConditionType, Status};
+use crate::wire::report::ConditionType;
 
 const EXAMPLES: &str = "\
 The agent applies the new version stage by stage (CRDs and roles, then accounts and settings, then controllers) and asks the
@@ -72,94 +71,11 @@ pub(in crate::cli) async fn follow(
     change: u64,
     wait: Option<Duration>,
 ) -> Result<()> {
-    let Some(limit) = wait else {
-        progress_line(&format!("see how it goes: linesman cluster show {name}"));
-        return Ok(());
+    let wish = Wish {
+        kind: ConditionType::EngineCurrent,
+        about: format!("change {change}: "),
+        until: "the engine works with it",
+        undone: format!("look closer: linesman doctor --cluster {name}"),
     };
-    let next = format!("it goes on by itself; look closer: linesman cluster show {name}");
-    let patience = Patience { limit, next: &next };
-    let asked = wait::until("the engine works with it", patience, async || {
-        Ok(match state(&client.cluster(name).await?, change) {
-            State::Done(told) => Found::Over(told),
-            State::Waits(lack) => Found::Waits(lack),
-            State::Undone(told) => {
-                let next = format!("look closer: linesman doctor --cluster {name}");
-                Found::Never(Failure::new(Code::Failed, told, next))
-            }
-        })
-    });
-    let (told, took) = asked.await?;
-    progress_line(&format!("{told} ({took:.1} s)"));
-    Ok(())
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum State {
-    Done(String),
-    Undone(String),
-    Waits(String),
-}
-
-/// What the agent last said of the change with this number.
-fn state(cluster: &ClusterView, change: u64) -> State {
-    let told = cluster.conditions.iter();
-    let mut told = told.filter(|c| c.kind == ConditionType::EngineCurrent);
-    let name = &cluster.name;
-    let Some(told) = told.find(|c| c.message.starts_with(&format!("change {change}: "))) else {
-        return State::Waits(if cluster.line.up {
-            format!("cluster {name} has not begun yet")
-        } else {
-            format!("the line of cluster {name} is down")
-        });
-    };
-    let Condition {
-        status,
-        reason,
-        message,
-        ..
-    } = told;
-    match (status, reason.as_str()) {
-        (Status::True, _) => State::Done(message.clone()),
-        (_, "Returned") => State::Undone(message.clone()),
-        (Status::False | Status::Unknown, _) => State::Waits(message.clone()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::cluster::wait;
-    use crate::wire::report::Phase;
-
-    #[test]
-    fn only_the_word_about_this_change_counts() {
-        let says = |status, reason: &str, message: &str| {
-            let told = Condition {
-                kind: ConditionType::EngineCurrent,
-                status,
-                reason: reason.to_owned(),
-                message: message.to_owned(),
-                since: String::new(),
-            };
-            let mut cluster = wait::tests::cluster(Phase::Healthy, &[], vec![told]);
-            cluster.line.up = true;
-            state(&cluster, 12)
-        };
-        let words = |n: u8| format!("change {n}: flux 2.9.5");
-        let waits = says(Status::True, "InForce", &words(1));
-        assert!(matches!(waits, State::Waits(text) if text.contains("not begun")));
-        let text = words(12);
-        assert_eq!(
-            says(Status::True, "InForce", &text),
-            State::Done(text.clone())
-        );
-        assert_eq!(
-            says(Status::False, "Changing", &text),
-            State::Waits(text.clone())
-        );
-        assert_eq!(
-            says(Status::False, "Returned", &text),
-            State::Undone(text.clone())
-        );
-    }
+    follow::follow(client, name, &wish, wait).await
 }

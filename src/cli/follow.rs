@@ -1,0 +1,127 @@
+//! Follows a wish that an agent carries out and may undo, by the condition in which it says so.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::exit::{Code, Failure};
+use super::output::progress_line;
+use super::wait::{self, Found, Patience};
+use crate::client::Client;
+use crate::wire::api::ClusterView;
+use crate::wire::id::ClusterName;
+use crate::wire::report::{ConditionType, Status};
+
+/// What is followed.
+pub(super) struct Wish<'a> {
+    pub(super) kind: ConditionType,
+    /// With this, the condition's message is about this wish and no other one.
+    pub(super) about: String,
+    /// What is waited for, for people.
+    pub(super) until: &'a str,
+    /// What a person does where it was undone.
+    pub(super) undone: String,
+}
+
+/// Tells how it goes, where somebody waits for it.
+pub(super) async fn follow(
+    client: &Client,
+    name: &ClusterName,
+    wish: &Wish<'_>,
+    wait: Option<Duration>,
+) -> Result<()> {
+    let Some(limit) = wait else {
+        progress_line(&format!("see how it goes: linesman cluster show {name}"));
+        return Ok(());
+    };
+    let next = format!("it goes on by itself; look closer: linesman cluster show {name}");
+    let patience = Patience { limit, next: &next };
+    let asked = wait::until(wish.until, patience, async || {
+        Ok(match state(&client.cluster(name).await?, wish) {
+            State::Done(told) => Found::Over(told),
+            State::Waits(lack) => Found::Waits(lack),
+            State::Undone(told) => {
+                Found::Never(Failure::new(Code::Failed, told, wish.undone.clone()))
+            }
+        })
+    });
+    let (told, took) = asked.await?;
+    progress_line(&format!("{told} ({took:.1} s)"));
+    Ok(())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    Done(String),
+    Undone(String),
+    Waits(String),
+}
+
+/// What the agent last said of this wish.
+fn state(cluster: &ClusterView, wish: &Wish<'_>) -> State {
+    let mut told = cluster.conditions.iter();
+    let told = told.find(|c| c.kind == wish.kind && c.message.starts_with(&wish.about));
+    let Some(told) = told else {
+        let name = &cluster.name;
+        return State::Waits(if cluster.line.up {
+            format!("cluster {name} has not begun yet")
+        } else {
+            format!("the line of cluster {name} is down")
+        });
+    };
+    let text = told.message.clone();
+    match (told.status, told.reason.as_str()) {
+        (Status::True, _) => State::Done(text),
+        (_, "Returned") => State::Undone(text),
+        (Status::False | Status::Unknown, _) => State::Waits(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::cluster::wait;
+    use crate::wire::report::{Condition, Phase};
+
+    #[test]
+    fn only_the_word_about_this_wish_counts() {
+        for (kind, about, other) in [
+            (ConditionType::EngineCurrent, "change 12: ", "change 1: "),
+            (ConditionType::AgentCurrent, "b: ", "a: "),
+        ] {
+            let wish = Wish {
+                kind,
+                about: about.to_owned(),
+                until: "",
+                undone: String::new(),
+            };
+            let says = |status, reason: &str, message: &str| {
+                let told = Condition {
+                    kind,
+                    status,
+                    reason: reason.to_owned(),
+                    message: message.to_owned(),
+                    since: String::new(),
+                };
+                let mut cluster = wait::tests::cluster(Phase::Healthy, &[], vec![told]);
+                cluster.line.up = true;
+                state(&cluster, &wish)
+            };
+            let waits = says(Status::True, "InForce", &format!("{other}flux 2.9.5"));
+            assert!(matches!(waits, State::Waits(text) if text.contains("not begun")));
+            let text = format!("{about}flux 2.9.5");
+            assert_eq!(
+                says(Status::True, "InForce", &text),
+                State::Done(text.clone())
+            );
+            assert_eq!(
+                says(Status::False, "Changing", &text),
+                State::Waits(text.clone())
+            );
+            assert_eq!(
+                says(Status::False, "Returned", &text),
+                State::Undone(text.clone())
+            );
+        }
+    }
+}
