@@ -37,6 +37,7 @@ pub mod oidc;
 pub mod presence;
 pub mod proxy;
 pub mod registration;
+pub mod replica;
 pub mod rotation;
 pub mod running;
 pub mod safe_heals;
@@ -83,6 +84,16 @@ pub struct HubConfig {
     pub oidc: Option<oidc::Config>,
     /// Whom the hub tells of troubles.
     pub notify: notify::Config,
+    /// How other replicas of the hub reach this one; None = it is alone.
+    pub peer: Option<PeerConfig>,
+}
+
+/// One of several replicas of a hub.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerConfig {
+    pub listen: SocketAddr,
+    /// `host:port`
+    pub url: String,
 }
 
 /// What becomes of audit records.
@@ -97,12 +108,16 @@ pub struct Listeners {
     pub https: TcpListener,
     pub git: TcpListener,
     pub health: TcpListener,
+    /// For other replicas, where the hub is one of several.
+    pub peer: Option<TcpListener>,
 }
 
 /// All that handlers share.
 pub struct Hub {
     pub config: HubConfig,
     pub id: String,
+    /// This process among several of the hub; None = it is alone.
+    pub replica: Option<replica::Own>,
     pub started: OffsetDateTime,
     pub store: store::Store,
     pub tunnels: tunnels::Tunnels,

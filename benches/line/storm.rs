@@ -54,6 +54,7 @@ pub(crate) async fn hub(address: &str, directory: &Path, count: usize) {
         git_over_line: linesman::hub::gitline::Allowed::Auto,
         notify: linesman::hub::notify::Config::default(),
         oidc: None,
+        peer: None,
     };
     let (hub, chain) = serve::start(config, CancellationToken::new())
         .await
@@ -62,7 +63,12 @@ pub(crate) async fn hub(address: &str, directory: &Path, count: usize) {
     let reference = serde_json::to_vec(&hub.reference()).unwrap();
     std::fs::write(directory.join("storm-hub.json"), reference).unwrap();
     println!("LISTEN {}", at(&https));
-    let listeners = Listeners { https, git, health };
+    let listeners = Listeners {
+        https,
+        git,
+        health,
+        peer: None,
+    };
     serve::run(listeners, hub, chain).await.unwrap();
 }
 

@@ -16,7 +16,7 @@ use crate::client;
 use crate::hub::gitline::Allowed;
 use crate::hub::rotation::KeyPolicy;
 use crate::hub::tls::TlsSource;
-use crate::hub::{HubConfig, Listeners, serve};
+use crate::hub::{HubConfig, Listeners, PeerConfig, serve};
 use crate::lifetime;
 
 mod audit;
@@ -84,6 +84,18 @@ pub struct Args {
     /// The built-in Git's address as clusters and people reach it; without it, `ssh://git@` with the host of --url
     #[arg(long, env = "LINESMAN_GIT_URL", value_name = "URL")]
     git_url: Option<String>,
+    /// Where to serve other replicas of this hub: it is one of several on the same database and data directory, which needs
+    /// --database-url-file
+    #[arg(long, env = "LINESMAN_PEER_LISTEN", value_name = "ADDRESS")]
+    peer_listen: Option<SocketAddr>,
+    /// Where the other replicas reach it; without it, --peer-listen with this machine's address and port
+    #[arg(
+        long,
+        env = "LINESMAN_PEER_URL",
+        value_name = "HOST:PORT",
+        requires = "peer_listen"
+    )]
+    peer_url: Option<String>,
     /// PEM certificate chain; without it, one from the hub's own CA
     #[arg(
         long,
@@ -163,6 +175,10 @@ pub async fn run(mut args: Args) -> Result<()> {
         https: bind(&mut args.listen, "--listen").await?,
         git: bind(&mut args.git_listen, "--git-listen").await?,
         health: bind(&mut args.health_listen, "--health-listen").await?,
+        peer: match &mut args.peer_listen {
+            Some(listen) => Some(bind(listen, "--peer-listen").await?),
+            None => None,
+        },
     };
     let config = config(args)?;
     let first = !config.data.join("admin.token").exists();
@@ -211,9 +227,11 @@ fn config(args: Args) -> Result<HubConfig> {
         // The hub adds the names of its URL and listening address itself.
         _ => TlsSource::Own { names: Vec::new() },
     };
+    let peer = peer_config(args.peer_listen, args.peer_url)?;
+    let records = args.database.config(peer.is_some())?;
     Ok(HubConfig {
         data: std::path::absolute(&args.data).context("find the data directory")?,
-        records: args.database.config()?,
+        records,
         url: url.as_str().trim_end_matches('/').to_owned(),
         listen: args.listen,
         health_listen: args.health_listen,
@@ -234,7 +252,24 @@ fn config(args: Args) -> Result<HubConfig> {
         audit: args.audit.config()?,
         oidc: args.oidc.config()?,
         notify: args.notify.config()?,
+        peer,
     })
+}
+
+fn peer_config(listen: Option<SocketAddr>, url: Option<String>) -> Result<Option<PeerConfig>> {
+    let Some(listen) = listen else {
+        return Ok(None);
+    };
+    let url = url.unwrap_or_else(|| reached_at(listen).to_string());
+    let authority: Option<http::uri::Authority> = url.parse().ok();
+    let whole = |a: &http::uri::Authority| a.port_u16().is_some() && !a.as_str().contains('@');
+    if !authority.is_some_and(|authority| whole(&authority)) {
+        let text = format!("--peer-url is {url}");
+        let next =
+            "give the host and port at which the other replicas reach --peer-listen, HOST:PORT";
+        return Err(Failure::new(Code::Usage, text, next).into());
+    }
+    Ok(Some(PeerConfig { listen, url }))
 }
 
 /// Where others find a listener: the address it was given, or this machine's own where that was "any".
@@ -349,6 +384,28 @@ mod tests {
             ("https://hub.example.org:8443", "ssh://git@git.example.org")
         );
         assert!(parsed(&[]).url.ends_with(":8443"));
+    }
+
+    #[test]
+    fn one_of_several_replicas_says_where_the_others_reach_it() {
+        let peer = |listen: &str, url: Option<&str>| {
+            peer_config(Some(listen.parse().unwrap()), url.map(str::to_owned))
+        };
+        let own = peer("10.0.0.1:8444", None).unwrap().unwrap();
+        assert_eq!(own.url, "10.0.0.1:8444");
+        let named = peer("0.0.0.0:8444", Some("hub-0.hub:8444")).unwrap();
+        assert_eq!(named.unwrap().url, "hub-0.hub:8444");
+        for wrong in ["https://hub-0:8444", "hub-0", "a@hub-0:1", ""] {
+            let why = peer("0.0.0.0:8444", Some(wrong)).unwrap_err();
+            assert_eq!(why.to_string(), format!("--peer-url is {wrong}"));
+        }
+        let flags = ["hub", "--data", "/d", "--peer-listen", "127.0.0.1:8444"];
+        let why = config(Line::try_parse_from(flags).unwrap().args).unwrap_err();
+        assert_eq!(
+            why.to_string(),
+            "--peer-listen makes the hub one of several replicas, and its records are in SQLite"
+        );
+        assert!(Line::try_parse_from(["hub", "--peer-url", "h:1"]).is_err());
     }
 
     #[test]

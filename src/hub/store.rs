@@ -18,8 +18,8 @@ pub mod sqlite;
 
 pub use records::{
     Anchor, ApiToken, Arrival, AuditQuery, AuditRow, Cluster, ClusterKey, Details, Ended,
-    HostKeysOf, JoinToken, KeyKind, KeyState, Known, NewBundle, NewClusterRow, Pair, Provided,
-    Reported, Session, SessionToken, SshKey, TokenKind, UserRow,
+    HostKeysOf, JoinToken, KeyKind, KeyState, Known, LineRow, Located, NewBundle, NewClusterRow,
+    Pair, Provided, Replica, Reported, Session, SessionToken, SshKey, TokenKind, UserRow,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -323,4 +323,22 @@ contract! {
     set_audit_position(&self, sink: &str, seq: i64) -> ();
     /// The newest rows, in order.
     audit_tail(&self, cluster: Option<&str>, limit: u32) -> Vec<AuditRow>;
+
+    /// Counts the replica among the live ones for so long from now on; those whose lease ended long ago are forgotten.
+    renew_replica(&self, replica: &Replica, ttl: std::time::Duration) -> ();
+    /// Those whose lease holds, in the order of their ids.
+    replicas(&self) -> Vec<Replica>;
+    /// Forgets the replica, and what lines it had.
+    leave_replica(&self, id: &str) -> ();
+    /// Notes where the cluster's line is; false = a newer one is known, or the cluster was removed.
+    put_line(&self, line: &LineRow) -> bool;
+    /// Notes that this line ended; another one of the cluster stays.
+    drop_line(&self, cluster_id: &str, epoch: u64) -> ();
+    /// The line of a living cluster, if the lease of its replica holds.
+    line_of(&self, cluster: &ClusterName) -> Option<Located>;
+    /// All of them, in the order of the clusters' names.
+    lines(&self) -> Vec<(ClusterName, Located)>;
+    /// Makes good what [`Store::put_line`] and [`Store::drop_line`] could not store: `held` are the newest lines of each of
+    /// the replica's clusters. Gives those of which a newer one is known, or whose cluster was removed.
+    keep_lines(&self, replica: &str, held: Vec<LineRow>) -> Vec<LineRow>;
 }

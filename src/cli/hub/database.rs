@@ -18,9 +18,16 @@ pub(super) struct DatabaseArgs {
 }
 
 impl DatabaseArgs {
-    pub(super) fn config(&self) -> Result<Records> {
+    /// Of a hub that may be one of several replicas.
+    pub(super) fn config(&self, several: bool) -> Result<Records> {
         match &self.database_url_file {
             Some(file) => Ok(Records::Server(target(file)?)),
+            None if several => {
+                let text = "--peer-listen makes the hub one of several replicas, and its records are in SQLite";
+                let next =
+                    "give --database-url-file with a PostgreSQL database that all replicas use";
+                Err(Failure::new(Code::Usage, text, next).into())
+            }
             None => Ok(Records::File),
         }
     }

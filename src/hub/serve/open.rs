@@ -23,7 +23,7 @@ use crate::hub::store::{ApiToken, Store, UserRow};
 use crate::hub::tls::{self, Tls, TlsSource};
 use crate::hub::{
     CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, api, audit, catalog, git,
-    notify, safe_heals, tunnels,
+    notify, replica, safe_heals, tunnels,
 };
 use crate::keys::{self, KeyPair};
 use crate::secret::Secret;
@@ -58,8 +58,10 @@ pub async fn start(
     first_admin(&store, &data, now).await?;
     let logins = Logins::new(&seal_key(&data.join("seal.key"))?);
     let (audit, chain) = audit::start(store.clone(), &id, keys.clone()).await?;
+    let replica = config.peer.as_ref().map(replica::Own::new).transpose()?;
     let hub = Hub {
         id,
+        replica,
         started: now,
         store,
         tunnels: tunnels::Tunnels::default(),

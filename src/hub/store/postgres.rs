@@ -39,6 +39,13 @@ macro_rules! action {
     };
 }
 
+/// The server's clock, in milliseconds.
+macro_rules! now {
+    () => {
+        "(extract(epoch FROM clock_timestamp()) * 1000)::int8"
+    };
+}
+
 /// Ends a SELECT whose rows shall stay as they were read until the transaction ends.
 macro_rules! locked {
     () => {

@@ -380,3 +380,35 @@ pub struct Anchor {
     /// The records up to here were removed: the chain begins behind it.
     pub start: bool,
 }
+
+/// A process of the hub that others can reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replica {
+    /// UUID, new with each start.
+    pub id: String,
+    /// `host:port`
+    pub peer: String,
+    /// Of the certificate that it shows and asks with.
+    pub cert_sha256: [u8; 32],
+}
+
+/// A cluster's line at a replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineRow {
+    pub cluster_id: String,
+    pub replica: String,
+    pub epoch: u64,
+    pub session: String,
+    pub instance: String,
+    pub remote: String,
+    pub since: OffsetDateTime,
+    /// What the clock of the line, the hub's own, shows now.
+    pub hub_clock: OffsetDateTime,
+}
+
+/// A line and how its replica is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Located {
+    pub line: LineRow,
+    pub peer: Replica,
+}

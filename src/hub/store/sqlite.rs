@@ -38,6 +38,13 @@ macro_rules! action {
     };
 }
 
+/// The machine's clock, in milliseconds.
+macro_rules! now {
+    () => {
+        "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
+    };
+}
+
 /// Ends a SELECT whose rows shall stay as they were read until the transaction ends: it is the only one that writes.
 macro_rules! locked {
     () => {

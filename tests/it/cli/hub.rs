@@ -51,6 +51,7 @@ impl Hub {
                     https: port().await?,
                     git: port().await?,
                     health: port().await?,
+                    peer: None,
                 };
                 let mut config = config(&directory, &listeners)?;
                 config.oidc = oidc(&config.url);
@@ -153,6 +154,7 @@ fn config(data: &Path, listeners: &Listeners) -> anyhow::Result<HubConfig> {
         audit: linesman::hub::AuditConfig::default(),
         notify: linesman::hub::notify::Config::default(),
         oidc: None,
+        peer: None,
     })
 }
 

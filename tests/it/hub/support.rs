@@ -135,6 +135,7 @@ impl TestHub {
             https: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             git: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             health: TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            peer: None,
         };
         let address = listeners.https.local_addr().unwrap();
         let git = listeners.git.local_addr().unwrap();
@@ -147,6 +148,7 @@ impl TestHub {
             },
             data: data.clone(),
             oidc: oidc(&url),
+            peer: None,
             notify,
             url,
             listen: address,

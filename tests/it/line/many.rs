@@ -64,6 +64,7 @@ impl World {
             audit: linesman::hub::AuditConfig::default(),
             notify: linesman::hub::notify::Config::default(),
             oidc: None,
+            peer: None,
         };
         let stop = CancellationToken::new();
         let (hub, _chain) = serve::start(config, stop).await.unwrap();

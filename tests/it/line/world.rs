@@ -55,6 +55,33 @@ pub(super) struct Agent {
     _task: JoinSet<()>,
 }
 
+/// Of a hub that serves HTTPS, health and Git, and that agents reach by a relay.
+fn config(
+    data: PathBuf,
+    [https, health, git, relay]: [SocketAddr; 4],
+    dialled: Option<SocketAddr>,
+) -> HubConfig {
+    HubConfig {
+        records: linesman::hub::store::Records::File,
+        keys: linesman::hub::rotation::KeyPolicy::default(),
+        data,
+        url: format!("https://{relay}"),
+        listen: https,
+        health_listen: health,
+        git_listen: dialled.unwrap_or(git),
+        git_url: format!("ssh://git@{git}"),
+        tls: TlsSource::Own { names: vec![] },
+        agent_image: "lab.invalid/linesman:test".to_owned(),
+        offline_after: Duration::from_secs(45),
+        drain: Duration::from_secs(2),
+        git_over_line: linesman::hub::gitline::Allowed::Auto,
+        audit: linesman::hub::AuditConfig::default(),
+        notify: linesman::hub::notify::Config::default(),
+        oidc: None,
+        peer: None,
+    }
+}
+
 impl World {
     pub(super) async fn new() -> Self {
         Self::made(Way::default(), None).await
@@ -94,24 +121,8 @@ impl World {
             bind().await.unwrap(),
         );
         let at = |listener: &TcpListener| listener.local_addr().unwrap();
-        let config = HubConfig {
-            records: linesman::hub::store::Records::File,
-            keys: linesman::hub::rotation::KeyPolicy::default(),
-            data: data.clone(),
-            url: format!("https://{}", at(&relay)),
-            listen: at(&https),
-            health_listen: at(&health),
-            git_listen: dialled.unwrap_or_else(|| at(&git)),
-            git_url: format!("ssh://git@{}", at(&git)),
-            tls: TlsSource::Own { names: vec![] },
-            agent_image: "lab.invalid/linesman:test".to_owned(),
-            offline_after: Duration::from_secs(45),
-            drain: Duration::from_secs(2),
-            git_over_line: linesman::hub::gitline::Allowed::Auto,
-            audit: linesman::hub::AuditConfig::default(),
-            notify: linesman::hub::notify::Config::default(),
-            oidc: None,
-        };
+        let served = [&https, &health, &git, &relay].map(at);
+        let config = config(data.clone(), served, dialled);
         let stop = CancellationToken::new();
         let (hub, chain) = serve::start(config, stop.clone()).await.unwrap();
         let (cut, cuts) = watch::channel(0);
@@ -130,7 +141,12 @@ impl World {
             dials: dials.clone(),
         };
         tasks.spawn(relayed.run(relay));
-        let listeners = Listeners { https, git, health };
+        let listeners = Listeners {
+            https,
+            git,
+            health,
+            peer: None,
+        };
         let running = hub.clone();
         tasks.spawn(async move { serve::run(listeners, running, chain).await.unwrap() });
         let (cluster, identity) = ("eu1".parse().unwrap(), KeyPair::from_seed(&clock::random()));

@@ -83,6 +83,7 @@ impl World {
             https: bind().await.unwrap(),
             git: bind().await.unwrap(),
             health: bind().await.unwrap(),
+            peer: None,
         };
         let https = listeners.https.local_addr().unwrap();
         let outside = bind().await.unwrap();
@@ -103,6 +104,7 @@ impl World {
             audit: hub::AuditConfig::default(),
             notify: hub::notify::Config::default(),
             oidc: None,
+            peer: None,
         };
         let stop = CancellationToken::new();
         let (hub, chain) = hub::start(config, stop.clone()).await.unwrap();

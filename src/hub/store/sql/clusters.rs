@@ -193,6 +193,7 @@ impl Database {
             "DELETE FROM condition WHERE cluster_id = $1",
             "DELETE FROM step WHERE cluster_id = $1",
             "DELETE FROM outbox WHERE cluster_id = $1",
+            "DELETE FROM line WHERE cluster_id = $1",
         ] {
             sqlx::query(sql)
                 .bind(id)

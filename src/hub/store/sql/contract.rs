@@ -15,6 +15,7 @@ mod grants;
 mod hostkeys;
 mod join;
 mod keys;
+mod replicas;
 mod reports;
 mod sessions;
 mod signers;
