@@ -34,6 +34,7 @@ pub mod incident;
 pub mod login;
 pub mod notify;
 pub mod oidc;
+pub mod peers;
 pub mod presence;
 pub mod proxy;
 pub mod registration;

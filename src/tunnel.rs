@@ -17,6 +17,7 @@ pub mod credit;
 pub mod driver;
 pub mod handshake;
 pub mod session;
+pub mod splice;
 pub mod stream;
 pub mod websocket;
 

@@ -107,6 +107,19 @@ pub enum Read {
     End,
 }
 
+/// What the peer said of a stream beside its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    Nothing,
+    /// It reads no more.
+    Stop,
+    /// The stream can no longer end well; `whole`: but all that the peer had to send has come.
+    Failed {
+        error: LineError,
+        whole: bool,
+    },
+}
+
 /// Why the session is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Over {

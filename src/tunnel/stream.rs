@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::LineError;
 use super::driver::{Line, Shared};
-use super::session::Read;
+use super::session::{Read, Said};
 use crate::wire::frame::Code;
 
 /// One stream. Dropped after shutdown with unread input it sends STOP, dropped without shutdown RST(CANCELLED).
@@ -75,6 +75,22 @@ impl Stream {
     pub fn failure(&self) -> Option<LineError> {
         self.shared
             .with(|state| state.session.error(self.id).cloned())
+    }
+
+    /// What the peer said beside its bytes. The task of whoever writes is woken when that changes.
+    pub(super) fn poll_said(&self, cx: &Context<'_>) -> Said {
+        self.shared.with(|state| {
+            state.slot(self.id).writer = Some(cx.waker().clone());
+            state.session.said(self.id)
+        })
+    }
+
+    /// How much a write would take now. Where that is nothing, the task of whoever writes is woken when it is more.
+    pub(super) fn poll_room(&self, cx: &Context<'_>) -> usize {
+        self.shared.with(|state| {
+            state.slot(self.id).writer = Some(cx.waker().clone());
+            state.session.room(self.id)
+        })
     }
 
     /// The id on the wire.

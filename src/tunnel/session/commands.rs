@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::state::{Sending, StreamState};
 use super::{
-    ALWAYS_QUEUED, Drain, Event, MAX_LINE_QUEUED, MAX_QUEUED, Over, Read, STOP_PATIENCE, Session,
-    gone,
+    ALWAYS_QUEUED, Drain, Event, MAX_LINE_QUEUED, MAX_QUEUED, Over, Read, STOP_PATIENCE, Said,
+    Session, gone,
 };
 use crate::tunnel::LineError;
 use crate::tunnel::budget::Level;
@@ -117,6 +117,52 @@ impl Session {
             }
         }
         Ok(taken)
+    }
+
+    /// How much [`Session::write`] would take now. Where that is nothing, `Writable` follows.
+    pub fn room(&mut self, id: u32) -> usize {
+        let line_room = MAX_LINE_QUEUED.saturating_sub(self.queued);
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return 0;
+        };
+        if stream.muted {
+            // It goes nowhere, and is in nobody's way.
+            return MAX_QUEUED;
+        }
+        let mut room = MAX_QUEUED.saturating_sub(stream.queue.len()).min(line_room);
+        if stream.queue.is_empty() {
+            room = room.max(ALWAYS_QUEUED);
+        }
+        let room = room.min(stream.send.available());
+        if room == 0 && stream.sending == Sending::Open && stream.error.is_none() {
+            if stream.send.available() == 0 && !stream.want_write {
+                self.stalls += 1;
+            }
+            stream.want_write = true;
+            if line_room < MAX_QUEUED && !stream.crowded {
+                stream.crowded = true;
+                self.crowded.push_back(id);
+            }
+        }
+        room
+    }
+
+    /// What the peer said of a stream beside its bytes.
+    pub fn said(&self, id: u32) -> Said {
+        let Some(stream) = self.streams.get(&id) else {
+            return Said::Failed {
+                error: gone(),
+                whole: false,
+            };
+        };
+        match &stream.error {
+            Some(error) => Said::Failed {
+                error: error.clone(),
+                whole: stream.fin_received && !stream.truncated,
+            },
+            None if stream.muted => Said::Stop,
+            None => Said::Nothing,
+        }
     }
 
     /// Takes bytes that arrived, and with that gives the peer room for more.

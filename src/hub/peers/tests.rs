@@ -1,0 +1,449 @@
+//! Replicas on loopback, with agents' lines in memory.
+
+use std::net::SocketAddr;
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls::ClientConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use time::OffsetDateTime;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::clock::Steady;
+use crate::hub::tunnels::Tunnels;
+use crate::keys;
+use crate::tunnel::Incoming;
+use crate::tunnel::driver::{self, Ahead, Identity, Socket};
+use crate::tunnel::session::{Config, Role};
+
+/// How long anything may take that is not measured.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A certificate and its key.
+struct Pair {
+    cert: CertificateDer<'static>,
+    key: PrivatePkcs8KeyDer<'static>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let pair = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["replica.linesman.invalid".to_owned()]).unwrap();
+        let cert = params.self_signed(&pair).unwrap().der().clone();
+        let key = PrivatePkcs8KeyDer::from(pair.serialize_der());
+        Self { cert, key }
+    }
+
+    fn credential(&self) -> Credential {
+        let key = PrivateKeyDer::from(self.key.clone_key());
+        Credential::new(self.cert.clone(), key).unwrap()
+    }
+
+    fn peer(&self, id: &str, address: SocketAddr) -> Peer {
+        Peer {
+            id: id.to_owned(),
+            address: address.to_string(),
+            cert_sha256: keys::sha256(&self.cert),
+        }
+    }
+}
+
+/// A replica that serves.
+struct Replica {
+    peers: Peers,
+    peer: Peer,
+    pair: Pair,
+    address: SocketAddr,
+    tunnels: Tunnels,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Replica {
+    async fn new(id: &str, timing: Timing) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (pair, tunnels) = (Pair::new(), Tunnels::default());
+        let stop = CancellationToken::new();
+        let (peers, dials) = Peers::new(pair.credential(), tunnels.memory.clone(), timing);
+        let mut tasks = JoinSet::new();
+        let running = owner::run(
+            listener,
+            (peers.clone(), dials),
+            tunnels.clone(),
+            stop.clone(),
+        );
+        tasks.spawn(async move { running.await.unwrap() });
+        Self {
+            peer: pair.peer(id, address),
+            peers,
+            pair,
+            address,
+            tunnels,
+            stop,
+            tasks,
+        }
+    }
+
+    /// Two that know each other.
+    async fn two() -> (Self, Self) {
+        let a = Self::new("a", Timing::default()).await;
+        let b = Self::new("b", Timing::default()).await;
+        for replica in [&a, &b] {
+            replica.peers.know(vec![a.peer.clone(), b.peer.clone()]);
+        }
+        (a, b)
+    }
+
+    /// The line of an agent; gives what is opened there.
+    fn agent(&mut self, epoch: u64) -> mpsc::Receiver<Incoming> {
+        let (hub, agent) = duplex(64 << 10);
+        let mut end = |io, role| {
+            let identity = Identity {
+                epoch,
+                session: String::new(),
+                remote: String::new(),
+                instance: String::new(),
+                since: OffsetDateTime::UNIX_EPOCH,
+                hub_clock: Steady::new(0, std::time::Instant::now()),
+                cap: None,
+            };
+            let socket = Socket::new(io, role, Bytes::new());
+            let (streams, incoming) = mpsc::channel(16);
+            let stop = CancellationToken::new();
+            let (line, run) = driver::line(socket, Config::new(role), identity, streams, stop);
+            self.tasks.spawn(async move { drop(run.await) });
+            (line, incoming)
+        };
+        let (_, streams) = end(agent, Role::Agent);
+        let (line, _) = end(hub, Role::Hub);
+        self.tunnels.add(&eu1(), line, None);
+        streams
+    }
+
+    async fn open(&self, at: &Self, epoch: u64) -> Result<Stream, PeerError> {
+        let (kind, name) = ((Kind::Api, Class::Normal), eu1());
+        let opened = self.peers.open(&at.peer.id, (&name, epoch), kind, META);
+        timeout(PATIENCE, opened).await.expect("it answers in time")
+    }
+}
+
+/// What belongs to the agent goes there byte by byte.
+const META: &[u8] = br#"{"id": "1", "z": 1, "a": "\u00e4\"" }"#;
+
+fn eu1() -> ClusterName {
+    "eu1".parse().unwrap()
+}
+
+async fn next(agent: &mut mpsc::Receiver<Incoming>) -> Incoming {
+    timeout(PATIENCE, agent.recv()).await.unwrap().unwrap()
+}
+
+/// What a caller hears who shows TLS this configuration: true = it was let in.
+async fn let_in(to: SocketAddr, config: ClientConfig) -> bool {
+    let tcp = TcpStream::connect(to).await.unwrap();
+    let name = ServerName::try_from("replica.linesman.invalid").unwrap();
+    let Ok(mut tls) = TlsConnector::from(Arc::new(config))
+        .connect(name, tcp)
+        .await
+    else {
+        return false;
+    };
+    let heard = timeout(PATIENCE, tls.read_u8()).await;
+    heard.expect("it is told in time").is_ok()
+}
+
+/// L19
+#[tokio::test]
+async fn a_stream_reaches_the_line_that_another_replica_holds() {
+    let (a, mut b) = Replica::two().await;
+    let mut agent = b.agent(7);
+    let mut near = a.open(&b, 7).await.unwrap();
+    let mut arrived = next(&mut agent).await;
+    let told = (
+        arrived.kind,
+        arrived.class,
+        &arrived.meta[..],
+        arrived.epoch,
+    );
+    assert_eq!(told, (Kind::Api, Class::Normal, META, 7));
+    near.write_all(b"question").await.unwrap();
+    near.shutdown().await.unwrap();
+    let mut text = String::new();
+    arrived.stream.read_to_string(&mut text).await.unwrap();
+    arrived.stream.write_all(b"answer").await.unwrap();
+    arrived.stream.shutdown().await.unwrap();
+    near.read_to_string(&mut text).await.unwrap();
+    assert_eq!(text, "questionanswer");
+}
+
+/// L8
+#[tokio::test]
+async fn who_gives_up_is_heard_at_the_agent() {
+    let (a, mut b) = Replica::two().await;
+    let mut agent = b.agent(7);
+    let near = a.open(&b, 7).await.unwrap();
+    let arrived = next(&mut agent).await;
+    let cancelled = arrived.stream.cancelled();
+    drop(near);
+    timeout(PATIENCE, cancelled.cancelled()).await.unwrap();
+    assert_eq!(arrived.stream.failure().unwrap().code, Code::Cancelled);
+}
+
+/// L19, L45: an owner looks at its own lines only, and a line of another time is none.
+#[tokio::test]
+async fn a_line_that_is_not_there_is_superseded() {
+    let (a, mut b) = Replica::two().await;
+    let superseded = Err(Code::Superseded);
+    let code = |opened: Result<Stream, PeerError>| match opened {
+        Ok(_) => Ok(()),
+        Err(PeerError::Line(error)) => Err(error.code),
+        Err(error) => panic!("{error}"),
+    };
+    assert_eq!(code(a.open(&b, 7).await), superseded);
+    let _agent = b.agent(8);
+    for (epoch, expected) in [(7, superseded), (9, superseded), (8, Ok(()))] {
+        assert_eq!(code(a.open(&b, epoch).await), expected, "{epoch}");
+    }
+}
+
+/// L45
+#[tokio::test]
+async fn nobody_without_a_pinned_certificate_is_let_in() {
+    let (a, b) = Replica::two().await;
+    let pin = b.peer.cert_sha256;
+    let stranger = Pair::new();
+    assert!(let_in(b.address, a.pair.credential().client(pin).unwrap()).await);
+    // Another certificate; the right one with another key; none; an older TLS; another protocol.
+    let other = stranger.credential().client(pin).unwrap();
+    let key = PrivateKeyDer::from(stranger.key.clone_key());
+    let stolen = Credential::new(a.pair.cert.clone(), key).unwrap();
+    let mut none = a.pair.credential().client(pin).unwrap();
+    none.client_auth_cert_resolver = Arc::new(NoCert);
+    let mut unspoken = a.pair.credential().client(pin).unwrap();
+    unspoken.alpn_protocols = Vec::new();
+    let mut web = a.pair.credential().client(pin).unwrap();
+    web.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let old = ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS12])
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Trusting))
+        .with_client_auth_cert(vec![a.pair.cert.clone()], a.pair.key.clone_key().into())
+        .unwrap();
+    for (what, config) in [
+        ("another certificate", other),
+        ("another key", stolen.client(pin).unwrap()),
+        ("no certificate", none),
+        ("no protocol", unspoken),
+        ("HTTP", web),
+        ("TLS 1.2", old),
+    ] {
+        assert!(!let_in(b.address, config).await, "{what}");
+    }
+    // One that was a replica once.
+    b.peers.know(vec![b.peer.clone()]);
+    assert!(!let_in(b.address, a.pair.credential().client(pin).unwrap()).await);
+}
+
+/// L45: the one who dials looks as closely.
+#[tokio::test]
+async fn nobody_without_a_pinned_certificate_is_spoken_to() {
+    let (a, b) = Replica::two().await;
+    let wrong = Peer {
+        cert_sha256: keys::sha256(&a.pair.cert),
+        ..b.peer.clone()
+    };
+    a.peers.know(vec![wrong]);
+    assert!(matches!(a.open(&b, 7).await, Err(PeerError::Dial(_))));
+    a.peers.know(Vec::new());
+    assert!(matches!(a.open(&b, 7).await, Err(PeerError::Unknown)));
+}
+
+/// L45: what a replica asks for when it is none any more is refused; what runs goes on.
+#[tokio::test]
+async fn a_replica_that_left_opens_nothing_more() {
+    let (a, mut b) = Replica::two().await;
+    let mut agent = b.agent(7);
+    let mut near = a.open(&b, 7).await.unwrap();
+    let mut arrived = next(&mut agent).await;
+    b.peers.know(Vec::new());
+    let refused = a.open(&b, 7).await.unwrap_err();
+    assert!(
+        matches!(&refused, PeerError::Line(error) if error.code == Code::Revoked),
+        "{refused}"
+    );
+    near.write_all(b"x").await.unwrap();
+    assert_eq!(arrived.stream.read_u8().await.unwrap(), b'x');
+}
+
+/// L19: one that takes connections and never answers costs those who need it a bounded time, once, and others nothing.
+#[tokio::test]
+async fn a_silent_replica_is_given_up_and_delays_nobody_else() {
+    let timing = Timing {
+        dial: Duration::from_millis(300),
+        again: Duration::from_mins(1),
+        ..Timing::default()
+    };
+    let a = Replica::new("a", timing).await;
+    let mut b = Replica::new("b", Timing::default()).await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stuck = Pair::new().peer("c", silent.local_addr().unwrap());
+    let all = vec![a.peer.clone(), b.peer.clone(), stuck];
+    a.peers.know(all.clone());
+    b.peers.know(all);
+    let _agent = b.agent(7);
+    let kind = (Kind::Api, Class::Normal);
+    let (name, began) = (eu1(), Instant::now());
+    let ask = || a.peers.open("c", (&name, 7), kind, META);
+    let (first, second, fine) = tokio::join!(ask(), ask(), a.open(&b, 7));
+    assert!(fine.is_ok());
+    for failed in [first, second, ask().await] {
+        let Err(PeerError::Dial(text)) = failed else {
+            panic!("{failed:?}");
+        };
+        assert!(text.ends_with("no answer in 0 s"), "{text}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+/// L19: one that answered once and then stands still.
+#[tokio::test]
+async fn a_replica_that_stands_still_is_given_up() {
+    let timing = Timing {
+        open: Duration::from_millis(300),
+        again: Duration::from_mins(1),
+        ..Timing::default()
+    };
+    let mut a = Replica::new("a", timing).await;
+    let (pair, listener) = (Pair::new(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let stuck = pair.peer("c", listener.local_addr().unwrap());
+    let known = Known::default();
+    known.set(vec![a.peer.clone()]);
+    a.peers.know(vec![stuck]);
+    let config = pair.credential().server(&known).unwrap();
+    a.tasks.spawn(async move {
+        let (tcp, _) = listener.accept().await.unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let tls = acceptor.accept(Ahead::new(tcp)).await.unwrap();
+        let mut socket = Socket::new(tls, Role::Hub, Bytes::new());
+        let welcome = crate::wire::frame::Frame::Welcome(Bytes::from_static(b"{}"));
+        driver::send(&mut socket, &welcome).await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    let kind = (Kind::Api, Class::Normal);
+    let name = eu1();
+    let ask = || a.peers.open("c", (&name, 7), kind, META);
+    assert_eq!(ask().await.unwrap_err(), PeerError::Late);
+    // At once: it need not be waited for again.
+    let soon = timeout(Duration::from_millis(200), ask()).await;
+    assert_eq!(soon.expect("at once").unwrap_err(), PeerError::Late);
+}
+
+#[tokio::test]
+async fn a_pair_has_few_lines_however_many_streams() {
+    let (a, mut b) = Replica::two().await;
+    let mut agent = b.agent(7);
+    let mut held = Vec::new();
+    for _ in 0..3 * CROWDED {
+        held.push((a.open(&b, 7).await.unwrap(), next(&mut agent).await));
+    }
+    let lines = || a.peers.inner.lock()["b"].lines.len();
+    assert_eq!((lines(), MAX_LINES), (2, 2));
+}
+
+#[tokio::test]
+async fn a_line_that_nobody_uses_ends_and_the_next_one_is_dialled() {
+    let timing = Timing {
+        idle: Duration::from_millis(50),
+        ..Timing::default()
+    };
+    let a = Replica::new("a", timing).await;
+    let mut b = Replica::new("b", Timing::default()).await;
+    for replica in [&a, &b] {
+        replica.peers.know(vec![a.peer.clone(), b.peer.clone()]);
+    }
+    let _agent = b.agent(7);
+    drop(a.open(&b, 7).await.unwrap());
+    let line = a.peers.inner.lock()["b"].lines[0].clone();
+    timeout(PATIENCE, line.closed()).await.unwrap();
+    assert!(a.open(&b, 7).await.is_ok());
+}
+
+/// L16: what runs has its time, and the next request goes another way.
+#[tokio::test]
+async fn a_replica_that_stops_lets_its_streams_end() {
+    let (a, mut b) = Replica::two().await;
+    let mut agent = b.agent(7);
+    let mut near = a.open(&b, 7).await.unwrap();
+    let mut arrived = next(&mut agent).await;
+    b.stop.cancel();
+    let line = near.line();
+    timeout(PATIENCE, line.draining()).await.unwrap();
+    near.write_all(b"last").await.unwrap();
+    near.shutdown().await.unwrap();
+    let mut text = String::new();
+    arrived.stream.read_to_string(&mut text).await.unwrap();
+    arrived.stream.shutdown().await.unwrap();
+    assert_eq!(near.read_to_string(&mut text).await.unwrap(), 0);
+    assert_eq!(text, "last");
+    timeout(PATIENCE, line.closed()).await.unwrap();
+}
+
+#[derive(Debug)]
+struct NoCert;
+
+impl rustls::client::ResolvesClientCert for NoCert {
+    fn resolve(
+        &self,
+        _hints: &[&[u8]],
+        _schemes: &[rustls::SignatureScheme],
+    ) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        false
+    }
+}
+
+/// Takes every server for the right one.
+#[derive(Debug)]
+struct Trusting;
+
+impl rustls::client::danger::ServerCertVerifier for Trusting {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: rustls::pki_types::UnixTime,
+    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+        Ok(rustls::client::danger::ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        self.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        vec![rustls::SignatureScheme::ECDSA_NISTP256_SHA256]
+    }
+}
