@@ -25,6 +25,7 @@ pub mod audit;
 pub mod auth;
 pub mod catalog;
 pub mod diagnoses;
+pub mod directory;
 pub mod fleet;
 pub mod git;
 pub mod githost;
@@ -119,6 +120,8 @@ pub struct Hub {
     pub id: String,
     /// This process among several of the hub; None = it is alone.
     pub replica: Option<replica::Own>,
+    /// Lines to the others.
+    pub peers: Option<peers::Peers>,
     pub started: OffsetDateTime,
     pub store: store::Store,
     pub tunnels: tunnels::Tunnels,

@@ -32,6 +32,8 @@ const MAX_LINES: usize = 2;
 const CROWDED: usize = 256;
 /// Dials that wait for the task that makes them.
 const DIALS: usize = 64;
+/// The same where a dial failed at once: mostly the other has yet to learn of this replica.
+const SOON: Duration = Duration::from_millis(200);
 /// What the owner says on a stream as soon as it is open on the cluster's line.
 const OPENED: u8 = 0;
 
@@ -52,7 +54,7 @@ pub struct Timing {
     pub dial: Duration,
     /// Until the owner has opened a stream.
     pub open: Duration,
-    /// A replica that did not answer is not asked again before this is over.
+    /// A replica that let somebody wait in vain is not asked again before this is over.
     pub again: Duration,
     /// A line without streams ends after this.
     pub idle: Duration,
@@ -103,6 +105,8 @@ struct Inner {
     known: Known,
     ways: Mutex<HashMap<String, Way>>,
     dials: mpsc::Sender<dial::Job>,
+    /// The other end, for [`owner::run`].
+    jobs: Mutex<Option<mpsc::Receiver<dial::Job>>>,
     /// For what all lines of the process hold unread.
     memory: Budget,
     timing: Timing,
@@ -114,27 +118,25 @@ struct Way {
     lines: Vec<Line>,
     /// Present while one is being made; it closes when that is over.
     dialling: Option<watch::Receiver<()>>,
-    /// When it last did not answer, and how.
+    /// How it last did not answer, and until when it is not asked again.
     failed: Option<(Instant, PeerError)>,
 }
 
-/// The dials that are asked for, to be made by [`owner::run`].
-pub struct Dials(mpsc::Receiver<dial::Job>);
-
 impl Peers {
     /// `memory` is what all lines of the process may hold unread.
-    pub fn new(credential: Credential, memory: Budget, timing: Timing) -> (Self, Dials) {
+    pub fn new(credential: Credential, memory: Budget, timing: Timing) -> Self {
         let (dials, jobs) = mpsc::channel(DIALS);
         let inner = Inner {
             credential,
             known: Known::default(),
             ways: Mutex::default(),
             dials,
+            jobs: Mutex::new(Some(jobs)),
             memory,
             timing,
         };
         let inner = Arc::new(inner);
-        (Self { inner }, Dials(jobs))
+        Self { inner }
     }
 
     /// Who the other replicas are from now on; nobody else is let in. Those that are missing open no more streams here,
@@ -152,6 +154,11 @@ impl Peers {
         });
         drop(ways);
         self.inner.known.set(peers);
+    }
+
+    /// One more of them, which came since.
+    pub fn meet(&self, peer: Peer) {
+        self.inner.known.add(peer);
     }
 
     /// Opens a stream on the line of that epoch at the replica. When this returns, it is open there.
@@ -181,7 +188,8 @@ impl Peers {
                 .unwrap_or_else(|| LineError::new(Code::Protocol, error.to_string()))
                 .into()),
             Err(_) => {
-                self.inner.failed(replica, PeerError::Late);
+                let until = Instant::now() + self.inner.timing.again;
+                self.inner.failed(replica, PeerError::Late, until);
                 Err(PeerError::Late)
             }
         }
@@ -244,9 +252,9 @@ impl Inner {
     }
 
     /// Spares those who come next the wait.
-    fn failed(&self, replica: &str, error: PeerError) {
+    fn failed(&self, replica: &str, error: PeerError, until: Instant) {
         if let Some(way) = self.lock().get_mut(replica) {
-            way.failed = Some((Instant::now() + self.timing.again, error));
+            way.failed = Some((until, error));
         }
     }
 

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::githost::embedded::{self, GitAccess, GitServer, Push};
 use super::store::KeyKind;
-use super::{Hub, HubConfig, Listeners, api, audit, auth};
+use super::{Hub, HubConfig, Listeners, api, audit, auth, directory, peers};
 use crate::clock;
 use crate::hub::auth::Role;
 use crate::keys::Public;
@@ -68,6 +68,12 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
     tasks.spawn("sessions", |stop| {
         super::login::session::watch_over(hub.clone(), stop)
     });
+    if let (Some(listener), Some(peers)) = (listeners.peer, hub.peers.clone()) {
+        tasks.spawn("peers", |stop| {
+            peers::owner::run(listener, peers, hub.tunnels.clone(), stop)
+        });
+        tasks.spawn("directory", |stop| directory::follow(hub.clone(), stop));
+    }
     watch_audit(&hub, &mut tasks);
     looks(&hub, &mut tasks);
 

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use time::OffsetDateTime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::clock;
+use crate::hub::store::LineRow;
 use crate::tunnel::budget::Budget;
 use crate::tunnel::{Ended, Line, LineFacts, LineLoad, driver};
 use crate::wire::frame::Code;
@@ -46,6 +47,8 @@ pub struct Tunnels {
 
 #[derive(Debug, Default)]
 struct Entry {
+    /// Of a cluster that had a line here.
+    cluster_id: String,
     /// In the order of their epochs; all but the last drain.
     lines: Vec<Line>,
     /// When the cluster's last line ended and left it without one.
@@ -55,6 +58,8 @@ struct Entry {
     parked: usize,
     /// A request has waited for the next line in vain. One per outage is enough: kubectl makes dozens.
     in_vain: bool,
+    /// The newest line that was seen at another replica, and when last.
+    elsewhere: Option<(u64, OffsetDateTime)>,
     /// Requests that were refused, by rule.
     denied: BTreeMap<&'static str, u64>,
 }
@@ -113,7 +118,7 @@ impl Tunnels {
             .cloned()
     }
 
-    /// The cluster's line, with an epoch above `after`. Where there is none, but its return is likely, waits
+    /// The cluster's line here, with an epoch above `after`. Where there is none, but its return is likely, waits
     /// up to `limit` for it.
     pub async fn wait(
         &self,
@@ -129,8 +134,7 @@ impl Tunnels {
         if let Some(line) = newer() {
             return Ok(line);
         }
-        let _room = self.parked.try_acquire().map_err(|_| NoLine::Offline)?;
-        let _place = self.place(cluster).ok_or(NoLine::Offline)?;
+        let _place = self.park(cluster)?;
         let next = async {
             loop {
                 changes.borrow_and_update();
@@ -144,27 +148,90 @@ impl Tunnels {
             }
         };
         let waited = tokio::time::timeout(limit, next).await;
-        waited.unwrap_or_else(|_| {
-            if let Some(entry) = self.lock().get_mut(cluster) {
-                entry.in_vain = true;
-            }
-            // The others that wait need not go on.
-            self.changes.send_modify(|changes| *changes += 1);
-            Err(NoLine::InVain)
+        waited.unwrap_or_else(|_| Err(self.in_vain(cluster)))
+    }
+
+    /// A place among the requests that wait for the cluster's line, where there is one and waiting is of use.
+    pub(super) fn park(&self, cluster: &ClusterName) -> Result<Place<'_>, NoLine> {
+        let room = self.parked.try_acquire().map_err(|_| NoLine::Offline)?;
+        let mut clusters = self.lock();
+        let entry = clusters.get_mut(cluster).ok_or(NoLine::Offline)?;
+        if !entry.expected() || entry.parked >= MAX_PARKED {
+            return Err(NoLine::Offline);
+        }
+        entry.parked += 1;
+        Ok(Place {
+            tunnels: self,
+            cluster: cluster.clone(),
+            _room: room,
         })
     }
 
-    fn place(&self, cluster: &ClusterName) -> Option<Place<'_>> {
-        let mut clusters = self.lock();
-        let entry = clusters.get_mut(cluster)?;
-        if !entry.expected() || entry.parked >= MAX_PARKED {
-            return None;
+    /// A request has waited as long as it may.
+    pub(super) fn in_vain(&self, cluster: &ClusterName) -> NoLine {
+        if let Some(entry) = self.lock().get_mut(cluster) {
+            entry.in_vain = true;
         }
-        entry.parked += 1;
-        Some(Place {
-            tunnels: self,
-            cluster: cluster.clone(),
-        })
+        // The others that wait need not go on.
+        self.moved();
+        NoLine::InVain
+    }
+
+    /// Whether waiting for the cluster's line is of use.
+    pub(super) fn is_expected(&self, cluster: &ClusterName) -> bool {
+        self.lock().get(cluster).is_some_and(Entry::expected)
+    }
+
+    /// The cluster's line was seen at another replica: older ones here give way.
+    pub(super) fn seen_elsewhere(&self, cluster: &ClusterName, epoch: u64, at: OffsetDateTime) {
+        let mut clusters = self.lock();
+        let entry = clusters.entry(cluster.clone()).or_default();
+        let newest = entry.elsewhere.map_or(0, |(newest, _)| newest);
+        if newest < epoch {
+            entry.in_vain = false;
+        }
+        entry.elsewhere = Some((newest.max(epoch), at));
+        drop(clusters);
+        self.superseded(cluster, epoch.saturating_sub(1));
+    }
+
+    /// The cluster was heard then, be it by another replica: its line may come back to this one.
+    pub(super) fn heard_elsewhere(&self, cluster: &ClusterName, at: OffsetDateTime) {
+        if clock::now() - at >= PARK_AFTER {
+            return;
+        }
+        let mut clusters = self.lock();
+        let entry = clusters.entry(cluster.clone()).or_default();
+        let (epoch, seen) = entry.elsewhere.unwrap_or((0, at));
+        entry.elsewhere = Some((epoch, seen.max(at)));
+    }
+
+    /// Newer lines than that of this epoch are at another replica: those here up to it take no more streams.
+    pub fn superseded(&self, cluster: &ClusterName, epoch: u64) {
+        let clusters = self.lock();
+        let lines = clusters.get(cluster).map(|entry| entry.lines.clone());
+        drop(clusters);
+        let lines = lines.into_iter().flatten();
+        for line in lines.filter(|line| line.facts().epoch <= epoch && line.takes_streams()) {
+            let text = "a newer line is at another replica";
+            line.goaway(Code::Superseded, Duration::ZERO, MOVE, text);
+        }
+    }
+
+    /// The newest line of each cluster here, as other replicas are told of it.
+    pub fn held(&self, replica: &str) -> Vec<LineRow> {
+        let clusters = self.lock();
+        let newest = |entry: &Entry| Some((entry.cluster_id.clone(), entry.lines.last()?.clone()));
+        let held: Vec<(String, Line)> = clusters.values().filter_map(newest).collect();
+        drop(clusters);
+        let held = held.into_iter().filter(|(_, line)| line.takes_streams());
+        held.map(|(cluster_id, line)| row(replica, cluster_id, &line))
+            .collect()
+    }
+
+    /// Those who wait look again: a line came or went, here or elsewhere.
+    pub fn moved(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
     }
 
     /// Requests that wait for the cluster's line now.
@@ -223,12 +290,14 @@ impl Tunnels {
     pub(super) fn add(
         &self,
         cluster: &ClusterName,
+        cluster_id: &str,
         line: Line,
         resumes: Option<u64>,
     ) -> Option<Takeover> {
         let facts = line.facts();
         let mut clusters = self.lock();
         let entry = clusters.entry(cluster.clone()).or_default();
+        cluster_id.clone_into(&mut entry.cluster_id);
         let older = entry.lines.clone();
         entry.in_vain = false;
         entry.lines.push(line);
@@ -291,14 +360,32 @@ impl Entry {
     fn expected(&self) -> bool {
         // One that said goodbye, too: mostly the next agent is on its way.
         let lately = |since| clock::now() - since < PARK_AFTER;
-        !self.in_vain && (!self.lines.is_empty() || self.down_since.is_some_and(lately))
+        let elsewhere = self.elsewhere.map(|(_, at)| at);
+        let gone = self.down_since.into_iter().chain(elsewhere);
+        !self.in_vain && (!self.lines.is_empty() || gone.into_iter().any(lately))
+    }
+}
+
+/// What other replicas are told of a line.
+pub(super) fn row(replica: &str, cluster_id: String, line: &Line) -> LineRow {
+    let facts = line.facts();
+    LineRow {
+        cluster_id,
+        replica: replica.to_owned(),
+        epoch: facts.epoch,
+        session: facts.session,
+        instance: facts.instance,
+        remote: facts.remote,
+        since: facts.since,
+        hub_clock: line.hub_now(),
     }
 }
 
 /// A request's place among those that wait for a cluster's line.
-struct Place<'a> {
+pub(super) struct Place<'a> {
     tunnels: &'a Tunnels,
     cluster: ClusterName,
+    _room: SemaphorePermit<'a>,
 }
 
 impl Drop for Place<'_> {

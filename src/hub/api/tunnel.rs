@@ -29,14 +29,16 @@ use crate::clock::{self, Steady};
 use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::AgentPrincipal;
-use crate::hub::gitline;
 use crate::hub::store::{ClusterKey, KeyKind};
+use crate::hub::tunnels::Takeover;
+use crate::hub::{directory, gitline};
 use crate::keys::Public;
 use crate::tunnel::driver::{self, ExchangeError, Identity};
 use crate::tunnel::handshake::{self, Hello, Limits, SUBPROTOCOL, Welcome};
 use crate::tunnel::session::{Config, Role};
 use crate::tunnel::{Incoming, Line, Stream};
 use crate::wire::frame::{Code, Frame, Kind, Refusal};
+use crate::wire::id::ClusterName;
 
 /// From the answer 101 to the first byte.
 const UPGRADED: Duration = Duration::from_secs(10);
@@ -171,7 +173,10 @@ async fn prove(
             let welcome = Welcome {
                 epoch,
                 session: session.clone(),
-                replica: hub.id.clone(),
+                replica: match &hub.replica {
+                    Some(own) => own.record.id.clone(),
+                    None => hub.id.clone(),
+                },
                 time_ms,
                 features: Vec::new(),
                 limits: Limits::default(),
@@ -301,29 +306,41 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
     // The hub's stop drains the line; what ends it is the drain.
     let (line, running) =
         driver::line(socket, config, identity, arriving, CancellationToken::new());
-    if let Some(before) = hub.tunnels.add(&cluster, line.clone(), hello.resumes) {
-        warn!(%cluster, epoch, peer, before = before.remote, "another process of the agent took the line over");
-        let reason = format!("instance {} at {} held it", before.instance, before.remote);
-        record(
-            &hub,
-            Verdict::Allow,
-            line_entry(Some(cluster.to_string()), &peer, "line.takeover", reason),
-        )
-        .await;
+    let cluster_id = agent.cluster_id.clone();
+    let before = hub
+        .tunnels
+        .add(&cluster, &cluster_id, line.clone(), hello.resumes);
+    if let Some(before) = before {
+        taken_over(&hub, &cluster, &peer, before).await;
     }
     info!(%cluster, epoch, peer, "line up");
     agents::identity::in_use(&hub, &key).await;
-    hub.presence.heard(&agent.cluster_id, clock::now(), true);
-    let cluster_id = agent.cluster_id.clone();
+    hub.presence.heard(&cluster_id, clock::now(), true);
     tokio::pin!(running);
+    // In boxes: an idle line keeps no room for what is done at its ends.
+    let telling = Box::pin(async {
+        if let Some(before) = directory::came(&hub, &cluster, &cluster_id, &line).await {
+            taken_over(&hub, &cluster, &peer, before).await;
+        }
+    });
     let serving = streams(&hub, &line, agent, incoming, remote);
     let ended = tokio::select! {
         ended = &mut running => ended,
-        () = serving => running.await,
+        ((), ()) = async { tokio::join!(telling, serving) } => running.await,
     };
     hub.tunnels.remove(&cluster, epoch, &ended);
+    Box::pin(directory::went(&hub, &cluster_id, epoch)).await;
     hub.presence.heard(&cluster_id, clock::now(), true);
     info!(%cluster, epoch, code = %ended.code, text = ended.text, "line down");
+}
+
+/// Another process of the agent had the line.
+async fn taken_over(hub: &Hub, cluster: &ClusterName, peer: &str, before: Takeover) {
+    let Takeover { instance, remote } = before;
+    warn!(%cluster, peer, before = remote, "another process of the agent took the line over");
+    let reason = format!("instance {instance} at {remote} held it");
+    let entry = line_entry(Some(cluster.to_string()), peer, "line.takeover", reason);
+    record(hub, Verdict::Allow, entry).await;
 }
 
 /// Serves the streams that the agent opens. After the hub's stop its calls end soon, what is carried with the line.

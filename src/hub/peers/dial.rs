@@ -1,18 +1,19 @@
 //! A line to another replica: made within a deadline, kept while it is used.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::{Inner, Peer, PeerError, owner, pin};
+use super::{Inner, Peer, PeerError, SOON, owner, pin};
 use crate::clock::{self, Steady};
 use crate::tunnel::Line;
 use crate::tunnel::driver::{self, Ahead, Identity};
@@ -39,11 +40,14 @@ pub(super) async fn run(job: Job, stop: CancellationToken) {
     let dialled = timeout(peers.timing.dial, dial(&peers, &peer)).await;
     let socket = match dialled {
         Ok(Ok(socket)) => socket,
-        Ok(Err(error)) => return failed(&peers, &peer, format!("{}: {error:#}", peer.address)),
+        Ok(Err(error)) => {
+            let text = format!("{}: {error:#}", peer.address);
+            return failed(&peers, &peer, text, SOON);
+        }
         Err(_) => {
             let seconds = peers.timing.dial.as_secs();
             let text = format!("{}: no answer in {seconds} s", peer.address);
-            return failed(&peers, &peer, text);
+            return failed(&peers, &peer, text, peers.timing.again);
         }
     };
     let config = config(&peers, Role::Agent);
@@ -68,12 +72,12 @@ pub(super) async fn run(job: Job, stop: CancellationToken) {
     debug!(replica = peer.id, code = %ended.code, text = ended.text, "peer line down");
 }
 
-fn failed(peers: &Inner, peer: &Peer, text: String) {
+fn failed(peers: &Inner, peer: &Peer, text: String, wait: Duration) {
     warn!(replica = peer.id, error = text, "dial another replica");
     if let Some(way) = peers.lock().get_mut(&peer.id) {
         way.dialling = None;
     }
-    peers.failed(&peer.id, PeerError::Dial(text));
+    peers.failed(&peer.id, PeerError::Dial(text), Instant::now() + wait);
 }
 
 async fn dial(peers: &Inner, peer: &Peer) -> anyhow::Result<Socket> {
@@ -97,7 +101,7 @@ async fn dial(peers: &Inner, peer: &Peer) -> anyhow::Result<Socket> {
 }
 
 /// Completes when nobody has used the line for long, or the hub stops: both let it end when it is empty.
-async fn idle(line: &Line, limit: std::time::Duration, stop: &CancellationToken) {
+async fn idle(line: &Line, limit: Duration, stop: &CancellationToken) {
     let mut opened = line.facts().opened;
     let unused = async {
         loop {
@@ -110,9 +114,9 @@ async fn idle(line: &Line, limit: std::time::Duration, stop: &CancellationToken)
         }
     };
     tokio::select! {
-        () = unused => line.goaway(Code::None, std::time::Duration::ZERO, owner::DRAIN, "unused"),
+        () = unused => line.goaway(Code::None, Duration::ZERO, owner::DRAIN, "unused"),
         () = stop.cancelled() => {
-            line.goaway(Code::Draining, std::time::Duration::ZERO, owner::DRAIN, "the hub stops");
+            line.goaway(Code::Draining, Duration::ZERO, owner::DRAIN, "the hub stops");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The owner's side: other replicas' lines to this one, and their streams onto the lines of agents that are here. A
 //! stream goes one hop only: a line that is not here is nobody's to look for.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use rustls_pki_types::CertificateDer;
 use tokio::io::AsyncWriteExt as _;
@@ -17,7 +17,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::{Dials, OPENED, PeerMeta, Peers, dial, pin};
+use super::{OPENED, PeerMeta, Peers, dial, pin};
 use crate::hub::tunnels::Tunnels;
 use crate::tunnel::driver::{self, Ahead};
 use crate::tunnel::session::Role;
@@ -41,11 +41,14 @@ type Socket = driver::Socket<TlsStream<Ahead<TcpStream>>>;
 /// Serves the other replicas and makes the lines that this one asks for, until the hub stops and they are empty.
 pub async fn run(
     listener: TcpListener,
-    (peers, mut dials): (Peers, Dials),
+    peers: Peers,
     tunnels: Tunnels,
     stop: CancellationToken,
 ) -> Result<()> {
     let acceptor = TlsAcceptor::from(Arc::new(peers.inner.credential.server(&peers.inner.known)?));
+    let jobs = peers.inner.jobs.lock();
+    let jobs = jobs.unwrap_or_else(PoisonError::into_inner).take();
+    let mut jobs = jobs.context("lines to replicas are run once")?;
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let unproven = Arc::new(Semaphore::new(UNPROVEN));
     let ending = CancellationToken::new();
@@ -59,7 +62,7 @@ pub async fn run(
         tokio::select! {
             () = &mut stopped => break,
             Some(_) = lines.join_next() => {}
-            Some(job) = dials.0.recv() => {
+            Some(job) = jobs.recv() => {
                 lines.spawn(dial::run(job, ending.clone()));
             }
             accepted = listener.accept() => match accepted {

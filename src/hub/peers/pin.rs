@@ -33,6 +33,13 @@ impl Known {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = peers;
     }
 
+    pub fn add(&self, peer: Peer) {
+        let mut peers = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if peers.iter().all(|known| known.id != peer.id) {
+            peers.push(peer);
+        }
+    }
+
     pub fn get(&self, id: &str) -> Option<Peer> {
         let peers = self.0.read().unwrap_or_else(PoisonError::into_inner);
         peers.iter().find(|peer| peer.id == id).cloned()

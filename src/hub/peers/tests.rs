@@ -69,14 +69,9 @@ impl Replica {
         let address = listener.local_addr().unwrap();
         let (pair, tunnels) = (Pair::new(), Tunnels::default());
         let stop = CancellationToken::new();
-        let (peers, dials) = Peers::new(pair.credential(), tunnels.memory.clone(), timing);
+        let peers = Peers::new(pair.credential(), tunnels.memory.clone(), timing);
         let mut tasks = JoinSet::new();
-        let running = owner::run(
-            listener,
-            (peers.clone(), dials),
-            tunnels.clone(),
-            stop.clone(),
-        );
+        let running = owner::run(listener, peers.clone(), tunnels.clone(), stop.clone());
         tasks.spawn(async move { running.await.unwrap() });
         Self {
             peer: pair.peer(id, address),
@@ -121,7 +116,7 @@ impl Replica {
         };
         let (_, streams) = end(agent, Role::Agent);
         let (line, _) = end(hub, Role::Hub);
-        self.tunnels.add(&eu1(), line, None);
+        self.tunnels.add(&eu1(), "id-eu1", line, None);
         streams
     }
 

@@ -113,8 +113,12 @@ pub(super) fn not_opened(error: &LineError) -> Refusal {
     .retry_after(1)
 }
 
-/// Bytes may have reached the cluster: nothing here asks the client to repeat.
-pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing) -> Refusal {
+/// Bytes may have reached the cluster: nothing here asks the client to repeat. `owner` is the replica that has the line,
+/// where that is another.
+pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing, owner: Option<&str>) -> Refusal {
+    let by = owner.map_or_else(String::new, |owner| {
+        format!(" by the hub's replica {owner}")
+    });
     let careful = if outgoing.bodyless {
         "repeat it"
     } else {
@@ -125,7 +129,7 @@ pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing) -> Refusal {
             Hop::Line,
             StatusCode::GATEWAY_TIMEOUT,
             "NoAnswer",
-            "no answer within 75 s",
+            format!("no answer within 75 s{by}"),
         )
         .next(careful),
         Failed::Stream(error) => {
@@ -145,7 +149,7 @@ pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing) -> Refusal {
                 Hop::Line,
                 code,
                 "LineLost",
-                format!("{what} before an answer, outcome unknown: {why}"),
+                format!("{what}{by} before an answer, outcome unknown: {why}"),
             )
             .next(careful)
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::body::{Body, HttpBody as _};
 use bytes::Bytes;
 use http::StatusCode;
+use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use super::exchange::{self, Answer};
@@ -13,9 +14,11 @@ use super::upload::Upload;
 use super::{Case, Granted, refusal};
 use crate::clock;
 use crate::hub::assertion::{self, Subject};
+use crate::hub::directory::{self, Way};
+use crate::hub::store::Cluster;
 use crate::hub::tunnels::NoLine;
 use crate::kubeapi::status::{Hop, Refusal};
-use crate::tunnel::{Line, LineError, Stream};
+use crate::tunnel::{LineError, Stream};
 use crate::wire::frame::{Class, Code, Kind};
 use crate::wire::id::ClusterName;
 
@@ -23,6 +26,11 @@ use crate::wire::id::ClusterName;
 const PARK: Duration = Duration::from_secs(10);
 /// How long the answer's head may take where the API server itself has a deadline (60 s).
 const HEAD: Duration = Duration::from_secs(75);
+
+/// How often a request looks for the next line after one that took nothing of it.
+const MOVES: u32 = 2;
+/// Before the replica that has the line, and did not answer, is asked again.
+const AGAIN: Duration = Duration::from_millis(500);
 
 impl Case {
     /// Finds the line, sends, and sends once more on a new line where nothing can happen twice.
@@ -34,20 +42,33 @@ impl Case {
         let outgoing = &granted.outgoing;
         let repeatable = outgoing.repeatable() && body.is_end_stream();
         let mut body = Some(body);
-        let (mut attempt, mut last_epoch) = (0, None);
+        let (mut attempt, mut moves, mut repeated, mut last_epoch) = (0, 0, false, None);
+        let (mut until, mut unopened) = (Instant::now() + PARK, None);
         loop {
-            let line = self.line(&granted.cluster.name, last_epoch).await?;
-            let epoch = line.facts().epoch;
-            let sent = self.open(&line, granted, attempt).await;
+            let way = match self.line(&granted.cluster, last_epoch, until).await {
+                Ok(way) => way,
+                Err(refusal) => return Err(unopened.unwrap_or(refusal)),
+            };
+            let epoch = way.epoch();
+            let sent = self.open(&way, granted, attempt).await;
             let stream = match sent {
                 Ok(stream) => stream,
-                // Nothing left: any request may try the next line, once.
-                Err(error) if attempt == 0 && refusal::moved(error.code) => {
-                    (attempt, last_epoch) = (1, Some(epoch));
+                // Its replica does not answer: the same line may be reached yet, or be elsewhere in a moment.
+                Err(error) if error.code == Code::Unavailable && Instant::now() + AGAIN < until => {
+                    attempt += 1;
+                    unopened = Some(refusal::not_opened(&error));
+                    sleep(AGAIN).await;
+                    continue;
+                }
+                // Nothing left: any request may try the next line.
+                Err(error) if moves < MOVES && refusal::moved(error.code) => {
+                    (attempt, moves) = (attempt + 1, moves + 1);
+                    (unopened, last_epoch) = (None, Some(epoch));
                     continue;
                 }
                 Err(error) => return Err(refusal::not_opened(&error)),
             };
+            let line = stream.line();
             let upload = Upload {
                 body: body.take().unwrap_or_else(Body::empty),
                 muted: Box::new(stream.muted()),
@@ -57,28 +78,39 @@ impl Case {
             match exchange::send(stream, request, head).await {
                 Ok(response) => return Ok(response),
                 Err(failed)
-                    if repeatable
-                        && attempt == 0
-                        && refusal::lost(&failed, line.takes_streams()) =>
+                    if repeatable && !repeated && refusal::lost(&failed, line.takes_streams()) =>
                 {
                     debug!(
                         request = self.id,
                         epoch, "line lost before an answer; sent once more"
                     );
-                    (attempt, last_epoch) = (1, Some(epoch));
+                    (repeated, last_epoch) = (true, Some(epoch));
+                    (attempt, until) = (attempt + 1, Instant::now() + PARK);
                 }
-                Err(failed) => return Err(refusal::no_head(&failed, outgoing)),
+                Err(failed) => {
+                    let owner = way.owner();
+                    return Err(refusal::no_head(&failed, outgoing, owner.as_deref()));
+                }
             }
         }
     }
 
     /// A line newer than `after`; waits a moment where one was there just now.
-    async fn line(&self, cluster: &ClusterName, after: Option<u64>) -> Result<Line, Refusal> {
-        match self.hub.tunnels.wait(cluster, after, PARK).await {
-            Ok(line) => Ok(line),
+    async fn line(
+        &self,
+        cluster: &Cluster,
+        after: Option<u64>,
+        until: Instant,
+    ) -> Result<Way, Refusal> {
+        let limit = until.saturating_duration_since(Instant::now());
+        let Cluster {
+            name, last_seen, ..
+        } = cluster;
+        match directory::wait(&self.hub, name, after, (limit, *last_seen)).await {
+            Ok(way) => Ok(way),
             // Nothing was sent, so the client may come again.
-            Err(NoLine::InVain) => Err(self.offline(cluster).await.retry_after(1)),
-            Err(NoLine::Offline) => Err(self.offline(cluster).await),
+            Err(NoLine::InVain) => Err(self.offline(name).await.retry_after(1)),
+            Err(NoLine::Offline) => Err(self.offline(name).await),
         }
     }
 
@@ -97,12 +129,7 @@ impl Case {
             .next(format!("see 'linesman cluster show {cluster}', and in the cluster 'kubectl -n linesman logs deploy/linesman-agent'"))
     }
 
-    async fn open(
-        &self,
-        line: &Line,
-        granted: &Granted,
-        attempt: u32,
-    ) -> Result<Stream, LineError> {
+    async fn open(&self, way: &Way, granted: &Granted, attempt: u32) -> Result<Stream, LineError> {
         let Granted {
             cluster,
             subject,
@@ -112,7 +139,7 @@ impl Case {
         let request = assertion::Request {
             hub_id: &self.hub.id,
             cluster_id: &cluster.id,
-            epoch: line.facts().epoch,
+            epoch: way.epoch(),
             id: &self.id,
             attempt,
             method: &outgoing.method,
@@ -127,12 +154,12 @@ impl Case {
             namespaces: subject.namespaces.as_ref(),
         };
         let keys = &self.hub.keys;
-        let meta = assertion::issue(&request, &subject, line.hub_now(), keys.kid(), |input| {
+        let meta = assertion::issue(&request, &subject, way.hub_now(), keys.kid(), |input| {
             keys.sign(input)
         })
         .map_err(|e| LineError::new(Code::Limit, e.to_string()))?;
         let meta =
             serde_json::to_vec(&meta).map_err(|e| LineError::new(Code::Internal, e.to_string()))?;
-        line.open(Kind::Api, Class::Normal, Bytes::from(meta)).await
+        way.open(Kind::Api, Class::Normal, Bytes::from(meta)).await
     }
 }

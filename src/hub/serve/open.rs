@@ -18,6 +18,8 @@ use crate::hub::githost::HostKeys;
 use crate::hub::gitline::GitTarget;
 use crate::hub::login::Logins;
 use crate::hub::oidc::Provider;
+use crate::hub::peers::pin::Credential;
+use crate::hub::peers::{Peers, Timing};
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::store::{ApiToken, Store, UserRow};
 use crate::hub::tls::{self, Tls, TlsSource};
@@ -59,12 +61,18 @@ pub async fn start(
     let logins = Logins::new(&seal_key(&data.join("seal.key"))?);
     let (audit, chain) = audit::start(store.clone(), &id, keys.clone()).await?;
     let replica = config.peer.as_ref().map(replica::Own::new).transpose()?;
+    let tunnels = tunnels::Tunnels::default();
+    let peers = replica
+        .as_ref()
+        .map(|own| peers(own, &tunnels))
+        .transpose()?;
     let hub = Hub {
         id,
         replica,
+        peers,
         started: now,
         store,
-        tunnels: tunnels::Tunnels::default(),
+        tunnels,
         audit,
         audit_readers: api::audit::Readers::default(),
         keys,
@@ -87,6 +95,17 @@ pub async fn start(
         config,
     };
     Ok((Arc::new(hub), chain))
+}
+
+/// What reaches the other replicas.
+fn peers(own: &replica::Own, tunnels: &tunnels::Tunnels) -> Result<Peers> {
+    let key = own.key.clone_key().into();
+    let credential = Credential::new(own.cert.clone(), key).context("use the replica's key")?;
+    Ok(Peers::new(
+        credential,
+        tunnels.memory.clone(),
+        Timing::default(),
+    ))
 }
 
 /// Our own certificate is good for the URL's host, the listening address and localhost, beside the names given.

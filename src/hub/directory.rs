@@ -1,0 +1,271 @@
+//! Where a cluster's line is: here, or at another replica of the hub.
+//!
+//! The records are asked for each request, so that one never goes to a line that has a successor. Where they do not
+//! answer, a line that is here is used.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use bytes::Bytes;
+use time::OffsetDateTime;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::peers::{Peer, PeerError, Peers};
+use super::store::{LineRow, Located, Replica, StoreError};
+use super::tunnels::{self, NoLine, Takeover};
+use super::{Hub, chain_of};
+use crate::clock::{self, Steady};
+use crate::tunnel::{Line, LineError, Stream};
+use crate::wire::frame::{Class, Code, Kind};
+use crate::wire::id::ClusterName;
+
+/// Between looks at the records while a request waits, and at who the other replicas are.
+const LOOK: Duration = Duration::from_secs(1);
+/// A look that takes longer is given up.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// A cluster's line, wherever it is.
+pub enum Way {
+    Here(Line),
+    There(There),
+}
+
+/// A line at another replica.
+pub struct There {
+    peers: Peers,
+    cluster: ClusterName,
+    epoch: u64,
+    owner: Replica,
+    /// The line's own, which the agent judges by.
+    clock: Steady,
+}
+
+impl Way {
+    pub fn epoch(&self) -> u64 {
+        match self {
+            Self::Here(line) => line.facts().epoch,
+            Self::There(there) => there.epoch,
+        }
+    }
+
+    /// The time by which the agent judges what is said on this line.
+    pub fn hub_now(&self) -> OffsetDateTime {
+        match self {
+            Self::Here(line) => line.hub_now(),
+            Self::There(there) => there.clock.at(Instant::now()),
+        }
+    }
+
+    /// The replica that has it, where that is another, for people.
+    pub fn owner(&self) -> Option<String> {
+        match self {
+            Self::Here(_) => None,
+            Self::There(there) => Some(there.owner.peer.clone()),
+        }
+    }
+
+    /// Opens a stream. What fails here has cost nothing: nothing of the request has left.
+    pub async fn open(&self, kind: Kind, class: Class, meta: Bytes) -> Result<Stream, LineError> {
+        let there = match self {
+            Self::Here(line) => return line.open(kind, class, meta).await,
+            Self::There(there) => there,
+        };
+        let line = (&there.cluster, there.epoch);
+        let opened = there
+            .peers
+            .open(&there.owner.id, line, (kind, class), &meta);
+        opened.await.map_err(|error| match error {
+            PeerError::Line(error) => error,
+            PeerError::Unknown | PeerError::Dial(_) | PeerError::Late => {
+                let owner = &there.owner.peer;
+                let text = format!("the replica of the hub that has the line, {owner}: {error}");
+                LineError::new(Code::Unavailable, text)
+            }
+        })
+    }
+}
+
+/// The cluster's line, with an epoch above `after`. Where there is none, but its return is likely, waits up to `limit`
+/// for it. `heard` is when the cluster was last heard, by any replica.
+pub async fn wait(
+    hub: &Hub,
+    cluster: &ClusterName,
+    after: Option<u64>,
+    (limit, heard): (Duration, Option<OffsetDateTime>),
+) -> Result<Way, NoLine> {
+    let Some((own, peers)) = several(hub) else {
+        return hub.tunnels.wait(cluster, after, limit).await.map(Way::Here);
+    };
+    let mut changes = hub.tunnels.changes();
+    if let Some(way) = look(hub, (own, peers), cluster, after).await {
+        return Ok(way);
+    }
+    if let Some(heard) = heard {
+        hub.tunnels.heard_elsewhere(cluster, heard);
+    }
+    let _place = hub.tunnels.park(cluster)?;
+    let next = async {
+        loop {
+            changes.borrow_and_update();
+            if let Some(way) = look(hub, (own, peers), cluster, after).await {
+                return Ok(way);
+            }
+            if !hub.tunnels.is_expected(cluster) {
+                return Err(NoLine::Offline);
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep(LOOK) => {}
+            }
+        }
+    };
+    let waited = timeout(limit, next).await;
+    waited.unwrap_or_else(|_| Err(hub.tunnels.in_vain(cluster)))
+}
+
+/// This replica's id and its lines to the others, where the hub is one of several.
+fn several(hub: &Hub) -> Option<(&str, &Peers)> {
+    Some((&hub.replica.as_ref()?.record.id, hub.peers.as_ref()?))
+}
+
+/// The newest line that is known now.
+async fn look(
+    hub: &Hub,
+    (own, peers): (&str, &Peers),
+    cluster: &ClusterName,
+    after: Option<u64>,
+) -> Option<Way> {
+    let newer = |epoch: &u64| after < Some(*epoch);
+    let located = match timeout(LIMIT, hub.store.line_of(cluster)).await {
+        Ok(Ok(located)) => located,
+        Ok(Err(error)) => {
+            tracing::warn!(%cluster, error = chain_of(&error), "look where a line is");
+            None
+        }
+        Err(_) => {
+            tracing::warn!(%cluster, "look where a line is: no answer in time");
+            None
+        }
+    };
+    let elsewhere = located.filter(|located| located.line.replica != own);
+    if let Some(located) = &elsewhere {
+        let epoch = located.line.epoch;
+        hub.tunnels.seen_elsewhere(cluster, epoch, clock::now());
+    }
+    // One that is here and newer than what the records say is not in them yet.
+    let here = hub
+        .tunnels
+        .get(cluster)
+        .map(|line| (line.facts().epoch, line));
+    match (here, elsewhere) {
+        (Some((epoch, line)), other) if other.as_ref().is_none_or(|o| o.line.epoch < epoch) => {
+            newer(&epoch).then_some(Way::Here(line))
+        }
+        (_, Some(located)) => newer(&located.line.epoch).then(|| there(peers, cluster, located)),
+        (_, None) => None,
+    }
+}
+
+fn there(peers: &Peers, cluster: &ClusterName, located: Located) -> Way {
+    let Located { line, peer: owner } = located;
+    // It may have come since the last look at who is there.
+    peers.meet(peer(owner.clone()));
+    let millis = line.hub_clock.unix_timestamp_nanos() / 1_000_000;
+    Way::There(There {
+        peers: peers.clone(),
+        cluster: cluster.clone(),
+        epoch: line.epoch,
+        owner,
+        clock: Steady::new(i64::try_from(millis).unwrap_or_default(), Instant::now()),
+    })
+}
+
+/// Tells the others of a line that came. Gives whose place it took at another replica.
+pub async fn came(hub: &Hub, cluster: &ClusterName, id: &str, line: &Line) -> Option<Takeover> {
+    let (own, _) = several(hub)?;
+    let row = tunnels::row(own, id.to_owned(), line);
+    let put = async {
+        let before = hub.store.line_of(cluster).await?;
+        Ok::<_, StoreError>((before, hub.store.put_line(&row).await?))
+    };
+    match timeout(LIMIT, put).await {
+        Ok(Ok((before, true))) => taken_over(before, &row),
+        Ok(Ok((_, false))) => {
+            hub.tunnels.superseded(cluster, row.epoch);
+            None
+        }
+        // The next renewal of the lease makes it good.
+        Ok(Err(error)) => {
+            tracing::warn!(%cluster, error = chain_of(&error), "tell the others of a line");
+            None
+        }
+        Err(_) => {
+            tracing::warn!(%cluster, "tell the others of a line: no answer in time");
+            None
+        }
+    }
+}
+
+/// The line of another process of the agent, where that was at another replica and the older one.
+fn taken_over(before: Option<Located>, row: &LineRow) -> Option<Takeover> {
+    let before = before?.line;
+    let another = before.replica != row.replica
+        && before.instance != row.instance
+        && before.epoch < row.epoch;
+    another.then_some(Takeover {
+        instance: before.instance,
+        remote: before.remote,
+    })
+}
+
+/// Tells the others that a line is gone.
+pub async fn went(hub: &Hub, cluster_id: &str, epoch: u64) {
+    if several(hub).is_none() {
+        return;
+    }
+    let dropped = timeout(LIMIT, hub.store.drop_line(cluster_id, epoch)).await;
+    if !matches!(dropped, Ok(Ok(()))) {
+        // The next renewal of the lease makes it good.
+        tracing::warn!(cluster_id, epoch, "tell the others that a line is gone");
+    }
+}
+
+/// Learns again and again who the other replicas are, until `stop`.
+pub async fn follow(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    let following = async {
+        let Some((own, peers)) = several(&hub) else {
+            return std::future::pending().await;
+        };
+        loop {
+            match timeout(LIMIT, hub.store.replicas()).await {
+                Ok(Ok(replicas)) => {
+                    let others = replicas.into_iter().filter(|other| other.id != own);
+                    peers.know(others.map(peer).collect());
+                }
+                // Those who were known stay so.
+                Ok(Err(error)) => {
+                    tracing::warn!(error = chain_of(&error), "look who the other replicas are");
+                }
+                Err(_) => tracing::warn!("look who the other replicas are: no answer in time"),
+            }
+            sleep(LOOK).await;
+        }
+    };
+    stop.run_until_cancelled(following).await;
+    Ok(())
+}
+
+fn peer(replica: Replica) -> Peer {
+    let Replica {
+        id,
+        peer,
+        cert_sha256,
+    } = replica;
+    Peer {
+        id,
+        address: peer,
+        cert_sha256,
+    }
+}
