@@ -86,6 +86,7 @@ enum Command {
     Close(Closing),
     Anchor(Done<()>),
     Prune(i64, Done<u64>),
+    Interrupt(Vec<AuditRow>, Done<()>),
 }
 
 type Done<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -141,6 +142,11 @@ impl Audit {
     /// Removes some of the records up to this number, but none from the oldest running request on; 0 = none is left.
     pub async fn prune(&self, up_to: i64) -> Result<u64> {
         self.ask(|done| Command::Prune(up_to, done)).await
+    }
+
+    /// Closes records that a replica left open which is gone.
+    pub async fn interrupt(&self, open: Vec<AuditRow>) -> Result<()> {
+        self.ask(|done| Command::Interrupt(open, done)).await
     }
 
     async fn ask<T>(&self, command: impl FnOnce(Done<T>) -> Command) -> Result<T> {
@@ -205,8 +211,12 @@ pub struct Chain {
     queue: mpsc::Receiver<Command>,
     hub_id: String,
     keys: HubKeys,
-    /// The last stored record.
+    /// The last record that was stored here.
     head: Head,
+    /// What the first record is chained to.
+    floor: Head,
+    /// This process among several that extend the chain; None = it is alone.
+    writer: Option<String>,
     told: watch::Sender<i64>,
     /// Open records without a close: none is pruned.
     open: BTreeSet<i64>,
@@ -216,8 +226,14 @@ pub struct Chain {
     late: Vec<AuditRow>,
 }
 
-/// Opens the chain at its end and marks what a crash left open as interrupted.
-pub async fn start(store: Store, hub_id: &str, keys: HubKeys) -> Result<(Audit, Chain)> {
+/// Opens the chain at its end. A hub that is alone marks what a crash left open as interrupted; of several replicas, the
+/// one that leads does ([`Audit::interrupt`]).
+pub async fn start(
+    store: Store,
+    hub_id: &str,
+    keys: HubKeys,
+    writer: Option<String>,
+) -> Result<(Audit, Chain)> {
     let last = store.audit_head().await.context("read the audit chain")?;
     let anchors = store.audit_anchors().await.context("read the anchors")?;
     let pruned = anchors.iter().rfind(|a| a.start).map(|a| Head {
@@ -228,7 +244,8 @@ pub async fn start(store: Store, hub_id: &str, keys: HubKeys) -> Result<(Audit, 
         seq: r.seq,
         hash: r.hash,
     });
-    let head = last.or(pruned).unwrap_or_else(|| genesis(hub_id));
+    let floor = pruned.unwrap_or_else(|| genesis(hub_id));
+    let head = last.unwrap_or(floor);
     let (send, queue) = mpsc::channel(PLACES);
     let (told, moves) = watch::channel(head.seq);
     let mut chain = Chain {
@@ -237,19 +254,17 @@ pub async fn start(store: Store, hub_id: &str, keys: HubKeys) -> Result<(Audit, 
         hub_id: hub_id.to_owned(),
         keys,
         head,
+        floor,
+        writer,
         told,
         open: BTreeSet::new(),
         doubt: Vec::new(),
         late: Vec::new(),
     };
-    let open = chain
-        .store
-        .audit_open()
-        .await
-        .context("read open records")?;
-    for batch in open.chunks(BATCH) {
-        let rows = batch.iter().map(interrupted).collect();
-        chain.store(rows).await.context("close open records")?;
+    if chain.writer.is_none() {
+        let open = chain.store.audit_open().await;
+        let open = open.context("read open records")?;
+        chain.interrupt(&open).await.context("close open records")?;
     }
     let audit = Audit {
         queue: send,
@@ -294,6 +309,7 @@ impl Chain {
     async fn take(&mut self, batch: &mut Vec<Command>) {
         let mut rows = Vec::with_capacity(batch.len());
         let (mut callers, mut anchors, mut prunes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut interrupts = Vec::new();
         for command in batch.drain(..) {
             match command {
                 Command::Append {
@@ -307,6 +323,7 @@ impl Chain {
                 Command::Close(closing) => rows.push(close_row(&closing)),
                 Command::Anchor(done) => anchors.push(done),
                 Command::Prune(up_to, done) => prunes.push((up_to, done)),
+                Command::Interrupt(open, done) => interrupts.push((open, done)),
             }
         }
         let outcome = if rows.is_empty() {
@@ -325,6 +342,9 @@ impl Chain {
             // A caller that went away has nothing to be told.
             let _gone = stored.send(seq);
         }
+        for (open, done) in interrupts {
+            let _gone = done.send(self.interrupt(&open).await);
+        }
         for done in anchors {
             let _gone = done.send(self.anchor().await);
         }
@@ -333,19 +353,43 @@ impl Chain {
         }
     }
 
+    async fn interrupt(&mut self, open: &[AuditRow]) -> Result<(), StoreError> {
+        for batch in open.chunks(BATCH) {
+            self.store(batch.iter().map(interrupted).collect()).await?;
+        }
+        Ok(())
+    }
+
+    /// The chain's end, be it of another replica.
+    async fn end(&self) -> Result<Head, StoreError> {
+        if self.writer.is_none() {
+            return Ok(self.head);
+        }
+        let last = self.store.audit_head().await?;
+        Ok(last.map_or(self.floor, |row| Head {
+            seq: row.seq,
+            hash: row.hash,
+        }))
+    }
+
     async fn anchor(&self) -> Result<(), StoreError> {
-        if self.head.seq == 0 {
+        let end = self.end().await?;
+        if end.seq == 0 {
             return Ok(());
         }
-        let anchor = self.signed(self.head, false);
+        let anchor = self.signed(end, false);
         self.store.add_audit_anchor(&anchor).await
     }
 
     /// One step of pruning: what queues meanwhile is stored between two of them.
     async fn prune(&mut self, up_to: i64) -> Result<u64, StoreError> {
-        let running = self.open.first().map_or(i64::MAX, |seq| seq - 1);
+        let first = match &self.writer {
+            None => self.open.first().copied(),
+            Some(_) => self.store.audit_first_open().await?,
+        };
+        let running = first.map_or(i64::MAX, |seq| seq - 1);
         // The last record stays: the next one is chained to it.
-        let up_to = up_to.min(running).min(self.head.seq - 1);
+        let up_to = up_to.min(running).min(self.end().await?.seq - 1);
         let rows = self.store.audit(0, None, PRUNE).await?;
         let Some(last) = rows.iter().rfind(|row| row.seq <= up_to) else {
             return Ok(0);
@@ -378,18 +422,15 @@ impl Chain {
             return Err(error);
         }
         rows.append(&mut self.late);
-        let Head {
-            mut seq,
-            hash: mut prev,
-        } = self.head;
-        for row in &mut rows {
-            seq += 1;
-            row.seq = seq;
-            row.prev = prev;
-            row.hash = hash(row);
-            prev = row.hash;
-        }
-        if let Err(error) = self.store.append_audit(&rows).await {
+        let done = match &self.writer {
+            None => {
+                let link = |head, row: &mut AuditRow| chain::link(head, row);
+                rows.iter_mut().fold(self.head, link);
+                self.store.append_audit(&rows).await
+            }
+            Some(writer) => self.store.extend_audit(self.floor, &mut rows, writer).await,
+        };
+        if let Err(error) = done {
             self.doubt = rows;
             return Err(error);
         }
@@ -399,11 +440,17 @@ impl Chain {
 
     /// A connection that broke at the commit does not tell whether the rows are in: the chain's end does.
     async fn settle_doubt(&mut self) -> Result<(), StoreError> {
-        let Some(last) = self.doubt.last() else {
+        if self.doubt.is_empty() {
             return Ok(());
+        }
+        // Other replicas may have gone on behind them.
+        let stored = match self.doubt.iter().rfind(|row| row.seq > 0) {
+            Some(last) => {
+                let there = self.store.audit(last.seq - 1, None, 1).await?;
+                there.first().is_some_and(|row| row.hash == last.hash)
+            }
+            None => false,
         };
-        let end = self.store.audit_head().await?;
-        let stored = end.is_some_and(|end| end.hash == last.hash);
         let batch = std::mem::take(&mut self.doubt);
         if stored {
             self.stored(&batch);
@@ -413,11 +460,6 @@ impl Chain {
     }
 
     fn stored(&mut self, rows: &[AuditRow]) {
-        let Some(last) = rows.last() else { return };
-        self.head = Head {
-            seq: last.seq,
-            hash: last.hash,
-        };
         for row in rows {
             match (row.stage.as_str(), row.opened) {
                 ("open", _) => drop(self.open.insert(row.seq)),
@@ -425,6 +467,13 @@ impl Chain {
                 _ => {}
             }
         }
+        let Some(last) = rows.iter().rfind(|row| row.seq > 0) else {
+            return;
+        };
+        self.head = Head {
+            seq: last.seq,
+            hash: last.hash,
+        };
         self.told.send_replace(last.seq);
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::peers::{Peer, PeerError, Peers};
-use super::store::{LineRow, Located, Replica, StoreError};
+use super::store::{Bell, LineRow, Located, Replica, StoreError};
 use super::tunnels::{self, NoLine, Takeover};
 use super::{Hub, chain_of};
 use crate::clock::{self, Steady};
@@ -191,7 +191,10 @@ pub async fn came(hub: &Hub, cluster: &ClusterName, id: &str, line: &Line) -> Op
         Ok::<_, StoreError>((before, hub.store.put_line(&row).await?))
     };
     match timeout(LIMIT, put).await {
-        Ok(Ok((before, true))) => taken_over(before, &row),
+        Ok(Ok((before, true))) => {
+            ring(hub, id);
+            taken_over(before, &row)
+        }
         Ok(Ok((_, false))) => {
             hub.tunnels.superseded(cluster, row.epoch);
             None
@@ -226,9 +229,18 @@ pub async fn went(hub: &Hub, cluster_id: &str, epoch: u64) {
         return;
     }
     let dropped = timeout(LIMIT, hub.store.drop_line(cluster_id, epoch)).await;
-    if !matches!(dropped, Ok(Ok(()))) {
+    if matches!(dropped, Ok(Ok(()))) {
+        ring(hub, cluster_id);
+    } else {
         // The next renewal of the lease makes it good.
         tracing::warn!(cluster_id, epoch, "tell the others that a line is gone");
+    }
+}
+
+/// The others need not wait for their next look.
+fn ring(hub: &Hub, cluster_id: &str) {
+    if let Some(own) = &hub.replica {
+        own.ring(Bell::Line(cluster_id.to_owned()));
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
 /// Fewer clusters than these are no pattern, whatever their share.
@@ -51,6 +52,40 @@ impl Incident {
             ..
         } = self;
         format!("{clusters} of {fleet} clusters had {class} within ten minutes")
+    }
+}
+
+/// As replicas tell it one another.
+#[derive(Serialize, Deserialize)]
+struct Text {
+    class: String,
+    clusters: usize,
+    fleet: usize,
+    since: String,
+    until: String,
+}
+
+impl Incident {
+    pub fn text(&self) -> String {
+        let text = Text {
+            class: self.class.clone(),
+            clusters: self.clusters,
+            fleet: self.fleet,
+            since: crate::clock::rfc3339(self.since),
+            until: crate::clock::rfc3339(self.until),
+        };
+        serde_json::to_string(&text).expect("an incident has string keys")
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let text: Text = serde_json::from_str(text).ok()?;
+        Some(Self {
+            since: crate::clock::parse_rfc3339(&text.since)?,
+            until: crate::clock::parse_rfc3339(&text.until)?,
+            class: text.class,
+            clusters: text.clusters,
+            fleet: text.fleet,
+        })
     }
 }
 

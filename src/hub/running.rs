@@ -57,7 +57,10 @@ impl Gone<'_> {
 
 /// A moment among what was taken away: what a request was judged by was read after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment(u64);
+pub struct Moment {
+    gone: u64,
+    looks: u64,
+}
 
 /// What was taken away lately, for requests that were being judged meanwhile.
 const RECENT: usize = 256;
@@ -75,6 +78,9 @@ struct Seats {
     /// How much was taken away so far, and the last of it.
     gone: u64,
     recent: VecDeque<Kept>,
+    /// How often all of them were looked at, and whether one came since that was judged before the last look.
+    looks: u64,
+    late: bool,
 }
 
 /// [`Gone`], to remember.
@@ -99,7 +105,7 @@ impl Kept {
 impl Seats {
     /// Whether something that it runs by was taken away since, or so much that nobody remembers.
     fn lost(&self, by: &By, since: Moment) -> bool {
-        let Ok(missed) = usize::try_from(self.gone - since.0) else {
+        let Ok(missed) = usize::try_from(self.gone - since.gone) else {
             return true;
         };
         missed > self.recent.len()
@@ -124,7 +130,34 @@ impl Requests {
     /// To be taken before user, token and grants are looked up.
     pub fn now(&self) -> Moment {
         let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        Moment(seats.gone)
+        Moment {
+            gone: seats.gone,
+            looks: seats.looks,
+        }
+    }
+
+    /// What all of them run by now, each combination once, to be compared with the store.
+    pub fn look(&self) -> Vec<By> {
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        seats.looks += 1;
+        seats.late = false;
+        let mut all: Vec<By> = Vec::new();
+        for (by, _) in seats.taken.values() {
+            let same = |known: &By| {
+                (&known.user_id, &known.token_id, &known.grants)
+                    == (&by.user_id, &by.token_id, &by.grants)
+            };
+            if !all.iter().any(same) {
+                all.push(by.clone());
+            }
+        }
+        all
+    }
+
+    /// Whether a request came since the last look that was judged by what was read before it: another look is due.
+    pub fn late(&self) -> bool {
+        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        seats.late
     }
 
     /// A seat for a request that was judged by what was read since `judged`. What was taken away meanwhile ends
@@ -136,6 +169,7 @@ impl Requests {
         if seats.lost(&by, judged) {
             cut.cancel();
         }
+        seats.late |= judged.looks < seats.looks;
         seats.next += 1;
         let number = seats.next;
         seats.taken.insert(number, (by, cut.clone()));

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::audit::Entry;
 use super::incident::{self, Incident};
+use super::store::Noted;
 use super::{Hub, api, chain_of};
 use crate::clock;
 
@@ -43,6 +44,14 @@ pub async fn look(hub: &Hub) {
     }
     let begins = found.is_some() && before.is_none();
     let ends = found.is_none();
+    if hub.replica.is_some() {
+        // The others hold their agents back as well; where they cannot be told, the next look tries again.
+        let text = found.as_ref().map(Incident::text);
+        if let Err(error) = hub.store.note(Noted::Incident, text).await {
+            tracing::error!(error = %chain_of(&error), "tell the other replicas of an incident");
+            return;
+        }
+    }
     hub.incident.send_replace(found.clone());
     if let Some(incident) = found.or(before).filter(|_| begins || ends) {
         told(hub, &incident, ends).await;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::githost::embedded::{self, GitAccess, GitServer, Push};
 use super::store::KeyKind;
-use super::{Hub, HubConfig, Listeners, api, audit, auth, directory, peers};
+use super::{Hub, HubConfig, Listeners, api, audit, auth, directory, peers, replica};
 use crate::clock;
 use crate::hub::auth::Role;
 use crate::keys::Public;
@@ -68,14 +69,11 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
     tasks.spawn("sessions", |stop| {
         super::login::session::watch_over(hub.clone(), stop)
     });
-    if let (Some(listener), Some(peers)) = (listeners.peer, hub.peers.clone()) {
-        tasks.spawn("peers", |stop| {
-            peers::owner::run(listener, peers, hub.tunnels.clone(), stop)
-        });
-        tasks.spawn("directory", |stop| directory::follow(hub.clone(), stop));
-    }
-    watch_audit(&hub, &mut tasks);
     looks(&hub, &mut tasks);
+    tasks.spawn("leader", |stop| {
+        replica::leader::run(hub.clone(), once, stop)
+    });
+    several(&hub, listeners.peer, &mut tasks);
 
     // The audit ends last: what the others do while they drain is on record too.
     let over = CancellationToken::new();
@@ -98,10 +96,28 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
     }
     write_seen(&hub).await;
     over.cancel();
+    replica::lease::end(&hub).await;
     // A request that outlived the drain holds its record open; the next start marks it as interrupted.
     match tokio::time::timeout(LAST_RECORDS, chain).await {
         Ok(ended) => ended.and(result),
         Err(_) => result,
+    }
+}
+
+/// What a replica does for the others and hears of them.
+fn several(hub: &Arc<Hub>, listener: Option<TcpListener>, tasks: &mut Tasks) {
+    if let (Some(listener), Some(peers)) = (listener, hub.peers.clone()) {
+        tasks.spawn("peers", |stop| {
+            peers::owner::run(listener, peers, hub.tunnels.clone(), stop)
+        });
+        tasks.spawn("directory", |stop| directory::follow(hub.clone(), stop));
+    }
+    if hub.replica.is_some() {
+        tasks.spawn("lease", |stop| replica::lease::keep(hub.clone(), stop));
+        tasks.spawn("bells", |stop| replica::follow::bells(hub.clone(), stop));
+        tasks.spawn("other replicas", |stop| {
+            replica::follow::run(hub.clone(), stop)
+        });
     }
 }
 
@@ -120,7 +136,20 @@ fn watch_audit(hub: &Arc<Hub>, tasks: &mut Tasks) {
 
 /// What is looked at again and again.
 fn looks(hub: &Arc<Hub>, tasks: &mut Tasks) {
-    tasks.spawn("keys", |stop| keys(hub.clone(), stop));
+    tasks.spawn("old keys", |stop| {
+        api::clusters::announce_old(hub.clone(), stop)
+    });
+    tasks.spawn("flush", |stop| flush(hub.clone(), stop));
+    tasks.spawn("certificate", |stop| renew(hub.clone(), stop));
+}
+
+/// What must be done once, however many replicas there are.
+fn once(hub: &Arc<Hub>, tasks: &mut Tasks) {
+    watch_audit(hub, tasks);
+    // Keys that were replaced come to an end.
+    tasks.spawn("retired keys", |stop| {
+        api::agents::identity::end_retired(hub.clone(), stop)
+    });
     if !hub.config.notify.sinks.is_empty() {
         tasks.spawn("notices", |stop| super::notify::run(hub.clone(), stop));
     }
@@ -130,8 +159,6 @@ fn looks(hub: &Arc<Hub>, tasks: &mut Tasks) {
     tasks.spawn("incidents", |stop| {
         super::safe_heals::run(hub.clone(), stop)
     });
-    tasks.spawn("flush", |stop| flush(hub.clone(), stop));
-    tasks.spawn("certificate", |stop| renew(hub.clone(), stop));
 }
 
 /// What the holder of an SSH key may do with the catalog.
@@ -186,7 +213,9 @@ async fn tell(
         let order = Order::CatalogHead {
             revision: push.new.clone(),
         };
-        match concerned(&push.changed_paths).filter(|_| !push.truncated) {
+        let concerned = concerned(&push.changed_paths).filter(|_| !push.truncated);
+        replica::follow::pushed(&hub, &push.new, concerned.as_ref()).await;
+        match concerned {
             Some(clusters) => clusters
                 .iter()
                 .for_each(|name| hub.orders.send(name, order.clone())),
@@ -227,15 +256,6 @@ async fn flush(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     Ok(())
 }
 
-/// Keys that are too old are named to their clusters, and those that were replaced come to an end.
-async fn keys(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
-    tokio::try_join!(
-        api::clusters::announce_old(hub.clone(), stop.clone()),
-        api::agents::identity::end_retired(hub, stop),
-    )?;
-    Ok(())
-}
-
 async fn write_seen(hub: &Hub) {
     let now = clock::now();
     let seen = hub.presence.take();
@@ -253,10 +273,18 @@ async fn renew(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         .await
         .is_some()
     {
+        let turn = match open::turn(&hub.config.data).await {
+            Ok(turn) => turn,
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "renew the certificate");
+                continue;
+            }
+        };
         let tls = hub.tls.clone();
         let renewed = tokio::task::spawn_blocking(move || tls.renew(clock::now()))
             .await
             .context("renew the certificate")?;
+        drop(turn);
         if let Err(error) = renewed {
             // The one that is served stays until a later try succeeds.
             tracing::error!(error = format!("{error:#}"), "renew the certificate");

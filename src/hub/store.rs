@@ -17,9 +17,9 @@ pub mod records;
 pub mod sqlite;
 
 pub use records::{
-    Anchor, ApiToken, Arrival, AuditQuery, AuditRow, Cluster, ClusterKey, Details, Ended,
+    Anchor, ApiToken, Arrival, AuditQuery, AuditRow, Changes, Cluster, ClusterKey, Details, Ended,
     HostKeysOf, JoinToken, KeyKind, KeyState, Known, LineRow, Located, NewBundle, NewClusterRow,
-    Pair, Provided, Replica, Reported, Session, SessionToken, SshKey, TokenKind, UserRow,
+    Noted, Pair, Provided, Replica, Reported, Session, SessionToken, SshKey, TokenKind, UserRow,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -67,11 +67,17 @@ pub enum Records {
 const ELSEWHERE: &str = "database";
 
 impl Store {
-    /// Takes the data directory and its records for this process; makes what is not there yet.
-    pub async fn open(data: &Path, records: &Records) -> Result<Self> {
+    /// Takes the data directory and its records for this process, which shares them with others of its kind where it is one
+    /// of several; makes what is not there yet.
+    pub async fn open(data: &Path, records: &Records, share: Share) -> Result<Self> {
         let note = data.join(ELSEWHERE);
         let target = match records {
             Records::File => {
+                if share == Share::Several {
+                    return Err(StoreError::Refused(
+                        "several replicas need PostgreSQL: give --database-url-file, or leave --peer-listen out".to_owned(),
+                    ));
+                }
                 if let Ok(elsewhere) = std::fs::read_to_string(&note) {
                     return Err(StoreError::Refused(format!(
                         "the hub's records are in the database {}: give --database-url-file, or delete {} to begin with none",
@@ -90,17 +96,38 @@ impl Store {
                 old.display()
             )));
         }
-        let lock = lock(data)?;
-        let store = postgres::Postgres::open(target.clone()).await?;
+        let lock = lock(data, share)?;
+        let store = postgres::Postgres::open(target.clone(), share).await?;
         std::fs::write(&note, format!("{target}\n"))
             .map_err(|e| StoreError::Refused(format!("write {}: {e}", note.display())))?;
         Ok(Self::Postgres(store.keeping(lock)))
     }
 }
 
+/// Whether a process has its records to itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Share {
+    #[default]
+    Alone,
+    /// With other replicas of the hub.
+    Several,
+}
+
+impl Share {
+    /// Who holds what this process wants, and what helps.
+    fn taken(self, by: &str) -> String {
+        match self {
+            Self::Alone => format!("another hub runs on {by}; stop it first"),
+            Self::Several => format!(
+                "a hub that is alone runs on {by}; stop it first, or start it with --peer-listen as well"
+            ),
+        }
+    }
+}
+
 /// Takes the data directory for this process. A lock that the file system does not carry is an error: two hubs on
 /// one database would each give out the same epochs.
-fn lock(data: &Path) -> Result<File> {
+fn lock(data: &Path, share: Share) -> Result<File> {
     let path = data.join("hub.lock");
     let refused = |why: String| StoreError::Refused(format!("lock {}: {why}", path.display()));
     let file = File::options()
@@ -109,11 +136,13 @@ fn lock(data: &Path) -> Result<File> {
         .write(true)
         .open(&path)
         .map_err(|e| refused(e.to_string()))?;
-    match file.try_lock() {
+    let taken = match share {
+        Share::Alone => file.try_lock(),
+        Share::Several => file.try_lock_shared(),
+    };
+    match taken {
         Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(refused(
-            "another hub runs on this data directory; stop it first".to_owned(),
-        )),
+        Err(std::fs::TryLockError::WouldBlock) => Err(refused(share.taken("this data directory"))),
         Err(std::fs::TryLockError::Error(e)) => Err(refused(e.to_string())),
     }
 }
@@ -298,10 +327,17 @@ contract! {
 
     /// Appends rows that were chained by [`crate::hub::audit`]; safe over a crash of the process.
     append_audit(&self, rows: &[AuditRow]) -> ();
+    /// Chains rows to the last one, or to `floor` where there is none, and appends them, as one of several that do so: `writer`
+    /// says which. A close of what has one already is left out; its number stays 0.
+    extend_audit(&self, floor: crate::hub::audit::chain::Head, rows: &mut [AuditRow], writer: &str) -> ();
     /// The last row.
     audit_head(&self) -> Option<AuditRow>;
     /// Opens that have no close, oldest first.
     audit_open(&self) -> Vec<AuditRow>;
+    /// The same of replicas that are forgotten.
+    audit_abandoned(&self) -> Vec<AuditRow>;
+    /// The first open that has no close.
+    audit_first_open(&self) -> Option<i64>;
     /// In order, those behind `after`.
     audit(&self, after: i64, cluster: Option<&str>, limit: u32) -> Vec<AuditRow>;
     /// The lines of [`crate::hub::audit::chain::Hashed::read`], those behind `after`, as they are stored: at most so many,
@@ -341,4 +377,80 @@ contract! {
     /// Makes good what [`Store::put_line`] and [`Store::drop_line`] could not store: `held` are the newest lines of each of
     /// the replica's clusters. Gives those of which a newer one is known, or whose cluster was removed.
     keep_lines(&self, replica: &str, held: Vec<LineRow>) -> Vec<LineRow>;
+    /// What replicas have changed so far.
+    changes(&self) -> Changes;
+    /// Leaves a text for the other replicas, or takes it back.
+    note(&self, what: Noted, text: Option<String>) -> ();
+    noted(&self, what: Noted) -> Option<String>;
+    /// The numbers of the assignments of those of these clusters that live.
+    revisions(&self, clusters: Vec<String>) -> Vec<(String, u64)>;
+}
+
+impl Store {
+    /// Whether this process does what only one replica does; to be asked again every few seconds. A hub that is alone always
+    /// does.
+    pub async fn leads(&self) -> Result<bool> {
+        match self {
+            Self::Sqlite(_) => Ok(true),
+            Self::Postgres(store) => store.leads().await,
+        }
+    }
+
+    /// Lets another replica lead.
+    pub async fn cede(&self) {
+        if let Self::Postgres(store) = self {
+            store.cede().await;
+        }
+    }
+
+    /// Wakes the other replicas, as far as they can be reached.
+    pub async fn ring(&self, bells: &[Bell]) -> Result<()> {
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(store) => store.ring(bells).await,
+        }
+    }
+
+    /// What the replicas ring; None = this database has none.
+    pub async fn bells(&self) -> Result<Option<postgres::Bells>> {
+        match self {
+            Self::Sqlite(_) => Ok(None),
+            Self::Postgres(store) => store.bells().await.map(Some),
+        }
+    }
+}
+
+/// What wakes a replica before it looks by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bell {
+    /// Something changed: look what.
+    Look,
+    /// The line of the cluster with this id is another now.
+    Line(String),
+    /// The heal with this id has ended.
+    Healed(String),
+}
+
+impl Bell {
+    const LINE: &str = "line ";
+    const HEALED: &str = "healed ";
+
+    fn word(&self) -> String {
+        match self {
+            Self::Look => "look".to_owned(),
+            Self::Line(cluster_id) => format!("{}{cluster_id}", Self::LINE),
+            Self::Healed(id) => format!("{}{id}", Self::HEALED),
+        }
+    }
+
+    /// What a newer build rings is a reason to look as well.
+    fn parse(word: &str) -> Self {
+        if let Some(cluster_id) = word.strip_prefix(Self::LINE) {
+            Self::Line(cluster_id.to_owned())
+        } else if let Some(id) = word.strip_prefix(Self::HEALED) {
+            Self::Healed(id.to_owned())
+        } else {
+            Self::Look
+        }
+    }
 }

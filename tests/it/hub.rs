@@ -19,6 +19,7 @@ mod pause;
 mod postgres;
 mod readopt;
 mod record;
+mod replicas;
 mod rotate;
 mod signers;
 pub(crate) mod support;

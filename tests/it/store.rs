@@ -6,7 +6,7 @@ use linesman::hub::registration::{Claim, TokenText};
 use linesman::hub::store::postgres::{Postgres, Target};
 use linesman::hub::store::sqlite::Sqlite;
 use linesman::hub::store::{
-    ApiToken, Cluster, JoinToken, NewBundle, NewClusterRow, Store, TokenKind, UserRow,
+    ApiToken, Cluster, JoinToken, NewBundle, NewClusterRow, Share, Store, TokenKind, UserRow,
 };
 use linesman::keys::KeyPair;
 use linesman::wire::api::{AdoptionOptions, AgentBuild, EngineKind, GitRoute};
@@ -75,7 +75,7 @@ impl Place {
         Ok(match self {
             Self::File(path) => Store::Sqlite(Sqlite::open(path).await?),
             Self::Server(url) => {
-                Store::Postgres(Postgres::open(Target::parse(url).unwrap()).await?)
+                Store::Postgres(Postgres::open(Target::parse(url).unwrap(), Share::Alone).await?)
             }
         })
     }

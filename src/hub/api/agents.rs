@@ -14,7 +14,7 @@ use super::problem::{Problem, Slug};
 use super::{body, bundles};
 use crate::clock;
 use crate::hub::auth::{self, AgentPrincipal};
-use crate::hub::store::{Cluster, Reported};
+use crate::hub::store::{Bell, Cluster, Reported};
 use crate::hub::{Hub, assignment, cut, gitline};
 use crate::keys::{self, Public};
 use crate::ssh::known_hosts::HostKey;
@@ -159,7 +159,15 @@ async fn report(
         hub.metrics.heals().ended(heal);
     }
     if !hub.config.notify.sinks.is_empty() {
-        hub.notices.add(&cluster.name, &ended);
+        match hub.replica.as_ref().filter(|own| !own.leads()) {
+            None => hub.notices.add(&cluster.name, &ended),
+            // The replica that leads tells people.
+            Some(own) => {
+                for heal in &ended {
+                    own.ring(Bell::Healed(heal.id.clone()));
+                }
+            }
+        }
     }
     if of_host_keys {
         hub.git_keys.ring();

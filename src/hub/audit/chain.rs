@@ -23,6 +23,17 @@ pub fn genesis(hub_id: &str) -> Head {
     }
 }
 
+/// Makes a record the next one.
+pub fn link(head: Head, row: &mut AuditRow) -> Head {
+    row.seq = head.seq + 1;
+    row.prev = head.hash;
+    row.hash = hash(row);
+    Head {
+        seq: row.seq,
+        hash: row.hash,
+    }
+}
+
 /// Where a chain is broken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {

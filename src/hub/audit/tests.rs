@@ -50,7 +50,7 @@ fn stages(rows: &[AuditRow]) -> Vec<Shown<'_>> {
 async fn records_are_chained_and_a_flipped_byte_is_named() {
     let fixture = Fixture::new("chain");
     let store = fixture.store().await;
-    let (audit, chain) = start(store.clone(), "hub-1", keys()).await.unwrap();
+    let (audit, chain) = start(store.clone(), "hub-1", keys(), None).await.unwrap();
     let stop = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(chain.run(stop.clone()));
@@ -87,7 +87,7 @@ async fn what_a_crash_left_open_is_marked_at_the_next_start() {
     let fixture = Fixture::new("crash");
     {
         let store = fixture.store().await;
-        let (audit, chain) = start(store, "hub-1", keys()).await.unwrap();
+        let (audit, chain) = start(store, "hub-1", keys(), None).await.unwrap();
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(chain.run(CancellationToken::new()));
         let opened = audit.open(entry("kube.exec")).await.unwrap();
@@ -102,7 +102,7 @@ async fn what_a_crash_left_open_is_marked_at_the_next_start() {
             Err(_) => tokio::task::yield_now().await,
         }
     };
-    let (_audit, _chain) = start(store.clone(), "hub-1", keys()).await.unwrap();
+    let (_audit, _chain) = start(store.clone(), "hub-1", keys(), None).await.unwrap();
     let rows = store.audit(0, None, 10).await.unwrap();
     let why = Some("interrupted: the hub ended");
     assert_eq!(
@@ -225,7 +225,7 @@ async fn a_lost_database_is_asked_what_it_has_and_nothing_stays_open() {
     use sqlx::Connection as _;
     let fixture = Fixture::new("doubt");
     let store = fixture.store().await;
-    let (_audit, mut chain) = start(store.clone(), "hub-1", keys()).await.unwrap();
+    let (_audit, mut chain) = start(store.clone(), "hub-1", keys(), None).await.unwrap();
     let opened = |n| row(Stage::Open, &entry(["kube.exec", "kube.get"][n]));
     let close = |opened| AuditRow {
         stage: "close".to_owned(),

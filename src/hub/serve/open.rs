@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use time::OffsetDateTime;
@@ -21,7 +22,7 @@ use crate::hub::oidc::Provider;
 use crate::hub::peers::pin::Credential;
 use crate::hub::peers::{Peers, Timing};
 use crate::hub::registration::{Prefix, TokenText};
-use crate::hub::store::{ApiToken, Store, UserRow};
+use crate::hub::store::{ApiToken, Share, Store, UserRow};
 use crate::hub::tls::{self, Tls, TlsSource};
 use crate::hub::{
     CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, api, audit, catalog, git,
@@ -31,6 +32,9 @@ use crate::keys::{self, KeyPair};
 use crate::secret::Secret;
 use crate::ssh::{GitUrl, HostPair};
 
+/// Another replica's turn at the data directory takes a second; and how often it is looked whether it is over.
+const TURN: Duration = Duration::from_mins(1);
+const TURN_LOOK: Duration = Duration::from_millis(20);
 /// Joins at once; more are told to come again.
 const JOINS: usize = 50;
 
@@ -46,7 +50,13 @@ pub async fn start(
         .mode(0o700)
         .create(&data)
         .with_context(|| format!("make the data directory {}", data.display()))?;
-    let store = Store::open(&data, &config.records).await?;
+    let share = match &config.peer {
+        None => Share::Alone,
+        Some(_) => Share::Several,
+    };
+    let store = Store::open(&data, &config.records, share).await?;
+    // What the first start makes, one of them makes.
+    let turn = turn(&data).await?;
     config.tls = with_names(&config)?;
     let id = store.hub_id().await?;
     let tls = Tls::load(&data, config.tls.clone(), now)?;
@@ -59,13 +69,18 @@ pub async fn start(
         .context("make the catalog's repository")?;
     first_admin(&store, &data, now).await?;
     let logins = Logins::new(&seal_key(&data.join("seal.key"))?);
-    let (audit, chain) = audit::start(store.clone(), &id, keys.clone()).await?;
+    drop(turn);
     let replica = config.peer.as_ref().map(replica::Own::new).transpose()?;
     let tunnels = tunnels::Tunnels::default();
     let peers = replica
         .as_ref()
         .map(|own| peers(own, &tunnels))
         .transpose()?;
+    if let Some(own) = &replica {
+        replica::lease::begin(&store, own).await?;
+    }
+    let writer = replica.as_ref().map(|own| own.record.id.clone());
+    let (audit, chain) = audit::start(store.clone(), &id, keys.clone(), writer).await?;
     let hub = Hub {
         id,
         replica,
@@ -108,6 +123,32 @@ fn peers(own: &replica::Own, tunnels: &tunnels::Tunnels) -> Result<Peers> {
     ))
 }
 
+/// The data directory for whoever changes what several replicas share in it; freed when it is dropped.
+pub(super) async fn turn(data: &Path) -> Result<std::fs::File> {
+    let path = data.join("hub.turn");
+    let doing = || format!("take a turn at {}", path.display());
+    let file = std::fs::File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .with_context(doing)?;
+    let free = async {
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(()),
+                Err(std::fs::TryLockError::WouldBlock) => tokio::time::sleep(TURN_LOOK).await,
+                Err(std::fs::TryLockError::Error(error)) => return Err(error),
+            }
+        }
+    };
+    let taken = tokio::time::timeout(TURN, free).await;
+    taken
+        .with_context(|| format!("{}: another replica does not end its own", doing()))?
+        .with_context(doing)?;
+    Ok(file)
+}
+
 /// Our own certificate is good for the URL's host, the listening address and localhost, beside the names given.
 fn with_names(config: &HubConfig) -> Result<TlsSource> {
     let TlsSource::Own { names } = &config.tls else {
@@ -121,7 +162,9 @@ fn with_names(config: &HubConfig) -> Result<TlsSource> {
         .host()
         .with_context(|| format!("the hub's URL {} names no host", config.url))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let mut all = tls::names(host, &[config.listen.ip()]);
+    // Replicas share a certificate, and each has an address of its own.
+    let own = config.peer.is_none().then(|| config.listen.ip());
+    let mut all = tls::names(host, own.as_slice());
     all.extend(names.iter().cloned());
     all.sort();
     all.dedup();

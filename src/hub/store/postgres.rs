@@ -1,4 +1,4 @@
-//! PostgreSQL: the records in a server of their own, for one hub at a time.
+//! PostgreSQL: the records in a server of their own, for one hub, or several replicas of one.
 //!
 //! Transactions are READ COMMITTED. One that decides by several rows first takes the lock of all records, as SQLite's
 //! one writer does; one that hangs on a single row begins with a statement that locks it; the audit has a lock of its
@@ -14,12 +14,19 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Postgres as Db, Transaction};
 
 use self::Postgres as Database;
-use super::{Result, StoreError};
+use super::{Result, Share, StoreError};
 
 /// The strings of a JSON array, as a set.
 macro_rules! each {
     ($json:literal) => {
         concat!("(SELECT json_array_elements_text(", $json, "::json))")
+    };
+}
+
+/// The numbers of a JSON array, as a set.
+macro_rules! each_number {
+    ($json:literal) => {
+        concat!("(SELECT json_array_elements_text(", $json, "::json)::int8)")
     };
 }
 
@@ -57,10 +64,12 @@ macro_rules! locked {
 #[expect(clippy::duplicate_mod, reason = "one text for both databases")]
 mod contract;
 mod lines;
+mod replicas;
 mod target;
 
 use contract::db;
 
+pub use replicas::Bells;
 pub use target::Target;
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("src/hub/store/migrations/postgres");
@@ -73,10 +82,12 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// The oldest major version that is supported, as the server says it.
 const OLDEST: i32 = 130_000;
 
-/// Advisory locks of the database: for the life of one hub, and for the length of one transaction.
+/// Advisory locks of the database: for the life of one hub (its replicas share it), for as long as a replica leads, and
+/// for the length of one transaction.
 const HUB: i64 = 0x6c69_6e65_0001;
 const RECORDS: i64 = 0x6c69_6e65_0002;
 const AUDIT: i64 = 0x6c69_6e65_0003;
+const LEADER: i64 = 0x6c69_6e65_0004;
 
 const HOLD: &str = "hold the database for this hub";
 /// SQLSTATE of a lock that somebody else kept for longer than we wait.
@@ -91,6 +102,9 @@ pub struct Postgres {
     readers: PgPool,
     /// One connection, which holds the lock [`HUB`].
     hold: PgPool,
+    /// One connection, which holds the lock [`LEADER`] while this process leads.
+    lead: PgPool,
+    share: Share,
     /// Of the data directory, as long as any handle lives.
     _lock: Option<Arc<File>>,
 }
@@ -108,8 +122,11 @@ impl Write {
 
 impl Postgres {
     /// Takes the database for this process and brings its schema up to date.
-    pub async fn open(target: Target) -> Result<Self> {
-        let store = Self::new(target);
+    pub async fn open(target: Target, share: Share) -> Result<Self> {
+        let store = Self {
+            share,
+            ..Self::new(target)
+        };
         store.reach().await?;
         store.take().await?;
         store.migrate().await?;
@@ -124,6 +141,7 @@ impl Postgres {
             writer: store.readers.clone(),
             audit: store.readers.clone(),
             hold: store.readers.clone(),
+            lead: store.readers.clone(),
             ..store
         })
     }
@@ -158,7 +176,9 @@ impl Postgres {
             writer: pool(WRITERS, options.clone()),
             audit: pool(1, lazily),
             readers: pool(READERS, read_only),
+            lead: pool(1, holding.clone()),
             hold: pool(1, holding),
+            share: Share::Alone,
             _lock: None,
             target,
         }
@@ -190,10 +210,11 @@ impl Postgres {
 
     /// Takes the lock of the one hub; one that is ending has a moment.
     async fn take(&self) -> Result<()> {
-        let taken = sqlx::query("SELECT pg_advisory_lock($1)")
-            .bind(HUB)
-            .execute(&self.hold)
-            .await;
+        let take = match self.share {
+            Share::Alone => "SELECT pg_advisory_lock($1)",
+            Share::Several => "SELECT pg_advisory_lock_shared($1)",
+        };
+        let taken = sqlx::query(take).bind(HUB).execute(&self.hold).await;
         taken.map(drop).map_err(|e| match &e {
             sqlx::Error::Database(d) if d.code().is_some_and(|code| code == LOCK_NOT_AVAILABLE) => {
                 self.taken()
@@ -204,7 +225,11 @@ impl Postgres {
 
     /// Has the lock still, or again where its connection broke.
     async fn held(&self) -> Result<()> {
-        let mine: bool = sqlx::query_scalar("SELECT pg_try_advisory_lock($1)")
+        let take = match self.share {
+            Share::Alone => "SELECT pg_try_advisory_lock($1)",
+            Share::Several => "SELECT pg_try_advisory_lock_shared($1)",
+        };
+        let mine: bool = sqlx::query_scalar(take)
             .bind(HUB)
             .fetch_one(&self.hold)
             .await
@@ -213,10 +238,7 @@ impl Postgres {
     }
 
     fn taken(&self) -> StoreError {
-        StoreError::Refused(format!(
-            "another hub runs on the database {}; stop it first",
-            self.target
-        ))
+        StoreError::Refused(self.share.taken(&format!("the database {}", self.target)))
     }
 
     async fn in_time<T>(&self, asked: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T> {

@@ -412,3 +412,33 @@ pub struct Located {
     pub line: LineRow,
     pub peer: Replica,
 }
+
+/// How often each kind of record has changed, ever; zero where no replica needs to know.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Users, tokens, sessions and grants.
+    pub access: i64,
+    /// What a cluster is told, and its removal.
+    pub clusters: i64,
+    /// What all clusters are told.
+    pub common: i64,
+    pub pushes: i64,
+}
+
+/// What one replica leaves for the others to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Noted {
+    /// The incident that stands.
+    Incident,
+    /// The last push to the catalog.
+    Push,
+}
+
+impl Noted {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Incident => "incident",
+            Self::Push => "push",
+        }
+    }
+}

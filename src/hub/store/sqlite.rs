@@ -26,6 +26,13 @@ macro_rules! each {
     };
 }
 
+/// The numbers of a JSON array, as a set.
+macro_rules! each_number {
+    ($json:literal) => {
+        concat!("(SELECT value FROM json_each(", $json, "))")
+    };
+}
+
 /// The steps of a heal's record, and what one of them did.
 macro_rules! steps {
     ($record:literal) => {
@@ -91,7 +98,7 @@ impl Write {
 impl Sqlite {
     /// Opens or makes `hub.db` in the data directory and brings its schema up to date.
     pub async fn open(data: &Path) -> Result<Self> {
-        let lock = super::lock(data)?;
+        let lock = super::lock(data, super::Share::Alone)?;
         let options = SqliteConnectOptions::new()
             .filename(data.join("hub.db"))
             .create_if_missing(true)

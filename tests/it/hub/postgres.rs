@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use linesman::hub::audit::chain;
 use linesman::hub::store::postgres::Target;
-use linesman::hub::store::{Records, Store};
+use linesman::hub::store::{Records, Share, Store};
 use serde_json::json;
 
 use super::support::{Agent, TestHub};
@@ -33,13 +33,19 @@ async fn a_hub_goes_on_with_its_records_after_a_restart() {
     let second = Records::Server(Target::parse(&url).unwrap());
     let other = std::env::temp_dir().join(format!("linesman-hub-pg-other-{}", std::process::id()));
     std::fs::create_dir_all(&other).unwrap();
-    let refused = Store::open(&other, &second).await.err().unwrap();
+    let refused = Store::open(&other, &second, Share::Alone)
+        .await
+        .err()
+        .unwrap();
     assert!(
         refused.to_string().contains("another hub runs"),
         "{refused}"
     );
     std::fs::remove_dir_all(other).unwrap();
-    let refused = Store::open(hub.data(), &Records::File).await.err().unwrap();
+    let refused = Store::open(hub.data(), &Records::File, Share::Alone)
+        .await
+        .err()
+        .unwrap();
     assert!(
         refused.to_string().contains("--database-url-file"),
         "{refused}"

@@ -11,7 +11,9 @@ use linesman::hub::registration::{Prefix, TokenText};
 use linesman::hub::store::postgres::Target;
 use linesman::hub::store::{ApiToken, NewBundle, Records, UserRow};
 use linesman::hub::tls::TlsSource;
-use linesman::hub::{AuditConfig, Hub, HubConfig, Listeners, notify, oidc, serve, start};
+use linesman::hub::{
+    AuditConfig, Hub, HubConfig, Listeners, PeerConfig, notify, oidc, serve, start,
+};
 use linesman::keys::{self, KeyPair};
 use linesman::wire::PROTOCOL;
 use linesman::wire::api::{
@@ -44,6 +46,28 @@ impl TestHub {
         drop(std::fs::remove_dir_all(&data));
         let url = choose_postgres(&data).await;
         (Self::open(name, data).await.with_bundle().await, url)
+    }
+
+    /// Two replicas of one hub, on one database and one data directory; gives the database's URL too.
+    pub(crate) async fn replicas(name: &str) -> ([Self; 2], String) {
+        let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&data));
+        let url = choose_postgres(&data).await;
+        std::fs::write(data.join(SEVERAL), "").unwrap();
+        let first = Self::open(name, data.clone()).await.with_bundle().await;
+        let second = Self::open(name, data).await;
+        ([first, second], url)
+    }
+
+    /// Dies in the middle of everything; the data directory stays.
+    pub(crate) async fn die(mut self) {
+        self.tasks.shutdown().await;
+    }
+
+    /// Ends as a signal would; the data directory stays, for another replica has it.
+    pub(crate) async fn leave(mut self) {
+        self.hub.stop.cancel();
+        self.tasks.join_next().await.unwrap().unwrap().unwrap();
     }
 
     /// Ends as a signal would, and goes on with what it left.
@@ -135,11 +159,11 @@ impl TestHub {
             https: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             git: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             health: TcpListener::bind("127.0.0.1:0").await.unwrap(),
-            peer: None,
+            peer: several_listener(&data).await,
         };
         let address = listeners.https.local_addr().unwrap();
         let git = listeners.git.local_addr().unwrap();
-        let url = format!("https://localhost:{}", address.port());
+        let (url, git_url) = shared_urls(&data, address.port(), git.port());
         let config = HubConfig {
             records: records(&data).await,
             keys: linesman::hub::rotation::KeyPolicy {
@@ -148,13 +172,19 @@ impl TestHub {
             },
             data: data.clone(),
             oidc: oidc(&url),
-            peer: None,
+            peer: listeners.peer.as_ref().map(|peer| {
+                let listen = peer.local_addr().unwrap();
+                PeerConfig {
+                    listen,
+                    url: listen.to_string(),
+                }
+            }),
             notify,
             url,
             listen: address,
             health_listen: listeners.health.local_addr().unwrap(),
             git_listen: git,
-            git_url: format!("ssh://git@localhost:{}", git.port()),
+            git_url,
             tls: TlsSource::Own { names: vec![] },
             agent_image: "lab.invalid/linesman:dev".to_owned(),
             offline_after: Duration::from_secs(45),
@@ -360,6 +390,33 @@ async fn records(data: &Path) -> Records {
 
 /// Names the database of a test's hub, also for the hub that goes on with the data directory.
 const CHOSEN: &str = "test-database";
+/// Says that several replicas share the data directory, and has their common URLs.
+const SEVERAL: &str = "test-replicas";
+
+/// The hub's URL and its Git server's, which replicas have in common.
+fn shared_urls(data: &Path, port: u16, git: u16) -> (String, String) {
+    let own = (
+        format!("https://localhost:{port}"),
+        format!("ssh://git@localhost:{git}"),
+    );
+    let path = data.join(SEVERAL);
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        return own;
+    };
+    if let Some((url, git_url)) = text.split_once(' ') {
+        return (url.to_owned(), git_url.to_owned());
+    }
+    std::fs::write(path, format!("{} {}", own.0, own.1)).unwrap();
+    own
+}
+
+/// For the other replicas, where there are some.
+async fn several_listener(data: &Path) -> Option<TcpListener> {
+    if !data.join(SEVERAL).exists() {
+        return None;
+    }
+    Some(TcpListener::bind("127.0.0.1:0").await.unwrap())
+}
 
 /// Gives the URL of a new database.
 async fn choose_postgres(data: &Path) -> String {

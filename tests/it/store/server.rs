@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use linesman::hub::store::Store;
 use linesman::hub::store::postgres::{Postgres, Target};
+use linesman::hub::store::{Share, Store};
 use linesman::wire::api::Policy;
 use tokio::time::timeout;
 
@@ -11,7 +11,7 @@ use super::{Place, at, cluster};
 use crate::postgres;
 
 async fn refused(url: &str) -> String {
-    let opened = Postgres::open(Target::parse(url).unwrap());
+    let opened = Postgres::open(Target::parse(url).unwrap(), Share::Alone);
     let opened = timeout(Duration::from_secs(15), opened).await.unwrap();
     opened.err().expect("it is refused").to_string()
 }
@@ -61,7 +61,7 @@ async fn a_newer_schema_is_refused_by_postgres() {
 async fn a_second_hub_on_the_database_is_refused_and_readers_are_not() {
     let url = postgres::database().await;
     let target = Target::parse(&url).unwrap();
-    let store = Store::Postgres(Postgres::open(target.clone()).await.unwrap());
+    let store = Store::Postgres(Postgres::open(target.clone(), Share::Alone).await.unwrap());
     let id = store.hub_id().await.unwrap();
     assert_eq!(
         refused(&url).await,
@@ -81,7 +81,7 @@ async fn a_second_hub_on_the_database_is_refused_and_readers_are_not() {
     assert!(refused(&url).await.contains("another hub runs"));
     // It breaks again, and another hub was faster.
     postgres::execute(&url, cut).await;
-    let other = Postgres::open(target).await.unwrap();
+    let other = Postgres::open(target, Share::Alone).await.unwrap();
     let why = loop {
         match store.check().await {
             Err(why) if why.to_string().contains("another hub") => break why.to_string(),
@@ -186,10 +186,12 @@ async fn a_server_proves_who_it_is_before_it_gets_anything() {
     let why = refused(&format!("{other}&sslrootcert={root}")).await;
     assert!(why.contains("certificate"), "{why}");
     let trusted = Target::parse(&format!("{full}&sslrootcert={root}")).unwrap();
-    let store = Store::Postgres(Postgres::open(trusted).await.unwrap());
+    let store = Store::Postgres(Postgres::open(trusted, Share::Alone).await.unwrap());
     store.hub_id().await.unwrap();
     drop(store);
     // On loopback, what the server offers is taken.
-    let here = Postgres::open(Target::parse(&tls).unwrap()).await.unwrap();
+    let here = Postgres::open(Target::parse(&tls).unwrap(), Share::Alone)
+        .await
+        .unwrap();
     Store::Postgres(here).check().await.unwrap();
 }

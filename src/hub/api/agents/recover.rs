@@ -13,7 +13,8 @@ use super::deploy_public;
 use crate::clock;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::registration::{self, Lost, Recovery};
-use crate::hub::store::{Cluster, ClusterKey};
+use crate::hub::replica::lines::Elsewhere;
+use crate::hub::store::{Cluster, ClusterKey, StoreError};
 use crate::hub::{Hub, assignment, auth, cut};
 use crate::keys::{self, Public};
 use crate::wire::api::{Assignment, MAX_BODY, RecoverRequest, recovery_input};
@@ -83,13 +84,17 @@ async fn judge(hub: &Hub, claim: &Claim) -> Result<Assignment, Problem> {
     let identity = store.cluster_key_by_fingerprint(&identity).await?;
     let deploy = claim.deploy.fingerprint();
     let deploy = store.cluster_key_by_fingerprint(&deploy).await?;
+    let wait = match &cluster {
+        Some(cluster) => wait(hub, cluster, now).await?,
+        None => None,
+    };
     let verdict = registration::recover(Lost {
         cluster: cluster.as_ref(),
         incarnation: &claim.incarnation,
         identity: identity.as_ref(),
         deploy: deploy.as_ref(),
         allowed: hub.config.keys.recovery,
-        wait: cluster.as_ref().and_then(|c| wait(hub, c, now)),
+        wait,
     });
     let (Some(cluster), Some(deploy)) = (&cluster, &deploy) else {
         // A cluster that is known, with a key that is not: both of its keys are lost.
@@ -121,17 +126,22 @@ async fn judge(hub: &Hub, claim: &Claim) -> Result<Assignment, Problem> {
 }
 
 /// How long the cluster has to be silent yet. A hub that has just started cannot know who is there.
-fn wait(hub: &Hub, cluster: &Cluster, now: OffsetDateTime) -> Option<Duration> {
+async fn wait(
+    hub: &Hub,
+    cluster: &Cluster,
+    now: OffsetDateTime,
+) -> Result<Option<Duration>, StoreError> {
     let quiet = hub.config.keys.quiet;
-    let line = hub.tunnels.view(&cluster.name);
+    let elsewhere = Elsewhere::of(hub, &cluster.name).await?;
+    let line = elsewhere.view(&cluster.name, hub.tunnels.view(&cluster.name));
     if line.up.is_some() {
-        return Some(quiet);
+        return Ok(Some(quiet));
     }
     let (heard, https) = hub.presence.last(&cluster.id);
     let words = [heard, https, line.down_since, cluster.last_seen];
     let last = words.into_iter().flatten().fold(hub.started, Ord::max);
     let left = last + quiet - now;
-    left.is_positive().then_some(left)
+    Ok(left.is_positive().then_some(left))
 }
 
 async fn bind(

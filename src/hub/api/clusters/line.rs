@@ -12,6 +12,7 @@ use super::find;
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::auth::Role;
+use crate::hub::replica::lines::Elsewhere;
 use crate::wire::api::{LineClass, LineDetail};
 
 pub(super) async fn show(
@@ -21,9 +22,16 @@ pub(super) async fn show(
 ) -> Result<Json<LineDetail>, Problem> {
     caller.require(&hub, Role::Viewer, "line.show").await?;
     let cluster = find(&hub, &name).await?;
-    let view = hub.tunnels.view(&cluster.name);
+    let elsewhere = Elsewhere::of(&hub, &cluster.name).await?;
+    let here = hub.tunnels.view(&cluster.name);
+    let ours = here.up.as_ref().map(|facts| facts.epoch);
+    let view = elsewhere.view(&cluster.name, here);
+    let at = view.up.filter(|facts| ours != Some(facts.epoch));
     let mut detail = LineDetail {
-        replica: hub.id.clone(),
+        replica: match &hub.replica {
+            Some(own) => own.record.id.clone(),
+            None => hub.id.clone(),
+        },
         epoch: cluster.epoch,
         since: view.down_since.map(clock::rfc3339),
         parked: count(hub.tunnels.parked(&cluster.name)),
@@ -31,7 +39,18 @@ pub(super) async fn show(
         last_cause: view.last_cause,
         ..LineDetail::default()
     };
-    if let Some((facts, load)) = hub.tunnels.load(&cluster.name) {
+    if let (Some(facts), Some(other)) = (at, elsewhere.at(&cluster.name)) {
+        // What it carries is known there.
+        detail = LineDetail {
+            replica: other.peer.id.clone(),
+            up: true,
+            epoch: facts.epoch,
+            since: Some(clock::rfc3339(facts.since)),
+            remote: Some(facts.remote),
+            instance: Some(facts.instance),
+            ..detail
+        };
+    } else if let Some((facts, load)) = hub.tunnels.load(&cluster.name) {
         let streams = [
             ("api", load.api),
             ("git", load.git),

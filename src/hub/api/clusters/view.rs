@@ -8,6 +8,7 @@ use super::git_route;
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::fleet::{self, Seen};
+use crate::hub::replica::lines::Elsewhere;
 use crate::hub::store::{Cluster, Details, StoreError};
 use crate::hub::tunnels;
 use crate::tunnel::LineFacts;
@@ -17,15 +18,17 @@ use crate::wire::report::{Condition, ConditionType, Phase, Status};
 pub(super) async fn one(hub: &Hub, cluster: Cluster) -> Result<ClusterView, StoreError> {
     let details = hub.store.details(std::slice::from_ref(&cluster.id)).await?;
     let details = details.into_iter().next().unwrap_or_default();
-    Ok(view(hub, clock::now(), cluster, details))
+    let elsewhere = Elsewhere::of(hub, &cluster.name).await?;
+    Ok(view(hub, clock::now(), (cluster, details), &elsewhere))
 }
 
 pub(super) async fn of(hub: &Hub, clusters: Vec<Cluster>) -> Result<Vec<ClusterView>, StoreError> {
     let ids: Vec<String> = clusters.iter().map(|c| c.id.clone()).collect();
     let details = hub.store.details(&ids).await?;
     let now = clock::now();
+    let elsewhere = Elsewhere::all(hub).await?;
     let both = clusters.into_iter().zip(details);
-    Ok(both.map(|(c, d)| view(hub, now, c, d)).collect())
+    Ok(both.map(|both| view(hub, now, both, &elsewhere)).collect())
 }
 
 /// Counts the fleet and its faults for `/metrics`.
@@ -86,8 +89,13 @@ pub async fn each<T>(hub: &Hub, of: impl Fn(&Cluster) -> Option<T>) -> Result<Ve
     }
 }
 
-fn view(hub: &Hub, now: OffsetDateTime, cluster: Cluster, details: Details) -> ClusterView {
-    let line = hub.tunnels.view(&cluster.name);
+fn view(
+    hub: &Hub,
+    now: OffsetDateTime,
+    (cluster, details): (Cluster, Details),
+    elsewhere: &Elsewhere,
+) -> ClusterView {
+    let line = elsewhere.view(&cluster.name, hub.tunnels.view(&cluster.name));
     let heard = heard(hub, now, &cluster, &line);
     let phase = fleet::phase(
         now,

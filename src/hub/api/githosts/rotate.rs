@@ -12,6 +12,7 @@ use crate::clock;
 use crate::hub::audit::Entry;
 use crate::hub::githost::hostkeys::{BUILTIN, Standing, TrustedKey};
 use crate::hub::githost::rotation::{self, Member, Next};
+use crate::hub::replica::lines::Elsewhere;
 use crate::hub::store::{Cluster, HostKeysOf};
 use crate::hub::{Hub, serve};
 use crate::ssh::HostPair;
@@ -133,13 +134,23 @@ pub(super) async fn look(hub: &Hub, now: OffsetDateTime) -> Result<Next> {
 
 async fn members(hub: &Hub, now: OffsetDateTime) -> Result<Vec<Member>> {
     let reports = hub.store.host_key_reports().await?;
-    let of = |c: &Cluster| member(hub, now, c, find(&reports, &c.name));
+    let elsewhere = Elsewhere::all(hub).await?;
+    let of = |c: &Cluster| {
+        let up = elsewhere.view(&c.name, hub.tunnels.view(&c.name)).up;
+        member(hub, now, (c, up.is_some()), find(&reports, &c.name))
+    };
     Ok(joined(hub, of).await?)
 }
 
-fn member(hub: &Hub, now: OffsetDateTime, cluster: &Cluster, said: Option<&HostKeysOf>) -> Member {
-    let up = hub.tunnels.view(&cluster.name).up.is_some();
+fn member(
+    hub: &Hub,
+    now: OffsetDateTime,
+    (cluster, up): (&Cluster, bool),
+    said: Option<&HostKeysOf>,
+) -> Member {
     let (heard, _) = hub.presence.last(&cluster.id);
+    // By another replica, too.
+    let heard = heard.max(cluster.last_seen);
     let lately = heard.is_some_and(|at| now - at < hub.config.offline_after);
     Member {
         name: cluster.name.clone(),

@@ -4,8 +4,8 @@ use sqlx::FromRow;
 use time::OffsetDateTime;
 
 use super::super::lines;
-use super::{Connection, Database, corrupt, db, hash32, to_ms};
-use crate::hub::audit::chain;
+use super::{Connection, Database, corrupt, db, hash32, to_json, to_ms};
+use crate::hub::audit::chain::{self, Head};
 use crate::hub::store::{Anchor, AuditQuery, AuditRow, Result};
 
 /// Bytes of all records that ever were, as far as they were counted.
@@ -85,41 +85,103 @@ impl Row {
     }
 }
 
+async fn append(
+    connection: &mut Connection,
+    rows: &[AuditRow],
+    (mut before, writer): (i64, Option<&str>),
+    doing: &'static str,
+) -> Result<()> {
+    for row in rows {
+        sqlx::query(
+            "INSERT INTO audit (seq, at, stage, actor, action, acted_as, cluster, target, request_id, verdict, reason,
+               opened, code, bytes, millis, remote, prev, hash, before, writer)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
+        )
+        .bind(row.seq)
+        .bind(row.at)
+        .bind(&row.stage)
+        .bind(&row.actor)
+        .bind(&row.action)
+        .bind(&row.acted_as)
+        .bind(&row.cluster)
+        .bind(&row.target)
+        .bind(&row.request_id)
+        .bind(&row.verdict)
+        .bind(&row.reason)
+        .bind(row.opened)
+        .bind(row.code.map(i64::from))
+        .bind(row.bytes.map(u64::cast_signed))
+        .bind(row.millis.map(u64::cast_signed))
+        .bind(&row.remote)
+        .bind(row.prev.as_slice())
+        .bind(row.hash.as_slice())
+        .bind(before)
+        .bind(writer)
+        .execute(&mut *connection)
+        .await
+        .map_err(db(doing))?;
+        before = before.saturating_add_unsigned(chain::size(row));
+    }
+    Ok(())
+}
+
 impl Database {
     pub async fn append_audit(&self, rows: &[AuditRow]) -> Result<()> {
         const DOING: &str = "append audit records";
         let mut write = self.begin_audit(DOING).await?;
-        let mut before = end(&mut write.tx, DOING).await?;
-        for row in rows {
-            sqlx::query(
-                "INSERT INTO audit (seq, at, stage, actor, action, acted_as, cluster, target, request_id, verdict, reason,
-                   opened, code, bytes, millis, remote, prev, hash, before)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)",
-            )
-            .bind(row.seq)
-            .bind(row.at)
-            .bind(&row.stage)
-            .bind(&row.actor)
-            .bind(&row.action)
-            .bind(&row.acted_as)
-            .bind(&row.cluster)
-            .bind(&row.target)
-            .bind(&row.request_id)
-            .bind(&row.verdict)
-            .bind(&row.reason)
-            .bind(row.opened)
-            .bind(row.code.map(i64::from))
-            .bind(row.bytes.map(u64::cast_signed))
-            .bind(row.millis.map(u64::cast_signed))
-            .bind(&row.remote)
-            .bind(row.prev.as_slice())
-            .bind(row.hash.as_slice())
-            .bind(before)
-            .execute(&mut *write.tx)
+        let before = end(&mut write.tx, DOING).await?;
+        append(&mut write.tx, rows, (before, None), DOING).await?;
+        write.commit(DOING).await
+    }
+
+    pub async fn extend_audit(
+        &self,
+        floor: Head,
+        rows: &mut [AuditRow],
+        writer: &str,
+    ) -> Result<()> {
+        const DOING: &str = "extend the audit chain";
+        const LAST: &str = "SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1";
+        const CLOSED: &str = concat!(
+            "SELECT opened FROM audit WHERE opened IN ",
+            each_number!("$1")
+        );
+        // What an earlier try made of them says nothing any more.
+        for row in rows.iter_mut() {
+            row.seq = 0;
+        }
+        let mut write = self.begin_audit(DOING).await?;
+        let before = end(&mut write.tx, DOING).await?;
+        let last: Option<(i64, Vec<u8>)> = sqlx::query_as(LAST)
+            .fetch_optional(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
-            before = before.saturating_add_unsigned(chain::size(row));
+        let mut head = match last {
+            Some((seq, hash)) => Head {
+                seq,
+                hash: hash32(DOING, &hash)?,
+            },
+            None => floor,
+        };
+        let opened: Vec<i64> = rows.iter().filter_map(|row| row.opened).collect();
+        let closed: Vec<i64> = if opened.is_empty() {
+            Vec::new()
+        } else {
+            sqlx::query_scalar(CLOSED)
+                .bind(to_json(&opened))
+                .fetch_all(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?
+        };
+        let mut new = Vec::with_capacity(rows.len());
+        for row in rows.iter_mut() {
+            if row.opened.is_some_and(|opened| closed.contains(&opened)) {
+                continue;
+            }
+            head = chain::link(head, row);
+            new.push(row.clone());
         }
+        append(&mut write.tx, &new, (before, Some(writer)), DOING).await?;
         write.commit(DOING).await
     }
 
@@ -140,6 +202,28 @@ impl Database {
         .await
         .map_err(db("read open audit records"))?;
         rows.into_iter().map(Row::row).collect()
+    }
+
+    pub async fn audit_abandoned(&self) -> Result<Vec<AuditRow>> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT * FROM audit o WHERE stage = 'open'
+             AND NOT EXISTS (SELECT 1 FROM audit c WHERE c.opened = o.seq)
+             AND NOT EXISTS (SELECT 1 FROM replica r WHERE r.id = o.writer) ORDER BY seq",
+        )
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db("read abandoned audit records"))?;
+        rows.into_iter().map(Row::row).collect()
+    }
+
+    pub async fn audit_first_open(&self) -> Result<Option<i64>> {
+        sqlx::query_scalar(
+            "SELECT min(o.seq) FROM audit o WHERE stage = 'open'
+             AND NOT EXISTS (SELECT 1 FROM audit c WHERE c.opened = o.seq)",
+        )
+        .fetch_one(&self.readers)
+        .await
+        .map_err(db("read open audit records"))
     }
 
     pub async fn audit(

@@ -18,6 +18,7 @@ mod keys;
 mod replicas;
 mod reports;
 mod sessions;
+mod shared;
 mod signers;
 mod tokens;
 mod troubles;

@@ -1,0 +1,123 @@
+//! What must be done once in a hub is done by the replica that leads. Who leads is a lock of the database, which ends with
+//! the connection that holds it. For seconds after it broke, two may believe that they lead: whatever is done here bears
+//! that.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::Own;
+use crate::hub::{Hub, chain_of};
+use crate::lifetime::Tasks;
+
+const LOOK: Duration = Duration::from_secs(3);
+/// The leader's tasks have this long to end.
+const LEAVE: Duration = Duration::from_secs(5);
+const ABANDONED_LOOK: Duration = Duration::from_secs(30);
+/// When a replica that fell silent is forgotten, and a little more.
+const FORGOTTEN: Duration = Duration::from_mins(11);
+
+/// Runs what `start` spawns while this replica leads, until `stop`. A hub that is alone always leads.
+pub async fn run(
+    hub: Arc<Hub>,
+    start: impl Fn(&Arc<Hub>, &mut Tasks) + Send + 'static,
+    stop: CancellationToken,
+) -> Result<()> {
+    let Some(own) = &hub.replica else {
+        let mut tasks = Tasks::new(stop.clone());
+        start(&hub, &mut tasks);
+        return tasks.run(LEAVE).await;
+    };
+    while !stop.is_cancelled() {
+        let leads = hub.store.leads().await.unwrap_or_else(|error| {
+            tracing::warn!(error = chain_of(&error), "try to lead the hub's replicas");
+            false
+        });
+        if leads {
+            tracing::info!(replica = own.record.id, "this replica leads");
+            own.leads.store(true, Ordering::Relaxed);
+            let mut tasks = Tasks::new(stop.child_token());
+            start(&hub, &mut tasks);
+            tasks.spawn("abandoned records", |stop| abandoned(hub.clone(), stop));
+            tasks.spawn("leading", |stop| still(hub.clone(), stop));
+            let ended = tasks.run(LEAVE).await;
+            own.leads.store(false, Ordering::Relaxed);
+            ended?;
+        }
+        stop.run_until_cancelled(sleep(LOOK)).await;
+    }
+    hub.store.cede().await;
+    Ok(())
+}
+
+/// Ends when another replica may lead.
+async fn still(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    while stop.run_until_cancelled(sleep(LOOK)).await.is_some() {
+        match hub.store.leads().await {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::warn!("another replica leads now");
+                return Ok(());
+            }
+            Err(error) => {
+                tracing::warn!(error = chain_of(&error), "this replica leads no longer");
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Closes the audit's records that dead replicas left open: at first, and when one that vanished is forgotten.
+async fn abandoned(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    let mut known: BTreeSet<String> = BTreeSet::new();
+    let mut due = Some(Instant::now());
+    loop {
+        if due.is_some_and(|due| due <= Instant::now()) {
+            match close(&hub).await {
+                Ok(()) => due = None,
+                Err(error) => {
+                    tracing::error!(
+                        error = format!("{error:#}"),
+                        "close abandoned audit records"
+                    );
+                }
+            }
+        }
+        match hub.store.replicas().await {
+            Ok(live) => {
+                let live: BTreeSet<String> = live.into_iter().map(|r| r.id).collect();
+                if !known.is_subset(&live) {
+                    due = Some(Instant::now() + FORGOTTEN);
+                }
+                known = live;
+            }
+            Err(error) => tracing::error!(error = chain_of(&error), "list the replicas"),
+        }
+        let wait = stop.run_until_cancelled(sleep(ABANDONED_LOOK));
+        if wait.await.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+async fn close(hub: &Hub) -> Result<()> {
+    let open = hub.store.audit_abandoned().await?;
+    if !open.is_empty() {
+        tracing::info!(records = open.len(), "requests of a replica that is gone");
+        hub.audit.interrupt(open).await?;
+    }
+    Ok(())
+}
+
+impl Own {
+    /// For tests and `/metrics`: who this is.
+    pub fn id(&self) -> &str {
+        &self.record.id
+    }
+}

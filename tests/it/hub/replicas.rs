@@ -1,0 +1,314 @@
+//! Several replicas of one hub: what one changes, the others keep to.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use linesman::hub::audit::{Entry, chain};
+use linesman::hub::running::By;
+use linesman::hub::store::postgres::Target;
+use linesman::hub::store::{Records, Share, Store};
+use linesman::wire::api::Order;
+use linesman::wire::id::ClusterName;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::support::TestHub;
+use crate::postgres;
+
+/// hub.md §12, H17 and line.md §14, L41: what is revoked ends everywhere.
+const REVOKED: Duration = Duration::from_secs(2);
+
+fn eu1() -> ClusterName {
+    "eu1".parse().unwrap()
+}
+
+async fn until(what: &str, within: Duration, mut is: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + within;
+    while !is().await {
+        assert!(Instant::now() < end, "not within {within:?}: {what}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn leads(hub: &TestHub) -> bool {
+    hub.hub.replica.as_ref().unwrap().leads()
+}
+
+async fn verified(hub: &TestHub) -> usize {
+    let rows = hub.hub.store.audit(0, None, 10_000).await.unwrap();
+    let genesis = chain::genesis(&hub.hub.id).hash;
+    assert_eq!(chain::verify(genesis, 0, &rows), Ok(()));
+    rows.len()
+}
+
+async fn end([a, b]: [TestHub; 2]) {
+    a.leave().await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_share_a_hub_and_one_that_is_alone_does_not() {
+    let ([a, b], url) = TestHub::replicas("replicas-share").await;
+    assert_eq!((&a.hub.id, &a.admin), (&b.hub.id, &b.admin));
+    assert_eq!(a.hub.reference(), b.hub.reference());
+    let live = a.hub.store.replicas().await.unwrap();
+    let own = |hub: &TestHub| hub.hub.replica.as_ref().unwrap().record.clone();
+    assert_eq!(live, [own(&a), own(&b)]);
+    // A cluster that one adds, the other knows.
+    a.add("eu1").await;
+    let (code, view) = b.get("/v1/clusters/eu1").await;
+    assert_eq!((code, &view["name"]), (200, &json!("eu1")));
+    // Whoever wants the records alone does not get them, by the directory as by the database.
+    let target = Target::parse(&url).unwrap();
+    let records = Records::Server(target.clone());
+    let refused = async |data: &std::path::Path, share| {
+        let opened = Store::open(data, &records, share).await;
+        opened.err().expect("it is refused").to_string()
+    };
+    let why = refused(a.data(), Share::Alone).await;
+    assert!(
+        why.ends_with("another hub runs on this data directory; stop it first"),
+        "{why}"
+    );
+    let other = std::env::temp_dir().join(format!("linesman-replicas-{}", std::process::id()));
+    std::fs::create_dir_all(&other).unwrap();
+    let why = refused(&other, Share::Alone).await;
+    assert_eq!(
+        why,
+        format!("another hub runs on the database {target}; stop it first")
+    );
+    let why = Store::open(&other, &Records::File, Share::Several).await;
+    let why = why.err().unwrap().to_string();
+    assert!(why.contains("--database-url-file"), "{why}");
+    let data = a.data().to_owned();
+    a.leave().await;
+    assert_eq!(b.hub.store.replicas().await.unwrap(), [own(&b)]);
+    b.leave().await;
+    // And the other way round.
+    let alone = loop {
+        // The pools let go of their connections in the background.
+        match Store::open(&data, &records, Share::Alone).await {
+            Ok(store) => break store,
+            Err(_) => sleep(Duration::from_millis(20)).await,
+        }
+    };
+    let why = refused(&other, Share::Several).await;
+    assert_eq!(
+        why,
+        format!(
+            "a hub that is alone runs on the database {target}; stop it first, or start it with --peer-listen as well"
+        )
+    );
+    drop(alone);
+    std::fs::remove_dir_all(other).unwrap();
+    std::fs::remove_dir_all(data).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chain_that_two_replicas_write_at_once_holds() {
+    let ([a, b], _) = TestHub::replicas("replicas-chain").await;
+    let entry = |n: usize| Entry {
+        actor: format!("user:{n}"),
+        action: "test".to_owned(),
+        ..Entry::default()
+    };
+    let write = async |hub: &TestHub| {
+        for round in 0..10 {
+            let opened = join_all((0..20).map(|n| hub.hub.audit.open(entry(round * 20 + n)))).await;
+            for opened in opened {
+                opened.unwrap().close(200, 1, 1);
+            }
+        }
+    };
+    tokio::join!(write(&a), write(&b));
+    until(
+        "every request has its end",
+        Duration::from_secs(5),
+        async || a.hub.store.audit_open().await.unwrap().is_empty(),
+    )
+    .await;
+    assert!(verified(&b).await >= 800);
+    for hub in [&a, &b] {
+        hub.hub.audit.anchor().await.unwrap();
+    }
+    end([a, b]).await;
+}
+
+/// What a replica that starts finds open is a running request of another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_replica_does_now_is_not_interrupted() {
+    let ([a, b], _) = TestHub::replicas("replicas-open").await;
+    let opened = a.hub.audit.open(Entry::default()).await.unwrap();
+    let data = b.data().to_owned();
+    b.leave().await;
+    let b = TestHub::open("replicas-open", data).await;
+    let open = b.hub.store.audit_open().await.unwrap();
+    assert_eq!(
+        open.iter().map(|r| r.seq).collect::<Vec<_>>(),
+        [opened.seq()]
+    );
+    assert_eq!(b.hub.store.audit_abandoned().await.unwrap(), []);
+    // It is forgotten: whoever leads closes what it left, and its own late close is left out.
+    let id = a.hub.replica.as_ref().unwrap().record.id.clone();
+    b.hub.store.leave_replica(&id).await.unwrap();
+    let abandoned = b.hub.store.audit_abandoned().await.unwrap();
+    assert_eq!(abandoned, open);
+    b.hub.audit.interrupt(abandoned).await.unwrap();
+    opened.close(200, 1, 1);
+    a.hub.audit.event(Entry::default()).await.unwrap();
+    let rows = b.hub.store.audit(0, None, 1_000).await.unwrap();
+    let closes = rows.iter().filter(|r| r.opened == Some(open[0].seq));
+    let closes: Vec<_> = closes.map(|r| r.reason.clone()).collect();
+    assert_eq!(closes, [Some("interrupted: the hub ended".to_owned())]);
+    verified(&b).await;
+    end([a, b]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_replica_leads_and_another_one_when_it_dies() {
+    let ([a, b], _) = TestHub::replicas("replicas-leader").await;
+    let one = Duration::from_secs(5);
+    until("one leads", one, async || leads(&a) || leads(&b)).await;
+    assert!(!(leads(&a) && leads(&b)));
+    let (leading, other) = if leads(&a) { (a, b) } else { (b, a) };
+    let data = other.data().to_owned();
+    leading.die().await;
+    until("the other leads", Duration::from_secs(10), async || {
+        leads(&other)
+    })
+    .await;
+    other.leave().await;
+    std::fs::remove_dir_all(data).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_lock_breaks_leads_again_or_no_longer() {
+    let ([a, b], url) = TestHub::replicas("replicas-lock").await;
+    let one = Duration::from_secs(5);
+    until("one leads", one, async || leads(&a) || leads(&b)).await;
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    postgres::execute(&url, cut).await;
+    // Two may believe so for a look, not longer.
+    let has = async |hub: &TestHub| hub.hub.store.leads().await.unwrap_or_default();
+    until(
+        "who leads has the lock",
+        Duration::from_secs(10),
+        async || {
+            let has = (has(&a).await, has(&b).await);
+            has.0 != has.1 && has == (leads(&a), leads(&b))
+        },
+    )
+    .await;
+    assert!(a.hub.store.check().await.is_ok() && b.hub.store.check().await.is_ok());
+    end([a, b]).await;
+}
+
+/// A user's token and grant, and by what a request of theirs runs.
+async fn granted(hub: &TestHub, name: &str) -> By {
+    let token = hub.user(name, &[], &["sre"]).await;
+    let grant = json!({"subject": format!("user:{name}"), "clusters": "all", "groups": ["edit"], "lasts": 7200, "reason": "r"});
+    let (code, grant) = hub.post("/v1/grants", &grant).await;
+    assert_eq!(code, 201, "{grant}");
+    let (code, me) = hub
+        .call_as(&token, ("GET", "/v1/whoami"), &[], &Value::Null)
+        .await;
+    assert_eq!(code, 200, "{me}");
+    let id = token.split('.').nth(1).unwrap_or_default().to_owned();
+    By {
+        user_id: format!("id-{name}"),
+        token_id: id,
+        grants: vec![grant["id"].as_str().unwrap().to_owned()],
+        until: None,
+    }
+}
+
+/// H17: on each replica, within 2 s, with and without the connection that bells come by.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_revoked_at_one_replica_ends_at_the_others() {
+    let ([a, b], url) = TestHub::replicas("replicas-revoked").await;
+    let (ada, bob, cid) = (
+        granted(&a, "ada").await,
+        granted(&a, "bob").await,
+        granted(&a, "cid").await,
+    );
+    let enter = |by: &By| b.hub.requests.enter(by.clone(), b.hub.requests.now());
+    let seats = [&ada, &bob, &cid].map(enter);
+    // Judged before it was revoked, and running only after that was seen.
+    let judged = b.hub.requests.now();
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%LISTEN%' AND pid <> pg_backend_pid()
+        AND datname = current_database()";
+    for (seat, revoke) in seats.iter().zip([
+        format!("/v1/api-tokens/{}", ada.token_id),
+        format!("/v1/grants/{}", bob.grants[0]),
+        "/v1/users/cid".to_owned(),
+    ]) {
+        postgres::execute(&url, cut).await;
+        let code = a.delete(&revoke, Some("*")).await;
+        assert_eq!(code, 204, "{revoke}");
+        let over = timeout(REVOKED, seat.over()).await;
+        assert!(over.is_ok(), "{revoke} ends nothing at the other replica");
+    }
+    let late = b.hub.requests.enter(ada, judged);
+    assert!(timeout(REVOKED, late.over()).await.is_ok(), "it came late");
+    end([a, b]).await;
+}
+
+/// What runs by something that stays goes on, whatever else is revoked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_revoked_goes_on() {
+    let ([a, b], _) = TestHub::replicas("replicas-stays").await;
+    let (ada, bob) = (granted(&a, "ada").await, granted(&a, "bob").await);
+    let stays = b.hub.requests.enter(ada, b.hub.requests.now());
+    let ends = b.hub.requests.enter(bob.clone(), b.hub.requests.now());
+    let path = format!("/v1/api-tokens/{}", bob.token_id);
+    assert_eq!(a.delete(&path, None).await, 204);
+    assert!(timeout(REVOKED, ends.over()).await.is_ok());
+    assert!(timeout(REVOKED, stays.over()).await.is_err());
+    end([a, b]).await;
+}
+
+/// L41, H17: orders of one replica reach agents that listen at another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_hear_of_changes_wherever_they_listen() {
+    let ([a, b], _) = TestHub::replicas("replicas-orders").await;
+    a.add("eu1").await;
+    let mut orders = b.hub.orders.subscribe(&eu1());
+    let mut next = async |wanted: &str| {
+        let within = async {
+            loop {
+                let order = orders.recv().await.unwrap();
+                let text = serde_json::to_string(&order).unwrap();
+                if text.contains(wanted) {
+                    return order;
+                }
+            }
+        };
+        let heard = timeout(REVOKED, within).await;
+        heard.unwrap_or_else(|_| panic!("no order {wanted} within {REVOKED:?}"))
+    };
+    let pause = json!({"seconds": 600, "reason": "work"});
+    let (code, paused) = a.post("/v1/clusters/eu1/pause", &pause).await;
+    assert_eq!(code, 200, "{paused}");
+    next("ssignment").await;
+    let registry = json!({"registry": "mirror.example.org"});
+    let (code, set) = a
+        .call_as(&a.admin, ("PUT", "/v1/hub/image-registry"), &[], &registry)
+        .await;
+    if code < 300 {
+        next("ssignment").await;
+    } else {
+        panic!("{set}");
+    }
+    linesman::hub::replica::follow::pushed(&a.hub, "abc123", Some(&[eu1()].into())).await;
+    let push = next("abc123").await;
+    assert_eq!(
+        push,
+        Order::CatalogHead {
+            revision: "abc123".to_owned()
+        }
+    );
+    assert_eq!(a.delete("/v1/clusters/eu1", Some("*")).await, 204);
+    assert_eq!(next("emoved").await, Order::Removed);
+    end([a, b]).await;
+}
