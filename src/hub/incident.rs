@@ -164,6 +164,13 @@ mod tests {
     }
 
     #[test]
+    fn one_replica_reads_what_another_one_noted() {
+        let incident = judge(NOW, 10, &acted("BadImage", 5), None).unwrap();
+        assert_eq!(Incident::parse(&incident.text()), Some(incident));
+        assert_eq!(Incident::parse("{}"), None);
+    }
+
+    #[test]
     fn it_goes_on_while_it_is_seen_and_ends_by_its_time() {
         let all = acted("BadImage", 5);
         let first = judge(NOW, 10, &all, None).unwrap();

@@ -305,6 +305,23 @@ mod tests {
         assert!(over(by("ada", "t2", "g1"), judged));
     }
 
+    #[tokio::test]
+    async fn one_that_was_judged_before_a_look_and_came_after_it_is_late() {
+        let requests = Arc::new(Requests::default());
+        let judged = requests.now();
+        let _ada = requests.enter(by("ada", "t1", "g1"), judged);
+        let _again = requests.enter(by("ada", "t1", "g1"), judged);
+        assert!(!requests.late());
+        assert_eq!(requests.look(), [by("ada", "t1", "g1")]);
+        assert!(!requests.late());
+        let _fresh = requests.enter(by("bob", "t2", "g1"), requests.now());
+        assert!(!requests.late());
+        let _late = requests.enter(by("bob", "t2", "g1"), judged);
+        assert!(requests.late());
+        assert_eq!(requests.look().len(), 2);
+        assert!(!requests.late());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_request_ends_with_its_grant() {
         let requests = Arc::new(Requests::default());

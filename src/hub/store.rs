@@ -454,3 +454,22 @@ impl Bell {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bell_is_heard_as_it_was_rung() {
+        for bell in [
+            Bell::Look,
+            Bell::Line("c1".to_owned()),
+            Bell::Healed("h1".to_owned()),
+        ] {
+            assert_eq!(Bell::parse(&bell.word()), bell);
+        }
+        for word in ["", "access", "lines c1", "from a newer build"] {
+            assert_eq!(Bell::parse(word), Bell::Look);
+        }
+    }
+}

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use linesman::hub::audit::{Entry, chain};
+use linesman::hub::incident::Incident;
 use linesman::hub::running::By;
 use linesman::hub::store::postgres::Target;
-use linesman::hub::store::{Records, Share, Store};
+use linesman::hub::store::{Noted, Records, Share, Store};
 use linesman::wire::api::Order;
 use linesman::wire::id::ClusterName;
 use serde_json::{Value, json};
@@ -200,7 +201,11 @@ async fn a_leader_whose_lock_breaks_leads_again_or_no_longer() {
         },
     )
     .await;
-    assert!(a.hub.store.check().await.is_ok() && b.hub.store.check().await.is_ok());
+    // Connections that broke with it are made anew, and with them the shared lock.
+    until("both are ready", one, async || {
+        a.hub.store.check().await.is_ok() && b.hub.store.check().await.is_ok()
+    })
+    .await;
     end([a, b]).await;
 }
 
@@ -310,5 +315,51 @@ async fn agents_hear_of_changes_wherever_they_listen() {
     );
     assert_eq!(a.delete("/v1/clusters/eu1", Some("*")).await, 204);
     assert_eq!(next("emoved").await, Order::Removed);
+    end([a, b]).await;
+}
+
+/// What all clusters are told is the same at each replica: the Git host's keys, and what holds agents back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_git_hosts_keys_and_an_incident_are_the_same_everywhere() {
+    let ([a, b], _) = TestHub::replicas("replicas-common").await;
+    let one = Duration::from_secs(5);
+    until("one leads", one, async || leads(&a) || leads(&b)).await;
+    let before = a.hub.git_keys.served();
+    assert_eq!(b.hub.git_keys.served(), before);
+    // Begun at either, gone on with by the one that leads: no cluster has to be waited for.
+    let path = "/v1/githosts/builtin/rotate-host-key";
+    let (code, view) = b.post(path, &json!({"now": false})).await;
+    assert_eq!(code, 200, "{view}");
+    until(
+        "each has the new key",
+        Duration::from_secs(30),
+        async || {
+            [&a, &b].iter().all(|hub| {
+                let keys = &hub.hub.git_keys;
+                let trusted = keys.trusted();
+                keys.served() != before && trusted.len() == 1 && trusted[0].key == keys.served()
+            })
+        },
+    )
+    .await;
+    assert_eq!(a.hub.git_keys.served(), b.hub.git_keys.served());
+    let (leading, other) = if leads(&a) { (&a, &b) } else { (&b, &a) };
+    let now = linesman::clock::parse_rfc3339("2026-01-02T03:04:05Z").unwrap();
+    let incident = Incident {
+        class: "BadImage".to_owned(),
+        clusters: 8,
+        fleet: 10,
+        since: now,
+        until: now + time::Duration::minutes(10),
+    };
+    for standing in [Some(incident), None] {
+        let text = standing.as_ref().map(Incident::text);
+        let noted = leading.hub.store.note(Noted::Incident, text).await;
+        noted.unwrap();
+        until("the other holds back, too", REVOKED, async || {
+            *other.hub.incident.borrow() == standing
+        })
+        .await;
+    }
     end([a, b]).await;
 }

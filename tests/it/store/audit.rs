@@ -2,13 +2,15 @@
 
 use futures_util::future::join_all;
 use linesman::hub::audit::chain::{self, Hashed};
-use linesman::hub::store::{Anchor, AuditQuery, AuditRow, Store};
+use linesman::hub::store::{Anchor, AuditQuery, AuditRow, Replica, Store};
 
 use super::{at, on_both};
 
 on_both! {
     records_come_back_as_they_were_and_as_they_were_hashed,
     of_two_records_with_one_number_one_is_stored,
+    what_several_write_is_one_chain,
+    what_a_forgotten_replica_left_open_is_abandoned,
     a_query_narrows_by_all_that_it_names,
     what_is_pruned_leaves_an_anchor,
     a_sink_goes_on_where_it_was,
@@ -98,6 +100,66 @@ async fn of_two_records_with_one_number_one_is_stored(store: Store) {
     let now = store.audit(0, None, 9).await.unwrap();
     assert_eq!(now[..3], rows);
     assert!(now[3..] == [next] || now[3..] == [other]);
+}
+
+/// A record that is not chained yet.
+fn loose(stage: &str, opened: Option<i64>) -> AuditRow {
+    AuditRow {
+        stage: stage.to_owned(),
+        opened,
+        ..chained(3).remove(2)
+    }
+}
+
+async fn what_several_write_is_one_chain(store: Store) {
+    let floor = chain::genesis("hub-1");
+    let write = async |writer: &'static str| {
+        for _ in 0..10 {
+            let mut rows = vec![loose("open", None), loose("event", None)];
+            store.extend_audit(floor, &mut rows, writer).await.unwrap();
+            let mut close = [loose("close", Some(rows[0].seq))];
+            store.extend_audit(floor, &mut close, writer).await.unwrap();
+            assert_eq!(rows[1].seq, rows[0].seq + 1);
+        }
+    };
+    tokio::join!(write("r1"), write("r2"), write("r3"));
+    let rows = store.audit(0, None, 1_000).await.unwrap();
+    assert_eq!(rows.len(), 90);
+    assert_eq!(chain::verify(floor.hash, 0, &rows), Ok(()));
+    assert_eq!(store.audit_first_open().await.unwrap(), None);
+    // A second close is left out, and what comes with it is stored.
+    let opened = rows.iter().find(|r| r.stage == "open").unwrap().seq;
+    let mut both = [loose("close", Some(opened)), loose("event", None)];
+    store.extend_audit(floor, &mut both, "r1").await.unwrap();
+    assert_eq!(both.each_ref().map(|row| row.seq), [0, 91]);
+    let rows = store.audit(0, None, 1_000).await.unwrap();
+    assert_eq!(chain::verify(floor.hash, 0, &rows), Ok(()));
+    assert_eq!(rows.last(), Some(&both[1]));
+}
+
+async fn what_a_forgotten_replica_left_open_is_abandoned(store: Store) {
+    let floor = chain::genesis("hub-1");
+    let replica = |id: &str| Replica {
+        id: id.to_owned(),
+        peer: "192.0.2.1:8444".to_owned(),
+        cert_sha256: [1; 32],
+    };
+    for id in ["r1", "r2"] {
+        let mut row = [loose("open", None)];
+        store.extend_audit(floor, &mut row, id).await.unwrap();
+        // A lease that is over is not forgotten yet.
+        let over = std::time::Duration::ZERO;
+        store.renew_replica(&replica(id), over).await.unwrap();
+    }
+    assert_eq!(store.audit_abandoned().await.unwrap(), []);
+    assert_eq!(store.audit_first_open().await.unwrap(), Some(1));
+    store.leave_replica("r1").await.unwrap();
+    let abandoned = store.audit_abandoned().await.unwrap();
+    assert_eq!(abandoned.iter().map(|r| r.seq).collect::<Vec<_>>(), [1]);
+    let mut close = [loose("close", Some(1))];
+    store.extend_audit(floor, &mut close, "r2").await.unwrap();
+    assert_eq!(store.audit_abandoned().await.unwrap(), []);
+    assert_eq!(store.audit_first_open().await.unwrap(), Some(2));
 }
 
 async fn a_query_narrows_by_all_that_it_names(store: Store) {
