@@ -10,6 +10,7 @@ mod kill;
 mod line;
 mod outage;
 mod pair;
+mod replicas;
 mod upload;
 mod world;
 

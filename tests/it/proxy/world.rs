@@ -49,11 +49,29 @@ pub(super) struct World {
     pub(super) token: String,
     /// What the agent dials through.
     pub(super) door: watch::Sender<Door>,
-    https: SocketAddr,
+    /// Where that leads.
+    pub(super) to: watch::Sender<SocketAddr>,
+    pub(super) https: SocketAddr,
     pub(super) cluster_id: String,
     data: PathBuf,
     stop: CancellationToken,
     tasks: JoinSet<()>,
+}
+
+/// What replicas of a hub share.
+#[derive(Clone)]
+struct Site {
+    data: PathBuf,
+    url: String,
+    records: hub::store::Records,
+}
+
+impl Site {
+    fn new(outside: &TcpListener, records: hub::store::Records) -> Self {
+        let data = std::env::temp_dir().join(format!("linesman-it-proxy-{}", uuid::Uuid::now_v7()));
+        let url = format!("https://localhost:{}", outside.local_addr().unwrap().port());
+        Self { data, url, records }
+    }
 }
 
 /// The way between agent and hub.
@@ -76,22 +94,63 @@ impl Drop for World {
 impl World {
     /// The cluster's key is on record, and nobody has connected.
     pub(super) async fn new() -> Self {
+        let outside = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let site = Site::new(&outside, hub::store::Records::File);
+        let mut world = Self::at(&site, None).await;
+        world.open(outside).await;
+        world
+    }
+
+    /// So many replicas of a hub on one database and one data directory, with a door to the first.
+    pub(super) async fn replicas<const N: usize>() -> [Self; N] {
+        let url = crate::postgres::database().await;
+        let target = hub::store::postgres::Target::parse(&url).unwrap();
+        let outside = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let site = Site::new(&outside, hub::store::Records::Server(target));
+        let mut outside = Some(outside);
+        let mut worlds: Vec<Self> = Vec::new();
+        for _ in 0..N {
+            let peer = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut world = Self::at(&site, Some(peer)).await;
+            match (worlds.first(), outside.take()) {
+                (Some(first), _) => {
+                    (world.token, world.cluster_id) =
+                        (first.token.clone(), first.cluster_id.clone());
+                }
+                (None, Some(outside)) => world.open(outside).await,
+                (None, None) => unreachable!(),
+            }
+            worlds.push(world);
+        }
+        worlds.try_into().ok().unwrap()
+    }
+
+    /// The door to it, the cluster and its user.
+    async fn open(&mut self, outside: TcpListener) {
+        let (to, door) = (self.to.subscribe(), self.door.subscribe());
+        self.tasks.spawn(relay(outside, to, door));
+        self.cluster_id = join(&self.hub).await;
+        self.token = self.user("ada", &["admin"]).await;
+    }
+
+    /// A hub without a door.
+    async fn at(site: &Site, peer: Option<TcpListener>) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-        let data = std::env::temp_dir().join(format!("linesman-it-proxy-{}", uuid::Uuid::now_v7()));
+        let Site { data, url, records } = site.clone();
         let bind = || TcpListener::bind("127.0.0.1:0");
+        let peer_at = peer.as_ref().map(|peer| peer.local_addr().unwrap());
         let listeners = Listeners {
             https: bind().await.unwrap(),
             git: bind().await.unwrap(),
             health: bind().await.unwrap(),
-            peer: None,
+            peer,
         };
         let https = listeners.https.local_addr().unwrap();
-        let outside = bind().await.unwrap();
         let config = HubConfig {
-            records: hub::store::Records::File,
+            records,
             keys: hub::rotation::KeyPolicy::default(),
             data: data.clone(),
-            url: format!("https://localhost:{}", outside.local_addr().unwrap().port()),
+            url,
             listen: https,
             health_listen: listeners.health.local_addr().unwrap(),
             git_listen: listeners.git.local_addr().unwrap(),
@@ -104,28 +163,33 @@ impl World {
             audit: hub::AuditConfig::default(),
             notify: hub::notify::Config::default(),
             oidc: None,
-            peer: None,
+            peer: peer_at.map(|listen| hub::PeerConfig {
+                listen,
+                url: listen.to_string(),
+            }),
         };
         let stop = CancellationToken::new();
         let (hub, chain) = hub::start(config, stop.clone()).await.unwrap();
         let mut tasks = JoinSet::new();
         let running = hub::serve::run(listeners, hub.clone(), chain);
         tasks.spawn(async move { drop(running.await) });
-        let (door, state) = watch::channel(Door::default());
-        tasks.spawn(relay(outside, https, state));
-        let cluster_id = join(&hub).await;
-        let mut world = Self {
+        Self {
             hub,
             token: String::new(),
-            door,
+            door: watch::Sender::default(),
+            to: watch::Sender::new(https),
             https,
-            cluster_id,
+            cluster_id: String::new(),
             data,
             stop,
             tasks,
-        };
-        world.token = world.user("ada", &["admin"]).await;
-        world
+        }
+    }
+
+    /// Ends this hub as SIGTERM does.
+    pub(super) async fn stop(&mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
     }
 
     /// Ends it, and leaves its data behind as a stopped hub would.
@@ -164,9 +228,29 @@ impl World {
         stop
     }
 
+    /// The same where the door leads to another replica.
+    pub(super) async fn agent_at(&mut self, server: &ApiServer, owner: &Hub) -> CancellationToken {
+        let shared = Pair::shared(server, &self.hub.id, &self.cluster_id, &[]);
+        let (stop, streams, state) = self.dial_to(owner).await;
+        self.tasks.spawn(forward(shared, streams, state));
+        stop
+    }
+
     /// The same without anyone who serves the streams.
     pub(super) async fn dial(
         &mut self,
+    ) -> (
+        CancellationToken,
+        mpsc::Receiver<Incoming>,
+        watch::Receiver<LinkState>,
+    ) {
+        let hub = self.hub.clone();
+        self.dial_to(&hub).await
+    }
+
+    async fn dial_to(
+        &mut self,
+        owner: &Hub,
     ) -> (
         CancellationToken,
         mpsc::Receiver<Incoming>,
@@ -184,19 +268,18 @@ impl World {
         });
         let up = state.wait_for(|state| matches!(state, LinkState::Up { .. }));
         drop(timeout(PATIENCE, up).await.expect("the line comes up"));
-        self.has_line(true).await;
+        has_line(owner, true).await;
         (stop, streams, state)
     }
 
     /// Waits until the hub has a line, or none.
     pub(super) async fn has_line(&self, wanted: bool) {
-        let mut changes = self.hub.tunnels.changes();
-        let seen = async {
-            while self.hub.tunnels.get(&name()).is_some() != wanted {
-                changes.changed().await.unwrap();
-            }
-        };
-        timeout(PATIENCE, seen).await.expect("the hub sees it");
+        has_line(&self.hub, wanted).await;
+    }
+
+    /// One more cluster, which nobody has joined; gives its id.
+    pub(super) async fn another(&self, name: &str) -> String {
+        add(&self.hub, name.parse().unwrap()).await
     }
 
     /// A user's API token, with a grant where there are groups.
@@ -284,6 +367,16 @@ impl World {
     }
 }
 
+async fn has_line(hub: &Hub, wanted: bool) {
+    let mut changes = hub.tunnels.changes();
+    let seen = async {
+        while hub.tunnels.get(&name()).is_some() != wanted {
+            changes.changed().await.unwrap();
+        }
+    };
+    timeout(PATIENCE, seen).await.expect("the hub sees it");
+}
+
 /// What a hub leaves for the next one on its data.
 pub(super) struct Left {
     pub(super) reference: HubRef,
@@ -344,13 +437,14 @@ pub(super) fn identity() -> KeyPair {
     KeyPair::from_seed(&[11; 32])
 }
 
-async fn relay(outside: TcpListener, to: SocketAddr, door: watch::Receiver<Door>) {
+async fn relay(outside: TcpListener, to: watch::Receiver<SocketAddr>, door: watch::Receiver<Door>) {
     let mut open = JoinSet::new();
     while let Ok((mut socket, _)) = outside.accept().await {
         let mut door = door.clone();
         if door.borrow_and_update().shut {
             continue;
         }
+        let to = *to.borrow();
         open.spawn(async move {
             let mut hub = TcpStream::connect(to).await.unwrap();
             tokio::select! {
@@ -388,32 +482,12 @@ pub(super) async fn forward(
 
 /// The cluster with its agent's key on record; gives its id.
 async fn join(hub: &Hub) -> String {
-    let (store, now, digest) = (&hub.store, clock::now(), Digest::from_bytes([1; 32]));
-    let bundle = NewBundle {
-        digest: digest.clone(),
-        engine: EngineKind::Flux,
-        version: "2.9.5".to_owned(),
-        objects: 0,
-        images: Vec::new(),
-        data: Vec::new(),
-        imported_by: "test".to_owned(),
-    };
-    store.add_bundle(bundle, now).await.unwrap();
-    let new = NewClusterRow {
-        name: name(),
-        labels: BTreeMap::default(),
-        engine: EngineKind::Flux,
-        engine_version: "2.9.5".to_owned(),
-        bundle: digest,
-        catalog_path: "clusters/eu1".to_owned(),
-        git_route: linesman::wire::api::GitRoute::Auto,
-        adoption: AdoptionOptions::default(),
-    };
-    let cluster = store.create_cluster(new, now).await.unwrap();
+    let (store, now) = (&hub.store, clock::now());
+    let cluster_id = add(hub, name()).await;
     let token = TokenText::new(clock::random(), clock::random());
     let record = JoinToken {
         id: token.id.clone(),
-        cluster_id: cluster.id.clone(),
+        cluster_id: cluster_id.clone(),
         hash: token.hash(),
         kind: TokenKind::Join,
         new_cluster: false,
@@ -437,7 +511,33 @@ async fn join(hub: &Hub) -> String {
     };
     let redeemed = store.redeem(claim, now).await.unwrap();
     assert!(matches!(redeemed, Redeemed::Bound { .. }));
-    cluster.id
+    cluster_id
+}
+
+/// A cluster without keys; gives its id.
+async fn add(hub: &Hub, name: ClusterName) -> String {
+    let (store, now, digest) = (&hub.store, clock::now(), Digest::from_bytes([1; 32]));
+    let bundle = NewBundle {
+        digest: digest.clone(),
+        engine: EngineKind::Flux,
+        version: "2.9.5".to_owned(),
+        objects: 0,
+        images: Vec::new(),
+        data: Vec::new(),
+        imported_by: "test".to_owned(),
+    };
+    store.add_bundle(bundle, now).await.unwrap();
+    let new = NewClusterRow {
+        name: name.clone(),
+        labels: BTreeMap::default(),
+        engine: EngineKind::Flux,
+        engine_version: "2.9.5".to_owned(),
+        bundle: digest,
+        catalog_path: format!("clusters/{name}"),
+        git_route: linesman::wire::api::GitRoute::Auto,
+        adoption: AdoptionOptions::default(),
+    };
+    store.create_cluster(new, now).await.unwrap().id
 }
 
 /// How the agent of these tests dials.
