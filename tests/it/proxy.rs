@@ -11,6 +11,7 @@ mod line;
 mod outage;
 mod pair;
 mod replicas;
+mod revoked;
 mod upload;
 mod world;
 

@@ -1,0 +1,76 @@
+//! What is taken away at one replica of a hub ends what runs by it at the others, which learn of it from the records alone.
+
+use std::time::{Duration, Instant};
+
+use http_body_util::BodyExt as _;
+use linesman::clock;
+use tokio::time::timeout;
+
+use super::apiserver::ApiServer;
+use super::world::{PATIENCE, World, get, name};
+
+/// H17, L41: on each replica.
+const REVOKED: Duration = Duration::from_secs(2);
+
+/// Two, of which the first has the line, and the second knows it.
+async fn two(server: &ApiServer) -> [World; 2] {
+    let [mut a, b] = World::replicas().await;
+    a.agent(server).await;
+    let located = async {
+        while b.hub.store.line_of(&name()).await.unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, located)
+        .await
+        .expect("it is in the records");
+    [a, b]
+}
+
+/// H17
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_at_one_replica_ends_with_the_token_that_another_one_revokes() {
+    let server = ApiServer::start().await;
+    let [a, b] = two(&server).await;
+    let mut body = b.send(get("/api/v1/pods?watch=1")).await.into_body();
+    server.event("event\n");
+    let frame = timeout(PATIENCE, body.frame()).await.unwrap();
+    assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "event\n");
+    let token = b.token.split('.').nth(1).unwrap();
+    let since = Instant::now();
+    a.hub
+        .store
+        .revoke_api_token(token, clock::now())
+        .await
+        .unwrap();
+    let ended = async { while let Some(Ok(_)) = body.frame().await {} };
+    assert!(timeout(REVOKED, ended).await.is_ok(), "it goes on");
+    println!(
+        "FIGURE a watch at another replica ended after {:?}",
+        since.elapsed()
+    );
+    server.no_watches().await;
+    assert_eq!(b.send(get("/api/v1/pods")).await.status(), 401);
+}
+
+/// L41
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_one_replica_removes_loses_its_line_at_another() {
+    let server = ApiServer::start().await;
+    let [a, b] = two(&server).await;
+    assert!(a.hub.tunnels.view(&name()).up.is_some());
+    let since = Instant::now();
+    let removed = b.hub.store.remove_cluster(&b.cluster_id, clock::now());
+    assert!(removed.await.unwrap());
+    let closed = async {
+        while a.hub.tunnels.view(&name()).up.is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(timeout(REVOKED, closed).await.is_ok(), "its line stays");
+    println!(
+        "FIGURE a line at another replica ended after {:?}",
+        since.elapsed()
+    );
+    assert_eq!(b.hub.store.line_of(&name()).await.unwrap(), None);
+}
