@@ -176,7 +176,9 @@ impl Peers {
         };
         let meta = serde_json::to_vec(&meta)
             .map_err(|error| LineError::new(Code::Internal, error.to_string()))?;
-        let line = self.line(replica).await?;
+        // Its own dial may wait for others'.
+        let line = timeout(self.inner.timing.open, self.line(replica)).await;
+        let line = line.map_err(|_| PeerError::Late)??;
         let mut stream = line.open(kind, class, Bytes::from(meta)).await?;
         // Before the owner has said so the request is not begun: what it refuses may go another way, be there a body or not.
         let opened = timeout(self.inner.timing.open, stream.read_u8()).await;
@@ -240,7 +242,7 @@ impl Inner {
             };
             self.dials
                 .try_send(job)
-                .map_err(|_| PeerError::Dial("too many replicas are dialled at once".to_owned()))?;
+                .map_err(|_| PeerError::Dial("no line is made to it now".to_owned()))?;
             way.dialling = Some(dialling);
         }
         match (best, &way.dialling) {

@@ -80,7 +80,8 @@ pub async fn run(
             },
         }
     }
-    drop(listener);
+    // Who asks for a line from now on hears so at once.
+    drop((listener, jobs));
     ending.cancel();
     // The hub's own drain cuts what takes longer.
     while lines.join_next().await.is_some() {}

@@ -387,6 +387,18 @@ async fn a_replica_that_stops_lets_its_streams_end() {
     timeout(PATIENCE, line.closed()).await.unwrap();
 }
 
+/// L16: nobody waits for a line that is made no more.
+#[tokio::test]
+async fn a_replica_that_has_stopped_dials_nobody() {
+    let (mut a, b) = Replica::two().await;
+    a.stop.cancel();
+    let ended = timeout(PATIENCE, a.tasks.join_next()).await;
+    ended.unwrap().unwrap().unwrap();
+    let refused = a.open(&b, 7).await.unwrap_err();
+    let expected = PeerError::Dial("no line is made to it now".to_owned());
+    assert_eq!(refused, expected);
+}
+
 #[derive(Debug)]
 struct NoCert;
 
