@@ -243,6 +243,9 @@ async fn what_is_revoked_at_one_replica_ends_at_the_others() {
     let judged = b.hub.requests.now();
     let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%LISTEN%' AND pid <> pg_backend_pid()
         AND datname = current_database()";
+    // There is something to cut.
+    let listening = "pg_stat_activity WHERE query LIKE '%LISTEN%' AND pid <> pg_backend_pid() AND datname = current_database()";
+    assert!(!postgres::dump(&url, listening).await.is_empty());
     for (seat, revoke) in seats.iter().zip([
         format!("/v1/api-tokens/{}", ada.token_id),
         format!("/v1/grants/{}", bob.grants[0]),
