@@ -135,7 +135,7 @@ fn forwards(world: &World) {
     let args = [
         "cluster",
         "upgrade",
-        CLUSTER,
+        "--all",
         "--allow-tag",
         "--wait=3m",
         "--image",

@@ -7,6 +7,7 @@ mod githost;
 mod hub;
 mod import;
 mod login;
+mod upgrade;
 
 pub(crate) use hub::flux;
 

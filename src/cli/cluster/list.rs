@@ -53,7 +53,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     )
 }
 
-fn has(cluster: &ClusterView, wanted: &str) -> bool {
+pub(super) fn has(cluster: &ClusterView, wanted: &str) -> bool {
     let (key, value) = wanted.split_once('=').unwrap_or((wanted, ""));
     cluster.labels.get(key).is_some_and(|v| v == value)
 }

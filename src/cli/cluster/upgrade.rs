@@ -1,16 +1,21 @@
-//! `linesman cluster upgrade`: another image for a cluster's agent, and how that goes.
+//! `linesman cluster upgrade`: another image for the agents of clusters, and how that goes.
 
 use std::time::Duration;
 
 use anyhow::Result;
 
+use self::rollout::Rollout;
 use crate::cli::connect::Connect;
 use crate::cli::duration;
+use crate::cli::exit::{Code, Failure};
 use crate::cli::follow::{self, Wish};
 use crate::cli::output::progress_line;
+use crate::client::Client;
 use crate::wire::api::AgentImageRequest;
 use crate::wire::id::ClusterName;
 use crate::wire::report::ConditionType;
+
+mod rollout;
 
 const EXAMPLES: &str = "\
 The agent gives its Deployment the new image and goes on with its work, the line up, until a Pod of that image asks for it.
@@ -18,29 +23,52 @@ Where the hub has not acknowledged a report of the new one in time, the image of
 is there or not, and 'linesman cluster show' tells why (AgentCurrent). An image that was taken back so is not tried again
 until the wish is another: withdraw it, and give it anew.
 
+Of several clusters one is upgraded after the other, by name. The first whose new agent is not heard ends it: the clusters
+behind it keep what they run. Those that are not there now (offline, or not adopted yet) are left out and named at the end.
+Run again, it goes on where it stopped.
+
 Examples:
   linesman cluster upgrade eu1 --image registry.example.org/linesman@sha256:4f1c… --wait
+  linesman cluster upgrade -l stage=test --image registry.example.org/linesman@sha256:4f1c…
+  linesman cluster upgrade --all --image registry.example.org/linesman@sha256:4f1c…
   linesman cluster upgrade eu1 --withdraw";
+
+/// How long each of several clusters has where nobody said.
+const EACH: Duration = Duration::from_mins(5);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// The cluster's name
-    name: ClusterName,
-    /// The image that its agent shall run, REPOSITORY@sha256:…
+    #[command(flatten)]
+    whom: Whom,
+    /// The image that their agents shall run, REPOSITORY@sha256:…
     #[arg(long, value_name = "REF", required_unless_present = "withdraw")]
     image: Option<String>,
     /// Take an image by its tag, which can come to name another one
     #[arg(long, requires = "image")]
     allow_tag: bool,
-    /// No image is wished any more: the agent stays with the one that it runs
+    /// No image is wished any more: an agent stays with the one that it runs
     #[arg(long, conflicts_with = "image")]
     withdraw: bool,
-    /// Then wait until the new agent is heard
+    /// Then wait until the new agent is heard; of several clusters, each is waited for in any case
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = duration::parse, requires = "image")]
     wait: Option<Duration>,
     #[command(flatten)]
     connect: Connect,
+}
+
+/// Which clusters are meant.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Whom {
+    /// The cluster's name
+    name: Option<ClusterName>,
+    /// All clusters with this label, one after the other; may be given again
+    #[arg(long, short = 'l', value_name = "KEY=VALUE")]
+    selector: Vec<String>,
+    /// All clusters of the hub, one after the other
+    #[arg(long)]
+    all: bool,
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
@@ -49,19 +77,41 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         image: args.image,
         allow_tag: args.allow_tag,
     };
-    let told = client.set_agent_image(&args.name, &asked).await?;
+    if let Some(name) = &args.whom.name {
+        return upgrade(&client, name, &asked, args.wait).await;
+    }
+    let clusters = client.clusters().await?;
+    let wait = asked.image.as_ref().map(|_| args.wait.unwrap_or(EACH));
+    let rollout = Rollout::of(clusters, &args.whom.selector, wait.is_some());
+    if rollout.is_empty() {
+        let labels = args.whom.selector.join(", ");
+        let what = if args.whom.all {
+            "the hub has no clusters".to_owned()
+        } else {
+            format!("no cluster has the labels {labels}")
+        };
+        let next = "see them: linesman cluster list -o wide";
+        return Err(Failure::new(Code::NotFound, what, next).into());
+    }
+    rollout
+        .run(async |name| upgrade(&client, name, &asked, wait).await)
+        .await
+}
+
+async fn upgrade(
+    client: &Client,
+    name: &ClusterName,
+    asked: &AgentImageRequest,
+    wait: Option<Duration>,
+) -> Result<()> {
+    let told = client.set_agent_image(name, asked).await?;
     let Some(image) = told.image else {
         progress_line(&format!(
-            "the agent of cluster {} stays with the image that it runs",
-            args.name
+            "the agent of cluster {name} stays with the image that it runs"
         ));
         return Ok(());
     };
-    progress_line(&format!(
-        "the agent of cluster {} is to run {image}",
-        args.name
-    ));
-    let name = &args.name;
+    progress_line(&format!("the agent of cluster {name} is to run {image}"));
     let wish = Wish {
         kind: ConditionType::AgentCurrent,
         about: format!("{image}: "),
@@ -70,5 +120,5 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
             "mend what it says; to try the same image again: linesman cluster upgrade {name} --withdraw, then --image"
         ),
     };
-    follow::follow(&client, name, &wish, args.wait).await
+    follow::follow(client, name, &wish, wait).await
 }
