@@ -145,7 +145,8 @@ async fn agent(address: &str, directory: &Path, scenario: &[String]) {
     for _ in 0..lines(scenario) {
         let socket = TcpStream::connect(address).await.unwrap();
         driver::tune(&socket);
-        let tls = connector.connect(name(), Ahead::new(socket)).await.unwrap();
+        let mut tls = connector.connect(name(), Ahead::new(socket)).await.unwrap();
+        tls.get_mut().1.set_buffer_limit(Some(driver::TLS_BUFFER));
         let socket = Socket::new(tls, Role::Agent, Bytes::new());
         let config = Config::new(Role::Agent);
         let stop = CancellationToken::new();

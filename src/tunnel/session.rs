@@ -23,6 +23,7 @@ mod path;
 mod state;
 
 use path::Path;
+pub use path::TOGETHER;
 use state::{Lane, StreamState};
 
 /// Bytes that one stream may have queued.

@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::{DialError, ProxyConfig};
-use crate::tunnel::driver::{Ahead, tune};
+use crate::tunnel::driver::{Ahead, TLS_BUFFER, tune};
 
 /// Bytes of the longest answer to CONNECT.
 const MAX_ANSWER: usize = 8 << 10;
@@ -81,13 +81,15 @@ pub(super) async fn connect(
         None => tcp((target.host.as_str(), target.port), &target.authority).await?,
         Some(proxy) => through(proxy, target).await?,
     };
-    TlsConnector::from(config)
+    let mut tls = TlsConnector::from(config)
         .connect(name, Ahead::new(socket))
         .await
         .map_err(|source| DialError::Connect {
             what: format!("TLS with {}", target.authority),
             source,
-        })
+        })?;
+    tls.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
+    Ok(tls)
 }
 
 async fn tcp(address: impl tokio::net::ToSocketAddrs, name: &str) -> Result<TcpStream, DialError> {

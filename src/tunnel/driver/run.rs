@@ -88,7 +88,8 @@ where
     let (mut fired, mut leaving) = (false, None);
     loop {
         if !socket.is_sending() {
-            put(shared, socket);
+            let together = shared.lock().session.together();
+            (0..together).any(|_| !put(shared, socket));
         }
         let (mut timeout, over, sent) = {
             let state = shared.lock();
@@ -171,13 +172,13 @@ impl Waits<'_, '_> {
     }
 }
 
-/// Takes the session's next message onto the connection, where there is one.
-fn put<S>(shared: &Arc<Shared>, socket: &mut Socket<S>)
+/// Takes the session's next message onto the connection; false where there is none.
+fn put<S>(shared: &Arc<Shared>, socket: &mut Socket<S>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     if !shared.lock().session.has_transmit() {
-        return;
+        return false;
     }
     let len = socket.put(|out| {
         shared.with(|state| state.session.poll_transmit(now(), out));
@@ -185,6 +186,7 @@ where
     shared
         .sent
         .fetch_add(u64::try_from(len).unwrap_or_default(), Ordering::Relaxed);
+    len > 0
 }
 
 /// How long the last messages of a line may take to leave. Nobody takes those of one that is dead.

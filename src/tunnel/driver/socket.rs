@@ -3,8 +3,10 @@
 //! One owner reads and writes, by polling: there is no lock between the directions and no task between the session
 //! and the connection. Buffers live while they are in use; an idle line keeps a kilobyte.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -15,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
-use super::super::session::Role;
-use super::super::websocket::{self, Broken, Reader, Received};
+use super::super::session::{Role, TOGETHER};
+use super::super::websocket::{self, Broken, MAX_SEALED, Reader, Received};
 use crate::clock;
 
 /// Unsent bytes that the kernel keeps at most: what lies there cannot be overtaken. One message, so that a fast path
@@ -26,6 +28,8 @@ const NOTSENT_LOWAT: u32 = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A message buffer up to this size is kept for the next one.
 const KEPT: usize = 2 << 10;
+/// What TLS may take of a line's messages in one go; more would only wait in its memory.
+pub const TLS_BUFFER: usize = TOGETHER * MAX_SEALED;
 /// Masks that are made at a time.
 const MASKS: usize = 64;
 
@@ -72,9 +76,12 @@ pub struct Socket<S> {
     reader: Reader,
     /// Of the agent: a client masks what it sends.
     masks: Option<Masks>,
-    /// Bytes for the wire, sent up to `sent`.
-    out: BytesMut,
-    sent: usize,
+    /// Messages for the wire, each with how much of it is sent.
+    out: VecDeque<(BytesMut, usize)>,
+    /// Something was put that the connection has not been seen to let go of.
+    unflushed: bool,
+    /// A small buffer for the next message.
+    spare: BytesMut,
     /// A PING of the framing that is not answered yet; a later one replaces it.
     ping: Option<Bytes>,
     heard: Instant,
@@ -89,8 +96,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             io,
             reader: Reader::new(role),
             masks: (role == Role::Agent).then(Masks::default),
-            out: BytesMut::new(),
-            sent: 0,
+            out: VecDeque::new(),
+            unflushed: false,
+            spare: BytesMut::new(),
             ping: None,
             heard: super::now(),
             early,
@@ -102,9 +110,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         self.heard
     }
 
-    /// True while the message before is not with the system.
+    /// True while a message is not with the system.
     pub(super) fn is_sending(&self) -> bool {
-        !self.out.is_empty()
+        self.unflushed
     }
 
     /// True where [`Socket::poll_send`] has something to do.
@@ -112,41 +120,70 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         self.is_sending() || self.ping.is_some()
     }
 
-    /// Puts a message that `fill` writes on its way, where nothing is; false where `fill` wrote nothing.
+    /// Puts a message that `fill` writes behind those on their way and gives its length; 0 where `fill` wrote nothing.
     pub(super) fn put(&mut self, fill: impl FnOnce(&mut BytesMut)) -> usize {
-        debug_assert!(!self.is_sending(), "one message at a time");
-        self.out.resize(websocket::SPACE, 0);
-        fill(&mut self.out);
-        let len = self.out.len() - websocket::SPACE;
+        let mut out = mem::take(&mut self.spare);
+        out.resize(websocket::SPACE, 0);
+        fill(&mut out);
+        let len = out.len() - websocket::SPACE;
         if len == 0 {
-            self.out.clear();
+            self.keep(out);
         } else {
-            self.sent = websocket::seal(&mut self.out, self.masks.as_mut().map(Masks::next));
+            let start = websocket::seal(&mut out, self.masks.as_mut().map(Masks::next));
+            self.push(out, start);
         }
         len
     }
 
     /// Hands what was put to the system, to the last byte.
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.out.is_empty()
+        if !self.unflushed
             && let Some(payload) = self.ping.take()
         {
-            self.out = websocket::pong(&payload, self.masks.as_mut().map(Masks::next));
-            self.sent = 0;
+            let pong = websocket::pong(&payload, self.masks.as_mut().map(Masks::next));
+            self.push(pong, 0);
         }
-        while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
-            match ready!(Pin::new(&mut self.io).poll_write(cx, rest))? {
+        while !self.out.is_empty() {
+            let mut parts = [IoSlice::new(&[]); TOGETHER];
+            for (part, (message, sent)) in parts.iter_mut().zip(&self.out) {
+                *part = IoSlice::new(message.get(*sent..).unwrap_or_default());
+            }
+            match ready!(Pin::new(&mut self.io).poll_write_vectored(cx, &parts))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                len => self.sent += len,
+                len => self.sent(len),
             }
         }
+        // TLS may have taken all and given on only a part.
         ready!(Pin::new(&mut self.io).poll_flush(cx))?;
-        if self.out.capacity() > KEPT {
-            self.out = BytesMut::new();
-        }
-        self.out.clear();
-        self.sent = 0;
+        self.unflushed = false;
         Poll::Ready(Ok(()))
+    }
+
+    fn push(&mut self, message: BytesMut, from: usize) {
+        self.out.push_back((message, from));
+        self.unflushed = true;
+    }
+
+    /// So many bytes of what was put are with the system.
+    fn sent(&mut self, mut len: usize) {
+        while let Some((message, sent)) = self.out.front_mut() {
+            let step = len.min(message.len() - *sent);
+            *sent += step;
+            len -= step;
+            if *sent < message.len() {
+                return;
+            }
+            if let Some((message, _)) = self.out.pop_front() {
+                self.keep(message);
+            }
+        }
+    }
+
+    fn keep(&mut self, mut message: BytesMut) {
+        if message.capacity() <= KEPT {
+            message.clear();
+            self.spare = message;
+        }
     }
 
     /// The next message. PINGs of the framing are kept for [`Socket::poll_send`].
@@ -197,7 +234,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     /// Sends what is on its way, a close frame, and shuts the connection down.
     pub(super) async fn close(&mut self, code: u16) -> io::Result<()> {
         poll_fn(|cx| self.poll_send(cx)).await?;
-        self.out = websocket::closing(code, self.masks.as_mut().map(Masks::next));
+        let closing = websocket::closing(code, self.masks.as_mut().map(Masks::next));
+        self.push(closing, 0);
         poll_fn(|cx| self.poll_send(cx)).await?;
         poll_fn(|cx| Pin::new(&mut self.io).poll_shutdown(cx)).await
     }
@@ -228,5 +266,126 @@ impl Masks {
         }
         self.used += 1;
         self.made[self.used - 1]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection that takes so many bytes at a time, over the borders of parts, and gives none.
+    struct Sips {
+        len: usize,
+        taken: Vec<u8>,
+        /// Asked to flush, it needs so many tries.
+        flushes: usize,
+    }
+
+    impl AsyncRead for Sips {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _cx: &mut Context<'_>,
+            _buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Sips {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            _cx: &mut Context<'_>,
+            bufs: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let all: Vec<u8> = bufs.iter().flat_map(|part| part.to_vec()).collect();
+            let len = self.len.min(all.len());
+            self.taken.extend_from_slice(&all[..len]);
+            Poll::Ready(Ok(len))
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            match self.flushes.checked_sub(1) {
+                Some(left) => {
+                    self.flushes = left;
+                    Poll::Pending
+                }
+                None => Poll::Ready(Ok(())),
+            }
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_put_together_arrive_whole_however_little_is_taken_at_a_time() {
+        let long = vec![0x5a; 300];
+        let messages = [&b"a"[..], &long, b"", &long[..130], b"last"];
+        for (near, far) in [(Role::Agent, Role::Hub), (Role::Hub, Role::Agent)] {
+            for len in (1..40).chain([299, 300, 1000]) {
+                let sips = Sips {
+                    len,
+                    taken: Vec::new(),
+                    flushes: 0,
+                };
+                let mut socket = Socket::new(sips, near, Bytes::new());
+                for message in messages {
+                    let put = socket.put(|out| out.extend_from_slice(message));
+                    assert_eq!(put, message.len());
+                }
+                poll_fn(|cx| socket.poll_send(cx)).await.unwrap();
+                assert!(!socket.is_sending());
+                let mut reader = Reader::new(far);
+                let mut taken = &socket.io.taken[..];
+                let mut received = Vec::new();
+                loop {
+                    while let Some(next) = reader.poll().unwrap() {
+                        received.push(next);
+                    }
+                    let space = reader.space();
+                    let len = space.len().min(taken.len());
+                    if len == 0 {
+                        break;
+                    }
+                    space[..len].copy_from_slice(&taken[..len]);
+                    reader.filled(len);
+                    taken = &taken[len..];
+                }
+                let put = messages.iter().filter(|message| !message.is_empty());
+                let put: Vec<_> = put
+                    .map(|message| Received::Message(Bytes::copy_from_slice(message)))
+                    .collect();
+                assert_eq!(received, put, "{len} at a time");
+            }
+        }
+    }
+
+    /// TLS takes a message as a whole and may keep a part of it: only its flush says that all has left.
+    #[test]
+    fn what_was_taken_and_not_flushed_is_still_being_sent() {
+        let sips = Sips {
+            len: 1000,
+            taken: Vec::new(),
+            flushes: 2,
+        };
+        let mut socket = Socket::new(sips, Role::Hub, Bytes::new());
+        assert!(!socket.has_output());
+        socket.put(|out| out.extend_from_slice(b"a"));
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        for _ in 0..2 {
+            assert!(socket.poll_send(&mut cx).is_pending());
+            assert!(socket.is_sending() && socket.has_output());
+        }
+        assert!(socket.poll_send(&mut cx).is_ready());
+        assert!(!socket.is_sending() && !socket.has_output());
     }
 }

@@ -80,6 +80,7 @@ impl Session {
     /// Queues as much of `data` as there is credit and room for. 0 bytes taken: `Writable` follows.
     pub fn write(&mut self, now: Instant, id: u32, data: &[u8]) -> Result<usize, LineError> {
         let line_room = MAX_LINE_QUEUED.saturating_sub(self.queued);
+        let max = self.max_queued();
         let stream = self.streams.get_mut(&id).ok_or_else(gone)?;
         if let Some(error) = &stream.error {
             return Err(error.clone());
@@ -91,7 +92,7 @@ impl Session {
             return Err(LineError::new(Code::Internal, "written after shutdown"));
         }
         let empty = stream.queue.is_empty();
-        let mut room = MAX_QUEUED.saturating_sub(stream.queue.len()).min(line_room);
+        let mut room = max.saturating_sub(stream.queue.len()).min(line_room);
         if empty {
             room = room.max(ALWAYS_QUEUED);
         }

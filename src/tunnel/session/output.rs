@@ -36,6 +36,20 @@ impl Session {
         control || !self.sparse.is_empty() || (bulk && self.path.has_room())
     }
 
+    /// How many messages may leave in one go. One, where several streams have something to send: the others wait for
+    /// what has left.
+    pub fn together(&self) -> usize {
+        if self.sparse.len() + self.bulk.len() + self.background.len() > 1 {
+            return 1;
+        }
+        self.path.together()
+    }
+
+    /// What one stream may have queued: what leaves in one go.
+    pub(super) fn max_queued(&self) -> usize {
+        MAX_QUEUED * self.together()
+    }
+
     /// Appends the next frames to `out`, one message of whole frames; false where there was nothing to send.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut BytesMut) -> bool {
         let start = out.len();
@@ -255,11 +269,12 @@ impl Session {
     }
 
     fn wake_writer(&mut self, id: u32) {
+        let max = self.max_queued();
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
-        let room = MAX_QUEUED - stream.queue.len().min(MAX_QUEUED);
-        if stream.want_write && stream.send.available() > 0 && room >= MAX_QUEUED / 4 {
+        let room = max.saturating_sub(stream.queue.len());
+        if stream.want_write && stream.send.available() > 0 && room >= max / 4 {
             stream.want_write = false;
             self.events.push_back(Event::Writable(id));
         }

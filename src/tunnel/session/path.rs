@@ -23,6 +23,11 @@ const MIN_SPAN: Duration = Duration::from_millis(10);
 const BATCH_SPAN: Duration = Duration::from_millis(20);
 const MIN_BATCH: usize = 4 << 10;
 pub(super) const MAX_BATCH: usize = (64 << 10) - 16;
+/// Where the line carries several messages in this time, so many leave in one go. On such a path the calls of the
+/// system, and waking the peer for each message, cost more than the bytes.
+const TOGETHER_SPAN: Duration = Duration::from_micros(200);
+/// Messages that leave in one go.
+pub const TOGETHER: usize = 3;
 /// An end that only receives asks so often how far away the peer is. Its credit waits behind what is on the way, and
 /// windows that grow by the round trip of an idle path stay small.
 const REFRESH: Duration = Duration::from_millis(20);
@@ -172,6 +177,12 @@ impl Path {
         }
         let batch = usize::try_from(self.moved_in(BATCH_SPAN)).unwrap_or(MAX_BATCH);
         batch.clamp(MIN_BATCH, MAX_BATCH)
+    }
+
+    /// Messages that may leave in one go, 1 at least.
+    pub(super) fn together(&self) -> usize {
+        let moved = usize::try_from(self.moved_in(TOGETHER_SPAN)).unwrap_or(usize::MAX);
+        (moved / MAX_BATCH).clamp(1, TOGETHER)
     }
 
     pub(super) fn wants_ping(&self) -> bool {

@@ -170,6 +170,48 @@ fn a_message_is_what_the_path_carries_in_20_ms() {
     }
 }
 
+#[test]
+fn several_messages_leave_in_one_go_where_the_path_carries_them_in_200_us() {
+    for (rate, together) in [(1e6, 1), (1e8, 1), (7e8, 2), (4e9, TOGETHER)] {
+        let mut sender = Sender::new(rate, Duration::from_micros(50));
+        let (bulk, sparse) = (sender.open(Class::Normal), sender.open(Class::Normal));
+        for _ in 0..2000 {
+            sender.fill(&[bulk]);
+            sender.next();
+        }
+        sender.fill(&[bulk]);
+        let queued = sender.session.streams[&bulk].queue.len();
+        let found = (sender.session.together(), queued);
+        assert_eq!(found, (together, together * MAX_QUEUED), "{rate}");
+        // Who waits for what leaves has to wait for one message at most.
+        sender.session.write(sender.now, sparse, &[1; 64]).unwrap();
+        assert_eq!(sender.session.together(), 1, "{rate}");
+    }
+}
+
+/// A path that is quick now and slow then: bulk that waits for room has always asked when there will be some.
+#[test]
+fn a_path_whose_rate_changes_never_stands_still() {
+    for seed in 0..10_u32 {
+        let mut sender = Sender::new(4e9, Duration::from_micros(20));
+        let bulk: Vec<u32> = (0..16).map(|_| sender.open(Class::Normal)).collect();
+        let mut random = seed.wrapping_mul(2_654_435_761) | 1;
+        for turn in 0..4000 {
+            if turn % 50 == 0 {
+                random ^= random << 13;
+                random ^= random >> 17;
+                random ^= random << 5;
+                let of = |from: u32, to: u32| f64::from(from + random % (to - from));
+                sender.rate = 10_f64.powf(of(650, 980) / 100.0);
+                sender.rtt = Duration::from_micros(u64::from(random >> 8) % 20_000);
+                sender.grain = (random % 3 == 0).then_some(Duration::from_millis(4));
+            }
+            sender.fill(&bulk);
+            sender.next();
+        }
+    }
+}
+
 /// What is on the way stands before all that comes later. The socket here takes everything at once, and answers
 /// arrive several in one go, which must not look like a fast path.
 #[test]
