@@ -20,10 +20,12 @@ mod commands;
 mod input;
 mod output;
 mod path;
+mod queue;
 mod state;
 
 use path::Path;
 pub use path::TOGETHER;
+use queue::Queue;
 use state::{Lane, StreamState};
 
 /// Bytes that one stream may have queued.
@@ -403,7 +405,7 @@ impl Session {
     fn drop_bytes(&mut self, id: u32) {
         if let Some(stream) = self.streams.get_mut(&id) {
             self.queued = self.queued.saturating_sub(stream.queue.len());
-            stream.queue = bytes::BytesMut::new();
+            stream.queue = Queue::default();
             stream.truncated |= stream.buffer.len() > 0;
             stream.buffer.clear(&self.meter);
         }

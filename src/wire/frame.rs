@@ -471,8 +471,13 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) {
 
 /// A DATA frame from a slice, without a `Bytes` in between.
 pub fn data(id: u32, payload: &[u8], out: &mut BytesMut) {
-    header(DATA, payload.len(), id, out);
+    data_head(id, payload.len(), out);
     out.put_slice(payload);
+}
+
+/// The head of a DATA frame whose `len` bytes the caller adds to `out`.
+pub fn data_head(id: u32, len: usize, out: &mut BytesMut) {
+    header(DATA, len, id, out);
 }
 
 fn line(kind: u8, payload: &[u8], out: &mut BytesMut) {

@@ -6,8 +6,7 @@ use bytes::Bytes;
 
 use super::state::{Sending, StreamState};
 use super::{
-    ALWAYS_QUEUED, Drain, Event, MAX_LINE_QUEUED, MAX_QUEUED, Over, Read, STOP_PATIENCE, Said,
-    Session, gone,
+    Drain, Event, MAX_LINE_QUEUED, MAX_QUEUED, Over, Read, STOP_PATIENCE, Said, Session, gone,
 };
 use crate::tunnel::LineError;
 use crate::tunnel::budget::Level;
@@ -79,8 +78,7 @@ impl Session {
 
     /// Queues as much of `data` as there is credit and room for. 0 bytes taken: `Writable` follows.
     pub fn write(&mut self, now: Instant, id: u32, data: &[u8]) -> Result<usize, LineError> {
-        let line_room = MAX_LINE_QUEUED.saturating_sub(self.queued);
-        let max = self.max_queued();
+        let (max, line_room) = (self.max_queued(), self.line_room());
         let stream = self.streams.get_mut(&id).ok_or_else(gone)?;
         if let Some(error) = &stream.error {
             return Err(error.clone());
@@ -92,23 +90,10 @@ impl Session {
             return Err(LineError::new(Code::Internal, "written after shutdown"));
         }
         let empty = stream.queue.is_empty();
-        let mut room = max.saturating_sub(stream.queue.len()).min(line_room);
-        if empty {
-            room = room.max(ALWAYS_QUEUED);
-        }
+        let room = stream.room(max, line_room);
         let taken = stream.send.take(data.len().min(room));
-        if taken < data.len() {
-            if stream.send.available() == 0 && !stream.want_write {
-                self.stalls += 1;
-            }
-            stream.want_write = true;
-            if line_room < MAX_QUEUED && !stream.crowded {
-                stream.crowded = true;
-                self.crowded.push_back(id);
-            }
-        }
         if let Some(data) = data.get(..taken).filter(|data| !data.is_empty()) {
-            stream.queue.extend_from_slice(data);
+            stream.queue.push(data);
             self.queued += taken;
             if stream.lane.is_none() {
                 let lane = stream.choose_lane(now, empty);
@@ -117,12 +102,15 @@ impl Session {
                 self.lane(lane).push_back(id);
             }
         }
+        if taken < data.len() {
+            self.wait_for_room(id, line_room);
+        }
         Ok(taken)
     }
 
     /// How much [`Session::write`] would take now. Where that is nothing, `Writable` follows.
     pub fn room(&mut self, id: u32) -> usize {
-        let line_room = MAX_LINE_QUEUED.saturating_sub(self.queued);
+        let (max, line_room) = (self.max_queued(), self.line_room());
         let Some(stream) = self.streams.get_mut(&id) else {
             return 0;
         };
@@ -130,22 +118,30 @@ impl Session {
             // It goes nowhere, and is in nobody's way.
             return MAX_QUEUED;
         }
-        let mut room = MAX_QUEUED.saturating_sub(stream.queue.len()).min(line_room);
-        if stream.queue.is_empty() {
-            room = room.max(ALWAYS_QUEUED);
-        }
-        let room = room.min(stream.send.available());
+        let room = stream.room(max, line_room).min(stream.send.available());
         if room == 0 && stream.sending == Sending::Open && stream.error.is_none() {
-            if stream.send.available() == 0 && !stream.want_write {
-                self.stalls += 1;
-            }
-            stream.want_write = true;
-            if line_room < MAX_QUEUED && !stream.crowded {
-                stream.crowded = true;
-                self.crowded.push_back(id);
-            }
+            self.wait_for_room(id, line_room);
         }
         room
+    }
+
+    fn line_room(&self) -> usize {
+        MAX_LINE_QUEUED.saturating_sub(self.queued)
+    }
+
+    /// `Writable` is to follow, with credit or when something of what is queued has left.
+    fn wait_for_room(&mut self, id: u32, line_room: usize) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        if stream.send.available() == 0 && !stream.want_write {
+            self.stalls += 1;
+        }
+        stream.want_write = true;
+        if line_room < MAX_QUEUED && !stream.crowded {
+            stream.crowded = true;
+            self.crowded.push_back(id);
+        }
     }
 
     /// What the peer said of a stream beside its bytes.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 
 use super::path::MAX_BATCH;
-use super::state::{Lane, Sending, dequeue};
+use super::state::{Lane, Sending};
 use super::{ALWAYS_QUEUED, Event, MAX_LINE_QUEUED, MAX_QUEUED, Session, class};
 use crate::tunnel::budget::Level;
 use crate::tunnel::websocket::MAX_SEALED;
@@ -230,15 +230,11 @@ impl Session {
             stream.turn = TURN;
         }
         let len = stream.queue.len().min(stream.turn).min(room);
-        let Some(payload) = stream
-            .queue
-            .get(..len)
-            .filter(|payload| !payload.is_empty())
-        else {
+        if len == 0 {
             return 0;
-        };
-        frame::data(id, payload, out);
-        dequeue(&mut stream.queue, len);
+        }
+        frame::data_head(id, len, out);
+        stream.queue.move_to(out, len);
         stream.count_sent(now, len);
         stream.turn -= len;
         let waited = stream.waits_since.take();

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
+use super::{ALWAYS_QUEUED, Queue};
 use crate::tunnel::LineError;
 use crate::tunnel::budget::Meter;
 use crate::tunnel::credit::{RecvWindow, SendWindow};
@@ -49,7 +50,7 @@ pub(super) struct StreamState {
     /// OPEN is not sent yet.
     pub(super) opening: Option<(Kind, Bytes)>,
 
-    pub(super) queue: BytesMut,
+    pub(super) queue: Queue,
     pub(super) send: SendWindow,
     pub(super) sending: Sending,
     /// STOP came: what is written goes nowhere.
@@ -99,7 +100,7 @@ impl StreamState {
             held: true,
             live: true,
             opening: None,
-            queue: BytesMut::new(),
+            queue: Queue::default(),
             send: SendWindow::new(send),
             sending: Sending::Open,
             muted: false,
@@ -126,6 +127,17 @@ impl StreamState {
     /// Nothing more will pass in either direction.
     pub(super) fn is_over(&self) -> bool {
         self.sending == Sending::Finished && self.fin_received
+    }
+
+    /// How much more may be queued, where one stream may have `max` and the line has `line_room` left. A stream with
+    /// nothing queued never waits for others.
+    pub(super) fn room(&self, max: usize, line_room: usize) -> usize {
+        let room = max.saturating_sub(self.queue.len()).min(line_room);
+        if self.queue.is_empty() {
+            room.max(ALWAYS_QUEUED)
+        } else {
+            room
+        }
     }
 
     /// The lane for bytes that were just queued.
@@ -265,12 +277,4 @@ fn take(from: &mut impl bytes::Buf, into: &mut [u8]) -> usize {
         from.copy_to_slice(into);
     }
     len
-}
-
-/// Takes up to `max` bytes off the front of a queue and gives its memory back when it is empty.
-pub(super) fn dequeue(queue: &mut BytesMut, len: usize) {
-    queue.advance(len.min(queue.len()));
-    if queue.is_empty() {
-        *queue = BytesMut::new();
-    }
 }
