@@ -24,6 +24,7 @@ mod bulk;
 mod clients;
 mod helm;
 mod objects;
+mod replicas;
 mod sessions;
 mod soak;
 mod switched_off;

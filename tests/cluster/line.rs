@@ -225,7 +225,7 @@ fn a_silent_cluster_is_shown_offline() {
 }
 
 /// `kubectl get -w` through the line shows an object that is made after it started.
-fn watch_works(world: &World, name: &str) {
+pub(crate) fn watch_works(world: &World, name: &str) {
     let mut watch = world.through_line();
     watch
         .args(["-n", "default", "get", "configmaps", "-w", "-o", "name"])

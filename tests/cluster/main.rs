@@ -28,6 +28,9 @@ mod impersonation;
 mod keys;
 mod kubectl;
 mod line;
+#[path = "../it/postgres.rs"]
+#[allow(dead_code, reason = "the in-process tests do more with it")]
+mod postgres;
 mod quarantine;
 mod replace;
 mod restricted;

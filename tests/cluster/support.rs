@@ -6,6 +6,7 @@ pub(crate) mod audit;
 pub(crate) mod hub;
 pub(crate) mod openpgp;
 pub(crate) mod place;
+pub(crate) mod replicas;
 pub(crate) mod unreliable;
 pub(crate) mod world;
 

@@ -12,8 +12,12 @@ use crate::support::world::{self, World};
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn reads_are_the_same_as_without_the_hub() {
-    let world = world::adopted();
-    ready(&world);
+    reads_are_the_same(&world::adopted());
+}
+
+/// Whatever kubectl reads, both ways.
+pub(super) fn reads_are_the_same(world: &World) {
+    ready(world);
     for args in [
         &["version", "-o", "json"][..],
         &["api-resources", "-o", "name"],
@@ -68,9 +72,13 @@ fn file(world: &World, name: &str, data: &Value) -> String {
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn writes_of_every_kind_take_effect() {
-    let world = world::adopted();
-    ready(&world);
-    let applied = file(&world, "a", &json!({"x": "1"}));
+    writes_work(&world::adopted());
+}
+
+/// Whatever kubectl writes.
+pub(super) fn writes_work(world: &World) {
+    ready(world);
+    let applied = file(world, "a", &json!({"x": "1"}));
     for args in [
         format!("apply -f {applied}"),
         format!("apply --server-side --force-conflicts -f {applied}"),
@@ -79,24 +87,24 @@ fn writes_of_every_kind_take_effect() {
             .to_owned(),
         r#"patch configmap a --type=strategic -p {"data":{"s":"4"}}"#.to_owned(),
     ] {
-        line(&world, &args);
+        line(world, &args);
     }
     let all = json!({"x": "1", "m": "2", "j": "3", "s": "4"});
-    assert_eq!(map(&world, "a"), Some(all));
-    let other = file(&world, "a", &json!({"y": "5"}));
-    line(&world, &format!("replace -f {other}"));
-    assert_eq!(map(&world, "a"), Some(json!({"y": "5"})));
-    line(&world, "label configmap a colour=red");
-    line(&world, "create configmap b --from-literal=k=v");
-    assert_eq!(map(&world, "b"), Some(json!({"k": "v"})));
-    line(&world, "delete configmap a b");
-    assert_eq!(map(&world, "a"), None);
-    line(&world, "create configmap c");
+    assert_eq!(map(world, "a"), Some(all));
+    let other = file(world, "a", &json!({"y": "5"}));
+    line(world, &format!("replace -f {other}"));
+    assert_eq!(map(world, "a"), Some(json!({"y": "5"})));
+    line(world, "label configmap a colour=red");
+    line(world, "create configmap b --from-literal=k=v");
+    assert_eq!(map(world, "b"), Some(json!({"k": "v"})));
+    line(world, "delete configmap a b");
+    assert_eq!(map(world, "a"), None);
+    line(world, "create configmap c");
     line(
-        &world,
+        world,
         "delete configmaps --field-selector metadata.name!=kube-root-ca.crt",
     );
-    assert_eq!(map(&world, "c"), None);
+    assert_eq!(map(world, "c"), None);
     // A write that the API server refuses is refused in its own words.
     let invalid = ["create", "configmap", "Not.Valid_"];
     let refused = output(world.through_line().args(invalid));

@@ -18,12 +18,16 @@ use crate::support::{figure, seconds, shown, until};
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn exec_carries_codes_input_and_terminals() {
-    let world = world::adopted();
-    ready(&world);
+    exec_works(&world::adopted());
+}
+
+/// What exec carries, by both protocols.
+pub(super) fn exec_works(world: &World) {
+    ready(world);
     for protocol in Protocol::ALL {
         let exec = |args: &[&str]| {
             let all = [&["exec", POD, "--"], args].concat();
-            protocol.kubectl(&world, &all)
+            protocol.kubectl(world, &all)
         };
         assert_eq!(exit_code(&mut exec(&["true"])), 0, "{protocol:?}");
         assert_eq!(exit_code(&mut exec(&["sh", "-c", "exit 1"])), 1);
@@ -33,12 +37,12 @@ fn exec_carries_codes_input_and_terminals() {
         assert_eq!(both.stderr, b"err\n", "{protocol:?}");
         let input = pattern(8 << 20);
         let sum = fed(
-            &mut protocol.kubectl(&world, &["exec", "-i", POD, "--", "sha256sum"]),
+            &mut protocol.kubectl(world, &["exec", "-i", POD, "--", "sha256sum"]),
             &input,
         );
         let expected = format!("{}  -\n", sha256_hex(&input));
         assert_eq!(String::from_utf8_lossy(&sum), expected, "{protocol:?}");
-        terminal(&world, protocol);
+        terminal(world, protocol);
     }
 }
 
@@ -112,10 +116,14 @@ fn shell(command: &Command) -> String {
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn attach_reaches_the_container() {
-    let world = world::adopted();
-    ready(&world);
+    attach_works(&world::adopted());
+}
+
+/// What is typed into an attached container.
+pub(super) fn attach_works(world: &World) {
+    ready(world);
     for protocol in Protocol::ALL {
-        let mut attach = protocol.kubectl(&world, &["attach", "-q", "-i", POD]);
+        let mut attach = protocol.kubectl(world, &["attach", "-q", "-i", POD]);
         let (mut attached, lines) = Running::start(&mut attach);
         let mut stdin = attached.0.stdin.take().unwrap();
         let said = format!("{protocol:?}");
@@ -129,8 +137,12 @@ fn attach_reaches_the_container() {
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn cp_brings_large_files_both_ways() {
-    let world = world::adopted();
-    ready(&world);
+    cp_works(&world::adopted(), "");
+}
+
+/// A large file there and back. `at` is where the hub is asked, for the figures.
+pub(super) fn cp_works(world: &World, at: &str) {
+    ready(world);
     let (there, back) = (world.directory.join("there"), world.directory.join("back"));
     let content = pattern(64 << 20);
     fs::write(&there, &content).unwrap();
@@ -139,23 +151,23 @@ fn cp_brings_large_files_both_ways() {
         let remote = format!("{POD}:{name}");
         let cp = |way: &str, from: &str, to: &str| {
             let began = Instant::now();
-            run(&mut protocol.kubectl(&world, &["cp", from, to]));
+            run(&mut protocol.kubectl(world, &["cp", from, to]));
             let took = began.elapsed();
             figure(
                 "L4",
-                &format!("kubectl cp of 64 MiB {way} the Pod by {protocol:?}"),
+                &format!("kubectl cp of 64 MiB {way} the Pod by {protocol:?}{at}"),
                 "equal",
                 shown(took),
             );
         };
         cp("to", there.to_str().unwrap(), &remote);
-        let sum = run(&mut protocol.kubectl(&world, &["exec", POD, "--", "sha256sum", &name]));
+        let sum = run(&mut protocol.kubectl(world, &["exec", POD, "--", "sha256sum", &name]));
         assert!(sum.starts_with(&sha256_hex(&content)), "{protocol:?}");
         cp("from", &remote, back.to_str().unwrap());
         let same = fs::read(&back).unwrap() == content;
         assert!(same, "{protocol:?}: another file came back");
         fs::remove_file(&back).unwrap();
-        run(&mut protocol.kubectl(&world, &["exec", POD, "--", "rm", &name]));
+        run(&mut protocol.kubectl(world, &["exec", POD, "--", "rm", &name]));
     }
     fs::remove_file(&there).unwrap();
 }
@@ -164,13 +176,18 @@ fn cp_brings_large_files_both_ways() {
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn port_forward_carries_parallel_requests() {
-    let world = world::adopted();
-    ready(&world);
-    let sum = run(&mut Protocol::WebSocket
-        .kubectl(&world, &["exec", POD, "--", "sha256sum", "/work/www/page"]));
+    port_forward_works(&world::adopted());
+}
+
+/// Many requests at once through one port-forward.
+pub(super) fn port_forward_works(world: &World) {
+    ready(world);
+    let sum =
+        run(&mut Protocol::WebSocket
+            .kubectl(world, &["exec", POD, "--", "sha256sum", "work/www/page"]));
     let expected = sum.split(' ').next().unwrap();
     for protocol in Protocol::ALL {
-        let mut forward = protocol.kubectl(&world, &["port-forward", "pod/box", ":8080"]);
+        let mut forward = protocol.kubectl(world, &["port-forward", "pod/box", ":8080"]);
         let (_forwarding, lines) = Running::start(&mut forward);
         let told = line(&lines, "the port is told", |line| {
             line.contains("127.0.0.1:")

@@ -18,11 +18,32 @@ pub(crate) struct Hub {
     name: String,
     image: String,
     ports: [u16; 3],
+    /// What makes it one of several.
+    replica: Option<Replica>,
     child: Option<Child>,
+}
+
+/// A hub among others on the same data directory.
+#[derive(Clone)]
+pub(crate) struct Replica {
+    pub(crate) name: &'static str,
+    /// The file with the database's URL.
+    pub(crate) database: PathBuf,
+    /// Where all of them are reached: HTTPS and Git.
+    pub(crate) doors: [u16; 2],
 }
 
 impl Hub {
     pub(crate) fn start(directory: &Path, host: &str, name: &str, image: &str) -> Self {
+        Self::start_as(directory, [host, name, image], None)
+    }
+
+    /// The same, alone or as one of several.
+    pub(crate) fn start_as(
+        directory: &Path,
+        [host, name, image]: [&str; 3],
+        replica: Option<Replica>,
+    ) -> Self {
         let ports = free_ports(host);
         let (host, name, image) = (host.to_owned(), name.to_owned(), image.to_owned());
         let mut hub = Self {
@@ -31,6 +52,7 @@ impl Hub {
             name,
             image,
             ports,
+            replica,
             child: None,
         };
         hub.up();
@@ -46,16 +68,23 @@ impl Hub {
             .append(true)
             .open(self.log())
             .unwrap();
+        let [outer_https, outer_git] = self.replica.as_ref().map_or([https, git], |r| r.doors);
         let began = Instant::now();
-        let child = Command::new(binary())
+        let mut command = Command::new(binary());
+        if let Some(replica) = &self.replica {
+            command
+                .env("LINESMAN_DATABASE_URL_FILE", &replica.database)
+                .env("LINESMAN_PEER_LISTEN", format!("{}:0", self.host));
+        }
+        let child = command
             .arg("hub")
             .arg("--data")
             .arg(self.data())
             .args(["--listen", &format!("{}:{https}", self.host)])
             .args(["--git-listen", &format!("{}:{git}", self.host)])
             .args(["--health-listen", &format!("{}:{health}", self.host)])
-            .args(["--url", &format!("https://{}:{https}", self.name)])
-            .args(["--git-url", &format!("ssh://git@{}:{git}", self.name)])
+            .args(["--url", &format!("https://{}:{outer_https}", self.name)])
+            .args(["--git-url", &format!("ssh://git@{}:{outer_git}", self.name)])
             .args(["--agent-image", &self.image])
             .args(["--log", "info,linesman=debug"])
             .stdin(Stdio::null())
@@ -98,6 +127,14 @@ impl Hub {
         }
     }
 
+    /// Sends SIGKILL and does not wait: [`Hub::kill`] does.
+    pub(crate) fn strike(&self) {
+        let child = self.child.as_ref().expect("the hub runs");
+        run(Command::new("kill")
+            .arg("-KILL")
+            .arg(child.id().to_string()));
+    }
+
     pub(crate) fn runs(&self) -> bool {
         self.child.is_some()
     }
@@ -107,7 +144,8 @@ impl Hub {
     }
 
     pub(crate) fn log(&self) -> PathBuf {
-        self.directory.join("hub.log")
+        let name = self.replica.as_ref().map_or("hub", |r| r.name);
+        self.directory.join(format!("{name}.log"))
     }
 
     pub(crate) fn url(&self) -> String {

@@ -76,6 +76,20 @@ impl World {
 
     /// The same with an install manifest of one's own.
     pub(crate) fn open_from(name: &str, engine: &'static str, manifest: &str) -> Self {
+        let alone = |directory: &Path, [host, named, image]: [&str; 3]| {
+            Hub::start(directory, host, named, image)
+        };
+        Self::open_at(name, engine, manifest, alone)
+    }
+
+    /// The same with a hub as `start` starts it: told its directory, this machine's address, its name in the cluster and
+    /// the agent's image.
+    pub(crate) fn open_at(
+        name: &str,
+        engine: &'static str,
+        manifest: &str,
+        start: impl FnOnce(&Path, [&str; 3]) -> Hub,
+    ) -> Self {
         // An error means that one is installed already.
         let _installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let directory = scratch().join(format!("{name}-{}", std::process::id()));
@@ -87,14 +101,15 @@ impl World {
         // Quick as tests like it, but where it is the kubelet that is waited for.
         let sync = if name == STOCK_KUBELET { "1m" } else { "5s" };
         let place = Place::open(&lab, &audit, sync);
-        // Names work in the lab only; an agent on this machine needs the address.
-        let outside = ["kills", "errors", "cut"].contains(&name);
+        // Names work in the lab only; an agent on this machine needs the address, and so does who comes to one replica, whose
+        // certificate is for the URL alone.
+        let outside = ["kills", "errors", "cut", "replicas"].contains(&name);
         let named = if outside || place.lab.is_none() {
             place.host.as_str()
         } else {
             "hub.lab.test"
         };
-        let hub = Hub::start(&directory, &place.host, named, &place.image);
+        let hub = start(&directory, [&place.host, named, &place.image]);
         let bundle = directory.join(format!("{engine}.yaml"));
         fs::write(&bundle, manifest).unwrap();
         hub.linesman(&["engine", "import", bundle.to_str().unwrap()]);
