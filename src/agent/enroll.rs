@@ -18,6 +18,7 @@ pub mod prepare;
 pub mod removal;
 pub mod rotate;
 pub mod stored;
+pub mod told;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};

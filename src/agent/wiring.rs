@@ -218,6 +218,7 @@ pub(super) fn parts(
         kept: kept_out,
         spoken,
         proven,
+        doubts: false,
     };
     tasks.spawn("join", |stop| joining.run(stop));
     let preparing = Preparing {

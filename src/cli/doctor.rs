@@ -334,6 +334,9 @@ fn fix(kind: ConditionType, name: &ClusterName) -> String {
         ConditionType::EngineCurrent => {
             format!("see what it says, then: linesman engine set {name} flux|argocd VERSION")
         }
+        ConditionType::HubUnderstood => {
+            format!("give the cluster an agent of the hub's version: linesman cluster upgrade {name}")
+        }
         ConditionType::AgentCurrent => {
             format!("see what it says, then another image, or no wish: linesman cluster upgrade {name}")
         }

@@ -69,6 +69,7 @@ pub fn phase(now: OffsetDateTime, seen: Seen<'_>) -> Phase {
         (ConditionType::HostKeyMismatch, Status::True),
         (ConditionType::Quarantined, Status::True),
         (ConditionType::LineUp, Status::False),
+        (ConditionType::HubUnderstood, Status::False),
     ];
     if degraded.into_iter().any(|(kind, status)| is(kind, status)) {
         return Phase::Degraded;

@@ -93,6 +93,7 @@ pub struct HubInfo {
     pub protocol: Protocol,
     /// Unix seconds on the hub's clock.
     pub time: i64,
+    #[serde(default, deserialize_with = "report::known_part")]
     pub trust: Option<TrustBundle>,
     /// Whether people log in with an identity provider.
     #[serde(default)]
@@ -140,6 +141,7 @@ pub struct JoinRequest {
     /// base64url, the deploy key's Ed25519 signature of [`deploy_proof_input`].
     pub deploy_proof: String,
     pub agent: AgentBuild,
+    #[serde(deserialize_with = "report::texts")]
     pub facts: Facts,
 }
 
@@ -160,7 +162,10 @@ pub struct AgentBuild {
 pub struct Report {
     pub agent: AgentBuild,
     /// The whole set, replacing the one before; absent = unchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "report::texts_if_any"
+    )]
     pub facts: Option<Facts>,
     #[serde(deserialize_with = "report::known")]
     pub steps: Vec<StepReport>,
@@ -181,7 +186,10 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     /// The Git host's keys; absent = unchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "report::known_part"
+    )]
     pub host_keys: Option<HostKeysReport>,
 }
 
@@ -250,6 +258,6 @@ pub struct Problem {
     pub next: String,
     pub request_id: String,
     /// More members that one slug defines, such as `now` of `stale-signature`.
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "report::texts")]
     pub more: BTreeMap<String, String>,
 }

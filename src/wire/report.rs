@@ -25,6 +25,42 @@ fn elements<T>(all: Vec<Element<T>>) -> Vec<T> {
     all.into_iter().filter_map(known).collect()
 }
 
+/// Reads a part that may be absent; one that only a later build reads is absent, too.
+pub(super) fn known_part<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Ok(match Option::deserialize(from)? {
+        Some(Element::Known(known)) => Some(known),
+        Some(Element::Later(IgnoredAny)) | None => None,
+    })
+}
+
+/// Reads texts by their keys, without values that are none.
+pub(super) fn texts<'de, D>(from: D) -> Result<BTreeMap<String, String>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let all: BTreeMap<String, Element<String>> = BTreeMap::deserialize(from)?;
+    let known = |(key, value)| match value {
+        Element::Known(text) => Some((key, text)),
+        Element::Later(IgnoredAny) => None,
+    };
+    Ok(all.into_iter().filter_map(known).collect())
+}
+
+/// The same where there may be none.
+pub(super) fn texts_if_any<'de, D>(from: D) -> Result<Option<BTreeMap<String, String>>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    #[derive(Deserialize)]
+    struct Texts(#[serde(deserialize_with = "texts")] BTreeMap<String, String>);
+    let texts: Option<Texts> = Option::deserialize(from)?;
+    Ok(texts.map(|Texts(texts)| texts))
+}
+
 /// Reads a list without the elements that this build does not know.
 pub(super) fn known<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
 where
@@ -159,6 +195,8 @@ pub enum ConditionType {
     Uncovered,
     RightsLost,
     JoinConflict,
+    /// The agent knows all words of what the hub tells its cluster to be.
+    HubUnderstood,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,6 +218,42 @@ pub struct Condition {
     pub message: String,
     /// RFC 3339.
     pub since: String,
+}
+
+/// A condition of which this build does not know a word: told as it was said.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LaterCondition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    pub reason: String,
+    pub message: String,
+    /// RFC 3339.
+    pub since: String,
+}
+
+/// What a report says of conditions in words that this build does not know, read from the same body.
+#[derive(Debug, Default, Deserialize)]
+pub struct LaterConditions {
+    #[serde(default, deserialize_with = "later")]
+    pub conditions: Vec<LaterCondition>,
+}
+
+fn later<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<LaterCondition>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Said {
+        Known(Condition),
+        Later(LaterCondition),
+        Other(IgnoredAny),
+    }
+    let all: Option<Vec<Said>> = Option::deserialize(from)?;
+    let later = |said| match said {
+        Said::Later(later) if !later.kind.is_empty() => Some(later),
+        Said::Known(Condition { .. }) | Said::Later(_) | Said::Other(IgnoredAny) => None,
+    };
+    Ok(all.into_iter().flatten().filter_map(later).collect())
 }
 
 /// A cluster at a glance, worst first.

@@ -15,6 +15,7 @@ struct Rule {
 /// Decide here, act elsewhere. A new pure module adds its prefix.
 const PURE: &[&str] = &[
     "agent/engine",
+    "agent/enroll/told",
     "agent/gate",
     "agent/identity",
     "agent/link/cap",

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use super::answer::{self, Again};
 use super::stored::{self, Join, State};
+use super::told::{self, Told};
 use super::{Context, Progress};
 use crate::agent::caller::{Answer, Call, Caller, Https};
 use crate::agent::health::Heart;
@@ -51,6 +52,8 @@ pub struct Joining {
     pub spoken: watch::Receiver<u64>,
     /// In: what was proven readable, to be remembered.
     pub proven: watch::Receiver<String>,
+    /// The hub's last answer was not understood in all its parts.
+    pub doubts: bool,
 }
 
 /// When the next try is due, and how many there were.
@@ -186,9 +189,10 @@ impl Joining {
         }
         progress.running().await;
         match self.redeem(join).await {
-            Ok(answer) if answer.status.is_success() => match answer.json::<Assignment>() {
-                Ok(assignment) => {
-                    self.accept(secrets, join, assignment).await;
+            Ok(answer) if answer.status.is_success() => match self.told(&answer) {
+                Ok(told) => {
+                    self.accept(secrets, join, told.assignment).await;
+                    self.understood(&told.unknown).await;
                     self.forget(secrets, retry).await;
                 }
                 Err(error) => {
@@ -216,6 +220,39 @@ impl Joining {
                 retry.after(Again::Soon, None);
             }
         }
+    }
+
+    /// A 2xx answer, as far as this build understands it.
+    fn told(&self, answer: &Answer) -> Result<Told> {
+        if !answer.status.is_success() {
+            bail!("{}", answer.refusal());
+        }
+        let kept = self.state.as_ref().map(|s| &s.assignment);
+        told::read(&answer.body, kept).context("read the hub's answer")
+    }
+
+    /// Names what a hub of a later version said and this build does not know. Nothing is said of a hub that was always
+    /// understood.
+    async fn understood(&mut self, unknown: &[String]) {
+        let kind = ConditionType::HubUnderstood;
+        if !unknown.is_empty() {
+            let parts = unknown.join("; ");
+            let text = format!(
+                "the agent is older than the hub and does not know what it says here; these parts stay as they were, \
+                 all else is followed: {parts}"
+            );
+            if !self.doubts {
+                warn!(parts, "the hub says what this version does not know");
+            }
+            self.context
+                .condition(kind, Status::False, "AgentOlder", &text)
+                .await;
+        } else if self.doubts {
+            self.context
+                .condition(kind, Status::True, "Understood", "")
+                .await;
+        }
+        self.doubts = !unknown.is_empty();
     }
 
     /// M0 for the hub's id, then M1.
@@ -333,13 +370,17 @@ impl Joining {
     async fn fetch(&mut self, secrets: &Api<Object>, join: Option<&Join>, retry: &mut Retry) {
         let call = |base: String| Ok(Call::get(format!("{base}/assignment")));
         let answer = self.caller.cluster(call).await;
-        let assignment = match answer.and_then(|a| a.json::<Assignment>()) {
-            Ok(assignment) => assignment,
+        let Told {
+            assignment,
+            unknown,
+        } = match answer.and_then(|a| self.told(&a)) {
+            Ok(told) => told,
             Err(error) => {
                 info!(error = format!("{error:#}"), "assignment not fetched");
                 return retry.after(Again::Soon, None);
             }
         };
+        self.understood(&unknown).await;
         *retry = Retry {
             attempt: 0,
             due: None,

@@ -10,7 +10,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{FIELD_MANAGER, engine_keys};
+use super::{FIELD_MANAGER, engine_keys, told};
 use crate::agent::identity::{Identity, SecretData};
 use crate::agent::link::ProxyConfig;
 use crate::clock;
@@ -150,7 +150,10 @@ impl State {
             String::from_utf8(bytes.clone()).ok()
         };
         Some(Self {
-            assignment: serde_json::from_slice(data.get("assignment.json")?).ok()?,
+            // An agent of a later version may have written it.
+            assignment: told::read(data.get("assignment.json")?, None)
+                .ok()?
+                .assignment,
             redeemed: text("redeemed").unwrap_or_default(),
             proven: text("proven").unwrap_or_default(),
         })

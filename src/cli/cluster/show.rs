@@ -105,6 +105,20 @@ fn describe(cluster: &ClusterView, wide: bool, now: OffsetDateTime) -> String {
             c.message.clone(),
         ]
     });
+    let later = cluster.later_conditions.iter().map(|c| {
+        let message = format!(
+            "{} (a word of an agent that is newer than the hub)",
+            c.message
+        );
+        vec![
+            c.kind.clone(),
+            c.status.clone(),
+            ago(&c.since, now),
+            c.reason.clone(),
+            message.trim_start().to_owned(),
+        ]
+    });
+    let rows = rows.chain(later);
     section(
         &mut text,
         ["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"],

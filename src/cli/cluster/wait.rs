@@ -287,6 +287,7 @@ pub(in crate::cli) mod tests {
             created_at: "2026-01-01T00:00:00Z".to_owned(),
             steps: steps.collect(),
             conditions,
+            later_conditions: Vec::new(),
             facts: BTreeMap::new(),
             keys: Vec::new(),
             rev: 1,

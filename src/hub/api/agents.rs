@@ -22,7 +22,7 @@ use crate::wire::api::{
     Assignment, HostKeysReport, MAX_BODY, MAX_HOST_KEY, MAX_HOST_KEYS, Report, ReportAck,
     deploy_proof_input,
 };
-use crate::wire::report::{ConditionType, Facts, HealRecord, StepName};
+use crate::wire::report::{ConditionType, Facts, HealRecord, LaterConditions, StepName};
 
 mod deploy_keys;
 mod diagnoses;
@@ -34,6 +34,8 @@ mod recover;
 
 /// Facts of one cluster.
 const MAX_FACTS: usize = 256;
+/// Conditions that this build does not know.
+const MAX_LATER: usize = 32;
 const MAX_VALUE: usize = 4096;
 const MAX_TEXT: usize = 1024;
 /// Heals in one report; the agent sends the rest when these are acknowledged.
@@ -145,9 +147,11 @@ async fn report(
     request: Request,
 ) -> Result<Json<ReportAck>, Problem> {
     let cluster = own(&hub, &agent, &name, came).await?;
-    let report: Report = parsed(request).await?;
+    let bytes = body(request.into_body(), MAX_BODY).await?;
+    let report: Report = read(&bytes)?;
+    let later: LaterConditions = read(&bytes)?;
     hub.metrics.reported();
-    let reported = bounded(report);
+    let reported = bounded(report, later);
     let conditions = reported.conditions.clone();
     let heals = reported.heals.iter().map(|heal| heal.id.clone()).collect();
     let of_host_keys = reported.host_keys.is_some();
@@ -186,8 +190,11 @@ async fn report(
 
 /// An agent's JSON body: fields that this hub does not know are ignored.
 async fn parsed<T: DeserializeOwned>(request: Request) -> Result<T, Problem> {
-    let bytes = body(request.into_body(), MAX_BODY).await?;
-    serde_json::from_slice(&bytes).map_err(|error| {
+    read(&body(request.into_body(), MAX_BODY).await?)
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(bytes).map_err(|error| {
         Problem::new(
             Slug::BadRequest,
             format!("the body: {error}"),
@@ -197,7 +204,7 @@ async fn parsed<T: DeserializeOwned>(request: Request) -> Result<T, Problem> {
 }
 
 /// A report within what one cluster may store.
-fn bounded(report: Report) -> Reported {
+fn bounded(report: Report, later: LaterConditions) -> Reported {
     let mut conditions = report.conditions;
     if let Some(conditions) = &mut conditions {
         let mut seen: Vec<ConditionType> = Vec::new();
@@ -218,7 +225,21 @@ fn bounded(report: Report) -> Reported {
         shorten(&mut step.reason, MAX_TEXT);
         shorten(&mut step.at, 40);
     }
+    let mut later = later.conditions;
+    later.truncate(MAX_LATER);
+    for condition in &mut later {
+        shorten(&mut condition.kind, 100);
+        shorten(&mut condition.status, 40);
+        if !["True", "False", "Unknown"].contains(&condition.status.as_str()) {
+            condition.message = format!("{}: {}", condition.status, condition.message);
+            "Unknown".clone_into(&mut condition.status);
+        }
+        shorten(&mut condition.reason, 100);
+        shorten(&mut condition.message, MAX_TEXT);
+        shorten(&mut condition.since, 40);
+    }
     Reported {
+        later,
         facts: report.facts.map(bounded_facts),
         agent: report.agent,
         steps,

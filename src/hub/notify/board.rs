@@ -333,9 +333,11 @@ fn judge(condition: &Condition) -> Option<(String, Severity)> {
         C::EngineCurrent | C::AgentCurrent if condition.reason == "Returned" => {
             (Status::False, Severity::Warning)
         }
-        C::Synced | C::GitReachable | C::ChildrenReady | C::DeployKeyRegistered => {
-            (Status::False, Severity::Warning)
-        }
+        C::Synced
+        | C::GitReachable
+        | C::ChildrenReady
+        | C::DeployKeyRegistered
+        | C::HubUnderstood => (Status::False, Severity::Warning),
         // An engine that is being installed is not broken; the others are shown, and call nobody.
         C::Joined
         | C::Paused

@@ -9,7 +9,7 @@ use crate::wire::api::{
     AdoptionOptions, AgentBuild, EngineKind, GitRoute, HostKeysReport, Policy, ShownKey, Via,
 };
 use crate::wire::id::{ClusterName, Digest};
-use crate::wire::report::{Condition, Facts, HealRecord, StepReport};
+use crate::wire::report::{Condition, Facts, HealRecord, LaterCondition, StepReport};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
@@ -161,6 +161,8 @@ pub struct Details {
     pub facts: Facts,
     pub steps: Vec<StepReport>,
     pub conditions: Vec<Condition>,
+    /// Those with words that this build does not know.
+    pub later: Vec<LaterCondition>,
     pub open_heals: u32,
     pub keys: Vec<ClusterKey>,
 }
@@ -172,6 +174,8 @@ pub struct Reported {
     pub facts: Option<Facts>,
     pub steps: Vec<StepReport>,
     pub conditions: Option<Vec<Condition>>,
+    /// More of them, in words that this build does not know.
+    pub later: Vec<LaterCondition>,
     pub heals: Vec<HealRecord>,
     /// Those of which an end is still to come; None = not said.
     pub open_heals: Option<Vec<String>>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::super::id::{ClusterName, Digest};
-use super::super::report::{self, Condition, Facts, Phase, StepReport};
+use super::super::report::{self, Condition, Facts, LaterCondition, Phase, StepReport};
 use super::assignment::Via;
 use super::engine::EngineKind;
 
@@ -252,6 +252,9 @@ pub struct ClusterView {
     pub steps: Vec<StepReport>,
     #[serde(deserialize_with = "report::known")]
     pub conditions: Vec<Condition>,
+    /// What an agent of a later version says in words that the hub does not know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub later_conditions: Vec<LaterCondition>,
     pub facts: Facts,
     /// Public keys of the cluster with their fingerprints and states.
     pub keys: Vec<KeyView>,

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 pub enum Verdict {
     Yes,
     No,
-    /// It cannot be told now.
-    Unknown,
     /// The question makes no sense for this component.
     #[default]
     None,
+    /// It cannot be told now, or is told in a word of a later build.
+    #[serde(other)]
+    Unknown,
 }
 
 impl Verdict {

@@ -5,8 +5,8 @@ use linesman::hub::incident::{Acted, Seen};
 use linesman::hub::store::{Details, Reported, Store};
 use linesman::wire::api::{AgentBuild, HostKeysReport};
 use linesman::wire::report::{
-    Condition, ConditionType, HealRecord, HealResult, HealStep, Status, StepName, StepReport,
-    StepState,
+    Condition, ConditionType, HealRecord, HealResult, HealStep, LaterCondition, Status, StepName,
+    StepReport, StepState,
 };
 
 use super::{at, cluster, on_both};
@@ -92,10 +92,16 @@ async fn a_report_replaces_what_the_agent_said_before(store: Store) {
         ..Reported::default()
     };
     store.report(&eu1.id, first, at(1)).await.unwrap();
+    let later = LaterCondition {
+        kind: "Later".to_owned(),
+        status: "True".to_owned(),
+        ..LaterCondition::default()
+    };
     let second = Reported {
         facts: facts("1.34"),
         steps: vec![step(StepName::Git, StepState::Done)],
         conditions: Some(vec![git(Status::True)]),
+        later: vec![later.clone()],
         heals: vec![heal("1", HealResult::Open)],
         ..Reported::default()
     };
@@ -108,6 +114,7 @@ async fn a_report_replaces_what_the_agent_said_before(store: Store) {
             step(StepName::Git, StepState::Done),
         ],
         conditions: vec![git(Status::True)],
+        later: vec![later],
         open_heals: 1,
         keys: vec![],
     };

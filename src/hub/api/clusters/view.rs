@@ -92,7 +92,7 @@ pub async fn each<T>(hub: &Hub, of: impl Fn(&Cluster) -> Option<T>) -> Result<Ve
 fn view(
     hub: &Hub,
     now: OffsetDateTime,
-    (cluster, details): (Cluster, Details),
+    (cluster, mut details): (Cluster, Details),
     elsewhere: &Elsewhere,
 ) -> ClusterView {
     let line = elsewhere.view(&cluster.name, hub.tunnels.view(&cluster.name));
@@ -113,6 +113,9 @@ fn view(
     if matches!(phase, Phase::Offline | Phase::Unknown) {
         for condition in &mut conditions {
             outdated(condition, last_seen);
+        }
+        for condition in &mut details.later {
+            "Unknown".clone_into(&mut condition.status);
         }
     }
     if cluster.joined_at.is_some() {
@@ -135,6 +138,7 @@ fn view(
         created_at: clock::rfc3339(cluster.created_at),
         steps: details.steps,
         conditions,
+        later_conditions: details.later,
         facts: details.facts,
         keys: details
             .keys

@@ -188,6 +188,7 @@ fn cluster() -> Value {
         "lastSeen": TIME, "revision": "main@sha1:3f2a", "agentVersion": "0.1.0",
         "catalogPath": "clusters/eu1", "git": { "route": "auto", "via": "direct" },
         "scope": { "namespaces": ["shop"], "strict": false }, "createdAt": TIME, "steps": [step()], "conditions": [condition()],
+        "laterConditions": [{ "type": "Later", "status": "True", "reason": "Applied", "message": "", "since": TIME }],
         "facts": { "nodes.count": "3" },
         "keys": [{ "kind": "deploy", "fingerprint": "SHA256:x", "public": "ssh-ed25519 AAAA", "state": "active", "createdAt": TIME }],
         "rev": 4,
@@ -231,6 +232,95 @@ mod tests {
             return false;
         };
         sample.keys().all(|key| back.contains_key(key))
+    }
+
+    fn places(value: &Value, at: &str, all: &mut Vec<String>) {
+        let children: Vec<(String, &Value)> = match value {
+            Value::Object(fields) => fields.iter().map(|(k, v)| (k.clone(), v)).collect(),
+            Value::Array(list) => list
+                .iter()
+                .enumerate()
+                .map(|(n, v)| (n.to_string(), v))
+                .collect(),
+            _ => Vec::new(),
+        };
+        for (key, child) in children {
+            let at = format!("{at}/{key}");
+            places(child, &at, all);
+            all.push(at);
+        }
+    }
+
+    /// H51: of what an agent of a later version says, only what is not understood is lost.
+    #[test]
+    fn a_foreign_word_in_a_report_costs_only_what_it_names() {
+        let mut sample = report();
+        for list in ["steps", "conditions", "heals"] {
+            let one = sample[list][0].clone();
+            sample[list] = json!([one.clone(), one]);
+        }
+        let mut all = Vec::new();
+        places(&sample, "", &mut all);
+        let deep = |at: &&String| at.matches('/').count() > 1 && !at.starts_with("/agent/");
+        for at in all.iter().filter(deep) {
+            for word in [json!("later"), json!({ "later": [1] })] {
+                let mut body = sample.clone();
+                *body.pointer_mut(at).unwrap() = word.clone();
+                let read: api::Report =
+                    serde_json::from_value(body).unwrap_or_else(|e| panic!("{at} {word}: {e}"));
+                let parts: Vec<&str> = at.split('/').collect();
+                let mut back = serde_json::to_value(read).unwrap();
+                if let Value::Array(left) = &back[parts[1]] {
+                    // The element itself may be gone, its neighbour is there.
+                    assert!(left.contains(&sample[parts[1]][1]), "{at} {word}: {left:?}");
+                }
+                let mut rest = sample.clone();
+                for body in [&mut back, &mut rest] {
+                    body[parts[1]] = Value::Null;
+                }
+                assert_eq!(back, rest, "{at} {word}");
+            }
+        }
+    }
+
+    /// H51: the same of other bodies between agent and hub.
+    #[test]
+    fn foreign_words_in_other_bodies_are_borne() {
+        let mut answer = json!({ "id": "0197", "at": TIME, "components": [component()] });
+        answer["components"][0]["works"] = json!("perhaps");
+        let read: api::DiagnosisAnswer = serde_json::from_value(answer).unwrap();
+        assert_eq!(read.components[0].works, api::Verdict::Unknown);
+        let mut join = join_request();
+        join["facts"]["nodes"] = json!({ "ready": 3 });
+        let read: api::JoinRequest = serde_json::from_value(join).unwrap();
+        assert_eq!(read.facts.len(), 1);
+        let mut hub = hub_info();
+        hub["trust"] = json!({ "later": 1 });
+        let read: api::HubInfo = serde_json::from_value(hub).unwrap();
+        assert_eq!(read.trust, None);
+        let mut refusal = problem();
+        refusal["now"] = json!("1");
+        refusal["range"] = json!({ "min": 2, "max": 3 });
+        let read: api::Problem = serde_json::from_value(refusal).unwrap();
+        assert_eq!(read.more, [("now".to_owned(), "1".to_owned())].into());
+        let order = json!({ "kind": "sleep", "until": { "day": 1 } });
+        let read: api::Order = serde_json::from_value(order).unwrap();
+        assert_eq!(read, api::Order::Unknown);
+    }
+
+    #[test]
+    fn conditions_in_words_of_a_later_agent_are_kept_as_they_were_said() {
+        let later = json!({ "type": "Later", "status": "Perhaps", "reason": "R", "message": "m", "since": TIME, "x": 1 });
+        let odd = json!({ "type": "Synced", "status": "Perhaps" });
+        let body = json!({ "conditions": [condition(), later, 7, odd, {}] });
+        let read: crate::wire::report::LaterConditions =
+            serde_json::from_value(body.clone()).unwrap();
+        let kinds: Vec<_> = read.conditions.iter().map(|c| c.kind.as_str()).collect();
+        assert_eq!(kinds, ["Later", "Synced"]);
+        let known: api::Report = serde_json::from_value(body).unwrap();
+        assert_eq!(known.conditions.map(|c| c.len()), Some(1));
+        let none: crate::wire::report::LaterConditions = serde_json::from_value(json!({})).unwrap();
+        assert!(none.conditions.is_empty());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::heal;
 use crate::hub::incident::{Acted, Seen};
 use crate::hub::store::{Details, Reported, Result};
 use crate::wire::id::ClusterName;
-use crate::wire::report::{Condition, Facts, HealRecord, HealResult, StepReport};
+use crate::wire::report::{Condition, Facts, HealRecord, HealResult, LaterCondition, StepReport};
 
 /// A closed enum's word, as JSON and the tables spell it.
 fn word<T: serde::Serialize>(value: &T) -> String {
@@ -52,24 +52,31 @@ pub(super) async fn replace_facts(
 async fn replace_conditions(
     connection: &mut Connection,
     cluster_id: &str,
-    conditions: &[Condition],
+    (conditions, later): (&[Condition], &[LaterCondition]),
     now: OffsetDateTime,
 ) -> Result<()> {
     const DOING: &str = "store conditions";
+    let known = conditions.iter().map(|c| LaterCondition {
+        kind: word(&c.kind),
+        status: word(&c.status),
+        reason: c.reason.clone(),
+        message: c.message.clone(),
+        since: c.since.clone(),
+    });
     sqlx::query("DELETE FROM condition WHERE cluster_id = $1 AND source = 'agent'")
         .bind(cluster_id)
         .execute(&mut *connection)
         .await
         .map_err(db(DOING))?;
-    for condition in conditions {
+    for condition in known.chain(later.iter().cloned()) {
         // What the hub itself sees is not for the agent to say.
         sqlx::query(
             "INSERT INTO condition (cluster_id, type, source, status, reason, message, since, observed_at)
              VALUES ($1, $2, 'agent', $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
         )
         .bind(cluster_id)
-        .bind(word(&condition.kind))
-        .bind(word(&condition.status))
+        .bind(&condition.kind)
+        .bind(&condition.status)
         .bind(&condition.reason)
         .bind(&condition.message)
         .bind(&condition.since)
@@ -187,7 +194,15 @@ struct StepRow {
 fn reported(conditions: Vec<ConditionRow>, steps: Vec<StepRow>) -> BTreeMap<String, Details> {
     let mut found: BTreeMap<String, Details> = BTreeMap::new();
     for row in conditions {
+        let details = found.entry(row.cluster_id).or_default();
         let (Some(kind), Some(status)) = (known(&row.r#type), known(&row.status)) else {
+            details.later.push(LaterCondition {
+                kind: row.r#type,
+                status: row.status,
+                reason: row.reason,
+                message: row.message,
+                since: row.since,
+            });
             continue;
         };
         let condition = Condition {
@@ -197,7 +212,6 @@ fn reported(conditions: Vec<ConditionRow>, steps: Vec<StepRow>) -> BTreeMap<Stri
             message: row.message,
             since: row.since,
         };
-        let details = found.entry(row.cluster_id).or_default();
         details.conditions.push(condition);
     }
     for row in steps {
@@ -302,7 +316,8 @@ impl Database {
             replace_facts(&mut write.tx, cluster_id, facts, now).await?;
         }
         if let Some(conditions) = &reported.conditions {
-            replace_conditions(&mut write.tx, cluster_id, conditions, now).await?;
+            let said = (conditions.as_slice(), reported.later.as_slice());
+            replace_conditions(&mut write.tx, cluster_id, said, now).await?;
         }
         if let Some(host_keys) = &reported.host_keys {
             super::hostkeys::report(&mut write.tx, cluster_id, host_keys, now).await?;
