@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -124,6 +125,22 @@ async fn lead(
     signs: Signs,
     stop: CancellationToken,
 ) -> Result<()> {
+    let mut leaving = JoinSet::new();
+    let ended = terms(config, kube, signs, stop, &mut leaving).await;
+    // Each has its own bound.
+    while leaving.join_next().await.is_some() {}
+    ended
+}
+
+/// Leads, again and again. What ran when it gave the Lease away comes to its end in `leaving`: it may have to lead again
+/// before that.
+async fn terms(
+    config: Config,
+    kube: kube::Client,
+    signs: Signs,
+    stop: CancellationToken,
+    leaving: &mut JoinSet<()>,
+) -> Result<()> {
     let Signs { hearts, ready, .. } = &signs;
     let heart = hearts.heart("lease", Duration::from_mins(1));
     let (namespace, pod) = (config.namespace.as_str(), config.pod.as_str());
@@ -151,16 +168,27 @@ async fn lead(
         };
         let mut tasks = Tasks::new(turn);
         let beat = heart.clone();
-        tasks.spawn("lease", |stop| candidate.keep(beat, heir, stop));
+        let freed = CancellationToken::new();
+        let over = freed.clone().drop_guard();
+        tasks.spawn("lease", |stop| async move {
+            let _over = over;
+            candidate.keep(beat, heir, stop).await
+        });
         let removed = wiring::parts(config.clone(), &kube, signs.clone(), start, &mut tasks);
-        tasks.run(DRAIN).await?;
+        let first = tasks.first().await;
+        if first.is_ok() && upgrade.stepped_back() && !removed.is_cancelled() {
+            // As long as it names this Pod, it would be taken again.
+            let _late = timeout(DRAIN, freed.cancelled()).await;
+            leaving.spawn(async move { tasks.finish(DRAIN, &Ok(())).await });
+            hearts.forget(lasting);
+            continue;
+        }
+        tasks.finish(DRAIN, &first).await;
+        first?;
         if removed.is_cancelled() {
             return enroll::removal::remove(&kube, &config.namespace, config.extent).await;
         }
-        if !upgrade.stepped_back() {
-            return Ok(());
-        }
-        hearts.forget(lasting);
+        return Ok(());
     }
     Ok(())
 }

@@ -37,14 +37,23 @@ impl Tasks {
 
     /// Waits for the first task to end, stops the others and gives them `drain` to finish.
     pub async fn run(mut self, drain: Duration) -> Result<()> {
-        let mut result = Ok(());
-        if let Some(first) = self.set.join_next().await {
-            result = ended(first);
-        }
+        let first = self.first().await;
+        self.finish(drain, &first).await;
+        first
+    }
+
+    /// Waits for the first task to end, and stops the others.
+    pub async fn first(&mut self) -> Result<()> {
+        let first = self.set.join_next().await.map_or(Ok(()), ended);
         self.stop.cancel();
+        first
+    }
+
+    /// Gives tasks that were stopped `drain` to finish; `first` is how the first of them ended.
+    pub async fn finish(mut self, drain: Duration, first: &Result<()>) {
         let rest = async {
             while let Some(next) = self.set.join_next().await {
-                if let (Err(e), Err(first)) = (ended(next), &result) {
+                if let (Err(e), Err(first)) = (ended(next), first) {
                     error!(error = format!("{e:#}"), %first, "task failed while stopping");
                 }
             }
@@ -53,7 +62,6 @@ impl Tasks {
             info!(seconds = drain.as_secs(), "drain time is over");
             self.set.shutdown().await;
         }
-        result
     }
 }
 
