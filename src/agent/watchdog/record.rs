@@ -226,7 +226,10 @@ impl Records {
                 | Class::ProjectMissing
                 | Class::CrdMissing
                 | Class::NamespaceMissing
-        ) && self.open.keys().any(|k| is_collapse(k.0));
+        ) && self
+            .open
+            .keys()
+            .any(|k| is_collapse(k.0) && comes_of(k, key));
         let dies = matches!(key.0, Class::NamespaceTerminating | Class::CrdTerminating);
         let shared = matches!(
             key.0,
@@ -308,6 +311,22 @@ fn is_collapse(class: Class) -> bool {
     )
 }
 
+/// Whether a fault may come of this collapse: of a Namespace's end everything, of a CRD's what it takes along, and what the
+/// cascade guard takes from the engine meanwhile.
+fn comes_of(collapse: &Key, key: &Key) -> bool {
+    let (class, kind) = (key.0, key.1.kind);
+    match collapse.1.kind {
+        Kind::CustomResourceDefinition => {
+            let guarded = matches!(
+                kind,
+                Kind::CustomResourceDefinition | Kind::ClusterRoleBinding | Kind::RoleBinding
+            );
+            !kind.installable() || guarded || class == Class::ObjectAltered
+        }
+        _ => true,
+    }
+}
+
 fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open {
     let key = (finding.class, finding.object.clone());
     let since = moment
@@ -359,6 +378,7 @@ fn is_over(key: &Key, open: &Open, moment: &Moment<'_>) -> bool {
             .plan
             .findings
             .iter()
+            .filter(|f| comes_of(key, &(f.class, f.object.clone())))
             .any(|f| f.class.debounce().is_zero());
     if there || rebuilding {
         return false;

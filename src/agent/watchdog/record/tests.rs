@@ -316,3 +316,49 @@ fn what_a_hand_over_gives_back_is_no_heal() {
     assert_eq!(told(true, false), all);
     assert_eq!(told(false, true), all);
 }
+
+/// W24, W28: a Deployment that is deleted while a CRD's heal is open has nothing to do with it.
+#[test]
+fn a_fault_beside_an_open_collapse_has_a_record_of_its_own() {
+    let (mut records, mut history) = adopted();
+    let crd = ObjectId::new(
+        Kind::CustomResourceDefinition,
+        "",
+        "gitrepositories.source.toolkit.fluxcd.io",
+    );
+    let crd = (Class::CrdMissing, crd);
+    let root = ObjectId::new(Kind::GitRepository, "flux-system", "flux-system");
+    let root = (Class::RootDeleted, root);
+    let rights = ObjectId::new(Kind::ClusterRoleBinding, "", "cluster-reconciler");
+    let rights = (Class::ObjectMissing, rights);
+    let gone = (Class::ObjectMissing, deployment());
+
+    let found = [crd.clone(), root.clone(), rights];
+    let opened = round(&mut records, &mut history, 0, &found, None);
+    let classes: Vec<_> = opened.iter().map(|h| h.class.as_str()).collect();
+    assert_eq!(classes, ["CrdMissing"]);
+    records.acted(at(1), &step(crd.0, &crd.1), &Outcome::Done);
+
+    let found = [root, gone.clone()];
+    let opened = round(&mut records, &mut history, 2, &found, None);
+    let classes: Vec<_> = opened.iter().map(|h| h.class.as_str()).collect();
+    assert_eq!(classes, ["ObjectMissing"]);
+
+    // What is left of the CRD's fault is nothing, whatever became of the Deployment.
+    let told = round(&mut records, &mut history, 9, &[gone], Some(5));
+    let ended: Vec<_> = told.iter().map(|h| (h.class.as_str(), h.result)).collect();
+    assert_eq!(ended, [("CrdMissing", HealResult::Healed)]);
+}
+
+#[test]
+fn what_goes_with_the_namespace_has_no_record_of_its_own() {
+    let (mut records, mut history) = adopted();
+    let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+    let found = [
+        (Class::NamespaceMissing, namespace),
+        (Class::ObjectMissing, deployment()),
+    ];
+    let opened = round(&mut records, &mut history, 0, &found[..1], None);
+    assert_eq!(opened.len(), 1);
+    assert_eq!(round(&mut records, &mut history, 1, &found, None), []);
+}
