@@ -31,11 +31,16 @@ const PAGE: u32 = 200;
 /// One pass over an engine; what is left is done in the next one.
 const PASS: Duration = Duration::from_mins(1);
 
-/// Takes one pass at making an engine stand still. `objects` are those of its bundle.
-pub(super) async fn still(kube: &Client, site: &Site, objects: &[ObjectId]) -> Result<Next> {
+/// Takes one pass at making an engine stand still. `objects` are those of its bundle; `late`: its Pods had their time.
+pub(super) async fn still(
+    kube: &Client,
+    site: &Site,
+    objects: &[ObjectId],
+    late: bool,
+) -> Result<Next> {
     let pass = async {
-        let remains = look(kube, site, objects).await?;
-        let next = next(&remains);
+        let remains = look(kube, site, objects, late).await?;
+        let next = next(&remains, late);
         match &next {
             Next::Do(acts) => {
                 for act in acts {
@@ -44,7 +49,7 @@ pub(super) async fn still(kube: &Client, site: &Site, objects: &[ObjectId]) -> R
             }
             Next::Unpin => unpin(kube, site, objects).await?,
             Next::Still => forget(kube, site, objects).await?,
-            Next::Wait(_) => {}
+            Next::Wait(_) | Next::Ends(_) => {}
         }
         Ok(next)
     };
@@ -52,7 +57,7 @@ pub(super) async fn still(kube: &Client, site: &Site, objects: &[ObjectId]) -> R
     passed.unwrap_or_else(|_| Ok(Next::Wait("the API server is slow".to_owned())))
 }
 
-async fn look(kube: &Client, site: &Site, objects: &[ObjectId]) -> Result<Remains> {
+async fn look(kube: &Client, site: &Site, objects: &[ObjectId], late: bool) -> Result<Remains> {
     let mut remains = Remains::default();
     for name in site.traits.rights {
         let binding = ObjectId::new(Kind::ClusterRoleBinding, "", name);
@@ -86,7 +91,8 @@ async fn look(kube: &Client, site: &Site, objects: &[ObjectId]) -> Result<Remain
         }
     }
     // While a controller runs, it puts them back.
-    if remains.rights.is_empty() && remains.running.is_empty() && remains.pods.is_empty() {
+    let ended = remains.pods.is_empty() || late;
+    if remains.rights.is_empty() && remains.running.is_empty() && ended {
         for (_, live) in sync_objects(kube, objects).await? {
             remains.pinned += usize::from(is_pinned(site.traits, &live));
         }

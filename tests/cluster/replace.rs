@@ -14,6 +14,7 @@ use crate::support::argocd::{CONTROLLER, application, root};
 use crate::support::place::{Place, output, run};
 use crate::support::world::{self, ARGOCD, CLUSTER, FLUX, World, git_repository, kustomization};
 use crate::support::{figure, seconds, shown, until};
+use crate::upgrade::{SILENT, silent};
 use crate::versions::variant;
 
 /// What the catalog has for Argo CD, as a new cluster gets it.
@@ -93,8 +94,26 @@ fn replaced_over_a_kill(world: &World) -> Value {
     serde_json::from_slice(&ended.stdout).unwrap()
 }
 
-/// A Flux whose image nobody has: Argo CD comes back, and the cluster says why.
+/// A Flux whose image nobody has, and a Pod of it that never ends: Argo CD comes back, and the cluster says why.
 fn one_that_cannot_run(world: &World) {
+    silent(world);
+    // Whoever deletes it.
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "stuck", "namespace": FLUX, "labels": {"app": "source-controller"}},
+        "spec": {
+            "terminationGracePeriodSeconds": 900,
+            "containers": [{
+                "name": "manager", "image": SILENT, "lifecycle": {"preStop": {"sleep": {"seconds": 890}}},
+            }],
+        },
+    });
+    let file = world.directory.join("stuck.json");
+    fs::write(&file, pod.to_string()).unwrap();
+    run(world
+        .place
+        .kubectl()
+        .args(["create", "-f", file.to_str().unwrap()]));
     variant(world, "2.92.0", |text| {
         text.replace("/source-controller:v", "/source-controller:v0.0.0-not-")
     });
@@ -105,6 +124,20 @@ fn one_that_cannot_run(world: &World) {
         said.contains("did not work within 30 s") && said.contains("back at argocd"),
         "{said}"
     );
+    assert!(
+        said.contains("stuck first: without rights they were not waited for"),
+        "{said}"
+    );
+    let kill = [
+        "-n",
+        FLUX,
+        "delete",
+        "pod",
+        "stuck",
+        "--grace-period=0",
+        "--force",
+    ];
+    run(world.place.kubectl().args(kill));
     until("Argo CD works again, alone", seconds(120), || {
         world.engine_available()
             && world
@@ -115,8 +148,8 @@ fn one_that_cannot_run(world: &World) {
     world.function(seconds(120));
     figure(
         "#5 §2",
-        "cluster engine --replace: a Flux that cannot run, given 30 s → Argo CD with function",
-        "30 s + 60 s",
+        "cluster engine --replace: a Flux that cannot run, given 30 s, and a Pod of it that never ends → Argo CD with function",
+        "30 s + 75 s + 60 s",
         shown(began.elapsed()),
     );
 }

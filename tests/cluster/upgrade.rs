@@ -18,7 +18,7 @@ const NEXT: &str = "lab.invalid/linesman:next";
 /// No registry has it.
 const NOWHERE: &str = "lab.invalid/linesman:nowhere";
 /// It starts, and does nothing.
-const SILENT: &str = "lab.invalid/silent:1";
+pub(crate) const SILENT: &str = "lab.invalid/silent:1";
 /// From the wish to the image of before, with what a busy machine adds.
 const LIMIT: u64 = 150;
 
@@ -26,14 +26,19 @@ fn opened(name: &str) -> World {
     let mut world = World::open(name);
     let mut image = Command::new(root().join("tests/image"));
     run(image.arg(world.place.lab()).arg(binary()).arg(NEXT));
+    silent(&world);
+    world.adopt();
+    world
+}
+
+/// An image that starts, and does nothing.
+pub(crate) fn silent(world: &World) {
     let tool = run(lab().args(["path", "tools"]));
     let tool = format!("{}:/pause", tool.trim());
     let silent = ["-user", "65532:65532", "-entrypoint", "/pause,pause"];
     let mut image = lab();
     image.args(["image", world.place.lab(), SILENT]);
     run(image.args(silent).arg(tool));
-    world.adopt();
-    world
 }
 
 fn agent() -> String {

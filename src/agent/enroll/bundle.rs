@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::stored::within;
@@ -43,6 +44,8 @@ pub struct Keeper {
     held: Option<InForce>,
     /// What the watchdog said last is done.
     heeded: Option<Verdict>,
+    /// Since when the Pods of an engine that failed are waited for, on the way back, and how many are left.
+    ending: Option<(Instant, String)>,
 }
 
 /// How far one turn of the [`Keeper`] has come.
@@ -69,6 +72,7 @@ impl Keeper {
             caller,
             held: None,
             heeded: None,
+            ending: None,
         }
     }
 
@@ -133,14 +137,12 @@ impl Keeper {
                 return Ok(turn);
             }
             Next::Back => {
-                let change = held.change.as_ref();
-                if let Some(change) = change.filter(|c| held.form.is_another(&c.from)) {
-                    let still = self.still(&held, change, wish.rest).await?;
-                    if let Some(what) = still {
-                        return Ok(Turn::Stills(what));
-                    }
+                if let Some(what) = self.stills_on_the_way_back(&mut held, wish.rest).await? {
+                    return Ok(Turn::Stills(what));
                 }
-                self.back(held).await?
+                let back = self.back(held).await?;
+                self.ending = None;
+                back
             }
         };
         self.held = Some(done);

@@ -5,6 +5,8 @@
 //! the three is taken away, in the order of the cascade guard, before the next engine is installed; so whatever is
 //! deleted of the old one afterwards takes no workload with it.
 
+use std::time::Duration;
+
 use crate::agent::engine::Install;
 use crate::bundle::{Kind, ObjectId};
 
@@ -22,6 +24,10 @@ pub const UNVERIFIED: &str = "the catalog has signers, and Argo CD would apply w
 pub fn is_unverified(wished: &Assignment) -> bool {
     wished.engine.kind == EngineKind::Argocd && !wished.catalog.signers.is_empty()
 }
+
+/// So long an engine's Pods are waited for that have neither rights nor a controller that wants them: as long as the longest
+/// of them is given to end, and a little. Whatever lives on after that can do no harm.
+pub const ENDS: Duration = Duration::from_secs(75);
 
 /// What is left of an engine that is to do nothing any more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,14 +55,16 @@ pub enum Next {
     Do(Vec<Act>),
     /// For what, for people.
     Wait(String),
+    /// Its Pods still end, for people.
+    Ends(String),
     /// Take its finalizers from its sync objects: nobody puts them back now.
     Unpin,
     /// It stands still.
     Still,
 }
 
-/// Rights first: without them a controller can do no harm, however long its end takes.
-pub fn next(remains: &Remains) -> Next {
+/// Rights first: without them a controller can do no harm, however long its end takes. `late`: its Pods had [`ENDS`].
+pub fn next(remains: &Remains, late: bool) -> Next {
     let Remains {
         rights,
         running,
@@ -73,8 +81,8 @@ pub fn next(remains: &Remains) -> Next {
                 .collect(),
         );
     }
-    if let Some(first) = pods.first() {
-        return Next::Wait(format!(
+    if let Some(first) = pods.first().filter(|_| !late) {
+        return Next::Ends(format!(
             "{} of its Pods still end, {first} first",
             pods.len()
         ));
@@ -89,7 +97,7 @@ pub fn next(remains: &Remains) -> Next {
 pub fn words(next: &Next) -> String {
     match next {
         Next::Do(acts) => format!("its rights and controllers go, {} to do", acts.len()),
-        Next::Wait(what) => what.clone(),
+        Next::Wait(what) | Next::Ends(what) => what.clone(),
         Next::Unpin => "its sync objects are told to take nothing with them".to_owned(),
         Next::Still => "it stands still".to_owned(),
     }

@@ -33,6 +33,8 @@ pub(super) struct Changing {
     /// Since when all controllers run as wanted.
     rolled: Option<OffsetDateTime>,
     trimmed: Option<OffsetDateTime>,
+    /// Since when the Pods of the engine that was replaced are waited for.
+    ending: Option<OffsetDateTime>,
 }
 
 impl Changing {
@@ -157,7 +159,7 @@ impl Watchdog {
     }
 
     /// Removes what the catalog brought for the engine that was replaced, once it stands still. None = that is done.
-    async fn left_behind(&self, change: &Change, install: &Install) -> Result<Option<String>> {
+    async fn left_behind(&mut self, change: &Change, install: &Install) -> Result<Option<String>> {
         if !change.both {
             return Ok(None);
         }
@@ -170,8 +172,15 @@ impl Watchdog {
         };
         let objects: Vec<ObjectId> = places.filter(of_it).collect();
         // Somebody may have brought it to life meanwhile.
-        match other::still(&self.context.kube, &site, &objects).await? {
+        let now = clock::now();
+        let late = |since: OffsetDateTime| now - since >= replace::ENDS;
+        let late = self.changing.ending.is_some_and(late);
+        match other::still(&self.context.kube, &site, &objects, late).await? {
             replace::Next::Still => {}
+            replace::Next::Ends(what) => {
+                self.changing.ending.get_or_insert(now);
+                return Ok(Some(what));
+            }
             next => return Ok(Some(replace::words(&next))),
         }
         let crds = replace::foreign_crds(change, install);

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{AFTER, CHANGE_MAP, Keeper, Turn, Wish};
@@ -16,34 +17,86 @@ use crate::bundle::{Bundle, ObjectId};
 use crate::clock;
 use crate::wire::api::Assignment;
 
+/// How far an engine has come in standing still.
+enum Stands {
+    Still,
+    /// Its Pods still end; the first is how many, for people.
+    Ends(String, String),
+    Not(String),
+}
+
 impl Keeper {
-    /// Makes the engine in force stand still; none = it does.
-    pub(super) async fn still(
+    /// Before what was in force comes back, the engine that failed stands still; none = it does. Its Pods are waited for only
+    /// so long: one on a node that is gone ends never.
+    pub(super) async fn stills_on_the_way_back(
+        &mut self,
+        held: &mut InForce,
+        rest: Rest,
+    ) -> Result<Option<String>> {
+        let change = held.change.as_ref();
+        let Some(change) = change.filter(|c| held.form.is_another(&c.from)) else {
+            return Ok(None);
+        };
+        let since = self.ending.as_ref().map(|(since, _)| *since);
+        let late = since.is_some_and(|since| since.elapsed() >= replace::ENDS);
+        match self.still(held, change, (rest, late)).await? {
+            Stands::Still => {}
+            Stands::Ends(left, what) => {
+                self.ending = Some((since.unwrap_or_else(Instant::now), left));
+                return Ok(Some(what));
+            }
+            Stands::Not(what) => {
+                self.ending = None;
+                return Ok(Some(what));
+            }
+        }
+        if let Some((_, left)) = self.ending.as_ref().filter(|_| late) {
+            warn!(
+                left,
+                "what was in force before comes back without their end"
+            );
+            let seconds = replace::ENDS.as_secs();
+            let text = format!(
+                "; {left}: without rights they were not waited for longer than {seconds} s, look at them"
+            );
+            if let Some(change) = &mut held.change {
+                let why = change.failed.get_or_insert_default();
+                if !why.ends_with(&text) {
+                    why.push_str(&text);
+                }
+                self.remember(change, None).await?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes the engine in force stand still.
+    async fn still(
         &self,
         held: &InForce,
         change: &Change,
-        rest: Rest,
-    ) -> Result<Option<String>> {
+        (rest, late): (Rest, bool),
+    ) -> Result<Stands> {
         let kind = held.bundle.engine;
         let (from, to) = (held.form.words(), change.other(&held.form).words());
         let what = |what: &str| {
             let number = change.number;
-            Ok(Some(format!(
-                "change {number}: {to} takes the place of {from}: {what}"
-            )))
+            format!("change {number}: {to} takes the place of {from}: {what}")
         };
         if rest != Some((change.number, kind)) {
-            return what("what is being done with it comes to its end");
+            let what = what("what is being done with it comes to its end");
+            return Ok(Stands::Not(what));
         }
         let objects: Vec<ObjectId> = change::places(&held.bundle)
             .filter_map(|place| place.id())
             .collect();
         let site = Site::of(kind, &self.context.engines);
-        let next = still(&self.context.kube, &site, &objects);
-        match next.await? {
-            replace::Next::Still => Ok(None),
-            next => what(&replace::words(&next)),
-        }
+        let next = still(&self.context.kube, &site, &objects, late);
+        Ok(match next.await? {
+            replace::Next::Still => Stands::Still,
+            replace::Next::Ends(left) => Stands::Ends(left.clone(), what(&left)),
+            next => Stands::Not(what(&replace::words(&next))),
+        })
     }
 
     /// Puts the other engine in force, as soon as the one that is stands still.
@@ -61,8 +114,8 @@ impl Keeper {
         let began = clock::parse_rfc3339(&change.since);
         let late = began.is_some_and(|began| clock::now() - began >= change.limit());
         let rest = wish.rest;
-        let left = match self.still(&held, &change, rest).await {
-            Ok(None) => match self.after(&change).await {
+        let left = match self.still(&held, &change, (rest, false)).await {
+            Ok(Stands::Still) => match self.after(&change).await {
                 Ok(bundle) => {
                     info!(to = %change.to.bundle, "the other engine is put in force");
                     let new = InForce {
@@ -76,7 +129,7 @@ impl Keeper {
                 }
                 Err(error) => Err(error),
             },
-            Ok(Some(left)) => Ok(left),
+            Ok(Stands::Ends(_, left) | Stands::Not(left)) => Ok(left),
             Err(error) => Err(error),
         };
         if !late {
