@@ -25,7 +25,7 @@ test: ## Everything that CI runs: format, lints, unit, in-process and real-clust
 check: ## Format, lints and unit tests (and cargo-deny, cargo-machete where they are installed)
 	@tests/run check
 
-bench: ## Measure the figures of docs/benchmarks.md on a lab, and write that page
+bench: ## kubectl through the hub, the line beside its peers, make try: measured, and written into docs/benchmarks.md (an hour)
 	@tests/run bench
 
 soak: ## Half an hour (FOR=30, in minutes) of cuts, sessions, copies and watches on a lab: nothing stuck, wrong or growing
