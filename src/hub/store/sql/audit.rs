@@ -4,7 +4,7 @@ use sqlx::FromRow;
 use time::OffsetDateTime;
 
 use super::super::lines;
-use super::{Connection, Database, corrupt, db, hash32, to_json, to_ms};
+use super::{Connection, Database, Db, corrupt, db, hash32, to_json, to_ms};
 use crate::hub::audit::chain::{self, Head};
 use crate::hub::store::{Anchor, AuditQuery, AuditRow, Result};
 
@@ -85,42 +85,47 @@ impl Row {
     }
 }
 
+/// Records that go with one statement. Fewer are a power of two, so that few statements are kept prepared.
+const TOGETHER: usize = 64;
+
 async fn append(
     connection: &mut Connection,
-    rows: &[AuditRow],
+    mut rows: &[AuditRow],
     (mut before, writer): (i64, Option<&str>),
     doing: &'static str,
 ) -> Result<()> {
-    for row in rows {
-        sqlx::query(
-            "INSERT INTO audit (seq, at, stage, actor, action, acted_as, cluster, target, request_id, verdict, reason,
-               opened, code, bytes, millis, remote, prev, hash, before, writer)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
-        )
-        .bind(row.seq)
-        .bind(row.at)
-        .bind(&row.stage)
-        .bind(&row.actor)
-        .bind(&row.action)
-        .bind(&row.acted_as)
-        .bind(&row.cluster)
-        .bind(&row.target)
-        .bind(&row.request_id)
-        .bind(&row.verdict)
-        .bind(&row.reason)
-        .bind(row.opened)
-        .bind(row.code.map(i64::from))
-        .bind(row.bytes.map(u64::cast_signed))
-        .bind(row.millis.map(u64::cast_signed))
-        .bind(&row.remote)
-        .bind(row.prev.as_slice())
-        .bind(row.hash.as_slice())
-        .bind(before)
-        .bind(writer)
-        .execute(&mut *connection)
-        .await
-        .map_err(db(doing))?;
-        before = before.saturating_add_unsigned(chain::size(row));
+    const INTO: &str = "INSERT INTO audit (seq, at, stage, actor, action, acted_as, cluster, target, request_id, verdict, reason,
+           opened, code, bytes, millis, remote, prev, hash, before, writer) ";
+    while let Some(most) = rows.len().checked_ilog2() {
+        let (some, later) = rows.split_at(TOGETHER.min(1 << most));
+        let mut insert = sqlx::QueryBuilder::<Db>::new(INTO);
+        insert.push_values(some, |mut values, row| {
+            values
+                .push_bind(row.seq)
+                .push_bind(row.at)
+                .push_bind(&row.stage)
+                .push_bind(&row.actor)
+                .push_bind(&row.action)
+                .push_bind(&row.acted_as)
+                .push_bind(&row.cluster)
+                .push_bind(&row.target)
+                .push_bind(&row.request_id)
+                .push_bind(&row.verdict)
+                .push_bind(&row.reason)
+                .push_bind(row.opened)
+                .push_bind(row.code.map(i64::from))
+                .push_bind(row.bytes.map(u64::cast_signed))
+                .push_bind(row.millis.map(u64::cast_signed))
+                .push_bind(&row.remote)
+                .push_bind(row.prev.as_slice())
+                .push_bind(row.hash.as_slice())
+                .push_bind(before)
+                .push_bind(writer);
+            before = before.saturating_add_unsigned(chain::size(row));
+        });
+        let insert = insert.build().execute(&mut *connection).await;
+        insert.map_err(db(doing))?;
+        rows = later;
     }
     Ok(())
 }
