@@ -101,6 +101,7 @@ pub struct PeerConfig {
 /// What becomes of audit records.
 #[derive(Debug, Clone, Default)]
 pub struct AuditConfig {
+    pub durability: audit::Durability,
     pub retention: audit::retain::Retention,
     pub sinks: Vec<audit::sink::Sink>,
 }

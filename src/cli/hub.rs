@@ -32,6 +32,11 @@ use oidc::OidcArgs;
 /// Keys that are replaced more often would be replaced all the time.
 const LEAST_KEY_AGE: Duration = Duration::from_hours(24);
 
+/// For running requests when a hub ends that is alone: nobody is served until the next one has the database.
+const DRAIN: Duration = Duration::from_secs(10);
+/// The same of one replica of several.
+const DRAIN_AMONG_OTHERS: Duration = Duration::from_mins(10);
+
 const EXAMPLES: &str = "\
 Examples:
   linesman hub --data ./hub --agent-image registry.example.org/linesman:0.1.0
@@ -39,7 +44,7 @@ Examples:
 
 The first start makes a CA, the signing keys, the catalog and an admin token in the data directory, and prints how
 to log in. Clusters need to reach --url and --git-url; nothing needs to reach a cluster. It needs 'git' on the PATH.
-SIGTERM ends it: running requests get --drain to finish.";
+SIGTERM ends it: running requests get --drain to finish, or until a second SIGTERM.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -127,9 +132,10 @@ pub struct Args {
     /// A cluster without a word for this long is shown offline
     #[arg(long, env = "LINESMAN_OFFLINE_AFTER", value_name = "TIME", default_value = "40s", value_parser = duration::parse)]
     offline_after: Duration,
-    /// How long running requests have to finish when the hub ends
-    #[arg(long, env = "LINESMAN_DRAIN", value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
-    drain: Duration,
+    /// How long running requests have to finish when the hub ends; without it 10s, or 10m among other replicas, which take
+    /// what is new meanwhile
+    #[arg(long, env = "LINESMAN_DRAIN", value_name = "TIME", value_parser = duration::parse)]
+    drain: Option<Duration>,
     /// Which clusters may take Git over their lines: `auto`, also those whose agents find no route to the Git host;
     /// `asked`, only those for which an operator chose it
     #[arg(long, env = "LINESMAN_GIT_OVER_LINE", value_name = "WHICH", value_enum)]
@@ -191,9 +197,16 @@ pub async fn run(mut args: Args) -> Result<()> {
         result = &mut serving => return result,
         signal = lifetime::signalled() => signal?,
     }
-    info!("stopping");
+    info!("stopping; a second signal ends what still runs");
     stop.cancel();
-    serving.await
+    tokio::select! {
+        result = &mut serving => result,
+        signal = lifetime::signalled() => {
+            signal?;
+            info!("stopped while requests were running");
+            Ok(())
+        }
+    }
 }
 
 /// Port 0 becomes the port that the system chose, so that all that is printed and told names the real one.
@@ -229,6 +242,10 @@ fn config(args: Args) -> Result<HubConfig> {
     };
     let peer = peer_config(args.peer_listen, args.peer_url)?;
     let records = args.database.config(peer.is_some())?;
+    let drain = match &peer {
+        None => DRAIN,
+        Some(_) => DRAIN_AMONG_OTHERS,
+    };
     Ok(HubConfig {
         data: std::path::absolute(&args.data).context("find the data directory")?,
         records,
@@ -240,7 +257,7 @@ fn config(args: Args) -> Result<HubConfig> {
         tls,
         agent_image: args.agent_image,
         offline_after: args.offline_after,
-        drain: args.drain,
+        drain: args.drain.unwrap_or(drain),
         git_over_line: match args.git_over_line {
             GitOverLine::Auto => Allowed::Auto,
             GitOverLine::Asked => Allowed::Asked,
@@ -384,6 +401,19 @@ mod tests {
             ("https://hub.example.org:8443", "ssh://git@git.example.org")
         );
         assert!(parsed(&[]).url.ends_with(":8443"));
+    }
+
+    #[test]
+    fn running_requests_have_longer_where_other_replicas_take_the_new_ones() {
+        let file = std::env::temp_dir().join(format!("linesman-drain-{}", std::process::id()));
+        std::fs::write(&file, "postgres://a:b@h/c").unwrap();
+        let path = file.to_str().unwrap();
+        let several = ["--peer-listen", "127.0.0.1:1", "--database-url-file", path];
+        assert_eq!(parsed(&[]).drain, Duration::from_secs(10));
+        assert_eq!(parsed(&several).drain, Duration::from_mins(10));
+        let given = [&several[..], &["--drain", "1m"]].concat();
+        assert_eq!(parsed(&given).drain, Duration::from_mins(1));
+        std::fs::remove_file(file).unwrap();
     }
 
     #[test]

@@ -32,6 +32,16 @@ const PRUNE: u32 = 2_000;
 /// The most bytes of a free text in a record.
 const MAX_TEXT: usize = 1024;
 
+/// What a record outlives from when its request goes on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// A crash of the hub.
+    #[default]
+    Crash,
+    /// A power cut, too: each batch waits for the disk.
+    Fsync,
+}
+
 /// What is recorded of one request or event. Never holds a body, a token or a key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {

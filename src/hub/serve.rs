@@ -28,6 +28,8 @@ pub use open::{host_key, keep_secret, next_host_key, start};
 const PUSHES: usize = 64;
 /// How often what was heard is written down.
 const FLUSH: Duration = Duration::from_secs(15);
+/// What goes on while the hub drains has this long to end.
+const LAST_LOOKS: Duration = Duration::from_secs(2);
 /// The audit's last records have this long.
 const LAST_RECORDS: Duration = Duration::from_secs(2);
 const RENEW: Duration = Duration::from_mins(1);
@@ -46,9 +48,6 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
     tasks.spawn("https", |stop| {
         accept::run(listeners.https, hub.clone(), stop)
     });
-    tasks.spawn("health", |stop| {
-        api::health::serve(listeners.health, hub.clone(), stop)
-    });
     tasks.spawn("git", |stop| {
         let server = GitServer {
             repo: hub.catalog.repo.clone(),
@@ -65,15 +64,18 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
         embedded::serve(listeners.git, server, authorize, pushed, stop)
     });
     tasks.spawn("pushes", |stop| tell(hub.clone(), told, stop));
-    tasks.spawn("grants", |stop| super::grants::announce(hub.clone(), stop));
-    tasks.spawn("sessions", |stop| {
-        super::login::session::watch_over(hub.clone(), stop)
-    });
     looks(&hub, &mut tasks);
     tasks.spawn("leader", |stop| {
         replica::leader::run(hub.clone(), once, stop)
     });
-    several(&hub, listeners.peer, &mut tasks);
+    if let (Some(listener), Some(peers)) = (listeners.peer, hub.peers.clone()) {
+        tasks.spawn("peers", |stop| {
+            peers::owner::run(listener, peers, hub.tunnels.clone(), stop)
+        });
+    }
+    let drained = CancellationToken::new();
+    let watch = to_the_end(&hub, listeners.health, drained.clone()).run(LAST_LOOKS);
+    tokio::pin!(watch);
 
     // The audit ends last: what the others do while they drain is on record too.
     let over = CancellationToken::new();
@@ -83,6 +85,12 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
     tokio::pin!(tasks);
     let result = tokio::select! {
         result = &mut tasks => result,
+        ended = &mut watch => {
+            hub.stop.cancel();
+            let ended = ended.and_then(|()| anyhow::bail!("nobody watches over requests any more"));
+            drop(tasks.await);
+            return ended;
+        }
         ended = &mut chain => {
             hub.stop.cancel();
             let result = ended.and_then(|()| anyhow::bail!("the audit chain ended"));
@@ -94,6 +102,8 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
     if tokio::time::timeout(drain, hub.work.wait()).await.is_err() {
         tracing::warn!("work was still going on when the drain time was over");
     }
+    drained.cancel();
+    let result = watch.await.and(result);
     write_seen(&hub).await;
     over.cancel();
     replica::lease::end(&hub).await;
@@ -104,21 +114,26 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
     }
 }
 
-/// What a replica does for the others and hears of them.
-fn several(hub: &Arc<Hub>, listener: Option<TcpListener>, tasks: &mut Tasks) {
-    if let (Some(listener), Some(peers)) = (listener, hub.peers.clone()) {
-        tasks.spawn("peers", |stop| {
-            peers::owner::run(listener, peers, hub.tunnels.clone(), stop)
-        });
-        tasks.spawn("directory", |stop| directory::follow(hub.clone(), stop));
-    }
+/// What goes on while the hub drains: a request that still runs ends with what it runs by, and the other replicas are not
+/// to believe that this one is gone.
+fn to_the_end(hub: &Arc<Hub>, health: TcpListener, drained: CancellationToken) -> Tasks {
+    let mut tasks = Tasks::new(drained);
+    tasks.spawn("health", |stop| {
+        api::health::serve(health, hub.clone(), stop)
+    });
+    tasks.spawn("grants", |stop| super::grants::announce(hub.clone(), stop));
+    tasks.spawn("sessions", |stop| {
+        super::login::session::watch_over(hub.clone(), stop)
+    });
     if hub.replica.is_some() {
+        tasks.spawn("directory", |stop| directory::follow(hub.clone(), stop));
         tasks.spawn("lease", |stop| replica::lease::keep(hub.clone(), stop));
         tasks.spawn("bells", |stop| replica::follow::bells(hub.clone(), stop));
         tasks.spawn("other replicas", |stop| {
             replica::follow::run(hub.clone(), stop)
         });
     }
+    tasks
 }
 
 /// What becomes of the audit's records.

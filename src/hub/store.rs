@@ -7,6 +7,7 @@ use std::path::Path;
 use time::OffsetDateTime;
 
 use crate::hub::access::Grant;
+use crate::hub::audit::Durability;
 use crate::hub::registration::{Claim, Redeemed};
 use crate::wire::api::{BundleView, EngineKind, GitRoute, Policy};
 use crate::wire::id::{ClusterName, Digest};
@@ -104,6 +105,18 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Audit rows outlive from now on what this says, once their call returned.
+    #[must_use]
+    pub fn audit_survives(self, what: Durability) -> Self {
+        match (what, self) {
+            (Durability::Crash, store) => store,
+            (Durability::Fsync, Self::Sqlite(store)) => Self::Sqlite(store.syncing_audit()),
+            (Durability::Fsync, Self::Postgres(store)) => Self::Postgres(store.syncing_audit()),
+        }
+    }
+}
+
 /// Whether a process has its records to itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Share {
@@ -167,6 +180,8 @@ macro_rules! contract {
 contract! {
     /// The hub's own id, a UUID made with the database.
     hub_id(&self) -> String;
+    /// What the database says audit rows outlive.
+    audit_durability(&self) -> Durability;
     /// A read and a write, for readiness.
     check(&self) -> ();
 

@@ -8,8 +8,15 @@ use anyhow::{Context as _, Result};
 use crate::cli::exit::{Code, Failure};
 use crate::cli::{connect, duration, size};
 use crate::hub::AuditConfig;
+use crate::hub::audit::Durability;
 use crate::hub::audit::retain::Retention;
 use crate::hub::audit::sink::Sink;
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum AuditDurability {
+    Crash,
+    Fsync,
+}
 
 /// What becomes of audit records.
 #[derive(Debug, clap::Args)]
@@ -19,6 +26,15 @@ use crate::hub::audit::sink::Sink;
     reason = "the fields name the flags, among the hub's others"
 )]
 pub(super) struct AuditArgs {
+    /// What a record outlives that was made before its request went on: `crash`, the end of the hub at any moment; `fsync`, a
+    /// power cut too, and each request waits for the disk
+    #[arg(
+        long,
+        env = "LINESMAN_AUDIT_DURABILITY",
+        value_name = "WHICH",
+        default_value = "crash"
+    )]
+    audit_durability: AuditDurability,
     /// How long audit records are kept
     #[arg(long, env = "LINESMAN_AUDIT_KEEP", value_name = "TIME", default_value = "400d", value_parser = duration::parse)]
     audit_keep: Duration,
@@ -73,6 +89,10 @@ impl AuditArgs {
             });
         }
         Ok(AuditConfig {
+            durability: match self.audit_durability {
+                AuditDurability::Crash => Durability::Crash,
+                AuditDurability::Fsync => Durability::Fsync,
+            },
             retention: Retention {
                 age: self.audit_keep,
                 records: self.audit_max_records,

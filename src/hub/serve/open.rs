@@ -55,6 +55,7 @@ pub async fn start(
         Some(_) => Share::Several,
     };
     let store = Store::open(&data, &config.records, share).await?;
+    let store = store.audit_survives(config.audit.durability);
     // What the first start makes, one of them makes.
     let turn = turn(&data).await?;
     config.tls = with_names(&config)?;

@@ -3,7 +3,8 @@
 //! Transactions are READ COMMITTED. One that decides by several rows first takes the lock of all records, as SQLite's
 //! one writer does; one that hangs on a single row begins with a statement that locks it; the audit has a lock of its
 //! own. So what the contract promises holds for several processes too. A record is on the server's disk when its call
-//! returns; audit rows are committed with `synchronous_commit=off`: safe over a crash of the hub, as with SQLite.
+//! returns; audit rows are committed with `synchronous_commit=off`, unless they shall be durable, too: safe over a crash of the hub,
+//! as with SQLite.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use sqlx::{ConnectOptions as _, Postgres as Db, Transaction};
 
 use self::Postgres as Database;
 use super::{Result, Share, StoreError};
+use crate::hub::audit::Durability;
 
 /// The strings of a JSON array, as a set.
 macro_rules! each {
@@ -120,6 +122,16 @@ impl Write {
     }
 }
 
+/// What every session on the server keeps to.
+fn sessions(target: &Target) -> PgConnectOptions {
+    target.options().clone().options([
+        ("default_transaction_isolation", "read committed"),
+        ("statement_timeout", "60s"),
+        ("lock_timeout", "10s"),
+        ("idle_in_transaction_session_timeout", "60s"),
+    ])
+}
+
 impl Postgres {
     /// Takes the database for this process and brings its schema up to date.
     pub async fn open(target: Target, share: Share) -> Result<Self> {
@@ -154,13 +166,30 @@ impl Postgres {
         }
     }
 
+    /// Audit rows are on the server's disk, too, when their call returns.
+    #[must_use]
+    pub fn syncing_audit(self) -> Self {
+        let options = sessions(&self.target).options([("synchronous_commit", "on")]);
+        Self {
+            audit: pool(1, options),
+            ..self
+        }
+    }
+
+    pub async fn audit_durability(&self) -> Result<Durability> {
+        let commit: String = sqlx::query_scalar("SELECT current_setting('synchronous_commit')")
+            .fetch_one(&self.audit)
+            .await
+            .map_err(db("read how the audit is written"))?;
+        Ok(if commit == "off" {
+            Durability::Crash
+        } else {
+            Durability::Fsync
+        })
+    }
+
     fn new(target: Target) -> Self {
-        let options = target.options().clone().options([
-            ("default_transaction_isolation", "read committed"),
-            ("statement_timeout", "60s"),
-            ("lock_timeout", "10s"),
-            ("idle_in_transaction_session_timeout", "60s"),
-        ]);
+        let options = sessions(&target);
         let read_only = options
             .clone()
             .options([("default_transaction_read_only", "on")]);

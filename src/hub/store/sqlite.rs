@@ -1,7 +1,7 @@
 //! SQLite: one writer, a few readers, WAL.
 //!
-//! Records are written over one connection with `synchronous=FULL`, audit rows over another with `NORMAL`: those are
-//! safe over a crash of the process, and a thousand times cheaper than a disk flush each. Both take the one write lock
+//! Records are written over one connection with `synchronous=FULL`, audit rows over another with `NORMAL`, unless
+//! they shall be durable, too: those are safe over a crash of the process, and a thousand times cheaper than a disk flush each. Both take the one write lock
 //! here, before the database's own, whose waiting is polling.
 
 use std::fs::File;
@@ -18,6 +18,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use self::Sqlite as Database;
 use super::{Result, StoreError};
+use crate::hub::audit::Durability;
 
 /// The strings of a JSON array, as a set.
 macro_rules! each {
@@ -127,6 +128,28 @@ impl Sqlite {
         };
         store.migrate().await?;
         Ok(store)
+    }
+
+    /// Audit rows are on the disk, too, when their call returns.
+    #[must_use]
+    pub fn syncing_audit(self) -> Self {
+        Self {
+            audit: self.writer.clone(),
+            ..self
+        }
+    }
+
+    pub async fn audit_durability(&self) -> Result<Durability> {
+        const FULL: i64 = 2;
+        let level: i64 = sqlx::query_scalar("PRAGMA synchronous")
+            .fetch_one(&self.audit)
+            .await
+            .map_err(db("read how the audit is written"))?;
+        Ok(if level >= FULL {
+            Durability::Fsync
+        } else {
+            Durability::Crash
+        })
     }
 
     /// Reads the database of a data directory, whose hub may run or be gone. Nothing is written or migrated.

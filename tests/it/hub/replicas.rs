@@ -262,6 +262,33 @@ async fn what_is_revoked_at_one_replica_ends_at_the_others() {
     end([a, b]).await;
 }
 
+/// H17 where a replica drains: what still runs there ends with what it runs by, and the others do not take it for dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_drains_is_one_of_them_to_its_end() {
+    let ([a, b], _) = TestHub::replicas("replicas-drain").await;
+    let ada = granted(&a, "ada").await;
+    let seat = b.hub.requests.enter(ada.clone(), b.hub.requests.now());
+    let opened = b.hub.audit.open(Entry::default()).await.unwrap();
+    let running = b.hub.work.token();
+    let own = b.hub.replica.as_ref().unwrap().record.clone();
+    b.hub.stop.cancel();
+    let store = a.hub.store.clone();
+    store.renew_replica(&own, Duration::ZERO).await.unwrap();
+    let alive = async || store.replicas().await.unwrap().contains(&own);
+    until("its lease is renewed", Duration::from_secs(10), alive).await;
+    let revoke = format!("/v1/api-tokens/{}", ada.token_id);
+    assert_eq!(a.delete(&revoke, Some("*")).await, 204);
+    let over = timeout(REVOKED, seat.over()).await;
+    assert!(over.is_ok(), "it goes on without what it runs by");
+    assert_eq!(store.audit_abandoned().await.unwrap(), []);
+    opened.close(200, 1, 1);
+    drop(running);
+    b.leave().await;
+    assert!(!store.replicas().await.unwrap().contains(&own));
+    assert_eq!(store.audit_open().await.unwrap(), []);
+    a.stop().await;
+}
+
 /// What runs by something that stays goes on, whatever else is revoked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_revoked_goes_on() {

@@ -161,6 +161,7 @@ impl TestHub {
             health: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             peer: several_listener(&data).await,
         };
+        let several = listeners.peer.is_some();
         let address = listeners.https.local_addr().unwrap();
         let git = listeners.git.local_addr().unwrap();
         let (url, git_url) = shared_urls(&data, address.port(), git.port());
@@ -188,7 +189,7 @@ impl TestHub {
             tls: TlsSource::Own { names: vec![] },
             agent_image: "lab.invalid/linesman:dev".to_owned(),
             offline_after: Duration::from_secs(45),
-            drain: Duration::from_secs(2),
+            drain: Duration::from_secs(if several { 20 } else { 2 }),
             git_over_line,
             audit,
         };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use linesman::hub::audit::Durability;
 use linesman::hub::store::postgres::{Postgres, Target};
 use linesman::hub::store::{Share, Store};
 use linesman::wire::api::Policy;
@@ -55,6 +56,17 @@ async fn a_newer_schema_is_refused_by_sqlite() {
 #[tokio::test]
 async fn a_newer_schema_is_refused_by_postgres() {
     a_newer_schema_is_refused_and_stays(Place::server().await).await;
+}
+
+/// The server is asked what it does: a power cut cannot be made here.
+#[tokio::test]
+async fn audit_rows_wait_for_the_servers_disk_where_they_shall() {
+    let url = postgres::database().await;
+    let target = Target::parse(&url).unwrap();
+    let store = Store::Postgres(Postgres::open(target, Share::Alone).await.unwrap());
+    assert_eq!(store.audit_durability().await.unwrap(), Durability::Crash);
+    let store = store.audit_survives(Durability::Fsync);
+    assert_eq!(store.audit_durability().await.unwrap(), Durability::Fsync);
 }
 
 #[tokio::test]
