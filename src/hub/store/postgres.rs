@@ -69,7 +69,7 @@ mod lines;
 mod replicas;
 mod target;
 
-use contract::db;
+use contract::{End, db};
 
 pub use replicas::Bells;
 pub use target::Target;
@@ -101,6 +101,7 @@ pub struct Postgres {
     target: Target,
     writer: PgPool,
     audit: PgPool,
+    audit_end: End,
     readers: PgPool,
     /// One connection, which holds the lock [`HUB`].
     hold: PgPool,
@@ -207,6 +208,7 @@ impl Postgres {
             readers: pool(READERS, read_only),
             lead: pool(1, holding.clone()),
             hold: pool(1, holding),
+            audit_end: End::default(),
             share: Share::Alone,
             _lock: None,
             target,

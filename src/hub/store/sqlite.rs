@@ -65,7 +65,7 @@ macro_rules! locked {
 mod contract;
 mod lines;
 
-use contract::db;
+use contract::{End, db};
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("src/hub/store/migrations/sqlite");
 
@@ -78,6 +78,7 @@ const ROWS: usize = 512;
 pub struct Sqlite {
     writer: SqlitePool,
     audit: SqlitePool,
+    audit_end: End,
     readers: SqlitePool,
     write: Arc<Mutex<()>>,
     /// Held as long as any handle lives.
@@ -123,6 +124,7 @@ impl Sqlite {
                 READERS,
                 options.row_buffer_size(ROWS).pragma("query_only", "on"),
             ),
+            audit_end: End::default(),
             write: Arc::default(),
             _lock: Arc::new(lock),
         };
@@ -167,6 +169,7 @@ impl Sqlite {
             writer: pool.clone(),
             audit: pool.clone(),
             readers: pool,
+            audit_end: End::default(),
             write: Arc::default(),
             _lock: Arc::new(file),
         })

@@ -1,5 +1,7 @@
 //! The audit chain's rows, anchors and sinks.
 
+use std::sync::{Arc, Mutex};
+
 use sqlx::FromRow;
 use time::OffsetDateTime;
 
@@ -25,6 +27,24 @@ async fn end(connection: &mut Connection, doing: &'static str) -> Result<i64> {
         .await
         .map_err(db(doing))?;
     Ok(before.saturating_add_unsigned(chain::size(&last)))
+}
+
+/// Where this process's last batch ended: the number of its last record, and the bytes of all up to that one. Nothing
+/// is known after a batch that may not be stored.
+#[derive(Clone, Default)]
+pub(in crate::hub::store) struct End(Arc<Mutex<Option<(i64, i64)>>>);
+
+impl End {
+    fn take(&self, seq: i64) -> Option<i64> {
+        let known = self.0.lock().ok()?.take();
+        known.and_then(|(last, bytes)| (last == seq).then_some(bytes))
+    }
+
+    fn put(&self, seq: i64, bytes: i64) {
+        if let Ok(mut known) = self.0.lock() {
+            *known = Some((seq, bytes));
+        }
+    }
 }
 
 /// Lines that are made at once, and the bytes of an answer from which on no more are.
@@ -93,7 +113,7 @@ async fn append(
     mut rows: &[AuditRow],
     (mut before, writer): (i64, Option<&str>),
     doing: &'static str,
-) -> Result<()> {
+) -> Result<i64> {
     const INTO: &str = "INSERT INTO audit (seq, at, stage, actor, action, acted_as, cluster, target, request_id, verdict, reason,
            opened, code, bytes, millis, remote, prev, hash, before, writer) ";
     while let Some(most) = rows.len().checked_ilog2() {
@@ -127,16 +147,24 @@ async fn append(
         insert.map_err(db(doing))?;
         rows = later;
     }
-    Ok(())
+    Ok(before)
 }
 
 impl Database {
     pub async fn append_audit(&self, rows: &[AuditRow]) -> Result<()> {
         const DOING: &str = "append audit records";
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+            return Ok(());
+        };
         let mut write = self.begin_audit(DOING).await?;
-        let before = end(&mut write.tx, DOING).await?;
-        append(&mut write.tx, rows, (before, None), DOING).await?;
-        write.commit(DOING).await
+        let before = match self.audit_end.take(first.seq - 1) {
+            Some(before) => before,
+            None => end(&mut write.tx, DOING).await?,
+        };
+        let after = append(&mut write.tx, rows, (before, None), DOING).await?;
+        write.commit(DOING).await?;
+        self.audit_end.put(last.seq, after);
+        Ok(())
     }
 
     pub async fn extend_audit(

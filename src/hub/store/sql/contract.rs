@@ -24,6 +24,8 @@ mod tokens;
 mod troubles;
 mod users;
 
+pub(in crate::hub::store) use audit::End;
+
 impl Database {
     pub async fn hub_id(&self) -> Result<String> {
         const DOING: &str = "read the hub's id";
