@@ -25,6 +25,7 @@ mod clients;
 mod helm;
 mod objects;
 mod replicas;
+mod revoked;
 mod sessions;
 mod soak;
 mod switched_off;
