@@ -2,7 +2,7 @@
 //! granted and on record before the first byte leaves; the answer streams back as it comes.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -12,6 +12,7 @@ use axum::routing::any;
 use http::StatusCode;
 use http::request::Parts;
 use hyper::upgrade::OnUpgrade;
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::clock;
@@ -37,6 +38,9 @@ use limits::Limits;
 use record::Running;
 use rewrite::{Outgoing, Target};
 
+/// Who asks, and whether they may, is looked up within this time.
+const RECORDS: Duration = Duration::from_secs(5);
+
 /// The routes below `/clusters/`.
 pub fn routes() -> Router<Arc<Hub>> {
     let limits = Arc::new(Limits::default());
@@ -46,6 +50,12 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/clusters/{name}", any(handler.clone()))
         .route("/clusters/{name}/", any(handler.clone()))
         .route("/clusters/{name}/{*rest}", any(handler))
+}
+
+/// Records that do not answer let nothing pass.
+async fn in_time<T>(asked: impl Future<Output = T>) -> Result<T, Refusal> {
+    let answered = timeout(RECORDS, asked).await;
+    answered.map_err(|_| refusal::store_silent())
 }
 
 /// What a request may do: where to, as whom, as what.
@@ -128,11 +138,11 @@ impl Case {
         })?;
         // Before anything is looked up that may be taken away meanwhile.
         let judged_at = self.hub.requests.now();
-        let user = auth::user(&self.hub, &parts.headers)
-            .await
+        let user = in_time(auth::user(&self.hub, &parts.headers))
+            .await?
             .map_err(|e| refusal::unauthenticated(&e))?;
         let entry = self.entry(&user, &target, &parts);
-        let judged = self.judge(&user, &target, &parts).await;
+        let judged = in_time(self.judge(&user, &target, &parts)).await?;
         let granted = match judged {
             Ok(judged) => judged,
             Err(refusal) => return Err(self.denied(entry, refusal).await),

@@ -3,6 +3,7 @@
 
 mod access;
 mod apiserver;
+mod cutoff;
 mod figures;
 mod hostile;
 mod hub;

@@ -1,6 +1,7 @@
 //! Liveness, readiness and metrics, on their own port and without authentication.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use axum::Router;
@@ -9,10 +10,14 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use http::{StatusCode, header};
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::hub::Hub;
 use crate::telemetry::OPEN_METRICS;
+
+/// A store that does not answer for so long is not there.
+const STORE: Duration = Duration::from_secs(3);
 
 /// Serves until `stop`.
 pub async fn serve(listener: TcpListener, hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
@@ -32,13 +37,12 @@ async fn ready(State(hub): State<Arc<Hub>>) -> Response {
     if hub.stop.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
     }
-    match hub.store.check().await {
-        Ok(()) => "ok\n".into_response(),
-        Err(error) => {
-            let text = format!("{}\n", crate::hub::chain_of(&error));
-            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
-        }
-    }
+    let text = match timeout(STORE, hub.store.check()).await {
+        Ok(Ok(())) => return "ok\n".into_response(),
+        Ok(Err(error)) => format!("{}\n", crate::hub::chain_of(&error)),
+        Err(_) => format!("the store does not answer within {} s\n", STORE.as_secs()),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
 async fn metrics(State(hub): State<Arc<Hub>>) -> Response {

@@ -27,6 +27,15 @@ pub(super) fn unauthenticated(error: &AuthError) -> Refusal {
 
 pub(super) fn store_away(error: &StoreError) -> Refusal {
     warn!(error = chain_of(error), "look up who asks for what");
+    no_store()
+}
+
+pub(super) fn store_silent() -> Refusal {
+    warn!("look up who asks for what: no answer in time");
+    no_store()
+}
+
+fn no_store() -> Refusal {
     Refusal::new(
         Hop::Hub,
         StatusCode::SERVICE_UNAVAILABLE,

@@ -24,6 +24,8 @@ use crate::wire::id::ClusterName;
 const LOOK: Duration = Duration::from_secs(1);
 /// A look at the counters that takes longer is given up.
 const LIMIT: Duration = Duration::from_secs(2);
+/// What takes longer to be taken over is tried anew.
+const TAKEN: Duration = Duration::from_secs(10);
 /// The wait after a connection that broke.
 const RETRY: Duration = Duration::from_secs(1);
 /// Bells in one statement come from this long.
@@ -130,7 +132,12 @@ pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     let following = async {
         loop {
             match timeout(LIMIT, hub.store.changes()).await {
-                Ok(Ok(changes)) => follower.take(&hub, own, changes).await,
+                Ok(Ok(changes)) => {
+                    let taken = timeout(TAKEN, follower.take(&hub, own, changes)).await;
+                    if taken.is_err() {
+                        tracing::warn!("take over what others changed: no end in time");
+                    }
+                }
                 Ok(Err(error)) => {
                     tracing::warn!(error = chain_of(&error), "look what the others changed");
                 }

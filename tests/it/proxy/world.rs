@@ -104,12 +104,18 @@ impl World {
     /// So many replicas of a hub on one database and one data directory, with a door to the first.
     pub(super) async fn replicas<const N: usize>() -> [Self; N] {
         let url = crate::postgres::database().await;
-        let target = hub::store::postgres::Target::parse(&url).unwrap();
+        Self::reaching([(); N].map(|()| url.as_str())).await
+    }
+
+    /// The same, each of which reaches the database by its own URL.
+    pub(super) async fn reaching<const N: usize>(urls: [&str; N]) -> [Self; N] {
         let outside = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let site = Site::new(&outside, hub::store::Records::Server(target));
+        let mut site = Site::new(&outside, hub::store::Records::File);
         let mut outside = Some(outside);
         let mut worlds: Vec<Self> = Vec::new();
-        for _ in 0..N {
+        for url in urls {
+            let target = hub::store::postgres::Target::parse(url).unwrap();
+            site.records = hub::store::Records::Server(target);
             let peer = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut world = Self::at(&site, Some(peer)).await;
             match (worlds.first(), outside.take()) {
