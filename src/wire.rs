@@ -8,6 +8,7 @@ pub mod api;
 pub mod frame;
 pub mod id;
 pub mod report;
+pub mod word;
 
 /// The oldest and newest protocol that this build speaks on `/v1/join` and on the line.
 pub const PROTOCOL: Protocol = Protocol { min: 1, max: 1 };

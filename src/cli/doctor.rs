@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use super::connect::Connect;
 use super::exit::{Code, Failure};
-use super::output::{Format, Output, document, emit, rows_text};
+use super::output::{Format, Output, document, emit, rows_text, status};
 use crate::client::Client;
-use crate::wire::api::{Check, ClusterView, Component, Diagnosis, Verdict};
+use crate::wire::api::{Check, Component, Diagnosis, ToldCluster, ToldCondition, Verdict};
 use crate::wire::id::ClusterName;
-use crate::wire::report::{Condition, ConditionType, Status};
+use crate::wire::report::{ConditionType, Status};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -251,21 +251,25 @@ fn away(found: &Diagnosis) -> Check {
 }
 
 /// The line and the conditions of a cluster as checks.
-fn conditions(view: &ClusterView) -> Vec<Check> {
+fn conditions(view: &ToldCluster) -> Vec<Check> {
     // Of a cluster out of reach nothing else is known.
-    let known = |c: &&Condition| view.line.up || c.status != Status::Unknown;
+    let known = |c: &&ToldCondition| view.line.up || c.status != Status::Unknown;
     let others = view
         .conditions
         .iter()
         .filter(|c| c.kind != ConditionType::LineUp);
     let mut checks = vec![line(view)];
-    checks.extend(others.filter(known).map(|c| condition(c, &view.name)));
+    checks.extend(
+        others
+            .filter(known)
+            .filter_map(|c| condition(c, &view.name)),
+    );
     checks
 }
 
 const LINE_FIX: &str = "see in the cluster: kubectl -n linesman get pods; kubectl -n linesman logs deploy/linesman-agent";
 
-fn line(view: &ClusterView) -> Check {
+fn line(view: &ToldCluster) -> Check {
     let says = view
         .conditions
         .iter()
@@ -284,10 +288,12 @@ fn line(view: &ClusterView) -> Check {
     }
 }
 
-fn condition(condition: &Condition, cluster: &ClusterName) -> Check {
+/// None = of a kind of which only a later build knows whether it is bad when it holds.
+fn condition(condition: &ToldCondition, cluster: &ClusterName) -> Option<Check> {
+    let kind = *condition.kind.known()?;
     // These are bad when they hold; all others when they do not.
     let bad = matches!(
-        condition.kind,
+        kind,
         ConditionType::HostKeyMismatch
             | ConditionType::Quarantined
             | ConditionType::ObserveOnly
@@ -301,13 +307,17 @@ fn condition(condition: &Condition, cluster: &ClusterName) -> Check {
     let text = [&condition.reason, &condition.message]
         .map(String::as_str)
         .join(": ");
-    Check {
-        name: format!("{:?}", condition.kind),
+    Some(Check {
+        name: format!("{kind:?}"),
         // Whoever installs the engine, it is well.
-        ok: condition.status == wanted || condition.kind == ConditionType::EngineFromGit,
-        found: format!("{:?} {}", condition.status, text.trim_end_matches(": ")),
-        fix: fix(condition.kind, cluster),
-    }
+        ok: condition.status == wanted || kind == ConditionType::EngineFromGit,
+        found: format!(
+            "{} {}",
+            status(&condition.status),
+            text.trim_end_matches(": ")
+        ),
+        fix: fix(kind, cluster),
+    })
 }
 
 fn fix(kind: ConditionType, name: &ClusterName) -> String {
@@ -364,12 +374,13 @@ fn fix(kind: ConditionType, name: &ClusterName) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::word::Word;
 
-    fn says(kind: ConditionType, status: Status) -> Condition {
+    fn says(kind: ConditionType, status: Status) -> ToldCondition {
         let since = "2026-01-01T00:00:00Z".to_owned();
-        Condition {
-            kind,
-            status,
+        ToldCondition {
+            kind: kind.into(),
+            status: status.into(),
             reason: "Why".to_owned(),
             message: String::new(),
             since,
@@ -386,10 +397,19 @@ mod tests {
             (ConditionType::HostKeyMismatch, Status::False, true),
             (ConditionType::HostKeyMismatch, Status::True, false),
         ] {
-            let check = condition(&says(kind, status), &name);
+            let check = condition(&says(kind, status), &name).unwrap();
             assert_eq!(check.ok, ok, "{kind:?} {status:?}");
             assert!(!check.fix.is_empty());
         }
+        let mut later = says(ConditionType::Synced, Status::True);
+        later.status = Word::Later("Mostly".to_owned());
+        let check = condition(&later, &name).unwrap();
+        assert!(
+            !check.ok && check.found.starts_with("Mostly Why"),
+            "{check:?}"
+        );
+        later.kind = Word::Later("Compacted".to_owned());
+        assert_eq!(condition(&later, &name), None);
     }
 
     fn component(name: &str, works: Verdict) -> Component {

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::connect::Connect;
 use super::output::{Column, Output, ago, list};
-use crate::wire::api::{BundleView, EngineKind};
+use crate::wire::api::ToldBundle;
 
 mod import;
 mod mirror;
@@ -32,8 +32,8 @@ pub(super) struct ListArgs {
     output: Output,
 }
 
-const COLUMNS: [Column<BundleView>; 7] = [
-    Column::new("ENGINE", |b, _| kind(b.engine).to_owned()),
+const COLUMNS: [Column<ToldBundle>; 7] = [
+    Column::new("ENGINE", |b, _| b.engine.to_string()),
     Column::new("VERSION", |b, _| b.version.clone()),
     Column::new("OBJECTS", |b, _| b.objects.to_string()),
     Column::new("IMPORTED", |b, now| ago(&b.imported_at, now)),
@@ -63,8 +63,4 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
             )
         }
     }
-}
-
-pub(super) fn kind(engine: EngineKind) -> &'static str {
-    engine.as_str()
 }

@@ -8,9 +8,10 @@ use super::exit::{Code, Failure};
 use super::output::progress_line;
 use super::wait::{self, Found, Patience};
 use crate::client::Client;
-use crate::wire::api::ClusterView;
+use crate::wire::api::ToldCluster;
 use crate::wire::id::ClusterName;
 use crate::wire::report::{ConditionType, Status};
+use crate::wire::word::Word;
 
 /// What is followed.
 pub(super) struct Wish<'a> {
@@ -58,7 +59,7 @@ enum State {
 }
 
 /// What the agent last said of this wish.
-fn state(cluster: &ClusterView, wish: &Wish<'_>) -> State {
+fn state(cluster: &ToldCluster, wish: &Wish<'_>) -> State {
     let mut told = cluster.conditions.iter();
     let told = told.find(|c| c.kind == wish.kind && c.message.starts_with(&wish.about));
     let Some(told) = told else {
@@ -70,10 +71,10 @@ fn state(cluster: &ClusterView, wish: &Wish<'_>) -> State {
         });
     };
     let text = told.message.clone();
-    match (told.status, told.reason.as_str()) {
-        (Status::True, _) => State::Done(text),
+    match (&told.status, told.reason.as_str()) {
+        (Word::Known(Status::True), _) => State::Done(text),
         (_, "Returned") => State::Undone(text),
-        (Status::False | Status::Unknown, _) => State::Waits(text),
+        (Word::Known(Status::False | Status::Unknown) | Word::Later(_), _) => State::Waits(text),
     }
 }
 
@@ -81,7 +82,8 @@ fn state(cluster: &ClusterView, wish: &Wish<'_>) -> State {
 mod tests {
     use super::*;
     use crate::cli::cluster::wait;
-    use crate::wire::report::{Condition, Phase};
+    use crate::wire::api::ToldCondition;
+    use crate::wire::report::Phase;
 
     #[test]
     fn only_the_word_about_this_wish_counts() {
@@ -95,9 +97,9 @@ mod tests {
                 until: "",
                 undone: String::new(),
             };
-            let says = |status, reason: &str, message: &str| {
-                let told = Condition {
-                    kind,
+            let says = |status: Word<Status>, reason: &str, message: &str| {
+                let told = ToldCondition {
+                    kind: kind.into(),
                     status,
                     reason: reason.to_owned(),
                     message: message.to_owned(),
@@ -107,19 +109,27 @@ mod tests {
                 cluster.line.up = true;
                 state(&cluster, &wish)
             };
-            let waits = says(Status::True, "InForce", &format!("{other}flux 2.9.5"));
+            let waits = says(
+                Status::True.into(),
+                "InForce",
+                &format!("{other}flux 2.9.5"),
+            );
             assert!(matches!(waits, State::Waits(text) if text.contains("not begun")));
             let text = format!("{about}flux 2.9.5");
             assert_eq!(
-                says(Status::True, "InForce", &text),
+                says(Status::True.into(), "InForce", &text),
                 State::Done(text.clone())
             );
             assert_eq!(
-                says(Status::False, "Changing", &text),
+                says(Status::False.into(), "Changing", &text),
                 State::Waits(text.clone())
             );
             assert_eq!(
-                says(Status::False, "Returned", &text),
+                says(Word::Later("Mostly".to_owned()), "Changing", &text),
+                State::Waits(text.clone())
+            );
+            assert_eq!(
+                says(Status::False.into(), "Returned", &text),
                 State::Undone(text.clone())
             );
         }

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use super::connect::Connect;
 use super::output::{Column, Format, Output, ago, document, emit, list, progress_line, rows_text};
 use crate::clock;
-use crate::wire::api::{GitHostCluster, GitHostView, Via};
+use crate::wire::api::{ToldGitHost, ToldGitHostCluster, Via};
 use crate::wire::id::ClusterName;
 
 /// The Git host that every hub has.
@@ -76,7 +76,7 @@ pub(super) struct DropArgs {
     output: Output,
 }
 
-const COLUMNS: [Column<GitHostView>; 6] = [
+const COLUMNS: [Column<ToldGitHost>; 6] = [
     Column::new("NAME", |h, _| h.name.clone()),
     Column::new("URL", |h, _| h.url.clone()),
     Column::new("KEYS", |h, _| h.keys.len().to_string()),
@@ -89,7 +89,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::List(args) => {
             let hosts = args.connect.client().await?.githosts().await?;
-            let name = |h: &GitHostView| h.name.clone();
+            let name = |h: &ToldGitHost| h.name.clone();
             list(args.output.output, &hosts, &COLUMNS, name, "")
         }
         Verb::Show(args) => {
@@ -107,7 +107,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
     }
 }
 
-fn print(format: Format, host: &GitHostView) -> Result<()> {
+fn print(format: Format, host: &ToldGitHost) -> Result<()> {
     emit(&match format {
         Format::Json | Format::Yaml => document(format, host)?,
         Format::Name => format!("{}\n", host.name),
@@ -116,11 +116,11 @@ fn print(format: Format, host: &GitHostView) -> Result<()> {
     })
 }
 
-fn mismatches(host: &GitHostView) -> usize {
+fn mismatches(host: &ToldGitHost) -> usize {
     host.clusters.iter().filter(|c| c.mismatch).count()
 }
 
-fn describe(host: &GitHostView, wide: bool, now: OffsetDateTime) -> String {
+fn describe(host: &ToldGitHost, wide: bool, now: OffsetDateTime) -> String {
     let owned = |row: [&str; 2]| row.map(str::to_owned).to_vec();
     let meet = match (mismatches(host), host.clusters_total) {
         (0, all) => format!("{all}; none meets another key"),
@@ -188,14 +188,14 @@ fn describe(host: &GitHostView, wide: bool, now: OffsetDateTime) -> String {
     text
 }
 
-fn cluster(cluster: &GitHostCluster, now: OffsetDateTime) -> Vec<String> {
-    let via = match cluster.git.via {
+fn cluster(cluster: &ToldGitHostCluster, now: OffsetDateTime) -> Vec<String> {
+    let via = cluster.git.via.shown(|via| match via {
         Via::Direct => "direct",
         Via::Line => "line",
-    };
+    });
     vec![
         cluster.name.to_string(),
-        via.to_owned(),
+        via,
         cluster.trusted.join(","),
         cluster.shown.clone().unwrap_or_default(),
         cluster
@@ -215,11 +215,11 @@ fn section<const N: usize>(text: &mut String, header: [&str; N], rows: Vec<Vec<S
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::wire::api::{GitRoute, GitRouteView, HostKeyView, OfferedKey};
+    use crate::wire::api::{GitRoute, HostKeyView, OfferedKey, ToldGitRoute};
 
-    pub(in crate::cli::githost) fn host() -> GitHostView {
+    pub(in crate::cli::githost) fn host() -> ToldGitHost {
         let at = "2026-01-01T00:00:00Z".to_owned();
-        GitHostView {
+        ToldGitHost {
             name: "builtin".to_owned(),
             kind: "builtin".to_owned(),
             url: "ssh://git@hub:2222/catalog.git".to_owned(),
@@ -242,11 +242,11 @@ pub(super) mod tests {
                 seen_by: vec!["eu1".to_owned()],
                 since: Some(at.clone()),
             }],
-            clusters: vec![GitHostCluster {
+            clusters: vec![ToldGitHostCluster {
                 name: "eu1".parse().unwrap(),
-                git: GitRouteView {
-                    route: GitRoute::Auto,
-                    via: Via::Direct,
+                git: ToldGitRoute {
+                    route: GitRoute::Auto.into(),
+                    via: Via::Direct.into(),
                 },
                 trusted: vec!["SHA256:known".to_owned()],
                 shown: Some("SHA256:other".to_owned()),

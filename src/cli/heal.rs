@@ -6,9 +6,10 @@ use super::connect::Connect;
 use super::exit::{Code, Failure};
 use super::output::{Column, Format, Output, ago, document, emit, list, progress_line, rows_text};
 use crate::clock;
-use crate::wire::api::{HealView, Took};
+use crate::wire::api::{ToldHeal, ToldHealRecord, Took};
 use crate::wire::id::ClusterName;
-use crate::wire::report::{HealRecord, HealResult};
+use crate::wire::report::HealResult;
+use crate::wire::word::Word;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
@@ -67,13 +68,13 @@ pub(super) struct CloseArgs {
 /// How far back `heal show` and `heal close` look.
 const HISTORY: usize = 5_000;
 
-const COLUMNS: [Column<HealView>; 14] = [
+const COLUMNS: [Column<ToldHeal>; 14] = [
     Column::new("ID", |h, _| short_id(&h.heal.id)),
     Column::new("CLUSTER", |h, _| h.cluster.to_string()),
     Column::new("AGE", |h, now| ago(&h.heal.detected_at, now)),
     Column::new("FAULT", |h, _| h.heal.class.clone()),
     Column::new("OBJECT", |h, _| h.heal.object.clone()),
-    Column::new("RESULT", |h, _| result(h.heal.result).to_owned()),
+    Column::new("RESULT", |h, _| result(&h.heal.result)),
     Column::new("DETECTED", |h, _| seconds(h.took.detect_ms)),
     Column::new("ACTED", |h, _| seconds(h.took.act_ms)),
     Column::new("RESTORED", |h, _| seconds(h.took.restore_ms)),
@@ -133,8 +134,8 @@ async fn close(args: &CloseArgs) -> Result<()> {
     Ok(())
 }
 
-fn find<'a>(heals: &'a [HealView], id: &str) -> Result<&'a HealView, Failure> {
-    let fits = |h: &&HealView| h.heal.id.starts_with(id) || h.heal.id.ends_with(id);
+fn find<'a>(heals: &'a [ToldHeal], id: &str) -> Result<&'a ToldHeal, Failure> {
+    let fits = |h: &&ToldHeal| h.heal.id.starts_with(id) || h.heal.id.ends_with(id);
     let mut found = heals.iter().filter(fits);
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(one),
@@ -156,17 +157,17 @@ pub(super) fn short_id(id: &str) -> String {
     id.rsplit('-').next().unwrap_or(id).to_owned()
 }
 
-pub(super) fn result(result: HealResult) -> &'static str {
-    match result {
+pub(super) fn result(result: &Word<HealResult>) -> String {
+    result.shown(|result| match result {
         HealResult::Open => "open",
         HealResult::Healed => "healed",
         HealResult::Reported => "reported",
         HealResult::Failed => "failed",
-    }
+    })
 }
 
 /// Seconds since the fault, as far as the cluster told when that was, else since its detection; empty before it.
-fn after(heal: &HealRecord, at: Option<&str>) -> String {
+fn after(heal: &ToldHealRecord, at: Option<&str>) -> String {
     let from = heal.fault_at.as_deref().unwrap_or(&heal.detected_at);
     match (
         clock::parse_rfc3339(from),
@@ -188,7 +189,7 @@ pub(super) fn seconds(millis: Option<u64>) -> String {
 }
 
 /// What a person should do next.
-pub(super) fn next(heal: &HealRecord) -> String {
+pub(super) fn next(heal: &ToldHealRecord) -> String {
     if heal.next.is_empty() {
         "nothing".to_owned()
     } else {
@@ -197,7 +198,7 @@ pub(super) fn next(heal: &HealRecord) -> String {
 }
 
 /// `F3 ScaledToZero: a controller has no replicas`.
-fn called(heal: &HealRecord) -> String {
+fn called(heal: &ToldHealRecord) -> String {
     let number = match heal.number {
         0 => String::new(),
         n => format!("F{n} "),
@@ -209,7 +210,7 @@ fn called(heal: &HealRecord) -> String {
     format!("{number}{}{meaning}", heal.class)
 }
 
-fn commit(view: &HealView) -> String {
+fn commit(view: &ToldHeal) -> String {
     match (&view.author, view.heal.commit.as_str()) {
         (Some(made), _) => {
             format!(
@@ -235,7 +236,7 @@ fn took(took: &Took) -> String {
     known.join(", ")
 }
 
-fn describe(view: &HealView) -> String {
+fn describe(view: &ToldHeal) -> String {
     let heal = &view.heal;
     let mut text = rows_text(
         None,
@@ -244,7 +245,7 @@ fn describe(view: &HealView) -> String {
             ("cluster", view.cluster.to_string()),
             ("fault", called(heal)),
             ("object", heal.object.clone()),
-            ("result", result(heal.result).to_owned()),
+            ("result", result(&heal.result)),
             ("written by", heal.writer.clone()),
             ("commit", commit(view)),
             ("catalog then", heal.revision.clone()),
@@ -273,10 +274,10 @@ mod tests {
     use super::*;
     use crate::wire::api::{CommitView, StoryLine};
 
-    fn heal(id: &str) -> HealView {
-        HealView {
+    fn heal(id: &str) -> ToldHeal {
+        ToldHeal {
             cluster: "eu1".parse().unwrap(),
-            heal: HealRecord {
+            heal: ToldHealRecord {
                 id: id.to_owned(),
                 class: "ObjectMissing".to_owned(),
                 number: 1,
@@ -291,7 +292,7 @@ mod tests {
                 detected_at: "2026-01-01T00:00:00.200Z".to_owned(),
                 acted_at: Some("2026-01-01T00:00:00.300Z".to_owned()),
                 restored_at: Some("2026-01-01T00:00:09.000Z".to_owned()),
-                result: HealResult::Healed,
+                result: HealResult::Healed.into(),
                 next: String::new(),
             },
             took: Took {

@@ -9,7 +9,8 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::clock;
-use crate::wire::report::Phase;
+use crate::wire::report::{ConditionType, Phase, Status};
+use crate::wire::word::Word;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
@@ -199,8 +200,18 @@ fn span(length: time::Duration) -> String {
 }
 
 /// The phase in its own word.
-pub(super) fn phase(phase: Phase) -> String {
-    format!("{phase:?}")
+pub(super) fn phase(phase: &Word<Phase>) -> String {
+    phase.shown(|phase| format!("{phase:?}"))
+}
+
+/// The condition's type in its own word.
+pub(super) fn kind(kind: &Word<ConditionType>) -> String {
+    kind.shown(|kind| format!("{kind:?}"))
+}
+
+/// A condition's status in its own word.
+pub(super) fn status(status: &Word<Status>) -> String {
+    status.shown(|status| format!("{status:?}"))
 }
 
 /// The first line of a text, cut to `limit` characters.

@@ -8,11 +8,13 @@ use time::OffsetDateTime;
 
 use super::output::{paints, progress_line};
 use crate::clock;
-use crate::wire::report::{StepName, StepReport, StepState};
+use crate::wire::api::ToldStep;
+use crate::wire::report::{StepName, StepState};
+use crate::wire::word::Word;
 
 /// Tells each change once.
 pub(super) struct Progress {
-    told: Vec<StepReport>,
+    told: Vec<ToldStep>,
     spinner: Option<ProgressBar>,
     said: String,
     started: OffsetDateTime,
@@ -50,7 +52,7 @@ impl Progress {
     }
 
     /// Tells what is new in these steps.
-    pub(super) fn steps(&mut self, steps: &[StepReport]) {
+    pub(super) fn steps(&mut self, steps: &[ToldStep]) {
         // An adoption that was over before we looked is no news.
         if self.told.is_empty() && !steps.is_empty() && current(steps).is_none() {
             steps.clone_into(&mut self.told);
@@ -82,24 +84,24 @@ impl Progress {
 }
 
 /// The first step that is not done.
-pub(super) fn current(steps: &[StepReport]) -> Option<&StepReport> {
+pub(super) fn current(steps: &[ToldStep]) -> Option<&ToldStep> {
     steps.iter().find(|s| s.state != StepState::Done)
 }
 
-pub(super) fn state(state: StepState) -> &'static str {
-    match state {
+pub(super) fn state(state: &Word<StepState>) -> String {
+    state.shown(|state| match state {
         StepState::Running => "running",
         StepState::Waiting => "waiting",
         StepState::Done => "done",
         StepState::Failed => "failed",
-    }
+    })
 }
 
 /// The lines that tell `seen` to one who knows `told`.
-fn news(told: &[StepReport], seen: &[StepReport]) -> Vec<String> {
-    let known = |step: StepName| told.iter().find(|s| s.step == step);
+fn news(told: &[ToldStep], seen: &[ToldStep]) -> Vec<String> {
+    let known = |step: &Word<StepName>| told.iter().find(|s| s.step == *step);
     let changed = seen.iter().enumerate().filter(|(_, s)| {
-        known(s.step).is_none_or(|k| (k.state, &k.reason) != (s.state, &s.reason))
+        known(&s.step).is_none_or(|k| (&k.state, &k.reason) != (&s.state, &s.reason))
     });
     changed
         .map(|(at, step)| line(step, at.checked_sub(1).map(|before| &seen[before])))
@@ -107,14 +109,14 @@ fn news(told: &[StepReport], seen: &[StepReport]) -> Vec<String> {
 }
 
 /// `  git       waiting   the key is not known to the Git host yet`, with the time since the step before where done.
-fn line(step: &StepReport, before: Option<&StepReport>) -> String {
-    let state = state(step.state);
+fn line(step: &ToldStep, before: Option<&ToldStep>) -> String {
+    let shown = state(&step.state);
     let took = match (
-        step.state,
+        &step.state,
         before.and_then(|b| clock::parse_rfc3339(&b.at)),
         clock::parse_rfc3339(&step.at),
     ) {
-        (StepState::Done, Some(from), Some(to)) if to >= from => {
+        (Word::Known(StepState::Done), Some(from), Some(to)) if to >= from => {
             format!("{:.1} s", (to - from).as_seconds_f64())
         }
         _ => String::new(),
@@ -124,7 +126,7 @@ fn line(step: &StepReport, before: Option<&StepReport>) -> String {
     } else {
         step.reason.clone()
     };
-    format!("  {:<9} {state:<8} {note}", step.step.as_str())
+    format!("  {:<9} {shown:<8} {note}", step.step)
         .trim_end()
         .to_owned()
 }
@@ -133,10 +135,10 @@ fn line(step: &StepReport, before: Option<&StepReport>) -> String {
 mod tests {
     use super::*;
 
-    fn step(step: StepName, state: StepState, reason: &str, at: &str) -> StepReport {
-        StepReport {
-            step,
-            state,
+    fn step(step: StepName, state: StepState, reason: &str, at: &str) -> ToldStep {
+        ToldStep {
+            step: step.into(),
+            state: state.into(),
             reason: reason.to_owned(),
             at: at.to_owned(),
         }

@@ -6,11 +6,11 @@ use serde::de::DeserializeOwned;
 
 use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
-    AdoptionAnswer, AgentImageRequest, AgentImageView, BundleView, CatalogView, Check, ClusterView,
-    Diagnosis, DropSigner, EngineKind, EngineRequest, EngineView, GitRoute, GitRouteRequest,
-    GitRouteView, HealCloseRequest, HealView, HubInfo, LineDetail, NewCluster, NewJoinToken,
-    NewSigner, NewSshKey, Page, PauseRequest, Policy, RegistryRequest, RegistryView, RotateRequest,
-    RotateWish, SignersView, WhoAmI,
+    AgentImageRequest, AgentImageView, CatalogView, Check, Diagnosis, DropSigner, EngineKind,
+    EngineRequest, EngineView, GitRoute, GitRouteRequest, HealCloseRequest, HubInfo, LineDetail,
+    NewCluster, NewJoinToken, NewSigner, NewSshKey, Page, PauseRequest, Policy, RegistryRequest,
+    RegistryView, RotateRequest, RotateWish, SignersView, ToldAdoption, ToldBundle, ToldCluster,
+    ToldGitRoute, ToldHeal, WhoAmI,
 };
 use crate::wire::id::ClusterName;
 
@@ -48,12 +48,12 @@ impl Client {
             .await
     }
 
-    pub async fn clusters(&self) -> Result<Vec<ClusterView>, Error> {
+    pub async fn clusters(&self) -> Result<Vec<ToldCluster>, Error> {
         self.list("list clusters", &["v1", "clusters"], &[], usize::MAX)
             .await
     }
 
-    pub async fn cluster(&self, name: &ClusterName) -> Result<ClusterView, Error> {
+    pub async fn cluster(&self, name: &ClusterName) -> Result<ToldCluster, Error> {
         self.get(
             &format!("show cluster {name}"),
             &["v1", "clusters", name.as_str()],
@@ -62,7 +62,7 @@ impl Client {
         .await
     }
 
-    pub async fn add_cluster(&self, new: &NewCluster) -> Result<AdoptionAnswer, Error> {
+    pub async fn add_cluster(&self, new: &NewCluster) -> Result<ToldAdoption, Error> {
         self.write(
             &format!("add cluster {}", new.name),
             &["v1", "clusters"],
@@ -75,7 +75,7 @@ impl Client {
         &self,
         name: &ClusterName,
         new: &NewJoinToken,
-    ) -> Result<AdoptionAnswer, Error> {
+    ) -> Result<ToldAdoption, Error> {
         let path = ["v1", "clusters", name.as_str(), "join-tokens"];
         self.write(
             &format!("issue a join token for cluster {name}"),
@@ -112,7 +112,7 @@ impl Client {
         &self,
         name: &ClusterName,
         route: GitRoute,
-    ) -> Result<GitRouteView, Error> {
+    ) -> Result<ToldGitRoute, Error> {
         let path = ["v1", "clusters", name.as_str(), "git-route"];
         let operation = format!("choose the way to Git of cluster {name}");
         self.put(&operation, &path, &GitRouteRequest { route })
@@ -181,7 +181,7 @@ impl Client {
         .await
     }
 
-    pub async fn bundles(&self) -> Result<Vec<BundleView>, Error> {
+    pub async fn bundles(&self) -> Result<Vec<ToldBundle>, Error> {
         self.list("list engine bundles", &["v1", "bundles"], &[], usize::MAX)
             .await
     }
@@ -191,7 +191,7 @@ impl Client {
         &self,
         manifests: Vec<u8>,
         wanted: &WantedBundle,
-    ) -> Result<BundleView, Error> {
+    ) -> Result<ToldBundle, Error> {
         let operation = "import the engine bundle";
         let mut headers = json_headers();
         headers.insert(
@@ -215,13 +215,13 @@ impl Client {
         &self,
         cluster: Option<&ClusterName>,
         limit: usize,
-    ) -> Result<Vec<HealView>, Error> {
+    ) -> Result<Vec<ToldHeal>, Error> {
         self.list("list heals", &["v1", "heals"], &of_cluster(cluster), limit)
             .await
     }
 
     /// Ends a heal by hand; gives it as it is then.
-    pub async fn close_heal(&self, id: &str, reason: &str) -> Result<HealView, Error> {
+    pub async fn close_heal(&self, id: &str, reason: &str) -> Result<ToldHeal, Error> {
         let asked = HealCloseRequest {
             reason: reason.to_owned(),
         };
@@ -230,7 +230,7 @@ impl Client {
     }
 
     /// One heal, with its story.
-    pub async fn heal(&self, id: &str) -> Result<HealView, Error> {
+    pub async fn heal(&self, id: &str) -> Result<ToldHeal, Error> {
         self.get("show a heal", &["v1", "heals", id], &[]).await
     }
 

@@ -19,6 +19,7 @@ mod keys;
 mod line;
 mod login;
 mod signer;
+mod told;
 
 pub use access::{
     AnchorView, ApiTokenAnswer, ApiTokenView, AuditView, ClusterChoice, GrantCheck, GrantOpinion,
@@ -46,6 +47,10 @@ pub use keys::{DeployKeyRequest, IdentityRequest, RecoverRequest, RotateRequest,
 pub use line::{LineClass, LineDetail};
 pub use login::{DeviceLogin, EndSession, SessionAnswer, TokenRequest};
 pub use signer::{DropSigner, NewSigner, SignerRef, SignerView, SignersView};
+pub use told::{
+    ToldAdoption, ToldBundle, ToldCluster, ToldCondition, ToldGitHost, ToldGitHostCluster,
+    ToldGitRoute, ToldHeal, ToldHealRecord, ToldStep,
+};
 
 /// `POST` bodies are refused above this many bytes, bundle uploads excepted.
 pub const MAX_BODY: usize = 1 << 20;

@@ -143,9 +143,9 @@ pub enum StepState {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct StepReport {
-    pub step: StepName,
-    pub state: StepState,
+pub struct StepReport<N = StepName, S = StepState> {
+    pub step: N,
+    pub state: S,
     /// Why it waits or failed, for people; at most 1 KiB.
     #[serde(default)]
     pub reason: String,
@@ -208,10 +208,10 @@ pub enum Status {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Condition {
+pub struct Condition<K = ConditionType, S = Status> {
     #[serde(rename = "type")]
-    pub kind: ConditionType,
-    pub status: Status,
+    pub kind: K,
+    pub status: S,
     /// CamelCase, one word.
     pub reason: String,
     /// At most 1 KiB.
@@ -275,7 +275,7 @@ pub enum Phase {
 /// One heal: the episode from a fault to restored function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HealRecord {
+pub struct HealRecord<R = HealResult> {
     /// UUIDv7, made by the agent.
     pub id: String,
     /// The fault's class, `ObjectMissing` and so on.
@@ -309,7 +309,7 @@ pub struct HealRecord {
     /// When function was proven again; absent while the heal is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored_at: Option<String>,
-    pub result: HealResult,
+    pub result: R,
     /// What a person should do next; empty = nothing.
     #[serde(default)]
     pub next: String,

@@ -6,6 +6,7 @@ mod database;
 mod githost;
 mod hub;
 mod import;
+mod later;
 mod login;
 mod upgrade;
 

@@ -16,7 +16,7 @@ use crate::cli::output::{Format, document, emit, progress_line};
 use crate::cli::{duration, session};
 use crate::manifests::{self, EngineNamespaces, scope};
 use crate::wire::api::{
-    AdoptionAnswer, AdoptionChanges, AdoptionOptions, GitRoute, NewCluster, ScopeOptions,
+    AdoptionChanges, AdoptionOptions, GitRoute, NewCluster, ScopeOptions, ToldAdoption,
 };
 use crate::wire::id::{ClusterName, Digest};
 
@@ -179,7 +179,7 @@ impl Adoption {
 
 /// Gives the YAML to the operator and says what comes next; then waits, where asked to.
 pub(super) async fn hand_out(
-    answer: &AdoptionAnswer,
+    answer: &ToldAdoption,
     adoption: &Adoption,
     access: &Access,
     ca: Option<&Path>,
@@ -207,7 +207,7 @@ pub(super) async fn hand_out(
     Err(wait_with_stdout_closed(name, access, ca, limit))
 }
 
-fn give(answer: &AdoptionAnswer, adoption: &Adoption) -> Result<()> {
+fn give(answer: &ToldAdoption, adoption: &Adoption) -> Result<()> {
     let name = &answer.cluster.name;
     if let Some(path) = &adoption.file {
         session::replace(path, answer.yaml.as_bytes())?;

@@ -12,6 +12,7 @@ use crate::cli::engine::follow;
 use crate::cli::output::{Format, Output, document, emit, progress_line};
 use crate::wire::api::{EngineKind, EngineRequest};
 use crate::wire::id::{ClusterName, Digest};
+use crate::wire::word::Word;
 
 const EXAMPLES: &str = "\
 Another engine is refused unless --replace says so, and what it is to follow is in the catalog: at --path, else at
@@ -67,7 +68,7 @@ pub(in crate::cli) struct Args {
 #[serde(rename_all = "camelCase")]
 struct Told {
     cluster: ClusterName,
-    engine: EngineKind,
+    engine: Word<EngineKind>,
     version: String,
     path: String,
     /// Of a hand-over: its number, as condition `EngineCurrent` has it.
@@ -81,7 +82,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
     let cluster = client.cluster(&args.name).await?;
     let wanted = args.engine.map(EngineKind::from);
-    let asked = wanted.filter(|engine| args.replace || *engine != cluster.engine);
+    let asked = wanted.filter(|engine| args.replace || cluster.engine != *engine);
     let Some(engine) = asked else {
         return tell(
             args.output.output,
@@ -113,7 +114,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     follow(&client, &args.name, set.change, args.wait).await?;
     let told = Told {
         cluster: args.name,
-        engine: set.engine,
+        engine: set.engine.into(),
         version: set.version,
         path: set.path,
         change: Some(set.change),

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 
 use crate::cli::connect::Connect;
 use crate::cli::output::progress_line;
-use crate::wire::api::{GitRoute, GitRouteView, Via};
+use crate::wire::api::{GitRoute, ToldGitRoute, Via};
 use crate::wire::id::ClusterName;
 
 const EXAMPLES: &str = "\
@@ -55,18 +55,19 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     progress_line(&format!(
         "cluster {} is to reach the Git host {}; see: linesman cluster show {}",
         args.name,
-        words(told),
+        words(&told),
         args.name
     ));
     Ok(())
 }
 
 /// The way in force, and whether it may change by itself.
-pub(super) fn words(git: GitRouteView) -> &'static str {
-    match (git.via, git.route) {
-        (Via::Line, GitRoute::Auto) => "over the line (its agent found no other way)",
-        (Via::Line, _) => "over the line",
-        (Via::Direct, GitRoute::Auto) => "directly, as long as its agent finds a route",
-        (Via::Direct, _) => "directly",
-    }
+pub(super) fn words(git: &ToldGitRoute) -> String {
+    let by_itself = git.route == GitRoute::Auto;
+    git.via.shown(|via| match via {
+        Via::Line if by_itself => "over the line (its agent found no other way)",
+        Via::Line => "over the line",
+        Via::Direct if by_itself => "directly, as long as its agent finds a route",
+        Via::Direct => "directly",
+    })
 }

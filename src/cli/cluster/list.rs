@@ -3,9 +3,8 @@
 use anyhow::Result;
 
 use crate::cli::connect::Connect;
-use crate::cli::engine::kind;
 use crate::cli::output::{Column, Output, ago, list, phase, short};
-use crate::wire::api::ClusterView;
+use crate::wire::api::ToldCluster;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -18,15 +17,15 @@ pub(in crate::cli) struct Args {
     output: Output,
 }
 
-const COLUMNS: [Column<ClusterView>; 10] = [
+const COLUMNS: [Column<ToldCluster>; 10] = [
     Column::new("NAME", |c, _| c.name.to_string()),
-    Column::new("PHASE", |c, _| phase(c.phase)),
+    Column::new("PHASE", |c, _| phase(&c.phase)),
     Column::new("LINE", |c, _| {
         if c.line.up { "up" } else { "down" }.to_owned()
     }),
     Column::new("SEEN", seen),
     Column::new("ENGINE", |c, _| {
-        format!("{} {}", kind(c.engine), c.engine_version)
+        format!("{} {}", c.engine, c.engine_version)
             .trim_end()
             .to_owned()
     }),
@@ -42,7 +41,8 @@ const COLUMNS: [Column<ClusterView>; 10] = [
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let mut clusters = args.connect.client().await?.clusters().await?;
     clusters.retain(|c| args.selector.iter().all(|wanted| has(c, wanted)));
-    clusters.sort_by(|a, b| (a.phase, &a.name).cmp(&(b.phase, &b.name)));
+    // A phase that is not known here may be the worst of all.
+    clusters.sort_by(|a, b| (a.phase.known(), &a.name).cmp(&(b.phase.known(), &b.name)));
     let empty = "no clusters; run: linesman cluster add NAME";
     list(
         args.output.output,
@@ -53,19 +53,19 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     )
 }
 
-pub(super) fn has(cluster: &ClusterView, wanted: &str) -> bool {
+pub(super) fn has(cluster: &ToldCluster, wanted: &str) -> bool {
     let (key, value) = wanted.split_once('=').unwrap_or((wanted, ""));
     cluster.labels.get(key).is_some_and(|v| v == value)
 }
 
-pub(super) fn seen(cluster: &ClusterView, now: time::OffsetDateTime) -> String {
+pub(super) fn seen(cluster: &ToldCluster, now: time::OffsetDateTime) -> String {
     cluster
         .last_seen
         .as_deref()
         .map_or_else(|| "never".to_owned(), |at| ago(at, now))
 }
 
-pub(super) fn labels(cluster: &ClusterView) -> String {
+pub(super) fn labels(cluster: &ToldCluster) -> String {
     cluster
         .labels
         .iter()

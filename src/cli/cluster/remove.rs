@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use crate::cli::connect::Connect;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{phase, progress_line};
-use crate::wire::api::ClusterView;
+use crate::wire::api::ToldCluster;
 use crate::wire::id::ClusterName;
 
 const EXAMPLES: &str = "\
@@ -49,7 +49,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-fn confirm(cluster: &ClusterView) -> Result<()> {
+fn confirm(cluster: &ToldCluster) -> Result<()> {
     let name = &cluster.name;
     if !io::stdin().is_terminal() {
         return Err(Failure::new(
@@ -61,7 +61,7 @@ fn confirm(cluster: &ClusterView) -> Result<()> {
     }
     progress_line(&format!(
         "This ends the line of cluster {name} ({}).",
-        phase(cluster.phase)
+        phase(&cluster.phase)
     ));
     progress_line("Type the cluster's name to go on:");
     let mut answer = String::new();

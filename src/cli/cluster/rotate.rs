@@ -8,7 +8,7 @@ use crate::cli::connect::Connect;
 use crate::cli::duration;
 use crate::cli::output::progress_line;
 use crate::cli::wait::{self, Found, Patience};
-use crate::wire::api::{ClusterView, KeyView, RotateRequest, RotateWish};
+use crate::wire::api::{KeyView, RotateRequest, RotateWish, ToldCluster};
 use crate::wire::id::ClusterName;
 use crate::wire::report::ConditionType;
 
@@ -86,13 +86,13 @@ fn named(wish: &RotateWish) -> impl Iterator<Item = (&'static str, &String)> {
         .filter_map(|(kind, key)| Some((kind, key.as_ref()?)))
 }
 
-fn in_force<'a>(cluster: &'a ClusterView, kind: &'a str) -> impl Iterator<Item = &'a KeyView> {
+fn in_force<'a>(cluster: &'a ToldCluster, kind: &'a str) -> impl Iterator<Item = &'a KeyView> {
     let of_kind = cluster.keys.iter().filter(move |k| k.kind == kind);
     of_kind.filter(|k| k.state != "revoked")
 }
 
 /// What a rotation still waits for; None = it is over.
-fn lacks(cluster: &ClusterView, replaced: &RotateWish) -> Option<String> {
+fn lacks(cluster: &ToldCluster, replaced: &RotateWish) -> Option<String> {
     let (kind, old) = named(replaced)
         .find(|(kind, old)| in_force(cluster, kind).any(|k| k.fingerprint == **old))?;
     let new = in_force(cluster, kind).find(|k| k.fingerprint != *old);

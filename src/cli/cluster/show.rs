@@ -7,12 +7,11 @@ use time::OffsetDateTime;
 use super::git;
 use super::list::{labels, millis, seen};
 use crate::cli::connect::Connect;
-use crate::cli::engine::kind;
 use crate::cli::heal;
-use crate::cli::output::{Format, Output, ago, document, emit, phase, rows_text};
+use crate::cli::output::{Format, Output, ago, document, emit, kind, phase, rows_text, status};
 use crate::cli::progress;
 use crate::clock;
-use crate::wire::api::{ClusterView, HealView};
+use crate::wire::api::{ToldCluster, ToldHeal};
 use crate::wire::id::ClusterName;
 
 #[derive(Debug, clap::Args)]
@@ -32,8 +31,8 @@ const HEALS: usize = 5;
 #[derive(Serialize)]
 struct Shown {
     #[serde(flatten)]
-    cluster: ClusterView,
-    heals: Vec<HealView>,
+    cluster: ToldCluster,
+    heals: Vec<ToldHeal>,
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
@@ -53,7 +52,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     })
 }
 
-fn heals_text(heals: &[HealView], now: OffsetDateTime) -> String {
+fn heals_text(heals: &[ToldHeal], now: OffsetDateTime) -> String {
     let rows = heals.iter().map(|view| {
         let heal = &view.heal;
         vec![
@@ -61,7 +60,7 @@ fn heals_text(heals: &[HealView], now: OffsetDateTime) -> String {
             ago(&heal.detected_at, now),
             heal.class.clone(),
             heal.object.clone(),
-            heal::result(heal.result).to_owned(),
+            heal::result(&heal.result),
             heal::seconds(view.took.restore_ms),
             heal::next(heal),
         ]
@@ -77,14 +76,14 @@ fn heals_text(heals: &[HealView], now: OffsetDateTime) -> String {
     text
 }
 
-fn describe(cluster: &ClusterView, wide: bool, now: OffsetDateTime) -> String {
+fn describe(cluster: &ToldCluster, wide: bool, now: OffsetDateTime) -> String {
     let mut text = record(cluster, now);
     if wide || progress::current(&cluster.steps).is_some() {
         let steps = cluster.steps.iter();
         let rows = steps.map(|s| {
             vec![
                 s.step.to_string(),
-                progress::state(s.state).to_owned(),
+                progress::state(&s.state),
                 ago(&s.at, now),
                 s.reason.clone(),
             ]
@@ -96,10 +95,9 @@ fn describe(cluster: &ClusterView, wide: bool, now: OffsetDateTime) -> String {
         );
     }
     let rows = cluster.conditions.iter().map(|c| {
-        let status = format!("{:?}", c.status);
         vec![
-            format!("{:?}", c.kind),
-            status,
+            kind(&c.kind),
+            status(&c.status),
             ago(&c.since, now),
             c.reason.clone(),
             c.message.clone(),
@@ -148,19 +146,19 @@ fn describe(cluster: &ClusterView, wide: bool, now: OffsetDateTime) -> String {
 }
 
 /// What stands above the tables.
-fn record(cluster: &ClusterView, now: OffsetDateTime) -> String {
-    let engine = format!("{} {}", kind(cluster.engine), cluster.engine_version);
+fn record(cluster: &ToldCluster, now: OffsetDateTime) -> String {
+    let engine = format!("{} {}", cluster.engine, cluster.engine_version);
     rows_text(
         None,
         [
             ("name", cluster.name.to_string()),
-            ("phase", phase(cluster.phase)),
+            ("phase", phase(&cluster.phase)),
             ("line", line(cluster, now)),
             ("seen", seen(cluster, now)),
             ("engine", engine.trim_end().to_owned()),
             ("revision", cluster.revision.clone().unwrap_or_default()),
             ("catalog path", cluster.catalog_path.clone()),
-            ("git", git::words(cluster.git).to_owned()),
+            ("git", git::words(&cluster.git)),
             ("agent", cluster.agent_version.clone().unwrap_or_default()),
             ("covers", covered(cluster)),
             ("labels", labels(cluster)),
@@ -171,7 +169,7 @@ fn record(cluster: &ClusterView, now: OffsetDateTime) -> String {
 }
 
 /// What the YAML was made for; what is in force is the cluster's to say.
-fn covered(cluster: &ClusterView) -> String {
+fn covered(cluster: &ToldCluster) -> String {
     let Some(scope) = &cluster.scope else {
         return "the whole cluster".to_owned();
     };
@@ -184,7 +182,7 @@ fn covered(cluster: &ClusterView) -> String {
     format!("{named}{strict}")
 }
 
-fn line(cluster: &ClusterView, now: OffsetDateTime) -> String {
+fn line(cluster: &ToldCluster, now: OffsetDateTime) -> String {
     let line = &cluster.line;
     if !line.up {
         return "down".to_owned();

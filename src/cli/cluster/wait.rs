@@ -10,9 +10,9 @@ use crate::cli::exit::{Code, Failure};
 use crate::cli::progress::{self, Progress};
 use crate::cli::{duration, output};
 use crate::client::Client;
-use crate::wire::api::ClusterView;
+use crate::wire::api::{ToldCluster, ToldCondition};
 use crate::wire::id::ClusterName;
-use crate::wire::report::{Condition, ConditionType, Phase, Status, StepName, StepState};
+use crate::wire::report::{ConditionType, Phase, Status, StepName, StepState};
 
 const EVERY: Duration = Duration::from_millis(500);
 
@@ -85,7 +85,7 @@ async fn watch(
     goal: For,
     limit: Duration,
     progress: &mut Progress,
-) -> Result<ClusterView> {
+) -> Result<ToldCluster> {
     let ends = tokio::time::Instant::now() + limit;
     let mut last = None;
     loop {
@@ -123,7 +123,7 @@ enum Verdict {
     Never(Failure),
 }
 
-fn verdict(cluster: &ClusterView, goal: For) -> Verdict {
+fn verdict(cluster: &ToldCluster, goal: For) -> Verdict {
     if let Some(conflict) = condition(cluster, ConditionType::JoinConflict) {
         return Verdict::Never(Failure::new(
             Code::Conflict,
@@ -151,7 +151,7 @@ fn verdict(cluster: &ClusterView, goal: For) -> Verdict {
 }
 
 /// What stands in the way, in words.
-fn step(cluster: &ClusterView) -> String {
+fn step(cluster: &ToldCluster) -> String {
     match progress::current(&cluster.steps) {
         None if cluster.steps.is_empty() => {
             format!(
@@ -161,18 +161,18 @@ fn step(cluster: &ClusterView) -> String {
         }
         None => format!("cluster {} is between two steps", cluster.name),
         Some(step) if step.reason.is_empty() => {
-            format!("step {} is {}", step.step, progress::state(step.state))
+            format!("step {} is {}", step.step, progress::state(&step.state))
         }
         Some(step) => format!(
             "step {} is {}: {}",
             step.step,
-            progress::state(step.state),
+            progress::state(&step.state),
             step.reason
         ),
     }
 }
 
-fn unhealthy(cluster: &ClusterView) -> String {
+fn unhealthy(cluster: &ToldCluster) -> String {
     let wrong: Vec<String> = [
         ConditionType::EngineInstalled,
         ConditionType::EngineHealthy,
@@ -191,10 +191,14 @@ fn unhealthy(cluster: &ClusterView) -> String {
         } else {
             &c.message
         };
-        format!("{:?} is {:?} ({why})", c.kind, c.status)
+        format!(
+            "{} is {} ({why})",
+            output::kind(&c.kind),
+            output::status(&c.status)
+        )
     })
     .collect();
-    let phase = output::phase(cluster.phase);
+    let phase = output::phase(&cluster.phase);
     if wrong.is_empty() {
         phase
     } else {
@@ -203,14 +207,14 @@ fn unhealthy(cluster: &ClusterView) -> String {
 }
 
 /// A condition that is true.
-fn condition(cluster: &ClusterView, kind: ConditionType) -> Option<&Condition> {
+fn condition(cluster: &ToldCluster, kind: ConditionType) -> Option<&ToldCondition> {
     cluster
         .conditions
         .iter()
         .find(|c| c.kind == kind && c.status == Status::True)
 }
 
-fn there(cluster: &ClusterView, goal: For, took: f64) -> String {
+fn there(cluster: &ToldCluster, goal: For, took: f64) -> String {
     let what = match goal {
         For::Adopted => "adopted",
         For::Healthy => "healthy",
@@ -224,7 +228,7 @@ fn there(cluster: &ClusterView, goal: For, took: f64) -> String {
 
 fn timed_out(
     name: &ClusterName,
-    last: Option<&ClusterView>,
+    last: Option<&ToldCluster>,
     goal: For,
     limit: Duration,
 ) -> Failure {
@@ -232,7 +236,7 @@ fn timed_out(
         || "the hub did not answer".to_owned(),
         |cluster| match verdict(cluster, goal) {
             Verdict::NotYet(why) => why,
-            Verdict::There | Verdict::Never(_) => output::phase(cluster.phase),
+            Verdict::There | Verdict::Never(_) => output::phase(&cluster.phase),
         },
     );
     let next = match last {
@@ -253,25 +257,24 @@ pub(in crate::cli) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::wire::api::{EngineKind, GitRoute, GitRouteView, LineView, Via};
-    use crate::wire::report::StepReport;
+    use crate::wire::api::{EngineKind, GitRoute, LineView, ToldGitRoute, ToldStep, Via};
 
     pub(in crate::cli) fn cluster(
         phase: Phase,
         steps: &[(StepName, StepState, &str)],
-        conditions: Vec<Condition>,
-    ) -> ClusterView {
-        let steps = steps.iter().map(|(step, state, reason)| StepReport {
-            step: *step,
-            state: *state,
+        conditions: Vec<ToldCondition>,
+    ) -> ToldCluster {
+        let steps = steps.iter().map(|(step, state, reason)| ToldStep {
+            step: (*step).into(),
+            state: (*state).into(),
             reason: (*reason).to_owned(),
             at: "2026-01-01T00:00:00Z".to_owned(),
         });
-        ClusterView {
+        ToldCluster {
             name: "eu1".parse().unwrap(),
             id: "i".to_owned(),
-            phase,
-            engine: EngineKind::Flux,
+            phase: phase.into(),
+            engine: EngineKind::Flux.into(),
             engine_version: "2.9.4".to_owned(),
             labels: BTreeMap::new(),
             line: LineView::default(),
@@ -279,9 +282,9 @@ pub(in crate::cli) mod tests {
             revision: Some("main@sha1:0123456789ab".to_owned()),
             agent_version: None,
             catalog_path: "clusters/eu1".to_owned(),
-            git: GitRouteView {
-                route: GitRoute::Auto,
-                via: Via::Direct,
+            git: ToldGitRoute {
+                route: GitRoute::Auto.into(),
+                via: Via::Direct.into(),
             },
             scope: None,
             created_at: "2026-01-01T00:00:00Z".to_owned(),
@@ -294,11 +297,11 @@ pub(in crate::cli) mod tests {
         }
     }
 
-    fn says(kind: ConditionType, status: Status, message: &str) -> Condition {
+    fn says(kind: ConditionType, status: Status, message: &str) -> ToldCondition {
         let since = "2026-01-01T00:00:00Z".to_owned();
-        Condition {
-            kind,
-            status,
+        ToldCondition {
+            kind: kind.into(),
+            status: status.into(),
             reason: "Why".to_owned(),
             message: message.to_owned(),
             since,

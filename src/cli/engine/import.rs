@@ -13,7 +13,7 @@ use crate::bundle::release::{self, Release, ReleaseError, Version};
 use crate::client::WantedBundle;
 use crate::client::fetch::{FetchError, Fetcher};
 use crate::keys::sha256_hex;
-use crate::wire::api::{BundleView, EngineKind, MAX_BUNDLE};
+use crate::wire::api::{EngineKind, MAX_BUNDLE, ToldBundle};
 
 /// A list of checksums is refused above this many bytes.
 const MAX_CHECKSUMS: usize = 1 << 20;
@@ -88,7 +88,7 @@ struct Manifest {
 #[serde(rename_all = "camelCase")]
 struct Imported<'a> {
     #[serde(flatten)]
-    bundle: &'a BundleView,
+    bundle: &'a ToldBundle,
     /// Address or file.
     source: &'a str,
     /// Of the manifest as it was read, 64 hex digits.
@@ -138,7 +138,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
     }
 }
 
-fn tell(bundle: &BundleView, source: &str, sum: &str, verified_by: &str) {
+fn tell(bundle: &ToldBundle, source: &str, sum: &str, verified_by: &str) {
     let vouched = match verified_by {
         "" => "not verified".to_owned(),
         by => format!("verified by {by}"),

@@ -10,7 +10,7 @@ use super::{BUILTIN, print};
 use crate::cli::connect::Connect;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Output, progress_line};
-use crate::wire::api::{AcceptHostKey, GitHostView, OfferedKey};
+use crate::wire::api::{AcceptHostKey, OfferedKey, ToldGitHost};
 
 /// As much as the hub reads of one.
 const MAX_FILE: u64 = 256 << 10;
@@ -83,7 +83,7 @@ fn read(path: &Path) -> Result<String> {
 }
 
 /// The one key there is to decide about.
-fn the_one(host: &GitHostView) -> Result<&OfferedKey, Failure> {
+fn the_one(host: &ToldGitHost) -> Result<&OfferedKey, Failure> {
     let name = &host.name;
     match host.offered.as_slice() {
         [one] => Ok(one),
@@ -106,7 +106,7 @@ fn the_one(host: &GitHostView) -> Result<&OfferedKey, Failure> {
     }
 }
 
-fn confirm(host: &GitHostView, offered: &OfferedKey, replace: bool) -> Result<()> {
+fn confirm(host: &ToldGitHost, offered: &OfferedKey, replace: bool) -> Result<()> {
     let OfferedKey {
         kind, fingerprint, ..
     } = offered;

@@ -9,7 +9,7 @@ use crate::cli::connect::Connect;
 use crate::cli::duration;
 use crate::cli::output::{Output, progress_line};
 use crate::cli::wait::{self, Found, Patience};
-use crate::wire::api::{GitHostView, HostKeyView, RotateHostKey};
+use crate::wire::api::{HostKeyView, RotateHostKey, ToldGitHost};
 use crate::wire::id::ClusterName;
 
 /// Clusters that are named where a rotation waits for many.
@@ -74,12 +74,12 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     print(args.output.output, &host)
 }
 
-fn key<'a>(host: &'a GitHostView, state: &str) -> Option<&'a HostKeyView> {
+fn key<'a>(host: &'a ToldGitHost, state: &str) -> Option<&'a HostKeyView> {
     host.keys.iter().find(|k| k.state == state)
 }
 
 /// What a rotation still waits for; None = it is over.
-fn lacks(host: &GitHostView) -> Option<String> {
+fn lacks(host: &ToldGitHost) -> Option<String> {
     let of_hub = |k: &&HostKeyView| k.state == "old" && k.source == "hub" && !k.served;
     let whom = match host.waits_for.as_slice() {
         [] => "the hub's next look".to_owned(),
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_rotation_is_over_when_the_old_key_is_gone() {
         let mut host = host();
-        let with = |host: &mut GitHostView, states: &[(&str, bool)]| {
+        let with = |host: &mut ToldGitHost, states: &[(&str, bool)]| {
             let template = host.keys[0].clone();
             let of = |(state, served): &(&str, bool)| HostKeyView {
                 state: (*state).to_owned(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::super::id::{ClusterName, Digest};
 use super::super::report::{self, Condition, Facts, LaterCondition, Phase, StepReport};
@@ -30,9 +30,9 @@ pub struct GitRouteRequest {
 /// The answer, and a part of [`ClusterView`]: what was chosen, and what is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GitRouteView {
-    pub route: GitRoute,
-    pub via: Via,
+pub struct GitRouteView<R = GitRoute, V = Via> {
+    pub route: R,
+    pub via: V,
 }
 
 /// `PUT /v1/clusters/{name}/agent-image`.
@@ -193,8 +193,8 @@ pub enum AccessLevel {
 /// The answer to `POST /v1/clusters` and to `POST /v1/clusters/{name}/join-tokens`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AdoptionAnswer {
-    pub cluster: ClusterView,
+pub struct AdoptionAnswer<C = ClusterView> {
+    pub cluster: C,
     /// The whole YAML, ready for `kubectl apply -f -`. It holds the join token.
     pub yaml: String,
     /// RFC 3339.
@@ -227,12 +227,18 @@ pub struct PauseRequest {
 
 /// One cluster as `GET /v1/clusters` and `GET /v1/clusters/{name}` show it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterView {
+#[serde(
+    rename_all = "camelCase",
+    bound(
+        deserialize = "P: Deserialize<'de>, E: Deserialize<'de>, G: Deserialize<'de>, \
+                         S: Deserialize<'de>, C: Deserialize<'de>"
+    )
+)]
+pub struct ClusterView<P = Phase, E = EngineKind, G = GitRouteView, S = StepReport, C = Condition> {
     pub name: ClusterName,
     pub id: String,
-    pub phase: Phase,
-    pub engine: EngineKind,
+    pub phase: P,
+    pub engine: E,
     pub engine_version: String,
     pub labels: BTreeMap<String, String>,
     /// Whether the line is up at this moment.
@@ -242,16 +248,20 @@ pub struct ClusterView {
     pub revision: Option<String>,
     pub agent_version: Option<String>,
     pub catalog_path: String,
-    pub git: GitRouteView,
+    pub git: G,
     /// What the YAML was made for; absent = the whole cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "scope_in_force"
+    )]
     pub scope: Option<ScopeOptions>,
     pub created_at: String,
     /// The adoption's steps, in order.
     #[serde(deserialize_with = "report::known")]
-    pub steps: Vec<StepReport>,
+    pub steps: Vec<S>,
     #[serde(deserialize_with = "report::known")]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<C>,
     /// What an agent of a later version says in words that the hub does not know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub later_conditions: Vec<LaterCondition>,
@@ -259,6 +269,21 @@ pub struct ClusterView {
     /// Public keys of the cluster with their fingerprints and states.
     pub keys: Vec<KeyView>,
     pub rev: i64,
+}
+
+/// Reads what a hub tells: unlike what a person asks for, it may say more than is known here.
+fn scope_in_force<'de, D>(from: D) -> Result<Option<ScopeOptions>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Told {
+        namespaces: Vec<String>,
+        strict: bool,
+    }
+    let told: Option<Told> = Option::deserialize(from)?;
+    Ok(told.map(|Told { namespaces, strict }| ScopeOptions { namespaces, strict }))
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

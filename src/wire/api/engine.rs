@@ -96,9 +96,9 @@ impl fmt::Display for EngineKind {
 /// `GET /v1/bundles`, and the answer to an upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct BundleView {
+pub struct BundleView<E = EngineKind> {
     pub digest: Digest,
-    pub engine: EngineKind,
+    pub engine: E,
     pub version: String,
     pub objects: u32,
     pub images: Vec<String>,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::id::ClusterName;
-use super::GitRouteView;
+use super::{GitRoute, GitRouteView, Via};
 
 /// The longest host key that is reported and kept: `type base64`, an RSA key of 16,384 bits included.
 pub const MAX_HOST_KEY: usize = 4096;
@@ -37,7 +37,7 @@ pub struct ShownKey {
 /// `GET /v1/githosts/{name}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GitHostView {
+pub struct GitHostView<R = GitRoute, V = Via> {
     pub name: String,
     /// `builtin`: served by the hub itself.
     pub kind: String,
@@ -51,7 +51,7 @@ pub struct GitHostView {
     #[serde(default)]
     pub waits_for: Vec<ClusterName>,
     /// At most 500, those that meet another key first.
-    pub clusters: Vec<GitHostCluster>,
+    pub clusters: Vec<GitHostCluster<R, V>>,
     pub clusters_total: u64,
 }
 
@@ -94,9 +94,9 @@ pub struct OfferedKey {
 /// A cluster that follows a catalog on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GitHostCluster {
+pub struct GitHostCluster<R = GitRoute, V = Via> {
     pub name: ClusterName,
-    pub git: GitRouteView,
+    pub git: GitRouteView<R, V>,
     /// Fingerprints of the keys that its engine has.
     pub trusted: Vec<String>,
     /// The fingerprint of the key that the host showed its agent last.

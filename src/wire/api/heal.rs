@@ -3,15 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::id::ClusterName;
-use super::super::report::HealRecord;
+use super::super::report::{HealRecord, HealResult};
 
 /// `GET /v1/heals`: one heal with the cluster it happened in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HealView {
+pub struct HealView<R = HealResult> {
     pub cluster: ClusterName,
     #[serde(flatten)]
-    pub heal: HealRecord,
+    pub heal: HealRecord<R>,
     #[serde(default)]
     pub took: Took,
     /// The commit that brought the bad version, where the hub's catalog has it.

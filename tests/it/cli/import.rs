@@ -17,7 +17,7 @@ use super::{Home, Ran};
 
 /// What a path answers.
 #[derive(Clone)]
-enum Answer {
+pub(super) enum Answer {
     File(Vec<u8>),
     To(String),
     /// Bytes without an end.
@@ -27,17 +27,17 @@ enum Answer {
 type Files = Arc<Mutex<BTreeMap<String, Answer>>>;
 
 /// An HTTPS server, and a proxy before it that counts what it carries; both end when dropped.
-struct Mirror {
+pub(super) struct Mirror {
     address: SocketAddr,
     proxy: SocketAddr,
-    ca: String,
+    pub(super) ca: String,
     files: Files,
     carried: Arc<Mutex<Vec<String>>>,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Mirror {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -84,11 +84,11 @@ impl Mirror {
         mirror
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("https://{}/flux2", self.address)
     }
 
-    fn put(&self, path: &str, answer: Answer) {
+    pub(super) fn put(&self, path: &str, answer: Answer) {
         let path = format!("/flux2{path}");
         self.files.lock().unwrap().insert(path, answer);
     }

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use crate::cli::cluster::list::has;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::progress_line;
-use crate::wire::api::ClusterView;
+use crate::wire::api::ToldCluster;
 use crate::wire::id::ClusterName;
 use crate::wire::report::Phase;
 
@@ -19,12 +19,12 @@ pub(super) struct Rollout {
 
 impl Rollout {
     /// Of the clusters those with all `labels`; where each is `waited` for, those that are there now.
-    pub(super) fn of(mut clusters: Vec<ClusterView>, labels: &[String], waited: bool) -> Self {
+    pub(super) fn of(mut clusters: Vec<ToldCluster>, labels: &[String], waited: bool) -> Self {
         clusters.retain(|cluster| labels.iter().all(|label| has(cluster, label)));
         clusters.sort_by(|a, b| a.name.cmp(&b.name));
-        let there = |cluster: &ClusterView| !waited || is_there(cluster.phase);
+        let there = |cluster: &ToldCluster| !waited || is_there(cluster);
         let (turns, away): (Vec<_>, Vec<_>) = clusters.into_iter().partition(there);
-        let names = |clusters: Vec<ClusterView>| clusters.into_iter().map(|c| c.name).collect();
+        let names = |clusters: Vec<ToldCluster>| clusters.into_iter().map(|c| c.name).collect();
         Self {
             turns: names(turns),
             away: names(away),
@@ -61,7 +61,10 @@ impl Rollout {
 }
 
 /// Whether an agent may answer now.
-fn is_there(phase: Phase) -> bool {
+fn is_there(cluster: &ToldCluster) -> bool {
+    let Some(phase) = cluster.phase.known() else {
+        return cluster.line.up;
+    };
     match phase {
         Phase::Offline | Phase::Joining | Phase::Pending | Phase::Unknown => false,
         Phase::Conflict
@@ -87,15 +90,16 @@ mod tests {
     use super::*;
     use crate::cli::cluster::wait;
     use crate::cli::exit;
+    use crate::wire::word::Word;
 
-    fn cluster(name: &str, phase: Phase, stage: &str) -> ClusterView {
+    fn cluster(name: &str, phase: Phase, stage: &str) -> ToldCluster {
         let mut cluster = wait::tests::cluster(phase, &[], vec![]);
         cluster.name = name.parse().unwrap();
         cluster.labels.insert("stage".to_owned(), stage.to_owned());
         cluster
     }
 
-    fn fleet() -> Vec<ClusterView> {
+    fn fleet() -> Vec<ToldCluster> {
         vec![
             cluster("us1", Phase::Healthy, "prod"),
             cluster("eu2", Phase::Offline, "prod"),
@@ -126,6 +130,17 @@ mod tests {
                 expected,
                 "{labels:?}"
             );
+        }
+    }
+
+    #[test]
+    fn of_a_phase_that_is_not_known_the_line_says_whether_somebody_is_there() {
+        let mut later = cluster("eu1", Phase::Healthy, "prod");
+        later.phase = Word::Later("Hibernating".to_owned());
+        for up in [true, false] {
+            later.line.up = up;
+            let rollout = Rollout::of(vec![later.clone()], &[], true);
+            assert_eq!(rollout.turns.len(), usize::from(up));
         }
     }
 

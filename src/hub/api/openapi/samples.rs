@@ -283,6 +283,52 @@ mod tests {
         }
     }
 
+    /// The places of a view where a word of tomorrow is not read, or not kept as it was said.
+    fn deaf<T: serde::de::DeserializeOwned + serde::Serialize>(name: &str) -> Vec<String> {
+        let (_, sample) = all().into_iter().find(|(n, _)| *n == name).unwrap();
+        let mut all = Vec::new();
+        places(&sample, "", &mut all);
+        let word = json!("tomorrow");
+        all.retain(|at| {
+            let mut body = sample.clone();
+            let place = body.pointer_mut(at).unwrap();
+            if !place.is_string() {
+                return false;
+            }
+            *place = word.clone();
+            let read = serde_json::from_value::<T>(body);
+            let back = read.map(|read| serde_json::to_value(read).unwrap());
+            back.map_or(true, |back| back.pointer(at) != Some(&word))
+        });
+        all
+    }
+
+    /// H51: what a later hub shows in words of its own fails no answer to people, and is shown to them.
+    #[test]
+    fn who_reads_a_view_hears_words_of_a_later_hub() {
+        let none: [&str; 0] = [];
+        assert_eq!(deaf::<api::ToldCluster>("ClusterView"), none);
+        assert_eq!(deaf::<api::ToldAdoption>("AdoptionAnswer"), none);
+        assert_eq!(deaf::<api::ToldGitRoute>("GitRouteView"), none);
+        assert_eq!(deaf::<api::ToldHeal>("HealView"), none);
+        assert_eq!(deaf::<api::ToldGitHost>("GitHostView"), none);
+        assert_eq!(deaf::<api::GrantView>("GrantView"), none);
+        assert_eq!(deaf::<api::GrantCheck>("GrantCheck"), none);
+        assert_eq!(deaf::<api::HubInfo>("HubInfo"), none);
+        assert_eq!(deaf::<api::LineDetail>("LineDetail"), none);
+        assert_eq!(deaf::<api::AuditView>("AuditView"), none);
+        assert_eq!(deaf::<api::UserView>("UserView"), none);
+        assert_eq!(deaf::<api::ApiTokenView>("ApiTokenView"), none);
+        assert_eq!(deaf::<api::WhoAmI>("WhoAmI"), none);
+        assert_eq!(deaf::<api::SignersView>("SignersView"), none);
+        // A digest has a form, and is no word of a set.
+        assert_eq!(deaf::<api::ToldBundle>("BundleView"), ["/digest"]);
+        let mut cluster = cluster();
+        cluster["scope"]["until"] = json!("tomorrow");
+        let read: api::ToldCluster = serde_json::from_value(cluster).unwrap();
+        assert_eq!(read.scope.unwrap().namespaces, ["shop"]);
+    }
+
     /// H51: the same of other bodies between agent and hub.
     #[test]
     fn foreign_words_in_other_bodies_are_borne() {
