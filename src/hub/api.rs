@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::{self, Role, User};
+use crate::hub::store::patience;
 use crate::wire::api::MAX_BODY;
 use problem::{Problem, Slug};
 
@@ -32,6 +33,7 @@ pub mod login;
 pub mod openapi;
 pub mod precondition;
 pub mod problem;
+mod silence;
 pub mod tunnel;
 pub mod users;
 
@@ -81,7 +83,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
 async fn outermost(State(hub): State<Arc<Hub>>, mut request: Request, next: Next) -> Response {
     let id = uuid::Uuid::now_v7().to_string();
     request.extensions_mut().insert(RequestId(id.clone()));
-    let mut response = next.run(request).await;
+    let mut response = silence::bounded(&hub, request, next).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         response = problem.render(&id);
     }
@@ -121,8 +123,10 @@ impl FromRequestParts<Arc<Hub>> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, hub: &Arc<Hub>) -> Result<Self, Problem> {
+        let user = auth::user(hub, &parts.headers).await?;
+        patience::judged();
         Ok(Self {
-            user: auth::user(hub, &parts.headers).await?,
+            user,
             request_id: request_id(parts),
             remote: remote(parts),
         })

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::hub::HubKeys;
-use crate::hub::store::{Anchor, AuditRow, Store, StoreError};
+use crate::hub::store::{Anchor, AuditRow, Store, StoreError, patience};
 
 pub mod chain;
 mod doubt;
@@ -174,7 +174,8 @@ impl Audit {
             stored,
         };
         self.queue.try_send(command).map_err(|_| AuditError)?;
-        answer.await.ok().flatten().ok_or(AuditError)
+        let answered = patience::as_caller(answer).await.and_then(Result::ok);
+        answered.flatten().ok_or(AuditError)
     }
 }
 

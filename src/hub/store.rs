@@ -13,6 +13,7 @@ use crate::wire::api::{BundleView, EngineKind, GitRoute, Policy};
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, HealRecord};
 
+pub mod patience;
 pub mod postgres;
 pub mod records;
 pub mod sqlite;
@@ -39,6 +40,9 @@ pub enum StoreError {
     Full(String),
     #[error("{0}")]
     Refused(String),
+    /// The server did not answer in time: what was asked for may be done.
+    #[error("{0}: the database does not answer")]
+    Silent(&'static str),
     #[error("{0}: a text holds a NUL character")]
     Text(&'static str),
 }
@@ -169,7 +173,9 @@ macro_rules! contract {
                 pub async fn $name(&self $(, $arg: $ty)*) -> Result<$ret> {
                     match self {
                         Self::Sqlite(store) => store.$name($($arg),*).await,
-                        Self::Postgres(store) => store.$name($($arg),*).await,
+                        Self::Postgres(store) => {
+                            patience::call(stringify!($name), Box::pin(store.$name($($arg),*))).await
+                        }
                     }
                 }
             )*

@@ -13,6 +13,7 @@ mod outage;
 mod pair;
 mod replicas;
 mod revoked;
+mod silence;
 mod upload;
 mod world;
 

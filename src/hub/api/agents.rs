@@ -14,7 +14,7 @@ use super::problem::{Problem, Slug};
 use super::{body, bundles};
 use crate::clock;
 use crate::hub::auth::{self, AgentPrincipal};
-use crate::hub::store::{Bell, Cluster, Reported};
+use crate::hub::store::{Bell, Cluster, Reported, patience};
 use crate::hub::{Hub, assignment, cut, gitline};
 use crate::keys::{self, Public};
 use crate::ssh::known_hosts::HostKey;
@@ -113,6 +113,7 @@ async fn own(
     let cluster = cluster
         .filter(|c| c.removed_at.is_none())
         .ok_or_else(|| Problem::from(auth::AuthError::Removed))?;
+    patience::judged();
     hub.presence
         .heard(&cluster.id, clock::now(), came == Came::Line);
     Ok(cluster)

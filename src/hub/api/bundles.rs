@@ -14,7 +14,7 @@ use crate::bundle::{Bundle, Components};
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::auth::{self, AgentPrincipal, Role};
-use crate::hub::store::NewBundle;
+use crate::hub::store::{NewBundle, patience};
 use crate::wire::api::{BundleView, EngineKind, MAX_BUNDLE, Page, SIGNATURE_HEADER};
 use crate::wire::id::Digest;
 
@@ -153,13 +153,13 @@ async fn serve(
 async fn reader(hub: &Hub, request: Request) -> Result<(), Problem> {
     let (parts, _) = request.into_parts();
     if parts.extensions.get::<AgentPrincipal>().is_some() {
-        return Ok(());
-    }
-    if parts.headers.contains_key(SIGNATURE_HEADER) {
+        // The line has proven it.
+    } else if parts.headers.contains_key(SIGNATURE_HEADER) {
         auth::agent(hub, &parts, b"").await?;
-        return Ok(());
+    } else {
+        auth::user(hub, &parts.headers).await?;
     }
-    auth::user(hub, &parts.headers).await?;
+    patience::judged();
     Ok(())
 }
 

@@ -18,6 +18,7 @@ use crate::hub::Hub;
 use crate::hub::login::pending::{self, Goal, Polled, Wrong};
 use crate::hub::login::{self, Answer, Came, From, LoginError, session};
 use crate::hub::oidc::Provider;
+use crate::hub::store::patience;
 use crate::keys;
 use crate::wire::api::{DeviceLogin, EndSession, SessionAnswer, TokenRequest};
 
@@ -196,7 +197,7 @@ async fn callback(
     };
     // A browser that goes away must not leave the code spent and nothing on record.
     let own = hub.clone();
-    let work = hub.work.spawn(async move {
+    let work = hub.work.spawn(patience::carried(async move {
         let Some(provider) = &own.oidc else {
             return None;
         };
@@ -210,7 +211,7 @@ async fn callback(
             )
             .await,
         )
-    });
+    }));
     match work.await {
         Ok(Some(Came::Loopback(url))) => page::redirect(&url),
         Ok(Some(Came::Device { user })) => Page::new(
@@ -325,9 +326,9 @@ async fn token(
     provider(&hub)?;
     let own = hub.clone();
     // Tokens rotate at both ends: what was begun is finished, although the caller went away.
-    let work = hub
-        .work
-        .spawn(async move { give(&own, asked, &from).await });
+    let work = hub.work.spawn(patience::carried(
+        async move { give(&own, asked, &from).await },
+    ));
     work.await
         .map_err(|e| anyhow::Error::from(e).context("give a session's tokens"))?
         .map(Json)

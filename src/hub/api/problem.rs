@@ -78,6 +78,7 @@ slugs! {
     Busy "busy" TOO_MANY_REQUESTS "The hub is busy";
     Internal "internal" INTERNAL_SERVER_ERROR "The hub failed";
     ProviderUnavailable "provider-unavailable" BAD_GATEWAY "The identity provider does not answer as it should";
+    OutcomeUnknown "outcome-unknown" SERVICE_UNAVAILABLE "It is not known whether this was done";
     Unavailable "unavailable" SERVICE_UNAVAILABLE "The hub cannot do this now";
 }
 
@@ -184,7 +185,7 @@ impl From<StoreError> for Problem {
                 error.to_string(),
                 "leave that character out",
             ),
-            StoreError::Refused(_) | StoreError::Database { .. } => {
+            StoreError::Refused(_) | StoreError::Database { .. } | StoreError::Silent(_) => {
                 tracing::error!(error = %crate::hub::chain_of(&error), "the database refused a request");
                 Self::new(
                     Slug::Unavailable,

@@ -15,7 +15,7 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Postgres as Db, Transaction};
 
 use self::Postgres as Database;
-use super::{Result, Share, StoreError};
+use super::{Result, Share, StoreError, patience};
 use crate::hub::audit::Durability;
 
 /// The strings of a JSON array, as a set.
@@ -119,7 +119,7 @@ struct Write {
 
 impl Write {
     async fn commit(self, doing: &'static str) -> Result<()> {
-        self.tx.commit().await.map_err(db(doing))
+        patience::commit(self.tx.commit()).await.map_err(db(doing))
     }
 }
 

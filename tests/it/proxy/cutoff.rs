@@ -21,7 +21,7 @@ const REVOKED: Duration = Duration::from_secs(2);
 
 /// The way between a replica and the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Open,
     /// Connections break, and no new ones are made.
     Broken,
@@ -30,15 +30,15 @@ enum Way {
 }
 
 /// Two, of which the first has a way of its own to the records.
-struct Site {
-    a: World,
-    b: World,
-    way: watch::Sender<Way>,
-    _relay: JoinSet<()>,
+pub(super) struct Site {
+    pub(super) a: World,
+    pub(super) b: World,
+    pub(super) way: watch::Sender<Way>,
+    pub(super) _relay: JoinSet<()>,
 }
 
 impl Site {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let url = crate::postgres::database().await;
         let (url, _) = crate::postgres::with_tls(&url).await;
         let (server, name) = url.rsplit_once('/').unwrap();

@@ -13,7 +13,7 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::AgentPrincipal;
-use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState};
+use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, patience};
 use crate::keys::Public;
 use crate::wire::api::{DeployKeyRequest, DeployKeyState, DeployKeyStatus};
 
@@ -46,9 +46,9 @@ pub(super) async fn add(
         request_id,
     };
     // Keys and their record belong together: what was begun is finished, although the caller went away.
-    let done = hub
-        .work
-        .spawn(async move { work.register(public, replaces, wanted.in_use).await });
+    let done = hub.work.spawn(patience::carried(async move {
+        work.register(public, replaces, wanted.in_use).await
+    }));
     let done = done.await.map_err(anyhow::Error::from)?;
     done.map(Json)
 }

@@ -16,7 +16,7 @@ use super::{Came, own, parsed};
 use crate::clock;
 use crate::hub::audit::{AuditError, Entry, Verdict};
 use crate::hub::auth::AgentPrincipal;
-use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, StoreError};
+use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, StoreError, patience};
 use crate::hub::{Hub, chain_of};
 use crate::keys::{self, Public};
 use crate::wire::api::{IdentityRequest, identity_change_input};
@@ -52,9 +52,9 @@ pub(super) async fn change(
     };
     let work = hub.clone();
     // Keys and their record belong together: what was begun is finished, although the caller went away.
-    let done = hub
-        .work
-        .spawn(async move { register(&work, &cluster, (&old, new), request_id).await });
+    let done = hub.work.spawn(patience::carried(async move {
+        register(&work, &cluster, (&old, new), request_id).await
+    }));
     done.await.map_err(anyhow::Error::from)??;
     Ok(StatusCode::NO_CONTENT)
 }

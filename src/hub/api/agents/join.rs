@@ -13,7 +13,7 @@ use crate::clock;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::registration::{Claim, Deploy, Prefix, Redeemed, Refusal, TokenText};
 use crate::hub::store::records::Redemption;
-use crate::hub::store::{Cluster, KeyKind, KeyState};
+use crate::hub::store::{Cluster, KeyKind, KeyState, patience};
 use crate::hub::{Hub, assignment, auth, cut};
 use crate::keys::Public;
 use crate::wire::PROTOCOL;
@@ -41,10 +41,12 @@ pub(super) async fn join(
     };
     let id = request_id(&parts);
     let work = hub.clone();
-    let joined = hub.work.spawn(async move {
+    // Both keys have signed.
+    patience::judged();
+    let joined = hub.work.spawn(patience::carried(async move {
         let _place = place;
         redeem(&work, claim, id).await
-    });
+    }));
     joined.await.context("join a cluster")?.map(Json)
 }
 

@@ -15,6 +15,7 @@ use futures_util::stream;
 use http::header;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::time::timeout;
 
 use super::super::problem::Problem;
 use super::{Came, own};
@@ -26,6 +27,8 @@ use crate::wire::api::Order;
 
 /// How often a silent stream shows that it lives.
 const BEAT: Duration = Duration::from_secs(15);
+/// A state that takes longer to be read ends the stream: the agent asks again.
+const STATE: Duration = Duration::from_secs(10);
 
 pub(super) async fn orders(
     State(hub): State<Arc<Hub>>,
@@ -81,12 +84,13 @@ impl Stream {
     async fn wait(&mut self) -> Option<Order> {
         let received = tokio::select! {
             () = self.hub.stop.cancelled() => return None,
-            received = tokio::time::timeout(BEAT, self.orders.recv()) => received,
+            received = timeout(BEAT, self.orders.recv()) => received,
         };
         match received {
             Ok(Ok(order)) => Some(order),
             Ok(Err(RecvError::Lagged(_))) => {
-                self.waiting = present(&self.hub, &self.cluster).await.ok()?;
+                let present = present(&self.hub, &self.cluster);
+                self.waiting = timeout(STATE, present).await.ok()?.ok()?;
                 self.waiting.pop_front()
             }
             Ok(Err(RecvError::Closed)) => None,

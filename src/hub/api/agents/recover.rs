@@ -14,7 +14,7 @@ use crate::clock;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::registration::{self, Lost, Recovery};
 use crate::hub::replica::lines::Elsewhere;
-use crate::hub::store::{Cluster, ClusterKey, StoreError};
+use crate::hub::store::{Cluster, ClusterKey, StoreError, patience};
 use crate::hub::{Hub, assignment, auth, cut};
 use crate::keys::{self, Public};
 use crate::wire::api::{Assignment, MAX_BODY, RecoverRequest, recovery_input};
@@ -67,10 +67,11 @@ pub(super) async fn recover(
     };
     let work = hub.clone();
     // What was begun is finished, although the caller went away.
-    let done = hub.work.spawn(async move {
+    patience::judged();
+    let done = hub.work.spawn(patience::carried(async move {
         let _place = place;
         judge(&work, &claim).await
-    });
+    }));
     done.await.context("recover a cluster")?.map(Json)
 }
 
