@@ -4,7 +4,7 @@
 //! bounded, and each call has a deadline.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -23,6 +23,7 @@ use crate::clock;
 use crate::tunnel::{Line, Stream};
 use crate::wire::api::{HubRef, Problem, SIGNATURE_HEADER};
 use crate::wire::frame::{Class, Kind};
+use crate::wire::id::ClusterName;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(10);
@@ -206,6 +207,14 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(u64::min(seconds, 900)))
 }
 
+/// The hub, and as which cluster it is called.
+#[derive(Debug, Clone)]
+pub struct Reach {
+    pub cluster: ClusterName,
+    pub hub: HubRef,
+    pub proxy: Option<ProxyConfig>,
+}
+
 /// Calls as the joined cluster.
 #[derive(Clone)]
 pub struct Caller {
@@ -216,6 +225,8 @@ struct Inner {
     keys: watch::Receiver<Identity>,
     joined: watch::Receiver<Option<Joined>>,
     link: watch::Receiver<LinkState>,
+    /// A hub that took the cluster in, while what it told is not followed.
+    met: Mutex<Option<Reach>>,
     /// Seconds to be added to this host's clock to get the hub's.
     offset: AtomicI64,
     /// The client, and what it was made for.
@@ -233,6 +244,7 @@ impl Caller {
                 keys,
                 joined,
                 link,
+                met: Mutex::new(None),
                 offset: AtomicI64::new(0),
                 https: Mutex::new(None),
             }),
@@ -249,7 +261,7 @@ impl Caller {
 
     /// Over the line, else by HTTPS. `path` comes after `/v1/clusters/<name>`.
     pub async fn cluster(&self, build: impl FnOnce(String) -> Result<Call>) -> Result<Answer> {
-        let name = self.joined()?.assignment.cluster.name;
+        let name = self.reach()?.cluster;
         let call = build(format!("/v1/clusters/{name}"))?;
         self.call(&call).await
     }
@@ -267,14 +279,14 @@ impl Caller {
     }
 
     async fn signed(&self, call: &Call) -> Result<Answer> {
-        let joined = self.joined()?;
-        let https = self.https(&joined)?;
+        let reach = self.reach()?;
+        let https = self.https(&reach)?;
         let used = self.inner.keys.borrow().identity.public();
-        let answer = https.send(call, Some(self.sign(&joined, call))).await?;
+        let answer = https.send(call, Some(self.sign(&reach.hub, call))).await?;
         let renewed = || self.inner.keys.borrow().identity.public() != used;
         if answer.status == StatusCode::FORBIDDEN && answer.slug() == "revoked" && renewed() {
             // The key was replaced while the call was under way.
-            return https.send(call, Some(self.sign(&joined, call))).await;
+            return https.send(call, Some(self.sign(&reach.hub, call))).await;
         }
         if answer.status != StatusCode::UNAUTHORIZED || answer.slug() != "stale-signature" {
             return Ok(answer);
@@ -284,13 +296,13 @@ impl Caller {
             .and_then(|p| p.more.get("now")?.parse().ok());
         let Some(now) = now else { return Ok(answer) };
         self.set_hub_time(now);
-        https.send(call, Some(self.sign(&joined, call))).await
+        https.send(call, Some(self.sign(&reach.hub, call))).await
     }
 
-    fn sign(&self, joined: &Joined, call: &Call) -> String {
+    fn sign(&self, hub: &HubRef, call: &Call) -> String {
         let offset = self.inner.offset.load(Ordering::Relaxed);
         let signed = Signed {
-            hub_id: &joined.assignment.hub.id,
+            hub_id: &hub.id,
             method: call.method.as_str(),
             path_and_query: &call.path,
             time: clock::now().unix_timestamp() + offset,
@@ -305,23 +317,43 @@ impl Caller {
         self.inner.offset.store(offset, Ordering::Relaxed);
     }
 
-    fn joined(&self) -> Result<Joined> {
-        self.inner.joined.borrow().clone().context("not joined yet")
+    /// The hub knows the cluster by its keys: it can be called, though nothing that it told is in force.
+    pub fn introduce(&self, reach: Reach) {
+        *self.met() = Some(reach);
     }
 
-    fn https(&self, joined: &Joined) -> Result<Https> {
+    fn met(&self) -> MutexGuard<'_, Option<Reach>> {
+        self.inner
+            .met
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reach(&self) -> Result<Reach> {
+        let of = |joined: &Joined| Reach {
+            cluster: joined.assignment.cluster.name.clone(),
+            hub: joined.assignment.hub.clone(),
+            proxy: joined.proxy.clone(),
+        };
+        let joined = self.inner.joined.borrow().as_ref().map(of);
+        joined
+            .or_else(|| self.met().clone())
+            .context("not joined yet")
+    }
+
+    fn https(&self, reach: &Reach) -> Result<Https> {
         let mut held = self
             .inner
             .https
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let hub = &joined.assignment.hub;
+        let Reach { hub, proxy, .. } = reach;
         if let Some((made_for, https)) = &*held
             && made_for == hub
         {
             return Ok(https.clone());
         }
-        let https = Https::new(&hub.urls, &hub.ca, joined.proxy.as_ref())?;
+        let https = Https::new(&hub.urls, &hub.ca, proxy.as_ref())?;
         *held = Some((hub.clone(), https.clone()));
         Ok(https)
     }

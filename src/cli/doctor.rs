@@ -345,7 +345,7 @@ fn fix(kind: ConditionType, name: &ClusterName) -> String {
             format!("see what it says, then: linesman engine set {name} flux|argocd VERSION")
         }
         ConditionType::HubUnderstood => {
-            format!("give the cluster an agent of the hub's version: linesman cluster upgrade {name}")
+            format!("give the cluster an agent of the hub's version: linesman cluster upgrade {name}; where it could not join: linesman cluster readopt {name}")
         }
         ConditionType::AgentCurrent => {
             format!("see what it says, then another image, or no wish: linesman cluster upgrade {name}")

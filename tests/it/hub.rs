@@ -15,6 +15,7 @@ mod hostkeys;
 mod incident;
 mod login;
 mod notify;
+mod older;
 mod pause;
 mod postgres;
 mod readopt;

@@ -15,9 +15,9 @@ use tracing::{info, warn};
 
 use super::answer::{self, Again};
 use super::stored::{self, Join, State};
-use super::told::{self, Told};
+use super::told::{self, Told, Unfollowed};
 use super::{Context, Progress};
-use crate::agent::caller::{Answer, Call, Caller, Https};
+use crate::agent::caller::{Answer, Call, Caller, Https, Reach};
 use crate::agent::health::Heart;
 use crate::agent::identity::{self, Identity, SecretData, Signed};
 use crate::agent::{Joined, facts};
@@ -120,6 +120,10 @@ impl Joining {
                     if known.is_some_and(|known| known != spoken) {
                         fetch = Retry::now();
                     }
+                    if known.is_none() && self.doubts {
+                        // It may be told something else now.
+                        retry = Retry::now();
+                    }
                 }
                 Ok(()) = self.proven.changed() => self.remember(&secrets).await,
                 event = events.next() => {
@@ -196,8 +200,14 @@ impl Joining {
                     self.forget(secrets, retry).await;
                 }
                 Err(error) => {
-                    progress.waiting(&format!("{error:#}")).await;
-                    retry.after(Again::Soon, None);
+                    let fresh = self.state.is_none().then_some(&answer.body);
+                    let again = if let Some(answer) = fresh.and_then(|b| told::unfollowed(b)) {
+                        self.confess(answer, join, progress).await
+                    } else {
+                        progress.waiting(&format!("{error:#}")).await;
+                        Again::Soon
+                    };
+                    retry.after(again, None);
                 }
             },
             Ok(answer) => {
@@ -231,15 +241,44 @@ impl Joining {
         told::read(&answer.body, kept).context("read the hub's answer")
     }
 
+    /// Tells a hub that took the cluster in that its agent cannot be what it is told to be.
+    async fn confess(&mut self, answer: Unfollowed, join: &Join, progress: &mut Progress) -> Again {
+        let Unfollowed {
+            cluster,
+            hub,
+            unknown,
+        } = answer;
+        let (name, parts) = (&cluster.name, unknown.join("; "));
+        let text = format!(
+            "the agent is older than the hub and does not know what it is told to be; nothing is installed; apply the \
+             YAML of a newer agent: linesman cluster readopt {name}; not known: {parts}"
+        );
+        warn!(parts, "the hub says what this version does not know");
+        let reach = Reach {
+            cluster: cluster.name,
+            hub,
+            proxy: join.proxy.clone(),
+        };
+        self.caller.introduce(reach);
+        let kind = ConditionType::HubUnderstood;
+        self.context
+            .condition(kind, Status::False, "AgentOlder", &text)
+            .await;
+        progress.failed(&text).await;
+        self.doubts = true;
+        Again::Slowly
+    }
+
     /// Names what a hub of a later version said and this build does not know. Nothing is said of a hub that was always
     /// understood.
     async fn understood(&mut self, unknown: &[String]) {
         let kind = ConditionType::HubUnderstood;
         if !unknown.is_empty() {
             let parts = unknown.join("; ");
+            let name = &self.context.cluster;
             let text = format!(
-                "the agent is older than the hub and does not know what it says here; these parts stay as they were, \
-                 all else is followed: {parts}"
+                "the agent is older than the hub; upgrade it: linesman cluster upgrade {name}; what it does not know \
+                 stays as it was, all else is followed: {parts}"
             );
             if !self.doubts {
                 warn!(parts, "the hub says what this version does not know");

@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::wire::api::{
-    Assignment, CatalogRef, DeployKeyStatus, EngineRef, HubKey, HubRef, Policy, RotateWish,
-    SignerRef, Via,
+    Assignment, CatalogRef, ClusterRef, DeployKeyStatus, EngineRef, HubKey, HubRef, Policy,
+    RotateWish, SignerRef, Via,
 };
 
 /// Parts of which the words are told.
@@ -44,6 +44,39 @@ pub fn read(body: &[u8], kept: Option<&Assignment>) -> serde_json::Result<Told> 
     Ok(Told {
         assignment,
         unknown: reading.unknown,
+    })
+}
+
+/// What is understood of an answer of which no assignment comes: who gave it, and whom it is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfollowed {
+    pub cluster: ClusterRef,
+    pub hub: HubRef,
+    /// As in [`Told`], at least one.
+    pub unknown: Vec<String>,
+}
+
+/// Reads of an answer that [`read`] made nothing of as much as it takes to tell the hub so; `None` where that is not in it.
+pub fn unfollowed(body: &[u8]) -> Option<Unfollowed> {
+    let mut reading = Reading {
+        told: serde_json::from_slice(body).ok()?,
+        kept: None,
+        unknown: Vec::new(),
+    };
+    reading.parts();
+    let Reading {
+        told, mut unknown, ..
+    } = reading;
+    let (cluster, hub) = (told.get("cluster")?.clone(), told.get("hub")?.clone());
+    if unknown.is_empty() {
+        let whole = serde_json::from_value::<Assignment>(told);
+        unknown.extend(whole.err().map(|error| error.to_string()));
+    }
+    unknown.truncate(NAMED);
+    Some(Unfollowed {
+        cluster: serde_json::from_value(cluster).ok()?,
+        hub: serde_json::from_value(hub).ok()?,
+        unknown,
     })
 }
 

@@ -13,7 +13,7 @@ use super::support::{Agent, TestHub};
 
 mod lost;
 mod replaced;
-mod world;
+pub(super) mod world;
 
 use world::{PATIENCE, World, cluster};
 

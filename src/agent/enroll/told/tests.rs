@@ -205,9 +205,31 @@ fn a_cluster_that_joins_does_without_what_it_does_not_know() {
     ] {
         let mut body = assignment(2);
         *body.pointer_mut(at).unwrap() = word;
-        let error = read(body.to_string().as_bytes(), None).unwrap_err();
+        let body = body.to_string();
+        let error = read(body.as_bytes(), None).unwrap_err();
         assert!(!error.to_string().is_empty());
+        // Who told it, and what it was, is understood.
+        let (answer, known) = (unfollowed(body.as_bytes()).unwrap(), typed(&assignment(2)));
+        assert_eq!((answer.cluster, answer.hub), (known.cluster, known.hub));
+        let named = at.trim_start_matches('/').split('/').next().unwrap();
+        assert!(answer.unknown[0].starts_with(named), "{:?}", answer.unknown);
     }
+}
+
+/// What is no answer of a hub, or of one that cannot be told apart, is not spoken to.
+#[test]
+fn only_a_hub_that_is_known_is_told_that_it_was_not_understood() {
+    let mut nobody = assignment(2);
+    nobody["hub"]["id"] = json!(7);
+    let mut odd = assignment(2);
+    odd["cluster"]["name"] = json!("Not a name");
+    for body in [nobody, odd, json!({}), json!([]), json!("hub")] {
+        assert_eq!(unfollowed(body.to_string().as_bytes()), None, "{body}");
+    }
+    let mut unnamed = assignment(2);
+    unnamed["revision"] = json!("seven");
+    let answer = unfollowed(unnamed.to_string().as_bytes()).unwrap();
+    assert_eq!(answer.unknown.len(), 1, "{:?}", answer.unknown);
 }
 
 #[test]

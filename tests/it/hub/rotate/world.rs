@@ -29,14 +29,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::support::{Agent, TestHub};
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(in crate::hub) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The Secrets of one namespace, as an API server keeps them.
 #[derive(Clone, Default)]
-pub(super) struct Secrets(pub(super) Arc<Mutex<BTreeMap<String, Value>>>);
+pub(in crate::hub) struct Secrets(pub(super) Arc<Mutex<BTreeMap<String, Value>>>);
 
 impl Secrets {
-    pub(super) fn client(&self) -> kube::Client {
+    pub(in crate::hub) fn client(&self) -> kube::Client {
         let secrets = self.clone();
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let secrets = secrets.clone();
