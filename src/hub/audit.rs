@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tokio::sync::mpsc::{self, OwnedPermit};
@@ -25,6 +26,8 @@ pub use chain::{hash, verify};
 
 /// Records in the queue and requests that are open, together. Each open request holds the place of its close.
 const PLACES: usize = 65_536;
+/// A batch that takes longer is in doubt: callers wait for it, and it may wait on a connection that is lost.
+const STORED: Duration = Duration::from_secs(15);
 /// Records in one transaction.
 const BATCH: usize = 256;
 /// Records in one step of pruning.
@@ -340,7 +343,8 @@ impl Chain {
         let outcome = if rows.is_empty() {
             Ok(Vec::new())
         } else {
-            self.store(rows).await
+            let patience = patience::Patience::new(STORED, STORED);
+            patience::within(&patience, self.store(rows)).await
         };
         if let Err(error) = &outcome {
             tracing::error!(error = %crate::hub::chain_of(error), "audit records could not be stored");

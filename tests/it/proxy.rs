@@ -9,6 +9,7 @@ mod hostile;
 mod hub;
 mod kill;
 mod line;
+mod lost;
 mod outage;
 mod pair;
 mod replicas;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgArguments as Arguments, PgConnection as Connection};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Postgres as Db, Transaction};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::Postgres as Database;
 use super::{Result, Share, StoreError, patience};
@@ -81,6 +82,12 @@ const WRITERS: u32 = 4;
 /// A connection that was idle for longer is tried before it is used.
 const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 const CONNECT: Duration = Duration::from_secs(10);
+/// A connection that does not answer a ping for so long is lost, whatever TCP believes.
+const PING: Duration = Duration::from_secs(2);
+/// One that takes longer to be made was begun while nothing came through.
+const FRESH: Duration = Duration::from_secs(5);
+/// TCP has given up by then.
+const TCP: Duration = Duration::from_mins(16);
 /// The oldest major version that is supported, as the server says it.
 const OLDEST: i32 = 130_000;
 
@@ -129,7 +136,14 @@ fn sessions(target: &Target) -> PgConnectOptions {
         ("default_transaction_isolation", "read committed"),
         ("statement_timeout", "60s"),
         ("lock_timeout", "10s"),
-        ("idle_in_transaction_session_timeout", "60s"),
+        // A process that was lost in the middle of a change: who waits for its locks gets them before it gives up. Between
+        // two statements of a change the hub only decides.
+        ("idle_in_transaction_session_timeout", "5s"),
+        // And its connections, which nobody will use any more.
+        ("tcp_user_timeout", "15s"),
+        ("tcp_keepalives_idle", "15"),
+        ("tcp_keepalives_interval", "5"),
+        ("tcp_keepalives_count", "3"),
     ])
 }
 
@@ -273,7 +287,7 @@ impl Postgres {
     }
 
     async fn in_time<T>(&self, asked: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T> {
-        let asked = tokio::time::timeout(CONNECT, asked).await;
+        let asked = timeout(CONNECT, asked).await;
         asked
             .map_err(|_| self.refused(&format!("no answer within {} s", CONNECT.as_secs())))?
             .map_err(|e| self.refused(&e.to_string()))
@@ -335,19 +349,48 @@ fn is_lost(error: &sqlx::Error) -> bool {
     }
 }
 
+/// Makes another connection of one that is lost. The pool would close it first, and wait for the server's word in that, as
+/// long as TCP takes to give up: it would be short of a connection for that long, be the network back or not.
+async fn revive(
+    connection: &mut Connection,
+    options: &PgConnectOptions,
+) -> Result<(), sqlx::Error> {
+    use sqlx::Connection as _;
+    let until = Instant::now() + TCP;
+    if let Ok(answered) = timeout(PING, connection.ping()).await {
+        return answered;
+    }
+    while Instant::now() < until {
+        if let Ok(Ok(fresh)) = timeout(FRESH, options.connect()).await {
+            *connection = fresh;
+            return Ok(());
+        }
+        sleep(PING).await;
+    }
+    Err(sqlx::Error::PoolTimedOut)
+}
+
 fn pool(most: u32, options: PgConnectOptions) -> PgPool {
+    let (own, again) = (options.clone(), options.clone());
     PgPoolOptions::new()
         .max_connections(most)
         .idle_timeout(None)
         .max_lifetime(None)
         .acquire_timeout(CONNECT)
         .test_before_acquire(false)
-        .before_acquire(|connection, meta| {
+        .before_acquire(move |connection, meta| {
+            let options = own.clone();
             Box::pin(async move {
-                use sqlx::Connection as _;
                 if meta.idle_for > TRUSTED_IDLE {
-                    connection.ping().await?;
+                    revive(connection, &options).await?;
                 }
+                Ok(true)
+            })
+        })
+        .after_release(move |connection, _| {
+            let options = again.clone();
+            Box::pin(async move {
+                revive(connection, &options).await?;
                 Ok(true)
             })
         })

@@ -27,6 +27,8 @@ pub(super) enum Way {
     Broken,
     /// Nothing arrives, and nobody is told; what was sent arrives once it is open again.
     Silent,
+    /// The same, and connections that something was said on meanwhile stay silent for ever.
+    Lost,
 }
 
 /// Two, of which the first has a way of its own to the records.
@@ -34,6 +36,8 @@ pub(super) struct Site {
     pub(super) a: World,
     pub(super) b: World,
     pub(super) way: watch::Sender<Way>,
+    /// The way of the second.
+    pub(super) url: String,
     pub(super) _relay: JoinSet<()>,
 }
 
@@ -54,6 +58,7 @@ impl Site {
             a,
             b,
             way,
+            url,
             _relay: relay,
         }
     }
@@ -89,6 +94,9 @@ async fn one_way(
 ) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(n @ 1..) = from.read(&mut buffer).await {
+        if *way.borrow() == Way::Lost {
+            std::future::pending::<()>().await;
+        }
         let ends = way.wait_for(|way| *way == Way::Open).await.is_err();
         if ends || to.write_all(&buffer[..n]).await.is_err() {
             return;
@@ -97,7 +105,7 @@ async fn one_way(
 }
 
 /// The status of `/readyz`, as a balancer asks for it.
-async fn ready(world: &World) -> u16 {
+pub(super) async fn ready(world: &World) -> u16 {
     let mut socket = TcpStream::connect(world.hub.config.health_listen)
         .await
         .unwrap();
@@ -116,6 +124,7 @@ async fn heeds_what_was_revoked(cut: Way) {
         b,
         way,
         _relay,
+        url: _,
     } = Site::new().await;
     a.agent(&server).await;
     let mut watch = a.send(get("/api/v1/pods?watch=1")).await.into_body();

@@ -1,0 +1,109 @@
+//! A session with the records that is lost in the middle of a change: the server does not know, and keeps its locks.
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use linesman::clock;
+use linesman::hub::access::{Clusters, Grant, Mode, Subject};
+use linesman::hub::audit::Entry;
+use linesman::hub::store::Store;
+use sqlx::Connection as _;
+use tokio::time::timeout;
+
+use super::cutoff::{Site, Way, ready};
+
+/// From the moment when the session does nothing any more, be the way back or not.
+const OTHERS: Duration = Duration::from_secs(8);
+/// From the moment when the way is back: a record that is under way is given up after 15 s.
+const ITSELF: Duration = Duration::from_secs(16);
+
+async fn give(store: &Store, id: &str) -> Result<(), String> {
+    let grant = Grant {
+        id: id.to_owned(),
+        subject: Subject::User("ada".to_owned()),
+        clusters: Clusters::All,
+        groups: ["view".to_owned()].into(),
+        act_as: [].into(),
+        namespaces: None,
+        mode: Mode::Full,
+        expires_at: None,
+        reason: String::new(),
+        created_by: "admin".to_owned(),
+        created_at: clock::now(),
+        rev: 1,
+    };
+    let given = store.add_grant(grant, None, clock::now()).await;
+    given.map(drop).map_err(|error| format!("{error:?}"))
+}
+
+/// Until a session waits for the lock of a table.
+async fn waits(connection: &mut sqlx::PgConnection) {
+    const WAITING: &str = "SELECT EXISTS (SELECT 1 FROM pg_locks
+        WHERE NOT granted AND relation = 'access_grant'::regclass)";
+    while !sqlx::query_scalar::<_, bool>(WAITING)
+        .fetch_one(&mut *connection)
+        .await
+        .unwrap()
+    {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_was_cut_off_in_its_middle_holds_up_others_for_seconds_only() {
+    let site = Site::new().await;
+    let (a, b) = (&site.a.hub.store, &site.b.hub.store);
+    let mut other = sqlx::PgConnection::connect(&site.url).await.unwrap();
+    let mut change = other.begin().await.unwrap();
+    sqlx::raw_sql("LOCK TABLE access_grant IN SHARE MODE")
+        .execute(&mut *change)
+        .await
+        .unwrap();
+    let mut watching = sqlx::PgConnection::connect(&site.url).await.unwrap();
+    {
+        // Has the lock of all records, and waits for the table.
+        let mut cut = pin!(give(a, "cut"));
+        tokio::select! {
+            given = &mut cut => panic!("{given:?}"),
+            () = waits(&mut watching) => {}
+        }
+        site.way.send_replace(Way::Lost);
+        change.rollback().await.unwrap();
+        let began = Instant::now();
+        give(b, "other").await.unwrap();
+        let took = began.elapsed();
+        eprintln!("others wait for {took:?}");
+        assert!(took < OTHERS, "{took:?}");
+    }
+    site.way.send_replace(Way::Open);
+    let back = Instant::now();
+    while let Err(error) = give(a, "itself").await {
+        assert!(back.elapsed() < ITSELF, "{error}");
+    }
+    assert!(back.elapsed() < OTHERS, "{:?}", back.elapsed());
+}
+
+/// Every pool has a connection of which nobody says that it is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_lost_its_connections_unheard_goes_on_with_new_ones() {
+    let site = Site::new().await;
+    let hub = &site.a.hub;
+    assert_eq!(ready(&site.a).await, 200);
+    hub.audit.event(Entry::default()).await.unwrap();
+    site.way.send_replace(Way::Lost);
+    let event = timeout(Duration::from_secs(2), hub.audit.event(Entry::default()));
+    let (ready_meanwhile, event) = tokio::join!(ready(&site.a), event);
+    assert_eq!((ready_meanwhile, event.is_err()), (503, true));
+
+    site.way.send_replace(Way::Open);
+    let back = Instant::now();
+    let again = async {
+        while ready(&site.a).await != 200 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        while hub.audit.event(Entry::default()).await.is_err() {}
+        give(&hub.store, "itself").await
+    };
+    assert_eq!(timeout(ITSELF, again).await, Ok(Ok(())));
+    eprintln!("goes on after {:?}", back.elapsed());
+}
