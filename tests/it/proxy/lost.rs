@@ -14,8 +14,8 @@ use super::cutoff::{Site, Way, ready};
 
 /// From the moment when the session does nothing any more, be the way back or not.
 const OTHERS: Duration = Duration::from_secs(8);
-/// From the moment when the way is back: a record that is under way is given up after 15 s.
-const ITSELF: Duration = Duration::from_secs(16);
+/// From the moment when the way is back: a record that is under way is given up after 15 s, its connection after 2 s more.
+const ITSELF: Duration = Duration::from_secs(20);
 
 async fn give(store: &Store, id: &str) -> Result<(), String> {
     let grant = Grant {
