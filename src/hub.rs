@@ -33,6 +33,7 @@ pub mod gitline;
 pub mod grants;
 pub mod incident;
 pub mod login;
+pub mod lookups;
 pub mod notify;
 pub mod oidc;
 pub mod peers;
@@ -125,6 +126,8 @@ pub struct Hub {
     pub peers: Option<peers::Peers>,
     pub started: OffsetDateTime,
     pub store: store::Store,
+    /// Of the store, what each request is judged by.
+    pub lookups: lookups::Lookups,
     pub tunnels: tunnels::Tunnels,
     pub audit: audit::Audit,
     pub audit_readers: api::audit::Readers,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tokio::sync::mpsc::{self, OwnedPermit};
 use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
@@ -30,6 +31,8 @@ const PLACES: usize = 65_536;
 const STORED: Duration = Duration::from_secs(15);
 /// Records in one transaction.
 const BATCH: usize = 256;
+/// How long the records of requests that ended wait for company.
+const LINGER: Duration = Duration::from_millis(10);
 /// Records in one step of pruning.
 const PRUNE: u32 = 2_000;
 /// The most bytes of a free text in a record.
@@ -86,15 +89,20 @@ pub struct Audit {
 pub struct Opened {
     entry: Arc<Entry>,
     seq: i64,
-    since: tokio::time::Instant,
+    since: Instant,
     place: Option<OwnedPermit<Command>>,
 }
 
 enum Command {
-    Append {
-        stage: Stage,
+    Open {
         entry: Arc<Entry>,
-        stored: oneshot::Sender<Option<i64>>,
+        place: OwnedPermit<Self>,
+        /// Dropped on its way, the request is recorded as interrupted: its caller left.
+        stored: oneshot::Sender<Opened>,
+    },
+    Event {
+        entry: Arc<Entry>,
+        stored: oneshot::Sender<()>,
     },
     Close(Closing),
     Anchor(Done<()>),
@@ -128,18 +136,23 @@ impl Audit {
             .clone()
             .try_reserve_owned()
             .map_err(|_| AuditError)?;
-        let seq = self.append(Stage::Open, entry.clone()).await?;
-        Ok(Opened {
+        let (stored, opened) = oneshot::channel();
+        self.append(Command::Open {
             entry,
-            seq,
-            since: tokio::time::Instant::now(),
-            place: Some(place),
-        })
+            place,
+            stored,
+        })?;
+        let opened = patience::as_caller(opened).await.and_then(Result::ok);
+        opened.ok_or(AuditError)
     }
 
     /// Records something that is over already, refusals among them.
     pub async fn event(&self, entry: Entry) -> Result<(), AuditError> {
-        self.append(Stage::Event, Arc::new(entry)).await.map(drop)
+        let (stored, done) = oneshot::channel();
+        let entry = Arc::new(entry);
+        self.append(Command::Event { entry, stored })?;
+        let done = patience::as_caller(done).await.and_then(Result::ok);
+        done.ok_or(AuditError)
     }
 
     /// The number of the last stored record, as it moves.
@@ -169,16 +182,8 @@ impl Audit {
         Ok(answer.await.map_err(|_| AuditError)??)
     }
 
-    async fn append(&self, stage: Stage, entry: Arc<Entry>) -> Result<i64, AuditError> {
-        let (stored, answer) = oneshot::channel();
-        let command = Command::Append {
-            stage,
-            entry,
-            stored,
-        };
-        self.queue.try_send(command).map_err(|_| AuditError)?;
-        let answered = patience::as_caller(answer).await.and_then(Result::ok);
-        answered.flatten().ok_or(AuditError)
+    fn append(&self, command: Command) -> Result<(), AuditError> {
+        self.queue.try_send(command).map_err(|_| AuditError)
     }
 }
 
@@ -310,6 +315,17 @@ impl Chain {
             if n == 0 {
                 return Ok(());
             }
+            // Nobody waits for a close, and the next open takes it along.
+            let closes = |batch: &[Command]| batch.iter().all(|c| matches!(c, Command::Close(_)));
+            let until = Instant::now() + LINGER;
+            while batch.len() < BATCH && closes(&batch) {
+                let room = BATCH - batch.len();
+                let more = self.queue.recv_many(&mut batch, room);
+                let more = stop.run_until_cancelled(timeout_at(until, more)).await;
+                if !matches!(more, Some(Ok(1..))) {
+                    break;
+                }
+            }
             self.take(&mut batch).await;
         }
         self.queue.close();
@@ -322,17 +338,22 @@ impl Chain {
     /// Stores a batch and tells each caller; a batch that cannot be stored is refused as a whole.
     async fn take(&mut self, batch: &mut Vec<Command>) {
         let mut rows = Vec::with_capacity(batch.len());
-        let (mut callers, mut anchors, mut prunes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut opens, mut events) = (Vec::new(), Vec::new());
+        let (mut anchors, mut prunes) = (Vec::new(), Vec::new());
         let mut interrupts = Vec::new();
         for command in batch.drain(..) {
             match command {
-                Command::Append {
-                    stage,
+                Command::Open {
                     entry,
+                    place,
                     stored,
                 } => {
-                    callers.push((rows.len(), stored));
-                    rows.push(row(stage, &entry));
+                    rows.push(row(Stage::Open, &entry));
+                    opens.push((rows.len() - 1, entry, place, stored));
+                }
+                Command::Event { entry, stored } => {
+                    rows.push(row(Stage::Event, &entry));
+                    events.push(stored);
                 }
                 Command::Close(closing) => rows.push(close_row(&closing)),
                 Command::Anchor(done) => anchors.push(done),
@@ -346,16 +367,27 @@ impl Chain {
             let patience = patience::Patience::new(STORED, STORED);
             patience::within(&patience, self.store(rows)).await
         };
-        if let Err(error) = &outcome {
-            tracing::error!(error = %crate::hub::chain_of(error), "audit records could not be stored");
-        }
-        for (index, stored) in callers {
-            let seq = outcome
-                .as_ref()
-                .ok()
-                .and_then(|seqs| seqs.get(index).copied());
-            // A caller that went away has nothing to be told.
-            let _gone = stored.send(seq);
+        match outcome {
+            Ok(seqs) => {
+                // A caller that went away has nothing to be told; what it opened closes itself.
+                for (index, entry, place, stored) in opens {
+                    let Some(seq) = seqs.get(index).copied() else {
+                        continue;
+                    };
+                    drop(stored.send(Opened {
+                        entry,
+                        seq,
+                        since: Instant::now(),
+                        place: Some(place),
+                    }));
+                }
+                for stored in events {
+                    let _gone = stored.send(());
+                }
+            }
+            Err(error) => {
+                tracing::error!(error = %crate::hub::chain_of(&error), "audit records could not be stored");
+            }
         }
         for (open, done) in interrupts {
             let _gone = done.send(self.interrupt(&open).await);

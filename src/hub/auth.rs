@@ -187,37 +187,38 @@ pub async fn user(hub: &Hub, headers: &HeaderMap) -> Result<User, AuthError> {
         return by_session(hub, &token).await;
     }
     let token = TokenText::parse(Prefix::Api, text).ok_or(AuthError::Invalid)?;
-    let found = hub.store.api_token(&token.id).await?;
-    let hash = found.as_ref().map(|(t, _)| &t.hash);
-    let matches = token.matches(hash);
-    let Some((stored, row)) = found.filter(|_| matches) else {
+    let found = hub.lookups.api_token(&token.id).await?;
+    let matches = token.matches(found.as_ref().map(|known| &known.0.hash));
+    let Some(known) = found.filter(|_| matches) else {
         return Err(AuthError::Invalid);
     };
+    let (stored, row) = &*known;
     let over = stored.expires_at.is_some_and(|e| clock::now() >= e);
     if over || stored.revoked_at.is_some() || row.disabled {
         return Err(AuthError::Invalid);
     }
-    let roles = roles(&row, hub.config.oidc.as_ref());
-    Ok(principal(row, roles, stored))
+    let roles = roles(row, hub.config.oidc.as_ref());
+    Ok(principal(row.clone(), roles, stored.clone()))
 }
 
 async fn by_session(hub: &Hub, token: &TokenText) -> Result<User, AuthError> {
-    let found = hub.store.session_token(&token.id).await?;
-    let matches = token.matches(found.as_ref().map(|(t, _, _)| &t.access_hash));
-    let Some((pair, session, row)) = found.filter(|_| matches) else {
+    let found = hub.lookups.session_token(&token.id).await?;
+    let matches = token.matches(found.as_ref().map(|known| &known.0.access_hash));
+    let Some(known) = found.filter(|_| matches) else {
         return Err(AuthError::Invalid);
     };
+    let (pair, session, row) = &*known;
     let now = clock::now();
     let over = now >= pair.access_until || now >= session.expires_at;
     if over || session.ended || row.disabled {
         return Err(AuthError::Invalid);
     }
     Ok(User {
-        roles: roles(&row, hub.config.oidc.as_ref()),
-        id: row.id,
-        name: row.name,
-        groups: row.groups,
-        token_id: session.id,
+        roles: roles(row, hub.config.oidc.as_ref()),
+        id: row.id.clone(),
+        name: row.name.clone(),
+        groups: row.groups.clone(),
+        token_id: session.id.clone(),
         scoped: false,
         scopes: Vec::new(),
         clusters: None,

@@ -38,7 +38,7 @@ use limits::Limits;
 use record::Running;
 use rewrite::{Outgoing, Target};
 
-/// Who asks, and whether they may, is looked up within this time.
+/// Who asks, and whether they may, is looked up within this time, and the record of it stored.
 const RECORDS: Duration = Duration::from_secs(5);
 
 /// The routes below `/clusters/`.
@@ -60,7 +60,7 @@ async fn in_time<T>(asked: impl Future<Output = T>) -> Result<T, Refusal> {
 
 /// What a request may do: where to, as whom, as what.
 struct Granted {
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
     subject: Impersonation,
     /// What lets it run, and with which it ends.
     by: By,
@@ -156,11 +156,8 @@ impl Case {
             Ok(place) => place,
             Err(refusal) => return Err(self.denied(entry, refusal).await),
         };
-        let opened = self
-            .hub
-            .audit
-            .open(entry)
-            .await
+        let opened = in_time(self.hub.audit.open(entry))
+            .await?
             .map_err(|_| refusal::unrecorded())?;
         let running = Running {
             opened,
@@ -209,7 +206,7 @@ impl Case {
 
     /// Cluster, grant, path and headers. An unknown cluster reads like one without a grant.
     async fn judge(&self, user: &User, target: &Target, parts: &Parts) -> Result<Granted, Refusal> {
-        let store = &self.hub.store;
+        let lookups = &self.hub.lookups;
         let refuse = |denied: Denied| {
             Refusal::new(Hop::Hub, StatusCode::FORBIDDEN, denied.rule, denied.reason)
                 .next(denied.next)
@@ -219,14 +216,14 @@ impl Case {
             return Err(refuse(access::not_for(&target.name)));
         }
         let found = match &target.cluster {
-            Some(name) => store.cluster(name).await,
+            Some(name) => lookups.cluster(name).await,
             None => Ok(None),
         };
         let cluster = found
             .map_err(|e| refusal::store_away(&e))?
             .ok_or_else(|| refuse(access::no_grant(&user.name, &target.name)))?;
         let asker = user.asker();
-        let grants = store.grants_of(&asker.subjects()).await;
+        let grants = lookups.grants_of(asker.subjects()).await;
         let grants = grants.map_err(|e| refusal::store_away(&e))?;
         let place = Place {
             name: &cluster.name,
@@ -260,8 +257,10 @@ impl Case {
             reason: Some(refusal.what.clone()),
             ..entry
         };
-        if let Err(error) = self.hub.audit.event(entry).await {
-            warn!(request = self.id, %error, "refusal not recorded");
+        match timeout(RECORDS, self.hub.audit.event(entry)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(request = self.id, %error, "refusal not recorded"),
+            Err(_) => warn!(request = self.id, "refusal not recorded in time"),
         }
         refusal
     }

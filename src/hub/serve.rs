@@ -79,8 +79,8 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
 
     // The audit ends last: what the others do while they drain is on record too.
     let over = CancellationToken::new();
-    let chain = chain.run(over.clone());
-    tokio::pin!(chain);
+    let records = record(chain, over.clone()).run(LAST_RECORDS);
+    tokio::pin!(records);
     let tasks = tasks.run(drain + Duration::from_secs(5));
     tokio::pin!(tasks);
     let result = tokio::select! {
@@ -91,7 +91,7 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
             drop(tasks.await);
             return ended;
         }
-        ended = &mut chain => {
+        ended = &mut records => {
             hub.stop.cancel();
             let result = ended.and_then(|()| anyhow::bail!("the audit chain ended"));
             drop(tasks.await);
@@ -108,10 +108,17 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
     over.cancel();
     replica::lease::end(&hub).await;
     // A request that outlived the drain holds its record open; the next start marks it as interrupted.
-    match tokio::time::timeout(LAST_RECORDS, chain).await {
+    match tokio::time::timeout(LAST_RECORDS, records).await {
         Ok(ended) => ended.and(result),
         Err(_) => result,
     }
+}
+
+/// The audit's writer, on its own: each request waits for it.
+fn record(chain: audit::Chain, over: CancellationToken) -> Tasks {
+    let mut tasks = Tasks::new(over);
+    tasks.spawn("audit", |stop| chain.run(stop));
+    tasks
 }
 
 /// What goes on while the hub drains: a request that still runs ends with what it runs by, and the other replicas are not

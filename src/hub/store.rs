@@ -3,6 +3,8 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use time::OffsetDateTime;
 
@@ -121,6 +123,35 @@ impl Store {
     }
 }
 
+/// How often this process may have changed who may do what: what was read before the last time says nothing any more.
+/// Cheap to clone; clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct AccessChanges(Arc<AtomicU64>);
+
+/// Counts when it is dropped, so that a call counts that was given up while the database carried it out.
+struct Moving(AccessChanges);
+
+impl AccessChanges {
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Something changed, here or in another replica.
+    pub fn add(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn moving(&self) -> Moving {
+        Moving(self.clone())
+    }
+}
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        self.0.add();
+    }
+}
+
 /// Whether a process has its records to itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Share {
@@ -165,12 +196,14 @@ fn lock(data: &Path, share: Share) -> Result<File> {
 }
 
 /// One line a method: the contract, and the hand-over to the database.
+/// `[access]` = may take away what a request runs by.
 macro_rules! contract {
-    ($($(#[$doc:meta])* $name:ident(&self $(, $arg:ident: $ty:ty)*) -> $ret:ty;)*) => {
+    ($($(#[$doc:meta])* $([$access:ident])? $name:ident(&self $(, $arg:ident: $ty:ty)*) -> $ret:ty;)*) => {
         impl Store {
             $(
                 $(#[$doc])*
                 pub async fn $name(&self $(, $arg: $ty)*) -> Result<$ret> {
+                    $(let _moves = self.$access().moving();)?
                     match self {
                         Self::Sqlite(store) => store.$name($($arg),*).await,
                         Self::Postgres(store) => {
@@ -199,7 +232,7 @@ contract! {
     /// Living clusters in the order of their names, those behind `after`.
     clusters(&self, after: Option<&str>, limit: u32) -> Vec<Cluster>;
     /// Leaves a tombstone, revokes keys and tokens; false = there is none.
-    remove_cluster(&self, id: &str, now: OffsetDateTime) -> bool;
+    [access] remove_cluster(&self, id: &str, now: OffsetDateTime) -> bool;
     /// What the hub asks of the cluster's watchdog from now on.
     set_policy(&self, id: &str, policy: Policy, now: OffsetDateTime) -> ();
     /// The bundle that the cluster's engine shall run, of the engine that it has, and the seconds in which it has to work; gives the number of the wish.
@@ -281,49 +314,49 @@ contract! {
     change_troubles(&self, put: Vec<(TroubleKey, String)>, gone: Vec<TroubleKey>) -> ();
 
     /// Makes the user where there is none of that name; gives it either way.
-    ensure_user(&self, user: UserRow) -> UserRow;
+    [access] ensure_user(&self, user: UserRow) -> UserRow;
     /// A user of a free name, or of one that was removed.
-    add_user(&self, user: UserRow, now: OffsetDateTime) -> UserRow;
+    [access] add_user(&self, user: UserRow, now: OffsetDateTime) -> UserRow;
     /// Sets roles and groups, if the user is still as `user.rev` says.
-    set_user(&self, user: UserRow, now: OffsetDateTime) -> Ended;
+    [access] set_user(&self, user: UserRow, now: OffsetDateTime) -> Ended;
     /// Disables the user and ends its tokens, SSH keys and own grants, in one transaction.
-    remove_user(&self, id: &str, now: OffsetDateTime) -> Ended;
+    [access] remove_user(&self, id: &str, now: OffsetDateTime) -> Ended;
     /// One who is not disabled.
     user(&self, name: &str) -> Option<UserRow>;
     /// Stores a token; the same key of the same maker again gives the token that is there the new secret.
-    add_api_token(&self, token: ApiToken, key: Option<String>) -> ApiToken;
+    [access] add_api_token(&self, token: ApiToken, key: Option<String>) -> ApiToken;
     /// A token with its user, whatever their state.
     api_token(&self, id: &str) -> Option<(ApiToken, UserRow)>;
     /// In force, of one user or all, each with its user's name.
     api_tokens(&self, user_id: Option<&str>, now: OffsetDateTime) -> Vec<(ApiToken, String)>;
-    revoke_api_token(&self, id: &str, now: OffsetDateTime) -> Ended;
+    [access] revoke_api_token(&self, id: &str, now: OffsetDateTime) -> Ended;
     /// Tokens in force that make their holder an admin.
     live_admin_tokens(&self, now: OffsetDateTime) -> u32;
     /// All users who are not disabled.
     users(&self) -> Vec<UserRow>;
     /// Takes in whom a provider vouches for: a new user, or changes of one who is known by the subject.
-    arrive(&self, arrival: Arrival, now: OffsetDateTime) -> Known;
-    add_session(&self, session: Session, remote: &str, pair: Pair, now: OffsetDateTime) -> ();
+    [access] arrive(&self, arrival: Arrival, now: OffsetDateTime) -> Known;
+    [access] add_session(&self, session: Session, remote: &str, pair: Pair, now: OffsetDateTime) -> ();
     /// A pair with its session and user, whatever their state.
     session_token(&self, id: &str) -> Option<(SessionToken, Session, UserRow)>;
     session(&self, id: &str) -> Option<(Session, UserRow)>;
     /// Those that did not end.
     sessions_of(&self, user_id: &str) -> Vec<Session>;
     /// Notes that the provider was asked now, and what it gave for the next time.
-    asked_provider(&self, id: &str, sealed: Option<Vec<u8>>, now: OffsetDateTime) -> ();
+    [access] asked_provider(&self, id: &str, sealed: Option<Vec<u8>>, now: OffsetDateTime) -> ();
     /// Marks a pair as used and stores the next one; false = the session has ended.
-    rotate(&self, used: &str, pair: Pair, idle_until: OffsetDateTime, now: OffsetDateTime) -> bool;
+    [access] rotate(&self, used: &str, pair: Pair, idle_until: OffsetDateTime, now: OffsetDateTime) -> bool;
     /// False = it had ended before.
-    end_session(&self, id: &str, why: &str, now: OffsetDateTime) -> bool;
+    [access] end_session(&self, id: &str, why: &str, now: OffsetDateTime) -> bool;
     /// Lets the user push with this key; the same key again changes nothing. None = someone else has it.
     add_ssh_key(&self, key: SshKey, now: OffsetDateTime) -> Option<SshKey>;
     ssh_keys(&self, user_id: &str) -> Vec<SshKey>;
     ssh_key_by_fingerprint(&self, fingerprint: &str) -> Option<(SshKey, UserRow)>;
 
     /// Stores a grant; the same key of the same giver again gives the grant that is there.
-    add_grant(&self, grant: Grant, key: Option<String>, now: OffsetDateTime) -> Grant;
+    [access] add_grant(&self, grant: Grant, key: Option<String>, now: OffsetDateTime) -> Grant;
     /// Stores the grant that a new hub has, once in the hub's life.
-    ensure_default_grant(&self, grant: Grant) -> ();
+    [access] ensure_default_grant(&self, grant: Grant) -> ();
     /// Grants of these subjects (`user:ada`, `group:sre`) that are not revoked; they may have ended.
     grants_of(&self, subjects: &[String]) -> Vec<Grant>;
     /// All that are not revoked, in the order of their ids, those behind `after`.
@@ -331,7 +364,7 @@ contract! {
     /// One that is not revoked.
     grant(&self, id: &str) -> Option<Grant>;
     /// False = it was revoked before, or never there.
-    revoke_grant(&self, id: &str, now: OffsetDateTime) -> bool;
+    [access] revoke_grant(&self, id: &str, now: OffsetDateTime) -> bool;
     /// When the next of them ends.
     next_grant_end(&self, now: OffsetDateTime) -> Option<OffsetDateTime>;
 
@@ -408,6 +441,14 @@ contract! {
 }
 
 impl Store {
+    /// What may have changed of users, tokens, sessions, grants and the clusters that there are.
+    pub fn access(&self) -> &AccessChanges {
+        match self {
+            Self::Sqlite(store) => &store.access,
+            Self::Postgres(store) => &store.access,
+        }
+    }
+
     /// Whether this process does what only one replica does; to be asked again every few seconds. A hub that is alone always
     /// does.
     pub async fn leads(&self) -> Result<bool> {

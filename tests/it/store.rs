@@ -19,6 +19,7 @@ mod access;
 mod audit;
 mod clusters;
 mod keys;
+mod lookups;
 mod replicas;
 mod reports;
 mod server;

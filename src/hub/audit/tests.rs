@@ -1,3 +1,5 @@
+use futures_util::FutureExt as _;
+
 use super::*;
 use crate::hub::store::sqlite::Sqlite;
 
@@ -44,6 +46,35 @@ fn stages(rows: &[AuditRow]) -> Vec<Shown<'_>> {
     rows.iter()
         .map(|r| (r.stage.as_str(), r.opened, r.code, r.reason.as_deref()))
         .collect()
+}
+
+/// Its request never ran, be it gone before its record was stored or before it heard so.
+#[tokio::test]
+async fn who_leaves_while_the_record_is_stored_has_it_closed() {
+    let fixture = Fixture::new("left");
+    let store = fixture.store().await;
+    let (audit, chain) = start(store.clone(), "hub-1", keys(), None).await.unwrap();
+    assert!(audit.open(entry("kube.get")).now_or_never().is_none());
+    let mut unheard = Box::pin(audit.open(entry("kube.list")));
+    assert!(unheard.as_mut().now_or_never().is_none());
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(chain.run(CancellationToken::new()));
+    audit.event(entry("cluster.add")).await.unwrap();
+    drop(unheard);
+    drop(audit);
+    tasks.join_next().await.unwrap().unwrap().unwrap();
+    let rows = store.audit(0, None, 9).await.unwrap();
+    let left = Some("interrupted");
+    assert_eq!(
+        stages(&rows),
+        [
+            ("open", None, None, None),
+            ("open", None, None, None),
+            ("event", None, None, None),
+            ("close", Some(1), None, left),
+            ("close", Some(2), None, left),
+        ]
+    );
 }
 
 #[tokio::test]

@@ -175,6 +175,10 @@ impl Follower {
                 );
             }
         };
+        if self.access != Some(now.access) || self.clusters != Some(now.clusters) {
+            // Before what runs is looked at: who comes after that look is judged by what is read now.
+            hub.store.access().add();
+        }
         if self.access != Some(now.access) || hub.requests.late() {
             done(&mut self.access, now.access, access_changed(hub).await);
         }

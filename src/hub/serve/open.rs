@@ -18,6 +18,7 @@ use crate::hub::auth::Role;
 use crate::hub::githost::HostKeys;
 use crate::hub::gitline::GitTarget;
 use crate::hub::login::Logins;
+use crate::hub::lookups::Lookups;
 use crate::hub::oidc::Provider;
 use crate::hub::peers::pin::Credential;
 use crate::hub::peers::{Peers, Timing};
@@ -87,6 +88,7 @@ pub async fn start(
         replica,
         peers,
         started: now,
+        lookups: Lookups::new(store.clone()),
         store,
         tunnels,
         audit,

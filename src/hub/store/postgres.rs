@@ -16,7 +16,7 @@ use sqlx::{ConnectOptions as _, Postgres as Db, Transaction};
 use tokio::time::{Instant, sleep, timeout};
 
 use self::Postgres as Database;
-use super::{Result, Share, StoreError, patience};
+use super::{AccessChanges, Result, Share, StoreError, patience};
 use crate::hub::audit::Durability;
 
 /// The strings of a JSON array, as a set.
@@ -109,6 +109,7 @@ pub struct Postgres {
     writer: PgPool,
     audit: PgPool,
     audit_end: End,
+    pub(super) access: AccessChanges,
     readers: PgPool,
     /// One connection, which holds the lock [`HUB`].
     hold: PgPool,
@@ -125,6 +126,14 @@ struct Write {
 }
 
 impl Write {
+    fn connection(&mut self) -> &mut Connection {
+        &mut self.tx
+    }
+
+    async fn done(self, doing: &'static str) -> Result<()> {
+        self.commit(doing).await
+    }
+
     async fn commit(self, doing: &'static str) -> Result<()> {
         patience::commit(self.tx.commit()).await.map_err(db(doing))
     }
@@ -223,6 +232,7 @@ impl Postgres {
             lead: pool(1, holding.clone()),
             hold: pool(1, holding),
             audit_end: End::default(),
+            access: AccessChanges::default(),
             share: Share::Alone,
             _lock: None,
             target,
@@ -318,6 +328,11 @@ impl Postgres {
     /// For rows of the audit, which a crash of the server may take.
     async fn begin_audit(&self, doing: &'static str) -> Result<Write> {
         begin(&self.audit, Some(AUDIT), doing).await
+    }
+
+    /// For rows of the audit that go with one statement; here it takes the lock of the others, too.
+    async fn audit_alone(&self, doing: &'static str) -> Result<Write> {
+        self.begin_audit(doing).await
     }
 }
 

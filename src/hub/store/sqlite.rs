@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::pool::PoolConnection;
 use sqlx::sqlite::SqliteArguments as Arguments;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
@@ -17,7 +18,7 @@ use sqlx::{Sqlite as Db, SqliteConnection as Connection, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use self::Sqlite as Database;
-use super::{Result, StoreError};
+use super::{AccessChanges, Result, StoreError};
 use crate::hub::audit::Durability;
 
 /// The strings of a JSON array, as a set.
@@ -81,6 +82,7 @@ pub struct Sqlite {
     audit_end: End,
     readers: SqlitePool,
     write: Arc<Mutex<()>>,
+    pub(super) access: AccessChanges,
     /// Held as long as any handle lives.
     _lock: Arc<File>,
 }
@@ -89,6 +91,23 @@ pub struct Sqlite {
 struct Write {
     tx: Transaction<'static, Db>,
     _lock: OwnedMutexGuard<()>,
+}
+
+/// A connection that holds the write lock, for one statement: that is a transaction by itself.
+struct Alone {
+    connection: PoolConnection<Db>,
+    _lock: OwnedMutexGuard<()>,
+}
+
+impl Alone {
+    fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    #[expect(clippy::unused_async, reason = "PostgreSQL has to ask")]
+    async fn done(self, _doing: &'static str) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Write {
@@ -126,6 +145,7 @@ impl Sqlite {
             ),
             audit_end: End::default(),
             write: Arc::default(),
+            access: AccessChanges::default(),
             _lock: Arc::new(lock),
         };
         store.migrate().await?;
@@ -171,6 +191,7 @@ impl Sqlite {
             readers: pool,
             audit_end: End::default(),
             write: Arc::default(),
+            access: AccessChanges::default(),
             _lock: Arc::new(file),
         })
     }
@@ -198,6 +219,16 @@ impl Sqlite {
     /// For rows of the audit, which a crash of the machine may take.
     async fn begin_audit(&self, doing: &'static str) -> Result<Write> {
         self.begin_on(&self.audit, doing).await
+    }
+
+    /// For rows of the audit that go with one statement: a transaction costs three.
+    async fn audit_alone(&self, doing: &'static str) -> Result<Alone> {
+        let lock = self.write.clone().lock_owned().await;
+        let connection = self.audit.acquire().await.map_err(db(doing))?;
+        Ok(Alone {
+            connection,
+            _lock: lock,
+        })
     }
 
     async fn begin_on(&self, pool: &SqlitePool, doing: &'static str) -> Result<Write> {

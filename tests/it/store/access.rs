@@ -142,7 +142,7 @@ async fn a_token_of_the_same_call_gets_the_new_secret(store: Store) {
     assert!(matches!(late, Err(StoreError::Exists(_))));
 }
 
-fn grant(id: &str, subject: &str) -> Grant {
+pub(super) fn grant(id: &str, subject: &str) -> Grant {
     Grant {
         id: id.to_owned(),
         subject: subject.parse().unwrap(),
@@ -208,7 +208,7 @@ async fn the_default_grant_comes_once(store: Store) {
     assert_eq!(store.grants(None, 9).await.unwrap(), []);
 }
 
-fn pair(n: u8) -> Pair {
+pub(super) fn pair(n: u8) -> Pair {
     Pair {
         id: format!("pair-{n}"),
         access_hash: [n; 32],
@@ -217,19 +217,22 @@ fn pair(n: u8) -> Pair {
     }
 }
 
-async fn a_session_goes_on_pair_by_pair_until_it_ends(store: Store) {
-    let ada = user(&store, "ada", "viewer").await;
-    let session = Session {
+pub(super) fn session(user: &UserRow) -> Session {
+    Session {
         id: "s1".to_owned(),
-        user_id: ada.id.clone(),
+        user_id: user.id.clone(),
         sealed: Some(vec![0, 200]),
         asked_at: at(0),
         idle_until: at(100),
         expires_at: at(10_000),
         ended: false,
-    };
+    }
+}
+
+async fn a_session_goes_on_pair_by_pair_until_it_ends(store: Store) {
+    let ada = user(&store, "ada", "viewer").await;
     store
-        .add_session(session, "192.0.2.1", pair(1), at(0))
+        .add_session(session(&ada), "192.0.2.1", pair(1), at(0))
         .await
         .unwrap();
     let rotate = |n, idle: OffsetDateTime, now| store.rotate("pair-1", pair(n), idle, now);

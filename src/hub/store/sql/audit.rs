@@ -105,8 +105,16 @@ impl Row {
     }
 }
 
-/// Records that go with one statement. Fewer are a power of two, so that few statements are kept prepared.
+/// Records that go with one statement: these, or any number up to those, so that few statements are kept prepared.
 const TOGETHER: usize = 64;
+const ANY: usize = 32;
+
+fn together(rows: &[AuditRow]) -> usize {
+    match rows.len() {
+        TOGETHER.. => TOGETHER,
+        few => few.min(ANY),
+    }
+}
 
 async fn append(
     connection: &mut Connection,
@@ -116,8 +124,8 @@ async fn append(
 ) -> Result<i64> {
     const INTO: &str = "INSERT INTO audit (seq, at, stage, actor, action, acted_as, cluster, target, request_id, verdict, reason,
            opened, code, bytes, millis, remote, prev, hash, before, writer) ";
-    while let Some(most) = rows.len().checked_ilog2() {
-        let (some, later) = rows.split_at(TOGETHER.min(1 << most));
+    while !rows.is_empty() {
+        let (some, later) = rows.split_at(together(rows));
         let mut insert = sqlx::QueryBuilder::<Db>::new(INTO);
         insert.push_values(some, |mut values, row| {
             values
@@ -156,13 +164,24 @@ impl Database {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
             return Ok(());
         };
-        let mut write = self.begin_audit(DOING).await?;
-        let before = match self.audit_end.take(first.seq - 1) {
-            Some(before) => before,
-            None => end(&mut write.tx, DOING).await?,
+        let known = self.audit_end.take(first.seq - 1);
+        let after = if let Some(before) = known
+            && together(rows) == rows.len()
+        {
+            let mut alone = self.audit_alone(DOING).await?;
+            let after = append(alone.connection(), rows, (before, None), DOING).await?;
+            alone.done(DOING).await?;
+            after
+        } else {
+            let mut write = self.begin_audit(DOING).await?;
+            let before = match known {
+                Some(before) => before,
+                None => end(&mut write.tx, DOING).await?,
+            };
+            let after = append(&mut write.tx, rows, (before, None), DOING).await?;
+            write.commit(DOING).await?;
+            after
         };
-        let after = append(&mut write.tx, rows, (before, None), DOING).await?;
-        write.commit(DOING).await?;
         self.audit_end.put(last.seq, after);
         Ok(())
     }
