@@ -19,6 +19,8 @@ const NEXT: &str = "lab.invalid/linesman:next";
 const NOWHERE: &str = "lab.invalid/linesman:nowhere";
 /// It starts, and does nothing.
 pub(crate) const SILENT: &str = "lab.invalid/silent:1";
+/// It takes over and lives, and the hub does not hear it.
+const MUTE: &str = "lab.invalid/linesman:mute";
 /// From the wish to the image of before, with what a busy machine adds.
 const LIMIT: u64 = 150;
 
@@ -39,6 +41,28 @@ pub(crate) fn silent(world: &World) {
     let mut image = lab();
     image.args(["image", world.place.lab(), SILENT]);
     run(image.args(silent).arg(tool));
+}
+
+/// The same program, which asks for routes that no hub has.
+fn mute(world: &World) {
+    let mut program = std::fs::read(binary()).unwrap();
+    for route in ["/v1/line", "/v1/clusters/", "/v1/join"] {
+        let found: Vec<usize> = program
+            .windows(route.len())
+            .enumerate()
+            .filter(|(_, bytes)| *bytes == route.as_bytes())
+            .map(|(at, _)| at)
+            .collect();
+        assert!(!found.is_empty(), "{route} is in the program");
+        for at in found {
+            program[at + 2] = b'0';
+        }
+    }
+    let file = std::env::temp_dir().join(format!("linesman-mute-{}", world.place.lab()));
+    std::fs::write(&file, program).unwrap();
+    let mut image = Command::new(root().join("tests/image"));
+    run(image.arg(world.place.lab()).arg(&file).arg(MUTE));
+    std::fs::remove_file(file).unwrap();
 }
 
 fn agent() -> String {
@@ -175,15 +199,22 @@ fn forwards(world: &World) {
 /// A change that cannot work: the agent heals all the while, and the image of before is back.
 fn goes_back(world: &mut World, bad: &str, what: &str, hub: &str) {
     settled(world);
-    let (before, old) = (image(world), ready(world));
-    let requests = (hub == "hub there").then(|| load(world));
+    let (before, old, leader) = (image(world), ready(world), holder(world));
+    // To one that leads, the line is given up with the Lease.
+    let leads = bad == MUTE;
+    let requests = (hub == "hub there" && !leads).then(|| load(world));
     let began = Instant::now();
     wish(world, bad);
     until("the image is on trial", seconds(30), || image(world) == bad);
+    if leads {
+        let took = until("it has the Lease", seconds(60), || holder(world) != leader);
+        figure("H50", &format!("{what}: it has the Lease"), "", shown(took));
+    }
     if hub == "hub stopped" {
         world.hub.stop();
     }
-    heals_meanwhile(world, &format!("{what}, {hub}"));
+    let by = if leads { "bad" } else { "old" };
+    heals_meanwhile(world, &format!("{what}, {hub}"), by);
     let limit = seconds(LIMIT).saturating_sub(began.elapsed());
     until("the image of before is back", limit, || {
         image(world) == before
@@ -200,20 +231,34 @@ fn goes_back(world: &mut World, bad: &str, what: &str, hub: &str) {
         "{kept:?}"
     );
     if let Some(requests) = requests {
-        let (good, failed) = requests.stop();
-        assert!(
-            good > 3 && failed.is_empty(),
-            "{good} went well, not {failed:?}"
-        );
-        figure(
-            "H50",
-            &format!("{what}: requests through the line meanwhile, none failed"),
-            "0 failed",
-            good,
-        );
+        none_failed(requests, what);
+    } else if leads {
+        let limit = seconds(LIMIT).saturating_sub(began.elapsed());
+        until("the line is up", limit, || world.line_is_up());
+        let told = format!("{what}: cluster upgrade → the line of the image of before is up");
+        figure("H50", &told, "≤ 120 s", shown(began.elapsed()));
     } else {
         world.hub.up();
     }
+    stays(world, (bad, what, hub), &old);
+}
+
+fn none_failed(requests: Loop, what: &str) {
+    let (good, failed) = requests.stop();
+    assert!(
+        good > 3 && failed.is_empty(),
+        "{good} went well, not {failed:?}"
+    );
+    figure(
+        "H50",
+        &format!("{what}: requests through the line meanwhile, none failed"),
+        "0 failed",
+        good,
+    );
+}
+
+/// It is said why, the Pods of before go on alone, and the image is not tried again.
+fn stays(world: &World, (bad, what, hub): (&str, &str, &str), old: &[(String, String)]) {
     eventually("it says that it went back", seconds(60), || {
         let (reason, text) = says(world);
         let right = reason == "Returned" && text.starts_with(&format!("{bad}: "));
@@ -226,7 +271,7 @@ fn goes_back(world: &mut World, bad: &str, what: &str, hub: &str) {
     println!("{what}, {hub}: {}", says(world).1);
     // Ready is what the hub hears, so that takes a moment after its return.
     until("the Pod of before goes on, alone", seconds(60), || {
-        ready(world) == old
+        ready(world) == *old
     });
     let args = [
         "cluster",
@@ -293,16 +338,16 @@ fn holder(world: &World) -> String {
     holder.as_str().unwrap_or_default().to_owned()
 }
 
-fn heals_meanwhile(world: &World, told: &str) {
+fn heals_meanwhile(world: &World, told: &str, by: &str) {
     let victim = deployment(FLUX, "source-controller");
     let uid = world.uid(&victim);
     assert!(world.api.delete(&victim));
-    let healed = until("the old one heals meanwhile", seconds(60), || {
+    let healed = until("it is healed meanwhile", seconds(60), || {
         world.uid(&victim).is_some_and(|now| Some(now) != uid)
     });
     figure(
         "H50",
-        &format!("{told}: Deployment deleted → back, by the old image"),
+        &format!("{told}: Deployment deleted → back, by the {by} image"),
         "≤ 120 s",
         shown(healed),
     );
@@ -331,6 +376,23 @@ mod whole {
         goes_back(&mut world, SILENT, "silent image", "hub there");
         goes_back(&mut world, NOWHERE, "image that nobody has", "hub stopped");
         hub_away(&mut world);
+        world.close();
+    }
+
+    /// H50: an image that leads and lives, and whose reports the hub does not get: nothing but the hub can tell that it is bad.
+    #[test]
+    #[ignore = "needs a real cluster: make chaos"]
+    fn an_image_that_takes_over_and_is_never_heard_goes_back() {
+        let mut world = World::open("mute");
+        mute(&world);
+        world.adopt();
+        settled(&world);
+        let leader = holder(&world);
+        let what = "image that leads, lives and is never heard";
+        goes_back(&mut world, MUTE, what, "hub there");
+        until("the old one leads again", seconds(60), || {
+            holder(&world) == leader
+        });
         world.close();
     }
 
