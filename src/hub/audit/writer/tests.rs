@@ -1,6 +1,7 @@
 use futures_util::FutureExt as _;
 
 use super::*;
+use crate::hub::audit::{hash, verify};
 use crate::hub::store::sqlite::Sqlite;
 
 struct Fixture {

@@ -1,0 +1,388 @@
+//! The one task that owns the chain's end: it stores what has queued, and then tells who waits.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::chain::{self, Head, anchor_input, genesis};
+use super::{Audit, Closing, Command, Entry, Opened, PLACES, Verdict, doubt};
+use crate::clock;
+use crate::hub::HubKeys;
+use crate::hub::store::{Anchor, AuditRow, Store, StoreError, patience};
+
+/// A batch that takes longer is in doubt: callers wait for it, and it may wait on a connection that is lost.
+const STORED: Duration = Duration::from_secs(15);
+/// Records in one transaction.
+const BATCH: usize = 256;
+/// How long the records of requests that ended wait for company.
+const LINGER: Duration = Duration::from_millis(10);
+/// Records in one step of pruning.
+const PRUNE: u32 = 2_000;
+/// The most bytes of a free text in a record.
+const MAX_TEXT: usize = 1024;
+
+/// The chain's task.
+pub struct Chain {
+    store: Store,
+    queue: mpsc::Receiver<Command>,
+    hub_id: String,
+    keys: HubKeys,
+    /// The last record that was stored here.
+    head: Head,
+    /// What the first record is chained to.
+    floor: Head,
+    /// This process among several that extend the chain; None = it is alone.
+    writer: Option<String>,
+    told: watch::Sender<i64>,
+    /// Open records without a close: none is pruned.
+    open: BTreeSet<i64>,
+    /// The last batch, where the database did not say whether it has it.
+    doubt: Vec<AuditRow>,
+    /// Closes that could not be stored yet.
+    late: Vec<AuditRow>,
+}
+
+/// Opens the chain at its end. A hub that is alone marks what a crash left open as interrupted; of several replicas, the
+/// one that leads does ([`Audit::interrupt`]).
+pub async fn start(
+    store: Store,
+    hub_id: &str,
+    keys: HubKeys,
+    writer: Option<String>,
+) -> Result<(Audit, Chain)> {
+    let last = store.audit_head().await.context("read the audit chain")?;
+    let anchors = store.audit_anchors().await.context("read the anchors")?;
+    let pruned = anchors.iter().rfind(|a| a.start).map(|a| Head {
+        seq: a.seq,
+        hash: a.hash,
+    });
+    let last = last.map(|r| Head {
+        seq: r.seq,
+        hash: r.hash,
+    });
+    let floor = pruned.unwrap_or_else(|| genesis(hub_id));
+    let head = last.unwrap_or(floor);
+    let (send, queue) = mpsc::channel(PLACES);
+    let (told, moves) = watch::channel(head.seq);
+    let mut chain = Chain {
+        store,
+        queue,
+        hub_id: hub_id.to_owned(),
+        keys,
+        head,
+        floor,
+        writer,
+        told,
+        open: BTreeSet::new(),
+        doubt: Vec::new(),
+        late: Vec::new(),
+    };
+    if chain.writer.is_none() {
+        let open = chain.store.audit_open().await;
+        let open = open.context("read open records")?;
+        chain.interrupt(&open).await.context("close open records")?;
+    }
+    let audit = Audit {
+        queue: send,
+        head: moves,
+    };
+    Ok((audit, chain))
+}
+
+fn interrupted(open: &AuditRow) -> AuditRow {
+    AuditRow {
+        stage: "close".to_owned(),
+        at: millis(clock::now()),
+        opened: Some(open.seq),
+        reason: Some("interrupted: the hub ended".to_owned()),
+        ..open.clone()
+    }
+}
+
+impl Chain {
+    /// Runs until it is stopped and nobody can append any more; what is queued then is still stored.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<()> {
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            let n = tokio::select! {
+                biased;
+                n = self.queue.recv_many(&mut batch, BATCH) => n,
+                () = stop.cancelled() => break,
+            };
+            if n == 0 {
+                return Ok(());
+            }
+            // Nobody waits for a close, and the next open takes it along.
+            let closes = |batch: &[Command]| batch.iter().all(|c| matches!(c, Command::Close(_)));
+            let until = Instant::now() + LINGER;
+            while batch.len() < BATCH && closes(&batch) {
+                let room = BATCH - batch.len();
+                let more = self.queue.recv_many(&mut batch, room);
+                let more = stop.run_until_cancelled(timeout_at(until, more)).await;
+                if !matches!(more, Some(Ok(1..))) {
+                    break;
+                }
+            }
+            self.take(&mut batch).await;
+        }
+        self.queue.close();
+        while self.queue.recv_many(&mut batch, BATCH).await > 0 {
+            self.take(&mut batch).await;
+        }
+        Ok(())
+    }
+
+    /// Stores a batch and tells each caller; a batch that cannot be stored is refused as a whole.
+    async fn take(&mut self, batch: &mut Vec<Command>) {
+        let mut rows = Vec::with_capacity(batch.len());
+        let (mut opens, mut events) = (Vec::new(), Vec::new());
+        let (mut anchors, mut prunes) = (Vec::new(), Vec::new());
+        let mut interrupts = Vec::new();
+        for command in batch.drain(..) {
+            match command {
+                Command::Open {
+                    entry,
+                    place,
+                    stored,
+                } => {
+                    rows.push(row(Stage::Open, &entry));
+                    opens.push((rows.len() - 1, entry, place, stored));
+                }
+                Command::Event { entry, stored } => {
+                    rows.push(row(Stage::Event, &entry));
+                    events.push(stored);
+                }
+                Command::Close(closing) => rows.push(close_row(&closing)),
+                Command::Anchor(done) => anchors.push(done),
+                Command::Prune(up_to, done) => prunes.push((up_to, done)),
+                Command::Interrupt(open, done) => interrupts.push((open, done)),
+            }
+        }
+        let outcome = if rows.is_empty() {
+            Ok(Vec::new())
+        } else {
+            let patience = patience::Patience::new(STORED, STORED);
+            patience::within(&patience, self.store(rows)).await
+        };
+        match outcome {
+            Ok(seqs) => {
+                // A caller that went away has nothing to be told; what it opened closes itself.
+                for (index, entry, place, stored) in opens {
+                    let Some(seq) = seqs.get(index).copied() else {
+                        continue;
+                    };
+                    drop(stored.send(Opened {
+                        entry,
+                        seq,
+                        since: Instant::now(),
+                        place: Some(place),
+                    }));
+                }
+                for stored in events {
+                    let _gone = stored.send(());
+                }
+            }
+            Err(error) => {
+                tracing::error!(error = %crate::hub::chain_of(&error), "audit records could not be stored");
+            }
+        }
+        for (open, done) in interrupts {
+            let _gone = done.send(self.interrupt(&open).await);
+        }
+        for done in anchors {
+            let _gone = done.send(self.anchor().await);
+        }
+        for (up_to, done) in prunes {
+            let _gone = done.send(self.prune(up_to).await);
+        }
+    }
+
+    async fn interrupt(&mut self, open: &[AuditRow]) -> Result<(), StoreError> {
+        for batch in open.chunks(BATCH) {
+            self.store(batch.iter().map(interrupted).collect()).await?;
+        }
+        Ok(())
+    }
+
+    /// The chain's end, be it of another replica.
+    async fn end(&self) -> Result<Head, StoreError> {
+        if self.writer.is_none() {
+            return Ok(self.head);
+        }
+        let last = self.store.audit_head().await?;
+        Ok(last.map_or(self.floor, |row| Head {
+            seq: row.seq,
+            hash: row.hash,
+        }))
+    }
+
+    async fn anchor(&self) -> Result<(), StoreError> {
+        let end = self.end().await?;
+        if end.seq == 0 {
+            return Ok(());
+        }
+        let anchor = self.signed(end, false);
+        self.store.add_audit_anchor(&anchor).await
+    }
+
+    /// One step of pruning: what queues meanwhile is stored between two of them.
+    async fn prune(&mut self, up_to: i64) -> Result<u64, StoreError> {
+        let first = match &self.writer {
+            None => self.open.first().copied(),
+            Some(_) => self.store.audit_first_open().await?,
+        };
+        let running = first.map_or(i64::MAX, |seq| seq - 1);
+        // The last record stays: the next one is chained to it.
+        let up_to = up_to.min(running).min(self.end().await?.seq - 1);
+        let rows = self.store.audit(0, None, PRUNE).await?;
+        let Some(last) = rows.iter().rfind(|row| row.seq <= up_to) else {
+            return Ok(0);
+        };
+        let head = Head {
+            seq: last.seq,
+            hash: last.hash,
+        };
+        self.store.prune_audit(&self.signed(head, true)).await
+    }
+
+    fn signed(&self, head: Head, start: bool) -> Anchor {
+        let at = millis(clock::now());
+        let input = anchor_input(&self.hub_id, head.seq, &head.hash, at);
+        Anchor {
+            seq: head.seq,
+            hash: head.hash,
+            at,
+            sig: self.keys.sign(input.as_bytes()).to_vec(),
+            start,
+        }
+    }
+
+    /// Chains and stores rows, and what is owed from before; gives the numbers of the rows. The head moves only with a
+    /// commit.
+    async fn store(&mut self, mut rows: Vec<AuditRow>) -> Result<Vec<i64>, StoreError> {
+        let asked = rows.len();
+        if let Err(error) = self.settle_doubt().await {
+            self.late.extend(doubt::owed(rows, false));
+            return Err(error);
+        }
+        rows.append(&mut self.late);
+        let done = match &self.writer {
+            None => {
+                let link = |head, row: &mut AuditRow| chain::link(head, row);
+                rows.iter_mut().fold(self.head, link);
+                self.store.append_audit(&rows).await
+            }
+            Some(writer) => self.store.extend_audit(self.floor, &mut rows, writer).await,
+        };
+        if let Err(error) = done {
+            self.doubt = rows;
+            return Err(error);
+        }
+        self.stored(&rows);
+        Ok(rows[..asked].iter().map(|r| r.seq).collect())
+    }
+
+    /// A connection that broke at the commit does not tell whether the rows are in: the chain's end does.
+    async fn settle_doubt(&mut self) -> Result<(), StoreError> {
+        if self.doubt.is_empty() {
+            return Ok(());
+        }
+        // Other replicas may have gone on behind them.
+        let stored = match self.doubt.iter().rfind(|row| row.seq > 0) {
+            Some(last) => {
+                let there = self.store.audit(last.seq - 1, None, 1).await?;
+                there.first().is_some_and(|row| row.hash == last.hash)
+            }
+            None => false,
+        };
+        let batch = std::mem::take(&mut self.doubt);
+        if stored {
+            self.stored(&batch);
+        }
+        self.late.extend(doubt::owed(batch, stored));
+        Ok(())
+    }
+
+    fn stored(&mut self, rows: &[AuditRow]) {
+        for row in rows {
+            match (row.stage.as_str(), row.opened) {
+                ("open", _) => drop(self.open.insert(row.seq)),
+                (_, Some(opened)) => drop(self.open.remove(&opened)),
+                _ => {}
+            }
+        }
+        let Some(last) = rows.iter().rfind(|row| row.seq > 0) else {
+            return;
+        };
+        self.head = Head {
+            seq: last.seq,
+            hash: last.hash,
+        };
+        self.told.send_replace(last.seq);
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Stage {
+    Open,
+    Event,
+}
+
+fn row(stage: Stage, entry: &Entry) -> AuditRow {
+    AuditRow {
+        seq: 0,
+        at: millis(clock::now()),
+        stage: match stage {
+            Stage::Open => "open",
+            Stage::Event => "event",
+        }
+        .to_owned(),
+        actor: bounded(&entry.actor),
+        action: bounded(&entry.action),
+        acted_as: entry.acted_as.as_deref().map(bounded),
+        cluster: entry.cluster.as_deref().map(bounded),
+        target: bounded(&entry.target),
+        request_id: bounded(&entry.request_id),
+        verdict: match entry.verdict {
+            Verdict::Allow => "allow",
+            Verdict::Deny => "deny",
+        }
+        .to_owned(),
+        reason: entry.reason.as_deref().map(bounded),
+        opened: None,
+        code: None,
+        bytes: None,
+        millis: None,
+        remote: bounded(&entry.remote),
+        prev: [0; 32],
+        hash: [0; 32],
+    }
+}
+
+fn close_row(closing: &Closing) -> AuditRow {
+    AuditRow {
+        stage: "close".to_owned(),
+        opened: Some(closing.opened),
+        reason: closing.reason.map(str::to_owned),
+        code: closing.code,
+        // SQLite's integers end at i64::MAX.
+        bytes: Some(closing.bytes.min(i64::MAX.unsigned_abs())),
+        millis: Some(closing.millis.min(i64::MAX.unsigned_abs())),
+        ..row(Stage::Event, &closing.entry)
+    }
+}
+
+fn millis(at: time::OffsetDateTime) -> i64 {
+    i64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX)
+}
+
+fn bounded(text: &str) -> String {
+    crate::hub::clean(crate::hub::cut(text, MAX_TEXT))
+}
+
+#[cfg(test)]
+mod tests;
