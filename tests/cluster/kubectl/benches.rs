@@ -165,7 +165,7 @@ fn gets_a_second_per_core() {
             let used = processor(*pid) - before;
             figure(
                 "L52",
-                &format!("… per core of the {name}"),
+                &format!("… per core of the {name}, {what}"),
                 if *name == "hub" { "≥ 10,000 /s" } else { "" },
                 format!("{:.0} /s", done / used),
             );
