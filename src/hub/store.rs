@@ -3,8 +3,6 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use time::OffsetDateTime;
 
@@ -15,11 +13,13 @@ use crate::wire::api::{BundleView, EngineKind, GitRoute, Policy};
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, HealRecord};
 
+mod changes;
 pub mod patience;
 pub mod postgres;
 pub mod records;
 pub mod sqlite;
 
+pub use changes::AccessChanges;
 pub use records::{
     Anchor, ApiToken, Arrival, AuditQuery, AuditRow, Changes, Cluster, ClusterKey, Details, Ended,
     HostKeysOf, JoinToken, KeyKind, KeyState, Known, LineRow, Located, NewBundle, NewClusterRow,
@@ -123,35 +123,6 @@ impl Store {
     }
 }
 
-/// How often this process may have changed who may do what: what was read before the last time says nothing any more.
-/// Cheap to clone; clones count together.
-#[derive(Debug, Clone, Default)]
-pub struct AccessChanges(Arc<AtomicU64>);
-
-/// Counts when it is dropped, so that a call counts that was given up while the database carried it out.
-struct Moving(AccessChanges);
-
-impl AccessChanges {
-    pub fn count(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
-    }
-
-    /// Something changed, here or in another replica.
-    pub fn add(&self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn moving(&self) -> Moving {
-        Moving(self.clone())
-    }
-}
-
-impl Drop for Moving {
-    fn drop(&mut self) {
-        self.0.add();
-    }
-}
-
 /// Whether a process has its records to itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Share {
@@ -196,7 +167,7 @@ fn lock(data: &Path, share: Share) -> Result<File> {
 }
 
 /// One line a method: the contract, and the hand-over to the database.
-/// `[access]` = may take away what a request runs by.
+/// `[access]` = changes what requests are judged by.
 macro_rules! contract {
     ($($(#[$doc:meta])* $([$access:ident])? $name:ident(&self $(, $arg:ident: $ty:ty)*) -> $ret:ty;)*) => {
         impl Store {

@@ -18,3 +18,4 @@ mod provider;
 mod proxy;
 mod secrecy;
 mod store;
+mod tls;

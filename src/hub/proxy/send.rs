@@ -11,7 +11,7 @@ use tracing::debug;
 
 use super::exchange::{self, Answer};
 use super::upload::Upload;
-use super::{Case, Granted, refusal};
+use super::{Case, Granted, in_time, refusal};
 use crate::clock;
 use crate::hub::assertion::{self, Subject};
 use crate::hub::directory::{self, Way};
@@ -117,7 +117,8 @@ impl Case {
     /// Why there is no line, as far as the hub knows.
     async fn offline(&self, cluster: &ClusterName) -> Refusal {
         let view = self.hub.tunnels.view(cluster);
-        let record = self.hub.store.cluster(cluster).await.ok().flatten();
+        let record = in_time(self.hub.lookups.cluster(cluster)).await;
+        let record = record.ok().and_then(Result::ok).flatten();
         let heard =
             record.and_then(|record| self.hub.presence.last(&record.id).0.or(record.last_seen));
         let since = match (view.down_since.or(heard), view.last_cause) {

@@ -5,12 +5,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use linesman::keys::sha256_hex;
-use rustls::ServerConfig;
-use rustls_pki_types::PrivateKeyDer;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use super::hub::{Hub, flux, json_of};
 use super::{Home, Ran};
@@ -38,14 +35,7 @@ pub(super) struct Mirror {
 
 impl Mirror {
     pub(super) fn start() -> Self {
-        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-        let config = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
-            .unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let (acceptor, ca) = crate::tls::loopback();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -57,7 +47,7 @@ impl Mirror {
         let mirror = Self {
             address: listener.local_addr().unwrap(),
             proxy: proxy.local_addr().unwrap(),
-            ca: made.cert.pem(),
+            ca,
             files: Arc::clone(&files),
             carried: Arc::clone(&carried),
             runtime,

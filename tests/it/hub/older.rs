@@ -24,14 +24,11 @@ use linesman::secret::Secret;
 use linesman::wire::api::AgentBuild;
 use linesman::wire::id::ClusterName;
 use linesman::wire::report::Facts;
-use rustls::ServerConfig;
-use rustls_pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::rotate::world::{PATIENCE, Secrets};
@@ -51,13 +48,7 @@ struct Front {
 
 impl Front {
     async fn start(hub: &TestHub) -> Self {
-        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-        let config = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
-            .unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let (acceptor, pem) = crate::tls::loopback();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
         let ca = std::fs::read(hub.data().join("ca.crt")).unwrap();
@@ -87,7 +78,7 @@ impl Front {
         });
         Self {
             url,
-            ca: made.cert.pem(),
+            ca: pem,
             later,
             _serving: serving,
         }

@@ -1,6 +1,5 @@
 //! An end of this build with one of a later build, over real TLS and WebSocket.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,7 +13,7 @@ use linesman::tunnel::session::{Config, Role};
 use linesman::tunnel::{Incoming, Line};
 use linesman::wire::api::{AgentBuild, HubKey, HubRef};
 use linesman::wire::frame::{Class, Frame, Kind};
-use rustls_pki_types::{PrivateKeyDer, ServerName};
+use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -22,7 +21,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_util::sync::CancellationToken;
@@ -158,13 +156,7 @@ struct Later {
 
 impl Later {
     async fn new() -> Self {
-        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-        let tls = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
-            .unwrap();
+        let (acceptor, ca) = crate::tls::loopback();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let key = KeyPair::from_seed(&[9; 32]);
         let kid = HubKey {
@@ -175,12 +167,12 @@ impl Later {
         let reference = HubRef {
             id: "later".to_owned(),
             urls: vec![format!("https://{}", listener.local_addr().unwrap())],
-            ca: made.cert.pem(),
+            ca,
             keyset: vec![kid],
         };
         Self {
             listener,
-            acceptor: TlsAcceptor::from(Arc::new(tls)),
+            acceptor,
             key,
             reference,
         }

@@ -16,12 +16,12 @@ use linesman::tunnel::{Incoming, Line};
 use linesman::wire::api::{AgentBuild, Assignment, GitRoute};
 use linesman::wire::id::ClusterName;
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::sync::CancellationToken;
 
@@ -323,17 +323,8 @@ pub(super) struct Front {
 
 impl Front {
     pub(super) fn new() -> Self {
-        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-        let config = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
-            .unwrap();
-        Self {
-            ca: made.cert.pem(),
-            acceptor: TlsAcceptor::from(Arc::new(config)),
-        }
+        let (acceptor, ca) = crate::tls::loopback();
+        Self { ca, acceptor }
     }
 }
 

@@ -4,13 +4,13 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use linesman::clock;
-use linesman::hub::access::{Clusters, Grant, Mode, Subject};
 use linesman::hub::audit::Entry;
 use linesman::hub::store::Store;
 use sqlx::Connection as _;
 use tokio::time::timeout;
 
 use super::cutoff::{Site, Way, ready};
+use super::world::everywhere;
 
 /// From the moment when the session does nothing any more, be the way back or not.
 const OTHERS: Duration = Duration::from_secs(8);
@@ -18,20 +18,7 @@ const OTHERS: Duration = Duration::from_secs(8);
 const ITSELF: Duration = Duration::from_secs(20);
 
 async fn give(store: &Store, id: &str) -> Result<(), String> {
-    let grant = Grant {
-        id: id.to_owned(),
-        subject: Subject::User("ada".to_owned()),
-        clusters: Clusters::All,
-        groups: ["view".to_owned()].into(),
-        act_as: [].into(),
-        namespaces: None,
-        mode: Mode::Full,
-        expires_at: None,
-        reason: String::new(),
-        created_by: "admin".to_owned(),
-        created_at: clock::now(),
-        rev: 1,
-    };
+    let grant = everywhere(id, "ada", &["view"]);
     let given = store.add_grant(grant, None, clock::now()).await;
     given.map(drop).map_err(|error| format!("{error:?}"))
 }

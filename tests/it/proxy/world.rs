@@ -308,20 +308,7 @@ impl World {
 
     /// A grant on every cluster, changed as the test needs it.
     pub(super) async fn grant(&self, user: &str, groups: &[&str], change: impl FnOnce(&mut Grant)) {
-        let mut grant = Grant {
-            id: format!("grant-{user}"),
-            subject: Subject::User(user.to_owned()),
-            clusters: Clusters::All,
-            groups: groups.iter().map(|g| (*g).to_owned()).collect(),
-            act_as: [].into(),
-            namespaces: None,
-            mode: Mode::Full,
-            expires_at: None,
-            reason: String::new(),
-            created_by: "admin".to_owned(),
-            created_at: clock::now(),
-            rev: 1,
-        };
+        let mut grant = everywhere(&format!("grant-{user}"), user, groups);
         change(&mut grant);
         let stored = self.hub.store.add_grant(grant, None, clock::now());
         stored.await.unwrap();
@@ -567,5 +554,23 @@ pub(super) fn not_dialled() -> LinkState {
         since: clock::now(),
         cause: String::new(),
         attempt: 0,
+    }
+}
+
+/// A grant on all clusters, without limits.
+pub(super) fn everywhere(id: &str, user: &str, groups: &[&str]) -> Grant {
+    Grant {
+        id: id.to_owned(),
+        subject: Subject::User(user.to_owned()),
+        clusters: Clusters::All,
+        groups: groups.iter().map(|g| (*g).to_owned()).collect(),
+        act_as: [].into(),
+        namespaces: None,
+        mode: Mode::Full,
+        expires_at: None,
+        reason: String::new(),
+        created_by: "admin".to_owned(),
+        created_at: clock::now(),
+        rev: 1,
     }
 }
