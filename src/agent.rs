@@ -1,6 +1,5 @@
 //! The agent: wires its parts and owns their tasks.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,22 +10,20 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::bundle::Bundle;
 use crate::lifetime::Tasks;
 use crate::manifests::{EngineNamespaces, scope::Extent};
-use crate::secret::Secret;
 use crate::telemetry::HealMetrics;
 use crate::wire::api::{AgentBuild, Assignment, EngineKind, HostKeysReport};
 use crate::wire::report::{Condition, HealRecord, StepReport};
 
 use fault::Faults;
 use health::{Heart, Hearts, Readiness, Told};
-use plan::change::{Change, Form};
 use upgrade::{Stance, Upgrade};
 
 pub mod apply;
 pub mod caller;
 mod coverage;
+mod desired;
 pub mod diagnose;
 pub mod engine;
 pub mod enroll;
@@ -49,6 +46,8 @@ pub mod snapshot;
 mod upgrade;
 pub mod watchdog;
 mod wiring;
+
+pub use desired::{DeployKey, Desired, Engine, EngineKeys, InForce};
 
 /// How long parts may take to end.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -240,41 +239,8 @@ pub struct Joined {
     pub proxy: Option<link::ProxyConfig>,
 }
 
-/// What the watchdog keeps true, as far as enrolment has come. Published on a `watch` channel by [`enroll`].
-#[derive(Debug, Clone)]
-pub struct Desired {
-    pub assignment: Assignment,
-    pub install: InForce,
-    pub deploy_key: DeployKey,
-    pub engine: Engine,
-    /// Whether the engine may take away what the catalog no longer has: not while it takes another one's place.
-    pub prunes: bool,
-    /// Another engine takes this one's place: nothing of it is mended now.
-    pub rests: bool,
-}
-
-impl Desired {
-    pub fn kind(&self) -> EngineKind {
-        match self.engine {
-            Engine::Flux => EngineKind::Flux,
-            Engine::Argocd(_) => EngineKind::Argocd,
-        }
-    }
-}
-
 /// The watchdog leaves this engine alone, because of the change with this number.
 pub type Rest = Option<(u64, EngineKind)>;
-
-/// The engine's install that is in force; while a change of it is under way, that is the new one already.
-#[derive(Debug, Clone)]
-pub struct InForce {
-    pub bundle: Arc<Bundle>,
-    pub form: Form,
-    /// Under way, or undone.
-    pub change: Option<Change>,
-    /// RFC 3339: since when; absent = since the adoption.
-    pub since: Option<String>,
-}
 
 /// What the watchdog found of the change with this number.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -293,33 +259,6 @@ impl Verdict {
             Self::Works(number) | Self::Failed(number, _) | Self::Trimmed(number) => *number,
         }
     }
-}
-
-/// Which engine it is, with the secrets of it that are made in the cluster.
-#[derive(Debug, Clone)]
-pub enum Engine {
-    Flux,
-    Argocd(EngineKeys),
-}
-
-/// What Argo CD's parts share with each other. It is never changed: running Pods hold it.
-#[derive(Debug, Clone)]
-pub struct EngineKeys {
-    /// `server.secretkey`: 32 random bytes, base64.
-    pub session: Secret<String>,
-    /// The password of its Redis.
-    pub redis: Secret<String>,
-}
-
-/// The cluster's SSH key for the catalog, read-only at the Git host.
-#[derive(Debug, Clone)]
-pub struct DeployKey {
-    /// OpenSSH private key file, PEM.
-    pub private: Secret<String>,
-    /// `ssh-ed25519 AAAA…`
-    pub public: String,
-    /// Its predecessor still stands at the Git host, until the engine has been seen to fetch with this one.
-    pub unsettled: bool,
 }
 
 /// Something to tell the hub. Sent on a bounded channel to [`report`].
