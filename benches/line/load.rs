@@ -122,10 +122,14 @@ impl Bulk {
 
 impl Load {
     async fn open(&self, service: u8) -> Duplex {
-        let mut stream = self.opener.open().await.unwrap();
-        stream.write_all(&[service]).await.unwrap();
-        stream.flush().await.unwrap();
-        stream
+        self.try_open(service).await.unwrap()
+    }
+
+    async fn try_open(&self, service: u8) -> std::io::Result<Duplex> {
+        let mut stream = self.opener.open().await?;
+        stream.write_all(&[service]).await?;
+        stream.flush().await?;
+        Ok(stream)
     }
 
     async fn agent(&self) -> Used {
@@ -217,9 +221,12 @@ impl Load {
     async fn slow(&self, streams: u64, seconds: u64) -> Figures {
         let mut echo = self.open(b'e').await;
         let (hub, agent) = (machine::used(), self.agent().await);
-        let mut unread = Vec::new();
+        let (mut unread, mut refused) = (Vec::new(), 0.0);
         for _ in 0..streams {
-            unread.push(self.open(b'd').await);
+            match self.try_open(b'd').await {
+                Ok(stream) => unread.push(stream),
+                Err(_) => refused += 1.0,
+            }
         }
         let bulk = self.bulk(b'd', 1).await;
         sleep(WARM).await;
@@ -235,6 +242,13 @@ impl Load {
             "agent MB".into(),
             (agent_after.rss_kib - agent.rss_kib) / 1024.0,
         );
+        let mut reset = 0.0;
+        for stream in &mut unread {
+            let read = timeout(Duration::from_millis(100), stream.read(&mut [0; 1])).await;
+            reset += f64::from(u8::from(!matches!(read, Ok(Ok(1)))));
+        }
+        figures.insert("refused".into(), refused);
+        figures.insert("reset".into(), reset);
         figures
     }
 

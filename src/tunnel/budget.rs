@@ -27,7 +27,7 @@ pub enum Level {
     Free,
     /// From half on: no window grows.
     Half,
-    /// From three quarters on: credit for empty streams only, no new streams.
+    /// From three quarters on: credit for empty streams only.
     Tight,
     /// The line has to give memory back.
     Over,

@@ -21,6 +21,7 @@ mod input;
 mod output;
 mod path;
 mod queue;
+mod room;
 mod state;
 
 use path::Path;
@@ -163,6 +164,8 @@ pub struct Session {
     over_limit: (Instant, u32),
     flow_faults: u32,
     meter: Meter,
+    /// Its memory was full, and not a quarter of it is free again.
+    full: bool,
     stops: VecDeque<(Instant, u32)>,
 
     pong: Option<u64>,
@@ -217,6 +220,7 @@ impl Session {
             over_limit: (now, 0),
             flow_faults: 0,
             meter,
+            full: false,
             stops: VecDeque::new(),
             pong: None,
             path,

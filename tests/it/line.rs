@@ -18,6 +18,7 @@ mod later;
 mod many;
 mod proxy;
 mod transcript;
+mod unread;
 mod world;
 
 use world::{PATIENCE, World};
@@ -99,44 +100,6 @@ async fn sixteen_full_duplex_streams_give_every_byte_back() {
     };
     timeout(PATIENCE, all).await.expect("all streams complete");
     assert_eq!(line.facts().live, 0);
-    world.end().await;
-}
-
-/// L23
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unread_streams_hold_up_no_other() {
-    let world = World::new().await;
-    let mut agent = world.agent();
-    agent.up().await;
-    let line = world.line(1).await;
-    let mut unread = Vec::new();
-    for _ in 0..100 {
-        let mut stream = open(&line).await;
-        // More than any window: what the peer does not read is not taken.
-        drop(
-            timeout(
-                Duration::from_millis(2),
-                stream.write_all(&vec![7; 256 << 10]),
-            )
-            .await,
-        );
-        unread.push((stream, agent.incoming.recv().await.unwrap()));
-    }
-    let _echo = echo(agent.incoming);
-    let data = pattern(1 << 20, 1);
-    let back = timeout(PATIENCE, round_trip(open(&line).await, data.clone()))
-        .await
-        .expect("the others run");
-    assert_eq!(sha256(&back), sha256(&data));
-    // The reverse direction of an unread stream is free, too.
-    let (mut ours, mut theirs) = unread.pop().unwrap();
-    theirs.stream.write_all(b"hello").await.unwrap();
-    let mut hello = [0; 5];
-    timeout(PATIENCE, ours.read_exact(&mut hello))
-        .await
-        .expect("the reverse direction runs")
-        .unwrap();
-    assert_eq!(&hello, b"hello");
     world.end().await;
 }
 

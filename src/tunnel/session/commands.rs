@@ -40,7 +40,7 @@ impl Session {
                 format!("{} streams are open on the line", self.own_live),
             ));
         }
-        if self.meter.level() >= Level::Tight {
+        if !self.takes_streams(now) {
             return Err(LineError::new(
                 Code::OverBudget,
                 "unread input takes the line's memory",

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use super::state::{COPY_BELOW, Sending, StreamState};
 use super::{Drain, Event, Over, Role, Session, class};
 use crate::tunnel::LineError;
-use crate::tunnel::budget::Level;
 use crate::wire::frame::{self, Code, Frame, Goaway, Open};
 
 /// OPENs refused and not yet answered.
@@ -142,7 +141,7 @@ impl Session {
             }
             return self.refuse(open.id, Code::Limit);
         }
-        if self.meter.level() >= Level::Tight {
+        if !self.takes_streams(now) {
             return self.refuse(open.id, Code::OverBudget);
         }
         let what = (open.kind, open.class);
@@ -204,43 +203,6 @@ impl Session {
         self.events.push_back(Event::Readable(id));
         self.relieve(now);
         Ok(())
-    }
-
-    /// Gives memory back where the line, or the process, has too little of it.
-    pub(super) fn relieve(&mut self, now: Instant) {
-        while self.meter.level() == Level::Over && self.shed(now) {}
-    }
-
-    /// Resets the stream whose unread bytes lie longest, the largest of these; false where there is none.
-    fn shed(&mut self, now: Instant) -> bool {
-        let worst = self
-            .streams
-            .iter()
-            .filter(|(_, stream)| stream.buffer.len() > 0)
-            // In whole seconds, so that among streams of one age the largest goes.
-            .max_by_key(|(_, stream)| {
-                (
-                    now.saturating_duration_since(stream.unread_since).as_secs(),
-                    stream.buffer.len(),
-                )
-            })
-            .map(|(id, _)| *id);
-        let Some(id) = worst else { return false };
-        let text = "unread input took the line's memory";
-        if self
-            .streams
-            .get(&id)
-            .is_some_and(|stream| stream.live && stream.rst.is_none())
-        {
-            self.reset(id, Code::OverBudget, text);
-        } else {
-            self.drop_bytes(id);
-            if let Some(stream) = self.streams.get_mut(&id) {
-                stream.error = Some(LineError::new(Code::OverBudget, text));
-            }
-        }
-        self.events.push_back(Event::Failed(id));
-        true
     }
 
     fn stream_fault(&mut self, id: u32, code: Code, text: &str) -> Result<(), Fault> {

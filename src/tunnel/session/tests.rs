@@ -8,6 +8,7 @@ use crate::wire::frame::{self, Frame, Open};
 
 mod model;
 mod order;
+mod room;
 
 /// Two sessions and the messages between them, which are delivered when the test says so.
 struct Net {

@@ -281,56 +281,6 @@ fn unread_input_counts_as_what_it_holds_on_to() {
     );
 }
 
-/// L23: the stream that lies unread longest pays, the others go on.
-#[test]
-fn over_budget_the_longest_unread_stream_is_reset() {
-    let mut now = Instant::now();
-    let config = Config {
-        budget: 280_000,
-        window: 128 << 10,
-        ..Config::new(Role::Hub)
-    };
-    let mut session = Session::new(now, config);
-    for id in [1, 3, 5, 7, 9] {
-        let mut message = BytesMut::new();
-        let open = frame::Open {
-            id,
-            kind: Kind::Git,
-            class: Class::Normal,
-            window: 1,
-            meta: Bytes::new(),
-        };
-        frame::encode(&Frame::Open(open), &mut message);
-        for _ in 0..3 {
-            frame::data(id, &[1; MAX_PAYLOAD], &mut message);
-        }
-        session.handle_message(now, message.freeze());
-        now += Duration::from_secs(1);
-    }
-    let codes = |session: &Session| {
-        let code = |id| session.error(id).map(|error| error.code);
-        [1, 3, 5, 7].map(code)
-    };
-    assert_eq!(codes(&session), [None; 4]);
-    assert_eq!(
-        session.counts().0,
-        4,
-        "above three quarters a new stream is refused"
-    );
-    // What is open may still send what it was promised; in the end the oldest has to go.
-    for id in [3, 5, 7, 1, 3] {
-        let mut message = BytesMut::new();
-        frame::data(id, &[1; MAX_PAYLOAD], &mut message);
-        session.handle_message(now, message.freeze());
-        assert_eq!(codes(&session), [None; 4]);
-    }
-    let mut message = BytesMut::new();
-    frame::data(5, &[1; MAX_PAYLOAD], &mut message);
-    session.handle_message(now, message.freeze());
-    assert_eq!(codes(&session), [Some(Code::OverBudget), None, None, None]);
-    assert!(session.unread() <= 280_000);
-}
-
 /// L27: a stream that opens while others load the path gets their share of it.
 #[test]
 fn windows_grow_by_the_round_trip_under_load() {
