@@ -69,7 +69,7 @@ pub const CLASSES: [&str; 58] = [
 ];
 
 /// Every action of a step; held against the agent's in the same way.
-pub const STEPS: [&str; 23] = [
+pub const STEPS: [&str; 24] = [
     "alarm",
     "apply",
     "create",
@@ -88,6 +88,7 @@ pub const STEPS: [&str; 23] = [
     "restart",
     "restore",
     "scale-to-zero",
+    "set-aside",
     "settle",
     "shield",
     "terminate",

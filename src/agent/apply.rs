@@ -23,6 +23,7 @@ use super::saves::Saves;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
+mod aside;
 mod dying;
 mod migrate;
 mod mounted;
@@ -83,6 +84,7 @@ impl Hands<'_> {
             Action::Settle => self.mark(id, false, None).await,
             Action::Migrate { to } => self.migrate(id, to).await,
             Action::Shield(shield) => self.shield(id, shield).await,
+            Action::Aside(turn) => self.aside(id, turn).await,
             Action::Terminate => {
                 let end = json!({"status": {"operationState": {"phase": "Terminating"}}});
                 self.merge(id, &end, MANAGER).await
@@ -179,8 +181,11 @@ impl Hands<'_> {
         if self.install.wanted.contains_key(id) {
             return self.merge(id, &patch, MANAGER).await;
         }
-        // One of the catalog's: it carries no time of ours, and is not part of what is observed of the install.
-        let patch = json!({"metadata": {"annotations": {REFRESH: "normal"}}});
+        // One of the catalog's is not part of what is observed of the install; in Argo CD it carries no time of ours.
+        let patch = match id.kind {
+            Kind::Application => json!({"metadata": {"annotations": {REFRESH: "normal"}}}),
+            _ => patch,
+        };
         let call = self
             .api(id)
             .patch(&id.name, &PatchParams::default(), &Patch::Merge(&patch))

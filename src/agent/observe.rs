@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::engine::Install;
-use super::plan::{Object, Observed};
+use super::plan::{Object, Observed, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::manifests::ENGINE_ROLE;
@@ -56,6 +56,13 @@ impl View {
     /// One object as it is known now.
     pub fn get(&self, id: &ObjectId) -> Option<Arc<Object>> {
         self.0.borrow().objects.get(id).cloned()
+    }
+
+    /// What an answer of the API server says of a sync object below the root.
+    pub fn heard(&self, id: &ObjectId, live: &DynamicObject) {
+        let child = project::child(id.kind, live);
+        self.0
+            .send_if_modified(|seen| found::heard(seen, id.clone(), child));
     }
 
     /// What an answer of the API server says of one object; none = it is gone.

@@ -27,7 +27,7 @@ pub mod replace;
 pub mod rights;
 pub mod state;
 pub mod steps;
-mod undecodable;
+pub mod undecodable;
 pub mod upgrade;
 pub mod window;
 
@@ -117,10 +117,7 @@ pub fn plan(
         steps = probes::locks(now, install, observed);
     }
     if steps.is_empty() && !guarded && !safe_only {
-        steps = quarantine::keeps(install, observed);
-    }
-    if steps.is_empty() && !guarded && !safe_only {
-        steps = quarantine::lifts(now, install, observed);
+        steps = holds(now, install, observed, history);
     }
     if steps.is_empty() && !guarded {
         let (probes, at) = probes::probes(now, install, observed, history);
@@ -142,6 +139,23 @@ pub fn plan(
         exhausted,
         mode,
     }
+}
+
+/// What is left to do for what is held back, and what is given back to whoever writes it.
+fn holds(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> Vec<Step> {
+    let mut steps = quarantine::keeps(install, observed);
+    if steps.is_empty() {
+        steps = quarantine::lifts(now, install, observed);
+    }
+    if steps.is_empty() {
+        steps = undecodable::aside::turns(now, install, observed, history);
+    }
+    steps
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use super::diagnose::Question;
 use super::engine::Install;
 use super::fault::Faults;
+use super::gate::Covered;
 use super::lease::Term;
 use super::observe::{self, View};
 use super::plan::quarantine;
@@ -58,6 +59,7 @@ pub struct Context {
     pub namespace: String,
     pub engines: EngineNamespaces,
     pub extent: Extent,
+    pub covered: watch::Receiver<Covered>,
     /// The agent's Pod, the source of its Events.
     pub pod: String,
     /// Out: the fingerprint of the deploy key that the engine was seen to fetch with.
@@ -307,6 +309,11 @@ impl Watchdog {
     /// With what other parts of the agent know.
     fn around(&self, mut observed: Observed) -> Observed {
         observed.own_read = *self.context.read.borrow();
+        observed.covered = match &*self.context.covered.borrow() {
+            Covered::Cluster => None,
+            Covered::Unread => Some(BTreeSet::new()),
+            Covered::Namespaces(all) => Some(all.clone()),
+        };
         let minor = self.context.facts.borrow().get("kubernetes.minor").cloned();
         observed.kubernetes = minor.and_then(|minor| minor.parse().ok());
         observed

@@ -321,6 +321,7 @@ pub(super) fn parts(
     };
     tasks.spawn("facts", |stop| facts::run(origin, heart, facts_out, stop));
 
+    let covered = cover(&context, &hearts, &start.term, tasks);
     let talk = Talk {
         keys: talk_keys,
         server: config.server,
@@ -329,7 +330,7 @@ pub(super) fn parts(
         link: link_out,
         line: line.clone(),
         subjects,
-        covered: cover(&context, &hearts, &start.term, tasks),
+        covered: covered.clone(),
     };
     tasks.spawn("line", |stop| talk.run(stop));
 
@@ -343,6 +344,7 @@ pub(super) fn parts(
         namespace: config.namespace.clone(),
         engines: start.engines.clone(),
         extent: config.extent,
+        covered,
         pod: config.pod.clone(),
         fetched: fetched_out,
         stored,

@@ -150,6 +150,14 @@ impl Found {
 /// What a sync object says; none = it is at work, and what it said last stands. Whether that changed anything.
 pub(super) fn heard(seen: &mut Observed, id: ObjectId, child: Option<Child>) -> bool {
     let known = seen.children.get(&id);
+    // At work again, it can be read again.
+    let child = child.or_else(|| {
+        let known = known.filter(|known| known.suspect.is_some())?;
+        Some(Child {
+            suspect: None,
+            ..known.clone()
+        })
+    });
     let full = seen.children.len() >= MAX_CHILDREN;
     if known.is_none() && full || known.is_some() && (child.is_none() || known == child.as_ref()) {
         return false;

@@ -7,17 +7,29 @@ use super::find::Finding;
 use super::health::root_fault;
 use super::state::Observed;
 use super::undecodable;
+use crate::agent::engine::Install;
 use crate::bundle::Kind;
 
 /// So many are named; the condition counts all of them.
 const MAX_FOUND: usize = 8;
 
+/// As many are mended at a time; the others follow.
+const MAX_MENDED: usize = 64;
+
 /// Those that are not Ready. One that only waits for others is named where nothing else is wrong.
-pub(super) fn children(observed: &Observed, found: &mut Vec<Finding>) {
+pub(super) fn children(install: &Install, observed: &Observed, found: &mut Vec<Finding>) {
+    let all = observed.children.iter();
+    let unread = all.filter_map(|(id, child)| undecodable::finding(install, observed, id, child));
+    found.extend(unread.take(MAX_MENDED));
     let troubles = observed.children.iter().filter_map(|(id, child)| {
         let (reason, message) = child.trouble.as_ref()?;
+        if reason == undecodable::REASON {
+            return None;
+        }
         let text = format!("is not Ready: {reason}: {message}");
-        Some(Finding::new(class(reason, message), id, text))
+        let mut finding = Finding::new(class(reason, message), id, text);
+        finding.reported = finding.class == Class::UndecodableObject;
+        Some(finding)
     });
     let (waiting, broken): (Vec<Finding>, Vec<Finding>) =
         troubles.partition(|f| f.class == Class::DependencyNotReady);
@@ -43,7 +55,6 @@ fn class(reason: &str, message: &str) -> Class {
         return class;
     }
     match reason {
-        undecodable::REASON => Class::UndecodableObject,
         "ArtifactFailed" if !message.contains("path") && waits(message) => {
             Class::DependencyNotReady
         }
@@ -86,7 +97,8 @@ mod tests {
 
     fn found(observed: &Observed) -> Vec<(Class, String)> {
         let mut found = Vec::new();
-        children(observed, &mut found);
+        let install = crate::agent::plan::tests::install();
+        children(&install, observed, &mut found);
         let named = found.into_iter().map(|f| (f.class, f.object.name));
         named.collect()
     }

@@ -54,6 +54,10 @@ impl Class {
             Self::EngineRemovedByCommit => {
                 "put the object back into the catalog: it is held until a commit has it again"
             }
+            Self::UndecodableObject => {
+                "correct the fields that heal and condition Quarantined name, in the catalog where it comes from there: the object is \
+                 suspended with a stand-in until then"
+            }
             Self::SourceAltered => {
                 "ask who changed what the engine follows; what should last goes through the hub"
             }

@@ -38,6 +38,8 @@ pub struct Finding {
     pub commit: String,
     /// When it broke, as far as the cluster tells.
     pub fault_at: Option<OffsetDateTime>,
+    /// No step against it is safe here, whatever is done about others of its class.
+    pub reported: bool,
 }
 
 impl Finding {
@@ -49,6 +51,7 @@ impl Finding {
             writer: String::new(),
             commit: String::new(),
             fault_at: None,
+            reported: false,
         }
     }
 
@@ -113,7 +116,7 @@ pub fn find(
     health::roots(now, install, observed, history, &mut found);
     latent::latent(now, install, observed, &mut found);
     latent::blocked(observed, &mut found);
-    children::children(observed, &mut found);
+    children::children(install, observed, &mut found);
     found
 }
 

@@ -302,7 +302,10 @@ fn application(
             id
         };
         if !found.iter().any(|f| f.class == class && f.object == *about) {
-            found.push(Finding::new(class, about, text));
+            let mut finding = Finding::new(class, about, text);
+            // It names a kind, and no object.
+            finding.reported = class == Class::UndecodableObject;
+            found.push(finding);
         }
     }
 }

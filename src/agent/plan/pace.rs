@@ -133,6 +133,7 @@ fn writes_fields(class: Class) -> bool {
             | Class::RbacAltered
             | Class::SourceAltered
             | Class::ObjectAltered
+            | Class::UndecodableObject
     )
 }
 

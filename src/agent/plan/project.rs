@@ -14,6 +14,7 @@ use super::quarantine::inventoried;
 use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, is_extra};
 use super::state::{Child, Lease, Object, Pod};
 use super::undecodable;
+use super::undecodable::aside::Suspect;
 use crate::agent::engine::argocd::TRAITS;
 use crate::agent::engine::fields::TRANSIENT;
 use crate::agent::engine::flux;
@@ -170,29 +171,47 @@ pub fn child(kind: Kind, live: &DynamicObject) -> Option<Child> {
             prunes: finalizers.into_iter().any(|f| TRAITS.is_finalizer(f)),
             keepsake: keepsake(&kind.api_version(), kind.as_str(), live).map(Arc::new),
             owner: (kind == Kind::Application).then(|| Arc::new(owner(live))),
-        });
-    }
-    // Suspended or not, it is read with the others.
-    if let Some(why) = live.data.get("spec").and_then(undecodable::why) {
-        return Some(Child {
-            trouble: Some((undecodable::REASON.to_owned(), short(&why))),
             ..Child::default()
         });
     }
+    let tried = live.data.pointer("/status/lastAttemptedRevision");
+    let tried = tried.filter(|_| kind == Kind::Kustomization);
+    let suspect = Suspect::of(live).map(Arc::new);
+    let trouble = match flux_trouble(live) {
+        Some(trouble) => trouble,
+        // What it says of itself of old counts, but for whether it can be read.
+        None if suspect.is_some() => None,
+        None => return None,
+    };
+    Some(Child {
+        trouble,
+        tried: short(tried.and_then(Value::as_str).unwrap_or_default()),
+        suspect,
+        ..Child::default()
+    })
+}
+
+/// Why a sync object of Flux is not Ready, if it says anything.
+#[expect(
+    clippy::option_option,
+    reason = "nothing said is another thing than nothing wrong"
+)]
+fn flux_trouble(live: &DynamicObject) -> Option<Option<(String, String)>> {
+    // Suspended or not, it is read with the others.
+    if let Some(why) = live.data.get("spec").and_then(undecodable::why) {
+        return Some(Some((undecodable::REASON.to_owned(), short(&why))));
+    }
     let suspended = live.data.pointer("/spec/suspend") == Some(&Value::Bool(true));
     if suspended || live.metadata.deletion_timestamp.is_some() {
-        return Some(Child::default());
+        return Some(None);
     }
     let conditions = live.data.pointer("/status/conditions")?.as_array()?;
     let text =
         |c: &Value, name: &str| short(c.get(name).and_then(Value::as_str).unwrap_or_default());
     let ready = conditions.iter().find(|c| text(c, "type") == "Ready")?;
     match text(ready, "status").as_str() {
-        "True" => Some(Child::default()),
-        "False" => Some(Child {
-            trouble: Some((text(ready, "reason"), text(ready, "message"))),
-            ..Child::default()
-        }),
+        "True" => Some(None),
+        "False" => Some(Some((text(ready, "reason"), text(ready, "message")))),
         _ => None,
     }
 }

@@ -70,7 +70,7 @@ impl Hold {
     }
 
     /// Whether the catalog's commit `seen` is a reason to give the object back.
-    fn ends(&self, now: OffsetDateTime, seen: &str) -> bool {
+    pub(super) fn ends(&self, now: OffsetDateTime, seen: &str) -> bool {
         !seen.is_empty() && seen != self.revision && self.until().is_some_and(|at| now >= at)
     }
 

@@ -9,6 +9,7 @@ use time::OffsetDateTime;
 use super::argocd;
 use super::fault::{Class, Key};
 use super::quarantine::shield::Owner;
+use super::undecodable::aside::Suspect;
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::PROBED_AT;
 use crate::bundle::{Kind, ObjectId};
@@ -38,6 +39,8 @@ pub struct Observed {
     pub own_read: Option<OwnRead>,
     /// The minor version of Kubernetes 1.
     pub kubernetes: Option<u32>,
+    /// The namespaces on the owner's list; none = the whole cluster was adopted.
+    pub covered: Option<BTreeSet<String>>,
 }
 
 /// How the agent itself reads the catalog.
@@ -71,6 +74,10 @@ pub struct Child {
     pub keepsake: Option<Arc<Value>>,
     /// What an Application says of the engine's own objects.
     pub owner: Option<Arc<Owner>>,
+    /// The revision that a Kustomization tried last.
+    pub tried: String,
+    /// What there is to know of one that cannot be read, or could not be.
+    pub suspect: Option<Arc<Suspect>>,
 }
 
 /// How well one kind is known.

@@ -9,6 +9,7 @@ use super::find::{self, Finding, dies, known, prunes};
 use super::pace::allowed;
 use super::quarantine::{self, shield::Shield};
 use super::state::{History, Object, Observed, Past};
+use super::undecodable::aside::{self, Turn};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::{GUARD, Install, is_workload};
 use crate::bundle::{Kind, ObjectId};
@@ -86,6 +87,8 @@ pub enum Action {
     },
     /// Make an Application hold back from Git just this.
     Shield(Shield),
+    /// Take a sync object that no controller can read out of the way, or end that.
+    Aside(Turn),
 }
 
 impl Action {
@@ -114,7 +117,8 @@ impl Action {
             | Self::Lift { .. }
             | Self::Settle
             | Self::Migrate { .. }
-            | Self::Shield(_) => false,
+            | Self::Shield(_)
+            | Self::Aside(_) => false,
         }
     }
 
@@ -142,6 +146,7 @@ impl Action {
             Self::Settle => "settle",
             Self::Migrate { .. } => "migrate",
             Self::Shield(_) => "shield",
+            Self::Aside(turn) => turn.what.as_str(),
         }
     }
 }
@@ -157,7 +162,7 @@ pub fn steps(
     let mut steps = Vec::new();
     let mut next: Option<OffsetDateTime> = None;
     let guarded = findings.iter().any(|f| prunes(install, f));
-    for finding in findings {
+    for finding in findings.iter().filter(|f| !f.reported) {
         let key = if guarded_down(observed, &finding.object) {
             (Class::CrdTerminating, finding.object.clone())
         } else {
@@ -319,6 +324,7 @@ fn remedy(
             quarantine::holding(now, install, observed, finding)
         }
         Class::OperationStuck => one(Action::Terminate),
+        Class::UndecodableObject => aside::against(now, install, observed, id),
         Class::CrdStoredVersion => match find::storage(install, observed, id) {
             Some(to) => one(Action::Migrate { to }),
             None => Vec::new(),
@@ -378,7 +384,6 @@ fn remedy(
         | Class::QuotaBlocks
         | Class::PodSecurityBlocks
         | Class::Unschedulable
-        | Class::UndecodableObject
         | Class::BuildFailed
         | Class::ApplyFailed
         | Class::HealthCheckFailed

@@ -6,8 +6,13 @@
 
 use serde_json::Value;
 
-use super::state::Observed;
-use crate::bundle::Kind;
+use super::fault::Class;
+use super::find::Finding;
+use super::state::{Child, Observed};
+use crate::agent::engine::Install;
+use crate::bundle::{Kind, ObjectId};
+
+pub mod aside;
 
 /// As a child's trouble says it; no engine has a reason of this name.
 pub(super) const REASON: &str = "Undecodable";
@@ -41,13 +46,29 @@ const UNITS: [(&str, i128); 8] = [
 
 /// Why a Flux controller cannot read an object with this `spec`.
 pub(super) fn why(spec: &Value) -> Option<String> {
-    DURATIONS.iter().find_map(|field| {
-        let text = spec.pointer(field)?.as_str()?;
-        let name = field.replace('/', ".");
-        let shown: String = text.chars().take(40).collect();
-        (!is_duration(text))
-            .then(|| format!("spec{name} '{shown}' is no duration that Go can hold"))
-    })
+    let bad = aside::bad_fields(spec);
+    (!bad.is_empty()).then(|| aside::text(&bad))
+}
+
+/// The finding for a sync object of Flux that says this of itself.
+pub(super) fn finding(
+    install: &Install,
+    observed: &Observed,
+    id: &ObjectId,
+    child: &Child,
+) -> Option<Finding> {
+    let suspect = child.suspect.as_ref().filter(|s| s.is_unreadable())?;
+    let (_, message) = child.trouble.as_ref()?;
+    let text = format!("its controller can read none of its kind: {message}");
+    let mut finding = Finding::new(Class::UndecodableObject, id, text);
+    let (writer, written) = suspect.writer();
+    writer.clone_into(&mut finding.writer);
+    finding.fault_at = written;
+    finding.reported = !aside::is_covered(install, observed, id);
+    if writer == install.traits.applier {
+        finding.commit = aside::tried(install, observed, suspect);
+    }
+    Some(finding)
 }
 
 /// Whether what a controller should know of this kind does not reach it.
@@ -106,20 +127,14 @@ mod tests {
     use crate::agent::engine::REQUESTED_AT;
     use crate::agent::plan::Class;
     use crate::agent::plan::tests::Cluster;
-    use crate::bundle::ObjectId;
     use crate::clock::rfc3339;
 
     /// F18: restarted, the controller would not come up.
     #[test]
-    fn an_unreadable_object_is_named_and_its_silent_controller_left() {
+    fn the_silent_controller_of_what_may_not_be_mended_is_left() {
         let mut cluster = Cluster::working();
-        let object = json!({
-            "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
-            "metadata": {"name": "a", "namespace": "apps"},
-            "spec": {"interval": "99999999999999h", "suspend": true},
-        });
-        let id = ObjectId::new(Kind::Kustomization, "apps", "a");
-        cluster.applications.insert(id.clone(), object);
+        cluster.covered = Some([].into());
+        let id = cluster.unreadable("a");
         let sync = cluster.install.sync.clone();
         let asked = rfc3339(cluster.now);
         let root = cluster.objects.get_mut(&sync).unwrap();

@@ -107,7 +107,7 @@ pub fn overdue(
     overdue.collect()
 }
 
-fn counts(now: OffsetDateTime, until: OffsetDateTime) -> bool {
+pub(super) fn counts(now: OffsetDateTime, until: OffsetDateTime) -> bool {
     until > now && until - now <= LONGEST
 }
 

@@ -335,7 +335,8 @@ fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open {
         .get(&key)
         .and_then(|past| past.since)
         .unwrap_or(moment.now);
-    let reported = finding.class.budget() == crate::agent::plan::fault::Budget::Report;
+    let reported =
+        finding.reported || finding.class.budget() == crate::agent::plan::fault::Budget::Report;
     Open {
         record: HealRecord {
             id,
@@ -404,7 +405,13 @@ fn closed(class: Class, mut record: HealRecord, now: OffsetDateTime) -> HealReco
         HealResult::Open => record.result = HealResult::Healed,
         HealResult::Reported | HealResult::Healed | HealResult::Failed => {}
     }
-    class.afterwards().clone_into(&mut record.next);
+    // Where it went by itself, nothing of ours is left.
+    let untouched = !record.steps.iter().any(|step| step.outcome == "ok");
+    let next = match class {
+        Class::UndecodableObject if untouched => "",
+        _ => class.afterwards(),
+    };
+    next.clone_into(&mut record.next);
     record
 }
 

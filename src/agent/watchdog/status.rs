@@ -7,6 +7,7 @@ use crate::agent::plan::change::Change;
 use crate::agent::plan::fault::Budget;
 use crate::agent::plan::find::answer;
 use crate::agent::plan::state::Answer;
+use crate::agent::plan::undecodable::aside;
 use crate::agent::plan::window::safe_until;
 use crate::agent::plan::{
     Class, Finding, History, MAINTENANCE, Mode, Object, Observed, Plan, children, health,
@@ -17,6 +18,8 @@ use crate::clock::rfc3339;
 use crate::wire::report::{Condition, ConditionType, Status, StepName, StepReport, StepState};
 
 const MAX_TEXT: usize = 1000;
+/// Sync objects that are out of the way; more do not fit into a text.
+const MAX_ASIDE: usize = 8;
 
 /// What is known at one moment.
 pub(super) struct Moment<'a> {
@@ -377,7 +380,17 @@ fn held(moment: &Moment<'_>) -> Because {
         "{}; mend it in the catalog: a commit gives it back to Git",
         named.join("; ")
     );
-    (!named.is_empty()).then(|| ("BadEngineCommit".to_owned(), text))
+    let aside = aside::all(moment.observed).take(MAX_ASIDE);
+    let aside: Vec<String> = aside.map(|(id, aside)| aside.told(id)).collect();
+    match (named.is_empty(), aside.is_empty()) {
+        (true, true) => None,
+        (true, false) => Some((Class::UndecodableObject.to_string(), aside.join("; "))),
+        (false, true) => Some(("BadEngineCommit".to_owned(), text)),
+        (false, false) => {
+            let text = format!("{text}; {}", aside.join("; "));
+            Some(("BadEngineCommit".to_owned(), text))
+        }
+    }
 }
 
 /// What the catalog brought and what does not work: neither engine nor root are at fault.

@@ -108,7 +108,8 @@ fn every_class_is_a_label() {
 #[test]
 fn what_is_only_reported_names_the_next_action() {
     for class in Class::ALL {
-        let reported = class.budget() == Budget::Report;
+        // Of these some are mended and some are not.
+        let reported = class.budget() == Budget::Report || *class == Class::UndecodableObject;
         assert_eq!(reported, !class.advice().is_empty(), "{class}");
     }
 }

@@ -1,6 +1,6 @@
 //! The simulated cluster of the planner's tests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ use crate::agent::engine::{GUARD, Install, MANAGER, REQUESTED_AT, comparable, is
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::quarantine::{self, mark, shield};
 use crate::agent::plan::state::{Answer, Child, Scope};
+use crate::agent::plan::undecodable::aside;
 use crate::agent::plan::{
     Action, History, Object, Observed, Plan, Pod, Step, health, plan, project,
 };
@@ -29,6 +30,8 @@ pub(in crate::agent::plan) struct Cluster {
     pub(in crate::agent::plan) now: OffsetDateTime,
     /// Applications below the root, as the API server has them.
     pub(in crate::agent::plan) applications: BTreeMap<ObjectId, Value>,
+    /// The owner's list, where the cluster is shared.
+    pub(in crate::agent::plan) covered: Option<BTreeSet<String>>,
     serial: u64,
     pub(in crate::agent::plan) steps: Vec<(OffsetDateTime, Step)>,
 }
@@ -46,6 +49,7 @@ impl Cluster {
             pods: BTreeMap::new(),
             now: start(),
             applications: BTreeMap::new(),
+            covered: None,
             serial: 0,
             steps: Vec::new(),
         }
@@ -91,6 +95,7 @@ impl Cluster {
                 .collect(),
             pods_at: Some(self.now),
             children: Arc::new(self.children()),
+            covered: self.covered.clone(),
             ..Observed::default()
         }
     }
@@ -178,6 +183,29 @@ impl Cluster {
         Outcome::Done
     }
 
+    fn turn(&mut self, id: &ObjectId, turn: &aside::Turn) -> Outcome {
+        let Some(live) = self.applications.get_mut(id) else {
+            return Outcome::Unserved("not found".to_owned());
+        };
+        let version = live["metadata"]["resourceVersion"].clone();
+        let expects = &turn.patch["metadata"]["resourceVersion"];
+        // As the API server has it, an empty one is none.
+        if *expects != version && !(version.is_null() && *expects == json!("")) {
+            return Outcome::Unserved("it was changed".to_owned());
+        }
+        self.serial += 1;
+        let suspended = live["spec"]["suspend"].clone();
+        merge(live, &turn.patch);
+        live["metadata"]["resourceVersion"] = json!(self.serial.to_string());
+        if live["spec"]["suspend"] != suspended && !live["spec"]["suspend"].is_null() {
+            let fields = json!({"f:spec": {"f:suspend": {}}});
+            live["metadata"]["managedFields"] = json!([
+                {"manager": quarantine::MANAGER, "operation": "Update", "fieldsV1": fields},
+            ]);
+        }
+        Outcome::Done
+    }
+
     #[expect(clippy::too_many_lines, reason = "an arm for each action")]
     pub(in crate::agent::plan) fn act(&mut self, step: &Step) -> Outcome {
         let id = &step.target;
@@ -252,6 +280,7 @@ impl Cluster {
             Action::Lift { note } => self.annotate(id, false, Some(note)),
             Action::Settle => self.annotate(id, false, None),
             Action::Shield(shield) => self.shield(id, shield),
+            Action::Aside(turn) => self.turn(id, turn),
             Action::Release | Action::Unpin { .. } | Action::Restore | Action::FreeLease { .. } => {
                 Outcome::Done
             }
@@ -409,6 +438,11 @@ impl Cluster {
                 object.version = self.serial;
                 "kubectl".clone_into(&mut object.writer);
             }
+            Damage::Unreadable(n) => {
+                if self.install.traits.kind == EngineKind::Flux {
+                    self.unreadable(&format!("app-{}", n % 3));
+                }
+            }
             Damage::Scale(name) => self.alter(name, "/spec/replicas", json!(0)),
             Damage::Image(name) => self.alter(
                 name,
@@ -416,6 +450,25 @@ impl Cluster {
                 json!("bad:0"),
             ),
         }
+    }
+
+    /// Somebody writes a Kustomization that its controller cannot read, or writes it so.
+    pub(in crate::agent::plan) fn unreadable(&mut self, name: &str) -> ObjectId {
+        let id = ObjectId::new(Kind::Kustomization, "apps", name);
+        self.serial += 1;
+        let live = self.applications.entry(id.clone()).or_insert_with(|| {
+            json!({
+                "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+                "metadata": {"name": name, "namespace": "apps", "uid": format!("uid-{name}")},
+            })
+        });
+        live["spec"]["interval"] = json!("99999999999999h");
+        live["metadata"]["resourceVersion"] = json!(self.serial.to_string());
+        let fields = json!({"f:spec": {"f:interval": {}}});
+        live["metadata"]["managedFields"] = json!([{
+            "manager": "kubectl-edit", "operation": "Update", "time": rfc3339(self.now), "fieldsV1": fields,
+        }]);
+        id
     }
 
     pub(in crate::agent::plan) fn alter(&mut self, workload: &str, pointer: &str, value: Value) {
@@ -473,6 +526,25 @@ fn assert_harmless(step: &Step) {
         }
         Action::Reset => assert_eq!(kind, Kind::ConfigMap),
         Action::Migrate { .. } => assert_eq!(kind, Kind::CustomResourceDefinition),
+        Action::Aside(turn) => {
+            assert!(matches!(kind, Kind::Kustomization | Kind::HelmRelease));
+            let parts: Vec<&String> = turn.patch.as_object().unwrap().keys().collect();
+            assert!(
+                parts == ["metadata"] || parts == ["metadata", "spec"],
+                "{turn:?}"
+            );
+            // What it brought is pruned by none of these.
+            let spec = turn.patch.get("spec").and_then(Value::as_object);
+            for name in [
+                "prune",
+                "path",
+                "sourceRef",
+                "targetNamespace",
+                "deletionPolicy",
+            ] {
+                assert!(spec.is_none_or(|spec| !spec.contains_key(name)), "{turn:?}");
+            }
+        }
         Action::Create
         | Action::CreateHeld { .. }
         | Action::Apply
@@ -496,4 +568,6 @@ pub(in crate::agent::plan) enum Damage {
     Field(usize),
     Scale(&'static str),
     Image(&'static str),
+    /// Of one of a few Kustomizations of the catalog's, where the engine has any.
+    Unreadable(usize),
 }

@@ -25,6 +25,7 @@ fn damages_of(names: &'static [&'static str]) -> impl Strategy<Value = Vec<Damag
         2 => any::<usize>().prop_map(Damage::Field),
         1 => name.clone().prop_map(Damage::Scale),
         1 => name.prop_map(Damage::Image),
+        1 => any::<usize>().prop_map(Damage::Unreadable),
     ];
     prop::collection::vec(one, 1..12)
 }
