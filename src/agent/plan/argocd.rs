@@ -4,9 +4,13 @@ use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
-use super::state::{Object, Probe};
-use crate::agent::engine::argocd::{JITTER, PROBED_AT, RECONCILES, REFRESH, SKIP};
+use super::health::works;
+use super::state::{Object, Observed, Probe};
+use crate::agent::engine::Install;
+use crate::agent::engine::argocd::{JITTER, PROBED_AT, RECONCILES, REFRESH, REPO_SERVER, SKIP};
+use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
+use crate::wire::api::EngineKind;
 
 /// An operation that runs for this long does not come to an end by itself.
 const STUCK: Duration = Duration::minutes(10);
@@ -70,6 +74,15 @@ pub fn stumbled(root: &Object) -> bool {
         );
         parts || misses_project(&text)
     })
+}
+
+/// Whether an available repo-server has no answer in the minute that it is given: what it fetches from says nothing, and
+/// a look at an Application takes minutes.
+pub(super) fn awaits_git(install: &Install, observed: &Observed, said: &str) -> bool {
+    let id = ObjectId::new(Kind::Deployment, &install.namespace, REPO_SERVER);
+    let argocd = install.traits.kind == EngineKind::Argocd;
+    let up = observed.objects.get(&id).is_some_and(|live| works(live));
+    argocd && up && said.contains("code = DeadlineExceeded")
 }
 
 /// Whether it was met with a host key that it does not know.

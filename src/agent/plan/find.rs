@@ -115,8 +115,8 @@ pub fn find(
     health::workloads(now, install, observed, &mut found);
     health::roots(now, install, observed, history, &mut found);
     latent::latent(now, install, observed, &mut found);
-    latent::blocked(observed, &mut found);
     children::children(install, observed, &mut found);
+    latent::blocked(install, observed, &mut found);
     found
 }
 

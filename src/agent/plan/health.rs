@@ -243,7 +243,8 @@ pub(super) fn roots(
         let controller = install.controller(id);
         let up = answers(install, observed, &controller);
         let controller = &controller.name;
-        let limit = if live.is_true("Reconciling") {
+        let awaits = |(_, said): (Class, String)| argocd::awaits_git(install, observed, &said);
+        let limit = if live.is_true("Reconciling") || argocd::faults(live).any(awaits) {
             SLOW
         } else {
             WEDGED

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
+use super::argocd;
 use super::fault::Class;
 use super::find::Finding;
 use super::health::{pod_fault, pods_of, works};
@@ -49,7 +50,13 @@ fn unsupported(install: &Install, observed: &Observed) -> Option<String> {
 }
 
 /// Where the agent reads the catalog and the engine beside it does not reach it, the Git host is not at fault.
-pub(super) fn blocked(observed: &Observed, found: &mut [Finding]) {
+pub(super) fn blocked(install: &Install, observed: &Observed, found: &mut [Finding]) {
+    for finding in &mut *found {
+        let parts = finding.class == Class::ArtifactUnreachable;
+        if parts && argocd::awaits_git(install, observed, &finding.evidence) {
+            finding.class = Class::GitUnreachable;
+        }
+    }
     let away = found
         .iter_mut()
         .filter(|f| f.class == Class::GitUnreachable);
@@ -63,6 +70,17 @@ pub(super) fn blocked(observed: &Observed, found: &mut [Finding]) {
             finding.class = Class::PolicyBlocks;
             let text = "the agent reads the catalog, the engine beside it does not reach it";
             finding.evidence = format!("{text}: {}", finding.evidence);
+        }
+    }
+    // What it brought fetches in the same way, and the agent does not read that itself.
+    let roots: Vec<&ObjectId> = install.roots().collect();
+    let blocks = |f: &Finding| f.class == Class::PolicyBlocks && roots.contains(&&f.object);
+    if !found.iter().any(blocks) {
+        return;
+    }
+    for finding in found {
+        if finding.class == Class::GitUnreachable && is_network(&finding.evidence) {
+            finding.class = Class::PolicyBlocks;
         }
     }
 }
@@ -146,9 +164,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
     use crate::agent::plan::Pod;
     use crate::agent::plan::state::OwnRead;
     use crate::agent::plan::tests::{Cluster, install, start};
+    use crate::wire::api::EngineKind;
 
     const APP: &str = "source-controller";
 
@@ -288,6 +308,86 @@ mod tests {
             );
             let found: Vec<Class> = plan.findings.iter().map(|f| f.class).collect();
             assert_eq!(found, [class], "{message} {read:?}");
+        }
+    }
+
+    /// F33: a repo-server that is kept from the Git host without a word has no answer in time, for each of its Applications.
+    #[test]
+    fn an_argo_cd_that_alone_does_not_reach_the_git_host_is_kept_from_it() {
+        let late = "Failed to load target state: rpc error: code = DeadlineExceeded desc = context deadline exceeded";
+        let gone = "Failed to load target state: rpc error: code = Unavailable desc = no children to pick from";
+        let refused = "Failed to load target state: failed to list refs: dial tcp 192.0.2.1:22: connect: connection refused";
+        let (read, none) = (Some(Duration::minutes(1)), None);
+        for (message, own, up, class) in [
+            (late, none, true, Class::GitUnreachable),
+            (late, read, true, Class::PolicyBlocks),
+            (refused, read, true, Class::PolicyBlocks),
+            (refused, none, true, Class::GitUnreachable),
+            (late, read, false, Class::ArtifactUnreachable),
+            (gone, read, true, Class::ArtifactUnreachable),
+        ] {
+            let mut cluster = Cluster::working_of(EngineKind::Argocd);
+            let said = json!([{
+                "type": "ComparisonError", "message": message,
+                "lastTransitionTime": crate::clock::rfc3339(cluster.now),
+            }]);
+            let root = cluster.install.sync.clone();
+            let live = cluster.objects.get_mut(&root).unwrap();
+            live.fields["status"]["conditions"] = said.clone();
+            let child = ObjectId::new(Kind::Application, "argocd", "shop");
+            let object = json!({
+                "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+                "metadata": {"name": "shop", "namespace": "argocd"},
+                "spec": {}, "status": {"conditions": said},
+            });
+            cluster.applications.insert(child.clone(), object);
+            let server = ObjectId::new(Kind::Deployment, "argocd", "argocd-repo-server");
+            if !up {
+                let live = cluster.objects.get_mut(&server).unwrap();
+                live.fields["status"]["availableReplicas"] = json!(0);
+            }
+            let mut observed = cluster.observed();
+            observed.own_read = own.map(|after| OwnRead {
+                since: cluster.now - after,
+                last: cluster.now + after,
+            });
+            let now = cluster.now + Duration::minutes(1);
+            let plan = crate::agent::plan::plan(now, &cluster.install, &observed, &cluster.history);
+            let of_git = plan.findings.iter().filter(|f| f.object != server);
+            let found: Vec<_> = of_git.map(|f| (f.class, &f.object)).collect();
+            assert_eq!(
+                found,
+                [(class, &root), (class, &child)],
+                "{message} {own:?}"
+            );
+        }
+    }
+
+    /// F33: a look takes minutes then, and a controller that was started again would not be quicker.
+    #[test]
+    fn a_controller_that_waits_for_git_is_not_called_wedged() {
+        let late = "rpc error: code = DeadlineExceeded desc = context deadline exceeded";
+        for (message, wedged) in [(late, false), ("no such file", true)] {
+            let mut cluster = Cluster::working_of(EngineKind::Argocd);
+            let root = cluster.install.sync.clone();
+            let asked = crate::clock::rfc3339(cluster.now);
+            let live = cluster.objects.get_mut(&root).unwrap();
+            live.fields["metadata"]["annotations"][PROBED_AT] = json!(asked);
+            live.fields["metadata"]["annotations"][REFRESH] = json!("normal");
+            live.fields["status"]["conditions"] =
+                json!([{"type": "ComparisonError", "message": message}]);
+            for (after, called) in [(95, wedged), (331, true)] {
+                let mut later = cluster.observed();
+                let now = cluster.now + Duration::seconds(after);
+                for scope in later.scopes.values_mut() {
+                    scope.answered = Some(now);
+                }
+                later.pods_at = Some(now);
+                let plan =
+                    crate::agent::plan::plan(now, &cluster.install, &later, &cluster.history);
+                let found = plan.findings.iter().any(|f| f.class == Class::QueueWedged);
+                assert_eq!(found, called, "{message} after {after} s");
+            }
         }
     }
 

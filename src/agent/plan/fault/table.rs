@@ -216,15 +216,15 @@ faults! {
         does "reports";
         advice "look at source-controller's log and its volume";
     ArtifactUnreachable: 32, Budget::Report, 60 s;
-        seen "kustomize-controller cannot fetch from source-controller";
+        seen "kustomize-controller cannot fetch from source-controller; in Argo CD the controller cannot from the repo-server";
         evidence "the engine's message";
         does "reports; Service and policies of the install are mended as `ObjectMissing` and `ObjectAltered`";
-        advice "look at source-controller's log and its Service";
+        advice "look at the log and the Service of source-controller, in Argo CD of the repo-server";
     PolicyBlocks: 33, Budget::Report, 60 s;
-        seen "the source cannot be fetched, while the agent in the same cluster reads the catalog with the same key, before and after it began";
+        seen "the source cannot be fetched, in Argo CD also: the repo-server, which is available, has no answer in a minute; while the agent in the same cluster reads the catalog with the same key, before and after it began";
         evidence "the engine's message";
         does "reports: what keeps the engine from the Git host is somebody else's. The install's own policies are mended as \
-              `ObjectAltered`, and source-controller is not restarted";
+              `ObjectAltered`, and what fetches is not restarted";
         advice "look for what keeps the engine's namespace from the Git host: its NetworkPolicies ('kubectl get \
                 networkpolicies --all-namespaces'), an egress proxy, a service mesh";
     WebhookBlocks: 34, Budget::Report, 20 s;
