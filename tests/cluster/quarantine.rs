@@ -9,6 +9,7 @@ use crate::support::world::{CLUSTER, World, condition};
 use crate::support::{eventually, figure, seconds, shown, until};
 
 mod argocd;
+mod roots;
 
 const FLUX: &str = "flux-system";
 const HELD: &str = "linesman.dev/held";

@@ -59,7 +59,8 @@ impl Class {
                  suspended with a stand-in until then"
             }
             Self::SourceAltered => {
-                "ask who changed what the engine follows; what should last goes through the hub"
+                "ask who changed what the engine follows; what should last goes through the hub; where a commit did it, mend the object in \
+                 the catalog: it is held back from Git until a commit does"
             }
             _ => "",
         }

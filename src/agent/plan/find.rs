@@ -435,7 +435,12 @@ fn altered(
             altered_class(id, &paths, live)
         };
         let text = format!("differs at {}", paths.join(", "));
-        found.push(Finding::new(class, id, text).written_by(live));
+        let finding = Finding::new(class, id, text).written_by(live);
+        found.push(if held {
+            finding
+        } else {
+            quarantine::root::brought(install, observed, (id, live), finding)
+        });
     }
     found
 }

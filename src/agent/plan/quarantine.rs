@@ -26,6 +26,7 @@ use crate::wire::api::EngineKind;
 
 mod harm;
 pub mod mark;
+pub mod root;
 pub mod shield;
 
 pub use harm::{broken, unsettled};
@@ -324,9 +325,13 @@ pub fn lifts(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec
     let holds = holds(install, observed);
     let given = match install.traits.kind {
         EngineKind::Flux => health::revision(install, observed).and_then(|seen| {
-            let (id, held) = holds
-                .iter()
-                .find(|(id, held)| held.hold.ends(now, &seen) && !removed(install, observed, id))?;
+            let ours = |id: &ObjectId| {
+                let root = install.roots().any(|root| root == id);
+                !root || root::is_fetched_anew(install, observed)
+            };
+            let (id, held) = holds.iter().find(|(id, held)| {
+                held.hold.ends(now, &seen) && !removed(install, observed, id) && ours(id)
+            })?;
             Some(vec![
                 step(lift(now, &held.hold), id),
                 step(Action::Nudge, &install.sync),

@@ -323,6 +323,9 @@ fn remedy(
         Class::BadEngineCommit | Class::EngineUpgradeStuck | Class::EngineRemovedByCommit => {
             quarantine::holding(now, install, observed, finding)
         }
+        Class::SourceAltered if !finding.commit.is_empty() => {
+            quarantine::holding(now, install, observed, finding)
+        }
         Class::OperationStuck => one(Action::Terminate),
         Class::UndecodableObject => aside::against(now, install, observed, id),
         Class::CrdStoredVersion => match find::storage(install, observed, id) {

@@ -196,8 +196,8 @@ faults! {
         advice "make the Git host reachable from the cluster";
     SourceAltered: 28, Budget::PerHour(5), 0 s;
         seen "URL, branch, path, Secret or deletion policy of a root differ from what the hub assigned";
-        evidence "the fields; who wrote them and when";
-        does "applies them";
+        evidence "the fields; who wrote them and when; with Flux the commit, where it came from one";
+        does "applies them; with Flux, where a commit changed them, the object is held back from Git first, until another one";
         advice "";
     SuspendedByHuman: 29, Budget::Report, 0 s;
         seen "a root has `spec.suspend`; in Argo CD no `automated`, the annotation `skip-reconcile`, or a pinned commit";

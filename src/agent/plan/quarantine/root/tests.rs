@@ -1,0 +1,159 @@
+use serde_json::{Value, json};
+use time::Duration;
+
+use crate::agent::plan::quarantine::{RECONCILE, hold, holds};
+use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::{Action, Class, Plan};
+use crate::bundle::{Kind, ObjectId};
+
+fn root(kind: Kind) -> ObjectId {
+    ObjectId::new(kind, "flux-system", "flux-system")
+}
+
+/// The fields of F28, and what a commit makes of them.
+fn rewrites() -> [(ObjectId, &'static str, Value); 6] {
+    let (source, sync) = (root(Kind::GitRepository), root(Kind::Kustomization));
+    [
+        (
+            source.clone(),
+            "/spec/url",
+            json!("ssh://git@elsewhere.test/c.git"),
+        ),
+        (source.clone(), "/spec/ref/branch", json!("other")),
+        (source, "/spec/secretRef/name", json!("other")),
+        (sync.clone(), "/spec/path", json!("./elsewhere")),
+        (sync.clone(), "/spec/sourceRef/name", json!("other")),
+        (sync, "/spec/deletionPolicy", json!("Delete")),
+    ]
+}
+
+/// Flux applies a commit's version of a root, where nothing keeps it from that.
+fn applies(cluster: &mut Cluster, id: &ObjectId, pointer: &str, value: &Value) {
+    let applier = cluster.install.traits.applier;
+    let now = cluster.now;
+    let live = cluster.objects.get_mut(id).unwrap();
+    let field = live.fields.pointer_mut(pointer).unwrap();
+    if field == value {
+        return;
+    }
+    *field = value.clone();
+    live.generation += 1;
+    applier.clone_into(&mut live.writer);
+    live.written = Some(now);
+}
+
+fn is_disabled(cluster: &Cluster, id: &ObjectId) -> bool {
+    cluster.objects[id].annotation(RECONCILE) == Some("disabled")
+}
+
+fn is_held(cluster: &Cluster, id: &ObjectId) -> bool {
+    holds(&cluster.install, &cluster.observed()).contains_key(id)
+}
+
+/// source-controller looked at its object as it is now; both are at this revision.
+fn followed(cluster: &mut Cluster, revision: &str) {
+    let (source, sync) = (root(Kind::GitRepository), root(Kind::Kustomization));
+    let live = cluster.objects.get_mut(&source).unwrap();
+    live.fields["status"]["observedGeneration"] = json!(live.generation);
+    for id in [source, sync] {
+        let status = &mut cluster.objects.get_mut(&id).unwrap().fields["status"];
+        status["artifact"]["revision"] = json!(revision);
+        status["lastAppliedRevision"] = json!(revision);
+        status["lastAttemptedRevision"] = json!(revision);
+    }
+}
+
+fn writes(plan: &Plan) -> Vec<(&str, Kind)> {
+    let steps = plan.steps.iter().filter(|s| s.action != Action::Nudge);
+    steps.map(|s| (s.action.as_str(), s.target.kind)).collect()
+}
+
+/// F28: Flux has the bad commit and takes back each repair, so it is held back before the first.
+#[test]
+fn a_root_that_a_commit_rewrites_is_held_and_mended_once() {
+    for (id, pointer, value) in rewrites() {
+        let mut cluster = Cluster::working();
+        let assigned = cluster.objects[&id].fields.pointer(pointer).cloned();
+        for _ in 0..60 {
+            if !is_disabled(&cluster, &id) {
+                applies(&mut cluster, &id, pointer, &value);
+            }
+            cluster.round();
+        }
+        let mended = cluster
+            .steps
+            .iter()
+            .filter(|(_, s)| s.action == Action::Apply);
+        assert_eq!(mended.count(), 1, "{pointer}");
+        let live = &cluster.objects[&id];
+        assert_eq!(live.fields.pointer(pointer), assigned.as_ref());
+        let held = hold(live).unwrap();
+        assert_eq!(
+            (held.revision.as_str(), held.reason.as_str(), held.attempt),
+            (
+                "main@sha1:1",
+                format!("differs at {pointer}; commit main@sha1:1 has it so").as_str(),
+                1
+            )
+        );
+        assert_eq!(cluster.plan().findings, [], "{pointer}");
+    }
+}
+
+/// F28: what a person changed no commit brings again.
+#[test]
+fn a_root_that_a_person_rewrites_is_mended_and_not_held() {
+    for (id, pointer, value) in rewrites() {
+        let mut cluster = Cluster::working();
+        applies(&mut cluster, &id, pointer, &value);
+        "kubectl-edit".clone_into(&mut cluster.objects.get_mut(&id).unwrap().writer);
+        let plan = cluster.plan();
+        let found = &plan.findings[0];
+        assert_eq!(
+            (found.class, found.commit.as_str()),
+            (Class::SourceAltered, "")
+        );
+        assert_eq!(writes(&plan), [("apply", id.kind)], "{pointer}");
+    }
+}
+
+/// F28, W18: the next commit that Flux applied from the catalog, and not from where the bad one led it.
+#[test]
+fn a_root_is_given_back_by_the_next_commit_of_its_own_catalog() {
+    let mut cluster = Cluster::working();
+    let (id, pointer, value) = rewrites().into_iter().next().unwrap();
+    applies(&mut cluster, &id, pointer, &value);
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("hold", id.kind), ("apply", id.kind)]);
+    for step in &plan.steps {
+        cluster.act(step);
+    }
+    let mut lifts = |revision: &str, anew: bool| {
+        followed(&mut cluster, revision);
+        if !anew {
+            let live = cluster.objects.get_mut(&id).unwrap();
+            live.fields["status"]["observedGeneration"] = json!(live.generation - 1);
+        }
+        let plan = cluster.plan();
+        !writes(&plan).is_empty()
+    };
+    assert!(!lifts("main@sha1:1", true), "the same commit");
+    assert!(!lifts("main@sha1:e", false), "a commit of another catalog");
+    assert!(lifts("main@sha1:2", true));
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("lift", id.kind)]);
+    for step in &plan.steps {
+        cluster.act(step);
+    }
+    assert!(!is_held(&cluster, &id) && !is_disabled(&cluster, &id));
+    // It still has it so: held again, for longer.
+    cluster.now += Duration::seconds(30);
+    cluster.history.faults.clear();
+    applies(&mut cluster, &id, pointer, &value);
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("hold", id.kind), ("apply", id.kind)]);
+    for step in &plan.steps {
+        cluster.act(step);
+    }
+    assert_eq!(hold(&cluster.objects[&id]).unwrap().attempt, 2);
+}
