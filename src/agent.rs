@@ -11,13 +11,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::lifetime::Tasks;
+use crate::lifetime::hearts::{Heart, Hearts};
 use crate::manifests::{EngineNamespaces, scope::Extent};
 use crate::telemetry::HealMetrics;
 use crate::wire::api::{AgentBuild, Assignment, EngineKind, HostKeysReport};
 use crate::wire::report::{Condition, HealRecord, StepReport};
 
 use fault::Faults;
-use health::{Heart, Hearts, Readiness, Told};
+use health::{Readiness, Told};
 use upgrade::{Stance, Upgrade};
 
 pub mod apply;
@@ -78,7 +79,7 @@ pub async fn run(
 ) -> Result<()> {
     let hearts = Hearts::default();
     let (ready, readiness) = watch::channel(Readiness::NotReady("starting".to_owned()));
-    let mut tasks = Tasks::new(stop);
+    let mut tasks = Tasks::watched(stop, &hearts);
     let metrics = HealMetrics::default();
     let told = Told {
         hearts: hearts.clone(),
@@ -148,7 +149,6 @@ async fn terms(
     let Some(upgrade) = upgrade.await else {
         return Ok(());
     };
-    let lasting = hearts.count();
     while !stop.is_cancelled() {
         let mut candidate =
             lease::Candidate::new(kube.clone(), &config.namespace, config.pod.clone());
@@ -165,7 +165,7 @@ async fn terms(
         let Some(start) = wiring::start(&config, &kube, office, &turn).await else {
             return candidate.keep(heart, heir, turn).await;
         };
-        let mut tasks = Tasks::new(turn);
+        let mut tasks = Tasks::watched(turn, hearts);
         let beat = heart.clone();
         let freed = CancellationToken::new();
         let over = freed.clone().drop_guard();
@@ -179,7 +179,6 @@ async fn terms(
             // As long as it names this Pod, it would be taken again.
             let _late = timeout(DRAIN, freed.cancelled()).await;
             leaving.spawn(async move { tasks.finish(DRAIN, &Ok(())).await });
-            hearts.forget(lasting);
             continue;
         }
         tasks.finish(DRAIN, &first).await;

@@ -155,6 +155,8 @@ pub struct Hub {
     pub joins: Arc<Semaphore>,
     /// Work that finishes although its caller went away.
     pub work: TaskTracker,
+    /// Signs of life of its tasks.
+    pub hearts: crate::lifetime::hearts::Hearts,
     /// Cancelled when the hub begins to stop.
     pub stop: CancellationToken,
 }

@@ -8,9 +8,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+pub mod hearts;
+
+use hearts::Hearts;
+
 /// The tasks of one process part. The first to end, well or badly, stops all others.
 pub struct Tasks {
     stop: CancellationToken,
+    hearts: Option<Hearts>,
     set: JoinSet<(&'static str, Result<()>)>,
 }
 
@@ -18,7 +23,16 @@ impl Tasks {
     pub fn new(stop: CancellationToken) -> Self {
         Self {
             stop,
+            hearts: None,
             set: JoinSet::new(),
+        }
+    }
+
+    /// The same; each task has a pulse in `hearts`.
+    pub fn watched(stop: CancellationToken, hearts: &Hearts) -> Self {
+        Self {
+            hearts: Some(hearts.clone()),
+            ..Self::new(stop)
         }
     }
 
@@ -32,7 +46,13 @@ impl Tasks {
         F: Future<Output = Result<()>> + Send + 'static,
     {
         let future = task(self.stop.clone());
-        self.set.spawn(async move { (name, future.await) });
+        match &self.hearts {
+            None => self.set.spawn(async move { (name, future.await) }),
+            Some(hearts) => {
+                let future = hearts.clone().pulsed(name, future);
+                self.set.spawn(async move { (name, future.await) })
+            }
+        };
     }
 
     /// Waits for the first task to end, stops the others and gives them `drain` to finish.

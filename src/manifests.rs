@@ -410,7 +410,8 @@ fn plain_container(values: &AdoptionValues) -> Value {
             {"name": "git", "containerPort": GIT_RELAY_PORT, "protocol": "TCP"},
         ],
         "startupProbe": probe("/livez", 10, 6),
-        "livenessProbe": probe("/livez", 10, 6),
+        // A task that stands still is told of within 10 s; the container is to be back within a minute.
+        "livenessProbe": probe("/livez", 10, 4),
         "readinessProbe": probe("/readyz", 5, 3),
         "resources": {
             "requests": {"cpu": "20m", "memory": "48Mi"},

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::agent::Desired;
-use crate::agent::health::Heart;
+use crate::lifetime::hearts::Heart;
 use crate::manifests;
 use crate::wire::api::EngineKind;
 use crate::wire::report::{ENGINE_IN_FORCE, Facts, REPLACES_ENGINES};

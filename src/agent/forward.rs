@@ -24,6 +24,7 @@ use crate::agent::gate::replay::Replay;
 use crate::agent::link::{self, LinkState};
 use crate::assertion::ApiMeta;
 use crate::lifetime::Tasks;
+use crate::lifetime::hearts::Hearts;
 use crate::tunnel::{Incoming, Line, Stream};
 use crate::wire::api::HubKey;
 use crate::wire::frame::{Code, Kind};
@@ -53,6 +54,8 @@ pub struct Context {
     pub cluster_id: String,
     pub news: mpsc::Sender<News>,
     pub covered: watch::Receiver<Covered>,
+    /// For the pulses of its tasks.
+    pub hearts: Hearts,
 }
 
 /// Streams served at once; a watch is one.
@@ -77,7 +80,7 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<()> {
     // What exchanges rely on is kept until the last of them has ended.
-    let mut tasks = Tasks::new(CancellationToken::new());
+    let mut tasks = Tasks::watched(CancellationToken::new(), &context.hearts);
     let shared = Arc::new(keepers(context, subjects, &mut tasks)?);
     tasks.spawn("streams", |_| streams(shared, incoming, link, stop));
     tasks.run(Duration::from_secs(2)).await
@@ -97,6 +100,7 @@ pub fn keepers(
         cluster_id,
         news,
         covered,
+        hearts: _,
     } = context;
     let (token, credential) = watch::channel(Credential::Starting);
     let (renew, renewals) = mpsc::channel(1);

@@ -5,9 +5,6 @@
 //! HTTPS; a standby replica is ready to take over.
 
 use std::convert::Infallible;
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -20,10 +17,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use crate::lifetime::hearts::Hearts;
 use crate::telemetry::{HealMetrics, OPEN_METRICS};
 
 /// Connections at once; the kubelet needs two.
@@ -34,80 +31,6 @@ const CONNECTIONS: usize = 16;
 pub enum Readiness {
     Ready(String),
     NotReady(String),
-}
-
-/// The beats of all tasks that must keep turning.
-#[derive(Clone)]
-pub struct Hearts {
-    start: Instant,
-    all: Arc<Mutex<Vec<Heart>>>,
-}
-
-/// One task's beat.
-#[derive(Clone)]
-pub struct Heart {
-    name: &'static str,
-    /// The longest pause between two beats.
-    limit: Duration,
-    start: Instant,
-    last: Arc<AtomicU64>,
-}
-
-impl Default for Hearts {
-    fn default() -> Self {
-        Self {
-            start: Instant::now(),
-            all: Arc::default(),
-        }
-    }
-}
-
-impl Hearts {
-    /// A heart that counts from now on.
-    pub fn heart(&self, name: &'static str, limit: Duration) -> Heart {
-        let heart = Heart {
-            name,
-            limit,
-            start: self.start,
-            last: Arc::default(),
-        };
-        heart.beat();
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(heart.clone());
-        heart
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.len()
-    }
-
-    /// Nobody waits any more for the beats of those that came later than the first `count`: their tasks have ended.
-    pub fn forget(&self, count: usize) {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.truncate(count);
-    }
-
-    /// The tasks that have not beaten within their limit, with the length of the pause.
-    pub fn stuck(&self) -> Vec<(&'static str, Duration)> {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        let pause = |heart: &Heart| {
-            let last = Duration::from_millis(heart.last.load(Ordering::Relaxed));
-            self.start.elapsed().saturating_sub(last)
-        };
-        all.iter()
-            .filter(|heart| pause(heart) > heart.limit)
-            .map(|heart| (heart.name, pause(heart)))
-            .collect()
-    }
-}
-
-impl Heart {
-    pub fn beat(&self) {
-        let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last.store(millis, Ordering::Relaxed);
-    }
 }
 
 /// What the endpoints tell.
@@ -157,11 +80,11 @@ async fn connection(socket: tokio::net::TcpStream, told: Told) {
 
 fn answer<B>(request: &Request<B>, told: &Told) -> Response<Full<Bytes>> {
     let (status, text) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/livez") => live(&told.hearts.stuck()),
-        (&Method::GET | &Method::HEAD, "/readyz") => match &*told.readiness.borrow() {
-            Readiness::Ready(text) => (StatusCode::OK, format!("{text}\n")),
-            Readiness::NotReady(text) => (StatusCode::SERVICE_UNAVAILABLE, format!("{text}\n")),
+        (&Method::GET | &Method::HEAD, "/livez") => match told.hearts.say() {
+            None => (StatusCode::OK, "ok\n".to_owned()),
+            Some(stuck) => (StatusCode::INTERNAL_SERVER_ERROR, stuck),
         },
+        (&Method::GET | &Method::HEAD, "/readyz") => ready(told),
         (&Method::GET | &Method::HEAD, "/metrics") => return metrics(&told.metrics),
         _ => (
             StatusCode::NOT_FOUND,
@@ -171,6 +94,15 @@ fn answer<B>(request: &Request<B>, told: &Told) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
     response
+}
+
+/// With a task that stands still nothing that the agent says of itself is to be relied on.
+fn ready(told: &Told) -> (StatusCode, String) {
+    match (told.hearts.say(), &*told.readiness.borrow()) {
+        (Some(stuck), _) => (StatusCode::SERVICE_UNAVAILABLE, stuck),
+        (None, Readiness::Ready(text)) => (StatusCode::OK, format!("{text}\n")),
+        (None, Readiness::NotReady(text)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{text}\n")),
+    }
 }
 
 fn metrics(metrics: &HealMetrics) -> Response<Full<Bytes>> {
@@ -183,18 +115,6 @@ fn metrics(metrics: &HealMetrics) -> Response<Full<Bytes>> {
     let kind = HeaderValue::from_static(OPEN_METRICS);
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
-}
-
-fn live(stuck: &[(&'static str, Duration)]) -> (StatusCode, String) {
-    if stuck.is_empty() {
-        return (StatusCode::OK, "ok\n".to_owned());
-    }
-    let text = stuck.iter().fold(String::new(), |mut text, (name, pause)| {
-        // Writing to a String cannot fail.
-        let _infallible = writeln!(text, "task {name} is stuck for {} s", pause.as_secs());
-        text
-    });
-    (StatusCode::INTERNAL_SERVER_ERROR, text)
 }
 
 #[cfg(test)]
@@ -214,7 +134,7 @@ mod tests {
 
     /// L54
     #[tokio::test(start_paused = true)]
-    async fn a_stuck_task_is_not_live_until_it_beats_again() {
+    async fn an_agent_with_a_stuck_task_is_neither_live_nor_ready_until_it_beats_again() {
         let hearts = Hearts::default();
         let ready = Readiness::Ready("line up".into());
         let heart = hearts.heart("report", Duration::from_secs(30));
@@ -226,8 +146,13 @@ mod tests {
             get("/livez", &hearts, &ready),
             StatusCode::INTERNAL_SERVER_ERROR
         );
+        assert_eq!(
+            get("/readyz", &hearts, &ready),
+            StatusCode::SERVICE_UNAVAILABLE
+        );
         heart.beat();
         assert_eq!(get("/livez", &hearts, &ready), StatusCode::OK);
+        assert_eq!(get("/readyz", &hearts, &ready), StatusCode::OK);
     }
 
     /// L14

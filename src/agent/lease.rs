@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::agent::health::Heart;
+use crate::lifetime::hearts::Heart;
 use crate::manifests;
 
 /// How long a Lease lasts after its last renewal.

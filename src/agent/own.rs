@@ -18,13 +18,13 @@ use tracing::{debug, info, warn};
 
 use super::apply::lacks_right;
 use super::engine::MANAGER;
-use super::health::Heart;
 use super::lease::Term;
 use super::observe;
 use super::plan::{Class, Finding, Object, own, project, rights as needs};
 use super::{Joined, News, enroll};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
+use crate::lifetime::hearts::Heart;
 use crate::telemetry::HealMetrics;
 use crate::wire::report::{ConditionType, HealRecord, HealResult, HealStep, Status};
 

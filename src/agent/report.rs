@@ -18,12 +18,12 @@ use tracing::{debug, info, warn};
 
 use super::caller::{self, Call, Caller};
 use super::forward::Subjects;
-use super::health::Heart;
 use super::link::LinkState;
 use super::{Hint, News};
 use crate::backoff::Schedule;
 use crate::heal;
 use crate::lifetime::Tasks;
+use crate::lifetime::hearts::{Heart, Hearts};
 use crate::wire::api::{AgentBuild, Order, ReportAck};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{Facts, HealRecord};
@@ -62,6 +62,8 @@ pub struct ReportConfig {
     pub caller: Caller,
     pub facts: watch::Receiver<Facts>,
     pub heart: Heart,
+    /// For the pulses of its tasks.
+    pub hearts: Hearts,
 }
 
 /// Where the hub's orders go.
@@ -106,7 +108,7 @@ pub async fn run(
         link,
         outlets,
     });
-    let mut tasks = Tasks::new(stop);
+    let mut tasks = Tasks::watched(stop, &shared.config.hearts);
     let (one, two, three) = (shared.clone(), shared.clone(), shared);
     tasks.spawn("take news", |stop| take(one, news, stop));
     tasks.spawn("send reports", |stop| send(two, stop));

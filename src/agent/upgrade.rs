@@ -19,13 +19,13 @@ use tracing::{debug, warn};
 
 use super::enroll::FIELD_MANAGER;
 use super::enroll::stored::within;
-use super::health::Heart;
 use super::lease::Candidate;
 use super::plan::upgrade::{
     ASKS, DEADLINE, Deployed, FAILED, Failed, PREVIOUS, Part, Seen, Step, TRIED, Trial, Turn,
     decide, patience,
 };
 use crate::clock;
+use crate::lifetime::hearts::Heart;
 use crate::manifests;
 
 mod lead;

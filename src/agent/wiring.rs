@@ -23,7 +23,7 @@ use super::enroll::{self, Progress, keep, stored};
 use super::fault::Faults;
 use super::forward::Subjects;
 use super::gate::Covered;
-use super::health::{Hearts, Readiness};
+use super::health::Readiness;
 use super::identity::{Identity, SecretData};
 use super::lease::Term;
 use super::link::{LinkConfig, LinkState};
@@ -36,6 +36,7 @@ use super::{
 use crate::backoff::Schedule;
 use crate::clock;
 use crate::lifetime::Tasks;
+use crate::lifetime::hearts::Hearts;
 use crate::manifests::{EngineNamespaces, STATE_SECRET, scope::Extent};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{Facts, StepName};
@@ -299,6 +300,7 @@ pub(super) fn parts(
         caller,
         facts,
         heart: hearts.heart("report", Duration::from_mins(2)),
+        hearts: hearts.clone(),
     };
     let outlets = Outlets {
         hints: hints_out,
@@ -331,6 +333,7 @@ pub(super) fn parts(
         line: line.clone(),
         subjects,
         covered: covered.clone(),
+        hearts: hearts.clone(),
     };
     tasks.spawn("line", |stop| talk.run(stop));
 
@@ -426,6 +429,7 @@ struct Talk {
     line: watch::Receiver<LinkState>,
     subjects: watch::Receiver<Subjects>,
     covered: watch::Receiver<Covered>,
+    hearts: Hearts,
 }
 
 impl Talk {
@@ -456,8 +460,9 @@ impl Talk {
             cluster_id: first.assignment.cluster.id.clone(),
             news: self.context.news.clone(),
             covered: self.covered,
+            hearts: self.hearts.clone(),
         };
-        let mut tasks = Tasks::new(stop);
+        let mut tasks = Tasks::watched(stop, &self.hearts);
         let (state_out, state, subjects) = (self.link, self.line, self.subjects);
         tasks.spawn("link", |stop| {
             link::run(dial, state_out, incoming_out, stop)

@@ -111,7 +111,7 @@ type Queue = (&'static str, mpsc::Sender<Arc<Letter>>);
 
 /// Looks at the fleet and sends, until `stop`.
 pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
-    let mut tasks = Tasks::new(stop);
+    let mut tasks = Tasks::watched(stop, &hub.hearts);
     let mut queues: Vec<Queue> = Vec::new();
     for sink in &hub.config.notify.sinks {
         let (queue, letters) = mpsc::channel(QUEUE);

@@ -15,6 +15,7 @@ use crate::clock;
 use crate::hub::auth::Role;
 use crate::keys::Public;
 use crate::lifetime::Tasks;
+use crate::lifetime::hearts::Hearts;
 use crate::wire::api::Order;
 use crate::wire::id::ClusterName;
 
@@ -43,7 +44,7 @@ pub async fn serve(listeners: Listeners, config: HubConfig, stop: CancellationTo
 /// Runs a hub that [`start`] made.
 pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Result<()> {
     let drain = hub.config.drain;
-    let mut tasks = Tasks::new(hub.stop.clone());
+    let mut tasks = Tasks::watched(hub.stop.clone(), &hub.hearts);
     let (pushed, told) = mpsc::channel(PUSHES);
     tasks.spawn("https", |stop| {
         accept::run(listeners.https, hub.clone(), stop)
@@ -79,7 +80,7 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
 
     // The audit ends last: what the others do while they drain is on record too.
     let over = CancellationToken::new();
-    let records = record(chain, over.clone()).run(LAST_RECORDS);
+    let records = record(chain, &hub.hearts, over.clone()).run(LAST_RECORDS);
     tokio::pin!(records);
     let tasks = tasks.run(drain + Duration::from_secs(5));
     tokio::pin!(tasks);
@@ -115,8 +116,8 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
 }
 
 /// The audit's writer, on its own: each request waits for it.
-fn record(chain: audit::Chain, over: CancellationToken) -> Tasks {
-    let mut tasks = Tasks::new(over);
+fn record(chain: audit::Chain, hearts: &Hearts, over: CancellationToken) -> Tasks {
+    let mut tasks = Tasks::watched(over, hearts);
     tasks.spawn("audit", |stop| chain.run(stop));
     tasks
 }
@@ -124,7 +125,7 @@ fn record(chain: audit::Chain, over: CancellationToken) -> Tasks {
 /// What goes on while the hub drains: a request that still runs ends with what it runs by, and the other replicas are not
 /// to believe that this one is gone.
 fn to_the_end(hub: &Arc<Hub>, health: TcpListener, drained: CancellationToken) -> Tasks {
-    let mut tasks = Tasks::new(drained);
+    let mut tasks = Tasks::watched(drained, &hub.hearts);
     tasks.spawn("health", |stop| {
         api::health::serve(health, hub.clone(), stop)
     });

@@ -20,12 +20,12 @@ use super::keyring::Keyring;
 use super::{Context, clip};
 use crate::agent::caller::{Call, Caller};
 use crate::agent::fault::Boundary;
-use crate::agent::health::Heart;
 use crate::agent::identity::{self, Identity};
 use crate::agent::{Joined, facts};
 use crate::backoff::Schedule;
 use crate::clock;
 use crate::keys::KeyPair;
+use crate::lifetime::hearts::Heart;
 use crate::wire::api::{
     Assignment, DeployKeyRequest, DeployKeyState, DeployKeyStatus, RecoverRequest, RotateWish,
 };

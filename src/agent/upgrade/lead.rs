@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use super::{Upgrade, over};
-use crate::agent::health::Heart;
 use crate::agent::lease::Term;
 use crate::agent::link::LinkState;
 use crate::agent::plan::upgrade::{
@@ -20,6 +19,7 @@ use crate::agent::plan::upgrade::{
 };
 use crate::agent::{Joined, enroll, gitline};
 use crate::clock;
+use crate::lifetime::hearts::Heart;
 use crate::wire::api::Assignment;
 use crate::wire::report::ConditionType;
 

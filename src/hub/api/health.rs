@@ -22,7 +22,7 @@ const STORE: Duration = Duration::from_secs(3);
 /// Serves until `stop`.
 pub async fn serve(listener: TcpListener, hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     let router = Router::new()
-        .route("/livez", get(async || "ok\n"))
+        .route("/livez", get(live))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(hub);
@@ -32,8 +32,19 @@ pub async fn serve(listener: TcpListener, hub: Arc<Hub>, stop: CancellationToken
         .context("serve health")
 }
 
-/// Ready = not stopping, and the store takes writes.
+/// Live = every task turns. A store that is away is no reason to start again.
+async fn live(State(hub): State<Arc<Hub>>) -> Response {
+    match hub.hearts.say() {
+        None => "ok\n".into_response(),
+        Some(stuck) => (StatusCode::INTERNAL_SERVER_ERROR, stuck).into_response(),
+    }
+}
+
+/// Ready = not stopping, every task turns, and the store takes writes.
 async fn ready(State(hub): State<Arc<Hub>>) -> Response {
+    if let Some(stuck) = hub.hearts.say() {
+        return (StatusCode::SERVICE_UNAVAILABLE, stuck).into_response();
+    }
     if hub.stop.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
     }

@@ -29,7 +29,7 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<()> {
     let Some(own) = &hub.replica else {
-        let mut tasks = Tasks::new(stop.clone());
+        let mut tasks = Tasks::watched(stop.clone(), &hub.hearts);
         start(&hub, &mut tasks);
         return tasks.run(LEAVE).await;
     };
@@ -41,7 +41,7 @@ pub async fn run(
         if leads {
             tracing::info!(replica = own.record.id, "this replica leads");
             own.leads.store(true, Ordering::Relaxed);
-            let mut tasks = Tasks::new(stop.child_token());
+            let mut tasks = Tasks::watched(stop.child_token(), &hub.hearts);
             start(&hub, &mut tasks);
             tasks.spawn("abandoned records", |stop| abandoned(hub.clone(), stop));
             tasks.spawn("leading", |stop| still(hub.clone(), stop));

@@ -46,11 +46,7 @@ pub async fn start(
 ) -> Result<(Arc<Hub>, audit::Chain)> {
     let now = clock::now();
     let data = config.data.clone();
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&data)
-        .with_context(|| format!("make the data directory {}", data.display()))?;
+    make(&data)?;
     let share = match &config.peer {
         None => Share::Alone,
         Some(_) => Share::Several,
@@ -109,10 +105,19 @@ pub async fn start(
         requests: Arc::default(),
         joins: Arc::new(Semaphore::new(JOINS)),
         work: TaskTracker::new(),
+        hearts: crate::lifetime::hearts::Hearts::default(),
         stop,
         config,
     };
     Ok((Arc::new(hub), chain))
+}
+
+fn make(data: &Path) -> Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(data)
+        .with_context(|| format!("make the data directory {}", data.display()))
 }
 
 /// What reaches the other replicas.

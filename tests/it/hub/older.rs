@@ -14,11 +14,11 @@ use linesman::agent::enroll::Context;
 use linesman::agent::enroll::join::Joining;
 use linesman::agent::enroll::stored::Join;
 use linesman::agent::fault::Faults;
-use linesman::agent::health::{Heart, Hearts};
 use linesman::agent::identity::Identity;
 use linesman::agent::link::LinkState;
 use linesman::agent::report::{self, Outlets, ReportConfig};
 use linesman::clock;
+use linesman::lifetime::hearts::{Heart, Hearts};
 use linesman::manifests::{EngineNamespaces, scope::Extent};
 use linesman::secret::Secret;
 use linesman::wire::api::AgentBuild;
@@ -196,6 +196,7 @@ async fn reports(
         caller,
         facts,
         heart,
+        hearts: Hearts::default(),
     };
     let outlets = Outlets {
         hints: mpsc::channel(8).0,
