@@ -540,3 +540,6 @@ fn altered_class(id: &ObjectId, paths: &[String], live: &Object) -> Class {
         | Kind::ValidatingAdmissionPolicyBinding => Class::ObjectAltered,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -347,3 +347,6 @@ pub(super) fn root_fault(reason: &str, message: &str) -> Option<Class> {
     };
     Some(class)
 }
+
+#[cfg(test)]
+mod tests;

@@ -224,17 +224,19 @@ mod tests {
             ),
             (
                 "stuck",
-                observed("old", 90, &[("new", pod(500))]),
+                observed("old", 71, &[("new", pod(71))]),
                 vec![(Class::LeaderStuck, app())],
             ),
+            ("not yet", observed("old", 70, &[("new", pod(71))]), vec![]),
+            ("young", observed("old", 71, &[("new", pod(70))]), vec![]),
             (
                 "ahead",
-                observed("old", -60, &[("old", pod(500))]),
+                observed("old", -16, &[("old", pod(500))]),
                 vec![(Class::ClockSkew, app())],
             ),
             (
                 "a little ahead",
-                observed("old", -5, &[("old", pod(500))]),
+                observed("old", -15, &[("old", pod(500))]),
                 vec![],
             ),
         ] {

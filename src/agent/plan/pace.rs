@@ -226,6 +226,26 @@ mod tests {
         assert_eq!(took[3], Duration::hours(1));
     }
 
+    /// Clusters that the same fault strikes at once do not try again at once.
+    #[test]
+    fn back_off_is_spread_over_a_fifth_to_both_sides() {
+        let wait = |seed: u32| back_off(Class::QueueWedged, &object(), 1, &seed.to_string());
+        let waits: Vec<i64> = (0..400)
+            .map(|seed| i64::try_from(wait(seed).whole_milliseconds()).unwrap())
+            .collect();
+        let (least, most) = (waits.iter().min(), waits.iter().max());
+        assert_eq!((least, most), (Some(&4_000), Some(&6_000)));
+    }
+
+    #[test]
+    fn an_attempt_is_over_at_the_end_of_its_window() {
+        let attempts = [at(0), at(300_000)];
+        let within = |now| within(&attempts, Duration::minutes(5), at(now));
+        assert_eq!([299_999, 300_000, 600_000].map(within), [2, 1, 0]);
+        let run = |now| run(&attempts, at(now));
+        assert_eq!([300_000, 599_999, 600_000].map(run), [1, 1, 0]);
+    }
+
     /// W25: an API server that serves no writes for some minutes, with a fault that may be mended five times an hour.
     #[test]
     fn what_the_api_server_does_not_serve_spends_no_budget() {

@@ -173,3 +173,6 @@ fn moved(install: &Install, observed: &Observed, history: &History) -> bool {
         .is_some_and(|nudged| nudged >= at);
     !fetched.ends_with(head.as_str()) && !asked
 }
+
+#[cfg(test)]
+mod tests;

@@ -168,10 +168,7 @@ pub fn steps(
         } else {
             (finding.class, finding.object.clone())
         };
-        let fresh = Past {
-            since: Some(now),
-            ..Past::default()
-        };
+        let fresh = Past::default();
         let past = history.faults.get(&key).unwrap_or(&fresh);
         let Some(at) = allowed(key.0, &finding.object, past, &install.cluster, now) else {
             continue;
@@ -484,3 +481,6 @@ fn ready_for(now: OffsetDateTime, install: &Install, observed: &Observed, id: &O
         | Kind::ValidatingAdmissionPolicyBinding => true,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,372 @@
+use super::*;
+use crate::agent::engine::REQUESTED_AT;
+use crate::agent::plan::state::{Child, Lease};
+use crate::agent::plan::tests::{Cluster, Damage};
+
+fn diagnosed(cluster: &mut Cluster) -> Vec<Component> {
+    let plan = cluster.plan();
+    cluster.history.saw(cluster.now, &plan);
+    let observed = cluster.observed();
+    components(&Moment {
+        now: cluster.now,
+        install: &cluster.install,
+        observed: &observed,
+        history: &cluster.history,
+        plan: &plan,
+        snapshot: Some(cluster.now),
+    })
+}
+
+fn wrong(rows: &[Component]) -> Vec<(&str, Verdict, Verdict)> {
+    let wrong = rows.iter().filter(|row| !row.ok());
+    wrong
+        .map(|r| (r.name.as_str(), r.exists, r.works))
+        .collect()
+}
+
+#[test]
+fn a_cluster_that_works_has_nothing_wrong() {
+    let rows = diagnosed(&mut Cluster::working());
+    assert_eq!(wrong(&rows), [], "{rows:#?}");
+    let told: Vec<String> = rows
+        .iter()
+        .map(|r| format!("{}: {}", r.name, r.found))
+        .collect();
+    let asked = ["2027-01-15T08:00:02.000Z", "2027-01-15T08:00:02.500Z"];
+    let root = |n: usize| format!("at main@sha1:1; answered the question of {}", asked[n]);
+    // Each object of the install is in one row.
+    assert_eq!(
+        told,
+        [
+            "watchdog: mends what it can",
+            "Namespace: Namespace flux-system",
+            "CRDs: 2 objects",
+            "guard policy: 2 objects",
+            "accounts and rights: 6 objects",
+            "Services, policies and settings: 2 objects",
+            "catalog key and host keys: Secret flux-system/flux-system",
+            "Deployment flux-system/kustomize-controller: available",
+            "Deployment flux-system/source-controller: available",
+            &format!("GitRepository flux-system/flux-system: {}", root(0)),
+            &format!("Kustomization flux-system/flux-system: {}", root(1)),
+            "what the catalog brought: 0 sync objects below the root",
+            "snapshot: last known good of 2027-01-15T08:01:03.000Z",
+        ]
+    );
+    assert!(rows.iter().all(|r| r.fix.is_empty()), "{rows:#?}");
+}
+
+#[test]
+fn what_is_gone_and_what_does_not_work_are_told_apart_with_the_next_action() {
+    let mut cluster = Cluster::working();
+    cluster.damage(&Damage::Image("kustomize-controller"));
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    cluster.objects.remove(&id);
+    let rows = diagnosed(&mut cluster);
+    assert_eq!(
+        wrong(&rows),
+        [
+            (
+                "Deployment flux-system/kustomize-controller",
+                Verdict::Yes,
+                Verdict::No
+            ),
+            (
+                "Deployment flux-system/source-controller",
+                Verdict::No,
+                Verdict::Unknown
+            ),
+        ]
+    );
+    for row in rows.iter().filter(|r| !r.ok()) {
+        assert!(row.fix.contains("linesman heal list"), "{row:?}");
+    }
+    let bad = rows
+        .iter()
+        .find(|r| r.name.ends_with("kustomize-controller"));
+    assert!(bad.unwrap().found.starts_with("F4 BadImage: "), "{bad:?}");
+}
+
+#[test]
+fn a_window_is_shown_with_the_way_out() {
+    let mut cluster = Cluster::working();
+    cluster.install.policy.paused_until = Some(cluster.now + Duration::hours(1));
+    let rows = diagnosed(&mut cluster);
+    assert_eq!(wrong(&rows), [("watchdog", Verdict::None, Verdict::No)]);
+    assert!(rows[0].fix.starts_with("end it: linesman cluster resume"));
+}
+
+#[test]
+fn many_that_are_missing_are_counted() {
+    let ids: Vec<ObjectId> = (0..5)
+        .map(|n| ObjectId::new(Kind::Service, "flux-system", &n.to_string()))
+        .collect();
+    let all: Vec<&ObjectId> = ids.iter().collect();
+    let text = absent(&all, 7);
+    assert!(
+        text.starts_with("5 of 7 missing: Service flux-system/0, "),
+        "{text}"
+    );
+    assert!(text.ends_with(" and 2 more"), "{text}");
+}
+
+/// One row of what is diagnosed.
+fn the<'a>(rows: &'a [Component], name: &str) -> &'a Component {
+    rows.iter().find(|row| row.name.ends_with(name)).unwrap()
+}
+
+#[test]
+fn a_leader_that_renews_its_lease_is_fresh_and_one_that_does_not_is_wrong() {
+    let name = "source-controller";
+    for (seconds, fresh) in [(69, Verdict::Yes), (70, Verdict::No)] {
+        let mut cluster = Cluster::working();
+        let plan = cluster.plan();
+        cluster.history.saw(cluster.now, &plan);
+        let mut observed = cluster.observed();
+        let renewed = cluster.now - Duration::seconds(seconds);
+        let lease = Lease {
+            uid: "lease".to_owned(),
+            holder: "pod-1".to_owned(),
+            renewed,
+            seen: cluster.now,
+        };
+        observed.leases.insert(name.to_owned(), lease);
+        let rows = components(&Moment {
+            now: cluster.now,
+            install: &cluster.install,
+            observed: &observed,
+            history: &cluster.history,
+            plan: &plan,
+            snapshot: None,
+        });
+        let row = the(&rows, name);
+        let (found, fix) = if fresh == Verdict::Yes {
+            ("available; pod-1 leads".to_owned(), String::new())
+        } else {
+            let text = format!("its Lease was renewed last at {}", rfc3339(renewed));
+            let fix = "it is being mended; see: linesman heal list eu1";
+            (text, fix.to_owned())
+        };
+        let expected = Component {
+            exists: Verdict::Yes,
+            works: Verdict::Yes,
+            fresh,
+            found,
+            fix,
+            ..super::row("Deployment flux-system/source-controller")
+        };
+        assert_eq!(*row, expected);
+        let snapshot = the(&rows, "snapshot");
+        assert_eq!(snapshot.exists, Verdict::No);
+        assert!(snapshot.fix.ends_with("linesman cluster show eu1"));
+    }
+}
+
+#[test]
+fn an_answer_is_fresh_for_two_rounds_and_silence_is_wrong_after_its_time() {
+    let lately = Cluster::working().install.policy.probe_every * 2 + ANSWERS;
+    let second = Duration::seconds(1);
+    for (answered, ago, fresh) in [
+        (Some(true), lately - second, Verdict::Yes),
+        (Some(true), lately, Verdict::No),
+        (Some(false), ANSWERS - second, Verdict::Unknown),
+        (Some(false), ANSWERS, Verdict::No),
+        (None, second, Verdict::Unknown),
+    ] {
+        let mut cluster = Cluster::working();
+        let sync = cluster.install.sync.clone();
+        let sent = rfc3339(cluster.now - ago);
+        let live = cluster.objects.get_mut(&sync).unwrap();
+        live.fields["metadata"]["annotations"] = match answered {
+            Some(_) => serde_json::json!({ REQUESTED_AT: sent }),
+            None => serde_json::json!({}),
+        };
+        if answered == Some(true) {
+            live.fields["status"]["lastHandledReconcileAt"] = serde_json::json!(sent);
+        }
+        let said = match answered {
+            Some(true) => format!("at main@sha1:1; answered the question of {sent}"),
+            Some(false) => format!("at main@sha1:1; has not answered the question of {sent}"),
+            None => "at main@sha1:1; was not asked yet".to_owned(),
+        };
+        let mended = "it is being mended; see: linesman heal list eu1";
+        let expected = Component {
+            exists: Verdict::Yes,
+            works: Verdict::Yes,
+            fresh,
+            found: said,
+            fix: if fresh == Verdict::No { mended } else { "" }.to_owned(),
+            ..row("Kustomization flux-system/flux-system")
+        };
+        // Younger than the time that a restart takes, silence is no finding.
+        let plan = Plan {
+            findings: Vec::new(),
+            ..cluster.plan()
+        };
+        let row = follows(
+            &Moment {
+                now: cluster.now,
+                install: &cluster.install,
+                observed: &cluster.observed(),
+                history: &cluster.history,
+                plan: &plan,
+                snapshot: None,
+            },
+            &sync,
+        );
+        assert_eq!(row, expected);
+    }
+}
+
+fn acts(mode: Mode, findings: Vec<Finding>) -> (Verdict, String, String) {
+    let cluster = Cluster::working();
+    let plan = Plan {
+        findings,
+        mode,
+        ..cluster.plan()
+    };
+    let row = acting(&Moment {
+        now: cluster.now,
+        install: &cluster.install,
+        observed: &cluster.observed(),
+        history: &cluster.history,
+        plan: &plan,
+        snapshot: None,
+    });
+    (row.works, row.found, row.fix)
+}
+
+#[test]
+fn why_nothing_is_mended_is_told_with_what_to_do() {
+    let id = ObjectId::new(Kind::Namespace, "", "flux-system");
+    let other = || Finding::new(Class::BadImage, &id, "another");
+    let silent = || Finding::new(Class::ApiUnhealthy, &id, "is silent");
+    let foreign = || Finding::new(Class::ForeignManager, &id, "is Helm's");
+    let (works, found, fix) = acts(Mode::Learning, vec![other(), silent()]);
+    assert_eq!(
+        (works, fix.as_str()),
+        (Verdict::No, Class::ApiUnhealthy.advice())
+    );
+    assert_eq!(found, told(&silent()));
+    assert_eq!(
+        acts(Mode::Learning, vec![other()]),
+        (
+            Verdict::Unknown,
+            "looks at the cluster for the first time".to_owned(),
+            String::new()
+        )
+    );
+    let (works, found, fix) = acts(Mode::ObserveOnly, vec![other(), foreign()]);
+    assert_eq!(
+        (works, fix.as_str()),
+        (Verdict::No, Class::ForeignManager.advice())
+    );
+    assert_eq!(found, told(&foreign()));
+}
+
+#[test]
+fn what_is_not_known_is_not_called_missing() {
+    let mut cluster = Cluster::working();
+    cluster.objects.retain(|id, _| id.kind != Kind::Service);
+    let plan = cluster.plan();
+    cluster.history.saw(cluster.now, &plan);
+    let row = |known: bool| {
+        let mut observed = cluster.observed();
+        if !known {
+            observed.scopes.remove(&Kind::Service);
+        }
+        let rows = components(&Moment {
+            now: cluster.now,
+            install: &cluster.install,
+            observed: &observed,
+            history: &cluster.history,
+            plan: &plan,
+            snapshot: None,
+        });
+        the(&rows, "Services, policies and settings").clone()
+    };
+    let found = "1 of 2 missing: Service flux-system/source-controller";
+    let expected = |exists, fix: &str| Component {
+        exists,
+        works: Verdict::Unknown,
+        found: found.to_owned(),
+        fix: fix.to_owned(),
+        ..super::row("Services, policies and settings")
+    };
+    let mended = "it is being mended; see: linesman heal list eu1";
+    assert_eq!(row(true), expected(Verdict::No, mended));
+    assert_eq!(row(false), expected(Verdict::Unknown, ""));
+}
+
+#[test]
+fn a_crd_that_does_not_serve_is_named() {
+    let mut cluster = Cluster::working();
+    let name = "gitrepositories.source.toolkit.fluxcd.io";
+    let id = ObjectId::new(Kind::CustomResourceDefinition, "", name);
+    cluster.objects.get_mut(&id).unwrap().fields["status"] = serde_json::json!({});
+    let rows = diagnosed(&mut cluster);
+    let expected = Component {
+        exists: Verdict::Yes,
+        works: Verdict::No,
+        found: format!("{id} is not ready to serve"),
+        fix: "it is being mended; see: linesman heal list eu1".to_owned(),
+        ..row("CRDs")
+    };
+    assert_eq!(*the(&rows, "CRDs"), expected);
+}
+
+/// A finding counts when it is as old as what is done about it waits for.
+#[test]
+fn faults_of_what_has_no_row_are_told_when_they_are_old_enough() {
+    let cluster = Cluster::working();
+    let named = |name: &str| ObjectId::new(Kind::Deployment, "elsewhere", name);
+    let findings = vec![
+        Finding::new(Class::ScaledToZero, &named("ripe"), "is at zero"),
+        Finding::new(Class::ScaledToZero, &named("young"), "is at zero"),
+        Finding::new(Class::ForeignManager, &named("foreign"), "is Helm's"),
+        Finding::new(Class::BadImage, &cluster.install.secret, "has a row"),
+        Finding::new(Class::BuildFailed, &named("child"), "is the catalog's"),
+    ];
+    let mut history = cluster.history.clone();
+    for (n, finding) in findings.iter().enumerate() {
+        let young = Duration::seconds(i64::from(n == 1));
+        let age = finding.class.debounce() - young;
+        let past = history
+            .faults
+            .entry((finding.class, finding.object.clone()));
+        past.or_default().since = Some(cluster.now - age);
+    }
+    let plan = Plan {
+        findings,
+        ..cluster.plan()
+    };
+    let mut observed = cluster.observed();
+    observed.children = std::sync::Arc::new([(named("child"), Child::default())].into());
+    let moment = Moment {
+        now: cluster.now,
+        install: &cluster.install,
+        observed: &observed,
+        history: &history,
+        plan: &plan,
+        snapshot: None,
+    };
+    let rows: Vec<Component> = others(&moment).collect();
+    let expected = Component {
+        works: Verdict::No,
+        found: told(&plan.findings[0]),
+        fix: fix(&moment, Some(&plan.findings[0]), true),
+        ..row("Deployment elsewhere/ripe")
+    };
+    assert_eq!(rows, [expected]);
+    let child = below(&moment);
+    let text = format!("0 of 1 not Ready: {}", told(&plan.findings[4]));
+    assert_eq!((child.works, child.found), (Verdict::No, text));
+}
+
+#[test]
+fn a_number_is_told_only_where_a_fault_has_one() {
+    let id = ObjectId::new(Kind::Namespace, "", "a");
+    let told = |class| told(&Finding::new(class, &id, "why"));
+    assert_eq!(told(Class::BadImage), "F4 BadImage: why");
+    assert_eq!(told(Class::PodSuperseded), "PodSuperseded: why");
+}

@@ -1,0 +1,534 @@
+use serde_json::json;
+
+use super::*;
+use crate::agent::plan::state::{Past, Scope};
+use crate::agent::plan::tests::{Cluster, start};
+use crate::clock::rfc3339;
+
+fn id(kind: Kind, name: &str) -> ObjectId {
+    let namespace = if kind.namespaced() { "flux-system" } else { "" };
+    ObjectId::new(kind, namespace, name)
+}
+
+fn source() -> ObjectId {
+    id(Kind::Deployment, "source-controller")
+}
+
+fn object(fields: Value) -> Object {
+    Object {
+        uid: "uid".to_owned(),
+        version: 1,
+        generation: 1,
+        created: None,
+        deleting: None,
+        finalizers: Vec::new(),
+        writer: "kubectl".to_owned(),
+        written: Some(start()),
+        ours: true,
+        fields,
+    }
+}
+
+/// What is said of a working cluster after `change`.
+fn told(engine: EngineKind, change: impl FnOnce(&mut Cluster)) -> Vec<(Class, String)> {
+    let mut cluster = Cluster::working_of(engine);
+    change(&mut cluster);
+    let observed = cluster.observed();
+    let found = find(cluster.now, &cluster.install, &observed, &cluster.history);
+    found.into_iter().map(|f| (f.class, f.evidence)).collect()
+}
+
+fn flux_told(change: impl FnOnce(&mut Cluster)) -> Vec<(Class, String)> {
+    told(EngineKind::Flux, change)
+}
+
+#[test]
+fn what_is_missing_has_the_class_of_its_kind() {
+    let of = |kind, name| missing(&id(kind, name)).class;
+    for (kind, name, class) in [
+        (Kind::Namespace, "flux-system", Class::NamespaceMissing),
+        (Kind::CustomResourceDefinition, "a", Class::CrdMissing),
+        (Kind::ServiceAccount, "a", Class::ServiceAccountMissing),
+        (Kind::Secret, flux::NAME, Class::GitSecretBad),
+        (Kind::Secret, SIGNERS, Class::GitSecretBad),
+        (Kind::Secret, REPOSITORY, Class::GitSecretBad),
+        (Kind::ConfigMap, KNOWN_HOSTS, Class::GitSecretBad),
+        (Kind::Secret, SESSION, Class::EngineSecretMissing),
+        (Kind::Secret, REDIS, Class::EngineSecretMissing),
+        (Kind::Secret, "another", Class::ObjectMissing),
+        (Kind::ConfigMap, "another", Class::ObjectMissing),
+        // The name says so of what can hold a secret only.
+        (Kind::Service, REDIS, Class::ObjectMissing),
+        (Kind::AppProject, "a", Class::ProjectMissing),
+        (Kind::GitRepository, "a", Class::RootDeleted),
+        (Kind::Kustomization, "a", Class::RootDeleted),
+        (Kind::Application, "a", Class::RootDeleted),
+        (Kind::Deployment, "a", Class::ObjectMissing),
+    ] {
+        assert_eq!(of(kind, name), class, "{kind} {name}");
+    }
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a row for each case")]
+fn what_differs_has_the_class_of_its_kind_and_field() {
+    let live = |replicas: i64, writer: &str| Object {
+        writer: writer.to_owned(),
+        ..object(json!({"spec": {"replicas": replicas}}))
+    };
+    let zero = live(0, "kubectl");
+    for (kind, name, path, live, class) in [
+        (Kind::Deployment, "a", "/0/image", &zero, Class::BadImage),
+        (Kind::StatefulSet, "a", "/0/image", &zero, Class::BadImage),
+        (
+            Kind::Deployment,
+            "a",
+            "/0/args",
+            &zero,
+            Class::ReadyButUseless,
+        ),
+        (
+            Kind::Deployment,
+            "a",
+            "/0/env",
+            &zero,
+            Class::ReadyButUseless,
+        ),
+        (
+            Kind::Deployment,
+            "a",
+            "/spec/template/spec/serviceAccountName",
+            &zero,
+            Class::ReadyButUseless,
+        ),
+        (
+            Kind::Deployment,
+            "a",
+            "/spec/replicas",
+            &zero,
+            Class::ScaledToZero,
+        ),
+        (
+            Kind::Deployment,
+            "a",
+            "/spec/replicas",
+            &live(2, "kubectl"),
+            Class::ObjectAltered,
+        ),
+        (
+            Kind::Deployment,
+            "a",
+            "/spec/replicas",
+            &live(0, GUARD),
+            Class::ObjectAltered,
+        ),
+        (
+            Kind::Deployment,
+            "a",
+            "/metadata/labels",
+            &zero,
+            Class::ObjectAltered,
+        ),
+        (Kind::ClusterRole, "a", "/rules", &zero, Class::RbacAltered),
+        (
+            Kind::RoleBinding,
+            "a",
+            "/subjects",
+            &zero,
+            Class::RbacAltered,
+        ),
+        (
+            Kind::Secret,
+            flux::NAME,
+            "/data",
+            &zero,
+            Class::GitSecretBad,
+        ),
+        (
+            Kind::Secret,
+            REDIS,
+            "/data",
+            &zero,
+            Class::EngineSecretMissing,
+        ),
+        (Kind::Secret, "a", "/data", &zero, Class::ObjectAltered),
+        (
+            Kind::ConfigMap,
+            KNOWN_HOSTS,
+            "/data",
+            &zero,
+            Class::GitSecretBad,
+        ),
+        (Kind::ConfigMap, "a", "/data", &zero, Class::ObjectAltered),
+        (Kind::AppProject, "a", "/spec", &zero, Class::ProjectMissing),
+        (
+            Kind::GitRepository,
+            "a",
+            "/spec",
+            &zero,
+            Class::SourceAltered,
+        ),
+        (
+            Kind::Kustomization,
+            "a",
+            "/spec",
+            &zero,
+            Class::SourceAltered,
+        ),
+        (Kind::Application, "a", "/spec", &zero, Class::SourceAltered),
+        (Kind::Service, "a", "/spec", &zero, Class::ObjectAltered),
+    ] {
+        let said = altered_class(&id(kind, name), &[path.to_owned()], live);
+        assert_eq!(said, class, "{kind} {name} {path}");
+    }
+    let settings = ObjectId::new(Kind::ConfigMap, "argocd", "argocd-cm");
+    let said = altered_class(&settings, &["/data".to_owned()], &zero);
+    assert_eq!(said, Class::EngineConfigBroken);
+}
+
+#[test]
+fn only_what_was_answered_lately_and_wholly_is_judged() {
+    let judge = |kind, answered: Option<i64>, answer| {
+        let answered = answered.map(|ago| start() - Duration::seconds(ago));
+        let observed = Observed {
+            scopes: [(kind, Scope { answered, answer })].into(),
+            ..Observed::default()
+        };
+        let known = known(start(), &observed, kind);
+        (known, judged(&observed, kind))
+    };
+    let optional = Kind::ValidatingAdmissionPolicy;
+    for (kind, answered, answer, expected) in [
+        (Kind::Service, None, Answer::Whole, (false, true)),
+        (Kind::Service, Some(90), Answer::Whole, (true, true)),
+        (Kind::Service, Some(91), Answer::Whole, (false, true)),
+        (Kind::Service, Some(0), Answer::Nothing, (true, true)),
+        (optional, Some(0), Answer::Whole, (true, true)),
+        (optional, Some(0), Answer::Nothing, (true, false)),
+        (Kind::Service, Some(0), Answer::Refused, (true, false)),
+    ] {
+        assert_eq!(
+            judge(kind, answered, answer),
+            expected,
+            "{kind} {answered:?}"
+        );
+    }
+    let never = Observed::default();
+    let of_nothing = (known(start(), &never, optional), judged(&never, optional));
+    assert_eq!(of_nothing, (false, false));
+}
+
+#[test]
+fn an_api_server_is_called_silent_after_a_minute_and_a_half() {
+    for (seconds, told) in [(90, false), (91, true)] {
+        let cluster = Cluster::working();
+        let observed = cluster.observed();
+        let now = cluster.now + Duration::seconds(seconds);
+        let text = format!(
+            "the API server has not answered since {}, asked for namespaces",
+            rfc3339(cluster.now)
+        );
+        let namespace = id(Kind::Namespace, "flux-system");
+        let expected = told.then(|| Finding::new(Class::ApiUnhealthy, &namespace, text));
+        let said = stale(now, &cluster.install, &observed);
+        assert_eq!(said, expected);
+    }
+}
+
+#[test]
+fn the_mark_of_another_manager_is_told_and_a_plain_one_is_not() {
+    for (label, value, told) in [
+        ("app.kubernetes.io/managed-by", "Helm", true),
+        ("app.kubernetes.io/managed-by", "flux-operator", true),
+        ("app.kubernetes.io/managed-by", "argocd-operator", true),
+        ("app.kubernetes.io/managed-by", "linesman", false),
+        ("olm.owner", "operator.v1", true),
+        ("owner", "team-a", false),
+    ] {
+        let said = flux_told(|cluster| {
+            let live = cluster.objects.get_mut(&source()).unwrap();
+            live.fields["metadata"]["labels"][label] = json!(value);
+        });
+        let text = format!("carries the mark of another manager: {value}");
+        let foreign: Vec<_> = said
+            .into_iter()
+            .filter(|(c, _)| *c == Class::ForeignManager)
+            .collect();
+        let expected = if told {
+            vec![(Class::ForeignManager, text)]
+        } else {
+            vec![]
+        };
+        assert_eq!(foreign, expected, "{label}={value}");
+    }
+}
+
+/// A root that was there before the adoption is somebody's, where it follows something else.
+#[test]
+fn a_root_that_follows_another_catalog_is_somebodys_until_it_is_adopted() {
+    for (adopted, ours, path, told) in [
+        (false, false, "./clusters/other", true),
+        (false, false, "./clusters/eu1/", false),
+        (false, true, "./clusters/other", false),
+        (true, false, "./clusters/other", false),
+    ] {
+        let mut cluster = Cluster::working();
+        cluster.history.adopted = adopted;
+        let sync = cluster.install.sync.clone();
+        let live = cluster.objects.get_mut(&sync).unwrap();
+        live.ours = ours;
+        "somebody".clone_into(&mut live.writer);
+        live.fields["spec"]["path"] = json!(path);
+        let text = format!("follows {path}, made by 'somebody'; ./clusters/eu1 was assigned");
+        let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
+        let expected = told.then(|| Finding::new(Class::ForeignManager, &sync, text));
+        assert_eq!(said, expected, "{adopted} {ours} {path}");
+    }
+}
+
+#[test]
+fn an_argo_cd_that_we_never_touched_is_somebodys_until_it_is_adopted() {
+    for (engine, adopted, ours, told) in [
+        (EngineKind::Argocd, false, false, true),
+        (EngineKind::Argocd, true, false, false),
+        (EngineKind::Argocd, false, true, false),
+        (EngineKind::Flux, false, false, false),
+    ] {
+        let mut cluster = Cluster::working_of(engine);
+        cluster.history.adopted = adopted;
+        let workload = cluster.install.workloads().next().unwrap().clone();
+        let live = cluster.objects.get_mut(&workload).unwrap();
+        live.ours = ours;
+        "helm".clone_into(&mut live.writer);
+        let text = "was installed by 'helm' before this cluster was adopted";
+        let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
+        let expected = told.then(|| Finding::new(Class::ForeignManager, &workload, text));
+        assert_eq!(said, expected, "{engine:?} {adopted} {ours}");
+    }
+}
+
+#[test]
+fn our_own_last_write_blames_nobody() {
+    for (writer, known) in [("kubectl", true), (MANAGER, false)] {
+        let live = Object {
+            writer: writer.to_owned(),
+            ..object(json!({}))
+        };
+        let finding = Finding::new(Class::BadImage, &source(), "").written_by(&live);
+        let expected = if known {
+            (writer, Some(start()))
+        } else {
+            ("", None)
+        };
+        assert_eq!((finding.writer.as_str(), finding.fault_at), expected);
+    }
+}
+
+#[test]
+fn an_object_that_is_held_by_finalizers_for_a_minute_is_told() {
+    let service = id(Kind::Service, "source-controller");
+    for (seconds, finalizers, told) in [
+        (61, &["a", "b"][..], true),
+        (60, &["a", "b"], false),
+        (61, &[], false),
+    ] {
+        let said = flux_told(|cluster| {
+            let live = cluster.objects.get_mut(&service).unwrap();
+            live.deleting = Some(cluster.now - Duration::seconds(seconds));
+            live.finalizers = finalizers.iter().map(|f| (*f).to_owned()).collect();
+        });
+        let text = "is being deleted, held by a, b".to_owned();
+        let expected = if told {
+            vec![(Class::LeftoverFinalizers, text)]
+        } else {
+            vec![]
+        };
+        assert_eq!(said, expected, "{seconds} {finalizers:?}");
+    }
+    // A dying CRD is the guard's.
+    let said = flux_told(|cluster| {
+        let crd = id(
+            Kind::CustomResourceDefinition,
+            "gitrepositories.source.toolkit.fluxcd.io",
+        );
+        let live = cluster.objects.get_mut(&crd).unwrap();
+        live.deleting = Some(cluster.now - Duration::hours(1));
+        live.finalizers = vec!["customresourcecleanup.apiextensions.k8s.io".to_owned()];
+    });
+    assert_eq!(
+        said,
+        [(Class::CrdTerminating, "is being deleted".to_owned())]
+    );
+}
+
+/// The engine prunes itself in the midst of a commit, and begins anew when it is back.
+#[test]
+#[expect(clippy::too_many_lines, reason = "a row for each case")]
+fn what_went_again_while_a_commit_is_under_way_was_pruned() {
+    let service = id(Kind::Service, "source-controller");
+    for (what, engine, owned, ago, under_way, before, again) in [
+        (
+            "again",
+            EngineKind::Flux,
+            true,
+            Some(299),
+            true,
+            false,
+            true,
+        ),
+        (
+            "not Git's",
+            EngineKind::Flux,
+            false,
+            Some(299),
+            true,
+            false,
+            false,
+        ),
+        (
+            "long after",
+            EngineKind::Flux,
+            true,
+            Some(300),
+            true,
+            false,
+            false,
+        ),
+        (
+            "the first time",
+            EngineKind::Flux,
+            true,
+            None,
+            true,
+            false,
+            false,
+        ),
+        (
+            "no commit",
+            EngineKind::Flux,
+            true,
+            Some(1),
+            false,
+            false,
+            false,
+        ),
+        (
+            "Argo CD",
+            EngineKind::Argocd,
+            true,
+            Some(1),
+            true,
+            false,
+            false,
+        ),
+        (
+            "it was so before",
+            EngineKind::Flux,
+            true,
+            None,
+            false,
+            true,
+            true,
+        ),
+        (
+            "so before, not Git's",
+            EngineKind::Flux,
+            false,
+            None,
+            false,
+            true,
+            false,
+        ),
+    ] {
+        let mut cluster = Cluster::working();
+        cluster.install.wanted.get_mut(&service).unwrap().git_owned = owned;
+        if engine == EngineKind::Argocd {
+            cluster.install.traits = Cluster::working_of(engine).install.traits;
+        }
+        if under_way {
+            let source = cluster.install.source.clone();
+            let live = cluster.objects.get_mut(&source).unwrap();
+            live.fields["status"]["artifact"]["revision"] = json!("main@sha1:2");
+        }
+        let past = |attempts| Past {
+            attempts,
+            ..Past::default()
+        };
+        if let Some(ago) = ago {
+            let at = cluster.now - Duration::seconds(ago);
+            let key = (Class::ObjectMissing, service.clone());
+            cluster.history.faults.insert(key, past(vec![at]));
+        }
+        if before {
+            let key = (Class::EngineRemovedByCommit, service.clone());
+            cluster.history.faults.insert(key, past(vec![]));
+        }
+        let observed = cluster.observed();
+        let said = pruned_again(
+            cluster.now,
+            &cluster.install,
+            &observed,
+            &cluster.history,
+            &service,
+        );
+        assert_eq!(said, again, "{what}");
+    }
+}
+
+#[test]
+fn events_are_posted_in_vain_where_none_are_wanted_and_an_address_is_given() {
+    let fields =
+        |arg: &str| json!({"spec": {"template": {"spec": {"containers": [{"args": [arg]}]}}}});
+    let wanted = |arg: &str| {
+        let mut wanted = Cluster::working().install.wanted[&source()].clone();
+        wanted.expect = std::sync::Arc::new(fields(arg));
+        wanted
+    };
+    for (ours, theirs, vain) in [
+        ("--events-addr=", "--events-addr=http://a", true),
+        ("--events-addr=", "--events-addr=", false),
+        ("--events-addr=http://a", "--events-addr=http://b", false),
+        ("--log-level=info", "--events-addr=http://a", false),
+    ] {
+        let said = posts_in_vain(&wanted(ours), &object(fields(theirs)));
+        assert_eq!(said, vain, "{ours} {theirs}");
+    }
+}
+
+/// Each is left as it is: that nobody of the install does.
+#[test]
+fn a_suspension_is_told_of_the_installs_own_objects_only() {
+    let said = |namespace: &str, flag: Value| {
+        let install = Cluster::working().install;
+        let id = ObjectId::new(Kind::Kustomization, namespace, "a");
+        suspended(&install, &id, &object(json!({"spec": {"suspend": flag}})))
+    };
+    let text = Some("spec.suspend is set by 'kubectl'".to_owned());
+    assert_eq!(said("flux-system", json!(true)), text);
+    assert_eq!(said("flux-system", json!(false)), None);
+    assert_eq!(said("team-a", json!(true)), None);
+}
+
+/// A workload whose fields are all as wanted is looked at for what others added, where it does not work.
+#[test]
+fn what_others_added_to_a_workload_counts_only_while_it_does_not_work() {
+    for (works, owned, told) in [
+        (false, false, true),
+        (true, false, false),
+        (false, true, false),
+    ] {
+        let said = flux_told(|cluster| {
+            cluster.install.wanted.get_mut(&source()).unwrap().git_owned = owned;
+            let live = cluster.objects.get_mut(&source()).unwrap();
+            let container = "/spec/template/spec/containers/0";
+            live.fields.pointer_mut(container).unwrap()["env"] =
+                json!([{"name": "A", "value": "b"}]);
+            "kubectl".clone_into(&mut live.writer);
+            if !works {
+                live.fields["status"]["availableReplicas"] = json!(0);
+            }
+        });
+        let differs = said.iter().any(|(_, text)| text.starts_with("differs at "));
+        assert_eq!(differs, told, "{works} {owned} {said:?}");
+    }
+}

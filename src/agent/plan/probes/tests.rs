@@ -1,0 +1,276 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::agent::engine::REQUESTED_AT;
+use crate::agent::plan::state::Child;
+use crate::agent::plan::tests::Cluster;
+use crate::clock::rfc3339;
+
+const SECOND: Duration = Duration::SECOND;
+
+/// A working Flux whose source and sync were asked so long ago, and whether they answered.
+fn asked(source: (Duration, bool), sync: (Duration, bool)) -> Cluster {
+    let mut cluster = Cluster::working();
+    let roots = [cluster.install.source.clone(), cluster.install.sync.clone()];
+    for (id, (ago, answered)) in roots.iter().zip([source, sync]) {
+        let sent = rfc3339(cluster.now - ago);
+        let live = cluster.objects.get_mut(id).unwrap();
+        live.fields["metadata"]["annotations"][REQUESTED_AT] = json!(sent);
+        let answer = if answered { json!(sent) } else { json!("") };
+        live.fields["status"]["lastHandledReconcileAt"] = answer;
+    }
+    cluster
+}
+
+/// Whom it asks, and in how long it looks again.
+fn next(cluster: &Cluster) -> (Vec<ObjectId>, Duration) {
+    let observed = cluster.observed();
+    let (steps, at) = probes(cluster.now, &cluster.install, &observed, &cluster.history);
+    let asked = steps.into_iter().map(|step| {
+        assert_eq!((step.action, step.cause), (Action::Nudge, None));
+        step.target
+    });
+    (asked.collect(), at - cluster.now)
+}
+
+#[test]
+fn each_root_is_asked_in_its_time_and_the_source_first() {
+    let fresh = (SECOND * 10, true);
+    let every = Cluster::working().install.policy.probe_every;
+    let [source, sync] = {
+        let install = Cluster::working().install;
+        [install.source, install.sync]
+    };
+    let nobody = || Vec::<ObjectId>::new();
+    let soon = every - SECOND / 2;
+    for (of_source, of_sync, expected) in [
+        (fresh, fresh, (nobody(), every - SECOND * 10)),
+        (fresh, (SECOND * 20, true), (nobody(), every - SECOND * 20)),
+        ((soon, true), fresh, (nobody(), SECOND)),
+        ((every, true), fresh, (vec![source.clone()], SPACING)),
+        ((every, true), (every, true), (vec![source], SPACING)),
+        (fresh, (every, true), (vec![sync], SPACING)),
+        // Nobody is asked twice; what was not fetched cannot be applied.
+        (fresh, (every, false), (nobody(), SECOND)),
+        ((every, false), (every, true), (nobody(), SPACING)),
+    ] {
+        let cluster = asked(of_source, of_sync);
+        assert_eq!(next(&cluster), expected, "{of_source:?} {of_sync:?}");
+    }
+}
+
+#[test]
+fn nobody_is_asked_who_was_asked_a_moment_ago_or_cannot_answer() {
+    let every = Cluster::working().install.policy.probe_every;
+    let cluster = || asked((every, true), (every, true));
+    for (ago, due) in [(SPACING - SECOND, false), (SPACING, true)] {
+        let mut cluster = cluster();
+        let source = cluster.install.source.clone();
+        cluster
+            .history
+            .nudged
+            .insert(source.clone(), cluster.now - ago);
+        // While the source waits, the sync is next.
+        let first = if due {
+            source
+        } else {
+            cluster.install.sync.clone()
+        };
+        assert_eq!(next(&cluster), (vec![first], SPACING), "{ago}");
+    }
+    let mut down = cluster();
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    let live = down.objects.get_mut(&id).unwrap();
+    live.fields["status"]["availableReplicas"] = json!(0);
+    assert_eq!(next(&down), (vec![], SPACING));
+    // That the catalog moved is said to one that comes up, too.
+    down.history.head = Some(("2".to_owned(), down.now));
+    assert_eq!(next(&down), (vec![down.install.source.clone()], SPACING));
+    let mut gone = cluster();
+    gone.objects.remove(&gone.install.sync.clone());
+    assert_eq!(next(&gone), (vec![], every));
+    let mut unready = asked((SECOND, true), (every, true));
+    let source = unready.install.source.clone();
+    unready.objects.get_mut(&source).unwrap().fields["status"]["conditions"] = json!([]);
+    assert_eq!(next(&unready), (vec![], SPACING));
+}
+
+/// A write that a question does not know of is asked about.
+#[test]
+fn what_was_written_after_a_question_is_asked_about() {
+    for (ago, due) in [(SECOND * 10, false), (SECOND * 9, true)] {
+        let mut cluster = asked((SECOND * 10, true), (SECOND, true));
+        cluster.history.last_write = Some(cluster.now - ago);
+        let source = cluster.install.source.clone();
+        let expected = if due { vec![source] } else { vec![] };
+        assert_eq!(next(&cluster).0, expected, "{ago}");
+    }
+}
+
+#[test]
+fn a_head_that_the_hub_named_is_asked_for_once_until_it_is_fetched() {
+    let fresh = (SECOND * 10, true);
+    for (head, nudged, due) in [
+        ("2", None, true),
+        ("1", None, false),
+        ("2", Some(SECOND * -9), true),
+        ("2", Some(SECOND * -8), false),
+        ("2", Some(SECOND * -7), false),
+    ] {
+        let mut cluster = asked(fresh, fresh);
+        cluster.history.head = Some((head.to_owned(), cluster.now - SECOND * 8));
+        let source = cluster.install.source.clone();
+        if let Some(at) = nudged {
+            cluster
+                .history
+                .nudged
+                .insert(source.clone(), cluster.now + at);
+        }
+        let expected = if due { vec![source] } else { vec![] };
+        assert_eq!(next(&cluster).0, expected, "{head} {nudged:?}");
+    }
+}
+
+/// The answers after a commit to the engine are waited for: silence is what shows that it did harm.
+#[test]
+fn after_a_commit_to_the_engine_its_new_pod_is_asked_and_watched() {
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "kustomize-controller");
+    let every = Cluster::working().install.policy.probe_every;
+    for (changed, source, sync, asks, look) in [
+        // Before its Pod can be new.
+        (15, (10, true), (10, true), false, SPACING),
+        (20, (0, true), (0, true), false, SPACING),
+        (21, (0, true), (0, true), false, every),
+        // The old Pod may have answered this.
+        (20, (1, true), (1, true), true, SPACING),
+        (21, (0, true), (0, false), false, SPACING),
+        (299, (0, true), (0, false), false, SPACING),
+        (300, (0, true), (0, false), false, every),
+    ] {
+        let ago = |(seconds, answered)| (SECOND * seconds, answered);
+        let mut cluster = asked(ago(source), ago(sync));
+        let applier = cluster.install.traits.applier;
+        cluster.install.wanted.get_mut(&id).unwrap().git_owned = true;
+        let live = cluster.objects.get_mut(&id).unwrap();
+        live.written = Some(cluster.now - SECOND * changed);
+        applier.clone_into(&mut live.writer);
+        let source = cluster.install.source.clone();
+        let expected = if asks { vec![source] } else { vec![] };
+        assert_eq!(next(&cluster), (expected, look), "{changed}");
+    }
+}
+
+/// A Pod mounts what was written a moment later, or in a minute or two.
+#[test]
+fn a_question_without_an_answer_is_asked_again_while_host_keys_arrive() {
+    let fresh = (SECOND, true);
+    for (written, asked_ago, due) in [(119, 5, true), (119, 4, false), (120, 5, false)] {
+        let mut cluster = asked((SECOND * asked_ago, false), fresh);
+        cluster.history.host_keys = Some(cluster.now - SECOND * written);
+        let source = cluster.install.source.clone();
+        let expected = if due { vec![source] } else { vec![] };
+        assert_eq!(next(&cluster).0, expected, "{written} {asked_ago}");
+    }
+    let mut cluster = asked(fresh, fresh);
+    cluster.history.host_keys = Some(cluster.now);
+    assert_eq!(
+        next(&cluster),
+        (vec![], SPACING),
+        "looked at until they are there"
+    );
+}
+
+fn child(trouble: Option<(&str, &str)>) -> Child {
+    Child {
+        trouble: trouble.map(|(kind, text)| (kind.to_owned(), text.to_owned())),
+        ..Child::default()
+    }
+}
+
+#[test]
+fn applications_that_missed_their_project_or_the_host_keys_are_asked_again() {
+    let project = (
+        "InvalidSpecError",
+        "application referencing project default",
+    );
+    let host = ("ComparisonError", "knownhosts: key is unknown");
+    let other = ("ComparisonError", "app path does not exist");
+    let second = SECOND;
+    for (kind, trouble, asked, mounts, due) in [
+        (Kind::Application, Some(project), None, false, true),
+        (Kind::ApplicationSet, Some(project), None, false, false),
+        (Kind::Application, Some(other), None, true, false),
+        (Kind::Application, None, None, true, false),
+        (Kind::Application, Some(host), None, true, true),
+        (Kind::Application, Some(host), None, false, false),
+        (Kind::Application, Some(project), Some(MISLED), false, true),
+        (
+            Kind::Application,
+            Some(project),
+            Some(MISLED - second),
+            false,
+            false,
+        ),
+    ] {
+        let cluster = Cluster::working_of(EngineKind::Argocd);
+        let id = ObjectId::new(kind, "argocd", "a");
+        let mut observed = cluster.observed();
+        observed.children = Arc::new([(id.clone(), child(trouble))].into());
+        let mut history = cluster.history.clone();
+        if let Some(ago) = asked {
+            history.nudged.insert(id.clone(), cluster.now - ago);
+        }
+        let steps: Vec<Step> = misled(cluster.now, &observed, &history, mounts).collect();
+        let expected = if due { vec![nudge(&id)] } else { vec![] };
+        assert_eq!(steps, expected, "{kind} {trouble:?} {asked:?} {mounts}");
+    }
+    let many = (0..20).map(|n| {
+        let id = ObjectId::new(Kind::Application, "argocd", &n.to_string());
+        (id, child(Some(project)))
+    });
+    let cluster = Cluster::working_of(EngineKind::Argocd);
+    let mut observed = cluster.observed();
+    observed.children = Arc::new(many.collect());
+    let planned = |observed: &Observed| {
+        let (steps, _) = probes(cluster.now, &cluster.install, observed, &cluster.history);
+        steps
+            .iter()
+            .filter(|s| observed.children.contains_key(&s.target))
+            .count()
+    };
+    assert_eq!(planned(&observed), MAX_MISLED);
+    let project = ObjectId::new(Kind::AppProject, "argocd", PROJECT);
+    observed.objects.remove(&project);
+    assert_eq!(planned(&observed), 0, "there is no project to know of");
+}
+
+/// One that is not guarded may carry the word; one that is being deleted keeps it.
+#[test]
+fn only_guarded_objects_are_locked_and_only_before_they_are_deleted() {
+    let locked = |id: &ObjectId, deleting: bool, word: Value| {
+        let mut cluster = Cluster::working();
+        let live = cluster.objects.get_mut(id).unwrap();
+        live.fields["metadata"]["annotations"][ALLOW_DELETE] = word;
+        live.deleting = deleting.then_some(cluster.now);
+        let steps = locks(cluster.now, &cluster.install, &cluster.observed());
+        let expected = Step {
+            action: Action::Lock,
+            target: id.clone(),
+            cause: None,
+        };
+        assert!(steps.is_empty() || steps == [expected]);
+        !steps.is_empty()
+    };
+    let install = Cluster::working().install;
+    let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+    let service = ObjectId::new(Kind::Service, "flux-system", "source-controller");
+    assert!(locked(&namespace, false, json!("for ever")));
+    assert!(locked(&install.source, false, json!("for ever")));
+    assert!(!locked(&namespace, true, json!("for ever")));
+    assert!(!locked(&service, false, json!("for ever")));
+    assert!(!locked(&namespace, false, Value::Null));
+    let ahead = rfc3339(Cluster::working().now + Duration::HOUR);
+    assert!(!locked(&namespace, false, json!(ahead)));
+}
