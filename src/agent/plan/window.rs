@@ -263,4 +263,49 @@ mod tests {
         cluster.install.policy.paused_until = None;
         assert_eq!(actions(&cluster.plan()).len(), 4);
     }
+
+    /// A word counts from before its end, and for so far ahead.
+    #[test]
+    fn a_word_counts_until_its_end_and_within_its_reach() {
+        let mut cluster = Cluster::working();
+        let now = cluster.now;
+        let second = Duration::SECOND;
+        let mut safe = |ahead| {
+            cluster.install.policy.safe_until = Some(now + ahead);
+            safe_until(now, &cluster.install).is_some()
+        };
+        assert_eq!(
+            [Duration::ZERO, second, SAFE, SAFE + second].map(&mut safe),
+            [false, true, true, false]
+        );
+        let far = |ahead| counts(now, now + ahead);
+        assert_eq!(
+            [Duration::ZERO, second, LONGEST, LONGEST + second].map(far),
+            [false, true, true, false]
+        );
+    }
+
+    /// A deletion is held back by nobody, and allowed only where each of them is.
+    #[test]
+    fn a_window_of_an_object_holds_its_faults_but_not_its_deletion() {
+        let mut cluster = Cluster::working();
+        let crds = ["gitrepositories.source", "kustomizations.kustomize"].map(|name| {
+            let name = format!("{name}.toolkit.fluxcd.io");
+            ObjectId::new(Kind::CustomResourceDefinition, "", &name)
+        });
+        let end = cluster.now + Duration::HOUR;
+        annotate(&mut cluster, &crds[0], MAINTENANCE, end);
+        annotate(&mut cluster, &crds[0], ALLOW_DELETE, end);
+        let observed = cluster.observed();
+        let of = |class, id: &ObjectId| Finding::new(class, id, "");
+        let held = |class, id| held(cluster.now, &observed, &of(class, id));
+        assert!(held(Class::ObjectAltered, &crds[0]));
+        assert!(!held(Class::ObjectAltered, &crds[1]));
+        assert!(!held(Class::CrdTerminating, &crds[0]));
+        let allowed = |all: &[Finding]| allowed_to_die(cluster.now, &observed, all);
+        let dying = crds.each_ref().map(|id| of(Class::CrdTerminating, id));
+        assert!(allowed(&dying[..1]) && !allowed(&dying));
+        // What does not die has nothing to be allowed.
+        assert!(allowed(&[dying[0].clone(), of(Class::BadImage, &crds[1])]));
+    }
 }

@@ -228,3 +228,203 @@ fn a_change_goes_on_with_its_first_stage_and_what_is_no_part_of_the_manifest() {
     assert_eq!(left(true, &[(report, &crd), (drift, &root)]), all);
     assert_eq!(left(false, &later), all);
 }
+
+fn argocd(n: u8) -> Form {
+    Form {
+        kind: Some(EngineKind::Argocd),
+        ..form(n)
+    }
+}
+
+fn of_both(from: Form, to: Form) -> Change {
+    Change {
+        from,
+        to,
+        both: true,
+        ..change(1, 2, false)
+    }
+}
+
+#[test]
+fn a_form_is_another_ones_only_where_both_kinds_are_known() {
+    let unknown = Form {
+        kind: None,
+        ..form(1)
+    };
+    assert!(form(1).is_another(&argocd(1)) && argocd(1).is_another(&form(2)));
+    assert!(!form(1).is_another(&form(2)));
+    assert!(!unknown.is_another(&argocd(1)) && !argocd(1).is_another(&unknown));
+    assert!(of_both(form(1), argocd(2)).replaces());
+    assert!(!change(1, 2, false).replaces());
+}
+
+#[test]
+fn a_form_is_told_with_its_engine_digest_and_registry() {
+    let plain = form(1);
+    assert_eq!(plain.words(), "flux 2.9.1 (sha256:010101010101…)");
+    let mirrored = Form {
+        kind: None,
+        registry: Some("mirror.lan".to_owned()),
+        ..plain
+    };
+    let text = "2.9.1 (sha256:010101010101…), images of mirror.lan";
+    assert_eq!(mirrored.words(), text);
+    assert_eq!(form(1).following("clusters/a").path, "clusters/a");
+    assert_ne!(form(1), mirrored);
+    assert_ne!(form(1), form(2));
+}
+
+#[test]
+fn a_change_is_open_while_it_is_under_way_or_something_of_it_is_there() {
+    let left = vec![Place::of(&ObjectId::new(Kind::Service, "a", "b"))];
+    for (failed, left, open) in [
+        (false, vec![], true),
+        (true, left.clone(), true),
+        (true, vec![], false),
+    ] {
+        let change = Change {
+            objects: left,
+            ..change(1, 2, failed)
+        };
+        assert_eq!(change.is_open(), open);
+        let both = Change {
+            both: true,
+            ..change.clone()
+        };
+        assert!(prunes(None) && prunes(Some(&change)));
+        assert_eq!(prunes(Some(&both)), !open);
+        assert_eq!(is_of_both(&form(1), &form(1), &form(2), Some(&both)), open);
+        assert!(!is_of_both(&form(1), &form(1), &form(2), Some(&change)));
+    }
+    assert!(!is_of_both(&form(1), &form(1), &form(2), None));
+    assert!(is_of_both(&form(1), &form(1), &argocd(2), None));
+    assert!(is_of_both(&argocd(1), &form(1), &form(2), None));
+    assert!(is_of_both(&form(1), &argocd(1), &form(2), None));
+}
+
+#[test]
+fn an_engine_rests_while_the_other_one_takes_its_place() {
+    let replacing = of_both(form(1), argocd(2));
+    let keep = Next::Begin { from: form(1) };
+    assert!(rests(&Next::Switch, &form(1), None));
+    assert!(rests(&Next::Back, &argocd(2), Some(&replacing)));
+    assert!(!rests(&Next::Back, &form(1), Some(&replacing)));
+    assert!(!rests(&Next::Back, &argocd(2), None));
+    assert!(!rests(&Next::Keep, &argocd(2), Some(&replacing)));
+    assert!(!rests(&keep, &argocd(2), Some(&replacing)));
+}
+
+#[test]
+fn an_engine_is_switched_only_for_the_wish_that_was_begun() {
+    let wish = EngineRef {
+        kind: EngineKind::Argocd,
+        ..wish(2, 7)
+    };
+    let begun = of_both(form(1), argocd(2));
+    assert_eq!(next(&wish, &form(1), Some(&begun)), Next::Switch);
+    let first = Next::Begin { from: form(1) };
+    let another = Change {
+        number: 6,
+        ..begun.clone()
+    };
+    assert_eq!(next(&wish, &form(1), Some(&another)), first);
+    let to_another = Change {
+        to: argocd(3),
+        ..begun
+    };
+    assert_eq!(next(&wish, &form(1), Some(&to_another)), first);
+    assert_eq!(next(&wish, &form(1), None), first);
+}
+
+/// No time passes while nothing may be done, nor before a new agent has looked.
+#[test]
+fn the_time_of_a_change_runs_from_the_last_moment_in_which_it_could_not_go_on() {
+    let cluster = Cluster::working();
+    let began = cluster.now;
+    let mut running = change(1, 2, false);
+    running.since = rfc3339(began);
+    let limit = running.limit();
+    let second = Duration::SECOND;
+    let late = |now, followed, held: Option<Duration>, mode, since: &str| {
+        let change = Change {
+            since: since.to_owned(),
+            ..running.clone()
+        };
+        let plan = Plan {
+            mode,
+            ..cluster.plan()
+        };
+        is_late(
+            &change,
+            &Seen {
+                now: began + now,
+                followed: began + followed,
+                held: held.map(|at| began + at),
+                install: &cluster.install,
+                observed: &cluster.observed(),
+                plan: &plan,
+                adopted: true,
+            },
+        )
+    };
+    let none = Duration::ZERO;
+    let since = running.since.as_str();
+    for (now, followed, held, expected) in [
+        (limit - second, none, None, false),
+        (limit, none, None, true),
+        (limit + LOOK - second, limit, None, false),
+        (limit + LOOK, limit, None, true),
+        (limit + second * 9, none, Some(second * 10), false),
+        (limit + second * 10, none, Some(second * 10), true),
+    ] {
+        let said = late(now, followed, held, Mode::Act, since);
+        assert_eq!(said, expected, "{now} {followed} {held:?}");
+        assert!(!late(now, followed, held, Mode::Learning, since));
+    }
+    // Of a time that cannot be read, the agent's own counts.
+    assert!(late(limit, none, None, Mode::Act, "soon"));
+    assert!(!late(limit, second, None, Mode::Act, "soon"));
+}
+
+#[test]
+fn a_workload_is_rolled_when_every_pod_is_of_the_present_template_and_available() {
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    let live = Cluster::working().objects[&id].clone();
+    let status = |generation: i64, all, updated, available, missing| {
+        let mut live = live.clone();
+        live.fields["status"] = serde_json::json!({
+            "observedGeneration": live.generation + generation, "replicas": all, "updatedReplicas": updated,
+            "availableReplicas": available, "unavailableReplicas": missing,
+        });
+        is_rolled(&live)
+    };
+    assert!(status(0, 1, 1, 1, 0) && status(1, 2, 2, 1, 0));
+    assert!(!status(-1, 1, 1, 1, 0));
+    assert!(!status(0, 0, 0, 1, 0));
+    assert!(!status(0, 1, 1, 0, 0));
+    assert!(!status(0, 2, 1, 1, 0));
+    assert!(!status(0, 1, 1, 1, 1));
+}
+
+#[test]
+fn the_agents_own_rights_go_last() {
+    let mut gone = change(1, 2, false);
+    let of = |kind, name: &str| ObjectId::new(kind, "argocd", name);
+    let rights = of(Kind::RoleBinding, ENGINE_ROLE);
+    let ids = [
+        rights.clone(),
+        of(Kind::RoleBinding, "another"),
+        of(Kind::Service, ENGINE_ROLE),
+        of(Kind::Deployment, "a"),
+        of(Kind::Deployment, "b"),
+        of(Kind::Deployment, "b"),
+    ];
+    gone.objects = ids.iter().map(Place::of).collect();
+    let order = surplus(&gone, &Cluster::working().install);
+    assert_eq!(order.len(), 5, "{order:?}");
+    assert_eq!(
+        order[..2],
+        [of(Kind::Deployment, "b"), of(Kind::Deployment, "a")]
+    );
+    assert_eq!(order[4], rights);
+}

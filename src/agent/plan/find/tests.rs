@@ -532,3 +532,33 @@ fn what_others_added_to_a_workload_counts_only_while_it_does_not_work() {
         assert_eq!(differs, told, "{works} {owned} {said:?}");
     }
 }
+
+/// Only where somebody stopped it is a difference how he did that.
+#[test]
+fn a_root_that_follows_another_branch_differs_and_one_that_is_pinned_is_stopped() {
+    let pinned = "a".repeat(40);
+    for (revision, expected) in [
+        (
+            "feature",
+            (
+                Class::SourceAltered,
+                "differs at /spec/source/targetRevision",
+            ),
+        ),
+        (
+            pinned.as_str(),
+            (
+                Class::SuspendedByHuman,
+                "spec.source.targetRevision is pinned to a commit by 'kubectl'",
+            ),
+        ),
+    ] {
+        let said = told(EngineKind::Argocd, |cluster| {
+            let sync = cluster.install.sync.clone();
+            let live = cluster.objects.get_mut(&sync).unwrap();
+            live.fields["spec"]["source"]["targetRevision"] = json!(revision);
+            "kubectl".clone_into(&mut live.writer);
+        });
+        assert_eq!(said, [(expected.0, expected.1.to_owned())]);
+    }
+}
