@@ -7,7 +7,7 @@ use crate::wire::api::Took;
 use crate::wire::report::{HealRecord, HealResult};
 
 /// Every class of fault; the agent's table of them is held against this list by a test.
-pub const CLASSES: [&str; 58] = [
+pub const CLASSES: [&str; 59] = [
     "AgentDrift",
     "ApiUnhealthy",
     "ApplyFailed",
@@ -62,6 +62,7 @@ pub const CLASSES: [&str; 58] = [
     "SignatureFailed",
     "SourceAltered",
     "SuspendedByHuman",
+    "SyncObjectsDeleted",
     "TwoInstalls",
     "UndecodableObject",
     "Unschedulable",

@@ -24,6 +24,8 @@ pub mod images;
 
 /// The label of an object that Flux itself applies from Git.
 pub const GIT_OWNER: &str = "kustomize.toolkit.fluxcd.io/name";
+/// The label with the namespace of that Kustomization.
+pub const GIT_OWNER_NAMESPACE: &str = "kustomize.toolkit.fluxcd.io/namespace";
 /// The annotation of an object that Argo CD itself applies from Git.
 pub const TRACKING: &str = "argocd.argoproj.io/tracking-id";
 /// The field manager of what we own.

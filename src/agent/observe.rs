@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::engine::Install;
+use super::plan::burst::{self, Fate};
 use super::plan::{Object, Observed, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
@@ -61,8 +62,9 @@ impl View {
     /// What an answer of the API server says of a sync object below the root.
     pub fn heard(&self, id: &ObjectId, live: &DynamicObject) {
         let child = project::child(id.kind, live);
+        let fate = Fate::of(live);
         self.0
-            .send_if_modified(|seen| found::heard(seen, id.clone(), child));
+            .send_if_modified(|seen| found::heard(seen, id.clone(), child, fate));
     }
 
     /// What an answer of the API server says of one object; none = it is gone.
@@ -81,6 +83,13 @@ fn insert(seen: &mut Observed, id: &ObjectId, live: Object) -> bool {
         && (there.version > live.version || **there == live)
     {
         return false;
+    }
+    if id.kind == Kind::Kustomization
+        && let Some(before) = seen.objects.get(id)
+        && burst::moving(before.generation, &before.fields)
+        && !burst::moving(live.generation, &live.fields)
+    {
+        burst::moved(seen, id, clock::now());
     }
     seen.objects.insert(id.clone(), Arc::new(live));
     true

@@ -9,6 +9,7 @@ use time::{Duration, OffsetDateTime};
 use super::engine::Install;
 
 pub mod argocd;
+pub mod burst;
 pub mod change;
 pub mod children;
 pub mod coverage;

@@ -43,6 +43,71 @@ fn no_workload_is_pruned_when_the_crd_of_the_applications_is_deleted() {
     proof(&world, "applications.argoproj.io", &Sync { count: 20 });
 }
 
+/// W11: 50 Kustomizations that Git brings are deleted one after the other, as by `kubectl delete --all`. What the engine
+/// had not pruned by the third one stays; all come back. When a commit removes them, no right is touched.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn sync_objects_deleted_in_numbers_prune_little_and_a_commit_prunes_all() {
+    let world = world::adopted();
+    let sync = Sync { count: 50 };
+    settle(&world);
+    sync.push(&world);
+    until("200 workload objects are there", seconds(300), || {
+        workloads(&world).len() == OBJECTS
+    });
+    settle(&world);
+    let (before, mark) = (workloads(&world), Mark::now(&world.audit));
+    let began = Instant::now();
+    for name in sync.names() {
+        world.api.delete(&Sync::path(&world, &name));
+    }
+    let took = began.elapsed();
+    let (cut, _) = eventually("the engine has no rights", seconds(30), || {
+        cut_after(&mark, "kustomizations").ok_or("it has")
+    });
+    settle(&world);
+    until("all sync objects are back", seconds(LIMIT), || {
+        sync.all_there(&world)
+    });
+    let back = began.elapsed();
+    let lost = lost(&before, &workloads(&world));
+    println!(
+        "{lost} of {OBJECTS} lost, deleted in {}, rights cut after {:.3} s, all back {}",
+        shown(took),
+        cut.as_secs_f64(),
+        shown(back)
+    );
+    figure(
+        "W11",
+        "50 Kustomizations deleted one after the other over 200 objects: objects lost",
+        "",
+        lost,
+    );
+    figure(
+        "W11",
+        "… first of them deleted → the engine has no rights to prune",
+        "",
+        format!("{} ms", cut.as_millis()),
+    );
+    until("200 workload objects are there", seconds(300), || {
+        workloads(&world).len() == OBJECTS
+    });
+    settle(&world);
+    let mark = Mark::now(&world.audit);
+    world.push(&sync.file(), "# nothing\n");
+    until("the catalog's objects are gone", seconds(300), || {
+        workloads(&world).is_empty()
+    });
+    settle(&world);
+    assert_eq!(
+        cut_after(&mark, "kustomizations"),
+        None,
+        "a commit's own deletions cost the engine its rights"
+    );
+    // All would be lost without the guard.
+    assert!(lost * 2 <= OBJECTS, "{lost} objects were lost");
+}
+
 /// W44: the agent ends in the middle of the guard, twice: the engine gets no rights back before the CRD is a new one,
 /// and a sync object that only the cluster knew comes back with the spec that it had.
 #[test]
@@ -364,12 +429,21 @@ fn tell(world: &World, crd: &str, tally: &mut Tally) {
 /// audit log, so that neither this process nor the agent is asked.
 fn cut(since: &Mark, crd: &str) -> Option<Duration> {
     let name = crd.rsplit('/').next().unwrap();
+    cut_since(since, &|a| {
+        a.resource == "customresourcedefinitions" && a.name == name
+    })
+}
+
+/// The same from the first deletion of an object of this kind.
+fn cut_after(since: &Mark, resource: &str) -> Option<Duration> {
+    cut_since(since, &|a| a.resource == resource)
+}
+
+fn cut_since(since: &Mark, began: &dyn Fn(&Answered) -> bool) -> Option<Duration> {
     let all = since.answered();
     let gone = |a: &&Answered| a.verb == "delete" && a.code == 200;
     let mut deleted = all.iter().filter(gone);
-    let began = deleted
-        .clone()
-        .find(|a| a.resource == "customresourcedefinitions" && a.name == name)?;
+    let began = deleted.clone().find(|a| began(a))?;
     let ended = deleted.rfind(|a| a.resource == "clusterrolebindings")?;
     (ended.at - began.at).try_into().ok()
 }

@@ -12,6 +12,9 @@ use crate::agent::plan::project;
 use crate::bundle::ObjectId;
 use crate::clock;
 
+const PAGE: u32 = 500;
+const PAGES: usize = 64;
+
 impl Hands<'_> {
     /// Takes the engine's finalizer from every object of this CRD that is being deleted, in all namespaces, and
     /// keeps those that Git does not bring back.
@@ -25,22 +28,27 @@ impl Hands<'_> {
             return Ok(Outcome::Unchanged);
         };
         let all: Api<DynamicObject> = Api::all_with(self.kube.clone(), &served);
-        let list = match all
-            .list(&ListParams::default().limit(500))
-            .await_at_most(CALL)
-            .await
-        {
-            Ok(list) => list,
-            Err(Refused::Status(status)) if status.code == 404 => return Ok(Outcome::Unchanged),
-            Err(refused) => return Err(anyhow!(refused).context(format!("list {}", served.plural))),
-        };
         let ours = |f: &&String| self.install.traits.is_finalizer(f);
         let pinned = |o: &DynamicObject| o.metadata.finalizers.iter().flatten().any(|f| ours(&f));
-        let dying: Vec<DynamicObject> = list
-            .items
-            .into_iter()
-            .filter(|o| o.metadata.deletion_timestamp.is_some() && pinned(o))
-            .collect();
+        let mut dying: Vec<DynamicObject> = Vec::new();
+        let mut params = ListParams::default().limit(PAGE);
+        for _ in 0..PAGES {
+            let list = match all.list(&params).await_at_most(CALL).await {
+                Ok(list) => list,
+                Err(Refused::Status(status)) if status.code == 404 => {
+                    return Ok(Outcome::Unchanged);
+                }
+                Err(refused) => {
+                    return Err(anyhow!(refused).context(format!("list {}", served.plural)));
+                }
+            };
+            let going = |o: &DynamicObject| o.metadata.deletion_timestamp.is_some() && pinned(o);
+            dying.extend(list.items.into_iter().filter(going));
+            match list.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) => params = params.continue_token(&next),
+                None => break,
+            }
+        }
         let worth = dying
             .iter()
             .filter_map(|live| project::keepsake(&served.api_version, &served.kind, live));
@@ -139,16 +147,20 @@ impl Hands<'_> {
             let api: Api<DynamicObject> =
                 Api::namespaced_with(self.kube.clone(), namespace, &served);
             let params = PatchParams::apply("linesman-restore").force();
-            if let Err(refused) = api
+            let sent = api
                 .patch(name, &params, &Patch::Apply(object))
                 .await_at_most(CALL)
-                .await
-            {
-                left.push(object.clone());
-                first.get_or_insert_with(|| {
-                    anyhow::Error::from(refused).context(format!("restore {namespace}/{name}"))
-                });
-            }
+                .await;
+            let failed = match sent {
+                // What is applied to an object that still goes is lost with it.
+                Ok(live) if live.metadata.deletion_timestamp.is_some() => {
+                    anyhow!("it is still being deleted")
+                }
+                Ok(_) => continue,
+                Err(refused) => anyhow::Error::from(refused),
+            };
+            left.push(object.clone());
+            first.get_or_insert_with(|| failed.context(format!("restore {namespace}/{name}")));
         }
         first.map_or(Ok(Outcome::Done), Err)
     }

@@ -7,6 +7,7 @@ use kube::api::DynamicObject;
 
 use super::scope::What;
 use super::{View, insert};
+use crate::agent::plan::burst::{self, Fate};
 use crate::agent::plan::state::{Answer, Child, Lease};
 use crate::agent::plan::{Object, Observed, Pod, project};
 use crate::bundle::{Kind, ObjectId};
@@ -23,7 +24,7 @@ const MAX_LOST: usize = 1000;
 
 pub(super) enum Found {
     Objects(Kind, Vec<(ObjectId, Object)>),
-    Children(Kind, BTreeMap<ObjectId, Option<Child>>),
+    Children(Kind, BTreeMap<ObjectId, (Option<Child>, Fate)>),
     Pods(BTreeMap<String, Arc<Pod>>),
     Leases(BTreeMap<String, Lease>),
     Elsewhere(BTreeSet<String>),
@@ -56,7 +57,7 @@ impl Found {
                 if children.len() < MAX_CHILDREN
                     && let Some(id) = id(*kind, &live)
                 {
-                    children.insert(id, project::child(*kind, &live));
+                    children.insert(id, (project::child(*kind, &live), Fate::of(&live)));
                 }
             }
             Self::Pods(pods) => {
@@ -122,8 +123,8 @@ impl Found {
                 for id in over {
                     changed |= gone(seen, &id);
                 }
-                for (id, child) in listed {
-                    changed |= heard(seen, id, child);
+                for (id, (child, fate)) in listed {
+                    changed |= heard(seen, id, child, fate);
                 }
                 changed
             }
@@ -148,21 +149,23 @@ impl Found {
 }
 
 /// What a sync object says; none = it is at work, and what it said last stands. Whether that changed anything.
-pub(super) fn heard(seen: &mut Observed, id: ObjectId, child: Option<Child>) -> bool {
+pub(super) fn heard(seen: &mut Observed, id: ObjectId, child: Option<Child>, fate: Fate) -> bool {
+    burst::note(seen, &id, Some(&fate), clock::now());
     let known = seen.children.get(&id);
-    // At work again, it can be read again.
-    let child = child.or_else(|| {
-        let known = known.filter(|known| known.suspect.is_some())?;
-        Some(Child {
-            suspect: None,
-            ..known.clone()
-        })
-    });
-    let full = seen.children.len() >= MAX_CHILDREN;
-    if known.is_none() && full || known.is_some() && (child.is_none() || known == child.as_ref()) {
+    if known.is_none() && seen.children.len() >= MAX_CHILDREN {
         return false;
     }
-    Arc::make_mut(&mut seen.children).insert(id, child.unwrap_or_default());
+    // At work again, it can be read again.
+    let before = || Child {
+        suspect: None,
+        ..known.cloned().unwrap_or_default()
+    };
+    let mut child = child.unwrap_or_else(before);
+    child.fate = fate;
+    if known == Some(&child) {
+        return false;
+    }
+    Arc::make_mut(&mut seen.children).insert(id, child);
     true
 }
 
@@ -171,6 +174,7 @@ pub(super) fn gone(seen: &mut Observed, id: &ObjectId) -> bool {
     if !seen.children.contains_key(id) {
         return false;
     }
+    burst::note(seen, id, None, clock::now());
     let child = Arc::make_mut(&mut seen.children).remove(id);
     if let Some(keepsake) = child.and_then(|c| c.keepsake) {
         let now = clock::now();

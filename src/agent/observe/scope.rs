@@ -14,6 +14,7 @@ use tracing::debug;
 
 use super::View;
 use super::found::{Found, gone, heard};
+use crate::agent::plan::burst::Fate;
 use crate::agent::plan::state::Answer;
 use crate::agent::plan::{Observed, project};
 use crate::bundle::{Kind, ObjectId};
@@ -249,7 +250,8 @@ impl Scope {
             What::Children(kind) => {
                 if let Some(id) = self.id(kind, &live) {
                     let child = project::child(kind, &live);
-                    view.0.send_if_modified(|seen| heard(seen, id, child));
+                    let fate = Fate::of(&live);
+                    view.0.send_if_modified(|seen| heard(seen, id, child, fate));
                 }
             }
             What::Pods => {

@@ -8,7 +8,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
 use super::state::{Answer, History, Object, Observed};
-use super::{argocd, children, health, latent, quarantine};
+use super::{argocd, burst, children, health, latent, quarantine};
 use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{self, SIGNERS};
@@ -79,6 +79,9 @@ pub fn find(
     history: &History,
 ) -> Vec<Finding> {
     let mut found = terminating(install, observed);
+    if foreign(install, observed, history).is_none() {
+        found.extend(burst::found(now, install, observed));
+    }
     if found.iter().any(|f| prunes(install, f)) {
         // What else is missing goes away with them; it is looked at when they are gone.
         return found;
@@ -145,18 +148,20 @@ fn judged(observed: &Observed, kind: Kind) -> bool {
 pub fn dies(finding: &Finding) -> bool {
     matches!(
         finding.class,
-        Class::NamespaceTerminating | Class::CrdTerminating
+        Class::NamespaceTerminating | Class::CrdTerminating | Class::SyncObjectsDeleted
     )
 }
 
 /// Whether the engine would take workloads away with what is being deleted.
 pub fn prunes(install: &Install, finding: &Finding) -> bool {
-    finding.class == Class::NamespaceTerminating
-        || finding.class == Class::CrdTerminating
-            && install
-                .traits
-                .pruning_crds
-                .contains(&finding.object.name.as_str())
+    matches!(
+        finding.class,
+        Class::NamespaceTerminating | Class::SyncObjectsDeleted
+    ) || finding.class == Class::CrdTerminating
+        && install
+            .traits
+            .pruning_crds
+            .contains(&finding.object.name.as_str())
 }
 
 fn terminating(install: &Install, observed: &Observed) -> Vec<Finding> {

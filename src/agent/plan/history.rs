@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
+use super::burst;
 use super::pace::{MAX_ATTEMPTS, spends};
 use super::state::{History, Observed};
 use super::steps::{Action, Step};
@@ -92,13 +93,15 @@ impl History {
         observed: &Observed,
     ) -> BTreeSet<ObjectId> {
         let mut more = BTreeSet::new();
+        let burst = burst::is_on(install, observed);
         for (id, (at, keepsake)) in observed.lost.iter() {
             let (group, _, plural) = id.kind.resource();
             let crd = format!("{plural}.{group}");
             let crd = ObjectId::new(Kind::CustomResourceDefinition, "", &crd);
             let live = observed.objects.get(&crd);
             let dead = live.is_none_or(|crd| crd.deleting.is_some());
-            if !dead || now - *at > TOGETHER || !install.wanted.contains_key(&crd) {
+            let with_many = burst && now - *at <= burst::TOGETHER;
+            if !dead && !with_many || now - *at > TOGETHER || !install.wanted.contains_key(&crd) {
                 continue;
             }
             let saved = self.saved.entry(crd.clone()).or_default();

@@ -7,6 +7,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::argocd;
+use super::burst::Fate;
 use super::fault::{Class, Key};
 use super::quarantine::shield::Owner;
 use super::undecodable::aside::Suspect;
@@ -31,6 +32,10 @@ pub struct Observed {
     pub children: Arc<BTreeMap<ObjectId, Child>>,
     /// Those that went a moment ago and that nobody would make again, and when they went.
     pub lost: Arc<BTreeMap<ObjectId, (OffsetDateTime, Arc<Value>)>>,
+    /// Sync objects that Git still brings, and when each began to go a moment ago.
+    pub deletions: Arc<BTreeMap<ObjectId, OffsetDateTime>>,
+    /// Kustomizations that were done a moment ago with what was new to them.
+    pub moved: BTreeMap<ObjectId, OffsetDateTime>,
     /// By controller, as of the last list.
     pub leases: BTreeMap<String, Lease>,
     /// Namespaces with controllers of the same engine, ours among them.
@@ -78,6 +83,8 @@ pub struct Child {
     pub tried: String,
     /// What there is to know of one that cannot be read, or could not be.
     pub suspect: Option<Arc<Suspect>>,
+    /// What its end means, for one of Flux; also while it says nothing else.
+    pub fate: Fate,
 }
 
 /// How well one kind is known.

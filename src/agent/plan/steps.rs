@@ -263,7 +263,9 @@ fn guard(install: &Install, observed: &Observed, finding: &Finding) -> Vec<(Acti
         }
     }
     match finding.class {
-        Class::CrdTerminating => actions.push((Action::Release, finding.object.clone())),
+        Class::CrdTerminating | Class::SyncObjectsDeleted => {
+            actions.push((Action::Release, finding.object.clone()));
+        }
         Class::NamespaceTerminating => {
             let crds = install
                 .wanted
@@ -366,6 +368,7 @@ fn remedy(
         | Class::TwoInstalls
         | Class::ClockSkew
         | Class::CrdTerminating
+        | Class::SyncObjectsDeleted
         | Class::NamespaceTerminating
         | Class::RegistryDown
         | Class::ConfigRefMissing

@@ -10,6 +10,7 @@ use crate::agent::apply::Hands;
 use crate::agent::engine::Install;
 use crate::agent::fault::Stage;
 use crate::agent::observe::View;
+use crate::agent::plan::burst;
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::quarantine::shield;
 use crate::agent::plan::state::Answer;
@@ -46,13 +47,14 @@ impl Watchdog {
         for (step, done) in cuts.into_iter().zip(done) {
             self.note(step, &done.outcome, observed);
         }
-        let dying = is_dying(observed);
+        let dying = is_dying(install, observed);
         for step in plan
             .steps
             .iter()
             .filter(|s| !matches!(s.action, Action::CutRights { .. }))
         {
-            if is_dying(&view.subscribe().borrow()) != dying || !self.context.term.holds() {
+            if is_dying(install, &view.subscribe().borrow()) != dying || !self.context.term.holds()
+            {
                 return true;
             }
             let saved = match step.action {
@@ -115,10 +117,10 @@ impl Watchdog {
 }
 
 /// What the engine would prune if it kept its rights.
-fn is_dying(observed: &Observed) -> bool {
+fn is_dying(install: &Install, observed: &Observed) -> bool {
     let dies = |(id, live): (&ObjectId, &Arc<Object>)| {
         matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition)
             && live.deleting.is_some()
     };
-    observed.objects.iter().any(dies)
+    observed.objects.iter().any(dies) || burst::is_on(install, observed)
 }

@@ -230,7 +230,10 @@ impl Records {
             .open
             .keys()
             .any(|k| is_collapse(k.0) && comes_of(k, key));
-        let dies = matches!(key.0, Class::NamespaceTerminating | Class::CrdTerminating);
+        let dies = matches!(
+            key.0,
+            Class::NamespaceTerminating | Class::CrdTerminating | Class::SyncObjectsDeleted
+        );
         let shared = matches!(
             key.0,
             Class::ObjectMissing
@@ -308,6 +311,7 @@ fn is_collapse(class: Class) -> bool {
             | Class::NamespaceMissing
             | Class::CrdTerminating
             | Class::CrdMissing
+            | Class::SyncObjectsDeleted
     )
 }
 

@@ -174,6 +174,11 @@ faults! {
         evidence "the object";
         does "creates it; its deletion prunes nothing (`deletionPolicy: Orphan`; in Argo CD no finalizer)";
         advice "";
+    SyncObjectsDeleted: 0, Budget::Steady, 0 s;
+        seen "somebody deletes three or more Kustomizations or HelmReleases within 10 s that Git still brings, or a root that would prune";
+        evidence "their names";
+        does "as `CrdTerminating`: nothing more is pruned; they go without their content, and come back from Git, or as they were";
+        advice "";
     GitSecretBad: 24, Budget::Spaced, 0 s;
         seen "the Git Secret is gone, emptied or another than ours";
         evidence "the fields, never their values";

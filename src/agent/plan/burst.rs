@@ -1,0 +1,246 @@
+//! Sync objects that somebody deletes in numbers, and a root that would prune all that it brought: the engine is kept
+//! from pruning, as where a CRD dies. See `docs/decisions/0025-deleted-in-numbers.md`.
+//!
+//! What Git still brings nobody can want pruned for good, so only such objects count, and of them only those that
+//! the Kustomization that brought them does not take away itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::core::DynamicObject;
+use serde_json::Value;
+use time::{Duration, OffsetDateTime};
+
+use super::fault::Class;
+use super::find::Finding;
+use super::state::{Child, Object, Observed};
+use super::steps::guarded_down;
+use super::window;
+use crate::agent::engine::flux;
+use crate::agent::engine::guard::ALLOW_DELETE;
+use crate::agent::engine::{GIT_OWNER, GIT_OWNER_NAMESPACE, Install};
+use crate::bundle::{Kind, ObjectId};
+
+/// So many within [`TOGETHER`] are no single wish.
+const MANY: usize = 3;
+pub(super) const TOGETHER: Duration = Duration::seconds(10);
+/// A commit's deletions may be heard of this long after the Kustomization was done with it.
+const LATE: Duration = Duration::seconds(10);
+/// How long a deletion is remembered.
+const KEPT: Duration = Duration::minutes(2);
+const MAX_KEPT: usize = 4096;
+/// So many are named.
+const NAMED: usize = 5;
+
+/// What the end of a sync object of Flux means.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is read by itself, and any of them may go with any other"
+)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fate {
+    pub dying: bool,
+    /// Whether the engine's finalizer is on it.
+    pub pinned: bool,
+    /// Whether its end takes with it what it brought.
+    pub prunes: bool,
+    /// The Kustomization that brought it.
+    pub owner: Option<ObjectId>,
+    /// It is at work on a revision or a spec that is new to it.
+    pub moving: bool,
+}
+
+impl Fate {
+    pub fn of(live: &DynamicObject) -> Self {
+        let meta = &live.metadata;
+        let label = |name: &str| Some(meta.labels.as_ref()?.get(name)?.as_str());
+        let owner = label(GIT_OWNER).zip(label(GIT_OWNER_NAMESPACE));
+        let mut finalizers = meta.finalizers.iter().flatten();
+        Self {
+            dying: meta.deletion_timestamp.is_some(),
+            pinned: finalizers.any(|f| flux::TRAITS.is_finalizer(f)),
+            prunes: prunes(&live.data),
+            owner: owner.map(|(name, space)| ObjectId::new(Kind::Kustomization, space, name)),
+            moving: moving(meta.generation.unwrap_or_default(), &live.data),
+        }
+    }
+}
+
+/// Whether the end of a Kustomization or HelmRelease takes what it brought with it.
+fn prunes(data: &Value) -> bool {
+    let at = |pointer: &str| data.pointer(pointer).and_then(Value::as_str);
+    // A HelmRelease has neither field; `prune` is required of a Kustomization.
+    let kept = matches!(at("/spec/deletionPolicy"), Some("Orphan"))
+        || data.pointer("/spec/prune") == Some(&Value::Bool(false))
+            && matches!(at("/spec/deletionPolicy"), None | Some("MirrorPrune"));
+    !kept && data.pointer("/spec/suspend") != Some(&Value::Bool(true))
+}
+
+/// A Kustomization says so before it applies, and says what came of it after it has pruned.
+pub fn moving(generation: i64, data: &Value) -> bool {
+    let at = |pointer: &str| data.pointer(pointer).and_then(Value::as_str);
+    let conditions = data.pointer("/status/conditions").and_then(Value::as_array);
+    let mut conditions = conditions.into_iter().flatten();
+    let ready = conditions.find(|c| c.get("type").and_then(Value::as_str) == Some("Ready"));
+    let at_work = ready.and_then(|c| c.get("status")?.as_str()) == Some("Unknown");
+    let seen = data.pointer("/status/observedGeneration");
+    let anew = seen.and_then(Value::as_i64) != Some(generation)
+        || at("/status/lastAttemptedRevision") != at("/status/lastAppliedRevision");
+    at_work && anew
+}
+
+/// Folds what is heard of one sync object; none = it is gone. Before it takes the place of what was known of it.
+pub fn note(observed: &mut Observed, id: &ObjectId, fate: Option<&Fate>, now: OffsetDateTime) {
+    // It is there again, or goes for another reason this time.
+    let begins = |known: &Fate| !known.dying;
+    let again = fate.is_some_and(|fate| !fate.dying)
+        || observed.children.get(id).is_some_and(|c| begins(&c.fate));
+    if again && observed.deletions.contains_key(id) {
+        Arc::make_mut(&mut observed.deletions).remove(id);
+    }
+    let Some(known) = observed.children.get(id).map(|child| &child.fate) else {
+        return;
+    };
+    if known.moving && fate.is_none_or(|fate| !fate.moving) {
+        moved(observed, id, now);
+    }
+    note_end(observed, id, fate, now);
+}
+
+/// A Kustomization is done with what was new to it.
+pub fn moved(observed: &mut Observed, id: &ObjectId, now: OffsetDateTime) {
+    observed.moved.retain(|_, at| now - *at < LATE);
+    if observed.moved.len() < MAX_KEPT {
+        observed.moved.insert(id.clone(), now);
+    }
+}
+
+fn note_end(observed: &mut Observed, id: &ObjectId, fate: Option<&Fate>, now: OffsetDateTime) {
+    let known = observed.children.get(id).map(|child| &child.fate);
+    if fate.is_some_and(|fate| !fate.dying) {
+        return;
+    }
+    let begins = known.filter(|known| known.pinned && known.prunes && !known.dying);
+    let Some(owner) = begins.and_then(|known| known.owner.as_ref()) else {
+        return;
+    };
+    if takes_away(observed, owner, now) {
+        return;
+    }
+    let deletions = Arc::make_mut(&mut observed.deletions);
+    deletions.retain(|_, at| now - *at < KEPT);
+    if deletions.len() < MAX_KEPT {
+        deletions.insert(id.clone(), now);
+    }
+}
+
+/// Whether an object that a Kustomization brought goes because of that one: it follows a commit that has it no more, or
+/// goes itself.
+fn takes_away(observed: &Observed, owner: &ObjectId, now: OffsetDateTime) -> bool {
+    let done = observed.moved.get(owner);
+    if done.is_some_and(|at| now - *at < LATE) {
+        return true;
+    }
+    if let Some(root) = observed.objects.get(owner) {
+        return moving(root.generation, &root.fields);
+    }
+    let owner = observed.children.get(owner);
+    owner.is_none_or(|owner| owner.fate.moving || owner.fate.dying)
+}
+
+/// The CRDs whose objects are to be let go without a prune.
+pub(super) fn found(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec<Finding> {
+    let Some(why) = why(install, observed) else {
+        return Vec::new();
+    };
+    let namespace = ObjectId::new(Kind::Namespace, "", &install.namespace);
+    let allowed = |id: &ObjectId| {
+        let live = observed.objects.get(id);
+        live.is_some_and(|live| window::until(now, live, ALLOW_DELETE).is_some())
+    };
+    if allowed(&namespace) {
+        return Vec::new();
+    }
+    let crds = install.traits.pruning_crds.iter();
+    let crds = crds.map(|name| ObjectId::new(Kind::CustomResourceDefinition, "", name));
+    let crds = crds.filter(|crd| install.wanted.contains_key(crd) && !allowed(crd));
+    crds.map(|crd| Finding::new(Class::SyncObjectsDeleted, &crd, why.clone()))
+        .collect()
+}
+
+/// Whether the engine has to be kept from pruning.
+pub fn is_on(install: &Install, observed: &Observed) -> bool {
+    why(install, observed).is_some()
+}
+
+fn why(install: &Install, observed: &Observed) -> Option<String> {
+    if let Some(root) = observed.objects.get(&install.sync)
+        && root.deleting.is_some()
+        && is_pinned(install, root)
+        && (install.sync.kind == Kind::Application || prunes(&root.fields))
+    {
+        return Some(format!(
+            "{} is being deleted, and would prune all that it brought",
+            install.sync
+        ));
+    }
+    let dying = |child: &Child| child.fate.dying && child.fate.pinned;
+    let mut all = observed.children.iter().filter(|(_, child)| dying(child));
+    let first = all.next()?;
+    let dying: BTreeMap<&ObjectId, &Child> = std::iter::once(first).chain(all).collect();
+    let stopped = install.traits.pruners.iter().any(|(kind, name)| {
+        guarded_down(observed, &ObjectId::new(*kind, &install.namespace, name))
+    });
+    let together = burst(observed);
+    if !stopped && !together.iter().any(|id| dying.contains_key(id)) {
+        return None;
+    }
+    let told = if together.is_empty() {
+        dying.keys().copied().collect()
+    } else {
+        together
+    };
+    let names: Vec<String> = told.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = told.len().saturating_sub(NAMED);
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "sync objects that Git still brings are being deleted, and would prune what they brought: {}{more}",
+        names.join(", ")
+    ))
+}
+
+fn is_pinned(install: &Install, live: &Object) -> bool {
+    let mut finalizers = live.finalizers.iter();
+    finalizers.any(|f| install.traits.is_finalizer(f))
+}
+
+/// Those that went together with so many others.
+fn burst(observed: &Observed) -> Vec<&ObjectId> {
+    let mut all: Vec<(OffsetDateTime, &ObjectId)> = observed
+        .deletions
+        .iter()
+        .map(|(id, at)| (*at, id))
+        .collect();
+    all.sort();
+    let mut within = Vec::new();
+    let mut taken = 0;
+    for (first, many) in all.windows(MANY).enumerate() {
+        let (Some((begin, _)), Some((end, _))) = (many.first(), many.last()) else {
+            continue;
+        };
+        if *end - *begin <= TOGETHER {
+            let fresh = first.max(taken)..first + MANY;
+            taken = first + MANY;
+            within.extend(all.get(fresh).into_iter().flatten().map(|(_, id)| *id));
+        }
+    }
+    within.sort();
+    within
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,358 @@
+//! Who deletes sync objects, and what is done about it.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::agent::engine::GUARD;
+use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::{Action, MAINTENANCE, Mode, Plan, plan};
+use crate::clock::rfc3339;
+
+const ROOT: &str = "flux-system";
+
+/// A cluster with a working engine, and what is heard of the sync objects in it.
+struct Place {
+    cluster: Cluster,
+    seen: Observed,
+}
+
+impl Place {
+    fn new() -> Self {
+        let cluster = Cluster::working();
+        let seen = cluster.observed();
+        Self { cluster, seen }
+    }
+
+    fn hear(&mut self, name: &str, live: Option<Value>) {
+        let id = app(name);
+        let fate = live.map(|live| Fate::of(&serde_json::from_value(live).unwrap()));
+        note(&mut self.seen, &id, fate.as_ref(), self.cluster.now);
+        let children = Arc::make_mut(&mut self.seen.children);
+        match fate {
+            Some(fate) => {
+                children.entry(id).or_default().fate = fate;
+            }
+            None => drop(children.remove(&id)),
+        }
+    }
+
+    fn delete(&mut self, name: &str, owner: &str) {
+        self.hear(name, Some(dying(live(name, owner))));
+    }
+
+    fn root(&mut self, status: &Value) {
+        let root = self.cluster.objects.get_mut(&self.cluster.install.sync);
+        root.unwrap().fields["status"] = status.clone();
+        self.look();
+    }
+
+    /// The objects of the install are looked at again.
+    fn look(&mut self) {
+        let known = std::mem::take(&mut self.seen);
+        self.seen = Observed {
+            children: known.children,
+            deletions: known.deletions,
+            moved: known.moved,
+            ..self.cluster.observed()
+        };
+    }
+
+    fn plan(&self) -> Plan {
+        let cluster = &self.cluster;
+        plan(cluster.now, &cluster.install, &self.seen, &cluster.history)
+    }
+
+    fn actions(&self) -> Vec<&'static str> {
+        let plan = self.plan();
+        let steps = plan.steps.iter().filter(|s| s.action != Action::Nudge);
+        steps.map(|s| s.action.as_str()).collect()
+    }
+}
+
+fn app(name: &str) -> ObjectId {
+    let space = if name == ROOT { ROOT } else { "apps" };
+    ObjectId::new(Kind::Kustomization, space, name)
+}
+
+fn live(name: &str, owner: &str) -> Value {
+    let space = app(owner).namespace;
+    json!({
+        "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+        "metadata": {
+            "name": name, "namespace": "apps", "finalizers": ["finalizers.fluxcd.io"], "generation": 1,
+            "labels": {GIT_OWNER: owner, GIT_OWNER_NAMESPACE: space},
+        },
+        "spec": {"prune": true},
+        "status": {
+            "observedGeneration": 1, "lastAttemptedRevision": "1", "lastAppliedRevision": "1",
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    })
+}
+
+fn dying(mut live: Value) -> Value {
+    live["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+    live
+}
+
+/// What a Kustomization says while it applies another commit.
+fn applying() -> Value {
+    json!({
+        "observedGeneration": 1, "lastAttemptedRevision": "2", "lastAppliedRevision": "1",
+        "conditions": [{"type": "Reconciling", "status": "True"}, {"type": "Ready", "status": "Unknown"}],
+    })
+}
+
+const GUARDED: [&str; 4] = ["cut-rights", "cut-rights", "scale-to-zero", "release"];
+
+#[test]
+fn three_that_git_brings_within_ten_seconds_cost_the_engine_its_rights() {
+    type Change = fn(&mut Value);
+    let as_is: Change = |_| {};
+    let cases: [(&str, [i64; 4], Change, bool); 9] = [
+        ("at once", [0, 0, 0, 0], as_is, true),
+        ("in ten seconds", [0, 20, 25, 30], as_is, true),
+        ("one by one", [0, 6, 12, 18], as_is, false),
+        (
+            "made by hand",
+            [0; 4],
+            |o| o["metadata"]["labels"] = json!({}),
+            false,
+        ),
+        (
+            "that prune nothing",
+            [0; 4],
+            |o| o["spec"]["prune"] = json!(false),
+            false,
+        ),
+        (
+            "that leave all behind",
+            [0; 4],
+            |o| o["spec"]["deletionPolicy"] = json!("Orphan"),
+            false,
+        ),
+        (
+            "suspended",
+            [0; 4],
+            |o| o["spec"]["suspend"] = json!(true),
+            false,
+        ),
+        (
+            "that prune at their end all the same",
+            [0; 4],
+            |o| o["spec"] = json!({"prune": false, "deletionPolicy": "Delete"}),
+            true,
+        ),
+        (
+            "with nothing of the engine's on them",
+            [0; 4],
+            |o| o["metadata"]["finalizers"] = json!(["a/b"]),
+            false,
+        ),
+    ];
+    for (what, times, change, guarded) in cases {
+        let mut place = Place::new();
+        let names = ["a", "b", "c", "d"];
+        let object = |name: &str| {
+            let mut object = live(name, ROOT);
+            change(&mut object);
+            object
+        };
+        for name in names {
+            place.hear(name, Some(object(name)));
+        }
+        let began = place.cluster.now;
+        for (name, at) in names.into_iter().zip(times) {
+            place.cluster.now = began + Duration::seconds(at);
+            place.look();
+            place.hear(name, Some(dying(object(name))));
+        }
+        let expected: &[&str] = if guarded { &GUARDED } else { &[] };
+        assert_eq!(place.actions(), expected, "{what}");
+    }
+}
+
+/// What a commit, or the end of the one Kustomization that brought them, takes away is a wish.
+#[test]
+fn what_the_kustomization_that_brought_them_takes_away_is_left_to_it() {
+    let quiet = live("x", ROOT)["status"].clone();
+    let begin = |owner: &str| {
+        let mut place = Place::new();
+        place.hear("parent", Some(live("parent", ROOT)));
+        for name in ["a", "b", "c"] {
+            place.hear(name, Some(live(name, owner)));
+        }
+        place.root(&quiet);
+        place
+    };
+    let end = |place: &mut Place, owner: &str| {
+        for name in ["a", "b", "c"] {
+            place.delete(name, owner);
+        }
+        !place.actions().is_empty()
+    };
+    let mut by_nobody = begin(ROOT);
+    assert!(end(&mut by_nobody, ROOT));
+    let mut by_commit = begin(ROOT);
+    by_commit.root(&applying());
+    assert!(!end(&mut by_commit, ROOT));
+    // A commit that fails goes on being tried, and takes nothing away meanwhile.
+    let mut by_failed = begin(ROOT);
+    let mut failed = applying();
+    failed["conditions"] = json!([{"type": "Ready", "status": "False"}]);
+    by_failed.root(&failed);
+    assert!(end(&mut by_failed, ROOT));
+    for (seconds, guarded) in [(5, false), (15, true)] {
+        let mut after = begin(ROOT);
+        let now = after.cluster.now;
+        moved(&mut after.seen, &app(ROOT), now);
+        after.cluster.now += Duration::seconds(seconds);
+        after.look();
+        assert_eq!(end(&mut after, ROOT), guarded, "{seconds}");
+    }
+    let mut by_parent = begin("parent");
+    by_parent.delete("parent", ROOT);
+    assert!(!end(&mut by_parent, "parent"));
+    let mut by_its_commit = begin("parent");
+    let mut parent = live("parent", ROOT);
+    parent["status"] = applying();
+    by_its_commit.hear("parent", Some(parent));
+    assert!(!end(&mut by_its_commit, "parent"));
+    by_its_commit.hear("parent", Some(live("parent", ROOT)));
+    by_its_commit.cluster.now += Duration::seconds(15);
+    for name in ["a", "b", "c"] {
+        by_its_commit.hear(name, None);
+        by_its_commit.hear(name, Some(live(name, "parent")));
+    }
+    by_its_commit.look();
+    assert!(end(&mut by_its_commit, "parent"));
+}
+
+/// What a burst deleted comes back; that a commit takes it away afterwards is another deletion.
+#[test]
+fn a_commit_soon_after_a_burst_is_a_wish_all_the_same() {
+    let mut place = Place::new();
+    let names = ["a", "b", "c"];
+    for name in names {
+        place.hear(name, Some(live(name, ROOT)));
+        place.delete(name, ROOT);
+    }
+    assert_eq!(place.actions(), GUARDED);
+    for name in names {
+        place.hear(name, None);
+    }
+    place.cluster.now += Duration::seconds(30);
+    for name in names {
+        place.hear(name, Some(live(name, ROOT)));
+    }
+    place.root(&applying());
+    place.delete("a", ROOT);
+    assert_eq!(place.actions(), [""; 0]);
+}
+
+/// W44: what is left of a burst does not get the engine back before it is let go.
+#[test]
+fn the_guard_goes_on_until_the_last_one_is_let_go() {
+    let mut place = Place::new();
+    place.hear("a", Some(live("a", ROOT)));
+    place.delete("a", ROOT);
+    assert_eq!(place.actions(), [""; 0]);
+    let id = ObjectId::new(Kind::Deployment, ROOT, "kustomize-controller");
+    let controller = place.cluster.objects.get_mut(&id).unwrap();
+    controller.fields["spec"]["replicas"] = json!(0);
+    GUARD.clone_into(&mut controller.writer);
+    place.look();
+    assert_eq!(place.actions(), ["cut-rights", "cut-rights", "release"]);
+    place.hear("a", None);
+    assert_eq!(place.actions(), ["apply"]);
+}
+
+#[test]
+fn a_root_that_would_prune_is_let_go_at_once() {
+    for (spec, guarded) in [
+        (json!({"prune": true}), true),
+        (json!({"prune": true, "deletionPolicy": "Orphan"}), false),
+        (json!({"prune": false}), false),
+    ] {
+        let mut place = Place::new();
+        let sync = place.cluster.install.sync.clone();
+        let now = place.cluster.now;
+        let root = place.cluster.objects.get_mut(&sync).unwrap();
+        root.deleting = Some(now);
+        root.finalizers = vec!["finalizers.fluxcd.io".to_owned()];
+        root.fields["spec"] = spec.clone();
+        place.look();
+        let expected: &[&str] = if guarded { &GUARDED } else { &[] };
+        assert_eq!(place.actions(), expected, "{spec}");
+    }
+}
+
+#[test]
+fn a_window_does_not_hold_it_back_and_a_persons_word_or_another_manager_does() {
+    let annotate = |place: &mut Place, name: &str| {
+        let until = rfc3339(place.cluster.now + Duration::hours(1));
+        let id = ObjectId::new(Kind::Namespace, "", ROOT);
+        let namespace = place.cluster.objects.get_mut(&id).unwrap();
+        namespace.fields["metadata"]["annotations"][name] = json!(until);
+    };
+    let begin = || {
+        let mut place = Place::new();
+        for name in ["a", "b", "c"] {
+            place.hear(name, Some(live(name, ROOT)));
+            place.delete(name, ROOT);
+        }
+        place
+    };
+    let mut paused = begin();
+    annotate(&mut paused, MAINTENANCE);
+    paused.look();
+    assert!(matches!(paused.plan().mode, Mode::Paused(_)));
+    assert_eq!(paused.actions(), GUARDED);
+    let mut allowed = begin();
+    annotate(&mut allowed, ALLOW_DELETE);
+    allowed.look();
+    assert_eq!(allowed.actions(), [""; 0]);
+    let mut foreign = begin();
+    let id = ObjectId::new(Kind::Namespace, "", ROOT);
+    let namespace = foreign.cluster.objects.get_mut(&id).unwrap();
+    namespace.fields["metadata"]["labels"]["app.kubernetes.io/managed-by"] = json!("flux-operator");
+    foreign.look();
+    assert_eq!(foreign.plan().mode, Mode::ObserveOnly);
+    assert_eq!(foreign.actions(), [""; 0]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// However they are deleted, the engine prunes nothing from the third within ten seconds on.
+    #[test]
+    fn nothing_is_pruned_after_the_third(gaps in prop::collection::vec(0_i64..8, 3..20), slow in 0_usize..4) {
+        let mut place = Place::new();
+        let names: Vec<String> = (0..gaps.len()).map(|n| format!("app-{n:02}")).collect();
+        for name in &names {
+            place.hear(name, Some(live(name, ROOT)));
+        }
+        let mut times: Vec<OffsetDateTime> = Vec::new();
+        let mut waiting: Vec<&String> = Vec::new();
+        let mut cut = false;
+        for (name, gap) in names.iter().zip(gaps) {
+            place.cluster.now += Duration::seconds(gap);
+            place.look();
+            times.push(place.cluster.now);
+            place.delete(name, ROOT);
+            waiting.push(name);
+            cut |= place.actions().first() == Some(&"cut-rights");
+            let third = times.windows(MANY).any(|t| t[MANY - 1] - t[0] <= TOGETHER);
+            prop_assert_eq!(cut, third);
+            if cut {
+                break;
+            }
+            // The engine is behind by some, or not.
+            while waiting.len() > slow {
+                let done = waiting.remove(0);
+                place.hear(done, None);
+            }
+        }
+    }
+}
