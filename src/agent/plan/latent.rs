@@ -15,6 +15,8 @@ use crate::clock::parse_rfc3339;
 /// Leases are renewed every 5 s and given to another after 35 s.
 const STUCK: Duration = Duration::seconds(70);
 const SKEW: Duration = Duration::seconds(15);
+/// Half of the time between two looks of the agent at the catalog while the engine does not reach it.
+const JUST: Duration = Duration::seconds(30);
 
 pub(super) fn latent(
     now: OffsetDateTime,
@@ -65,7 +67,9 @@ pub(super) fn blocked(install: &Install, observed: &Observed, found: &mut [Findi
         let since = live.and_then(|live| complains_since(live));
         // Had the Git host been away, the agent's own look would have failed, too: the engine tries again much later.
         let read = since.zip(observed.own_read);
-        let read = read.is_some_and(|(at, own)| own.since < at && own.last > at);
+        // Argo CD complains anew each time it tries, as seldom as the agent looks: then a look just before will do, for
+        // by the time that this is told the next one has come.
+        let read = read.is_some_and(|(at, own)| own.since < at && own.last > at - JUST);
         if read && is_network(&finding.evidence) {
             finding.class = Class::PolicyBlocks;
             let text = "the agent reads the catalog, the engine beside it does not reach it";
@@ -290,6 +294,8 @@ mod tests {
             (dial, None, Class::GitUnreachable),
             // Not looked since.
             (dial, Some((-minute * 2, -minute)), Class::GitUnreachable),
+            // Just before the engine complained anew.
+            (dial, Some((-minute * 2, -minute / 3)), Class::PolicyBlocks),
             // It was away, and the engine has not tried again.
             (dial, Some((minute, minute)), Class::GitUnreachable),
             (dial, ever, Class::PolicyBlocks),
