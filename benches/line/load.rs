@@ -1,7 +1,7 @@
 //! What the ends do: the agent's side serves, the hub's side asks and measures.
 //!
 //! A stream begins with one byte that names the service: `d` an endless download, `u` an upload that is thrown
-//! away, `e` an echo, `s` what this process has used so far.
+//! away, `x` both at once, `t` an endless download of 16 bytes at a time, `e` an echo, `s` what this process has used so far.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use crate::end::Opener;
 use crate::machine::{self, Used};
 
 const CHUNK: usize = 64 << 10;
+const TINY: usize = 16;
 const WARM: Duration = Duration::from_millis(500);
 /// On a long way windows take this long to grow.
 const LATE: Duration = Duration::from_secs(4);
@@ -38,6 +39,16 @@ pub(crate) async fn serve(mut stream: Duplex) {
         b'u' => {
             let mut buffer = chunk;
             while stream.read(&mut buffer).await.is_ok_and(|len| len > 0) {}
+        }
+        b't' => {
+            while stream.write_all(&chunk[..TINY]).await.is_ok() && stream.flush().await.is_ok() {}
+        }
+        b'x' => {
+            let (mut read, mut write) = tokio::io::split(stream);
+            let mut buffer = vec![0; CHUNK];
+            let gives = async { while write.write_all(&chunk).await.is_ok() {} };
+            let takes = async { while read.read(&mut buffer).await.is_ok_and(|len| len > 0) {} };
+            tokio::join!(gives, takes);
         }
         b'e' => {
             let mut buffer = [0; 4096];
@@ -70,7 +81,9 @@ pub(crate) async fn run(opener: Arc<Opener>, scenario: &[String]) -> Figures {
         "upload" => load.throughput(b'u', number(1), WARM, number(2)).await,
         "late-download" => load.throughput(b'd', number(1), LATE, number(2)).await,
         "late-upload" => load.throughput(b'u', number(1), LATE, number(2)).await,
+        "duplex" => load.throughput(b'x', number(1), WARM, number(2)).await,
         "echo" => load.echo(number(1), number(2)).await,
+        "tiny" => load.tiny(number(1), number(2)).await,
         "slow" => load.slow(number(1), number(2)).await,
         "openclose" => load.open_close(number(1), number(2)).await,
         "cancels" => load.cancels(number(1)).await,
@@ -102,6 +115,20 @@ pub(crate) async fn idle(opener: Arc<Opener>, before: Used, lines: usize, up: Du
 
 struct Load {
     opener: Arc<Opener>,
+}
+
+async fn takes(mut read: impl AsyncRead + Unpin, count: Arc<AtomicU64>) {
+    let mut buffer = vec![0; CHUNK];
+    while let Ok(moved @ 1..) = read.read(&mut buffer).await {
+        count.fetch_add(u64::try_from(moved).unwrap(), Ordering::Relaxed);
+    }
+}
+
+async fn gives(mut write: impl AsyncWrite + Unpin, count: Arc<AtomicU64>) {
+    let buffer = vec![0x5a; CHUNK];
+    while let Ok(moved @ 1..) = write.write(&buffer).await {
+        count.fetch_add(u64::try_from(moved).unwrap(), Ordering::Relaxed);
+    }
 }
 
 /// Streams that move bytes for as long as this lives.
@@ -148,13 +175,19 @@ impl Load {
             let mut stream = self.open(service).await;
             let count = Arc::new(AtomicU64::new(0));
             bulk.counts.push(count.clone());
+            if service == b'x' {
+                let (read, write) = tokio::io::split(stream);
+                bulk.tasks.spawn(takes(read, count.clone()));
+                bulk.tasks.spawn(gives(write, count));
+                continue;
+            }
             bulk.tasks.spawn(async move {
                 let mut buffer = vec![0x5a; CHUNK];
                 loop {
-                    let moved = if service == b'd' {
-                        stream.read(&mut buffer).await
-                    } else {
+                    let moved = if service == b'u' {
                         stream.write(&buffer).await
+                    } else {
+                        stream.read(&mut buffer).await
                     };
                     let Ok(moved @ 1..) = moved else { return };
                     count.fetch_add(u64::try_from(moved).unwrap(), Ordering::Relaxed);
@@ -249,6 +282,27 @@ impl Load {
         }
         figures.insert("refused".into(), refused);
         figures.insert("reset".into(), reset);
+        figures
+    }
+
+    /// Streams of 16 bytes at a time, every other of which nobody reads, and an echo beside them.
+    async fn tiny(&self, streams: u64, seconds: u64) -> Figures {
+        let mut echo = self.open(b'e').await;
+        let mut unread = Vec::new();
+        for _ in 0..streams / 2 {
+            unread.push(self.open(b't').await);
+        }
+        let read = self.bulk(b't', streams / 2).await;
+        sleep(WARM).await;
+        let before: u64 = read.counts().iter().sum();
+        let start = Instant::now();
+        let times = echoes(&mut echo, Duration::from_secs(seconds)).await;
+        let moved = read.counts().iter().sum::<u64>() - before;
+        let mut figures = percentiles(times);
+        figures.insert(
+            "k frames/s".into(),
+            moved as f64 / TINY as f64 / start.elapsed().as_secs_f64() / 1e3,
+        );
         figures
     }
 

@@ -130,6 +130,7 @@ const CASES: &[Case] = &[
     case("down-64", "download, 64 streams", "download 64", EVERY, RATE),
     case("up-1", "upload, 1 stream", "upload 1", EVERY, RATE),
     case("up-16", "upload, 16 streams", "upload 16", EVERY, RATE),
+    case("duplex-16", "download and upload at once, 16 streams", "duplex 16", EVERY, RATE),
     case("echo-0", "64 B echo, idle", "echo 0", EVERY, ECHO).bar("p50 ≤ 80, p99 ≤ 300 µs"),
     case("echo-1", "64 B echo beside 1 bulk stream", "echo 1", EVERY, ECHO),
     case("echo-8", "64 B echo beside 8 bulk streams", "echo 8", EVERY, ECHO).bar("p99 ≤ 5 ms"),
@@ -148,6 +149,7 @@ const CASES: &[Case] = &[
         .bar("≤ 32 MiB"),
     case("slow-2000", "2,000 unread streams, 1 bulk, echo", "slow 2000", &[Kind::Line], &["hub MB", "agent MB", "p99 us", "bulk MB/s", "refused", "reset"])
         .bar("none refused"),
+    case("tiny", "50 unread and 50 read streams of 16 B at a time, echo", "tiny 100", MUX, &["p99 us", "k frames/s"]),
     case("open-1", "open, echo, close; 1 worker", "openclose 1", MUX, &["op/s"]).bar("≥ 2 × remotedialer"),
     case("open-32", "open, echo, close; 32 workers", "openclose 32", MUX, &["op/s"]).bar("≥ 2 × remotedialer"),
     case("idle-2000", "2,000 idle lines in one process an end", "idle 2000", &[Kind::Line], IDLE).bar("≤ 20 KiB and TLS"),

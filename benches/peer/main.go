@@ -30,6 +30,7 @@ import (
 
 const (
 	chunk = 64 << 10
+	tiny  = 16
 	warm  = 500 * time.Millisecond
 	// On a long way windows take this long to grow.
 	late  = 4 * time.Second
@@ -90,11 +91,14 @@ type memory struct {
 }
 
 func (m *memory) Read(b []byte) (int, error) {
-	if m.service == "d" {
+	if m.service == "d" || m.service == "x" || m.service == "t" {
 		select {
 		case <-m.closed:
 			return 0, io.EOF
 		default:
+			if m.service == "t" {
+				return min(tiny, len(b)), nil
+			}
 			return len(b), nil
 		}
 	}
@@ -176,8 +180,12 @@ func hub(address, directory string, scenario []string) {
 		result = load.throughput("d", number(1), late, number(2))
 	case "late-upload":
 		result = load.throughput("u", number(1), late, number(2))
+	case "duplex":
+		result = load.throughput("x", number(1), warm, number(2))
 	case "echo":
 		result = load.echo(number(1), number(2))
+	case "tiny":
+		result = load.tiny(number(1), number(2))
 	case "slow":
 		result = load.slow(number(1), number(2))
 	case "openclose":
@@ -211,12 +219,24 @@ func (l *load) bulk(service string, streams int) []*atomic.Int64 {
 	for range streams {
 		conn, count := l.open(service), &atomic.Int64{}
 		counts = append(counts, count)
+		if service == "x" {
+			go func() {
+				buffer := make([]byte, chunk)
+				for {
+					n, err := conn.Write(buffer)
+					if err != nil {
+						return
+					}
+					count.Add(int64(n))
+				}
+			}()
+		}
 		go func() {
 			buffer := make([]byte, chunk)
 			for {
 				var n int
 				var err error
-				if service == "d" {
+				if service != "u" {
 					n, err = conn.Read(buffer)
 				} else {
 					n, err = conn.Write(buffer)
@@ -294,6 +314,19 @@ func (l *load) slow(streams, seconds int) map[string]float64 {
 	hubAfter, agentAfter := usage(), l.agent()
 	result["hub MB"] = (hubAfter.RSS - hub.RSS) / 1024
 	result["agent MB"] = (agentAfter.RSS - agent.RSS) / 1024
+	return result
+}
+
+func (l *load) tiny(streams, seconds int) map[string]float64 {
+	conn := l.open("e")
+	for range streams / 2 {
+		l.open("t")
+	}
+	counts := l.bulk("t", streams/2)
+	time.Sleep(warm)
+	before, start := sum(values(counts)), time.Now()
+	result := percentiles(echoes(conn, time.Duration(seconds)*time.Second))
+	result["k frames/s"] = (sum(values(counts)) - before) / tiny / time.Since(start).Seconds() / 1e3
 	return result
 }
 
