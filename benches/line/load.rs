@@ -148,8 +148,16 @@ impl Bulk {
 }
 
 impl Load {
+    /// A line whose memory is full takes no stream for some seconds.
     async fn open(&self, service: u8) -> Duplex {
-        self.try_open(service).await.unwrap()
+        let start = Instant::now();
+        loop {
+            match self.try_open(service).await {
+                Ok(stream) => return stream,
+                Err(error) => assert!(start.elapsed() < STUCK, "{error}"),
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
     }
 
     async fn try_open(&self, service: u8) -> std::io::Result<Duplex> {
