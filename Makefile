@@ -37,7 +37,7 @@ chaos: ## Every fault of the list and random days (DAYS=10, RUNS=20) on both eng
 fuzz: ## Every fuzz target for a minute each (FOR=60, in seconds); needs the nightly toolchain
 	@tests/run fuzz $(or $(FOR),60)
 
-mutants: ## Break the planner in each way that cargo-mutants knows: which change does no test notice? (two hours; SHARD=0/40 is a sample, FILE=plan/pace.rs one file)
+mutants: ## Break the planner in each way that cargo-mutants knows: which change does no test notice? (hours; SHARD=0/40 is a sample, FILE=plan/pace.rs one file)
 	@tests/mutants $(or $(SHARD),0/1) $(FILE)
 
 image: ## Make the agent's image without Docker and import it into the lab LAB (default: try)

@@ -8,7 +8,7 @@ use crate::wire::api::{Assignment, EngineKind};
 
 use super::plan::change::{Change, Form};
 
-/// What the watchdog keeps true, as far as enrolment has come. Published on a `watch` channel by [`enroll`].
+/// What the watchdog keeps true, as far as enrolment has come. Published on a `watch` channel by [`super::enroll`].
 #[derive(Debug, Clone)]
 pub struct Desired {
     pub assignment: Assignment,

@@ -21,6 +21,17 @@ struct Net {
     handles: [Vec<u32>; 2],
 }
 
+/// A peer's word that it opens stream `id`, on which it reads `window` bytes.
+fn opened(id: u32, window: u32) -> Frame {
+    Frame::Open(Open {
+        id,
+        kind: Kind::Git,
+        class: Class::Normal,
+        window,
+        meta: Bytes::new(),
+    })
+}
+
 fn byte(id: u32, at: usize) -> u8 {
     u8::try_from((at * 7 + at / 251 + usize::try_from(id).unwrap()) % 251).unwrap()
 }
@@ -203,7 +214,7 @@ proptest! {
         for (kind, id, n) in frames {
             let len = usize::try_from(n).unwrap().min(frame::MAX_PAYLOAD);
             let frame = match kind {
-                0 => Frame::Open(Open { id, kind: Kind::Git, class: Class::Normal, window: n, meta: Bytes::new() }),
+                0 => opened(id, n),
                 1 => Frame::Data { id, payload: vec![0; len].into() },
                 2 => Frame::Credit { id, amount: n * 1000 },
                 3 => Frame::Fin { id },

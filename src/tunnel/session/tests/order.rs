@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::BytesMut;
 
 use super::super::*;
+use super::opened;
 use crate::tunnel::ClassLoad;
 use crate::wire::frame::{self, Frame, MAX_PAYLOAD};
 
@@ -244,14 +245,7 @@ fn unread_input_counts_as_what_it_holds_on_to() {
     let mut session = Session::new(now, config);
     let mut message = BytesMut::new();
     for id in [1, 3, 5] {
-        let open = frame::Open {
-            id,
-            kind: Kind::Git,
-            class: Class::Normal,
-            window: 1,
-            meta: Bytes::new(),
-        };
-        frame::encode(&Frame::Open(open), &mut message);
+        frame::encode(&opened(id, 1), &mut message);
         frame::data(id, &[1; MAX_PAYLOAD], &mut message);
     }
     let size = message.len();

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use super::super::room::UNREAD_LONG;
 use super::super::*;
-use crate::wire::frame::{self, Frame, MAX_PAYLOAD};
+use super::opened;
+use crate::wire::frame::{self, MAX_PAYLOAD};
 
 const BUDGET: usize = 20 * MAX_PAYLOAD;
 
@@ -38,14 +39,7 @@ impl Full {
         let id = self.next;
         self.next += 2;
         let mut message = BytesMut::new();
-        let open = frame::Open {
-            id,
-            kind: Kind::Git,
-            class: Class::Normal,
-            window: 1,
-            meta: Bytes::new(),
-        };
-        frame::encode(&Frame::Open(open), &mut message);
+        frame::encode(&opened(id, 1), &mut message);
         self.session.handle_message(self.now, message.freeze());
         self.session.streams.contains_key(&id).then(|| {
             self.send(id, frames);
