@@ -14,8 +14,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::engine::Install;
-use super::plan::burst::{self, Fate};
-use super::plan::{Object, Observed, project};
+use super::plan::burst;
+use super::plan::{Object, Observed};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::manifests::ENGINE_ROLE;
@@ -27,6 +27,7 @@ const PART_OF: &str = "app.kubernetes.io/part-of";
 mod found;
 mod scope;
 
+use found::{Heard, heard};
 use scope::{Scope, Selector, What};
 
 /// Where the observed state is kept and read. Step outcomes are put in directly, so that no plan is made from what
@@ -61,10 +62,9 @@ impl View {
 
     /// What an answer of the API server says of a sync object below the root.
     pub fn heard(&self, id: &ObjectId, live: &DynamicObject) {
-        let child = project::child(id.kind, live);
-        let fate = Fate::of(live);
+        let said = Heard::of(id.kind, live);
         self.0
-            .send_if_modified(|seen| found::heard(seen, id.clone(), child, fate));
+            .send_if_modified(|seen| heard(seen, id.clone(), said));
     }
 
     /// What an answer of the API server says of one object; none = it is gone.

@@ -10,12 +10,14 @@ use super::engine::Install;
 
 pub mod argocd;
 pub mod burst;
+pub mod busy;
 pub mod change;
 pub mod children;
 pub mod coverage;
 pub mod diagnosis;
 pub mod fault;
 pub mod find;
+mod foreign;
 pub mod health;
 pub mod history;
 mod latent;

@@ -227,6 +227,7 @@ impl Watchdog {
             let now = clock::now();
             let more = self.history.mourn(now, &install, &observed);
             self.see_fetch(now, &install, &desired, &observed);
+            self.history.noted(now, &install, &observed);
             let plan = plan::plan(now, &install, &observed, &self.history);
             self.history.saw(now, &plan);
             let heals = self.record(&install, &observed, &plan);

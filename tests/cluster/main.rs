@@ -21,6 +21,7 @@ mod chaos;
 mod children;
 mod events;
 mod figures;
+mod foreign;
 mod gitline;
 mod guard;
 mod healing;

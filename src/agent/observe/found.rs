@@ -8,6 +8,7 @@ use kube::api::DynamicObject;
 use super::scope::What;
 use super::{View, insert};
 use crate::agent::plan::burst::{self, Fate};
+use crate::agent::plan::busy::Turn;
 use crate::agent::plan::state::{Answer, Child, Lease};
 use crate::agent::plan::{Object, Observed, Pod, project};
 use crate::bundle::{Kind, ObjectId};
@@ -24,10 +25,28 @@ const MAX_LOST: usize = 1000;
 
 pub(super) enum Found {
     Objects(Kind, Vec<(ObjectId, Object)>),
-    Children(Kind, BTreeMap<ObjectId, (Option<Child>, Fate)>),
+    Children(Kind, BTreeMap<ObjectId, Heard>),
     Pods(BTreeMap<String, Arc<Pod>>),
     Leases(BTreeMap<String, Lease>),
     Elsewhere(BTreeSet<String>),
+}
+
+/// What one sync object says.
+pub(super) struct Heard {
+    /// None = it is at work, and what it said last stands.
+    child: Option<Child>,
+    fate: Fate,
+    turn: Option<Turn>,
+}
+
+impl Heard {
+    pub(super) fn of(kind: Kind, live: &DynamicObject) -> Self {
+        Self {
+            child: project::child(kind, live),
+            fate: Fate::of(live),
+            turn: Turn::of(kind, live),
+        }
+    }
 }
 
 impl Found {
@@ -57,7 +76,7 @@ impl Found {
                 if children.len() < MAX_CHILDREN
                     && let Some(id) = id(*kind, &live)
                 {
-                    children.insert(id, (project::child(*kind, &live), Fate::of(&live)));
+                    children.insert(id, Heard::of(*kind, &live));
                 }
             }
             Self::Pods(pods) => {
@@ -123,8 +142,8 @@ impl Found {
                 for id in over {
                     changed |= gone(seen, &id);
                 }
-                for (id, (child, fate)) in listed {
-                    changed |= heard(seen, id, child, fate);
+                for (id, said) in listed {
+                    changed |= heard(seen, id, said);
                 }
                 changed
             }
@@ -148,9 +167,9 @@ impl Found {
     }
 }
 
-/// What a sync object says; none = it is at work, and what it said last stands. Whether that changed anything.
-pub(super) fn heard(seen: &mut Observed, id: ObjectId, child: Option<Child>, fate: Fate) -> bool {
-    burst::note(seen, &id, Some(&fate), clock::now());
+/// Takes in what a sync object says. Whether that changed anything.
+pub(super) fn heard(seen: &mut Observed, id: ObjectId, said: Heard) -> bool {
+    burst::note(seen, &id, Some(&said.fate), clock::now());
     let known = seen.children.get(&id);
     if known.is_none() && seen.children.len() >= MAX_CHILDREN {
         return false;
@@ -160,13 +179,21 @@ pub(super) fn heard(seen: &mut Observed, id: ObjectId, child: Option<Child>, fat
         suspect: None,
         ..known.cloned().unwrap_or_default()
     };
-    let mut child = child.unwrap_or_else(before);
-    child.fate = fate;
+    let mut child = said.child.unwrap_or_else(before);
+    (child.fate, child.turn) = (said.fate, said.turn);
     if known == Some(&child) {
         return false;
     }
+    // Each has its turn now and then, and the next look is soon enough for that.
+    let turn = child.turn;
+    let changed = known.is_none_or(|known| {
+        Child {
+            turn,
+            ..known.clone()
+        } != child
+    });
     Arc::make_mut(&mut seen.children).insert(id, child);
-    true
+    changed
 }
 
 /// One that nobody would make again is remembered for a while: its CRD may be going with it.

@@ -13,8 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::View;
-use super::found::{Found, gone, heard};
-use crate::agent::plan::burst::Fate;
+use super::found::{Found, Heard, gone, heard};
 use crate::agent::plan::state::Answer;
 use crate::agent::plan::{Observed, project};
 use crate::bundle::{Kind, ObjectId};
@@ -249,9 +248,8 @@ impl Scope {
             }
             What::Children(kind) => {
                 if let Some(id) = self.id(kind, &live) {
-                    let child = project::child(kind, &live);
-                    let fate = Fate::of(&live);
-                    view.0.send_if_modified(|seen| heard(seen, id, child, fate));
+                    let said = Heard::of(kind, &live);
+                    view.0.send_if_modified(|seen| heard(seen, id, said));
                 }
             }
             What::Pods => {

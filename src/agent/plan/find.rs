@@ -8,7 +8,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
 use super::state::{Answer, History, Object, Observed};
-use super::{argocd, burst, children, health, latent, quarantine};
+use super::{argocd, burst, children, foreign, health, latent, quarantine};
 use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{self, SIGNERS};
@@ -79,7 +79,8 @@ pub fn find(
     history: &History,
 ) -> Vec<Finding> {
     let mut found = terminating(install, observed);
-    if foreign(install, observed, history).is_none() {
+    let foreign = foreign::foreign(install, observed, history);
+    if foreign.is_none() {
         found.extend(burst::found(now, install, observed));
     }
     if found.iter().any(|f| prunes(install, f)) {
@@ -91,7 +92,7 @@ pub fn find(
     if quarantine::shield::unread(observed) {
         return found;
     }
-    found.extend(foreign(install, observed, history));
+    found.extend(foreign);
     let held = quarantine::holds(install, observed);
     let mut wanted: Vec<&ObjectId> = install.wanted.keys().collect();
     wanted.sort_by_key(|id| (id.kind.stage(), *id));
@@ -220,73 +221,6 @@ fn stale(now: OffsetDateTime, install: &Install, observed: &Observed) -> Option<
         }
     };
     (now - since > FRESH).then(|| Finding::new(Class::ApiUnhealthy, &namespace, text))
-}
-
-/// Marks of another manager of the engine. With one of them nothing is written.
-fn foreign(install: &Install, observed: &Observed, history: &History) -> Option<Finding> {
-    for id in install.wanted.keys() {
-        let Some(live) = observed.objects.get(id) else {
-            continue;
-        };
-        let label = |name: &str| {
-            live.fields
-                .pointer("/metadata/labels")
-                .and_then(|l| l.get(name))
-                .and_then(Value::as_str)
-        };
-        let manager = label("app.kubernetes.io/managed-by")
-            .filter(|m| matches!(*m, "Helm" | "flux-operator" | "argocd-operator"));
-        let olm = label("olm.owner");
-        if let Some(mark) = manager.or(olm) {
-            let text = format!("carries the mark of another manager: {mark}");
-            return Some(Finding::new(Class::ForeignManager, id, text));
-        }
-    }
-    if history.adopted {
-        return None;
-    }
-    if let Some(found) = made_before_us(install, observed) {
-        return Some(found);
-    }
-    // A root that somebody made before us and that follows something else is theirs.
-    let [of_source, of_sync] = install.traits.follows;
-    for (id, pointer) in [(&install.source, of_source), (&install.sync, of_sync)] {
-        let (Some(live), Some(wanted)) = (observed.objects.get(id), install.wanted.get(id)) else {
-            continue;
-        };
-        let ours = wanted
-            .expect
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        let theirs = live.text(pointer);
-        let plain = |path: &str| path.trim_start_matches("./").trim_matches('/').to_owned();
-        if !live.ours && plain(theirs) != plain(ours) {
-            let text = format!(
-                "follows {theirs}, made by '{}'; {ours} was assigned",
-                live.writer
-            );
-            return Some(Finding::new(Class::ForeignManager, id, text));
-        }
-    }
-    None
-}
-
-/// An Argo CD that runs and that we never touched is somebody's: unlike Flux', its install says nothing of whose.
-fn made_before_us(install: &Install, observed: &Observed) -> Option<Finding> {
-    if install.traits.kind != EngineKind::Argocd {
-        return None;
-    }
-    let live = |id| observed.objects.get(id).map(|live| (id, live));
-    let (id, live) = install
-        .workloads()
-        .filter_map(live)
-        .find(|(_, live)| !live.ours)?;
-    let text = format!(
-        "was installed by '{}' before this cluster was adopted",
-        live.writer
-    );
-    Some(Finding::new(Class::ForeignManager, id, text))
 }
 
 fn pruned(id: &ObjectId, how: &str) -> Finding {

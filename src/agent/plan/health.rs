@@ -7,7 +7,7 @@ use super::argocd;
 use super::fault::Class;
 use super::find::Finding;
 use super::state::{History, Object, Observed, Pod, Probe};
-use super::undecodable;
+use super::{latent, undecodable};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::{REDIS, SKIP};
 use crate::bundle::{Kind, ObjectId};
@@ -225,8 +225,12 @@ pub(super) fn roots(
     history: &History,
     found: &mut Vec<Finding>,
 ) {
-    // Where it is gone, the controller gets the time to answer that it had not.
+    // Then the controller gets the time to answer that it had not.
     let blind = history.blind_until(now);
+    let mute = |id: &ObjectId| {
+        let taken = history.at_work.filter(|_| id.kind == Kind::Kustomization);
+        blind.max(taken)
+    };
     for id in install.roots() {
         let Some(live) = observed.objects.get(id) else {
             continue;
@@ -251,12 +255,15 @@ pub(super) fn roots(
         };
         // It cannot answer before that object is gone, and restarted it would not come up.
         let up = up && !undecodable::blinds(observed, id.kind);
+        // With the Git host away each fetch takes its whole timeout, and a new Pod would have nothing of what was fetched.
+        let fetches = id.kind == Kind::GitRepository;
+        let up = up && !(fetches && latent::host_is_away(observed, live));
         let looked = |p: Probe| id.kind == Kind::Application && argocd::has_looked(live, p, now);
         let unanswered = live.probe().filter(|p| !p.answered && up && !looked(*p));
         if let Some(probe) = unanswered
             && pods_of(observed, controller)
                 .filter_map(|pod| pod.running.or(pod.created))
-                .any(|at| now - at.max(probe.sent).max(blind.unwrap_or(at)) > limit)
+                .any(|at| now - at.max(probe.sent).max(mute(id).unwrap_or(at)) > limit)
         {
             let text = format!(
                 "a probe of {} has no answer",

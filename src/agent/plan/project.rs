@@ -53,7 +53,8 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
     let last = entries
         .iter()
         .filter(|e| decides(kind, e))
-        .max_by_key(|e| e.time.as_ref().map(|t| t.0));
+        // Times are in whole seconds. Of a second in which somebody else wrote, too, his write tells more.
+        .max_by_key(|e| (e.time.as_ref().map(|t| t.0), !by_us(e)));
     let mut annotations = meta.annotations.unwrap_or_default();
     annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     let mut fields = match live.data {
@@ -81,6 +82,8 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         }
     }
     fields.remove("operation");
+    let mut owners = meta.owner_references.into_iter().flatten();
+    let controller = owners.find(|owner| owner.controller == Some(true));
     fields.insert(
         "metadata".to_owned(),
         json!({"labels": meta.labels.unwrap_or_default(), "annotations": annotations}),
@@ -100,6 +103,9 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         ours: entries
             .iter()
             .any(|e| matches!(e.manager.as_deref(), Some(MANAGER | GUARD))),
+        controller: controller
+            .map(|owner| format!("{} {}", owner.kind, owner.name))
+            .unwrap_or_default(),
         fields: comparable(kind, Value::Object(fields)),
     }
 }
@@ -133,14 +139,18 @@ fn outline(operation: &Value) -> Value {
 /// `scale`, while `status` only says what is.
 fn decides(kind: Kind, entry: &ManagedFieldsEntry) -> bool {
     let wants = matches!(entry.subresource.as_deref(), None | Some("" | "scale"));
+    let fields = entry.fields_v1.as_ref().and_then(|set| set.0.as_object());
     // An Application's status has no subresource.
-    let spec = || {
-        entry
-            .fields_v1
-            .as_ref()
-            .is_some_and(|set| set.0.get("f:spec").is_some())
-    };
-    wants && (kind != Kind::Application || spec())
+    let spec = || fields.is_some_and(|fields| fields.contains_key("f:spec"));
+    // What we ask of an engine is an annotation; what we apply is an entry of its own.
+    let asks = by_us(entry)
+        && entry.operation.as_deref() == Some("Update")
+        && fields.is_some_and(|fields| fields.keys().all(|key| key == "f:metadata"));
+    wants && !asks && (kind != Kind::Application || spec())
+}
+
+fn by_us(entry: &ManagedFieldsEntry) -> bool {
+    entry.manager.as_deref() == Some(MANAGER)
 }
 
 /// A controller's Lease, read at `seen`; none for any other Lease.
@@ -327,75 +337,4 @@ fn short(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lease_names_its_controller_and_the_pod_that_holds_it() {
-        let live = |name: &str| {
-            let lease = json!({
-                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-                "metadata": {"name": name, "namespace": "flux-system", "uid": "u"},
-                "spec": {"holderIdentity": "source-controller-7f_1a2b", "renewTime": "2026-01-02T03:04:05.678901Z"},
-            });
-            serde_json::from_value::<DynamicObject>(lease).unwrap()
-        };
-        let seen = OffsetDateTime::UNIX_EPOCH;
-        let (controller, read) = lease(&live("source-controller-leader-election"), seen).unwrap();
-        assert_eq!(
-            (controller.as_str(), read.holder.as_str()),
-            ("source-controller", "source-controller-7f")
-        );
-        assert_eq!(
-            crate::clock::rfc3339(read.renewed),
-            "2026-01-02T03:04:05.678Z"
-        );
-        assert_eq!(lease(&live("some-other"), seen), None);
-    }
-
-    #[test]
-    fn a_sync_object_at_work_says_nothing_of_itself() {
-        let said = |spec: Value, status: &str| {
-            let ready = json!({"type": "Ready", "status": status, "reason": "BuildFailed", "message": "no such file"});
-            let live = json!({
-                "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
-                "metadata": {"name": "apps", "namespace": "apps"},
-                "spec": spec, "status": {"conditions": [ready]},
-            });
-            child(Kind::Kustomization, &serde_json::from_value(live).unwrap())
-        };
-        let trouble = Some(("BuildFailed".to_owned(), "no such file".to_owned()));
-        let broken = Child {
-            trouble,
-            ..Child::default()
-        };
-        assert_eq!(said(json!({}), "False"), Some(broken));
-        assert_eq!(said(json!({}), "True"), Some(Child::default()));
-        assert_eq!(said(json!({}), "Unknown"), None);
-        let suspended = said(json!({"suspend": true}), "False");
-        assert_eq!(suspended, Some(Child::default()));
-    }
-
-    #[test]
-    fn the_writer_is_who_scaled_last_and_not_who_wrote_the_status() {
-        let live = json!({
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {
-                "name": "source-controller",
-                "managedFields": [
-                    { "manager": "linesman", "time": "2026-01-02T03:00:00Z" },
-                    { "manager": "kubectl", "subresource": "scale", "time": "2026-01-02T03:10:00Z" },
-                    { "manager": "kube-controller-manager", "subresource": "status", "time": "2026-01-02T03:11:00Z" },
-                ],
-            },
-            "spec": { "replicas": 0 },
-        });
-        let object = object(Kind::Deployment, serde_json::from_value(live).unwrap());
-        assert_eq!(object.writer, "kubectl");
-        assert_eq!(
-            object.written.map(crate::clock::rfc3339).as_deref(),
-            Some("2026-01-02T03:10:00.000Z")
-        );
-    }
-}
+mod tests;

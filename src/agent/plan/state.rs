@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 
 use super::argocd;
 use super::burst::Fate;
+use super::busy::Turn;
 use super::fault::{Class, Key};
 use super::quarantine::shield::Owner;
 use super::undecodable::aside::Suspect;
@@ -85,6 +86,8 @@ pub struct Child {
     pub suspect: Option<Arc<Suspect>>,
     /// What its end means, for one of Flux; also while it says nothing else.
     pub fate: Fate,
+    /// While a controller's worker is with it.
+    pub turn: Option<Turn>,
 }
 
 /// How well one kind is known.
@@ -122,6 +125,8 @@ pub struct Object {
     pub written: Option<OffsetDateTime>,
     /// Whether we ever applied it.
     pub ours: bool,
+    /// The owner that is its controller, as `Kind name`; empty where there is none.
+    pub controller: String,
     /// In the form of [`crate::agent::engine::comparable`].
     pub fields: Value,
 }
@@ -146,6 +151,10 @@ impl Object {
             .pointer("/metadata/annotations")?
             .get(name)?
             .as_str()
+    }
+
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.fields.pointer("/metadata/labels")?.get(name)?.as_str()
     }
 
     /// A condition's status, reason and message.
@@ -234,6 +243,8 @@ pub struct History {
     pub nudged: BTreeMap<ObjectId, OffsetDateTime>,
     /// The last time that a sync object kept its controller from all of its kind, or was seen to be gone.
     pub blinded: Option<OffsetDateTime>,
+    /// The last time that the controller that applies had no worker left.
+    pub at_work: Option<OffsetDateTime>,
 }
 
 impl History {

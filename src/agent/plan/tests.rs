@@ -21,9 +21,11 @@ use crate::wire::api::{EngineKind, SignerRef};
 mod argocd;
 mod cluster;
 mod crds;
+mod damage;
 mod properties;
 
-pub(super) use cluster::{Cluster, Damage};
+pub(super) use cluster::Cluster;
+pub(super) use damage::Damage;
 
 const START: i64 = 1_800_000_000;
 

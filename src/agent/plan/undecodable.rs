@@ -5,6 +5,7 @@
 //! is checked there by a pattern, which knows no bounds.
 
 use serde_json::Value;
+use time::Duration;
 
 use super::fault::Class;
 use super::find::Finding;
@@ -81,23 +82,25 @@ pub(super) fn blinds(observed: &Observed, kind: Kind) -> bool {
 }
 
 /// As Go's `time.ParseDuration` takes it: numbers with units, whose sum in nanoseconds fits into 63 bits.
-fn is_duration(text: &str) -> bool {
+pub(super) fn duration(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {
-        return true;
+        return Some(Duration::ZERO);
+    }
+    if rest.is_empty() {
+        return None;
     }
     let mut sum: i128 = 0;
     while !rest.is_empty() {
-        let Some((nanoseconds, after)) = term(rest) else {
-            return false;
-        };
+        let (nanoseconds, after) = term(rest)?;
         sum = sum.saturating_add(nanoseconds);
         rest = after;
     }
-    !text.is_empty() && !text.ends_with(['-', '+']) && sum <= i128::from(i64::MAX)
+    let sum = Duration::nanoseconds(i64::try_from(sum).ok()?);
+    Some(if text.starts_with('-') { -sum } else { sum })
 }
 
-/// The first number with its unit, and what follows.
+/// The first number with its unit, in nanoseconds, and what follows.
 fn term(text: &str) -> Option<(i128, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, rest) = text.split_at_checked(end)?;
@@ -115,13 +118,20 @@ fn term(text: &str) -> Option<(i128, &str)> {
         1..=19 => whole.parse().ok()?,
         _ => return None,
     };
-    Some((whole.checked_mul(*size)?, rest))
+    // Of an hour the tenth digit is below a microsecond.
+    let part = &part[..part.len().min(9)];
+    let mut parts: i128 = 0;
+    let mut of = *size;
+    for digit in part.bytes() {
+        of /= 10;
+        parts += of * i128::from(digit - b'0');
+    }
+    Some((whole.checked_mul(*size)? + parts, rest))
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use time::Duration;
 
     use super::*;
     use crate::agent::engine::REQUESTED_AT;
@@ -175,7 +185,7 @@ mod tests {
             "9223372036s",
             "000000000000000000000001s",
         ] {
-            assert!(is_duration(text), "{text}");
+            assert!(duration(text).is_some(), "{text}");
         }
         for text in [
             "",
@@ -191,7 +201,22 @@ mod tests {
             "99999999999999h",
             "99999999999999999999ms",
         ] {
-            assert!(!is_duration(text), "{text}");
+            assert_eq!(duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_as_long_as_in_go() {
+        for (text, milliseconds) in [
+            ("1h30m", 5_400_000),
+            ("1.5h", 5_400_000),
+            ("-2.25s", -2_250),
+            ("+.5s", 500),
+            ("1500us", 1),
+            ("0", 0),
+        ] {
+            let read = duration(text).map(Duration::whole_milliseconds);
+            assert_eq!(read, Some(milliseconds), "{text}");
         }
     }
 

@@ -113,9 +113,7 @@ impl Catalog {
             let mut ids = altered.filter_map(|h| h["id"].as_str());
             ids.any(|id| {
                 let told = hub.json(&["heal", "show", id]);
-                // Of the sync object the revision may come after what it applied.
-                let named = told["author"]["id"] == json!(head) || which == 1;
-                named && told.to_string().contains(field)
+                told["author"]["id"] == json!(head) && told.to_string().contains(field)
             })
         });
         self.push(&self.roots, good);

@@ -23,6 +23,7 @@ pub(crate) struct Answered {
     pub(crate) verb: String,
     /// `customresourcedefinitions`, with the subresource behind a slash where there is one.
     pub(crate) resource: String,
+    pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) code: u64,
 }
@@ -64,6 +65,17 @@ impl Mark {
             .collect()
     }
 
+    /// What the agent wrote in a namespace, and of what belongs to none but the engines'.
+    pub(crate) fn written_in(&self, namespace: &str) -> Vec<String> {
+        let of_engines = ["customresourcedefinitions", "namespaces"];
+        let all = self.answered();
+        let by = all.iter().filter(|a| {
+            mends(a) && (a.namespace == namespace || of_engines.contains(&a.resource.as_str()))
+        });
+        by.map(|a| format!("{} {}/{}", a.verb, a.resource, a.name))
+            .collect()
+    }
+
     /// What the agent deleted of the kinds that no repair may ever delete.
     pub(crate) fn forbidden_deletions(&self) -> Vec<String> {
         let never = [
@@ -101,6 +113,7 @@ fn answered(line: &str) -> Option<Answered> {
         credential: text(&event["user"]["extra"]["authentication.kubernetes.io/credential-id"][0]),
         verb: text(&event["verb"]),
         resource,
+        namespace: text(&object["namespace"]),
         name: text(&object["name"]),
         code: event["responseStatus"]["code"].as_u64().unwrap_or_default(),
     })

@@ -111,7 +111,8 @@ faults! {
               install is created as `ObjectMissing`";
         advice "";
     QueueWedged: 12, Budget::PerHour(3), 0 s;
-        seen "a probe of a root has had no answer for 90 s (330 s while it makes progress) although its controller is available";
+        seen "a probe of a root has had no answer for 90 s (330 s while it makes progress) although its controller is available; not while each worker of \
+              kustomize-controller is with another Kustomization whose timeouts are not over, nor while the Git host is away for the agent, too";
         evidence "when the probe was sent";
         does "deletes the controller's Pod";
         advice "";
@@ -293,7 +294,7 @@ faults! {
         does "as `BadEngineCommit`";
         advice "";
     ForeignManager: 45, Budget::Report, 0 s;
-        seen "Helm, flux-operator or OLM manages the engine, or a root that is not ours follows something else";
+        seen "Helm, an operator (Flux, Argo CD, OLM) or Project Syn manages the engine, or a root that is not ours follows something else";
         evidence "the mark; who wrote it";
         does "only observes: nothing is written";
         advice "decide who manages the engine: remove the other manager, or this cluster's adoption";

@@ -25,6 +25,7 @@ fn object(fields: Value) -> Object {
         writer: "kubectl".to_owned(),
         written: Some(start()),
         ours: true,
+        controller: String::new(),
         fields,
     }
 }
@@ -232,78 +233,6 @@ fn an_api_server_is_called_silent_after_a_minute_and_a_half() {
         let expected = told.then(|| Finding::new(Class::ApiUnhealthy, &namespace, text));
         let said = stale(now, &cluster.install, &observed);
         assert_eq!(said, expected);
-    }
-}
-
-#[test]
-fn the_mark_of_another_manager_is_told_and_a_plain_one_is_not() {
-    for (label, value, told) in [
-        ("app.kubernetes.io/managed-by", "Helm", true),
-        ("app.kubernetes.io/managed-by", "flux-operator", true),
-        ("app.kubernetes.io/managed-by", "argocd-operator", true),
-        ("app.kubernetes.io/managed-by", "linesman", false),
-        ("olm.owner", "operator.v1", true),
-        ("owner", "team-a", false),
-    ] {
-        let said = flux_told(|cluster| {
-            let live = cluster.objects.get_mut(&source()).unwrap();
-            live.fields["metadata"]["labels"][label] = json!(value);
-        });
-        let text = format!("carries the mark of another manager: {value}");
-        let foreign: Vec<_> = said
-            .into_iter()
-            .filter(|(c, _)| *c == Class::ForeignManager)
-            .collect();
-        let expected = if told {
-            vec![(Class::ForeignManager, text)]
-        } else {
-            vec![]
-        };
-        assert_eq!(foreign, expected, "{label}={value}");
-    }
-}
-
-/// A root that was there before the adoption is somebody's, where it follows something else.
-#[test]
-fn a_root_that_follows_another_catalog_is_somebodys_until_it_is_adopted() {
-    for (adopted, ours, path, told) in [
-        (false, false, "./clusters/other", true),
-        (false, false, "./clusters/eu1/", false),
-        (false, true, "./clusters/other", false),
-        (true, false, "./clusters/other", false),
-    ] {
-        let mut cluster = Cluster::working();
-        cluster.history.adopted = adopted;
-        let sync = cluster.install.sync.clone();
-        let live = cluster.objects.get_mut(&sync).unwrap();
-        live.ours = ours;
-        "somebody".clone_into(&mut live.writer);
-        live.fields["spec"]["path"] = json!(path);
-        let text = format!("follows {path}, made by 'somebody'; ./clusters/eu1 was assigned");
-        let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
-        let expected = told.then(|| Finding::new(Class::ForeignManager, &sync, text));
-        assert_eq!(said, expected, "{adopted} {ours} {path}");
-    }
-}
-
-#[test]
-fn an_argo_cd_that_we_never_touched_is_somebodys_until_it_is_adopted() {
-    for (engine, adopted, ours, told) in [
-        (EngineKind::Argocd, false, false, true),
-        (EngineKind::Argocd, true, false, false),
-        (EngineKind::Argocd, false, true, false),
-        (EngineKind::Flux, false, false, false),
-    ] {
-        let mut cluster = Cluster::working_of(engine);
-        cluster.history.adopted = adopted;
-        let workload = cluster.install.workloads().next().unwrap().clone();
-        let live = cluster.objects.get_mut(&workload).unwrap();
-        live.ours = ours;
-        "helm".clone_into(&mut live.writer);
-        let text = "was installed by 'helm' before this cluster was adopted";
-        let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
-        let expected = told.then(|| Finding::new(Class::ForeignManager, &workload, text));
-        assert_eq!(said, expected, "{engine:?} {adopted} {ours}");
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
+use super::damage::{Rival, is_foreign};
 use super::{install_of, start};
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::engine::guard::ALLOW_DELETE;
@@ -32,7 +33,9 @@ pub(in crate::agent::plan) struct Cluster {
     pub(in crate::agent::plan) applications: BTreeMap<ObjectId, Value>,
     /// The owner's list, where the cluster is shared.
     pub(in crate::agent::plan) covered: Option<BTreeSet<String>>,
-    serial: u64,
+    /// Whoever writes against us.
+    pub(super) rival: Option<Rival>,
+    pub(super) serial: u64,
     pub(in crate::agent::plan) steps: Vec<(OffsetDateTime, Step)>,
 }
 
@@ -50,6 +53,7 @@ impl Cluster {
             now: start(),
             applications: BTreeMap::new(),
             covered: None,
+            rival: None,
             serial: 0,
             steps: Vec::new(),
         }
@@ -115,6 +119,7 @@ impl Cluster {
     /// One round of the watchdog, then time passes.
     pub(in crate::agent::plan) fn round(&mut self) -> Plan {
         let observed = self.observed();
+        self.history.noted(self.now, &self.install, &observed);
         let plan = plan(self.now, &self.install, &observed, &self.history);
         assert_eq!(plan, self.plan(), "the same input gives the same plan");
         assert!(plan.next_look > self.now, "{plan:?}");
@@ -281,9 +286,28 @@ impl Cluster {
             Action::Settle => self.annotate(id, false, None),
             Action::Shield(shield) => self.shield(id, shield),
             Action::Aside(turn) => self.turn(id, turn),
-            Action::Release | Action::Unpin { .. } | Action::Restore | Action::FreeLease { .. } => {
+            Action::Unpin { keep } => {
+                if let Some(object) = self.objects.get_mut(id) {
+                    let others = object.finalizers.iter().filter(is_foreign);
+                    assert!(others.eq(keep), "only the engine's own are taken: {step:?}");
+                    object.finalizers.clone_from(keep);
+                }
                 Outcome::Done
             }
+            Action::Release => {
+                let (ours, held) = (
+                    self.install.traits,
+                    id.kind == Kind::CustomResourceDefinition,
+                );
+                for (other, object) in &mut self.objects {
+                    let (group, _, plural) = other.kind.resource();
+                    if other == id || held && id.name == format!("{plural}.{group}") {
+                        object.finalizers.retain(|f| !ours.is_finalizer(f));
+                    }
+                }
+                Outcome::Done
+            }
+            Action::Restore | Action::FreeLease { .. } => Outcome::Done,
             Action::RestartPods { before } => {
                 self.pods
                     .retain(|_, pod| pod.app != id.name || pod.created >= Some(*before));
@@ -304,6 +328,7 @@ impl Cluster {
             writer: String::new(),
             written: None,
             ours: true,
+            controller: String::new(),
             fields: Value::Null,
         };
         let object = self.objects.entry(id.clone()).or_insert(fresh);
@@ -327,6 +352,7 @@ impl Cluster {
     /// What Kubernetes and Flux do meanwhile.
     pub(in crate::agent::plan) fn controllers(&mut self) {
         self.collect_the_dead();
+        self.rival_writes();
         let accounts: BTreeMap<String, OffsetDateTime> = self
             .objects
             .iter()
@@ -393,15 +419,14 @@ impl Cluster {
 
     fn collect_the_dead(&mut self) {
         let namespace = ObjectId::new(Kind::Namespace, "", &self.install.namespace);
-        let over = |o: &Object| {
-            o.deleting
-                .is_some_and(|at| self.now - at > Duration::seconds(3))
-        };
+        let now = self.now;
+        let over = |o: &Object| o.deleting.is_some_and(|at| now - at > Duration::seconds(3));
         if self.objects.get(&namespace).is_some_and(over) {
             self.objects
                 .retain(|id, _| id.namespace.is_empty() && *id != namespace);
             self.pods.clear();
         }
+        self.let_go();
         let crds: Vec<ObjectId> = self
             .objects
             .iter()
@@ -414,72 +439,6 @@ impl Cluster {
                 let (group, _, plural) = id.kind.resource();
                 crd.name != format!("{plural}.{group}")
             });
-        }
-    }
-
-    pub(in crate::agent::plan) fn damage(&mut self, what: &Damage) {
-        let ids: Vec<ObjectId> = self.objects.keys().cloned().collect();
-        let pick = |n: usize| ids[n % ids.len()].clone();
-        match *what {
-            Damage::Delete(n) => {
-                let id = pick(n);
-                match id.kind {
-                    Kind::Namespace | Kind::CustomResourceDefinition => {
-                        self.objects.get_mut(&id).unwrap().deleting = Some(self.now);
-                    }
-                    _ => drop(self.objects.remove(&id)),
-                }
-            }
-            Damage::Field(n) => {
-                let object = self.objects.get_mut(&pick(n)).unwrap();
-                object.fields["spec"] = json!({});
-                object.generation += 1;
-                self.serial += 1;
-                object.version = self.serial;
-                "kubectl".clone_into(&mut object.writer);
-            }
-            Damage::Unreadable(n) => {
-                if self.install.traits.kind == EngineKind::Flux {
-                    self.unreadable(&format!("app-{}", n % 3));
-                }
-            }
-            Damage::Scale(name) => self.alter(name, "/spec/replicas", json!(0)),
-            Damage::Image(name) => self.alter(
-                name,
-                "/spec/template/spec/containers/0/image",
-                json!("bad:0"),
-            ),
-        }
-    }
-
-    /// Somebody writes a Kustomization that its controller cannot read, or writes it so.
-    pub(in crate::agent::plan) fn unreadable(&mut self, name: &str) -> ObjectId {
-        let id = ObjectId::new(Kind::Kustomization, "apps", name);
-        self.serial += 1;
-        let live = self.applications.entry(id.clone()).or_insert_with(|| {
-            json!({
-                "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
-                "metadata": {"name": name, "namespace": "apps", "uid": format!("uid-{name}")},
-            })
-        });
-        live["spec"]["interval"] = json!("99999999999999h");
-        live["metadata"]["resourceVersion"] = json!(self.serial.to_string());
-        let fields = json!({"f:spec": {"f:interval": {}}});
-        live["metadata"]["managedFields"] = json!([{
-            "manager": "kubectl-edit", "operation": "Update", "time": rfc3339(self.now), "fieldsV1": fields,
-        }]);
-        id
-    }
-
-    pub(in crate::agent::plan) fn alter(&mut self, workload: &str, pointer: &str, value: Value) {
-        let mut objects = self.objects.iter_mut();
-        let found = objects.find(|(id, _)| is_workload(id.kind) && id.name == workload);
-        if let Some((_, object)) = found
-            && let Some(field) = object.fields.pointer_mut(pointer)
-        {
-            *field = value;
-            object.generation += 1;
-            "kubectl".clone_into(&mut object.writer);
         }
     }
 }
@@ -560,14 +519,4 @@ fn assert_harmless(step: &Step) {
         | Action::Settle
         | Action::Unpin { .. } => {}
     }
-}
-
-#[derive(Debug, Clone)]
-pub(in crate::agent::plan) enum Damage {
-    Delete(usize),
-    Field(usize),
-    Scale(&'static str),
-    Image(&'static str),
-    /// Of one of a few Kustomizations of the catalog's, where the engine has any.
-    Unreadable(usize),
 }

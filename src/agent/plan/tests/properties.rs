@@ -1,17 +1,22 @@
 //! Whatever breaks, it is repaired, within the budgets.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use proptest::prelude::*;
 use time::Duration;
 
 use super::*;
 
+const FLUX: [&str; 2] = ["source-controller", "kustomize-controller"];
+const ARGOCD: [&str; 3] = [
+    "argocd-application-controller",
+    "argocd-repo-server",
+    "argocd-redis",
+];
+
 fn damages() -> impl Strategy<Value = (EngineKind, Vec<Damage>)> {
-    let flux = damages_of(&["source-controller", "kustomize-controller"]);
-    let argocd = damages_of(&[
-        "argocd-application-controller",
-        "argocd-repo-server",
-        "argocd-redis",
-    ]);
+    let flux = damages_of(&FLUX);
+    let argocd = damages_of(&ARGOCD);
     prop_oneof![
         flux.prop_map(|all| (EngineKind::Flux, all)),
         argocd.prop_map(|all| (EngineKind::Argocd, all)),
@@ -26,6 +31,7 @@ fn damages_of(names: &'static [&'static str]) -> impl Strategy<Value = Vec<Damag
         1 => name.clone().prop_map(Damage::Scale),
         1 => name.prop_map(Damage::Image),
         1 => any::<usize>().prop_map(Damage::Unreadable),
+        1 => any::<(usize, bool)>().prop_map(|(n, foreign)| Damage::Pinned(n, foreign)),
     ];
     prop::collection::vec(one, 1..12)
 }
@@ -53,14 +59,86 @@ proptest! {
             }
             cluster.round();
         }
-        for (at, step) in &cluster.steps {
-            let Some((class, object)) = &step.cause else { continue };
-            if let fault::Budget::PerHour(limit) = class.budget() {
-                let times: std::collections::BTreeSet<OffsetDateTime> = cluster.steps.iter()
-                    .filter(|(t, s)| s.cause.as_ref() == Some(&(*class, object.clone())) && *at - *t < Duration::hours(1) && t <= at)
-                    .map(|(t, _)| *t)
-                    .collect();
-                prop_assert!(times.len() <= limit, "{class} {object}: {}", times.len());
+        assert_within_budgets(&cluster);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, max_shrink_iters: 50, ..ProptestConfig::default() })]
+
+    /// Somebody writes against each repair, and stops some time: until then within the budgets, and after that repaired.
+    #[test]
+    fn a_rival_that_stops_has_not_won((engine, damage) in damages(), times in 0_u32..6, which in any::<usize>()) {
+        let mut cluster = Cluster::working_of(engine);
+        let workloads: &[&str] = match engine {
+            EngineKind::Flux => &FLUX,
+            EngineKind::Argocd => &ARGOCD,
+        };
+        cluster.damage(&Damage::Rival(workloads[which % workloads.len()], times));
+        for one in damage.iter().take(3) {
+            cluster.damage(one);
+        }
+        cluster.damage(&Damage::Scale(workloads[which % workloads.len()]));
+        let began = cluster.now;
+        cluster.settle(2500);
+        assert_within_budgets(&cluster);
+        // Five times within the first hour, then once in each.
+        let most = Duration::hours(2 + i64::from(times).saturating_sub(4).max(0));
+        prop_assert!(cluster.now - began < most, "{} of {most}", cluster.now - began);
+    }
+
+    /// What the API server has not told, or refuses to tell, is no reason to write anything.
+    #[test]
+    fn nothing_is_written_on_answers_that_are_not_whole(
+        (engine, damage) in damages(), missing in prop::collection::vec((any::<usize>(), 0_u8..3), 1..4),
+    ) {
+        let mut cluster = Cluster::working_of(engine);
+        for one in &damage {
+            cluster.damage(one);
+        }
+        let mut observed = cluster.observed();
+        let kinds: Vec<Kind> = observed.scopes.keys().copied().collect();
+        for (n, how) in &missing {
+            let kind = kinds[n % kinds.len()];
+            let scope = observed.scopes.get_mut(&kind).unwrap();
+            // What is there of that kind cannot be seen then.
+            observed.objects.retain(|id, _| id.kind != kind);
+            match how {
+                0 => scope.answered = None,
+                1 => scope.answered = Some(cluster.now - Duration::seconds(91)),
+                _ => scope.answer = Answer::Refused,
+            }
+        }
+        let plan = plan(cluster.now, &cluster.install, &observed, &cluster.history);
+        let untold = |kind: Kind| {
+            let scope = observed.scopes[&kind];
+            scope.answered.is_none_or(|at| cluster.now - at > Duration::seconds(90))
+        };
+        if kinds.iter().any(|kind| untold(*kind)) {
+            prop_assert_eq!(plan.mode, Mode::Learning);
+            prop_assert_eq!(&plan.steps, &[]);
+        }
+        for step in &plan.steps {
+            let scope = observed.scopes.get(&step.target.kind);
+            let refused = scope.is_some_and(|scope| scope.answer == Answer::Refused);
+            prop_assert!(!refused, "{step:?}");
+        }
+    }
+}
+
+/// No fault of an object is acted on more often within any hour than its class may be.
+fn assert_within_budgets(cluster: &Cluster) {
+    let mut times: BTreeMap<&Key, BTreeSet<OffsetDateTime>> = BTreeMap::new();
+    for (at, step) in &cluster.steps {
+        if let Some(key) = &step.cause {
+            times.entry(key).or_default().insert(*at);
+        }
+    }
+    for ((class, object), times) in times {
+        if let fault::Budget::PerHour(limit) = class.budget() {
+            for at in &times {
+                let within = times.range(*at..*at + Duration::hours(1)).count();
+                assert!(within <= limit, "{class} {object}: {within} from {at}");
             }
         }
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
-use super::{DURATIONS, is_duration};
+use super::{DURATIONS, duration};
 use crate::agent::engine::{GIT_OWNER, Install};
 use crate::agent::plan::fault::Class;
 use crate::agent::plan::health::pods_of;
@@ -370,7 +370,9 @@ pub(super) fn bad_fields(spec: &Value) -> BTreeMap<String, String> {
     let bad = DURATIONS.iter().filter_map(|field| {
         let text = spec.pointer(field)?.as_str()?;
         let kept = text.chars().take(MAX_VALUE).collect();
-        (!is_duration(text)).then(|| ((*field).to_owned(), kept))
+        duration(text)
+            .is_none()
+            .then(|| ((*field).to_owned(), kept))
     });
     bad.collect()
 }

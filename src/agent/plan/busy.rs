@@ -1,0 +1,94 @@
+//! A controller all of whose workers are with objects that take their time: what it is asked waits until one of them is
+//! free, and started again it would only begin anew.
+
+use kube::core::DynamicObject;
+use serde_json::Value;
+use time::{Duration, OffsetDateTime};
+
+use super::state::{History, Observed};
+use super::undecodable::duration;
+use crate::agent::engine::Install;
+use crate::bundle::Kind;
+use crate::clock::parse_rfc3339;
+use crate::wire::api::EngineKind;
+
+/// Kustomizations that kustomize-controller works on at a time, unless its argument says otherwise (its `main.go`).
+const WORKERS: usize = 4;
+const WORKERS_FLAG: &str = "--concurrent=";
+/// The least timeout of a Kustomization, and what its interval leaves for one that names none (its `GetTimeout`).
+const LEAST: Duration = Duration::seconds(30);
+/// The longest turn that is waited for.
+const LONGEST: Duration = Duration::hours(2);
+
+/// How long a worker may be with an object: from when it said so to when its timeouts are over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turn {
+    pub began: OffsetDateTime,
+    pub ends: OffsetDateTime,
+}
+
+impl Turn {
+    /// The turn that a Kustomization has; none where it waits, or is none.
+    pub fn of(kind: Kind, live: &DynamicObject) -> Option<Self> {
+        if kind != Kind::Kustomization {
+            return None;
+        }
+        let conditions = live.data.pointer("/status/conditions")?.as_array()?;
+        let text = |c: &Value, name: &str| c.get(name).and_then(Value::as_str).map(str::to_owned);
+        let of_type = |c: &&Value, kind: &str| text(c, "type").as_deref() == Some(kind);
+        let ready = conditions.iter().find(|c| of_type(c, "Ready"))?;
+        // Between two tries it says that it is not ready.
+        if text(ready, "status")? != "Unknown" {
+            return None;
+        }
+        let began = parse_rfc3339(&text(ready, "lastTransitionTime")?)?;
+        // What it applies has its timeout, and what it waits for after that has it again.
+        let long: Duration = timeout(&live.data)? * 2 + LEAST;
+        Some(Self {
+            began,
+            ends: began.checked_add(long.min(LONGEST))?,
+        })
+    }
+}
+
+fn timeout(data: &Value) -> Option<Duration> {
+    let at = |pointer: &str| duration(data.pointer(pointer)?.as_str()?);
+    let timeout = at("/spec/timeout").or_else(|| Some(at("/spec/interval")? - LEAST))?;
+    Some(timeout.clamp(LEAST, LONGEST))
+}
+
+/// Whether each worker of the controller that applies is with an object below the root.
+pub fn all_at_work(now: OffsetDateTime, install: &Install, observed: &Observed) -> bool {
+    if install.traits.kind != EngineKind::Flux {
+        return false;
+    }
+    let turns = observed.children.values().filter_map(|c| c.turn);
+    let under_way = turns.filter(|turn| turn.began <= now && now < turn.ends);
+    let count = under_way.count();
+    count > 0 && count >= workers(install, observed)
+}
+
+fn workers(install: &Install, observed: &Observed) -> usize {
+    let controller = install.controller(&install.sync);
+    let live = observed.objects.get(&controller);
+    let args = live.and_then(|live| {
+        live.fields
+            .pointer("/spec/template/spec/containers/0/args")?
+            .as_array()
+    });
+    let mut args = args.into_iter().flatten().filter_map(Value::as_str);
+    let said = args.find_map(|arg| arg.strip_prefix(WORKERS_FLAG)?.parse().ok());
+    said.unwrap_or(WORKERS)
+}
+
+impl History {
+    /// Notes when the controller had no worker left: until then it could not answer.
+    pub fn noted(&mut self, now: OffsetDateTime, install: &Install, observed: &Observed) {
+        if all_at_work(now, install, observed) {
+            self.at_work = Some(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

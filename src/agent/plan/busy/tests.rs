@@ -1,0 +1,172 @@
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use crate::agent::engine::REQUESTED_AT;
+use crate::agent::plan::state::Child;
+use crate::agent::plan::tests::{Cluster, start};
+use crate::agent::plan::{Class, plan};
+use crate::bundle::ObjectId;
+use crate::clock::rfc3339;
+
+const MINUTE: Duration = Duration::minutes(1);
+
+fn kustomization(ready: &str, spec: &Value) -> DynamicObject {
+    let live = json!({
+        "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+        "metadata": {"name": "shop", "namespace": "apps"},
+        "spec": spec,
+        "status": {"conditions": [
+            {"type": "Reconciling", "status": "True", "lastTransitionTime": rfc3339(start() - MINUTE)},
+            {"type": "Ready", "status": ready, "lastTransitionTime": rfc3339(start())},
+        ]},
+    });
+    serde_json::from_value(live).unwrap()
+}
+
+#[test]
+fn a_turn_ends_with_its_timeouts() {
+    let second = Duration::SECOND;
+    for (ready, spec, long) in [
+        (
+            "Unknown",
+            json!({"interval": "10m", "timeout": "3m"}),
+            Some(second * 390),
+        ),
+        // The interval without half a minute.
+        ("Unknown", json!({"interval": "10m"}), Some(second * 1170)),
+        (
+            "Unknown",
+            json!({"interval": "1m", "timeout": "5s"}),
+            Some(second * 90),
+        ),
+        (
+            "Unknown",
+            json!({"interval": "1m", "timeout": "24h"}),
+            Some(LONGEST),
+        ),
+        ("Unknown", json!({"interval": "soon"}), None),
+        ("Unknown", json!({}), None),
+        ("True", json!({"interval": "10m"}), None),
+        ("False", json!({"interval": "10m"}), None),
+    ] {
+        let turn = Turn::of(Kind::Kustomization, &kustomization(ready, &spec));
+        let expected = long.map(|long| Turn {
+            began: start(),
+            ends: start() + long,
+        });
+        assert_eq!(turn, expected, "{ready} {spec}");
+        let release = Turn::of(Kind::HelmRelease, &kustomization(ready, &spec));
+        assert_eq!(release, None, "another controller's");
+    }
+}
+
+/// A cluster whose root was asked at the start, with so many Kustomizations at work since then.
+fn asked(at_work: usize, ends: Duration, concurrent: Option<&str>) -> (Cluster, Observed) {
+    let mut cluster = Cluster::working();
+    let root = cluster.install.sync.clone();
+    let live = cluster.objects.get_mut(&root).unwrap();
+    live.fields["metadata"]["annotations"][REQUESTED_AT] = json!(rfc3339(cluster.now));
+    if let Some(flag) = concurrent {
+        let controller = cluster.install.controller(&root);
+        let live = cluster.objects.get_mut(&controller).unwrap();
+        live.fields["spec"]["template"]["spec"]["containers"][0]["args"] =
+            json!(["--log-level=info", flag]);
+    }
+    let began = cluster.now;
+    let turn = Turn {
+        began,
+        ends: began + ends,
+    };
+    let children = (0..at_work).map(|n| {
+        let id = ObjectId::new(Kind::Kustomization, "apps", &n.to_string());
+        let child = Child {
+            turn: Some(turn),
+            ..Child::default()
+        };
+        (id, child)
+    });
+    let children = Arc::new(children.collect());
+    let observed = Observed {
+        children,
+        ..cluster.observed()
+    };
+    (cluster, observed)
+}
+
+/// Whether the root's controller counts as wedged after each of these seconds.
+fn wedged(cluster: &mut Cluster, observed: &Observed, looks: &[i64]) -> Vec<bool> {
+    let began = cluster.now;
+    let looks = looks.iter().map(|seconds| {
+        let now = began + Duration::seconds(*seconds);
+        let mut observed = observed.clone();
+        for scope in observed.scopes.values_mut() {
+            scope.answered = Some(now);
+        }
+        observed.pods_at = Some(now);
+        cluster.history.noted(now, &cluster.install, &observed);
+        let plan = plan(now, &cluster.install, &observed, &cluster.history);
+        plan.findings.iter().any(|f| f.class == Class::QueueWedged)
+    });
+    looks.collect()
+}
+
+/// W12: what is asked waits for a worker, and has its whole time from when one is free.
+#[test]
+fn a_controller_without_a_free_worker_is_not_wedged() {
+    let ends = Duration::seconds(300);
+    for (at_work, concurrent, expected) in [
+        (0, None, [false, true, true, true, true]),
+        (3, None, [false, true, true, true, true]),
+        (4, None, [false, false, false, false, true]),
+        (4, Some("--concurrent=5"), [false, true, true, true, true]),
+        (
+            1,
+            Some("--concurrent=1"),
+            [false, false, false, false, true],
+        ),
+        (
+            4,
+            Some("--concurrent=many"),
+            [false, false, false, false, true],
+        ),
+    ] {
+        let (mut cluster, observed) = asked(at_work, ends, concurrent);
+        let seen = wedged(&mut cluster, &observed, &[90, 91, 299, 389, 390]);
+        assert_eq!(seen, expected, "{at_work} {concurrent:?}");
+    }
+}
+
+/// W14: with the Git host away the source answers late, and started again it would have nothing of what was fetched.
+#[test]
+fn a_source_that_waits_for_a_host_that_is_away_is_not_wedged() {
+    let dial = "failed to list refs: dial tcp 192.0.2.1:22: i/o timeout";
+    for (message, read, expected) in [
+        (dial, None, false),
+        (dial, Some(()), true),
+        ("couldn't find remote ref", None, true),
+    ] {
+        let (mut cluster, _) = asked(0, MINUTE, None);
+        let id = cluster.install.source.clone();
+        let live = cluster.objects.get_mut(&id).unwrap();
+        live.fields["metadata"]["annotations"][REQUESTED_AT] = json!(rfc3339(cluster.now));
+        live.fields["status"]["conditions"] = json!([{
+            "type": "Ready", "status": "False", "reason": "GitOperationFailed", "message": message,
+            "lastTransitionTime": rfc3339(cluster.now),
+        }]);
+        let root = cluster.install.sync.clone();
+        let live = cluster.objects.get_mut(&root).unwrap();
+        live.fields["status"]["lastHandledReconcileAt"] = json!(rfc3339(cluster.now));
+        let mut observed = cluster.observed();
+        observed.own_read = read.map(|()| crate::agent::plan::state::OwnRead {
+            since: cluster.now,
+            last: cluster.now,
+        });
+        assert_eq!(
+            wedged(&mut cluster, &observed, &[331]),
+            [expected],
+            "{message} {read:?}"
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! Whether somebody else manages the engine. Then nothing is written: two managers would undo each other's work, and it
+//! is for people to say which of them stays.
+
+use serde_json::Value;
+
+use super::fault::Class;
+use super::find::Finding;
+use super::state::{History, Object, Observed};
+use crate::agent::engine::Install;
+use crate::wire::api::EngineKind;
+
+/// What those that install an engine write at `app.kubernetes.io/managed-by`.
+const MANAGERS: [&str; 3] = ["Helm", "flux-operator", "argocd-operator"];
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Helm writes it on all that it installs; charts may leave out the label.
+/// <https://github.com/helm/helm/blob/main/pkg/action/validate.go>
+const RELEASE: &str = "meta.helm.sh/release-name";
+/// The Operator Lifecycle Manager's.
+const OLM: &str = "olm.owner";
+/// Project Syn's agent, which installs an Argo CD of its own.
+const STEWARD: &str = "steward.syn.tools/bootstrap";
+
+/// Marks of another manager of the engine.
+pub(super) fn foreign(
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> Option<Finding> {
+    let live = |id| observed.objects.get(id).map(|live| (id, live));
+    let mut all = install.wanted.keys().filter_map(live);
+    let marked = all.find_map(|(id, live)| Some((id, mark(live)?)));
+    if let Some((id, mark)) = marked {
+        let text = format!("carries the mark of another manager: {mark}");
+        return Some(Finding::new(Class::ForeignManager, id, text));
+    }
+    if history.adopted {
+        return None;
+    }
+    made_before_us(install, observed).or_else(|| follows_another(install, observed))
+}
+
+fn mark(live: &Object) -> Option<String> {
+    let label = |name: &str| live.label(name);
+    if let Some(manager) = label(MANAGED_BY).filter(|by| MANAGERS.contains(by)) {
+        return Some(manager.to_owned());
+    }
+    if let Some(release) = live.annotation(RELEASE) {
+        return Some(format!("release '{release}' of Helm"));
+    }
+    if let Some(owner) = label(OLM) {
+        return Some(owner.to_owned());
+    }
+    if label(STEWARD)
+        .or_else(|| live.annotation(STEWARD))
+        .is_some()
+    {
+        return Some(STEWARD.to_owned());
+    }
+    // Operators own what they make: the Argo CD operator's `ArgoCD`, the Flux operator's `FluxInstance`.
+    (!live.controller.is_empty()).then(|| live.controller.clone())
+}
+
+/// A root that somebody made before us and that follows something else is theirs.
+fn follows_another(install: &Install, observed: &Observed) -> Option<Finding> {
+    let [of_source, of_sync] = install.traits.follows;
+    for (id, pointer) in [(&install.source, of_source), (&install.sync, of_sync)] {
+        let (Some(live), Some(wanted)) = (observed.objects.get(id), install.wanted.get(id)) else {
+            continue;
+        };
+        let ours = wanted
+            .expect
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let theirs = live.text(pointer);
+        let plain = |path: &str| path.trim_start_matches("./").trim_matches('/').to_owned();
+        if !live.ours && plain(theirs) != plain(ours) {
+            let text = format!(
+                "follows {theirs}, made by '{}'; {ours} was assigned",
+                live.writer
+            );
+            return Some(Finding::new(Class::ForeignManager, id, text));
+        }
+    }
+    None
+}
+
+/// An Argo CD that runs and that we never touched is somebody's: unlike Flux', its install says nothing of whose.
+fn made_before_us(install: &Install, observed: &Observed) -> Option<Finding> {
+    if install.traits.kind != EngineKind::Argocd {
+        return None;
+    }
+    let live = |id| observed.objects.get(id).map(|live| (id, live));
+    let (id, live) = install
+        .workloads()
+        .filter_map(live)
+        .find(|(_, live)| !live.ours)?;
+    let text = format!(
+        "was installed by '{}' before this cluster was adopted",
+        live.writer
+    );
+    Some(Finding::new(Class::ForeignManager, id, text))
+}
+
+#[cfg(test)]
+mod tests;

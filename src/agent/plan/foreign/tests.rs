@@ -1,0 +1,116 @@
+use serde_json::json;
+
+use super::*;
+use crate::agent::plan::Mode;
+use crate::agent::plan::tests::Cluster;
+use crate::bundle::{Kind, ObjectId};
+
+/// F45
+#[test]
+fn the_mark_of_another_manager_is_told_and_a_plain_one_is_not() {
+    let source = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    for (part, name, value, told) in [
+        ("labels", MANAGED_BY, "Helm", Some("Helm")),
+        ("labels", MANAGED_BY, "flux-operator", Some("flux-operator")),
+        (
+            "labels",
+            MANAGED_BY,
+            "argocd-operator",
+            Some("argocd-operator"),
+        ),
+        ("labels", MANAGED_BY, "linesman", None),
+        ("labels", OLM, "operator.v1", Some("operator.v1")),
+        ("labels", "owner", "team-a", None),
+        (
+            "annotations",
+            RELEASE,
+            "flux2",
+            Some("release 'flux2' of Helm"),
+        ),
+        ("annotations", OLM, "operator.v1", None),
+        ("labels", STEWARD, "true", Some(STEWARD)),
+        ("annotations", STEWARD, "true", Some(STEWARD)),
+    ] {
+        let mut cluster = Cluster::working();
+        let live = cluster.objects.get_mut(&source).unwrap();
+        live.fields["metadata"][part][name] = json!(value);
+        let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
+        let expected = told.map(|mark| {
+            let text = format!("carries the mark of another manager: {mark}");
+            Finding::new(Class::ForeignManager, &source, text)
+        });
+        assert_eq!(said, expected, "{part} {name}={value}");
+        let mode = if told.is_some() {
+            Mode::ObserveOnly
+        } else {
+            Mode::Act
+        };
+        assert_eq!(cluster.plan().mode, mode, "{part} {name}={value}");
+    }
+}
+
+/// F45: the operators of either engine own what they make.
+#[test]
+fn an_engine_that_an_operator_owns_is_only_observed() {
+    for (engine, controller) in [
+        (EngineKind::Flux, "FluxInstance flux"),
+        (EngineKind::Argocd, "ArgoCD argocd"),
+    ] {
+        let mut cluster = Cluster::working_of(engine);
+        let workload = cluster.install.workloads().next().unwrap().clone();
+        let live = cluster.objects.get_mut(&workload).unwrap();
+        controller.clone_into(&mut live.controller);
+        let text = format!("carries the mark of another manager: {controller}");
+        let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
+        assert_eq!(
+            said,
+            Some(Finding::new(Class::ForeignManager, &workload, text))
+        );
+        let plan = cluster.plan();
+        assert_eq!((plan.mode, plan.steps), (Mode::ObserveOnly, Vec::new()));
+    }
+}
+
+/// A root that was there before the adoption is somebody's, where it follows something else.
+#[test]
+fn a_root_that_follows_another_catalog_is_somebodys_until_it_is_adopted() {
+    for (adopted, ours, path, told) in [
+        (false, false, "./clusters/other", true),
+        (false, false, "./clusters/eu1/", false),
+        (false, true, "./clusters/other", false),
+        (true, false, "./clusters/other", false),
+    ] {
+        let mut cluster = Cluster::working();
+        cluster.history.adopted = adopted;
+        let sync = cluster.install.sync.clone();
+        let live = cluster.objects.get_mut(&sync).unwrap();
+        live.ours = ours;
+        "somebody".clone_into(&mut live.writer);
+        live.fields["spec"]["path"] = json!(path);
+        let text = format!("follows {path}, made by 'somebody'; ./clusters/eu1 was assigned");
+        let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
+        let expected = told.then(|| Finding::new(Class::ForeignManager, &sync, text));
+        assert_eq!(said, expected, "{adopted} {ours} {path}");
+    }
+}
+
+#[test]
+fn an_argo_cd_that_we_never_touched_is_somebodys_until_it_is_adopted() {
+    for (engine, adopted, ours, told) in [
+        (EngineKind::Argocd, false, false, true),
+        (EngineKind::Argocd, true, false, false),
+        (EngineKind::Argocd, false, true, false),
+        (EngineKind::Flux, false, false, false),
+    ] {
+        let mut cluster = Cluster::working_of(engine);
+        cluster.history.adopted = adopted;
+        let workload = cluster.install.workloads().next().unwrap().clone();
+        let live = cluster.objects.get_mut(&workload).unwrap();
+        live.ours = ours;
+        "helm".clone_into(&mut live.writer);
+        let text = "was installed by 'helm' before this cluster was adopted";
+        let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
+        let expected = told.then(|| Finding::new(Class::ForeignManager, &workload, text));
+        assert_eq!(said, expected, "{engine:?} {adopted} {ours}");
+    }
+}

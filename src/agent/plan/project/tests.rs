@@ -1,0 +1,119 @@
+use super::*;
+
+#[test]
+fn a_lease_names_its_controller_and_the_pod_that_holds_it() {
+    let live = |name: &str| {
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": name, "namespace": "flux-system", "uid": "u"},
+            "spec": {"holderIdentity": "source-controller-7f_1a2b", "renewTime": "2026-01-02T03:04:05.678901Z"},
+        });
+        serde_json::from_value::<DynamicObject>(lease).unwrap()
+    };
+    let seen = OffsetDateTime::UNIX_EPOCH;
+    let (controller, read) = lease(&live("source-controller-leader-election"), seen).unwrap();
+    assert_eq!(
+        (controller.as_str(), read.holder.as_str()),
+        ("source-controller", "source-controller-7f")
+    );
+    assert_eq!(
+        crate::clock::rfc3339(read.renewed),
+        "2026-01-02T03:04:05.678Z"
+    );
+    assert_eq!(lease(&live("some-other"), seen), None);
+}
+
+#[test]
+fn a_sync_object_at_work_says_nothing_of_itself() {
+    let said = |spec: Value, status: &str| {
+        let ready = json!({"type": "Ready", "status": status, "reason": "BuildFailed", "message": "no such file"});
+        let live = json!({
+            "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+            "metadata": {"name": "apps", "namespace": "apps"},
+            "spec": spec, "status": {"conditions": [ready]},
+        });
+        child(Kind::Kustomization, &serde_json::from_value(live).unwrap())
+    };
+    let trouble = Some(("BuildFailed".to_owned(), "no such file".to_owned()));
+    let broken = Child {
+        trouble,
+        ..Child::default()
+    };
+    assert_eq!(said(json!({}), "False"), Some(broken));
+    assert_eq!(said(json!({}), "True"), Some(Child::default()));
+    assert_eq!(said(json!({}), "Unknown"), None);
+    let suspended = said(json!({"suspend": true}), "False");
+    assert_eq!(suspended, Some(Child::default()));
+}
+
+/// W18: the engine answers within the second in which it is asked, and so do we.
+#[test]
+fn the_writer_is_the_engine_although_it_was_asked_or_mended_in_the_same_second_or_asked_later() {
+    let spec = json!({"f:spec": {"f:url": {}}});
+    let asked = json!({"f:metadata": {"f:annotations": {"f:reconcile.fluxcd.io/requestedAt": {}}}});
+    let entry = |manager: &str, operation: &str, second: u8, fields: &Value| {
+        json!({
+            "manager": manager, "operation": operation, "time": format!("2026-01-02T03:04:{second:02}Z"),
+            "fieldsV1": fields,
+        })
+    };
+    let engine = |second| entry("kustomize-controller", "Apply", second, &spec);
+    let ours = |second| entry(MANAGER, "Apply", second, &spec);
+    let asks = |second| entry(MANAGER, "Update", second, &asked);
+    for (entries, writer) in [
+        (json!([engine(5), ours(5), asks(5)]), "kustomize-controller"),
+        (json!([ours(4), engine(5), asks(9)]), "kustomize-controller"),
+        (json!([engine(5), ours(6), asks(5)]), MANAGER),
+    ] {
+        let live = json!({
+            "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
+            "metadata": {"name": "flux-system", "managedFields": entries},
+        });
+        let live = serde_json::from_value(live).unwrap();
+        assert_eq!(object(Kind::GitRepository, live).writer, writer);
+    }
+}
+
+#[test]
+fn the_writer_is_who_scaled_last_and_not_who_wrote_the_status() {
+    let live = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": "source-controller",
+            "managedFields": [
+                { "manager": "linesman", "time": "2026-01-02T03:00:00Z" },
+                { "manager": "kubectl", "subresource": "scale", "time": "2026-01-02T03:10:00Z" },
+                { "manager": "kube-controller-manager", "subresource": "status", "time": "2026-01-02T03:11:00Z" },
+            ],
+        },
+        "spec": { "replicas": 0 },
+    });
+    let object = object(Kind::Deployment, serde_json::from_value(live).unwrap());
+    assert_eq!(object.writer, "kubectl");
+    assert_eq!(
+        object.written.map(crate::clock::rfc3339).as_deref(),
+        Some("2026-01-02T03:10:00.000Z")
+    );
+}
+
+/// F45
+#[test]
+fn an_object_tells_the_controller_that_owns_it_and_no_other_owner() {
+    let live = |owners: Value| {
+        let live = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "argocd-repo-server", "namespace": "argocd", "ownerReferences": owners},
+        });
+        object(Kind::Deployment, serde_json::from_value(live).unwrap()).controller
+    };
+    let owner = |kind: &str, controller: bool| json!({"apiVersion": "example.com/v1", "kind": kind, "name": "argocd", "uid": "u", "controller": controller});
+    let both = json!([owner("Backup", false), owner("ArgoCD", true)]);
+    for (owners, told) in [
+        (json!([]), ""),
+        (json!([owner("Backup", false)]), ""),
+        (both, "ArgoCD argocd"),
+    ] {
+        assert_eq!(live(owners.clone()), told, "{owners}");
+    }
+}

@@ -1,0 +1,155 @@
+//! F45: beside somebody who manages the engine already, the agent only observes.
+
+use serde_json::{Value, json};
+
+use crate::support::audit::Mark;
+use crate::support::place::{Place, run};
+use crate::support::world::{CLUSTER, FLUX, World};
+use crate::support::{eventually, figure, seconds, shown, until};
+
+const LABEL: &str = "app.kubernetes.io/managed-by";
+
+/// All that the engine consists of in its namespace: each object's uid, and its version without what a status changes.
+fn objects(world: &World) -> Vec<String> {
+    let kinds = "deployments,services,serviceaccounts,networkpolicies,resourcequotas,secrets,configmaps,gitrepositories,kustomizations";
+    let text = run(world.place.kubectl().args([
+        "-n",
+        FLUX,
+        "get",
+        kinds,
+        "-o",
+        "json",
+        "--show-managed-fields",
+    ]));
+    let list: Value = serde_json::from_str(&text).unwrap();
+    let items = list["items"].as_array().unwrap().iter();
+    let told = |o: &Value| {
+        let meta = &o["metadata"];
+        let managers = meta["managedFields"].as_array().into_iter().flatten();
+        let managers: Vec<&Value> = managers
+            .filter(|m| m["subresource"].is_null())
+            .map(|m| &m["manager"])
+            .collect();
+        let spec = [&o["spec"], &o["data"]];
+        json!([o["kind"], meta["name"], meta["uid"], managers, spec]).to_string()
+    };
+    let mut all: Vec<String> = items.map(told).collect();
+    all.sort();
+    all
+}
+
+fn condition(world: &World, kind: &str) -> Option<Value> {
+    let view = world.hub.try_json(&["cluster", "show", CLUSTER]).ok()?;
+    let mut all = view["conditions"].as_array()?.iter();
+    all.find(|c| c["type"] == json!(kind)).cloned()
+}
+
+/// Whose the engine is, as the hub shows it: the condition's reason and message, where it holds.
+fn observed_only(world: &World) -> Option<(String, String)> {
+    let told = condition(world, "ObserveOnly").filter(|c| c["status"] == "True")?;
+    let text = |field: &str| told[field].as_str().unwrap_or_default().to_owned();
+    Some((text("reason"), text("message")))
+}
+
+/// How many of the engine's objects are there, as the hub shows it.
+fn installed(world: &World) -> Option<String> {
+    let told = condition(world, "EngineInstalled")?;
+    told["message"].as_str().map(str::to_owned)
+}
+
+/// F45: a Flux that runs and that Helm installed is left as it is, and the hub names whose it is. When Helm's mark is
+/// gone, the adoption goes on.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_flux_that_helm_manages_is_only_observed_until_helm_lets_it_go() {
+    let world = World::open("foreign");
+    let file = world.directory.join("helms.yaml");
+    std::fs::write(&file, Place::bundle("flux")).unwrap();
+    run(world
+        .place
+        .kubectl()
+        .args(["apply", "--server-side", "--field-manager=helm", "-f"])
+        .arg(&file));
+    let label = |word: &str| {
+        run(world.place.kubectl().args([
+            "-n",
+            FLUX,
+            "label",
+            "--overwrite",
+            "deployments",
+            "--all",
+            word,
+        ]));
+    };
+    label(&format!("{LABEL}=Helm"));
+    until("Helm's Flux runs", seconds(240), || {
+        world.engine_available()
+    });
+    let before = objects(&world);
+
+    let mark = Mark::now(&world.audit);
+    world.add();
+    world.apply(&world.adopt);
+    let ((reason, message), took) = eventually("the hub says whose it is", seconds(120), || {
+        observed_only(&world).ok_or("the agent does not say that it only observes")
+    });
+    figure(
+        "F45",
+        "YAML applied beside Helm's Flux → observed only",
+        "",
+        shown(took),
+    );
+    assert_eq!(reason, "ForeignManager");
+    assert!(
+        message.ends_with("carries the mark of another manager: Helm"),
+        "{message}"
+    );
+    let view = world.hub.json(&["cluster", "show", CLUSTER]);
+    let adopted = &view["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|s| s["step"] == "adopted");
+    assert_eq!(adopted.unwrap()["state"], "failed", "{view:#}");
+
+    // What is taken from it is Helm's to mend, too.
+    let service = format!("/api/v1/namespaces/{FLUX}/services/source-controller");
+    let taken = world.api.get(&service).unwrap();
+    let whole = installed(&world).unwrap();
+    assert!(world.api.delete(&service));
+    until("the hub shows that less is there", seconds(120), || {
+        installed(&world).is_some_and(|now| now != whole)
+    });
+    assert_eq!(mark.written_in(FLUX), Vec::<String>::new());
+    assert_eq!(world.api.try_get(&service), Ok(None));
+    let mut again = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "source-controller", "namespace": FLUX}});
+    again["spec"] = json!({"ports": taken["spec"]["ports"], "selector": taken["spec"]["selector"]});
+    world
+        .api
+        .create(&format!("/api/v1/namespaces/{FLUX}/services"), &again);
+    let left: Vec<String> = objects(&world)
+        .into_iter()
+        .filter(|o| !o.contains("\"Service\""))
+        .collect();
+    let had: Vec<String> = before
+        .into_iter()
+        .filter(|o| !o.contains("\"Service\""))
+        .collect();
+    assert_eq!(left, had);
+
+    label(&format!("{LABEL}-"));
+    let (_, took) = eventually("the first revision is applied", seconds(240), || {
+        world.synced()
+    });
+    figure(
+        "F45",
+        "Helm's mark gone → first revision applied",
+        "",
+        shown(took),
+    );
+    world
+        .hub
+        .linesman(&["cluster", "wait", CLUSTER, "--timeout", "2m"]);
+    world.function(seconds(120));
+    world.close();
+}
