@@ -8,7 +8,7 @@ use super::fault::Class;
 use super::state::{History, Object, Observed};
 use super::steps::{Action, Step};
 use super::window::until;
-use super::{argocd, health, quarantine};
+use super::{argocd, health, latent, quarantine};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::PROJECT;
 use crate::agent::engine::guard::{ALLOW_DELETE, is_guarded};
@@ -97,19 +97,17 @@ pub fn probes(
     };
     let mut steps: Vec<Step> = asked.map(nudge).into_iter().collect();
     if moved {
-        // The new commit may mend what is held; by itself an Application below the root looks minutes later.
-        let holds = quarantine::holds(install, observed).into_values();
-        let owners: BTreeSet<ObjectId> = holds.map(|held| held.owner).collect();
-        let head = history.head.as_ref().map(|(_, at)| *at);
-        let below = owners.iter().filter(|owner| {
-            let asked = history.nudged.get(*owner).copied();
-            **owner != install.sync && asked < head
-        });
-        steps.extend(below.map(nudge));
+        steps.extend(below(install, observed, history));
     }
     let project = ObjectId::new(Kind::AppProject, &install.namespace, PROJECT);
     if up && observed.objects.contains_key(&project) {
-        steps.extend(misled(now, observed, history, mounts));
+        let reached = fetched && up && !latent::awaits_network(install, observed);
+        let moment = Moment {
+            mounts,
+            reached,
+            every,
+        };
+        steps.extend(misled(now, observed, history, moment));
     }
     let sent = [source, sync].into_iter().filter_map(|o| o.probe());
     let soonest = sent.map(|p| p.sent + every).min();
@@ -127,6 +125,18 @@ pub fn probes(
     (steps, if quiet { at } else { waiting })
 }
 
+/// A new commit may mend what is held; by itself an Application below the root looks minutes later.
+fn below(install: &Install, observed: &Observed, history: &History) -> Vec<Step> {
+    let holds = quarantine::holds(install, observed).into_values();
+    let owners: BTreeSet<ObjectId> = holds.map(|held| held.owner).collect();
+    let head = history.head.as_ref().map(|(_, at)| *at);
+    let below = owners.iter().filter(|owner| {
+        let asked = history.nudged.get(*owner).copied();
+        **owner != install.sync && asked < head
+    });
+    below.map(nudge).collect()
+}
+
 fn nudge(id: &ObjectId) -> Step {
     Step {
         action: Action::Nudge,
@@ -135,21 +145,44 @@ fn nudge(id: &ObjectId) -> Step {
     }
 }
 
-/// Applications that were looked at before their project was known, or the host's new keys: by themselves they are
-/// looked at again a minute later.
+/// What Applications below the root may not know yet.
+#[derive(Clone, Copy)]
+struct Moment {
+    /// Host keys that were written a moment ago.
+    mounts: bool,
+    /// The Git host, as the root shows.
+    reached: bool,
+    /// Between two questions to one that was not misled.
+    every: Duration,
+}
+
+/// Applications that were looked at before their project was known, or the host's new keys, or while the Git host was
+/// away: by themselves they are looked at again a minute later, or three.
 fn misled<'a>(
     now: OffsetDateTime,
     observed: &'a Observed,
     history: &'a History,
-    mounts: bool,
+    moment: Moment,
 ) -> impl Iterator<Item = Step> + 'a {
     let misled = observed.children.iter().filter(move |(id, child)| {
-        let last = history.nudged.get(*id);
-        let wrong = child.trouble.as_ref().is_some_and(|(kind, text)| {
-            let host = argocd::class(kind, text) == Some(Class::HostKeyMismatch);
-            argocd::misses_project(text) || mounts && host
+        let ago = history.nudged.get(*id).map(|at| now - *at);
+        let pause = child.trouble.as_ref().and_then(|(kind, text)| {
+            let class = argocd::class(kind, text);
+            let host = moment.mounts && class == Some(Class::HostKeyMismatch);
+            // Its repository may be on another host, which is away for long.
+            let git = matches!(
+                class,
+                Some(Class::GitUnreachable | Class::ArtifactUnreachable)
+            );
+            let away = moment.reached && git && latent::is_network(text);
+            if argocd::misses_project(text) || host {
+                Some(MISLED)
+            } else {
+                away.then_some(moment.every)
+            }
         });
-        wrong && id.kind == Kind::Application && last.is_none_or(|at| now - *at >= MISLED)
+        let due = pause.is_some_and(|pause| ago.is_none_or(|ago| ago >= pause));
+        due && id.kind == Kind::Application
     });
     misled.take(MAX_MISLED).map(|(id, _)| nudge(id))
 }

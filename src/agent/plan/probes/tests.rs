@@ -190,13 +190,21 @@ fn child(trouble: Option<(&str, &str)>) -> Child {
 }
 
 #[test]
-fn applications_that_missed_their_project_or_the_host_keys_are_asked_again() {
+fn applications_that_missed_their_project_the_host_keys_or_the_git_host_are_asked_again() {
     let project = (
         "InvalidSpecError",
         "application referencing project default",
     );
     let host = ("ComparisonError", "knownhosts: key is unknown");
     let other = ("ComparisonError", "app path does not exist");
+    let late = (
+        "ComparisonError",
+        "code = DeadlineExceeded desc = context deadline exceeded",
+    );
+    let dial = (
+        "ComparisonError",
+        "failed to list refs: dial tcp: i/o timeout",
+    );
     let second = SECOND;
     for (kind, trouble, asked, mounts, due) in [
         (Kind::Application, Some(project), None, false, true),
@@ -213,6 +221,21 @@ fn applications_that_missed_their_project_or_the_host_keys_are_asked_again() {
             false,
             false,
         ),
+        (Kind::Application, Some(late), None, false, true),
+        (
+            Kind::Application,
+            Some(dial),
+            Some(SECOND * 300),
+            false,
+            true,
+        ),
+        (
+            Kind::Application,
+            Some(dial),
+            Some(SECOND * 299),
+            false,
+            false,
+        ),
     ] {
         let cluster = Cluster::working_of(EngineKind::Argocd);
         let id = ObjectId::new(kind, "argocd", "a");
@@ -222,10 +245,23 @@ fn applications_that_missed_their_project_or_the_host_keys_are_asked_again() {
         if let Some(ago) = asked {
             history.nudged.insert(id.clone(), cluster.now - ago);
         }
-        let steps: Vec<Step> = misled(cluster.now, &observed, &history, mounts).collect();
+        let moment = Moment {
+            mounts,
+            reached: true,
+            every: Duration::minutes(5),
+        };
+        let steps: Vec<Step> = misled(cluster.now, &observed, &history, moment).collect();
         let expected = if due { vec![nudge(&id)] } else { vec![] };
         assert_eq!(steps, expected, "{kind} {trouble:?} {asked:?} {mounts}");
     }
+}
+
+#[test]
+fn of_many_that_missed_their_project_a_few_are_asked_at_a_time() {
+    let project = (
+        "InvalidSpecError",
+        "application referencing project default",
+    );
     let many = (0..20).map(|n| {
         let id = ObjectId::new(Kind::Application, "argocd", &n.to_string());
         (id, child(Some(project)))
@@ -244,6 +280,27 @@ fn applications_that_missed_their_project_or_the_host_keys_are_asked_again() {
     let project = ObjectId::new(Kind::AppProject, "argocd", PROJECT);
     observed.objects.remove(&project);
     assert_eq!(planned(&observed), 0, "there is no project to know of");
+}
+
+/// F33: while the root does not reach the Git host, the others need not be asked.
+#[test]
+fn an_application_that_did_not_reach_the_git_host_is_asked_once_the_root_does() {
+    let late = "code = DeadlineExceeded desc = context deadline exceeded";
+    let id = ObjectId::new(Kind::Application, "argocd", "shop");
+    for (said, asked) in [(Some(late), false), (None, true)] {
+        let mut cluster = Cluster::working_of(EngineKind::Argocd);
+        let root = cluster.install.sync.clone();
+        let live = cluster.objects.get_mut(&root).unwrap();
+        if let Some(message) = said {
+            live.fields["status"]["conditions"] =
+                json!([{"type": "ComparisonError", "message": message}]);
+        }
+        let mut observed = cluster.observed();
+        observed.children = Arc::new([(id.clone(), child(Some(("ComparisonError", late))))].into());
+        let (steps, _) = probes(cluster.now, &cluster.install, &observed, &cluster.history);
+        let below = steps.contains(&nudge(&id));
+        assert_eq!(below, asked, "{said:?}: {steps:?}");
+    }
 }
 
 /// One that is not guarded may carry the word; one that is being deleted keeps it.
