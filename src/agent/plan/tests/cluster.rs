@@ -288,7 +288,7 @@ impl Cluster {
             Action::Aside(turn) => self.turn(id, turn),
             Action::Unpin { keep } => {
                 if let Some(object) = self.objects.get_mut(id) {
-                    let others = object.finalizers.iter().filter(is_foreign);
+                    let others = object.finalizers.iter().filter(|f| is_foreign(f));
                     assert!(others.eq(keep), "only the engine's own are taken: {step:?}");
                     object.finalizers.clone_from(keep);
                 }

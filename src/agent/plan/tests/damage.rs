@@ -36,8 +36,8 @@ pub(super) struct Rival {
 }
 
 /// Whether a finalizer is not the engine's.
-pub(super) fn is_foreign(finalizer: &&String) -> bool {
-    finalizer.as_str() == FOREIGN
+pub(super) fn is_foreign(finalizer: &str) -> bool {
+    finalizer == FOREIGN
 }
 
 impl Cluster {
@@ -134,7 +134,7 @@ impl Cluster {
         let now = self.now;
         for object in self.objects.values_mut() {
             if object.deleting.is_some_and(|at| now - at > BACKUP) {
-                object.finalizers.retain(|f| !is_foreign(&f));
+                object.finalizers.retain(|f| !is_foreign(f));
             }
         }
         self.objects.retain(|id, object| {
