@@ -9,9 +9,9 @@ use crate::support::{eventually, figure, seconds, shown, until};
 
 const LABEL: &str = "app.kubernetes.io/managed-by";
 
-/// All that the engine consists of in its namespace: each object's uid, and its version without what a status changes.
+/// All that the engine consists of in its namespace but for Services: what is wanted of each, and who wrote it.
 fn objects(world: &World) -> Vec<String> {
-    let kinds = "deployments,services,serviceaccounts,networkpolicies,resourcequotas,secrets,configmaps,gitrepositories,kustomizations";
+    let kinds = "deployments,serviceaccounts,networkpolicies,resourcequotas,secrets,configmaps,gitrepositories,kustomizations";
     let text = run(world.place.kubectl().args([
         "-n",
         FLUX,
@@ -57,34 +57,49 @@ fn installed(world: &World) -> Option<String> {
     told["message"].as_str().map(str::to_owned)
 }
 
+/// Sets a label on the engine's Deployments, or takes it away.
+fn label(world: &World, word: &str) {
+    let args = ["-n", FLUX, "label", "--overwrite", "deployments", "--all"];
+    run(world.place.kubectl().args(args).arg(word));
+}
+
+/// A Flux that runs, as Helm leaves it.
+fn installed_by_helm(world: &World) {
+    let file = world.directory.join("helms.yaml");
+    std::fs::write(&file, Place::bundle("flux")).unwrap();
+    let args = ["apply", "--server-side", "--field-manager=helm", "-f"];
+    run(world.place.kubectl().args(args).arg(&file));
+    label(world, &format!("{LABEL}=Helm"));
+    until("Helm's Flux runs", seconds(240), || {
+        world.engine_available()
+    });
+}
+
+/// What is taken from it is Helm's to mend: it is told and nothing is done, until the Service is put back.
+fn nothing_is_mended(world: &World, mark: &Mark) {
+    let services = format!("/api/v1/namespaces/{FLUX}/services");
+    let path = format!("{services}/source-controller");
+    let mut service = world.api.get(&path).unwrap();
+    let whole = installed(world).unwrap();
+    assert!(world.api.delete(&path));
+    until("the hub shows that less is there", seconds(120), || {
+        installed(world).is_some_and(|now| now != whole)
+    });
+    assert_eq!(mark.written_in(FLUX), Vec::<String>::new());
+    assert_eq!(world.api.try_get(&path), Ok(None));
+    for field in ["uid", "resourceVersion", "managedFields"] {
+        service["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    world.api.create(&services, &service);
+}
+
 /// F45: a Flux that runs and that Helm installed is left as it is, and the hub names whose it is. When Helm's mark is
 /// gone, the adoption goes on.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_flux_that_helm_manages_is_only_observed_until_helm_lets_it_go() {
     let world = World::open("foreign");
-    let file = world.directory.join("helms.yaml");
-    std::fs::write(&file, Place::bundle("flux")).unwrap();
-    run(world
-        .place
-        .kubectl()
-        .args(["apply", "--server-side", "--field-manager=helm", "-f"])
-        .arg(&file));
-    let label = |word: &str| {
-        run(world.place.kubectl().args([
-            "-n",
-            FLUX,
-            "label",
-            "--overwrite",
-            "deployments",
-            "--all",
-            word,
-        ]));
-    };
-    label(&format!("{LABEL}=Helm"));
-    until("Helm's Flux runs", seconds(240), || {
-        world.engine_available()
-    });
+    installed_by_helm(&world);
     let before = objects(&world);
 
     let mark = Mark::now(&world.audit);
@@ -93,63 +108,26 @@ fn a_flux_that_helm_manages_is_only_observed_until_helm_lets_it_go() {
     let ((reason, message), took) = eventually("the hub says whose it is", seconds(120), || {
         observed_only(&world).ok_or("the agent does not say that it only observes")
     });
-    figure(
-        "F45",
-        "YAML applied beside Helm's Flux → observed only",
-        "",
-        shown(took),
-    );
+    let what = "YAML applied beside Helm's Flux → observed only";
+    figure("F45", what, "", shown(took));
     assert_eq!(reason, "ForeignManager");
-    assert!(
-        message.ends_with("carries the mark of another manager: Helm"),
-        "{message}"
-    );
+    let said = "carries the mark of another manager: Helm";
+    assert!(message.ends_with(said), "{message}");
     let view = world.hub.json(&["cluster", "show", CLUSTER]);
-    let adopted = &view["steps"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|s| s["step"] == "adopted");
-    assert_eq!(adopted.unwrap()["state"], "failed", "{view:#}");
+    let mut steps = view["steps"].as_array().unwrap().iter();
+    let adopted = steps.find(|s| s["step"] == "adopted").unwrap();
+    assert_eq!(adopted["state"], "failed", "{view:#}");
+    nothing_is_mended(&world, &mark);
+    assert_eq!(objects(&world), before);
 
-    // What is taken from it is Helm's to mend, too.
-    let service = format!("/api/v1/namespaces/{FLUX}/services/source-controller");
-    let taken = world.api.get(&service).unwrap();
-    let whole = installed(&world).unwrap();
-    assert!(world.api.delete(&service));
-    until("the hub shows that less is there", seconds(120), || {
-        installed(&world).is_some_and(|now| now != whole)
-    });
-    assert_eq!(mark.written_in(FLUX), Vec::<String>::new());
-    assert_eq!(world.api.try_get(&service), Ok(None));
-    let mut again = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "source-controller", "namespace": FLUX}});
-    again["spec"] = json!({"ports": taken["spec"]["ports"], "selector": taken["spec"]["selector"]});
-    world
-        .api
-        .create(&format!("/api/v1/namespaces/{FLUX}/services"), &again);
-    let left: Vec<String> = objects(&world)
-        .into_iter()
-        .filter(|o| !o.contains("\"Service\""))
-        .collect();
-    let had: Vec<String> = before
-        .into_iter()
-        .filter(|o| !o.contains("\"Service\""))
-        .collect();
-    assert_eq!(left, had);
-
-    label(&format!("{LABEL}-"));
+    label(&world, &format!("{LABEL}-"));
     let (_, took) = eventually("the first revision is applied", seconds(240), || {
         world.synced()
     });
-    figure(
-        "F45",
-        "Helm's mark gone → first revision applied",
-        "",
-        shown(took),
-    );
-    world
-        .hub
-        .linesman(&["cluster", "wait", CLUSTER, "--timeout", "2m"]);
+    let what = "Helm's mark gone → first revision applied";
+    figure("F45", what, "", shown(took));
+    let wait = ["cluster", "wait", CLUSTER, "--timeout", "2m"];
+    world.hub.linesman(&wait);
     world.function(seconds(120));
     world.close();
 }
