@@ -3,6 +3,7 @@
 //! the bytes that are forwarded.
 
 pub mod acting;
+pub mod frames;
 pub mod headers;
 pub mod message;
 pub mod path;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, OriginalUri, Request, State};
@@ -36,6 +37,10 @@ pub mod problem;
 mod silence;
 pub mod tunnel;
 pub mod users;
+
+/// What a body may take to arrive, and the slowest way, in bytes a second, that one may come over beyond that.
+const BODY: Duration = Duration::from_secs(30);
+const SLOWEST: usize = 16 << 10;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -224,9 +229,16 @@ impl<T: DeserializeOwned> axum::extract::FromRequest<Arc<Hub>> for UserBody<T> {
     }
 }
 
-/// Reads a whole body of at most `max` bytes.
+/// Reads a whole body of at most `max` bytes, while it comes: whoever sends it has not said who they are yet.
 pub(crate) async fn body(body: axum::body::Body, max: usize) -> Result<bytes::Bytes, Problem> {
-    axum::body::to_bytes(body, max).await.map_err(|error| {
+    let slow = u64::try_from(max / SLOWEST).unwrap_or(u64::MAX);
+    let limit = BODY.saturating_add(Duration::from_secs(slow));
+    let read = tokio::time::timeout(limit, axum::body::to_bytes(body, max)).await;
+    let read = read.map_err(|_| {
+        let text = format!("the body did not come within {} s", limit.as_secs());
+        Problem::new(Slug::BadRequest, text, "send it again")
+    })?;
+    read.map_err(|error| {
         let mut cause: Option<&dyn std::error::Error> = Some(&error);
         while let Some(e) = cause {
             if e.is::<http_body_util::LengthLimitError>() {
@@ -245,4 +257,23 @@ pub(crate) async fn body(body: axum::body::Body, max: usize) -> Result<bytes::By
             "send it again",
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// L40
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_ends_is_not_waited_for() {
+        let began = tokio::time::Instant::now();
+        let drops = futures_util::stream::unfold((), async |()| {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Some((Ok::<_, std::io::Error>("x"), ()))
+        });
+        let drops = axum::body::Body::from_stream(drops);
+        let problem = body(drops, MAX_BODY).await.unwrap_err();
+        assert_eq!(problem.slug, Slug::BadRequest);
+        assert!(began.elapsed() < Duration::from_mins(2));
+    }
 }

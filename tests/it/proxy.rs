@@ -1,6 +1,7 @@
 //! Kubernetes requests from the hub's side of a stream to a stand-in API server, through the agent's real
 //! server, gate and client.
 
+mod abuse;
 mod access;
 mod apiserver;
 mod cutoff;

@@ -9,7 +9,7 @@ use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,7 +18,6 @@ use tower::ServiceExt as _;
 use super::guard::Guarded;
 use crate::hub::Hub;
 use crate::hub::api::{self, Remote};
-use crate::kubeapi::message::Scanner;
 use crate::tunnel::driver::{self, Ahead};
 
 /// Connections at once, lines among them.
@@ -49,7 +48,7 @@ pub(super) async fn run(
             accepted = async { (place.await, listener.accept().await) } => accepted,
         };
         let (place, (socket, peer)) = match accepted {
-            (place, Ok(accepted)) => (place, accepted),
+            (place, Ok(accepted)) => (place.expect("nobody closes the semaphore"), accepted),
             (_, Err(error)) => {
                 // Out of file descriptors: what is open has to end first.
                 tracing::warn!(%error, "accept a connection");
@@ -59,12 +58,10 @@ pub(super) async fn run(
         };
         let (acceptor, router) = (acceptor.clone(), router.clone());
         let (hub, stop, end) = (hub.clone(), stop.clone(), end.clone());
+        let seat = Seat::new(place, hub);
         connections.spawn(async move {
-            let _place = place;
-            hub.metrics.connections().inc();
-            let serving = connection(socket, peer, acceptor, router, stop);
+            let serving = connection(socket, peer, acceptor, router, (seat, stop));
             end.run_until_cancelled(serving).await;
-            hub.metrics.connections().dec();
         });
     }
     drop(listener);
@@ -75,6 +72,25 @@ pub(super) async fn run(
         tracing::info!(left = connections.len(), "drain time is over");
     }
     Ok(())
+}
+
+/// A connection's place among [`CONNECTIONS`], given back with its socket: a line and a session have theirs, too.
+struct Seat {
+    hub: Arc<Hub>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Seat {
+    fn new(place: OwnedSemaphorePermit, hub: Arc<Hub>) -> Self {
+        hub.metrics.connections().inc();
+        Self { hub, _place: place }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.hub.metrics.connections().dec();
+    }
 }
 
 /// A connection that has just been made, or whose client is sending, is not closed on its request.
@@ -88,7 +104,7 @@ async fn connection(
     peer: SocketAddr,
     acceptor: TlsAcceptor,
     router: Router,
-    stop: CancellationToken,
+    (seat, stop): (Seat, CancellationToken),
 ) {
     // What becomes of the connection shows later; what a line needs is good for the others as well.
     driver::tune(&socket);
@@ -104,10 +120,10 @@ async fn connection(
     });
     // HTTP/2 has its own framing; without having been agreed on it is a bad HTTP/1 request.
     let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-    let requests = if http2 {
-        Scanner::open()
+    let guarded = if http2 {
+        Guarded::http2(tls, HEAD, seat)
     } else {
-        Scanner::default()
+        Guarded::http1(tls, HEAD, seat)
     };
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
@@ -122,8 +138,7 @@ async fn connection(
         .keep_alive_timeout(PING)
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
-    let io = TokioIo::new(Guarded::new(tls, requests));
-    let serving = builder.serve_connection_with_upgrades(io, service);
+    let serving = builder.serve_connection_with_upgrades(TokioIo::new(guarded), service);
     tokio::pin!(serving);
     let result = tokio::select! {
         result = &mut serving => result,

@@ -1,6 +1,10 @@
-//! The user's side of an HTTP/1 connection, held to the rules of [`message`]: a request that two servers could
+//! The user's side of a connection. HTTP/1 is held to the rules of [`message`]: a request that two servers could
 //! frame differently never reaches the parser, and nothing that a client sends behind a switch of protocol is
-//! read before the switch was granted.
+//! read before the switch was granted. Of HTTP/2 the frames are counted that ask for nothing ([`frames`]). A client that
+//! says nothing is not waited for: the server behind measures time only from the first head on.
+//!
+//! [`message`]: crate::kubeapi::message
+//! [`frames`]: crate::kubeapi::frames
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -9,8 +13,9 @@ use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
+use crate::kubeapi::frames::{self, Frames, PREFACE};
 use crate::kubeapi::message::{Scanner, Violation};
 
 /// What is given to the parser in the place of a bad request: it answers 400 and closes.
@@ -29,9 +34,15 @@ const LINGER: Duration = Duration::from_secs(1);
 const MOST_DISCARDED: usize = 256 << 10;
 
 /// A connection whose requests are checked as they are read.
-pub(super) struct Guarded<S> {
+pub(super) struct Guarded<S, T> {
     io: S,
+    /// What lives as long as the connection, whatever becomes of it.
+    _kept: T,
     scanner: Scanner,
+    /// Of HTTP/2.
+    frames: Option<Frames>,
+    /// Present until the first request has begun.
+    first: Option<First>,
     /// Read, not checked.
     held: BytesMut,
     /// Checked, not handed on.
@@ -46,6 +57,12 @@ pub(super) struct Guarded<S> {
     leaving: Option<Leaving>,
 }
 
+/// Until when so many bytes have to be handed on.
+struct First {
+    until: Pin<Box<Sleep>>,
+    missing: usize,
+}
+
 struct Leaving {
     until: Pin<Box<Sleep>>,
     discarded: usize,
@@ -53,11 +70,33 @@ struct Leaving {
     expects: bool,
 }
 
-impl<S> Guarded<S> {
-    pub(super) fn new(io: S, scanner: Scanner) -> Self {
+impl<S, T> Guarded<S, T> {
+    /// The first head has so long to be whole: nothing of it is handed on before.
+    pub(super) fn http1(io: S, first: Duration, kept: T) -> Self {
+        Self::new(io, kept, (Scanner::default(), None), (first, 1))
+    }
+
+    /// The same of HTTP/2's preface.
+    pub(super) fn http2(io: S, first: Duration, kept: T) -> Self {
+        let frames = Frames::new(Instant::now().into_std());
+        Self::new(io, kept, (Scanner::open(), Some(frames)), (first, PREFACE))
+    }
+
+    fn new(
+        io: S,
+        kept: T,
+        (scanner, frames): (Scanner, Option<Frames>),
+        (first, missing): (Duration, usize),
+    ) -> Self {
         Self {
             io,
+            _kept: kept,
             scanner,
+            frames,
+            first: Some(First {
+                until: Box::pin(sleep(first)),
+                missing,
+            }),
             held: BytesMut::new(),
             ready: Vec::new(),
             handed: 0,
@@ -84,11 +123,28 @@ impl<S> Guarded<S> {
         self.handed < self.ready.len()
     }
 
+    /// Whether the client has had its time for the first request.
+    fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
+        let first = self.first.as_mut();
+        first.is_some_and(|first| first.until.as_mut().poll(cx).is_ready())
+    }
+
+    /// So many bytes were handed on.
+    fn begun(&mut self, bytes: usize) {
+        if let Some(first) = &mut self.first {
+            first.missing = first.missing.saturating_sub(bytes);
+            if first.missing == 0 {
+                self.first = None;
+            }
+        }
+    }
+
     fn hand_on(&mut self, buf: &mut ReadBuf<'_>) {
         let rest = self.ready.get(self.handed..).unwrap_or_default();
         let now = rest.len().min(buf.remaining());
         buf.put_slice(rest.get(..now).unwrap_or_default());
         self.handed += now;
+        self.begun(now);
         if self.handed == self.ready.len() {
             self.ready = Vec::new();
             self.handed = 0;
@@ -114,13 +170,44 @@ impl<S> Guarded<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+impl<S: AsyncRead + Unpin, T: Unpin> Guarded<S, T> {
+    /// Reads of another protocol than HTTP/1.
+    fn poll_open(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+        let read = buf.filled().get(before..).unwrap_or_default();
+        let (now, len) = (Instant::now().into_std(), read.len());
+        if let Some(Err(good)) = self.frames.as_mut().map(|frames| frames.push(now, read)) {
+            tracing::debug!("a flood of HTTP/2 frames");
+            self.violation = Some(Violation("a flood of frames that ask for nothing"));
+            buf.set_filled(before + good);
+            self.ready.extend(frames::endless_head());
+        }
+        self.begun(len);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + Unpin, T: Unpin> AsyncRead for Guarded<S, T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
         let this = &mut *self;
+        if this.is_late(cx) {
+            tracing::debug!("no request in time");
+            return Poll::Ready(match this.frames {
+                // As if the client had ended: there is nothing to answer.
+                None => Ok(()),
+                // Half a preface would be answered as HTTP/1.
+                Some(_) => Err(std::io::ErrorKind::TimedOut.into()),
+            });
+        }
         loop {
             if this.scan() {
                 this.hand_on(buf);
@@ -129,7 +216,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
             match this.scanner.passes() {
                 _ if !this.held.is_empty() => {}
                 0 => {}
-                u64::MAX => return Pin::new(&mut this.io).poll_read(cx, buf),
+                u64::MAX if this.violation.is_none() => return this.poll_open(cx, buf),
+                u64::MAX => {}
                 passes => {
                     let room = usize::try_from(passes).unwrap_or(READ).min(READ);
                     let room = room.min(buf.remaining());
@@ -161,7 +249,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin, T: Unpin> AsyncWrite for Guarded<S, T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -200,7 +288,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         if this.leaving.is_none() {
             ready!(Pin::new(&mut this.io).poll_shutdown(cx))?;
             let passes = this.scanner.passes();
-            if passes == u64::MAX {
+            if passes == u64::MAX && this.violation.is_none() {
                 // Another protocol, with its own end.
                 return Poll::Ready(Ok(()));
             }

@@ -32,6 +32,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
@@ -335,6 +336,11 @@ impl World {
         connect(self.https, &self.hub.reference().ca, alpn).await
     }
 
+    /// For many of them.
+    pub(super) fn connector(&self, alpn: &[&[u8]]) -> TlsConnector {
+        connector(&self.hub.reference().ca, alpn)
+    }
+
     /// As kubectl: HTTP/1.1 over TLS, as `ada` where the request names nobody.
     pub(super) async fn send(&self, request: Request<Bytes>) -> Response<Answer> {
         self.send_on(self.connect(&[]).await, request).await
@@ -387,6 +393,11 @@ impl Left {
 
 async fn connect(to: SocketAddr, ca: &str, alpn: &[&[u8]]) -> TlsStream<TcpStream> {
     let tcp = TcpStream::connect(to).await.unwrap();
+    let name = "localhost".try_into().unwrap();
+    connector(ca, alpn).connect(name, tcp).await.unwrap()
+}
+
+fn connector(ca: &str, alpn: &[&[u8]]) -> TlsConnector {
     let mut roots = rustls::RootCertStore::empty();
     let ca = rustls_pki_types::CertificateDer::from_pem_slice(ca.as_bytes()).unwrap();
     roots.add(ca).unwrap();
@@ -394,9 +405,7 @@ async fn connect(to: SocketAddr, ca: &str, alpn: &[&[u8]]) -> TlsStream<TcpStrea
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    let name = "localhost".try_into().unwrap();
-    connector.connect(name, tcp).await.unwrap()
+    TlsConnector::from(Arc::new(config))
 }
 
 fn copy_tree(from: &std::path::Path, to: &std::path::Path) {
