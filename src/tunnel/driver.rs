@@ -27,7 +27,7 @@ mod shared;
 mod socket;
 
 pub use ahead::Ahead;
-pub use exchange::{ExchangeError, receive, refuse, send};
+pub use exchange::{ExchangeError, receive, refuse, reject, send};
 pub use memory::memory;
 pub(super) use shared::Shared;
 use shared::{Phase, State};
@@ -67,7 +67,7 @@ pub(super) fn now() -> Instant {
 /// A line over an authenticated WebSocket, and the future that runs it: whoever awaits that owns the line.
 /// Streams of the peer go to `incoming`; when it is full they are refused.
 pub fn line<S>(
-    socket: Socket<S>,
+    mut socket: Socket<S>,
     config: Config,
     identity: Identity,
     incoming: mpsc::Sender<Incoming>,
@@ -76,6 +76,7 @@ pub fn line<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    socket.proven();
     let shared = Arc::new(Shared {
         state: Mutex::new(State::new(Session::new(now(), config))),
         wake: Notify::new(),

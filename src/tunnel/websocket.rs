@@ -31,6 +31,11 @@ pub mod close {
     pub const PROTOCOL: u16 = 1002;
     pub const POLICY: u16 = 1008;
     pub const SIZE: u16 = 1009;
+
+    /// The others are not given out, or mean that there was no close frame.
+    pub(super) const fn may_be_sent(code: u16) -> bool {
+        matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
+    }
 }
 
 /// What arrived.
@@ -71,6 +76,8 @@ struct Head {
 pub struct Reader {
     /// Where the other end has to mask.
     masked: bool,
+    /// The longest message.
+    most: usize,
     scratch: Box<[u8; SCRATCH]>,
     start: usize,
     end: usize,
@@ -88,6 +95,7 @@ impl Reader {
     pub fn new(role: Role) -> Self {
         Self {
             masked: role == Role::Hub,
+            most: MAX_MESSAGE,
             scratch: Box::new([0; SCRATCH]),
             start: 0,
             end: 0,
@@ -96,6 +104,11 @@ impl Reader {
             from: 0,
             fragmented: false,
         }
+    }
+
+    /// Takes messages up to this length from now on.
+    pub fn limit(&mut self, most: usize) {
+        self.most = most;
     }
 
     /// The next of what was filled in; `None` where more has to be.
@@ -151,6 +164,12 @@ impl Reader {
         self.scratch.get_mut(self.end..).unwrap_or_default()
     }
 
+    /// All of that room, for what is not to be understood any more.
+    pub fn scratch(&mut self) -> &mut [u8] {
+        (self.start, self.end) = (0, 0);
+        self.scratch.as_mut_slice()
+    }
+
     pub fn filled(&mut self, len: usize) {
         self.end = (self.end + len).min(SCRATCH);
     }
@@ -191,7 +210,7 @@ impl Reader {
             BINARY if self.fragmented => return Err(broken("a message within another")),
             CONTINUATION if !self.fragmented => return Err(broken("a part of no message")),
             CONTINUATION | BINARY => {
-                if self.body.len() + head.len > MAX_MESSAGE {
+                if self.body.len().saturating_add(head.len) > self.most {
                     return Err(Broken {
                         code: close::SIZE,
                         text: "a message above the limit",
@@ -230,7 +249,13 @@ impl Reader {
             PING => Some(Received::Ping(payload.freeze())),
             PONG => None,
             _ => match payload.get(..2) {
-                Some(&[high, low]) => Some(Received::Close(Some(u16::from_be_bytes([high, low])))),
+                Some(&[high, low]) => {
+                    let code = u16::from_be_bytes([high, low]);
+                    if !close::may_be_sent(code) {
+                        return Err(broken("a close frame with a code that nobody may send"));
+                    }
+                    Some(Received::Close(Some(code)))
+                }
                 _ if payload.is_empty() => Some(Received::Close(None)),
                 _ => return Err(broken("a close frame with half a code")),
             },

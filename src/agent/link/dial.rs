@@ -11,6 +11,7 @@ use http::header;
 use http_body_util::Empty;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use time::OffsetDateTime;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -20,7 +21,7 @@ use super::transport::{self, Target, Tls};
 use super::{LinkConfig, Up};
 use crate::clock::{self, Steady};
 use crate::tunnel::driver::{self, ExchangeError, Identity};
-use crate::tunnel::handshake::{self, Agent, HandshakeError, Limits, SUBPROTOCOL};
+use crate::tunnel::handshake::{self, Agent, HandshakeError, Limits, SUBPROTOCOL, Welcome};
 use crate::tunnel::session::Role;
 use crate::tunnel::{Ended, Incoming, Line};
 use crate::wire::api::HubRef;
@@ -199,35 +200,16 @@ async fn establish(
     remote: String,
     incoming: mpsc::Sender<Incoming>,
 ) -> Result<Up<impl Future<Output = Ended> + Send + 'static + use<>>, DialError> {
-    let challenge = match driver::receive(&mut socket).await? {
-        Frame::Challenge(payload) => payload,
-        Frame::Refuse(refusal) => return Err(HandshakeError::Refused(refusal).into()),
-        _ => return Err(HandshakeError::Shape("first frame").into()),
+    let shaken = shake(config, hub, target, (held, cap), &mut socket).await;
+    let (welcome, now, heard) = match shaken {
+        Ok(shaken) => shaken,
+        Err(error) => {
+            if let DialError::Line(error) = &error {
+                driver::reject(socket, error).await;
+            }
+            return Err(error);
+        }
     };
-    let identity = config.keys.borrow().identity.clone();
-    let hello = handshake::hello(
-        &challenge,
-        &Agent {
-            cluster: &config.cluster,
-            identity: &identity,
-            hub: &hub.id,
-            host: &target.authority,
-            nonce: clock::random(),
-            instance: &config.instance,
-            resumes: held.map(|line| line.facts().epoch),
-            cap,
-            build: &config.build,
-            keyset: &hub.keyset,
-        },
-    )?;
-    driver::send(&mut socket, &Frame::Hello(hello.clone())).await?;
-    let payload = match driver::receive(&mut socket).await? {
-        Frame::Welcome(payload) => payload,
-        Frame::Refuse(refusal) => return Err(HandshakeError::Refused(refusal).into()),
-        _ => return Err(HandshakeError::Shape("answer to HELLO").into()),
-    };
-    let (now, heard) = (clock::now(), Instant::now());
-    let welcome = handshake::check_welcome(&hello, &payload, &hub.keyset, now.unix_timestamp())?;
     let identity = Identity {
         epoch: welcome.epoch,
         session: welcome.session,
@@ -251,4 +233,44 @@ async fn establish(
         run,
         keyset: welcome.keyset.unwrap_or_else(|| hub.keyset.clone()),
     })
+}
+
+/// Proves who each end is to the other; the hub's last word, and when it came.
+async fn shake(
+    config: &LinkConfig,
+    hub: &HubRef,
+    target: &Target,
+    (held, cap): (Option<&Line>, Option<Duration>),
+    socket: &mut Socket,
+) -> Result<(Welcome, OffsetDateTime, Instant), DialError> {
+    let challenge = match driver::receive(socket).await? {
+        Frame::Challenge(payload) => payload,
+        Frame::Refuse(refusal) => return Err(HandshakeError::Refused(refusal).into()),
+        _ => return Err(HandshakeError::Shape("first frame").into()),
+    };
+    let identity = config.keys.borrow().identity.clone();
+    let hello = handshake::hello(
+        &challenge,
+        &Agent {
+            cluster: &config.cluster,
+            identity: &identity,
+            hub: &hub.id,
+            host: &target.authority,
+            nonce: clock::random(),
+            instance: &config.instance,
+            resumes: held.map(|line| line.facts().epoch),
+            cap,
+            build: &config.build,
+            keyset: &hub.keyset,
+        },
+    )?;
+    driver::send(socket, &Frame::Hello(hello.clone())).await?;
+    let payload = match driver::receive(socket).await? {
+        Frame::Welcome(payload) => payload,
+        Frame::Refuse(refusal) => return Err(HandshakeError::Refused(refusal).into()),
+        _ => return Err(HandshakeError::Shape("answer to HELLO").into()),
+    };
+    let (now, heard) = (clock::now(), Instant::now());
+    let welcome = handshake::check_welcome(&hello, &payload, &hub.keyset, now.unix_timestamp())?;
+    Ok((welcome, now, heard))
 }

@@ -130,7 +130,14 @@ async fn serve(
     let mut socket = Socket::new(TokioIo::new(upgraded), Role::Hub, Bytes::new());
     let proven = match timeout(UPGRADED, prove(&hub, &mut socket, &peer)).await {
         Ok(Ok(proven)) => proven,
-        Ok(Err(error)) => return debug!(peer, %error, "handshake of a line"),
+        Ok(Err(error)) => {
+            if let Some(code) = error.fault() {
+                warn!(peer, code, %error, "handshake of a line");
+            } else {
+                debug!(peer, %error, "handshake of a line");
+            }
+            return driver::reject(socket, &error).await;
+        }
         Err(_) => return debug!(peer, "handshake of a line took too long"),
     };
     match proven {

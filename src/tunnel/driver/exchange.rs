@@ -7,7 +7,6 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use super::super::handshake::MAX_HANDSHAKE;
 use super::super::websocket::close;
 use super::socket::{Socket, SocketError};
 use crate::wire::frame::{self, Frame};
@@ -59,7 +58,7 @@ where
 
 /// The one frame of a message that this build knows; `None` where there is none.
 fn only(mut message: Bytes) -> Result<Option<Frame>, ExchangeError> {
-    if message.is_empty() || message.len() > MAX_HANDSHAKE {
+    if message.is_empty() {
         return Err(ExchangeError::Shape);
     }
     let mut only = None;
@@ -73,15 +72,45 @@ fn only(mut message: Bytes) -> Result<Option<Frame>, ExchangeError> {
     Ok(only)
 }
 
+impl ExchangeError {
+    /// The code to close with where it is the peer that broke the protocol.
+    pub fn fault(&self) -> Option<u16> {
+        match self {
+            Self::Shape => Some(close::PROTOCOL),
+            Self::Socket(SocketError::Framing(broken)) => Some(broken.code),
+            Self::Late | Self::Socket(SocketError::Io(_) | SocketError::Closed) => None,
+        }
+    }
+}
+
 /// Closes after a REFUSE; a goodbye is a courtesy, the peer has its answer.
-pub async fn refuse<S>(mut socket: Socket<S>)
+pub async fn refuse<S>(socket: Socket<S>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    if timeout(super::CLOSING, socket.close(close::POLICY))
-        .await
-        .is_err()
-    {
+    goodbye(socket, close::POLICY).await;
+}
+
+/// Closes a handshake that failed, with a code where the peer broke the protocol.
+pub async fn reject<S>(socket: Socket<S>, error: &ExchangeError)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    if let Some(code) = error.fault() {
+        goodbye(socket, code).await;
+    }
+}
+
+async fn goodbye<S>(mut socket: Socket<S>, code: u16)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let closing = async {
+        if socket.close(code).await.is_ok() {
+            socket.rest().await;
+        }
+    };
+    if timeout(super::CLOSING, closing).await.is_err() {
         tracing::debug!("the peer took no goodbye");
     }
 }

@@ -40,8 +40,7 @@ where
         poll_fn(|cx| socket.poll_send(cx)).await?;
         put(&shared, &mut socket);
         socket.close(code).await?;
-        // A socket that is dropped with unread input is reset, and the goodbye may be lost with that.
-        while poll_fn(|cx| socket.poll_message(cx)).await.is_ok() {}
+        socket.rest().await;
         Ok::<_, io::Error>(())
     };
     match timeout(CLOSING, goodbye).await {

@@ -17,9 +17,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
+use super::super::handshake::MAX_HANDSHAKE;
 use super::super::session::{Role, TOGETHER};
 use super::super::websocket::{self, Broken, MAX_SEALED, Reader, Received};
 use crate::clock;
+use crate::wire::frame::MAX_MESSAGE;
 
 /// Unsent bytes that the kernel keeps at most: what lies there cannot be overtaken. One message, so that a fast path
 /// takes it in one call: with 16 KiB the sender of one bulk stream on loopback spends a tenth more processor time on a
@@ -90,11 +92,13 @@ pub struct Socket<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
-    /// `early` came behind the upgrade and was read with it.
+    /// `early` came behind the upgrade and was read with it. The peer may say as much as a handshake needs.
     pub fn new(io: S, role: Role, early: Bytes) -> Self {
+        let mut reader = Reader::new(role);
+        reader.limit(MAX_HANDSHAKE);
         Self {
             io,
-            reader: Reader::new(role),
+            reader,
             masks: (role == Role::Agent).then(Masks::default),
             out: VecDeque::new(),
             unflushed: false,
@@ -103,6 +107,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             heard: super::now(),
             early,
         }
+    }
+
+    /// The peer has proven who it is: messages may be as long as a line's.
+    pub(super) fn proven(&mut self) {
+        self.reader.limit(MAX_MESSAGE);
     }
 
     /// When bytes last arrived, be it part of a message.
@@ -238,6 +247,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         self.push(closing, 0);
         poll_fn(|cx| self.poll_send(cx)).await?;
         poll_fn(|cx| Pin::new(&mut self.io).poll_shutdown(cx)).await
+    }
+
+    /// Reads to the peer's end and keeps nothing: a connection that is dropped with unread input is reset, and a goodbye may
+    /// be lost with that. What breaks the framing cannot be told apart any more.
+    pub(super) async fn rest(&mut self) {
+        loop {
+            match poll_fn(|cx| self.poll_message(cx)).await {
+                Ok(_) => {}
+                Err(SocketError::Framing(_)) => break,
+                Err(SocketError::Closed | SocketError::Io(_)) => return,
+            }
+        }
+        while poll_fn(|cx| self.poll_skip(cx)).await {}
+    }
+
+    /// Whether there was something more.
+    fn poll_skip(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut space = ReadBuf::new(self.reader.scratch());
+        let read = ready!(Pin::new(&mut self.io).poll_read(cx, &mut space));
+        Poll::Ready(read.is_ok() && !space.filled().is_empty())
     }
 }
 

@@ -96,6 +96,10 @@ fn broken_framing_is_named_with_its_close_code() {
         (Role::Agent, &[0x02, 1, 0, 0x82, 1, 0], close::PROTOCOL),
         (Role::Agent, &[0x82, 126, 0, 5], close::PROTOCOL),
         (Role::Agent, &[0x88, 1, 3], close::PROTOCOL),
+        (Role::Agent, &[0x88, 2, 0x03, 0xe7], close::PROTOCOL),
+        (Role::Agent, &[0x88, 2, 0x03, 0xed], close::PROTOCOL),
+        (Role::Agent, &[0x88, 2, 0x0b, 0xb7], close::PROTOCOL),
+        (Role::Agent, &[0x88, 2, 0x13, 0x88], close::PROTOCOL),
         (Role::Agent, &long, close::SIZE),
         (Role::Agent, &endless, close::PROTOCOL),
     ] {

@@ -14,6 +14,8 @@ use super::apiserver::ApiServer;
 use super::world::{PATIENCE, World, get, name};
 
 mod http2;
+mod line;
+mod silent;
 
 /// A user beside an attack has an answer within this time.
 const IN_TIME: Duration = Duration::from_secs(2);
