@@ -5,8 +5,10 @@ mod abuse;
 mod access;
 mod apiserver;
 mod cutoff;
+mod errors;
 mod figures;
 mod hostile;
+mod http;
 mod hub;
 mod kill;
 mod line;
@@ -21,8 +23,8 @@ mod world;
 
 use std::time::Duration;
 
+use ::http::{Request, StatusCode};
 use bytes::Bytes;
-use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
@@ -31,14 +33,14 @@ use pair::Pair;
 use world::{get, post};
 
 async fn text(
-    response: http::Response<impl hyper::body::Body<Data = Bytes, Error: std::fmt::Debug>>,
+    response: ::http::Response<impl hyper::body::Body<Data = Bytes, Error: std::fmt::Debug>>,
 ) -> String {
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 async fn status(
-    response: http::Response<impl hyper::body::Body<Data = Bytes, Error: std::fmt::Debug>>,
+    response: ::http::Response<impl hyper::body::Body<Data = Bytes, Error: std::fmt::Debug>>,
 ) -> Value {
     serde_json::from_str(&text(response).await).unwrap()
 }
