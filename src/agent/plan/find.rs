@@ -304,6 +304,12 @@ fn suspended(install: &Install, id: &ObjectId, live: &Object) -> Option<String> 
         .then(|| format!("spec.suspend is set by '{}'", live.writer))
 }
 
+/// The same, unless it was a commit.
+fn stopped(install: &Install, observed: &Observed, id: &ObjectId, live: &Object) -> Option<String> {
+    let commits = quarantine::root::is_stopped_by_a_commit(install, observed, (id, live));
+    suspended(install, id, live).filter(|_| !commits)
+}
+
 fn altered(
     now: OffsetDateTime,
     install: &Install,
@@ -322,7 +328,7 @@ fn altered(
         return if long { vec![finding] } else { Vec::new() };
     }
     let mut found = Vec::new();
-    if let Some(text) = suspended(install, id, live) {
+    if let Some(text) = stopped(install, observed, id, live) {
         found.push(Finding::new(Class::SuspendedByHuman, id, text).written_by(live));
     }
     if let Some(finding) = unservable(id, wanted, live) {
@@ -356,6 +362,7 @@ fn altered(
     }
     let mut paths = drift(&wanted.expect, &live.fields);
     paths.extend(still_verifies(&wanted.expect, &live.fields).then(|| VERIFY.to_owned()));
+    paths.extend(quarantine::root::astray(id, live));
     if id.kind == Kind::Application && !found.is_empty() {
         paths.retain(|path| !argocd::is_stop(path));
     }

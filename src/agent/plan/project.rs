@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
 use super::argocd;
-use super::quarantine::inventoried;
 use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, is_extra};
+use super::quarantine::{self, inventoried};
 use super::state::{Child, Lease, Object, Pod};
 use super::undecodable;
 use super::undecodable::aside::Suspect;
@@ -54,7 +54,7 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         .iter()
         .filter(|e| decides(kind, e))
         // Times are in whole seconds. Of a second in which somebody else wrote, too, his write tells more.
-        .max_by_key(|e| (e.time.as_ref().map(|t| t.0), !by_us(e)));
+        .max_by_key(|e| (e.time.as_ref().map(|t| t.0), !by_us(e) && !holds(e)));
     let mut annotations = meta.annotations.unwrap_or_default();
     annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     let mut fields = match live.data {
@@ -77,8 +77,8 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         if let Some(entries) = inventory.and_then(|all| all.get_mut("entries")) {
             *entries = of_engine(entries);
         }
-        if let Some(sync) = status.get_mut("sync").and_then(Value::as_object_mut) {
-            sync.remove("comparedTo");
+        if let Some(compared) = status.get_mut("sync").and_then(|s| s.get_mut("comparedTo")) {
+            *compared = followed(compared);
         }
     }
     fields.remove("operation");
@@ -135,6 +135,20 @@ fn outline(operation: &Value) -> Value {
     })
 }
 
+/// Of what an Application was compared with, where that comes from.
+fn followed(compared: &Value) -> Value {
+    let source = compared.get("source");
+    let field = |name: &str| {
+        source
+            .and_then(|s| s.get(name))
+            .cloned()
+            .unwrap_or_default()
+    };
+    json!({"source": {
+        "repoURL": field("repoURL"), "targetRevision": field("targetRevision"), "path": field("path"),
+    }})
+}
+
 /// Whether an entry of `managedFields` speaks of what someone wants: `kubectl scale` writes by the subresource
 /// `scale`, while `status` only says what is.
 fn decides(kind: Kind, entry: &ManagedFieldsEntry) -> bool {
@@ -151,6 +165,11 @@ fn decides(kind: Kind, entry: &ManagedFieldsEntry) -> bool {
 
 fn by_us(entry: &ManagedFieldsEntry) -> bool {
     entry.manager.as_deref() == Some(MANAGER)
+}
+
+/// Whether it is what a hold left.
+fn holds(entry: &ManagedFieldsEntry) -> bool {
+    entry.manager.as_deref() == Some(quarantine::MANAGER)
 }
 
 /// A controller's Lease, read at `seen`; none for any other Lease.

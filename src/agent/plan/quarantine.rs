@@ -255,7 +255,8 @@ fn mend(install: &Install, id: &ObjectId, live: &Object) -> Action {
         let uid = live.uid.clone();
         return Action::Recreate { uid };
     }
-    if additions(&wanted.expect, &live.fields).is_empty() {
+    let added = additions(&wanted.expect, &live.fields);
+    if added.is_empty() && root::astray(id, live).is_empty() {
         Action::Apply
     } else {
         Action::Replace
@@ -375,7 +376,8 @@ fn given_back(
         let said = shield::said(install, observed, &held.owner);
         // An operation that began before the hold knows nothing of it, and may yet apply what it was told to.
         let ends = |said: Arc<Owner>| {
-            held.hold.ends(now, &said.seen) && !said.extra.contains(*id) && !said.behind
+            let ours = held.owner != install.sync || root::is_fetched_anew(install, observed);
+            held.hold.ends(now, &said.seen) && ours && !said.extra.contains(*id) && !said.behind
         };
         observed.objects.contains_key(*id) && said.is_some_and(ends)
     })?;

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use super::fault::{Class, Key};
 use super::find::{self, Finding, dies, known, prunes};
 use super::pace::allowed;
-use super::quarantine::{self, shield::Shield};
+use super::quarantine::{self, root, shield::Shield};
 use super::state::{History, Object, Observed, Past};
 use super::undecodable::aside::{self, Turn};
 use crate::agent::engine::compare::{additions, drift};
@@ -324,6 +324,9 @@ fn remedy(
         }
         Class::SourceAltered if !finding.commit.is_empty() => {
             quarantine::holding(now, install, observed, finding)
+        }
+        Class::SourceAltered if live.is_some_and(|l| !root::astray(id, l).is_empty()) => {
+            one(Action::Replace)
         }
         Class::OperationStuck => one(Action::Terminate),
         Class::UndecodableObject => aside::against(now, install, observed, id),

@@ -28,11 +28,9 @@ impl Watchdog {
         plan: &Plan,
     ) -> bool {
         let (kube, store) = (self.context.kube.clone(), self.saves.clone());
-        // What is applied to the root leaves alone what is held.
-        let shielded = shield::shielded(install, observed);
         let hands = Hands {
             kube: &kube,
-            install: &shielded,
+            install,
             view,
             observed,
             saves: &store,
@@ -61,7 +59,10 @@ impl Watchdog {
                 Action::Restore | Action::Release => self.history.saved.get(&step.target),
                 _ => None,
             };
-            let done = hands.act(step, &saved.cloned().unwrap_or_default()).await;
+            let saved = saved.cloned().unwrap_or_default();
+            // What is applied to the root leaves alone what is held, also by the step before.
+            let install = &*shield::shielded(install, &view.subscribe().borrow());
+            let done = Hands { install, ..hands }.act(step, &saved).await;
             let applied = step.action != Action::Nudge && done.outcome == Outcome::Done;
             if install.changing && applied {
                 self.context.faults.change(Stage::Applied);

@@ -201,12 +201,12 @@ faults! {
         does "reports; drift is still corrected from what was fetched";
         advice "make the Git host reachable from the cluster";
     SourceAltered: 28, Budget::PerHour(5), 0 s;
-        seen "URL, branch, path, Secret or deletion policy of a root differ from what the hub assigned";
-        evidence "the fields; who wrote them and when; with Flux the commit, where it came from one";
-        does "applies them; with Flux, where a commit changed them, the object is held back from Git first, until another one";
+        seen "URL, branch, path, Secret or deletion policy of a root differ from what the hub assigned; the root Application has more sources than that, or a commit stopped it";
+        evidence "the fields; who wrote them and when; the commit, where it came from one";
+        does "applies them; where a commit changed them, the object is held back from Git first, until another one";
         advice "";
     SuspendedByHuman: 29, Budget::Report, 0 s;
-        seen "a root has `spec.suspend`; in Argo CD no `automated`, the annotation `skip-reconcile`, or a pinned commit";
+        seen "a root has `spec.suspend`; in Argo CD no `automated`, the annotation `skip-reconcile`, or a pinned commit, unless a commit made it so";
         evidence "who set it";
         does "reports, and leaves it suspended: that is how people stop a delivery. Where a maintenance window ends over it, as over any fault, \
               that is an alarm";

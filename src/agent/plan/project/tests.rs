@@ -60,7 +60,11 @@ fn the_writer_is_the_engine_although_it_was_asked_or_mended_in_the_same_second_o
     let engine = |second| entry("kustomize-controller", "Apply", second, &spec);
     let ours = |second| entry(MANAGER, "Apply", second, &spec);
     let asks = |second| entry(MANAGER, "Update", second, &asked);
+    let held = |second| entry(quarantine::MANAGER, "Update", second, &spec);
     for (entries, writer) in [
+        (json!([engine(5), held(5)]), "kustomize-controller"),
+        (json!([held(5), engine(5)]), "kustomize-controller"),
+        (json!([engine(5), held(6), ours(6)]), MANAGER),
         (json!([engine(5), ours(5), asks(5)]), "kustomize-controller"),
         (json!([ours(4), engine(5), asks(9)]), "kustomize-controller"),
         (json!([engine(5), ours(6), asks(5)]), MANAGER),
@@ -116,4 +120,20 @@ fn an_object_tells_the_controller_that_owns_it_and_no_other_owner() {
     ] {
         assert_eq!(live(owners.clone()), told, "{owners}");
     }
+}
+
+#[test]
+fn of_what_an_application_was_compared_with_its_source_is_kept() {
+    let live = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": {"name": "linesman"},
+        "status": {"sync": {"status": "Synced", "comparedTo": {
+            "destination": {"namespace": "argocd"}, "ignoreDifferences": [{"kind": "Application"}],
+            "source": {"repoURL": "u", "path": "p", "targetRevision": "main", "helm": {"values": "long"}},
+        }}},
+    });
+    let object = object(Kind::Application, serde_json::from_value(live).unwrap());
+    assert_eq!(
+        object.fields["status"]["sync"]["comparedTo"],
+        json!({"source": {"repoURL": "u", "path": "p", "targetRevision": "main"}})
+    );
 }

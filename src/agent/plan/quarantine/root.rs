@@ -1,12 +1,20 @@
 //! The engine's own roots. They are never Git's: what the engine follows is what the hub assigned. A commit may have them
 //! all the same, and then the engine takes back each repair, until it follows something else and no commit reaches it.
 
+use serde_json::Value;
+
 use super::commit;
 use crate::agent::engine::Install;
+use crate::agent::engine::argocd::SKIP;
 use crate::agent::plan::find::Finding;
 use crate::agent::plan::state::{Object, Observed};
-use crate::bundle::ObjectId;
+use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
+
+/// What leads a root Application elsewhere although its source is as assigned: Argo CD reads these first.
+const LEADS: [&str; 2] = ["/spec/sources", "/spec/sourceHydrator"];
+/// What of a source says where a commit comes from.
+const SOURCE: [&str; 3] = ["repoURL", "targetRevision", "path"];
 
 /// A root that differs: with the commit that made it so, where it was the engine that wrote it last.
 pub fn brought(
@@ -15,26 +23,69 @@ pub fn brought(
     (id, live): (&ObjectId, &Object),
     mut finding: Finding,
 ) -> Finding {
-    let root = install.roots().any(|root| root == id);
-    let flux = install.traits.kind == EngineKind::Flux;
-    if !root || !flux || live.writer != install.traits.applier {
+    let Some(commit) = rewritten(install, observed, (id, live)) else {
         return finding;
-    }
-    let commit = commit(install, observed, id);
-    if commit.is_empty() {
-        return finding;
-    }
+    };
     finding.evidence = format!("{}; commit {commit} has it so", finding.evidence);
     finding.brought_by(commit)
+}
+
+/// The commit of which the engine wrote a root last, where that is known.
+fn rewritten(
+    install: &Install,
+    observed: &Observed,
+    (id, live): (&ObjectId, &Object),
+) -> Option<String> {
+    let root = install.roots().any(|root| root == id);
+    if !root || live.writer != install.traits.applier {
+        return None;
+    }
+    let commit = commit(install, observed, id);
+    (!commit.is_empty()).then_some(commit)
+}
+
+/// Whether it was a commit that stopped the root Application. No other one would reach it then, so that is nobody's way to
+/// stop a delivery.
+pub fn is_stopped_by_a_commit(
+    install: &Install,
+    observed: &Observed,
+    (id, live): (&ObjectId, &Object),
+) -> bool {
+    id.kind == Kind::Application
+        && live.annotation(SKIP) != Some("true")
+        && rewritten(install, observed, (id, live)).is_some()
+}
+
+/// What a root Application has beside what was assigned and follows instead of it. Applying does not take it away.
+pub fn astray(id: &ObjectId, live: &Object) -> Vec<String> {
+    let none = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    let leads = |path: &&str| live.fields.pointer(path).is_some_and(|value| !none(value));
+    let all = LEADS.into_iter().filter(leads);
+    let all = all.filter(|_| id.kind == Kind::Application);
+    all.map(str::to_owned).collect()
 }
 
 /// Whether what was fetched is of what the source is told now. While a root is bent, it may be of another catalog, whose
 /// commits say nothing of ours.
 pub(super) fn is_fetched_anew(install: &Install, observed: &Observed) -> bool {
-    let source = observed.objects.get(&install.source);
-    source.is_some_and(|live| {
-        live.number("/status/observedGeneration") >= live.generation && live.is_true("Ready")
-    })
+    let Some(live) = observed.objects.get(&install.source) else {
+        return false;
+    };
+    match install.traits.kind {
+        EngineKind::Flux => {
+            live.number("/status/observedGeneration") >= live.generation && live.is_true("Ready")
+        }
+        EngineKind::Argocd => {
+            let assigned = install.base(&install.source);
+            let assigned = assigned.and_then(|body| body.pointer("/spec/source"));
+            let followed = live.fields.pointer("/status/sync/comparedTo/source");
+            let same = |field: &str| {
+                let [assigned, followed] = [assigned, followed].map(|source| source?.get(field));
+                assigned == followed
+            };
+            followed.is_none() || SOURCE.into_iter().all(same)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Hold;
+use crate::agent::engine::argocd::ROOT;
 use crate::agent::engine::{Install, TRACKING};
 use crate::agent::plan::argocd::head;
 use crate::agent::plan::state::{Object, Observed};
@@ -103,9 +104,13 @@ impl Owner {
             at.and_then(Value::as_str).unwrap_or_default()
         };
         let applies = operation("operation/sync/revision");
-        let behind = operation("phase") == "Running" && !applies.is_empty() && applies != seen;
-        // An operation that has just begun has no result yet.
-        let tried = [operation("syncResult/revision"), applies];
+        let runs = operation("phase") == "Running";
+        let behind = runs && !applies.is_empty() && applies != seen;
+        // An operation that has just begun has no result yet, or that of the one before.
+        let mut tried = [operation("syncResult/revision"), applies];
+        if runs {
+            tried.reverse();
+        }
         let tried = tried.into_iter().find(|revision| !revision.is_empty());
         let held = record(annotation).held;
         let held: BTreeMap<ObjectId, Hold> = held
@@ -156,7 +161,8 @@ fn extra(namespace: &str, status: &Value) -> BTreeSet<ObjectId> {
     });
     let ours = |id: &ObjectId| {
         let here = id.namespace.is_empty() || id.namespace == namespace;
-        here && id.kind.installable()
+        let root = id.kind == Kind::Application && id.name == ROOT;
+        here && (id.kind.installable() || root)
     };
     ids.filter(ours).take(MAX_EXTRA).collect()
 }

@@ -226,7 +226,10 @@ impl Cluster {
                 if id.kind.namespaced() && dying(self.objects.get(&namespace)) {
                     return Outcome::Failed("namespace".to_owned());
                 }
-                let mut body = self.install.body(id).unwrap();
+                // To the root is applied what holds made of it, as at the API server.
+                let root = (id.kind == Kind::Application).then(|| self.observed());
+                let install = root.map(|seen| shield::shielded(&self.install, &seen).into_owned());
+                let mut body = install.as_ref().unwrap_or(&self.install).body(id).unwrap();
                 if let Action::CreateHeld { note } = &step.action {
                     body = mark::on(self.install.traits.kind, body, None, note);
                 }

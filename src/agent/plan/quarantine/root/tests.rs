@@ -6,6 +6,8 @@ use crate::agent::plan::tests::Cluster;
 use crate::agent::plan::{Action, Class, Plan};
 use crate::bundle::{Kind, ObjectId};
 
+mod argocd;
+
 fn root(kind: Kind) -> ObjectId {
     ObjectId::new(kind, "flux-system", "flux-system")
 }

@@ -410,8 +410,12 @@ fn the_commit_that_is_being_applied_is_known() {
     let done = json!({
         "phase": "Succeeded", "operation": {"sync": {"revision": "3"}}, "syncResult": {"revision": "2"},
     });
+    let after_another = json!({
+        "phase": "Running", "operation": {"sync": {"revision": "3"}}, "syncResult": {"revision": "2"},
+    });
     assert_eq!(
         [
+            of(json!({"sync": sync("OutOfSync", "3"), "operationState": after_another})),
             of(json!({"sync": sync("OutOfSync", "4"), "operationState": begun})),
             of(json!({"sync": sync("Unknown", "main"), "operationState": begun})),
             of(json!({"sync": sync("Synced", "4"), "operationState": done})),
@@ -420,6 +424,7 @@ fn the_commit_that_is_being_applied_is_known() {
             of(json!({"sync": {"revision": "main"}})),
         ],
         [
+            texts("3", "3"),
             texts("3", "4"),
             texts("3", ""),
             texts("2", "4"),
