@@ -324,6 +324,14 @@ impl Install {
         ObjectId::new(kind, &self.namespace, name)
     }
 
+    /// Whether an object says whom the engine trusts: where the catalog comes from, and who signed it. That is the hub's
+    /// word, and nobody else's.
+    pub fn trusts(&self, id: &ObjectId) -> bool {
+        let host_keys = id.kind == Kind::ConfigMap && argocd::is_ours(id);
+        let signers = id.kind == Kind::Secret && id.name == flux::SIGNERS;
+        *id == self.secret || (host_keys || signers) && id.namespace == self.namespace
+    }
+
     /// Source and sync object, each once.
     pub fn roots(&self) -> impl Iterator<Item = &ObjectId> {
         let sync = Some(&self.sync).filter(|sync| **sync != self.source);
@@ -454,7 +462,7 @@ fn always_ours(id: &ObjectId, install: &Install) -> bool {
         &install.rights,
     ];
     let kinds = matches!(id.kind, Kind::Namespace | Kind::AppProject);
-    kinds || id.kind.optional() || roots.contains(&id)
+    kinds || id.kind.optional() || roots.contains(&id) || install.trusts(id)
 }
 
 pub fn is_git_owned(fields: &Value) -> bool {

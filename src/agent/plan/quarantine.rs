@@ -233,6 +233,8 @@ pub fn holding(
             actions.push((Action::Hold { note }, id.clone()));
             return actions;
         }
+        // Nothing that many clusters must not do at once.
+        Some(_) if finding.class == Class::GitSecretBad => Action::WriteSecret,
         Some(live) => mend(install, id, live),
     };
     if !matches!(mend, Action::CreateHeld { .. }) {

@@ -308,6 +308,9 @@ fn remedy(
             Some(before) => one(Action::RestartPods { before }),
             None => one(Action::Create),
         },
+        Class::SourceAltered | Class::GitSecretBad if !finding.commit.is_empty() => {
+            quarantine::holding(now, install, observed, finding)
+        }
         Class::GitSecretBad | Class::EngineSecretMissing if install.wanted.contains_key(id) => {
             match id.kind {
                 // The root says so; its Secrets have findings of their own.
@@ -320,9 +323,6 @@ fn remedy(
         }
         Class::ProjectMissing if live.is_none() => one(Action::Create),
         Class::BadEngineCommit | Class::EngineUpgradeStuck | Class::EngineRemovedByCommit => {
-            quarantine::holding(now, install, observed, finding)
-        }
-        Class::SourceAltered if !finding.commit.is_empty() => {
             quarantine::holding(now, install, observed, finding)
         }
         Class::SourceAltered if live.is_some_and(|l| !root::astray(id, l).is_empty()) => {

@@ -67,10 +67,13 @@ fn first(install: &Install, observed: &Observed, steps: &mut Vec<Step>) {
         if let Some(held) = holds.get(&step.target) {
             let note = held.hold.text();
             match (&step.action, live) {
-                (Action::Create, None) => step.action = Action::CreateHeld { note },
-                (Action::Apply | Action::Replace | Action::Reset, Some(live))
-                    if self::note(engine, live).is_none() =>
-                {
+                (Action::Create | Action::WriteSecret, None) => {
+                    step.action = Action::CreateHeld { note };
+                }
+                (
+                    Action::Apply | Action::Replace | Action::Reset | Action::WriteSecret,
+                    Some(live),
+                ) if self::note(engine, live).is_none() => {
                     all.push(Step {
                         action: Action::Hold { note },
                         ..step.clone()

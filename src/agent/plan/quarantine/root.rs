@@ -1,5 +1,6 @@
-//! The engine's own roots. They are never Git's: what the engine follows is what the hub assigned. A commit may have them
-//! all the same, and then the engine takes back each repair, until it follows something else and no commit reaches it.
+//! The engine's own roots, and what says whom it trusts. They are never Git's: what the engine follows is what the hub
+//! assigned. A commit may have them all the same, and then the engine takes back each repair, until it follows something
+//! else and no commit reaches it.
 
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ const LEADS: [&str; 2] = ["/spec/sources", "/spec/sourceHydrator"];
 /// What of a source says where a commit comes from.
 const SOURCE: [&str; 3] = ["repoURL", "targetRevision", "path"];
 
-/// A root that differs: with the commit that made it so, where it was the engine that wrote it last.
+/// One of them that differs: with the commit that made it so, where it was the engine that wrote it last.
 pub fn brought(
     install: &Install,
     observed: &Observed,
@@ -30,14 +31,14 @@ pub fn brought(
     finding.brought_by(commit)
 }
 
-/// The commit of which the engine wrote a root last, where that is known.
+/// The commit of which the engine wrote one of them last, where that is known.
 fn rewritten(
     install: &Install,
     observed: &Observed,
     (id, live): (&ObjectId, &Object),
 ) -> Option<String> {
-    let root = install.roots().any(|root| root == id);
-    if !root || live.writer != install.traits.applier {
+    let assigned = install.trusts(id) || install.roots().any(|root| root == id);
+    if !assigned || live.writer != install.traits.applier {
         return None;
     }
     let commit = commit(install, observed, id);

@@ -481,6 +481,26 @@ fn applications_that_were_looked_at_before_their_project_was_known_are_asked_aga
     assert_eq!(asked(&cluster), Vec::<String>::new());
 }
 
+/// F24: a catalog that brings Argo CD's manifest brings the manifest's host keys, and a snapshot has what was live then.
+#[test]
+fn a_snapshot_makes_nobody_elses_host_keys_known_good() {
+    let known = id(Kind::ConfigMap, "argocd-ssh-known-hosts-cm");
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": known.name, "namespace": "argocd",
+            "annotations": {"argocd.argoproj.io/tracking-id": "engine:/ConfigMap:argocd/argocd-ssh-known-hosts-cm"},
+        },
+        "data": {"ssh_known_hosts": "elsewhere.test ssh-ed25519 AAAA"},
+    });
+    let snapshot = BTreeMap::from([(known.clone(), theirs)]);
+    let install = Install::new(&desired_of(EngineKind::Argocd), &snapshot, None);
+    let usual = install_of(EngineKind::Argocd);
+    assert!(!install.wanted[&known].git_owned);
+    assert_eq!(install.body(&known), usual.body(&known));
+    assert_eq!(install.wanted[&known].expect, usual.wanted[&known].expect);
+}
+
 /// W32: all of an install that is elsewhere is elsewhere, and finds itself there.
 #[test]
 fn an_install_in_another_namespace_has_nothing_in_the_usual_one() {

@@ -159,3 +159,24 @@ fn a_root_is_given_back_by_the_next_commit_of_its_own_catalog() {
     }
     assert_eq!(hold(&cluster.objects[&id]).unwrap().attempt, 2);
 }
+
+/// F24, W18: the keys with which Flux fetches, and the host keys that it trusts, are the hub's word, whatever a commit has.
+#[test]
+fn a_git_secret_that_a_commit_rewrites_is_held_and_written_again() {
+    let mut cluster = Cluster::working();
+    let id = root(Kind::Secret);
+    let before = cluster.objects[&id].fields["data"].clone();
+    let live = cluster.objects.get_mut(&id).unwrap();
+    live.fields["data"]["known_hosts"] = json!("another");
+    cluster.install.traits.applier.clone_into(&mut live.writer);
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("hold", id.kind), ("write-key", id.kind)]);
+    for step in &plan.steps {
+        cluster.act(step);
+    }
+    assert!(is_held(&cluster, &id) && is_disabled(&cluster, &id));
+    assert_eq!(cluster.objects[&id].fields["data"], before);
+    assert_eq!(writes(&cluster.plan()), []);
+    followed(&mut cluster, "main@sha1:2");
+    assert_eq!(writes(&cluster.plan()), [("lift", id.kind)]);
+}
