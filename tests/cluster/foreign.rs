@@ -113,10 +113,15 @@ fn a_flux_that_helm_manages_is_only_observed_until_helm_lets_it_go() {
     assert_eq!(reason, "ForeignManager");
     let said = "carries the mark of another manager: Helm";
     assert!(message.ends_with(said), "{message}");
-    let view = world.hub.json(&["cluster", "show", CLUSTER]);
-    let mut steps = view["steps"].as_array().unwrap().iter();
-    let adopted = steps.find(|s| s["step"] == "adopted").unwrap();
-    assert_eq!(adopted["state"], "failed", "{view:#}");
+    until(
+        "the adoption says why it does not go on",
+        seconds(60),
+        || {
+            let view = world.hub.json(&["cluster", "show", CLUSTER]);
+            let mut steps = view["steps"].as_array().unwrap().iter();
+            steps.any(|s| s["state"] == "failed" && s["reason"] == json!(message))
+        },
+    );
     nothing_is_mended(&world, &mark);
     assert_eq!(objects(&world), before);
 
