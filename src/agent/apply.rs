@@ -204,7 +204,7 @@ impl Hands<'_> {
         let spec = body
             .get("spec")
             .with_context(|| format!("{id} has no spec"))?;
-        let patch = json!([{"op": "replace", "path": "/spec", "value": spec}]);
+        let patch = replacement(id.kind, spec);
         let (_, _, plural) = id.kind.resource();
         let group = resource(id.kind);
         let target = format!(
@@ -317,6 +317,19 @@ impl Hands<'_> {
     }
 }
 
+/// The patch that makes a spec what is wanted. A GitRepository may have a field that its owner added and that is no
+/// business of ours (`verify`, `ignore`): just those that are wanted are replaced, each as a whole.
+fn replacement(kind: Kind, spec: &Value) -> Value {
+    let fields = spec.as_object().filter(|_| kind == Kind::GitRepository);
+    let Some(fields) = fields else {
+        return json!([{"op": "replace", "path": "/spec", "value": spec}]);
+    };
+    let all = fields.iter().map(
+        |(field, value)| json!({"op": "add", "path": format!("/spec/{field}"), "value": value}),
+    );
+    all.collect()
+}
+
 /// Kinds whose immutable fields are mended by a new object. Never a CRD, a Namespace or what holds data.
 fn replaceable(kind: Kind) -> bool {
     match kind {
@@ -359,4 +372,29 @@ fn immutable(kind: Kind, status: &Status) -> bool {
         && causes
             .into_iter()
             .any(|c| FIELDS.contains(&c.field.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spec_is_replaced_as_a_whole_and_a_git_repositorys_field_by_field() {
+        let spec = json!({"url": "ssh://git@hub.test/c.git", "ref": {"branch": "main"}});
+        for (kind, patch) in [
+            (
+                Kind::Application,
+                json!([{"op": "replace", "path": "/spec", "value": spec}]),
+            ),
+            (
+                Kind::GitRepository,
+                json!([
+                    {"op": "add", "path": "/spec/ref", "value": {"branch": "main"}},
+                    {"op": "add", "path": "/spec/url", "value": "ssh://git@hub.test/c.git"},
+                ]),
+            ),
+        ] {
+            assert_eq!(replacement(kind, &spec), patch, "{kind}");
+        }
+    }
 }

@@ -170,6 +170,9 @@ fn a_commit_that_rewrites_a_root_is_held_back_and_the_next_one_arrives() {
     catalog.rewritten(0, "url", &elsewhere, ["second", "third"]);
     let nowhere = json!("./no/such/path");
     catalog.rewritten(1, "path", &nowhere, ["fourth", "fifth"]);
+    let mut pinned = catalog.roots[0]["spec"]["ref"].clone();
+    pinned["commit"] = json!(catalog.world.head().unwrap());
+    catalog.rewritten(0, "ref", &pinned, ["sixth", "seventh"]);
     catalog.world.close();
 }
 

@@ -14,6 +14,14 @@ use crate::wire::api::EngineKind;
 
 /// What leads a root Application elsewhere although its source is as assigned: Argo CD reads these first.
 const LEADS: [&str; 2] = ["/spec/sources", "/spec/sourceHydrator"];
+/// What a root GitRepository follows instead of the branch that was assigned: source-controller reads these first.
+/// <https://fluxcd.io/flux/components/source/gitrepositories/#reference>
+const PINS: [&str; 4] = [
+    "/spec/ref/commit",
+    "/spec/ref/name",
+    "/spec/ref/semver",
+    "/spec/ref/tag",
+];
 /// What of a source says where a commit comes from.
 const SOURCE: [&str; 3] = ["repoURL", "targetRevision", "path"];
 
@@ -57,13 +65,22 @@ pub fn is_stopped_by_a_commit(
         && rewritten(install, observed, (id, live)).is_some()
 }
 
-/// What a root Application has beside what was assigned and follows instead of it. Applying does not take it away.
+/// What a root has beside what was assigned and follows instead of it. Applying does not take it away.
 pub fn astray(id: &ObjectId, live: &Object) -> Vec<String> {
-    let none = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
-    let leads = |path: &&str| live.fields.pointer(path).is_some_and(|value| !none(value));
-    let all = LEADS.into_iter().filter(leads);
-    let all = all.filter(|_| id.kind == Kind::Application);
-    all.map(str::to_owned).collect()
+    let leads: &[&str] = match id.kind {
+        Kind::Application => &LEADS,
+        Kind::GitRepository => &PINS,
+        _ => &[],
+    };
+    let none = |value: &Value| match value {
+        Value::Array(all) => all.is_empty(),
+        Value::String(text) => text.is_empty(),
+        other => other.is_null(),
+    };
+    let leads = leads
+        .iter()
+        .filter(|path| live.fields.pointer(path).is_some_and(|value| !none(value)));
+    leads.map(|path| (*path).to_owned()).collect()
 }
 
 /// Whether what was fetched is of what the source is told now. While a root is bent, it may be of another catalog, whose

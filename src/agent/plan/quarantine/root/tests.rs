@@ -180,3 +180,59 @@ fn a_git_secret_that_a_commit_rewrites_is_held_and_written_again() {
     followed(&mut cluster, "main@sha1:2");
     assert_eq!(writes(&cluster.plan()), [("lift", id.kind)]);
 }
+
+/// F28, W18: what a root follows instead of its branch is taken away: a commit's is held back, a person's is not. Otherwise no
+/// commit would arrive any more, and nothing would be broken.
+#[test]
+fn a_root_that_is_pinned_follows_its_branch_again() {
+    let id = root(Kind::GitRepository);
+    for (field, value) in [
+        ("commit", "c0ffee"),
+        ("tag", "v1"),
+        ("semver", "1.x"),
+        ("name", "refs/heads/other"),
+    ] {
+        for by_commit in [true, false] {
+            let mut cluster = Cluster::working();
+            let before = cluster.objects[&id].fields["spec"].clone();
+            let writer = cluster.install.traits.applier;
+            let live = cluster.objects.get_mut(&id).unwrap();
+            live.fields["spec"]["ref"][field] = json!(value);
+            if by_commit { writer } else { "kubectl-edit" }.clone_into(&mut live.writer);
+            let plan = cluster.plan();
+            let found = &plan.findings[0];
+            let commit = if by_commit {
+                "; commit main@sha1:1 has it so"
+            } else {
+                ""
+            };
+            assert_eq!(
+                (found.class, found.evidence.clone()),
+                (
+                    Class::SourceAltered,
+                    format!("differs at /spec/ref/{field}{commit}")
+                )
+            );
+            let steps: &[_] = if by_commit {
+                &[("hold", id.kind), ("replace", id.kind)]
+            } else {
+                &[("replace", id.kind)]
+            };
+            assert_eq!(writes(&plan), steps);
+            for step in &plan.steps {
+                cluster.act(step);
+            }
+            assert_eq!(cluster.objects[&id].fields["spec"], before);
+            assert_eq!(writes(&cluster.plan()), []);
+        }
+    }
+}
+
+/// A reference that says nothing is none.
+#[test]
+fn a_root_with_an_empty_reference_is_as_assigned() {
+    let mut cluster = Cluster::working();
+    let live = cluster.objects.get_mut(&root(Kind::GitRepository)).unwrap();
+    live.fields["spec"]["ref"]["tag"] = json!("");
+    assert_eq!(cluster.plan().findings, []);
+}
