@@ -3,12 +3,14 @@
 
 use serde_json::{Value, json};
 
+use crate::support::api::path;
 use crate::support::argocd::root;
 use crate::support::world::{ARGOCD, CLUSTER, FLUX, World, git_repository, kustomization};
 use crate::support::{eventually, figure, seconds, shown, until};
 
 const OWNER: &str = "kustomize.toolkit.fluxcd.io/name";
 const TRACKING: &str = "argocd.argoproj.io/tracking-id";
+const HOST_KEYS: &str = "argocd-ssh-known-hosts-cm";
 
 /// A catalog that holds the engine's roots, as `flux bootstrap` leaves it and an app of apps has it, with an object beside
 /// them that tells which commit was delivered.
@@ -158,6 +160,53 @@ impl Catalog {
         assert!(!self.is_held(path));
         assert!(is_as_assigned(), "{}", self.live(path));
     }
+
+    /// A commit brings other host keys than the hub's, and the next one these.
+    fn distrusted(&self, [bad, good]: [&str; 2]) {
+        let path = path("v1", "ConfigMap", ARGOCD, HOST_KEYS);
+        let assigned = self.live(&path)["data"].clone();
+        let with = |data: &Value| {
+            let map = json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {
+                    "name": HOST_KEYS, "namespace": ARGOCD,
+                    "labels": {"app.kubernetes.io/part-of": "argocd"},
+                },
+                "data": data,
+            });
+            [self.roots.clone(), vec![map]].concat()
+        };
+        let is_held = || {
+            let live = self.live(&path);
+            let annotations = &live["metadata"]["annotations"];
+            let held = annotations["linesman.dev/held"].as_str();
+            let held = held.is_some_and(|held| !held.contains("lifted"));
+            held && annotations["argocd.argoproj.io/sync-options"] == "Prune=false"
+        };
+        let other = "elsewhere.test ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl\n";
+        self.push(&with(&json!({"ssh_known_hosts": other})), bad);
+        let took = until("the host keys are held back and ours", seconds(300), || {
+            is_held() && self.live(&path)["data"] == assigned && self.delivered() == bad
+        });
+        let took = took + self.world.function(seconds(240));
+        figure(
+            "W18",
+            &self
+                .world
+                .said("commit with other host keys → held, rest delivered, function"),
+            "≤ 120 s",
+            shown(took),
+        );
+        self.push(&with(&assigned), good);
+        until(
+            "the next commit arrives, nothing is held",
+            seconds(300),
+            || self.delivered() == good && !is_held(),
+        );
+        self.world.function(seconds(120));
+        assert!(!is_held());
+        assert_eq!(self.live(&path)["data"], assigned);
+    }
 }
 
 /// F28, W18
@@ -176,7 +225,7 @@ fn a_commit_that_rewrites_a_root_is_held_back_and_the_next_one_arrives() {
     catalog.world.close();
 }
 
-/// F28, W18
+/// F24, F28, W18
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_commit_that_rewrites_the_root_application_is_held_back_and_the_next_one_arrives() {
@@ -198,5 +247,6 @@ fn a_commit_that_rewrites_the_root_application_is_held_back_and_the_next_one_arr
             catalog.live(&root())["spec"] == catalog.roots[0]["spec"]
         });
     }
+    catalog.distrusted(["eighth", "ninth"]);
     catalog.world.close();
 }
