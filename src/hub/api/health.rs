@@ -3,19 +3,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use http::{StatusCode, header};
-use tokio::net::TcpListener;
-use tokio::time::timeout;
+use http::{Request, StatusCode, header};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+use tracing::debug;
 
 use crate::hub::Hub;
 use crate::telemetry::OPEN_METRICS;
 
+/// Connections at once, of probes and of whoever collects metrics; more wait. Their files are those of the other ports, too.
+const CONNECTIONS: usize = 256;
+/// What a head may take, and a connection in all.
+const HEAD: Duration = Duration::from_secs(10);
+const WHOLE: Duration = Duration::from_mins(1);
 /// A store that does not answer for so long is not there.
 const STORE: Duration = Duration::from_secs(3);
 
@@ -26,10 +38,34 @@ pub async fn serve(listener: TcpListener, hub: Arc<Hub>, stop: CancellationToken
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(hub);
-    axum::serve(listener, router)
-        .with_graceful_shutdown(stop.cancelled_owned())
-        .await
-        .context("serve health")
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            Some(_) = connections.join_next(), if connections.len() >= CONNECTIONS => {}
+            accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
+                Ok((socket, _)) => drop(connections.spawn(connection(socket, router.clone()))),
+                // Out of file descriptors: what is open has to end first.
+                Err(error) => {
+                    debug!(%error, "health connection not accepted");
+                    sleep(Duration::from_millis(100)).await;
+                }
+            },
+        }
+    }
+}
+
+async fn connection(socket: TcpStream, router: Router) {
+    let service = service_fn(move |request: Request<Incoming>| router.clone().oneshot(request));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(16 << 10)
+        .serve_connection(TokioIo::new(socket), service);
+    if let Ok(Err(error)) = timeout(WHOLE, connection).await {
+        debug!(%error, "health connection ended");
+    }
 }
 
 /// Live = every task turns. A store that is away is no reason to start again.

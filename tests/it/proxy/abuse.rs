@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
@@ -87,6 +88,7 @@ async fn told(tls: TlsStream<TcpStream>, sent: Vec<u8>) -> String {
 /// How a client begins, and what it goes on with, one byte at a time.
 struct Drips {
     what: &'static str,
+    to: SocketAddr,
     /// None = without TLS.
     alpn: Option<&'static [&'static [u8]]>,
     first: String,
@@ -98,6 +100,7 @@ struct Drips {
 fn drips(world: &World) -> Vec<Drips> {
     let row = |what, alpn, first: &str, then| Drips {
         what,
+        to: world.https,
         alpn,
         first: first.to_owned(),
         then,
@@ -132,6 +135,14 @@ fn drips(world: &World) -> Vec<Drips> {
                 &format!("{good}{head}"),
                 b"X",
             )
+        },
+        Drips {
+            to: world.hub.config.health_listen,
+            ..row("the health port alone", None, "", b"")
+        },
+        Drips {
+            to: world.hub.config.health_listen,
+            ..row("a head by drops, there", None, head, b"X")
         },
     ]
 }
@@ -169,7 +180,7 @@ async fn a_client_that_takes_its_time_is_let_go() {
     let rows = drips(&world);
     let mut clients = JoinSet::new();
     for row in rows.iter().flat_map(|row| [row.again(), row.again()]) {
-        let (to, tls) = (world.https, row.alpn.map(|alpn| world.connector(alpn)));
+        let (to, tls) = (row.to, row.alpn.map(|alpn| world.connector(alpn)));
         clients.spawn(async move {
             let tcp = TcpStream::connect(to).await.unwrap();
             let (first, then) = (row.first.as_bytes(), row.then);
