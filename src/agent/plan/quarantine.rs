@@ -379,6 +379,8 @@ fn given_back(
         // An operation that began before the hold knows nothing of it, and may yet apply what it was told to.
         let ends = |said: Arc<Owner>| {
             let ours = held.owner != install.sync || root::is_fetched_anew(install, observed);
+            // What an operation applies to the root has what the root leaves alone when it begins, and so the hold.
+            let ours = ours && (**id != install.sync || said.rests);
             held.hold.ends(now, &said.seen) && ours && !said.extra.contains(*id) && !said.behind
         };
         observed.objects.contains_key(*id) && said.is_some_and(ends)

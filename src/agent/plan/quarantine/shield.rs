@@ -39,6 +39,8 @@ pub struct Owner {
     pub seen: String,
     /// Whether an operation goes on that applies another commit than that.
     pub behind: bool,
+    /// Whether it is done with that commit, and has nothing left to apply.
+    pub rests: bool,
     /// What it brought once, and what is in Git no longer.
     pub extra: BTreeSet<ObjectId>,
     /// What our annotation says.
@@ -106,6 +108,8 @@ impl Owner {
         let applies = operation("operation/sync/revision");
         let runs = operation("phase") == "Running";
         let behind = runs && !applies.is_empty() && applies != seen;
+        let synced = status.pointer("/sync/status").and_then(Value::as_str) == Some("Synced");
+        let done = synced || operation("syncResult/revision") == seen;
         // An operation that has just begun has no result yet, or that of the one before.
         let mut tried = [operation("syncResult/revision"), applies];
         if runs {
@@ -125,6 +129,7 @@ impl Owner {
             tried: tried.unwrap_or(seen).to_owned(),
             seen: seen.to_owned(),
             behind,
+            rests: done && !runs && !seen.is_empty(),
             extra: extra(namespace, status),
             held,
             in_force,

@@ -230,6 +230,22 @@ fn a_root_is_given_back_by_the_next_commit_of_its_own_catalog() {
     assert!(!lifts("2", None), "the same commit");
     assert!(!lifts("e", Some("ssh://git@elsewhere.test/c.git")));
     assert!(lifts("3", None));
+    for (phase, done, lifted) in [
+        ("Succeeded", "2", false),
+        ("Running", "3", false),
+        ("Failed", "3", true),
+    ] {
+        looked_at(&mut cluster, ROOT, "3", None);
+        let live = cluster.objects.get_mut(&application(ROOT)).unwrap();
+        live.fields["status"]["sync"]["status"] = json!("OutOfSync");
+        live.fields["status"]["operationState"] = json!({"phase": phase, "operation": {"sync": {"revision": done}}, "syncResult": {"revision": done}});
+        let lifts = cluster
+            .plan()
+            .steps
+            .iter()
+            .any(|s| s.action.as_str() == "lift");
+        assert_eq!(lifts, lifted, "{phase} {done}");
+    }
 
     let pruned = json!([{
         "group": "argoproj.io", "version": "v1alpha1", "kind": "Application", "namespace": "argocd",
