@@ -31,7 +31,7 @@ pub use exchange::{ExchangeError, receive, refuse, reject, send};
 pub use memory::memory;
 pub(super) use shared::Shared;
 use shared::{Phase, State};
-pub use socket::{Socket, SocketError, TLS_BUFFER, tune};
+pub use socket::{Socket, SocketError, TLS_BUFFER, tune, tune_for_anybody};
 
 /// A goodbye that the peer does not take in this time is not waited for.
 const CLOSING: Duration = Duration::from_secs(2);

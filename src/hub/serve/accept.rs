@@ -106,8 +106,8 @@ async fn connection(
     router: Router,
     (seat, stop): (Seat, CancellationToken),
 ) {
-    // What becomes of the connection shows later; what a line needs is good for the others as well.
-    driver::tune(&socket);
+    // Whether it becomes a line shows later.
+    driver::tune_for_anybody(&socket);
     let tls = match tokio::time::timeout(HEAD, acceptor.accept(Ahead::new(socket))).await {
         Ok(Ok(tls)) => tls,
         Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake"),

@@ -37,26 +37,31 @@ const MASKS: usize = 64;
 
 /// Sets what a line needs of its TCP connection. A system that lacks an option keeps its own way.
 pub fn tune(socket: &TcpStream) {
+    tune_for_anybody(socket);
+    let socket = SockRef::from(socket);
+    let patience = socket.set_tcp_user_timeout(Some(PATIENCE));
+    told("TCP_USER_TIMEOUT", patience);
+}
+
+/// The same for a connection that may be a person's: kubectl behind a pager takes nothing while it is not read, for as
+/// long as people are away, and `TCP_USER_TIMEOUT` counts a window that stays shut like a peer that is gone. Who is gone
+/// answers no keepalive; a line has its own liveness.
+pub fn tune_for_anybody(socket: &TcpStream) {
     let socket = SockRef::from(socket);
     let keepalive = TcpKeepalive::new()
         .with_time(PATIENCE)
         .with_interval(Duration::from_secs(10));
-    let set = [
-        ("TCP_NODELAY", socket.set_tcp_nodelay(true)),
-        (
-            "TCP_NOTSENT_LOWAT",
-            socket.set_tcp_notsent_lowat(NOTSENT_LOWAT),
-        ),
-        (
-            "TCP_USER_TIMEOUT",
-            socket.set_tcp_user_timeout(Some(PATIENCE)),
-        ),
-        ("SO_KEEPALIVE", socket.set_tcp_keepalive(&keepalive)),
-    ];
-    for (option, result) in set {
-        if let Err(error) = result {
-            tracing::debug!(option, %error, "socket option is not set");
-        }
+    told("TCP_NODELAY", socket.set_tcp_nodelay(true));
+    told(
+        "TCP_NOTSENT_LOWAT",
+        socket.set_tcp_notsent_lowat(NOTSENT_LOWAT),
+    );
+    told("SO_KEEPALIVE", socket.set_tcp_keepalive(&keepalive));
+}
+
+fn told(option: &str, set: io::Result<()>) {
+    if let Err(error) = set {
+        tracing::debug!(option, %error, "socket option is not set");
     }
 }
 
@@ -301,6 +306,24 @@ impl Masks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// L40: a person may look away from what is shown.
+    #[tokio::test]
+    async fn only_a_line_gives_up_a_peer_that_takes_nothing() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for (set, patience) in [
+            (tune as fn(&TcpStream), Some(PATIENCE)),
+            (tune_for_anybody, None),
+        ] {
+            let socket = TcpStream::connect(address).await.unwrap();
+            set(&socket);
+            let options = SockRef::from(&socket);
+            let given = options.tcp_user_timeout().unwrap();
+            assert_eq!(given.filter(|given| !given.is_zero()), patience);
+            assert!(options.tcp_nodelay().unwrap() && options.keepalive().unwrap());
+        }
+    }
 
     /// A connection that takes so many bytes at a time, over the borders of parts, and gives none.
     struct Sips {
