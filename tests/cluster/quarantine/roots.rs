@@ -108,8 +108,43 @@ impl Catalog {
         marker["data"]["is"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Pushes a commit with another value in one field of a root, then one that mends it.
+    /// Pushes a commit with another value in one field of a root, then one that mends it. Once for each root: what is held
+    /// again within ten minutes is given back after so long only.
     fn rewritten(&self, which: usize, field: &str, value: &Value, [bad, good]: [&str; 2]) {
+        let (path, pointer) = (&self.paths()[which], format!("/spec/{field}"));
+        self.held(which, field, value, bad);
+        self.push(&self.roots, good);
+        let took = until(
+            "the next commit arrives, nothing is held",
+            seconds(300),
+            || self.delivered() == good && !self.is_held(path),
+        );
+        figure(
+            "W18",
+            &self.world.said(&format!(
+                "commit that mends a root's {field} pushed → delivered, nothing held"
+            )),
+            "≤ 300 s",
+            shown(took),
+        );
+        self.world.function(seconds(120));
+        assert!(!self.is_held(path));
+        let live = self.live(path);
+        assert_eq!(
+            live.pointer(&pointer),
+            self.roots[which].pointer(&pointer),
+            "{live}"
+        );
+        // Else what comes next is told of as the same.
+        until("the heal is over", seconds(120), || {
+            let heals = self.world.hub.json(&["heal", "list", CLUSTER]);
+            let all = heals.as_array().cloned().unwrap_or_default();
+            all.iter().all(|h| h["result"] != "open")
+        });
+    }
+
+    /// The first half of it.
+    fn held(&self, which: usize, field: &str, value: &Value, bad: &str) {
         let mut roots = self.roots.clone();
         let path = &self.paths()[which];
         let pointer = format!("/spec/{field}");
@@ -142,23 +177,6 @@ impl Catalog {
                 told["author"]["id"] == json!(head) && told.to_string().contains(field)
             })
         });
-        self.push(&self.roots, good);
-        let took = until(
-            "the next commit arrives, nothing is held",
-            seconds(300),
-            || self.delivered() == good && !self.is_held(path),
-        );
-        figure(
-            "W18",
-            &self.world.said(&format!(
-                "commit that mends a root's {field} pushed → delivered, nothing held"
-            )),
-            "≤ 300 s",
-            shown(took),
-        );
-        self.world.function(seconds(120));
-        assert!(!self.is_held(path));
-        assert!(is_as_assigned(), "{}", self.live(path));
     }
 
     /// A commit brings other host keys than the hub's, and the next one these.
@@ -221,7 +239,7 @@ fn a_commit_that_rewrites_a_root_is_held_back_and_the_next_one_arrives() {
     catalog.rewritten(1, "path", &nowhere, ["fourth", "fifth"]);
     let mut pinned = catalog.roots[0]["spec"]["ref"].clone();
     pinned["commit"] = json!(catalog.world.head().unwrap());
-    catalog.rewritten(0, "ref", &pinned, ["sixth", "seventh"]);
+    catalog.held(0, "ref", &pinned, "sixth");
     catalog.world.close();
 }
 
@@ -233,20 +251,12 @@ fn a_commit_that_rewrites_the_root_application_is_held_back_and_the_next_one_arr
     let source = catalog.roots[0]["spec"]["source"].clone();
     let url = source["repoURL"].as_str().unwrap();
     let pinned = catalog.world.head().unwrap();
-    for (field, value, markers) in [
-        (
-            "source/repoURL",
-            json!(format!("{url}-elsewhere")),
-            ["second", "third"],
-        ),
-        ("source/path", json!("no/such/path"), ["fourth", "fifth"]),
-        ("source/targetRevision", json!(pinned), ["sixth", "seventh"]),
-    ] {
-        catalog.rewritten(0, field, &value, markers);
-        until("the root is as before", seconds(60), || {
-            catalog.live(&root())["spec"] == catalog.roots[0]["spec"]
-        });
-    }
-    catalog.distrusted(["eighth", "ninth"]);
+    let elsewhere = json!(format!("{url}-elsewhere"));
+    catalog.rewritten(0, "source/repoURL", &elsewhere, ["second", "third"]);
+    until("the root is as before", seconds(60), || {
+        catalog.live(&root())["spec"] == catalog.roots[0]["spec"]
+    });
+    catalog.held(0, "source/targetRevision", &json!(pinned), "fourth");
+    catalog.distrusted(["fifth", "sixth"]);
     catalog.world.close();
 }
