@@ -64,7 +64,7 @@ pub(super) fn blocked(install: &Install, observed: &Observed, found: &mut [Findi
         .filter(|f| f.class == Class::GitUnreachable);
     for finding in away {
         let live = observed.objects.get(&finding.object);
-        let since = live.and_then(|live| complains_since(live));
+        let since = live.and_then(|live| complained(live));
         // Had the Git host been away, the agent's own look would have failed, too: the engine tries again much later.
         let read = since.zip(observed.own_read);
         // Argo CD complains anew each time it tries, as seldom as the agent looks. The look before will do then, for by
@@ -109,17 +109,20 @@ fn blames_network(root: &Object) -> bool {
     })
 }
 
-/// Since when a root says that something is wrong, by the newest of what it says.
-fn complains_since(live: &Object) -> Option<OffsetDateTime> {
+/// When a root last said that something is wrong, by the newest of what it says. Argo CD gives a complaint the time at which
+/// it began to look, and keeps that for as long as the words stay the same, however often it has looked since.
+fn complained(live: &Object) -> Option<OffsetDateTime> {
     let conditions = live.fields.pointer("/status/conditions")?.as_array()?;
     let text = |c: &Value, name: &str| c.get(name).and_then(Value::as_str).map(str::to_owned);
     let wrong = conditions.iter().filter(|c| {
         let kind = text(c, "type").unwrap_or_default();
         kind == "Ready" && text(c, "status").as_deref() == Some("False") || kind.ends_with("Error")
     });
-    wrong
+    let said = wrong
         .filter_map(|c| parse_rfc3339(&text(c, "lastTransitionTime")?))
-        .max()
+        .max()?;
+    let looked = parse_rfc3339(live.text("/status/reconciledAt"));
+    Some(looked.map_or(said, |looked| looked.max(said)))
 }
 
 /// Whether nothing came back, or no connection came about: what a policy does to one.

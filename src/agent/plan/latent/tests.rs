@@ -211,6 +211,35 @@ fn an_argo_cd_that_alone_does_not_reach_the_git_host_is_kept_from_it() {
     }
 }
 
+/// F33: the complaint is of a look that began while the host was away, too, and its words have not changed since.
+#[test]
+fn what_argo_cd_still_says_after_another_look_is_said_anew() {
+    let refused = "failed to list refs: dial tcp 192.0.2.1:22: connect: connection refused";
+    for (looked, class) in [
+        (-10, Class::GitUnreachable),
+        (2, Class::GitUnreachable),
+        (10, Class::PolicyBlocks),
+    ] {
+        let mut cluster = Cluster::working_of(EngineKind::Argocd);
+        let (now, second) = (cluster.now, Duration::seconds(1));
+        let root = cluster.install.sync.clone();
+        let status = &mut cluster.objects.get_mut(&root).unwrap().fields["status"];
+        status["reconciledAt"] = json!(crate::clock::rfc3339(now + second * looked));
+        status["conditions"] = json!([{
+            "type": "ComparisonError", "message": refused, "lastTransitionTime": crate::clock::rfc3339(now),
+        }]);
+        let mut observed = cluster.observed();
+        observed.own_read = Some(OwnRead {
+            since: now + second * 3,
+            last: now + second * 20,
+        });
+        let at = now + second * 60;
+        let plan = crate::agent::plan::plan(at, &cluster.install, &observed, &cluster.history);
+        let found: Vec<Class> = plan.findings.iter().map(|f| f.class).collect();
+        assert_eq!(found, [class], "{looked}");
+    }
+}
+
 /// F33: a look takes minutes then, and a controller that was started again would not be quicker.
 #[test]
 fn a_controller_that_waits_for_git_is_not_called_wedged() {
