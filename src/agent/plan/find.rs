@@ -360,21 +360,10 @@ fn altered(
     {
         return found;
     }
-    let mut paths = drift(&wanted.expect, &live.fields);
-    paths.extend(still_verifies(&wanted.expect, &live.fields).then(|| VERIFY.to_owned()));
-    paths.extend(quarantine::root::astray(id, live));
-    if id.kind == Kind::Application && !found.is_empty() {
-        paths.retain(|path| !argocd::is_stop(path));
-    }
-    // Argo CD's manifest leaves the number of Pods to people, but none is no number.
-    let none = live.fields.pointer("/spec/replicas") == Some(&Value::from(0));
-    if is_workload(id.kind) && none && paths.is_empty() {
-        paths.push("/spec/replicas".to_owned());
-    }
-    if !wanted.git_owned && paths.is_empty() && is_workload(id.kind) && !health::works(live) {
-        paths = additions(&wanted.expect, &live.fields);
-    }
-    if !paths.is_empty() {
+    let paths = differing(wanted, (id, live), !found.is_empty());
+    // Held for the commit before, it would be given back at once, and broken a second time.
+    let told = held || !quarantine::root::is_untold(now, install, observed, (id, live));
+    if !paths.is_empty() && told {
         let class = if posts_in_vain(wanted, live) {
             Class::EventSinkMissing
         } else {
@@ -389,6 +378,25 @@ fn altered(
         });
     }
     found
+}
+
+/// Where an object is not as wanted. What stops a root has a finding of its own.
+fn differing(wanted: &Wanted, (id, live): (&ObjectId, &Object), stopped: bool) -> Vec<String> {
+    let mut paths = drift(&wanted.expect, &live.fields);
+    paths.extend(still_verifies(&wanted.expect, &live.fields).then(|| VERIFY.to_owned()));
+    paths.extend(quarantine::root::astray(id, live));
+    if id.kind == Kind::Application && stopped {
+        paths.retain(|path| !argocd::is_stop(path));
+    }
+    // Argo CD's manifest leaves the number of Pods to people, but none is no number.
+    let none = live.fields.pointer("/spec/replicas") == Some(&Value::from(0));
+    if is_workload(id.kind) && none && paths.is_empty() {
+        paths.push("/spec/replicas".to_owned());
+    }
+    if !wanted.git_owned && paths.is_empty() && is_workload(id.kind) && !health::works(live) {
+        paths = additions(&wanted.expect, &live.fields);
+    }
+    paths
 }
 
 /// Verification that we set up and that nobody asks for any more. One that an owner added stays.

@@ -128,7 +128,8 @@ fn outline(operation: &Value) -> Value {
     let at = |pointer: &str| operation.pointer(pointer).cloned().unwrap_or_default();
     let message = operation.get("message").and_then(Value::as_str);
     json!({
-        "phase": at("/phase"), "startedAt": at("/startedAt"), "retryCount": at("/retryCount"),
+        "phase": at("/phase"), "retryCount": at("/retryCount"),
+        "startedAt": at("/startedAt"), "finishedAt": at("/finishedAt"),
         "message": short(message.unwrap_or_default()),
         "syncResult": {"revision": at("/syncResult/revision")},
         "operation": {"sync": {"revision": at("/operation/sync/revision")}},

@@ -379,8 +379,12 @@ fn given_back(
         // An operation that began before the hold knows nothing of it, and may yet apply what it was told to.
         let ends = |said: Arc<Owner>| {
             let ours = held.owner != install.sync || root::is_fetched_anew(install, observed);
-            // What an operation applies to the root has what the root leaves alone when it begins, and so the hold.
-            let ours = ours && (**id != install.sync || said.rests);
+            // What an operation applies has what its Application leaves alone as it was when it began: the root's own hold,
+            // or a commit's host keys.
+            let trusted = install.trusts(id);
+            let assigned = **id == install.sync || trusted;
+            let mended = !trusted || as_assigned(install, observed, id);
+            let ours = ours && (!assigned || said.rests && mended);
             held.hold.ends(now, &said.seen) && ours && !said.extra.contains(*id) && !said.behind
         };
         observed.objects.contains_key(*id) && said.is_some_and(ends)
@@ -394,6 +398,14 @@ fn given_back(
     steps.extend(shields.map(|(action, id)| step(action, &id)));
     steps.push(step(Action::Nudge, &held.owner));
     Some(steps)
+}
+
+/// Whether an object says what was assigned: an operation that still wrote a commit's version of it is mended first.
+fn as_assigned(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
+    let (wanted, live) = (install.wanted.get(id), observed.objects.get(id));
+    wanted
+        .zip(live)
+        .is_some_and(|(wanted, live)| drift(&wanted.expect, &live.fields).is_empty())
 }
 
 /// When the engine's own objects were last changed from Git: a question from before that proves nothing.

@@ -3,6 +3,7 @@
 //! else and no commit reaches it.
 
 use serde_json::Value;
+use time::{Duration, OffsetDateTime};
 
 use super::commit;
 use crate::agent::engine::Install;
@@ -10,6 +11,7 @@ use crate::agent::engine::argocd::SKIP;
 use crate::agent::plan::find::Finding;
 use crate::agent::plan::state::{Object, Observed};
 use crate::bundle::{Kind, ObjectId};
+use crate::clock::parse_rfc3339;
 use crate::wire::api::EngineKind;
 
 /// What leads a root Application elsewhere although its source is as assigned: Argo CD reads these first.
@@ -22,6 +24,8 @@ const PINS: [&str; 4] = [
     "/spec/ref/semver",
     "/spec/ref/tag",
 ];
+/// For so long after a write nothing may be told of the operation that did it; mostly it is told within a second.
+const UNTOLD: Duration = Duration::seconds(5);
 /// What of a source says where a commit comes from.
 const SOURCE: [&str; 3] = ["repoURL", "targetRevision", "path"];
 
@@ -51,6 +55,28 @@ fn rewritten(
     }
     let commit = commit(install, observed, id);
     (!commit.is_empty()).then_some(commit)
+}
+
+/// Whether it is not known yet of which commit Argo CD wrote one of them. A new operation begins with the one before
+/// forgotten, and a look that was under way may write the status of before over both: what is there then names the commit
+/// before, while this one is being applied.
+pub fn is_untold(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    (id, live): (&ObjectId, &Object),
+) -> bool {
+    let assigned = install.trusts(id) || install.roots().any(|root| root == id);
+    let Some(at) = live.written.filter(|at| (now - *at).abs() < UNTOLD) else {
+        return false;
+    };
+    let root = observed.objects.get(&install.sync);
+    let operation = root.and_then(|root| root.fields.pointer("/status/operationState"));
+    let ended = operation.and_then(|state| parse_rfc3339(state.get("finishedAt")?.as_str()?));
+    install.traits.kind == EngineKind::Argocd
+        && assigned
+        && live.writer == install.traits.applier
+        && (operation.is_none_or(Value::is_null) || ended.is_some_and(|ended| ended < at))
 }
 
 /// Whether it was a commit that stopped the root Application. No other one would reach it then, so that is nobody's way to

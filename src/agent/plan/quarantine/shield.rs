@@ -19,6 +19,7 @@ use crate::agent::engine::{Install, TRACKING};
 use crate::agent::plan::argocd::head;
 use crate::agent::plan::state::{Object, Observed};
 use crate::bundle::{Kind, ObjectId};
+use crate::clock::parse_rfc3339;
 use crate::wire::api::EngineKind;
 
 /// What an Application holds back, as JSON of [`Record`].
@@ -109,7 +110,7 @@ impl Owner {
         let runs = operation("phase") == "Running";
         let behind = runs && !applies.is_empty() && applies != seen;
         let synced = status.pointer("/sync/status").and_then(Value::as_str) == Some("Synced");
-        let done = synced || operation("syncResult/revision") == seen;
+        let done = synced && looked_since(status) || operation("syncResult/revision") == seen;
         // An operation that has just begun has no result yet, or that of the one before.
         let mut tried = [operation("syncResult/revision"), applies];
         if runs {
@@ -144,6 +145,15 @@ impl Owner {
             part("spec"),
             part("status"),
         )
+    }
+}
+
+/// Whether Argo CD has compared since its operation ended: what it says of before is of another commit.
+fn looked_since(status: &Value) -> bool {
+    let at = |pointer| parse_rfc3339(status.pointer(pointer)?.as_str()?);
+    match (at("/reconciledAt"), at("/operationState/finishedAt")) {
+        (Some(looked), Some(ended)) => looked >= ended,
+        _ => true,
     }
 }
 

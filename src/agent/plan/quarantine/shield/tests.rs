@@ -579,6 +579,30 @@ fn junk_in_an_applications_annotation_is_no_hold() {
     }
 }
 
+/// W18: what was compared before the operation ended is of the commit before.
+#[test]
+fn an_application_rests_once_it_was_looked_at_after_its_operation() {
+    let (before, ended, after) = (
+        "2026-01-02T03:04:04Z",
+        "2026-01-02T03:04:05Z",
+        "2026-01-02T03:04:06Z",
+    );
+    for (phase, looked, done, rests) in [
+        ("Succeeded", before, "2", false),
+        ("Succeeded", ended, "2", true),
+        ("Succeeded", after, "2", true),
+        ("Succeeded", before, "1", true),
+        ("Running", after, "1", false),
+    ] {
+        let status = json!({
+            "sync": {"status": "Synced", "revision": "1"}, "reconciledAt": looked,
+            "operationState": {"phase": phase, "finishedAt": ended, "syncResult": {"revision": done}},
+        });
+        let said = Owner::of("argocd", None, &Value::Null, &status);
+        assert_eq!(said.rests, rests, "{phase} {looked} {done}");
+    }
+}
+
 #[test]
 fn the_application_that_brings_an_object_is_named_by_its_annotation() {
     let cluster = owned("engine");

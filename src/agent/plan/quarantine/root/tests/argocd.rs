@@ -407,3 +407,41 @@ fn whom_argo_cd_trusts_no_person_says() {
         assert_eq!(writes(&cluster.plan()), [("write-key", name)]);
     }
 }
+
+/// F28, W18: while nothing is told of the operation that wrote the root, the commit before is all that there is to name. The
+/// hold would end with the next look, and the root would be broken a second time.
+#[test]
+fn a_root_is_held_for_the_commit_that_rewrote_it_and_not_for_the_one_before() {
+    let before = |cluster: &Cluster| {
+        let ended = rfc3339(cluster.now - Duration::seconds(3));
+        json!({"phase": "Succeeded", "finishedAt": ended, "syncResult": {"revision": "1"}})
+    };
+    let silent = |forgotten: bool| {
+        let mut cluster = brought_by(ROOT);
+        let (pointer, value, _) = rewrites().into_iter().next().unwrap();
+        applies(&mut cluster, pointer, &value);
+        let operation = if forgotten {
+            Value::Null
+        } else {
+            before(&cluster)
+        };
+        let root = cluster.objects.get_mut(&application(ROOT)).unwrap();
+        root.fields["status"]["operationState"] = operation;
+        cluster
+    };
+    let steps = [("shield", ROOT), ("hold", ROOT), ("apply", ROOT)];
+    for forgotten in [true, false] {
+        let mut cluster = silent(forgotten);
+        assert_eq!(writes(&cluster.plan()), []);
+        bad_commit(&mut cluster, ROOT, "2");
+        let plan = cluster.plan();
+        assert_eq!(plan.findings[0].commit, "2");
+        assert_eq!(writes(&plan), steps);
+
+        for seconds in [5, -5] {
+            let mut cluster = silent(forgotten);
+            cluster.now += Duration::seconds(seconds);
+            assert_eq!(writes(&cluster.plan()), steps, "{seconds} s");
+        }
+    }
+}
