@@ -11,6 +11,7 @@ use prometheus_client::registry::Registry;
 use tracing_subscriber::EnvFilter;
 
 mod heals;
+pub mod port;
 
 pub use heals::HealMetrics;
 

@@ -5,7 +5,6 @@
 //! HTTPS; a standby replica is ready to take over.
 
 use std::convert::Infallible;
-use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -13,15 +12,12 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
 
 use crate::lifetime::hearts::Hearts;
-use crate::telemetry::{HealMetrics, OPEN_METRICS};
+use crate::telemetry::{HealMetrics, OPEN_METRICS, port};
 
 /// Connections at once; the kubelet needs two.
 const CONNECTIONS: usize = 16;
@@ -43,39 +39,12 @@ pub struct Told {
 
 /// Serves the endpoints until `stop`.
 pub async fn serve(listener: TcpListener, told: Told, stop: CancellationToken) -> Result<()> {
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            Some(_) = connections.join_next(), if connections.len() >= CONNECTIONS => {}
-            accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
-                Ok((socket, _)) => {
-                    connections.spawn(connection(socket, told.clone()));
-                }
-                // Out of descriptors: wait for some to come back.
-                Err(error) => {
-                    debug!(%error, "health connection not accepted");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            },
-        }
-    }
-}
-
-async fn connection(socket: tokio::net::TcpStream, told: Told) {
     let service = service_fn(move |request: Request<Incoming>| {
         let answer = answer(&request, &told);
         async move { Ok::<_, Infallible>(answer) }
     });
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_secs(10))
-        .max_buf_size(16 << 10)
-        .serve_connection(TokioIo::new(socket), service);
-    if let Ok(Err(error)) = tokio::time::timeout(Duration::from_mins(1), connection).await {
-        debug!(%error, "health connection ended");
-    }
+    port::serve(listener, CONNECTIONS, service, stop).await;
+    Ok(())
 }
 
 fn answer<B>(request: &Request<B>, told: &Told) -> Response<Full<Bytes>> {
@@ -119,6 +88,10 @@ fn metrics(metrics: &HealMetrics) -> Response<Full<Bytes>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::task::JoinSet;
+
     use super::*;
 
     fn get(path: &str, hearts: &Hearts, readiness: &Readiness) -> StatusCode {

@@ -8,26 +8,17 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use http::{Request, StatusCode, header};
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use http::{StatusCode, header};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt as _;
-use tracing::debug;
 
 use crate::hub::Hub;
-use crate::telemetry::OPEN_METRICS;
+use crate::telemetry::{OPEN_METRICS, port};
 
-/// Connections at once, of probes and of whoever collects metrics; more wait. Their files are those of the other ports, too.
+/// Connections at once, of probes and of whoever collects metrics.
 const CONNECTIONS: usize = 256;
-/// What a head may take, and a connection in all.
-const HEAD: Duration = Duration::from_secs(10);
-const WHOLE: Duration = Duration::from_mins(1);
 /// A store that does not answer for so long is not there.
 const STORE: Duration = Duration::from_secs(3);
 
@@ -38,34 +29,9 @@ pub async fn serve(listener: TcpListener, hub: Arc<Hub>, stop: CancellationToken
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(hub);
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            Some(_) = connections.join_next(), if connections.len() >= CONNECTIONS => {}
-            accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
-                Ok((socket, _)) => drop(connections.spawn(connection(socket, router.clone()))),
-                // Out of file descriptors: what is open has to end first.
-                Err(error) => {
-                    debug!(%error, "health connection not accepted");
-                    sleep(Duration::from_millis(100)).await;
-                }
-            },
-        }
-    }
-}
-
-async fn connection(socket: TcpStream, router: Router) {
-    let service = service_fn(move |request: Request<Incoming>| router.clone().oneshot(request));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
-        .max_buf_size(16 << 10)
-        .serve_connection(TokioIo::new(socket), service);
-    if let Ok(Err(error)) = timeout(WHOLE, connection).await {
-        debug!(%error, "health connection ended");
-    }
+    let service = TowerToHyperService::new(router);
+    port::serve(listener, CONNECTIONS, service, stop).await;
+    Ok(())
 }
 
 /// Live = every task turns. A store that is away is no reason to start again.
