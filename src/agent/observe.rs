@@ -61,8 +61,8 @@ impl View {
     }
 
     /// What an answer of the API server says of a sync object below the root.
-    pub fn heard(&self, id: &ObjectId, live: &DynamicObject) {
-        let said = Heard::of(id.kind, live);
+    pub fn heard(&self, home: &str, id: &ObjectId, live: &DynamicObject) {
+        let said = Heard::of(home, id.kind, live);
         self.0
             .send_if_modified(|seen| heard(seen, id.clone(), said));
     }
@@ -122,9 +122,8 @@ fn scopes_of(kube: &kube::Client, install: &Install, extent: Extent) -> Vec<Scop
         .into_iter()
         .map(|kind| {
             let ids = install.wanted.keys().filter(|id| id.kind == kind);
+            let api = api(kube, kind, &install.namespace);
             Scope {
-                what: What::Objects(kind),
-                api: api(kube, kind, &install.namespace),
                 selector: selector(kind, install),
                 wanted: ids.cloned().collect(),
                 rights: if kind.namespaced() {
@@ -132,6 +131,7 @@ fn scopes_of(kube: &kube::Client, install: &Install, extent: Extent) -> Vec<Scop
                 } else {
                     Vec::new()
                 },
+                ..Scope::of(What::Objects(kind), api, install)
             }
         })
         .collect();
@@ -148,12 +148,10 @@ fn scopes_of(kube: &kube::Client, install: &Install, extent: Extent) -> Vec<Scop
     if extent == Extent::Cluster {
         scopes.push(elsewhere(kube, install));
     }
+    let pods = Api::namespaced_with(kube.clone(), &install.namespace, &pods);
     scopes.push(Scope {
-        what: What::Pods,
-        api: Api::namespaced_with(kube.clone(), &install.namespace, &pods),
-        selector: Selector::All,
-        wanted: BTreeSet::new(),
         rights: vec![home],
+        ..Scope::of(What::Pods, pods, install)
     });
     scopes
 }
@@ -167,35 +165,29 @@ fn leases(kube: &kube::Client, install: &Install) -> Scope {
         kind: "Lease".to_owned(),
         plural: "leases".to_owned(),
     };
-    Scope {
-        what: What::Leases,
-        api: Api::namespaced_with(kube.clone(), &install.namespace, &leases),
-        selector: Selector::All,
-        wanted: BTreeSet::new(),
-        rights: Vec::new(),
-    }
+    let leases = Api::namespaced_with(kube.clone(), &install.namespace, &leases);
+    Scope::of(What::Leases, leases, install)
 }
 
 /// The same of another install of the engine.
 fn elsewhere(kube: &kube::Client, install: &Install) -> Scope {
     let part_of = format!("{PART_OF}={}", install.traits.part_of);
+    let deployments = Api::all_with(kube.clone(), &resource(Kind::Deployment));
     Scope {
-        what: What::Elsewhere,
-        api: Api::all_with(kube.clone(), &resource(Kind::Deployment)),
         selector: Selector::Label(part_of),
-        wanted: BTreeSet::new(),
-        rights: Vec::new(),
+        ..Scope::of(What::Elsewhere, deployments, install)
     }
 }
 
 /// What the catalog brings is told by the sync objects of all namespaces.
 fn children_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
     let scope = |kind| Scope {
-        what: What::Children(kind),
-        api: Api::all_with(kube.clone(), &resource(kind)),
-        selector: Selector::All,
         wanted: install.wanted.keys().cloned().collect(),
-        rights: Vec::new(),
+        ..Scope::of(
+            What::Children(kind),
+            Api::all_with(kube.clone(), &resource(kind)),
+            install,
+        )
     };
     kinds_below(install).map(scope).collect()
 }

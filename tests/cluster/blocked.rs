@@ -1,17 +1,14 @@
 //! What keeps an engine from running although nothing of it is broken: said at once by its name, left to whoever owns
 //! it, and over as soon as it is gone.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 
-use crate::healing::{LIMIT, heals, on_record, settle, since};
-use crate::support::api::deployment;
-use crate::support::argocd;
+use crate::healing::{LIMIT, heals, settle};
 use crate::support::audit::Mark;
-use crate::support::place::{lab, output, run};
-use crate::support::world::{self, ARGOCD, FLUX, World};
+use crate::support::world::{self, ARGOCD, World};
 use crate::support::{figure, seconds, shown, until};
+
+mod git;
 
 /// Somebody else's object that keeps Pods of the engine away.
 struct Block {
@@ -30,7 +27,6 @@ impl Drop for Put<'_> {
     }
 }
 
-const QUOTAS: &str = "/api/v1/namespaces/flux-system/resourcequotas";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
 const BLOCKS: [Block; 3] = [
@@ -42,10 +38,10 @@ const BLOCKS: [Block; 3] = [
                 "apiVersion": "v1", "kind": "ResourceQuota",
                 "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}},
             });
-            world.api.create(QUOTAS, &quota);
+            world.api.create(&quotas(world), &quota);
         },
         take: |world| {
-            world.api.delete(&format!("{QUOTAS}/none"));
+            world.api.delete(&format!("{}/none", quotas(world)));
         },
     },
     Block {
@@ -58,13 +54,14 @@ const BLOCKS: [Block; 3] = [
         class: "WebhookBlocks",
         what: "a webhook for Pods that nobody serves",
         put: |world| {
-            let of_flux = json!({"matchLabels": {"kubernetes.io/metadata.name": FLUX}});
+            let of_engine =
+                json!({"matchLabels": {"kubernetes.io/metadata.name": world.namespace()}});
             let pods = json!({
                 "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"],
             });
             let webhook = json!({
                 "name": "pods.nobody.test", "failurePolicy": "Fail", "sideEffects": "None",
-                "admissionReviewVersions": ["v1"], "namespaceSelector": of_flux, "rules": [pods],
+                "admissionReviewVersions": ["v1"], "namespaceSelector": of_engine, "rules": [pods],
                 "clientConfig": {"service": {"namespace": "default", "name": "nobody"}},
             });
             let all = json!({
@@ -88,132 +85,74 @@ fn cordon(world: &World, on: bool) {
     }
 }
 
-/// Ends the Pods of source-controller that run, so that others are needed.
+fn quotas(world: &World) -> String {
+    format!("/api/v1/namespaces/{}/resourcequotas", world.namespace())
+}
+
+/// Ends the Pods of what fetches that run, so that others are needed.
 fn end_pods(world: &World) {
-    let path = format!("/api/v1/namespaces/{FLUX}/pods?labelSelector=app%3Dsource-controller");
-    let list = world.api.get(&path).unwrap_or_default();
-    for pod in list["items"].as_array().into_iter().flatten() {
+    for pod in fetchers(world) {
         let meta = &pod["metadata"];
         if meta["deletionTimestamp"].is_null() && pod["status"]["phase"] == "Running" {
-            let name = meta["name"].as_str().unwrap();
+            let (namespace, name) = (world.namespace(), meta["name"].as_str().unwrap());
             world
                 .api
-                .delete(&format!("/api/v1/namespaces/{FLUX}/pods/{name}"));
+                .delete(&format!("/api/v1/namespaces/{namespace}/pods/{name}"));
         }
     }
 }
 
 /// W16: the class is known ≤ 30 s, the agent does nothing about what is not its own, and once that is gone the engine
 /// works ≤ 30 s later without it.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn what_keeps_pods_away_is_named_and_left() {
-    let world = world::adopted();
+fn named_and_left(world: &World) {
     for block in BLOCKS {
-        settle(&world);
+        settle(world);
         let mark = Mark::now(&world.audit);
-        (block.put)(&world);
-        let put = Put(&block, &world);
+        (block.put)(world);
+        let put = Put(&block, world);
         let seen = until(
             &format!("{} is called {}", block.what, block.class),
             seconds(LIMIT),
             || {
                 // What was put there may hold for the next Pod only.
-                end_pods(&world);
-                let all = heals(&world);
+                end_pods(world);
+                let all = heals(world);
                 let mut stand = all.iter().filter(|h| h["restoredAt"].is_null());
                 stand.any(|h| h["class"] == block.class)
             },
         );
         drop(put);
-        let back = until("source-controller is available", seconds(LIMIT), || {
+        let back = until("the engine is available", seconds(LIMIT), || {
             world.engine_available()
         });
         let written = mark.first_mending_write();
         figure(
             "W16",
-            &format!("{} → called {}", block.what, block.class),
+            &world.said(&format!("{} → called {}", block.what, block.class)),
             "≤ 30 s",
             shown(seen),
         );
-        figure("W16", "… gone → engine available", "≤ 30 s", shown(back));
+        figure(
+            "W16",
+            &world.said("… gone → engine available"),
+            "≤ 30 s",
+            shown(back),
+        );
         assert_eq!(written, None, "{}: the agent wrote", block.what);
     }
-    settle(&world);
+    settle(world);
 }
 
-/// W14: while Git is away nothing is healed, what was fetched is still applied, and the first fetch afterwards ends it.
 #[test]
 #[ignore = "needs a real cluster: make test"]
-fn a_git_server_that_is_down_is_nobodys_fault_here() {
-    const HELLO: &str = "/apis/apps/v1/namespaces/hello/deployments/hello";
-    const APP: &str =
-        "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/flux-system/kustomizations/app-hello";
-    let mut world = world::adopted();
-    settle(&world);
-    let before = on_record(&world);
-    let source = deployment(FLUX, "source-controller");
-    let uid = world.uid(&source);
-    let mark = Mark::now(&world.audit);
-    world.hub.stop();
-    // The fetch that is asked for fails, and the agent has time to make something of it.
-    world.answers(seconds(LIMIT));
-    let hello = world.uid(HELLO);
-    assert!(world.api.delete(HELLO));
-    let asked =
-        json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": "w14" } } });
-    world.api.patch(APP, &asked);
-    let back = until(
-        "the workload is back from what was fetched",
-        seconds(LIMIT),
-        || world.uid(HELLO).is_some_and(|now| Some(now) != hello),
-    );
-    figure("W14", "Git away: deleted workload back", "", shown(back));
-    let mut told = false;
-    until(
-        "the agent has said that Git is away",
-        seconds(LIMIT),
-        || {
-            let events = world
-                .api
-                .get("/apis/events.k8s.io/v1/namespaces/linesman/events");
-            let all = events.unwrap_or_default()["items"].as_array().cloned();
-            told = all
-                .unwrap_or_default()
-                .iter()
-                .any(|e| e["reason"] == "GitUnreachable");
-            told
-        },
-    );
-    let written = mark.first_mending_write();
-    world.hub.up();
-    let took = world.function(seconds(LIMIT));
-    figure(
-        "W14",
-        "hub and Git back → fetched and applied",
-        "",
-        shown(took),
-    );
-    until("the record of it arrives", seconds(LIMIT), || {
-        !since(&world, &before).is_empty()
-    });
-    settle(&world);
-    assert_eq!(written, None, "nothing is mended while Git is away");
-    assert_eq!(world.uid(&source), uid);
-    let new = since(&world, &before);
-    let classes: Vec<&Value> = new.iter().map(|h| &h["class"]).collect();
-    assert_eq!(
-        classes,
-        ["GitUnreachable"],
-        "one alert, and no heal: {new:#?}"
-    );
+fn what_keeps_pods_away_is_named_and_left() {
+    named_and_left(&world::adopted());
 }
 
-/// A NetworkPolicy that lets what fetches reach nothing, and what a CNI that enforces it would do: the lab's does not, so its
-/// packets to the Git host are dropped on the node.
-struct Fence<'a> {
-    world: &'a World,
-    pod: String,
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn what_keeps_pods_of_argo_cd_away_is_named_and_left() {
+    named_and_left(&world::adopted_argocd());
 }
 
 /// What fetches, and the label that its Pods have.
@@ -225,131 +164,11 @@ fn fetcher(world: &World) -> (&'static str, &'static str) {
     }
 }
 
-fn policies(world: &World) -> String {
-    let namespace = world.namespace();
-    format!("/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies")
-}
-
-impl<'a> Fence<'a> {
-    fn around_what_fetches(world: &'a World) -> Self {
-        let (label, name) = fetcher(world);
-        let policy = json!({
-            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
-            "metadata": {"name": "nothing-goes-out"},
-            "spec": {
-                "podSelector": {"matchLabels": {label: name}},
-                "policyTypes": ["Egress"], "egress": [],
-            },
-        });
-        world.api.create(&policies(world), &policy);
-        let (label, namespace) = (label.replace('/', "%2F"), world.namespace());
-        let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={label}%3D{name}");
-        let pods = world.api.get(&path).unwrap();
-        let pod = pods["items"][0]["status"]["podIP"].as_str().unwrap();
-        let pod = pod.to_owned();
-        let fence = Self { world, pod };
-        run(&mut fence.rule("-I"));
-        fence
-    }
-
-    fn rule(&self, what: &str) -> Command {
-        let (host, port) = (&self.world.place.host, self.world.hub.git_port());
-        let mut command = lab();
-        command.args(["exec", self.world.place.lab(), "iptables", "-w", what]);
-        command.args(["FORWARD", "-s", &self.pod, "-d", host, "-p", "tcp"]);
-        command.args(["--dport", &port.to_string(), "-j", "DROP"]);
-        command
-    }
-}
-
-impl Drop for Fence<'_> {
-    fn drop(&mut self) {
-        // Another test needs the way; what is not there any more is not missed.
-        let _gone = output(&mut self.rule("-D"));
-        let policies = policies(self.world);
-        self.world
-            .api
-            .delete(&format!("{policies}/nothing-goes-out"));
-    }
-}
-
-/// Asks the engine to fetch now.
-fn asks(world: &World) {
-    let (root, annotations) = if world.engine == ARGOCD {
-        (argocd::root(), json!({ argocd::REFRESH: "normal" }))
-    } else {
-        let annotations = json!({ "reconcile.fluxcd.io/requestedAt": "f33" });
-        (world::git_repository(FLUX), annotations)
-    };
-    let patch = json!({ "metadata": { "annotations": annotations } });
-    world.api.patch(&root, &patch);
-}
-
-/// F33: the agent reads the catalog, the engine beside it does not get there. That is neither the Git host's fault nor the
-/// agent's to mend, and over as soon as the way is free.
-fn kept_from_the_git_host(world: &World) {
-    settle(world);
-    let known = on_record(world);
-    let (_, name) = fetcher(world);
-    let source = deployment(world.namespace(), name);
-    let (uid, pods) = (world.uid(&source), pods_of(world));
-    let mark = Mark::now(&world.audit);
-    let fence = Fence::around_what_fetches(world);
-    asks(world);
-    let mut heal = json!(null);
-    // A dial that nobody answers is given up after two minutes; Argo CD says nothing of it for three.
-    let seen = until("it is called PolicyBlocks", seconds(600), || {
-        let new = since(world, &known);
-        let found = new.into_iter().find(|h| h["class"] == "PolicyBlocks");
-        found.is_some_and(|found| {
-            heal = found;
-            true
-        })
-    });
-    let what = format!("{name} kept from the Git host by the network → called PolicyBlocks");
-    figure("F33", &what, "", shown(seen));
-    assert_eq!(heal["result"], json!("reported"), "{heal}");
-    let written = mark.first_mending_write();
-    drop(fence);
-    let took = world.function(seconds(LIMIT));
-    figure(
-        "F33",
-        &world.said("… the way is free → function"),
-        "",
-        shown(took),
-    );
-    assert_eq!(written, None, "the agent wrote");
-    assert_eq!((world.uid(&source), pods_of(world)), (uid, pods));
-    settle(world);
-    until("it is over", seconds(LIMIT), || {
-        let new = since(world, &known);
-        new.iter().all(|heal| heal["restoredAt"].is_string())
-    });
-    let new = since(world, &known);
-    // Of Argo CD's Applications each says so that was looked at meanwhile.
-    let mut others = new.iter().filter(|h| h["class"] != "PolicyBlocks");
-    assert_eq!(others.next(), None, "nothing else is blamed");
-}
-
-/// The UIDs of what fetches.
-fn pods_of(world: &World) -> Vec<String> {
+/// The Pods of what fetches.
+fn fetchers(world: &World) -> Vec<Value> {
     let (label, name) = fetcher(world);
     let (label, namespace) = (label.replace('/', "%2F"), world.namespace());
     let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={label}%3D{name}");
-    let list = world.api.get(&path).unwrap();
-    let all = list["items"].as_array().unwrap().iter();
-    all.map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned())
-        .collect()
-}
-
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn an_engine_that_is_kept_from_the_git_host_is_told_from_a_host_that_is_down() {
-    kept_from_the_git_host(&world::adopted());
-}
-
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn argo_cd_that_is_kept_from_the_git_host_is_told_from_a_host_that_is_down() {
-    kept_from_the_git_host(&world::adopted_argocd());
+    let list = world.api.get(&path).unwrap_or_default();
+    list["items"].as_array().cloned().unwrap_or_default()
 }

@@ -16,6 +16,8 @@ use crate::support::place::{run, var};
 use crate::support::world::{self, ARGOCD, CLUSTER, FLUX, World, kustomization};
 use crate::support::{eventually, figure, seconds, shown, until};
 
+mod numbers;
+
 const LABEL: &str = "linesman-test/cascade";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps?labelSelector=linesman-test/cascade";
 const OBJECTS: usize = 200;
@@ -41,71 +43,6 @@ fn no_workload_is_pruned_when_the_crd_of_the_kustomizations_is_deleted() {
 fn no_workload_is_pruned_when_the_crd_of_the_applications_is_deleted() {
     let world = world::adopted_argocd();
     proof(&world, "applications.argoproj.io", &Sync { count: 20 });
-}
-
-/// W11: 50 Kustomizations that Git brings are deleted one after the other, as by `kubectl delete --all`. What the engine
-/// had not pruned by the third one stays; all come back. When a commit removes them, no right is touched.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn sync_objects_deleted_in_numbers_prune_little_and_a_commit_prunes_all() {
-    let world = world::adopted();
-    let sync = Sync { count: 50 };
-    settle(&world);
-    sync.push(&world);
-    until("200 workload objects are there", seconds(300), || {
-        workloads(&world).len() == OBJECTS
-    });
-    settle(&world);
-    let (before, mark) = (workloads(&world), Mark::now(&world.audit));
-    let began = Instant::now();
-    for name in sync.names() {
-        world.api.delete(&Sync::path(&world, &name));
-    }
-    let took = began.elapsed();
-    let (cut, _) = eventually("the engine has no rights", seconds(30), || {
-        cut_after(&mark, "kustomizations").ok_or("it has")
-    });
-    settle(&world);
-    until("all sync objects are back", seconds(LIMIT), || {
-        sync.all_there(&world)
-    });
-    let back = began.elapsed();
-    let lost = lost(&before, &workloads(&world));
-    println!(
-        "{lost} of {OBJECTS} lost, deleted in {}, rights cut after {:.3} s, all back {}",
-        shown(took),
-        cut.as_secs_f64(),
-        shown(back)
-    );
-    figure(
-        "W11",
-        "50 Kustomizations deleted one after the other over 200 objects: objects lost",
-        "",
-        lost,
-    );
-    figure(
-        "W11",
-        "… first of them deleted → the engine has no rights to prune",
-        "",
-        format!("{} ms", cut.as_millis()),
-    );
-    until("200 workload objects are there", seconds(300), || {
-        workloads(&world).len() == OBJECTS
-    });
-    settle(&world);
-    let mark = Mark::now(&world.audit);
-    world.push(&sync.file(), "# nothing\n");
-    until("the catalog's objects are gone", seconds(300), || {
-        workloads(&world).is_empty()
-    });
-    settle(&world);
-    assert_eq!(
-        cut_after(&mark, "kustomizations"),
-        None,
-        "a commit's own deletions cost the engine its rights"
-    );
-    // All would be lost without the guard.
-    assert!(lost * 2 <= OBJECTS, "{lost} objects were lost");
 }
 
 /// W44: the agent ends in the middle of the guard, twice: the engine gets no rights back before the CRD is a new one,
@@ -432,11 +369,6 @@ fn cut(since: &Mark, crd: &str) -> Option<Duration> {
     cut_since(since, &|a| {
         a.resource == "customresourcedefinitions" && a.name == name
     })
-}
-
-/// The same from the first deletion of an object of this kind.
-fn cut_after(since: &Mark, resource: &str) -> Option<Duration> {
-    cut_since(since, &|a| a.resource == resource)
 }
 
 fn cut_since(since: &Mark, began: &dyn Fn(&Answered) -> bool) -> Option<Duration> {

@@ -1,9 +1,11 @@
 //! Commits that break the engine itself (W17, W18): the object is held back, the rest of the commit is delivered, and
-//! the next commit gives the object back. A lab of its own, whose catalog holds the engine from the start.
+//! the next commit gives the object back; commits that only change it (W22) are left alone. A lab of its own, whose catalog holds the engine from the start.
 
 use serde_json::{Value, json};
 
+use crate::healing::LIMIT;
 use crate::support::api::deployment;
+use crate::support::audit::Mark;
 use crate::support::place::Place;
 use crate::support::world::{CLUSTER, World, condition};
 use crate::support::{eventually, figure, seconds, shown, until};
@@ -99,16 +101,54 @@ impl Catalog {
     }
 }
 
-/// W17, W18
+/// W17, W18, W19, W22
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_commit_that_breaks_the_engine_is_held_back_until_one_mends_it() {
     let catalog = Catalog::adopted();
+    another_version_and_back(&catalog);
     an_image_that_is_missing(&catalog);
     a_controller_that_is_deaf(&catalog);
     a_good_commit(&catalog);
     an_engine_that_is_removed(&catalog);
     catalog.world.close();
+}
+
+/// W22: Flux rolls its own controllers, twice. The agent writes nothing, and what Git has no more is gone.
+fn another_version_and_back(catalog: &Catalog) {
+    let world = &catalog.world;
+    let names = ["source-controller", "kustomize-controller"];
+    let arg = "        - --events-addr=";
+    let newer = format!("{arg}\n        - --concurrent=5");
+    let newer = catalog.good.replace(arg, &newer);
+    let mark = Mark::now(&world.audit);
+    for (engine, marker, changed) in [(&newer, "newer", true), (&catalog.good, "older", false)] {
+        catalog.push(engine, marker);
+        let took = until("Flux runs as Git says", seconds(300), || {
+            let runs = |name: &&str| catalog.runs(name, "args", "concurrent=5") == changed;
+            catalog.delivered() == marker
+                && names.iter().all(runs)
+                && names.iter().all(|name| rolled(&catalog.controller(name)))
+        });
+        let took = took + world.function(seconds(LIMIT));
+        figure(
+            "W22",
+            &format!("commit that changes all controllers ({marker}) → rolled, function"),
+            "",
+            shown(took),
+        );
+    }
+    assert_eq!(mark.written_in(FLUX), [""; 0], "the agent wrote");
+    assert!(names.iter().all(|name| !catalog.is_held(name)));
+}
+
+/// Whether all of its Pods are of its newest version.
+fn rolled(controller: &Value) -> bool {
+    let (status, meta) = (&controller["status"], &controller["metadata"]);
+    status["observedGeneration"] == meta["generation"]
+        && ["replicas", "updatedReplicas", "availableReplicas"]
+            .iter()
+            .all(|field| status[field] == json!(1))
 }
 
 fn an_image_that_is_missing(catalog: &Catalog) {

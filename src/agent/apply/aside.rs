@@ -23,7 +23,7 @@ impl Hands<'_> {
             .await
         {
             Ok(live) => {
-                self.view.heard(id, &live);
+                self.view.heard(&self.install.namespace, id, &live);
                 Ok(Outcome::Done)
             }
             // Somebody was faster, perhaps with the correction: what is there now is looked at anew.

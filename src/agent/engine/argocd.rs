@@ -30,6 +30,8 @@ const HERE: &str = "https://kubernetes.default.svc";
 pub const REFRESH: &str = "argocd.argoproj.io/refresh";
 /// When we asked: Argo CD's own annotation has no time in it.
 pub const PROBED_AT: &str = "linesman.dev/probed-at";
+/// The finalizer of an Application whose end takes with it what it brought; a suffix says how.
+pub const PRUNES: &str = "resources-finalizer.argocd.argoproj.io";
 /// Stops all that is done with an Application.
 pub const SKIP: &str = "argocd.argoproj.io/skip-reconcile";
 
@@ -47,10 +49,7 @@ pub const TRAITS: Traits = Traits {
         (Kind::Deployment, "argocd-applicationset-controller"),
     ],
     pruning_crds: &["applications.argoproj.io", "applicationsets.argoproj.io"],
-    finalizers: &[
-        "resources-finalizer.argocd.argoproj.io",
-        "post-delete-finalizer.argocd.argoproj.io",
-    ],
+    finalizers: &[PRUNES, "post-delete-finalizer.argocd.argoproj.io"],
     children: &[Kind::Application, Kind::ApplicationSet, Kind::AppProject],
     // The controllers read their settings at the start; a Pod hangs without what it mounts or reads.
     before_pods: &[Kind::Role, Kind::RoleBinding, Kind::ConfigMap, Kind::Secret],

@@ -40,10 +40,11 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    pub(super) fn of(kind: Kind, live: &DynamicObject) -> Self {
+    /// `home` is the engine's namespace.
+    pub(super) fn of(home: &str, kind: Kind, live: &DynamicObject) -> Self {
         Self {
             child: project::child(kind, live),
-            fate: Fate::of(live),
+            fate: Fate::of(home, kind, live),
             turn: Turn::of(kind, live),
         }
     }
@@ -64,6 +65,7 @@ impl Found {
     pub(super) fn add(
         &mut self,
         live: DynamicObject,
+        home: &str,
         id: impl Fn(Kind, &DynamicObject) -> Option<ObjectId>,
     ) {
         match self {
@@ -76,7 +78,7 @@ impl Found {
                 if children.len() < MAX_CHILDREN
                     && let Some(id) = id(*kind, &live)
                 {
-                    children.insert(id, Heard::of(*kind, &live));
+                    children.insert(id, Heard::of(home, *kind, &live));
                 }
             }
             Self::Pods(pods) => {

@@ -14,6 +14,7 @@ use tracing::debug;
 
 use super::View;
 use super::found::{Found, Heard, gone, heard};
+use crate::agent::engine::Install;
 use crate::agent::plan::state::Answer;
 use crate::agent::plan::{Observed, project};
 use crate::bundle::{Kind, ObjectId};
@@ -35,6 +36,8 @@ pub(super) struct Scope {
     pub(super) selector: Selector,
     /// Objects that are kept; for children those that are none.
     pub(super) wanted: BTreeSet<ObjectId>,
+    /// The engine's namespace.
+    pub(super) home: String,
     /// What lets the agent list here, where that comes and goes: the engine's namespace and the binding in it.
     pub(super) rights: Vec<ObjectId>,
 }
@@ -59,6 +62,18 @@ pub(super) enum Selector {
 }
 
 impl Scope {
+    /// All that the API has, for which no right is waited for.
+    pub(super) fn of(what: What, api: Api<DynamicObject>, install: &Install) -> Self {
+        Self {
+            what,
+            api,
+            selector: Selector::All,
+            wanted: BTreeSet::new(),
+            home: install.namespace.clone(),
+            rights: Vec::new(),
+        }
+    }
+
     pub(super) async fn run(self, view: View, stop: CancellationToken) {
         stop.run_until_cancelled(self.observe(&view)).await;
     }
@@ -175,7 +190,7 @@ impl Scope {
             match timeout(CALL, self.api.list(&params)).await {
                 Ok(Ok(page)) => {
                     for live in page.items {
-                        found.add(live, |kind, live| self.id(kind, live));
+                        found.add(live, &self.home, |kind, live| self.id(kind, live));
                     }
                     let next = page.metadata.continue_.unwrap_or_default();
                     if next.is_empty() {
@@ -248,7 +263,7 @@ impl Scope {
             }
             What::Children(kind) => {
                 if let Some(id) = self.id(kind, &live) {
-                    let said = Heard::of(kind, &live);
+                    let said = Heard::of(&self.home, kind, &live);
                     view.0.send_if_modified(|seen| heard(seen, id, said));
                 }
             }

@@ -2,9 +2,9 @@
 //! from pruning, as where a CRD dies. See `docs/decisions/0025-deleted-in-numbers.md`.
 //!
 //! What Git still brings nobody can want pruned for good, so only such objects count, and of them only those that
-//! the Kustomization that brought them does not take away itself.
+//! the Kustomization or Application that brought them does not take away itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::core::DynamicObject;
@@ -13,12 +13,12 @@ use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
 use super::find::Finding;
+use super::quarantine::shield;
 use super::state::{Child, Object, Observed};
 use super::steps::guarded_down;
 use super::window;
-use crate::agent::engine::flux;
 use crate::agent::engine::guard::ALLOW_DELETE;
-use crate::agent::engine::{GIT_OWNER, GIT_OWNER_NAMESPACE, Install};
+use crate::agent::engine::{GIT_OWNER, GIT_OWNER_NAMESPACE, Install, TRACKING, argocd, flux};
 use crate::bundle::{Kind, ObjectId};
 
 /// So many within [`TOGETHER`] are no single wish.
@@ -32,7 +32,7 @@ const MAX_KEPT: usize = 4096;
 /// So many are named.
 const NAMED: usize = 5;
 
-/// What the end of a sync object of Flux means.
+/// What the end of a Kustomization, a HelmRelease or an Application means.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is read by itself, and any of them may go with any other"
@@ -44,14 +44,44 @@ pub struct Fate {
     pub pinned: bool,
     /// Whether its end takes with it what it brought.
     pub prunes: bool,
-    /// The Kustomization that brought it.
+    /// The Kustomization or Application that brought it from Git.
     pub owner: Option<ObjectId>,
-    /// It is at work on a revision or a spec that is new to it.
+    /// A Kustomization that is at work on a revision or a spec that is new to it.
     pub moving: bool,
+    /// Applications that an Application brought, and says that it will prune.
+    pub takes: BTreeSet<ObjectId>,
 }
 
 impl Fate {
-    pub fn of(live: &DynamicObject) -> Self {
+    /// Of one sync object; `home` is the engine's namespace.
+    pub fn of(home: &str, kind: Kind, live: &DynamicObject) -> Self {
+        match kind {
+            Kind::Kustomization | Kind::HelmRelease => Self::of_flux(live),
+            Kind::Application => Self::of_application(home, live),
+            // What these bring hangs on objects of the kinds above.
+            _ => Self::default(),
+        }
+    }
+
+    fn of_application(home: &str, live: &DynamicObject) -> Self {
+        let meta = &live.metadata;
+        let tracked = || meta.annotations.as_ref()?.get(TRACKING);
+        // What an ApplicationSet made it takes away as well.
+        let by_git = meta.owner_references.iter().flatten().next().is_none();
+        let mut finalizers = meta.finalizers.iter().flatten();
+        Self {
+            dying: meta.deletion_timestamp.is_some(),
+            pinned: finalizers.clone().any(|f| argocd::TRAITS.is_finalizer(f)),
+            prunes: finalizers.any(|f| f.starts_with(argocd::PRUNES)),
+            owner: tracked()
+                .filter(|_| by_git)
+                .and_then(|id| shield::tracked(home, id)),
+            moving: false,
+            takes: taken(live.data.get("status")).collect(),
+        }
+    }
+
+    fn of_flux(live: &DynamicObject) -> Self {
         let meta = &live.metadata;
         let label = |name: &str| Some(meta.labels.as_ref()?.get(name)?.as_str());
         let owner = label(GIT_OWNER).zip(label(GIT_OWNER_NAMESPACE));
@@ -62,8 +92,15 @@ impl Fate {
             prunes: prunes(&live.data),
             owner: owner.map(|(name, space)| ObjectId::new(Kind::Kustomization, space, name)),
             moving: moving(meta.generation.unwrap_or_default(), &live.data),
+            takes: BTreeSet::new(),
         }
     }
+}
+
+/// The Applications that an Application says it will prune, before it does.
+fn taken(status: Option<&Value>) -> impl Iterator<Item = ObjectId> {
+    let all = status.into_iter().flat_map(shield::pruned);
+    all.filter(|id| id.kind == Kind::Application).take(MAX_KEPT)
 }
 
 /// Whether the end of a Kustomization or HelmRelease takes what it brought with it.
@@ -124,7 +161,11 @@ fn note_end(observed: &mut Observed, id: &ObjectId, fate: Option<&Fate>, now: Of
     let Some(owner) = begins.and_then(|known| known.owner.as_ref()) else {
         return;
     };
-    if takes_away(observed, owner, now) {
+    let wish = match owner.kind {
+        Kind::Application => gives_up(observed, owner, id),
+        _ => takes_away(observed, owner, now),
+    };
+    if wish {
         return;
     }
     let deletions = Arc::make_mut(&mut observed.deletions);
@@ -146,6 +187,16 @@ fn takes_away(observed: &Observed, owner: &ObjectId, now: OffsetDateTime) -> boo
     }
     let owner = observed.children.get(owner);
     owner.is_none_or(|owner| owner.fate.moving || owner.fate.dying)
+}
+
+/// Whether an Application that an Application brought goes because of that one: it says which ones its commit has no
+/// more, or goes itself.
+fn gives_up(observed: &Observed, owner: &ObjectId, id: &ObjectId) -> bool {
+    if let Some(root) = observed.objects.get(owner) {
+        return taken(root.fields.get("status")).any(|taken| taken == *id);
+    }
+    let owner = observed.children.get(owner).map(|owner| &owner.fate);
+    owner.is_none_or(|owner| owner.dying || owner.takes.contains(id))
 }
 
 /// The CRDs whose objects are to be let go without a prune.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
 use super::argocd;
-use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, is_extra};
+use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, extra_of};
 use super::quarantine::{self, inventoried};
 use super::state::{Child, Lease, Object, Pod};
 use super::undecodable;
@@ -70,7 +70,7 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         }
         let resources = status.get_mut("resources").and_then(Value::as_array_mut);
         if let Some(resources) = resources {
-            resources.retain(is_extra);
+            resources.retain(|resource| extra_of(resource).is_some());
             resources.truncate(MAX_EXTRA);
         }
         let inventory = status.get_mut("inventory");

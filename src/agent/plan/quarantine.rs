@@ -75,6 +75,10 @@ impl Hold {
         !seen.is_empty() && seen != self.revision && self.until().is_some_and(|at| now >= at)
     }
 
+    fn is_recent(&self, now: OffsetDateTime) -> bool {
+        parse_rfc3339(&self.since).is_some_and(|since| (now - since).abs() < PROBATION)
+    }
+
     fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -198,6 +202,25 @@ pub fn inventoried(entry: &str) -> Option<ObjectId> {
     shield::place(group, kind, namespace, &name.replace("__", ":"))
 }
 
+/// The hold on what this commit broke, or broke again.
+fn again(now: OffsetDateTime, revision: String, reason: String, before: Option<Hold>) -> Hold {
+    match before {
+        // An operation that began before the hold wrote the same once more: no further commit broke it. Not for ever: where
+        // the engine names a wrong commit, it would be lifted and held without end.
+        Some(before) if before.revision == revision && before.is_recent(now) => Hold {
+            lifted: None,
+            ..before
+        },
+        before => Hold {
+            revision,
+            since: rfc3339(now),
+            reason,
+            attempt: before.map_or(1, |before| before.attempt.saturating_add(1)),
+            lifted: None,
+        },
+    }
+}
+
 /// What is done about an object that a commit broke: it is held back, then mended.
 pub fn holding(
     now: OffsetDateTime,
@@ -210,13 +233,9 @@ pub fn holding(
     let before = live.and_then(|l| hold(l));
     // One that is not in Git at all is given back when it is there again; how often that happened says nothing.
     let before = before.filter(|_| finding.class != Class::EngineRemovedByCommit);
-    let hold = Hold {
-        revision: commit(install, observed, id),
-        since: rfc3339(now),
-        reason: finding.evidence.chars().take(500).collect(),
-        attempt: before.map_or(1, |before| before.attempt.saturating_add(1)),
-        lifted: None,
-    };
+    let reason: String = finding.evidence.chars().take(500).collect();
+    let revision = commit(install, observed, id);
+    let hold = again(now, revision, reason, before);
     let note = hold.text();
     let mut actions = Vec::new();
     let in_git = finding.class != Class::EngineRemovedByCommit;

@@ -84,7 +84,7 @@ pub struct Child {
     pub tried: String,
     /// What there is to know of one that cannot be read, or could not be.
     pub suspect: Option<Arc<Suspect>>,
-    /// What its end means, for one of Flux; also while it says nothing else.
+    /// What its end means; also while it says nothing else.
     pub fate: Fate,
     /// While a controller's worker is with it.
     pub turn: Option<Turn>,

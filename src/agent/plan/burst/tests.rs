@@ -6,8 +6,11 @@ use serde_json::json;
 use super::*;
 use crate::agent::engine::GUARD;
 use crate::agent::plan::tests::Cluster;
-use crate::agent::plan::{Action, MAINTENANCE, Mode, Plan, plan};
+use crate::agent::plan::{Action, MAINTENANCE, Mode, Plan, plan, project};
 use crate::clock::rfc3339;
+use crate::wire::api::EngineKind;
+
+mod argocd;
 
 const ROOT: &str = "flux-system";
 
@@ -19,20 +22,31 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let cluster = Cluster::working();
+        Self::of(EngineKind::Flux)
+    }
+
+    fn of(engine: EngineKind) -> Self {
+        let cluster = Cluster::working_of(engine);
         let seen = cluster.observed();
         Self { cluster, seen }
     }
 
     fn hear(&mut self, name: &str, live: Option<Value>) {
-        let id = app(name);
-        let fate = live.map(|live| Fate::of(&serde_json::from_value(live).unwrap()));
-        note(&mut self.seen, &id, fate.as_ref(), self.cluster.now);
+        self.hear_of(app(name), live);
+    }
+
+    fn hear_of(&mut self, id: ObjectId, live: Option<Value>) {
+        let live = live.map(|live| serde_json::from_value(live).unwrap());
+        let home = self.cluster.install.namespace.clone();
+        let child = live.map(|live| Child {
+            fate: Fate::of(&home, id.kind, &live),
+            ..project::child(id.kind, &live).unwrap_or_default()
+        });
+        let fate = child.as_ref().map(|child| &child.fate);
+        note(&mut self.seen, &id, fate, self.cluster.now);
         let children = Arc::make_mut(&mut self.seen.children);
-        match fate {
-            Some(fate) => {
-                children.entry(id).or_default().fate = fate;
-            }
+        match child {
+            Some(child) => drop(children.insert(id, child)),
             None => drop(children.remove(&id)),
         }
     }

@@ -176,7 +176,7 @@ faults! {
         does "creates it; its deletion prunes nothing (`deletionPolicy: Orphan`; in Argo CD no finalizer)";
         advice "";
     SyncObjectsDeleted: 0, Budget::Steady, 0 s;
-        seen "somebody deletes three or more Kustomizations or HelmReleases within 10 s that Git still brings, or a root that would prune";
+        seen "somebody deletes three or more Kustomizations, HelmReleases or Applications within 10 s that Git still brings, or a root that would prune";
         evidence "their names";
         does "as `CrdTerminating`: nothing more is pruned; they go without their content, and come back from Git, or as they were";
         advice "";

@@ -28,8 +28,8 @@ pub const HOLDS: &str = "linesman.dev/holds";
 pub const OPTIONS: &str = "argocd.argoproj.io/sync-options";
 const KEEP: &str = "Prune=false";
 const RESPECT: &str = "RespectIgnoreDifferences=true";
-/// Objects of the engine that one Application may say it would prune.
-pub const MAX_EXTRA: usize = 256;
+/// So many objects of known kinds may one Application say it would prune.
+pub const MAX_EXTRA: usize = 4096;
 
 /// What an Application says of the engine's own objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -166,34 +166,45 @@ fn items(list: Option<&Value>) -> Vec<Value> {
     list.and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-/// Resources that the Application would prune, of those that may be the engine's.
-fn extra(namespace: &str, status: &Value) -> BTreeSet<ObjectId> {
+/// Resources that an Application would prune, by its status.
+pub fn pruned(status: &Value) -> impl Iterator<Item = ObjectId> {
     let all = status.get("resources").and_then(Value::as_array);
-    let pruned = all.into_iter().flatten().filter(|r| is_extra(r));
-    let ids = pruned.filter_map(|r| {
-        let text = |name| r.get(name).and_then(Value::as_str).unwrap_or_default();
-        place(text("group"), text("kind"), text("namespace"), text("name"))
-    });
+    all.into_iter().flatten().filter_map(extra_of)
+}
+
+/// Of them those that may be the engine's.
+fn extra(namespace: &str, status: &Value) -> BTreeSet<ObjectId> {
     let ours = |id: &ObjectId| {
         let here = id.namespace.is_empty() || id.namespace == namespace;
         let root = id.kind == Kind::Application && id.name == ROOT;
         here && (id.kind.installable() || root)
     };
-    ids.filter(ours).take(MAX_EXTRA).collect()
+    pruned(status).filter(ours).take(MAX_EXTRA).collect()
 }
 
-/// Of an Application's long list of resources, what is kept. Where the catalog could not be read all of them would be
-/// pruned, and are `Unknown`.
-pub fn is_extra(resource: &Value) -> bool {
-    let known = resource.get("status").and_then(Value::as_str) == Some("OutOfSync");
-    known && resource.get("requiresPruning") == Some(&Value::Bool(true))
+/// One entry of an Application's long list of resources, if it is there no more in Git, and of a kind that is known here.
+/// Where the catalog could not be read all of them would be pruned, and are `Unknown`.
+pub fn extra_of(resource: &Value) -> Option<ObjectId> {
+    let text = |name| {
+        let text = resource.get(name).and_then(Value::as_str);
+        text.unwrap_or_default()
+    };
+    let pruned = resource.get("requiresPruning") == Some(&Value::Bool(true));
+    let is_extra = pruned && text("status") == "OutOfSync";
+    let id = || place(text("group"), text("kind"), text("namespace"), text("name"));
+    is_extra.then(id).flatten()
 }
 
 /// The Application that applies an object, by the annotation that Argo CD puts onto it:
 /// `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, and `NAMESPACE_APPLICATION` for one in another namespace than Argo CD's.
 pub fn owner(home: &str, fields: &Value) -> Option<ObjectId> {
-    let tracked = fields.pointer("/metadata/annotations")?.get(TRACKING)?;
-    let name = tracked.as_str()?.split(':').next()?;
+    let id = fields.pointer("/metadata/annotations")?.get(TRACKING)?;
+    tracked(home, id.as_str()?)
+}
+
+/// The Application that a tracking id names.
+pub fn tracked(home: &str, id: &str) -> Option<ObjectId> {
+    let name = id.split(':').next()?;
     let (namespace, name) = name.split_once('_').unwrap_or((home, name));
     let some = !namespace.is_empty() && !name.is_empty();
     some.then(|| ObjectId::new(Kind::Application, namespace, name))

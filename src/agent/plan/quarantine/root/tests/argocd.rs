@@ -396,6 +396,39 @@ fn whom_argo_cd_trusts_no_commit_says() {
     }
 }
 
+/// F24, W18: an operation that began before the hold may write the held commit's version after it was lifted. That is no
+/// second break, and the next look gives it back.
+#[test]
+fn what_the_held_commit_writes_once_more_is_given_back_at_once() {
+    for (id, field) in trusted() {
+        let mut cluster = brought_by(ROOT);
+        let name = id.name.as_str();
+        distrusts(&mut cluster, &id, field);
+        do_all(&mut cluster);
+        let first = hold(&cluster.objects[&id]).unwrap();
+        cluster.now += Duration::seconds(20);
+        looked_at(&mut cluster, ROOT, "2", None);
+        do_all(&mut cluster);
+        cluster.now += Duration::seconds(20);
+        looked_at(&mut cluster, ROOT, "1", None);
+        distrusts(&mut cluster, &id, field);
+        let steps = [("shield", ROOT), ("hold", name), ("write-key", name)];
+        assert_eq!(writes(&cluster.plan()), steps);
+        do_all(&mut cluster);
+        assert_eq!(hold(&cluster.objects[&id]).unwrap(), first);
+        looked_at(&mut cluster, ROOT, "2", None);
+        assert_eq!(writes(&cluster.plan()), [("lift", name), ("shield", ROOT)]);
+
+        // Not for ever.
+        do_all(&mut cluster);
+        cluster.now += Duration::minutes(10);
+        looked_at(&mut cluster, ROOT, "1", None);
+        distrusts(&mut cluster, &id, field);
+        do_all(&mut cluster);
+        assert_eq!(hold(&cluster.objects[&id]).unwrap().attempt, 2);
+    }
+}
+
 /// F24: a person's change is written over, and nothing is held.
 #[test]
 fn whom_argo_cd_trusts_no_person_says() {

@@ -1,0 +1,246 @@
+//! A Git host that is down, and an engine that is kept from it (W14, F33).
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{fetcher, fetchers};
+use crate::healing::{LIMIT, on_record, settle, since};
+use crate::support::api::deployment;
+use crate::support::argocd;
+use crate::support::audit::Mark;
+use crate::support::place::{lab, output, run};
+use crate::support::world::{self, ARGOCD, FLUX, World};
+use crate::support::{figure, seconds, shown, until};
+
+/// W14: while Git is away nothing is healed, what was fetched is still applied, and the first fetch afterwards ends it.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_git_server_that_is_down_is_nobodys_fault_here() {
+    const HELLO: &str = "/apis/apps/v1/namespaces/hello/deployments/hello";
+    const APP: &str =
+        "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/flux-system/kustomizations/app-hello";
+    let mut world = world::adopted();
+    settle(&world);
+    let before = on_record(&world);
+    let source = deployment(FLUX, "source-controller");
+    let uid = world.uid(&source);
+    let mark = Mark::now(&world.audit);
+    world.hub.stop();
+    // The fetch that is asked for fails, and the agent has time to make something of it.
+    world.answers(seconds(LIMIT));
+    let hello = world.uid(HELLO);
+    assert!(world.api.delete(HELLO));
+    let asked =
+        json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": "w14" } } });
+    world.api.patch(APP, &asked);
+    let back = until(
+        "the workload is back from what was fetched",
+        seconds(LIMIT),
+        || world.uid(HELLO).is_some_and(|now| Some(now) != hello),
+    );
+    figure("W14", "Git away: deleted workload back", "", shown(back));
+    says_that_git_is_away(&world);
+    let written = mark.first_mending_write();
+    world.hub.up();
+    let took = world.function(seconds(LIMIT));
+    figure(
+        "W14",
+        "hub and Git back → fetched and applied",
+        "",
+        shown(took),
+    );
+    one_alert(&world, &before);
+    assert_eq!(written, None, "nothing is mended while Git is away");
+    assert_eq!(world.uid(&source), uid);
+}
+
+/// W14: the same with Argo CD, which applies nothing that it cannot compare with Git.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_git_server_that_is_down_is_no_fault_of_argo_cd_either() {
+    let mut world = world::adopted_argocd();
+    settle(&world);
+    let (before, pods) = (on_record(&world), pods_of(&world));
+    let mark = Mark::now(&world.audit);
+    world.hub.stop();
+    asks(&world);
+    let took = says_that_git_is_away(&world);
+    figure(
+        "W14",
+        "Argo CD: Git away → called GitUnreachable",
+        "",
+        shown(took),
+    );
+    let written = mark.first_mending_write();
+    world.hub.up();
+    let took = world.function(seconds(LIMIT));
+    figure(
+        "W14",
+        "Argo CD: hub and Git back → fetched and applied",
+        "",
+        shown(took),
+    );
+    one_alert(&world, &before);
+    assert_eq!(written, None, "nothing is mended while Git is away");
+    assert_eq!(pods_of(&world), pods);
+}
+
+/// The agent's own word in the cluster: the hub is away, too.
+fn says_that_git_is_away(world: &World) -> Duration {
+    let events = "/apis/events.k8s.io/v1/namespaces/linesman/events";
+    until(
+        "the agent has said that Git is away",
+        seconds(LIMIT),
+        || {
+            let all = world.api.get(events).unwrap_or_default();
+            let all = all["items"].as_array().cloned().unwrap_or_default();
+            all.iter().any(|e| e["reason"] == "GitUnreachable")
+        },
+    )
+}
+
+fn one_alert(world: &World, before: &[Value]) {
+    until("the record of it arrives", seconds(LIMIT), || {
+        !since(world, before).is_empty()
+    });
+    settle(world);
+    let new = since(world, before);
+    let classes: Vec<&Value> = new.iter().map(|h| &h["class"]).collect();
+    assert_eq!(
+        classes,
+        ["GitUnreachable"],
+        "one alert, and no heal: {new:#?}"
+    );
+}
+
+/// A NetworkPolicy that lets what fetches reach nothing, and what a CNI that enforces it would do: the lab's does not, so its
+/// packets to the Git host are dropped on the node.
+struct Fence<'a> {
+    world: &'a World,
+    pod: String,
+}
+
+fn policies(world: &World) -> String {
+    let namespace = world.namespace();
+    format!("/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies")
+}
+
+impl<'a> Fence<'a> {
+    fn around_what_fetches(world: &'a World) -> Self {
+        let (label, name) = fetcher(world);
+        let policy = json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+            "metadata": {"name": "nothing-goes-out"},
+            "spec": {
+                "podSelector": {"matchLabels": {label: name}},
+                "policyTypes": ["Egress"], "egress": [],
+            },
+        });
+        world.api.create(&policies(world), &policy);
+        let pods = fetchers(world);
+        let pod = pods[0]["status"]["podIP"].as_str().unwrap();
+        let pod = pod.to_owned();
+        let fence = Self { world, pod };
+        run(&mut fence.rule("-I"));
+        fence
+    }
+
+    fn rule(&self, what: &str) -> Command {
+        let (host, port) = (&self.world.place.host, self.world.hub.git_port());
+        let mut command = lab();
+        command.args(["exec", self.world.place.lab(), "iptables", "-w", what]);
+        command.args(["FORWARD", "-s", &self.pod, "-d", host, "-p", "tcp"]);
+        command.args(["--dport", &port.to_string(), "-j", "DROP"]);
+        command
+    }
+}
+
+impl Drop for Fence<'_> {
+    fn drop(&mut self) {
+        // Another test needs the way; what is not there any more is not missed.
+        let _gone = output(&mut self.rule("-D"));
+        let policies = policies(self.world);
+        self.world
+            .api
+            .delete(&format!("{policies}/nothing-goes-out"));
+    }
+}
+
+/// Asks the engine to fetch now.
+fn asks(world: &World) {
+    let (root, annotations) = if world.engine == ARGOCD {
+        (argocd::root(), json!({ argocd::REFRESH: "normal" }))
+    } else {
+        let annotations = json!({ "reconcile.fluxcd.io/requestedAt": "f33" });
+        (world::git_repository(FLUX), annotations)
+    };
+    let patch = json!({ "metadata": { "annotations": annotations } });
+    world.api.patch(&root, &patch);
+}
+
+/// F33: the agent reads the catalog, the engine beside it does not get there. That is neither the Git host's fault nor the
+/// agent's to mend, and over as soon as the way is free.
+fn kept_from_the_git_host(world: &World) {
+    settle(world);
+    let known = on_record(world);
+    let (_, name) = fetcher(world);
+    let source = deployment(world.namespace(), name);
+    let (uid, pods) = (world.uid(&source), pods_of(world));
+    let mark = Mark::now(&world.audit);
+    let fence = Fence::around_what_fetches(world);
+    asks(world);
+    let mut heal = json!(null);
+    // A dial that nobody answers is given up after two minutes; Argo CD says nothing of it for three.
+    let seen = until("it is called PolicyBlocks", seconds(600), || {
+        let new = since(world, &known);
+        let found = new.into_iter().find(|h| h["class"] == "PolicyBlocks");
+        found.is_some_and(|found| {
+            heal = found;
+            true
+        })
+    });
+    let what = format!("{name} kept from the Git host by the network → called PolicyBlocks");
+    figure("F33", &what, "", shown(seen));
+    assert_eq!(heal["result"], json!("reported"), "{heal}");
+    let written = mark.first_mending_write();
+    drop(fence);
+    let took = world.function(seconds(LIMIT));
+    figure(
+        "F33",
+        &world.said("… the way is free → function"),
+        "",
+        shown(took),
+    );
+    assert_eq!(written, None, "the agent wrote");
+    assert_eq!((world.uid(&source), pods_of(world)), (uid, pods));
+    settle(world);
+    until("it is over", seconds(LIMIT), || {
+        let new = since(world, &known);
+        new.iter().all(|heal| heal["restoredAt"].is_string())
+    });
+    let new = since(world, &known);
+    // Of Argo CD's Applications each says so that was looked at meanwhile.
+    let mut others = new.iter().filter(|h| h["class"] != "PolicyBlocks");
+    assert_eq!(others.next(), None, "nothing else is blamed");
+}
+
+/// Their UIDs.
+fn pods_of(world: &World) -> Vec<String> {
+    let all = fetchers(world).into_iter();
+    all.map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn an_engine_that_is_kept_from_the_git_host_is_told_from_a_host_that_is_down() {
+    kept_from_the_git_host(&world::adopted());
+}
+
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn argo_cd_that_is_kept_from_the_git_host_is_told_from_a_host_that_is_down() {
+    kept_from_the_git_host(&world::adopted_argocd());
+}

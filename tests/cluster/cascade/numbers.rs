@@ -1,0 +1,96 @@
+//! Sync objects that are deleted in numbers, one by one: no policy stands before that.
+
+use std::time::{Duration, Instant};
+
+use super::{OBJECTS, Sync, cut_since, lost, workloads};
+use crate::healing::{LIMIT, settle};
+use crate::support::audit::Mark;
+use crate::support::world::{self, World};
+use crate::support::{eventually, figure, seconds, shown, until};
+
+/// W11: 50 Kustomizations that Git brings are deleted one after the other, as by `kubectl delete --all`. What the engine
+/// had not pruned by the third one stays; all come back. When a commit removes them, no right is touched.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn sync_objects_deleted_in_numbers_prune_little_and_a_commit_prunes_all() {
+    let world = world::adopted();
+    let lost = deleted_in_numbers(&world, "kustomizations", &Sync { count: 50 });
+    // All would be lost without the guard.
+    assert!(lost * 2 <= OBJECTS, "{lost} objects were lost");
+}
+
+/// W11: the same with Argo CD, over 20 Applications.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn applications_deleted_in_numbers_prune_little_and_a_commit_prunes_all() {
+    let world = world::adopted_argocd();
+    let lost = deleted_in_numbers(&world, "applications", &Sync { count: 20 });
+    assert!(lost * 2 <= OBJECTS, "{lost} objects were lost");
+}
+
+/// Returns how many objects were lost.
+fn deleted_in_numbers(world: &World, resource: &str, sync: &Sync) -> usize {
+    settle(world);
+    sync.push(world);
+    until("200 workload objects are there", seconds(300), || {
+        workloads(world).len() == OBJECTS
+    });
+    settle(world);
+    let (before, mark) = (workloads(world), Mark::now(&world.audit));
+    let began = Instant::now();
+    for name in sync.names() {
+        world.api.delete(&Sync::path(world, &name));
+    }
+    let took = began.elapsed();
+    let (cut, _) = eventually("the engine has no rights", seconds(30), || {
+        cut_after(&mark, resource).ok_or("it has")
+    });
+    settle(world);
+    until("all sync objects are back", seconds(LIMIT), || {
+        sync.all_there(world)
+    });
+    let back = began.elapsed();
+    let lost = lost(&before, &workloads(world));
+    println!(
+        "{lost} of {OBJECTS} lost, deleted in {}, rights cut after {:.3} s, all back {}",
+        shown(took),
+        cut.as_secs_f64(),
+        shown(back)
+    );
+    let count = sync.count;
+    figure(
+        "W11",
+        &world.said(&format!(
+            "{count} {resource} deleted one after the other over {OBJECTS} objects: objects lost"
+        )),
+        "",
+        lost,
+    );
+    figure(
+        "W11",
+        &world.said("… first of them deleted → the engine has no rights to prune"),
+        "",
+        format!("{} ms", cut.as_millis()),
+    );
+    until("200 workload objects are there", seconds(300), || {
+        workloads(world).len() == OBJECTS
+    });
+    settle(world);
+    let mark = Mark::now(&world.audit);
+    world.push(&sync.file(), "# nothing\n");
+    until("the catalog's objects are gone", seconds(300), || {
+        workloads(world).is_empty()
+    });
+    settle(world);
+    assert_eq!(
+        cut_after(&mark, resource),
+        None,
+        "a commit's own deletions cost the engine its rights"
+    );
+    lost
+}
+
+/// From the first deletion of an object of this kind to the answer that took the engine's last right.
+fn cut_after(since: &Mark, resource: &str) -> Option<Duration> {
+    cut_since(since, &|a| a.resource == resource)
+}
