@@ -17,6 +17,7 @@ mod git;
 mod later;
 mod many;
 mod proxy;
+mod real;
 mod transcript;
 mod unread;
 mod world;

@@ -262,7 +262,7 @@ fn a_commit_that_rewrites_the_root_application_is_held_back_and_the_next_one_arr
 
 /// F24, W18
 #[test]
-#[ignore = "needs a real cluster"]
+#[ignore = "needs a real cluster: make test"]
 fn a_commit_with_other_host_keys_is_held_back_from_argo_cd() {
     let catalog = Catalog::adopted(World::open_with("argokeys", ARGOCD));
     catalog.distrusted(["second", "third"]);

@@ -25,6 +25,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::sync::CancellationToken;
 
+use super::real::{self, Nginx};
 use crate::joined;
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -41,7 +42,8 @@ pub(super) struct World {
     /// Connections that the relay took.
     pub(super) dials: Arc<AtomicU64>,
     /// Of the balancer, where there is one.
-    ca: Option<String>,
+    pub(super) ca: Option<String>,
+    _nginx: Option<Nginx>,
     stop: CancellationToken,
     tasks: JoinSet<()>,
     data: PathBuf,
@@ -60,17 +62,22 @@ fn config(
     data: PathBuf,
     [https, health, git, relay]: [SocketAddr; 4],
     dialled: Option<SocketAddr>,
+    nginx: bool,
 ) -> HubConfig {
+    let prefix = if nginx { real::PREFIX } else { "" };
+    let names = nginx.then(|| real::HUB.to_owned());
     HubConfig {
         records: linesman::hub::store::Records::File,
         keys: linesman::hub::rotation::KeyPolicy::default(),
         data,
-        url: format!("https://{relay}"),
+        url: format!("https://{relay}{prefix}"),
         listen: https,
         health_listen: health,
         git_listen: dialled.unwrap_or(git),
         git_url: format!("ssh://git@{git}"),
-        tls: TlsSource::Own { names: vec![] },
+        tls: TlsSource::Own {
+            names: names.into_iter().collect(),
+        },
         agent_image: "lab.invalid/linesman:test".to_owned(),
         offline_after: Duration::from_secs(45),
         drain: Duration::from_secs(2),
@@ -105,6 +112,15 @@ impl World {
         Self::made(way, None).await
     }
 
+    /// With nginx before the hub.
+    pub(super) async fn behind_nginx() -> Self {
+        let way = Way {
+            nginx: true,
+            ..Way::default()
+        };
+        Self::made(way, None).await
+    }
+
     /// Whose hub believes that its Git server listens there.
     pub(super) async fn dialling(git: SocketAddr) -> Self {
         Self::made(Way::default(), Some(git)).await
@@ -122,16 +138,22 @@ impl World {
         );
         let at = |listener: &TcpListener| listener.local_addr().unwrap();
         let served = [&https, &health, &git, &relay].map(at);
-        let config = config(data.clone(), served, dialled);
+        let config = config(data.clone(), served, dialled, way.nginx);
         let stop = CancellationToken::new();
         let (hub, chain) = serve::start(config, stop.clone()).await.unwrap();
         let (cut, cuts) = watch::channel(0);
         let (freeze, freezes) = watch::channel(0);
         let mut tasks = JoinSet::new();
+        let nginx = way
+            .nginx
+            .then(|| Nginx::before(at(&https), &hub.reference().ca));
         let ca = way.front.as_ref().map(|front| front.ca.clone());
+        let ca = ca.or_else(|| nginx.as_ref().map(|nginx| nginx.ca.clone()));
         let dials = Arc::new(AtomicU64::new(0));
         let relayed = Relay {
-            to: at(&https),
+            to: nginx
+                .as_ref()
+                .map_or_else(|| at(&https), |nginx| nginx.address),
             cuts,
             freezes,
             front: way
@@ -160,6 +182,7 @@ impl World {
             freeze,
             dials,
             ca,
+            _nginx: nginx,
             stop,
             tasks,
             data,
@@ -343,6 +366,7 @@ pub(super) fn trusting(ca: &str) -> TlsConnector {
 #[derive(Default)]
 struct Way {
     front: Option<Front>,
+    nginx: bool,
     life: Option<Duration>,
 }
 
