@@ -16,6 +16,7 @@ use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::{self, Role, User};
 use crate::hub::store::patience;
+use crate::kubeapi::message::Violation;
 use crate::wire::api::MAX_BODY;
 use problem::{Problem, Slug};
 
@@ -47,6 +48,10 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The caller's address.
 #[derive(Debug, Clone, Copy)]
 pub struct Remote(pub SocketAddr);
+
+/// In the place of a request that was refused before it could be parsed.
+#[derive(Debug, Clone, Copy)]
+pub struct Refused(pub Violation);
 
 /// A request's id: made by the hub, in its answer, in the audit and in the API server's audit.
 #[derive(Debug, Clone)]
@@ -88,7 +93,11 @@ pub fn router(hub: Arc<Hub>) -> Router {
 async fn outermost(State(hub): State<Arc<Hub>>, mut request: Request, next: Next) -> Response {
     let id = uuid::Uuid::now_v7().to_string();
     request.extensions_mut().insert(RequestId(id.clone()));
-    let mut response = silence::bounded(&hub, request, next).await;
+    let refused = request.extensions_mut().remove::<Refused>();
+    let mut response = match refused {
+        Some(Refused(violation)) => refuse(&hub, violation, &id),
+        None => silence::bounded(&hub, request, next).await,
+    };
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         response = problem.render(&id);
     }
@@ -96,6 +105,14 @@ async fn outermost(State(hub): State<Arc<Hub>>, mut request: Request, next: Next
     let value = HeaderValue::from_str(&id).expect("a UUID is a header value");
     response.headers_mut().insert(REQUEST_ID, value);
     response
+}
+
+/// What it was for, nobody can tell: kubectl is who understands least besides its own form.
+fn refuse(hub: &Hub, violation: Violation, id: &str) -> Response {
+    let refusal = violation.refusal();
+    hub.metrics.refused(refusal.reason);
+    tracing::debug!(request = id, %violation, "refused");
+    refusal.response(id).map(axum::body::Body::from)
 }
 
 #[expect(

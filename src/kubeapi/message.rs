@@ -1,18 +1,50 @@
 //! HTTP/1 requests as bytes, checked more strictly than a lenient parser does (RFC 9112): what two servers
 //! could frame differently is refused before anyone acts on it. Sans-IO; heads are held back until they are
-//! whole, bodies pass as they come.
+//! whole, bodies pass as they come. What the server's own parser would refuse is refused here too, for it has no words.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
 
-/// The longest head; a longer one is passed on for the server to refuse.
-const MAX_HEAD: usize = 64 << 10;
+use http::{StatusCode, Uri};
+
+use super::status::{Hop, Refusal};
+
+/// The longest head, and the most header fields of one: hyper's own bounds.
+pub const MAX_HEAD: usize = 64 << 10;
+const MAX_FIELDS: usize = 100;
 /// The longest line of a chunk's size, and all trailers together.
 const MAX_LINE: usize = 256;
 const MAX_TRAILERS: usize = 16 << 10;
 
-/// Why a request is not one.
+/// Why a request is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Violation(pub &'static str);
+pub enum Violation {
+    /// It is none, or two servers could frame it differently.
+    #[error("not a well-formed HTTP request: {0}")]
+    Framing(&'static str),
+    /// More than anybody needs.
+    #[error("the request's head has {0}")]
+    HeadSize(&'static str),
+}
+
+impl Violation {
+    /// What the user is told. Nothing behind it on the connection can be trusted.
+    pub fn refusal(self) -> Refusal {
+        let (code, reason, next) = match self {
+            Self::Framing(_) => (
+                StatusCode::BAD_REQUEST,
+                "Framing",
+                "send one well-formed HTTP request",
+            ),
+            Self::HeadSize(_) => (
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "HeadSize",
+                "send fewer or shorter headers, and a shorter URL",
+            ),
+        };
+        Refusal::new(Hop::Hub, code, reason, self.to_string())
+            .next(next)
+            .close()
+    }
+}
 
 /// What a head says of what follows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,38 +64,46 @@ pub enum Framing {
 pub fn head(bytes: &[u8]) -> Result<Head, Violation> {
     let text = bytes
         .strip_suffix(b"\r\n\r\n")
-        .ok_or(Violation("a head without an end"))?;
+        .ok_or(Violation::Framing("a head without an end"))?;
     let mut lines = Lines(Some(text));
     request_line(lines.next().unwrap_or_default())?;
     let (mut hosts, mut lengths, mut codings) = (0, 0, 0);
     let (mut length, mut upgrade) = (0, false);
-    for line in lines {
+    for (number, line) in lines.enumerate() {
+        if number == MAX_FIELDS {
+            return Err(Violation::HeadSize("more than 100 header fields"));
+        }
         let (name, value) = field(line)?;
         match name.to_ascii_lowercase().as_slice() {
             b"host" => hosts += 1,
             b"content-length" => {
                 lengths += 1;
-                length = decimal(value).ok_or(Violation("a Content-Length that is no number"))?;
+                length = decimal(value)
+                    .ok_or(Violation::Framing("a Content-Length that is no number"))?;
             }
             b"transfer-encoding" if value.eq_ignore_ascii_case(b"chunked") => codings += 1,
             b"transfer-encoding" => {
-                return Err(Violation("a Transfer-Encoding other than chunked"));
+                return Err(Violation::Framing("a Transfer-Encoding other than chunked"));
             }
             b"upgrade" => upgrade = true,
             _ => {}
         }
     }
     if hosts > 1 || lengths > 1 || codings > 1 {
-        return Err(Violation("Host, Content-Length or Transfer-Encoding twice"));
+        return Err(Violation::Framing(
+            "Host, Content-Length or Transfer-Encoding twice",
+        ));
     }
     if lengths + codings > 1 {
-        return Err(Violation("both Content-Length and Transfer-Encoding"));
+        return Err(Violation::Framing(
+            "both Content-Length and Transfer-Encoding",
+        ));
     }
     if hosts == 0 && text_version(text) != b"HTTP/1.0" {
-        return Err(Violation("no Host"));
+        return Err(Violation::Framing("no Host"));
     }
     if codings > 0 && text_version(text) == b"HTTP/1.0" {
-        return Err(Violation("Transfer-Encoding with HTTP/1.0"));
+        return Err(Violation::Framing("Transfer-Encoding with HTTP/1.0"));
     }
     let body = if codings > 0 {
         Framing::Chunked
@@ -99,29 +139,34 @@ fn request_line(line: &[u8]) -> Result<(), Violation> {
     let mut words = line.split(|byte| *byte == b' ');
     let (method, target, version) = (words.next(), words.next(), words.next());
     let good = method.is_some_and(is_token)
-        && target
-            .is_some_and(|t| !t.is_empty() && t.iter().all(|byte| *byte > b' ' && *byte != 0x7f))
+        && target.is_some_and(is_target)
         && matches!(version, Some(b"HTTP/1.1" | b"HTTP/1.0"))
         && words.next().is_none();
-    good.then_some(()).ok_or(Violation("a bad request line"))
+    good.then_some(())
+        .ok_or(Violation::Framing("a bad request line"))
+}
+
+fn is_target(text: &[u8]) -> bool {
+    let printable = text.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
+    printable && Uri::try_from(text).is_ok()
 }
 
 /// Name and value of one line.
 fn field(line: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
     if matches!(line.first(), Some(b' ' | b'\t')) {
-        return Err(Violation("a folded line"));
+        return Err(Violation::Framing("a folded line"));
     }
     let colon = line.iter().position(|byte| *byte == b':');
     let (name, value) = colon
         .and_then(|colon| line.split_at_checked(colon))
-        .ok_or(Violation("a line without a colon"))?;
+        .ok_or(Violation::Framing("a line without a colon"))?;
     if !is_token(name) {
-        return Err(Violation("a bad field name"));
+        return Err(Violation::Framing("a bad field name"));
     }
     let value = value.get(1..).unwrap_or_default();
     let bad = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
     if value.iter().any(bad) {
-        return Err(Violation("a control character"));
+        return Err(Violation::Framing("a control character"));
     }
     // What is white space besides blank and tab was refused above.
     Ok((name, value.trim_ascii()))
@@ -146,6 +191,8 @@ fn decimal(text: &[u8]) -> Option<u64> {
 #[derive(Debug)]
 pub struct Scanner {
     state: State,
+    /// Heads that have passed.
+    heads: u64,
 }
 
 #[derive(Debug)]
@@ -166,21 +213,25 @@ enum State {
     /// The protocol was switched.
     Open,
     /// Nothing passes any more.
-    Broken,
+    Broken {
+        in_body: bool,
+    },
 }
 
 impl Default for Scanner {
     fn default() -> Self {
-        Self {
-            state: State::Head(Vec::new()),
-        }
+        Self::at(State::Head(Vec::new()))
     }
 }
 
 impl Scanner {
+    fn at(state: State) -> Self {
+        Self { state, heads: 0 }
+    }
+
     /// For a connection that carries another protocol.
     pub fn open() -> Self {
-        Self { state: State::Open }
+        Self::at(State::Open)
     }
 
     /// Takes in bytes and appends those that pass to `out`; gives how many it took. Fewer than all where the
@@ -191,7 +242,8 @@ impl Scanner {
             match self.step(rest, out) {
                 Ok(taken) => rest = rest.get(taken..).unwrap_or_default(),
                 Err(violation) => {
-                    self.state = State::Broken;
+                    let in_body = !matches!(self.state, State::Head(_));
+                    self.state = State::Broken { in_body };
                     return Err(violation);
                 }
             }
@@ -217,6 +269,16 @@ impl Scanner {
             }
             _ => {}
         }
+    }
+
+    /// Heads that have passed.
+    pub fn heads(&self) -> u64 {
+        self.heads
+    }
+
+    /// Whether the last of them has a body with a violation in it.
+    pub fn broke_in_body(&self) -> bool {
+        matches!(self.state, State::Broken { in_body: true })
     }
 
     /// Whether the answer to a switch is waited for.
@@ -256,13 +318,13 @@ impl Scanner {
             State::Head(held) => {
                 let taken = to_line_end(held, input)?;
                 let whole = held.ends_with(b"\r\n\r\n");
-                if whole || held.len() > MAX_HEAD {
+                if held.len() > MAX_HEAD {
+                    return Err(Violation::HeadSize("more than 64 KiB"));
+                }
+                if whole {
                     let held = std::mem::take(held);
-                    self.state = if whole {
-                        next(head(&held)?)
-                    } else {
-                        State::Broken
-                    };
+                    self.state = next(head(&held)?);
+                    self.heads += 1;
                     out.extend(held);
                 }
                 Ok(taken)
@@ -270,7 +332,7 @@ impl Scanner {
             State::Size(line) => {
                 let taken = to_line_end(line, input)?;
                 if line.len() > MAX_LINE {
-                    return Err(Violation("an endless chunk size"));
+                    return Err(Violation::Framing("an endless chunk size"));
                 }
                 if line.ends_with(b"\r\n") {
                     let line = std::mem::take(line);
@@ -288,7 +350,7 @@ impl Scanner {
                     out.extend(std::mem::take(line));
                     self.state = State::Size(Vec::new());
                 } else if !b"\r\n".starts_with(line) {
-                    return Err(Violation("a chunk that is longer than it says"));
+                    return Err(Violation::Framing("a chunk that is longer than it says"));
                 }
                 Ok(taken)
             }
@@ -296,7 +358,7 @@ impl Scanner {
                 let taken = to_line_end(line, input)?;
                 *all += taken;
                 if *all > MAX_TRAILERS {
-                    return Err(Violation("endless trailers"));
+                    return Err(Violation::Framing("endless trailers"));
                 }
                 if line.ends_with(b"\r\n") {
                     let line = std::mem::take(line);
@@ -308,7 +370,7 @@ impl Scanner {
                 Ok(taken)
             }
             // Whoever sent a bad request is not listened to any more.
-            State::Broken => Ok(input.len()),
+            State::Broken { .. } => Ok(input.len()),
             State::Body(_) | State::Chunk(_) | State::Open => {
                 self.turn();
                 Ok(0)
@@ -335,9 +397,9 @@ fn to_line_end(line: &mut Vec<u8>, input: &[u8]) -> Result<usize, Violation> {
     for byte in input.iter().take(taken) {
         match (line.last(), byte) {
             (Some(b'\r'), b'\n') => {}
-            (Some(b'\r'), _) => return Err(Violation("a CR without LF")),
-            (_, b'\n') => return Err(Violation("a LF without CR")),
-            (_, 0) => return Err(Violation("a NUL")),
+            (Some(b'\r'), _) => return Err(Violation::Framing("a CR without LF")),
+            (_, b'\n') => return Err(Violation::Framing("a LF without CR")),
+            (_, 0) => return Err(Violation::Framing("a NUL")),
             _ => {}
         }
         line.push(*byte);
@@ -355,7 +417,7 @@ fn trailer(line: &[u8]) -> Result<bool, Violation> {
 
 /// RFC 9112 7.1, extensions ignored.
 fn chunk_size(line: &[u8]) -> Result<u64, Violation> {
-    let bad = Violation("a bad chunk size");
+    let bad = Violation::Framing("a bad chunk size");
     let line = line.strip_suffix(b"\r\n").unwrap_or_default();
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
     let good = (1..=15).contains(&digits.len()) && digits.iter().all(u8::is_ascii_hexdigit);

@@ -18,6 +18,7 @@ mod pair;
 mod replicas;
 mod revoked;
 mod silence;
+mod unparsed;
 mod upload;
 mod world;
 

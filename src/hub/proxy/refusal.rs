@@ -8,6 +8,7 @@ use super::rewrite::Outgoing;
 use crate::hub::auth::AuthError;
 use crate::hub::chain_of;
 use crate::hub::store::StoreError;
+use crate::kubeapi::message::Violation;
 use crate::kubeapi::status::{Hop, Refusal};
 use crate::tunnel::LineError;
 use crate::wire::frame::Code;
@@ -94,12 +95,17 @@ pub(super) fn lost(failed: &Failed, holds: bool) -> bool {
 
 /// What the line says below hyper's error.
 fn line_error(error: &hyper::Error) -> Option<LineError> {
+    below(error)
+}
+
+/// What an error of the connections to user or agent was made of.
+fn below<T: std::error::Error + Clone + 'static>(error: &hyper::Error) -> Option<T> {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {
         if let Some(io) = error.downcast_ref::<std::io::Error>() {
             return io
                 .get_ref()
-                .and_then(|inner| inner.downcast_ref::<LineError>())
+                .and_then(|inner| inner.downcast_ref::<T>())
                 .cloned();
         }
         next = error.source();
@@ -142,6 +148,10 @@ pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing, owner: Option<&str>)
         )
         .next(careful),
         Failed::Stream(error) => {
+            if let Some(violation) = below::<Violation>(error) {
+                // In the middle of the user's own body.
+                return violation.refusal();
+            }
             let line = line_error(error);
             let why = line
                 .as_ref()

@@ -17,7 +17,8 @@ use tower::ServiceExt as _;
 
 use super::guard::Guarded;
 use crate::hub::Hub;
-use crate::hub::api::{self, Remote};
+use crate::hub::api::{self, Refused, Remote};
+use crate::kubeapi::message::MAX_HEAD;
 use crate::tunnel::driver::{self, Ahead};
 
 /// Connections at once, lines among them.
@@ -26,7 +27,6 @@ const CONNECTIONS: usize = 20_000;
 const HEAD: Duration = Duration::from_secs(10);
 /// What clients have, when the hub stops, to send what they are about to send.
 const SETTLE: Duration = Duration::from_millis(500);
-const MAX_HEAD: usize = 64 << 10;
 const STREAMS: u32 = 250;
 /// HTTP/2 PING: finds peers that are gone behind a silent `logs -f`.
 const PING: Duration = Duration::from_secs(20);
@@ -113,11 +113,6 @@ async fn connection(
         Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake"),
         Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
     };
-    let service = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
-        request.extensions_mut().insert(Remote(peer));
-        let request: hyper::Request<hyper::body::Incoming> = request;
-        router.clone().oneshot(request)
-    });
     // HTTP/2 has its own framing; without having been agreed on it is a bad HTTP/1 request.
     let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
     let guarded = if http2 {
@@ -125,6 +120,15 @@ async fn connection(
     } else {
         Guarded::http1(tls, HEAD, seat)
     };
+    let verdict = guarded.verdict();
+    let service = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
+        request.extensions_mut().insert(Remote(peer));
+        if let Some(violation) = verdict.on_next() {
+            request.extensions_mut().insert(Refused(violation));
+        }
+        let request: hyper::Request<hyper::body::Incoming> = request;
+        router.clone().oneshot(request)
+    });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()

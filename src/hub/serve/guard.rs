@@ -8,6 +8,8 @@
 
 use std::future::Future as _;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -18,8 +20,9 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::kubeapi::frames::{self, Frames, PREFACE};
 use crate::kubeapi::message::{Scanner, Violation};
 
-/// What is given to the parser in the place of a bad request: it answers 400 and closes.
-const BAD: &[u8] = b"\0\r\n\r\n";
+/// What the parser gets in the place of a head that is refused, so that the refusal is told in its turn, behind the answers to
+/// what was sent before it. [`Verdict`] knows it from a client's own.
+const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
 /// Bytes that are read while the answer to a switch is waited for, so that the end of the connection shows.
 const MAX_HELD: usize = 16 << 10;
 const READ: usize = 16 << 10;
@@ -32,6 +35,32 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// read why. The same as Go's server does.
 const LINGER: Duration = Duration::from_secs(1);
 const MOST_DISCARDED: usize = 256 << 10;
+
+/// Which of a connection's requests stands in for a head that was refused, and why. For whoever answers them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Verdict(Arc<Told>);
+
+#[derive(Debug, Default)]
+struct Told {
+    /// Requests that were asked about.
+    asked: AtomicU64,
+    /// Counted from 1.
+    refused: OnceLock<(u64, Violation)>,
+}
+
+impl Verdict {
+    /// On the connection's next request.
+    pub(super) fn on_next(&self) -> Option<Violation> {
+        let nth = self.0.asked.fetch_add(1, Ordering::Relaxed) + 1;
+        let refused = self.0.refused.get();
+        refused.filter(|(at, _)| *at == nth).map(|(_, why)| *why)
+    }
+
+    fn refuse(&self, nth: u64, violation: Violation) {
+        // The first is the last: nothing is read behind it.
+        let _first = self.0.refused.set((nth, violation));
+    }
+}
 
 /// A connection whose requests are checked as they are read.
 pub(super) struct Guarded<S, T> {
@@ -53,6 +82,7 @@ pub(super) struct Guarded<S, T> {
     /// Who reads, while that answer is waited for.
     reader: Option<Waker>,
     violation: Option<Violation>,
+    verdict: Verdict,
     /// Present once our side is shut down.
     leaving: Option<Leaving>,
 }
@@ -103,8 +133,13 @@ impl<S, T> Guarded<S, T> {
             answer: Vec::new(),
             reader: None,
             violation: None,
+            verdict: Verdict::default(),
             leaving: None,
         }
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        self.verdict.clone()
     }
 
     /// Checks what was read; whether something can be handed on now.
@@ -113,10 +148,12 @@ impl<S, T> Guarded<S, T> {
             match self.scanner.push(&self.held, &mut self.ready) {
                 Ok(taken) => self.held.advance(taken),
                 Err(violation) => {
-                    tracing::debug!(%violation, "bad request");
                     self.violation = Some(violation);
                     self.held = BytesMut::new();
-                    self.ready.extend(BAD);
+                    if !self.scanner.broke_in_body() {
+                        self.verdict.refuse(self.scanner.heads() + 1, violation);
+                        self.ready.extend(STAND_IN);
+                    }
                 }
             }
         }
@@ -183,7 +220,7 @@ impl<S: AsyncRead + Unpin, T: Unpin> Guarded<S, T> {
         let (now, len) = (Instant::now().into_std(), read.len());
         if let Some(Err(good)) = self.frames.as_mut().map(|frames| frames.push(now, read)) {
             tracing::debug!("a flood of HTTP/2 frames");
-            self.violation = Some(Violation("a flood of frames that ask for nothing"));
+            self.violation = Some(Violation::Framing("a flood of frames that ask for nothing"));
             buf.set_filled(before + good);
             self.ready.extend(frames::endless_head());
         }
@@ -212,6 +249,11 @@ impl<S: AsyncRead + Unpin, T: Unpin> AsyncRead for Guarded<S, T> {
             if this.scan() {
                 this.hand_on(buf);
                 return Poll::Ready(Ok(()));
+            }
+            if let Some(violation) = this.violation.filter(|_| this.scanner.broke_in_body()) {
+                // To whoever reads the body: it has no end.
+                let error = std::io::Error::new(std::io::ErrorKind::InvalidData, violation);
+                return Poll::Ready(Err(error));
             }
             match this.scanner.passes() {
                 _ if !this.held.is_empty() => {}
@@ -317,3 +359,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin, T: Unpin> AsyncWrite for Guarded<S, T> {
         leaving.until.as_mut().poll(cx).map(Ok)
     }
 }
+
+#[cfg(test)]
+mod tests;

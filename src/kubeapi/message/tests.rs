@@ -43,7 +43,7 @@ fn well_formed_requests_pass_byte_by_byte() {
     }
 }
 
-const REFUSED: [(&str, &str); 25] = [
+const REFUSED: [(&str, &str); 28] = [
     ("GET / HTTP/1.1\nHost: h\n\n", "a LF without CR"),
     ("GET / HTTP/1.1\r\nHost: h\n\r\n", "a LF without CR"),
     (
@@ -69,6 +69,12 @@ const REFUSED: [(&str, &str); 25] = [
         "a control character",
     ),
     ("GET  / HTTP/1.1\r\nHost: h\r\n\r\n", "a bad request line"),
+    (
+        "GET http:// HTTP/1.1\r\nHost: h\r\n\r\n",
+        "a bad request line",
+    ),
+    ("GET /a<b HTTP/1.1\r\nHost: h\r\n\r\n", "a bad request line"),
+    ("GET [::1 HTTP/1.1\r\nHost: h\r\n\r\n", "a bad request line"),
     ("GET / x HTTP/1.1\r\nHost: h\r\n\r\n", "a bad request line"),
     ("GET /\tx HTTP/1.1\r\nHost: h\r\n\r\n", "a bad request line"),
     ("GET / HTTP/1.2\r\nHost: h\r\n\r\n", "a bad request line"),
@@ -122,7 +128,11 @@ fn what_two_servers_could_frame_differently_is_refused() {
     for (text, why) in REFUSED {
         for piece in [1, 7, 4096] {
             let refused = scanned(text.as_bytes(), piece).map(|_| ()).unwrap_err();
-            assert_eq!(refused.0, why, "{text:?} in pieces of {piece}");
+            assert_eq!(
+                refused,
+                Violation::Framing(why),
+                "{text:?} in pieces of {piece}"
+            );
         }
     }
 }
@@ -145,7 +155,8 @@ fn bad_chunks_are_refused() {
     ] {
         for piece in [1, 4096] {
             let refused = scanned(format!("{head}{body}").as_bytes(), piece);
-            assert_eq!(refused.map(|_| ()).unwrap_err().0, why, "{body:?}");
+            let refused = refused.map(|_| ()).unwrap_err();
+            assert_eq!(refused, Violation::Framing(why), "{body:?}");
         }
     }
 }
@@ -157,7 +168,7 @@ fn nothing_passes_behind_a_switch_before_its_answer() {
     let smuggled = "GET /b HTTP/1.1\nHost: h\n\n";
     for (switched, passes) in [
         (true, Ok(smuggled.len())),
-        (false, Err(Violation("a LF without CR"))),
+        (false, Err(Violation::Framing("a LF without CR"))),
     ] {
         let (mut scanner, mut out) = scanned(ask.as_bytes(), 4096).unwrap();
         assert!(scanner.is_asked());
@@ -169,11 +180,46 @@ fn nothing_passes_behind_a_switch_before_its_answer() {
     }
 }
 
+/// L40
 #[test]
-fn an_endless_head_is_left_to_the_server_and_nothing_behind_it() {
-    let mut endless = b"GET / HTTP/1.1\r\nX: ".to_vec();
-    endless.resize(MAX_HEAD + 5_000, b'x');
-    let (scanner, out) = scanned(&endless, 1024).unwrap();
-    assert!(out.len() > MAX_HEAD && out.len() < endless.len());
-    assert!(matches!(scanner.state, State::Broken));
+fn a_head_without_measure_is_refused_before_it_is_whole() {
+    let sized = |bytes: usize| {
+        let mut head = b"GET / HTTP/1.1\r\nHost: h\r\nX: ".to_vec();
+        head.resize(bytes - 4, b'x');
+        [head, b"\r\n\r\n".to_vec()].concat()
+    };
+    let (scanner, out) = scanned(&sized(MAX_HEAD), 1024).unwrap();
+    assert_eq!((scanner.heads(), out.len()), (1, MAX_HEAD));
+    let long = Violation::HeadSize("more than 64 KiB");
+    let endless = sized(MAX_HEAD + 5_000);
+    for head in [&sized(MAX_HEAD + 1), &endless[..MAX_HEAD + 1]] {
+        assert_eq!(scanned(head, 1024).map(|_| ()).unwrap_err(), long);
+    }
+}
+
+#[test]
+fn a_head_has_a_hundred_fields_at_most() {
+    let head = |fields: usize| {
+        let fields = "X: y\r\n".repeat(fields - 1);
+        format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
+    };
+    assert!(super::head(head(100).as_bytes()).is_ok());
+    let many = Violation::HeadSize("more than 100 header fields");
+    assert_eq!(super::head(head(101).as_bytes()), Err(many));
+}
+
+#[test]
+fn what_broke_is_the_request_it_broke_in() {
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (rest, heads, in_body) in [
+        ("x\r\n", 1, true),
+        ("0\r\n\r\nGET\r\n\r\n", 1, false),
+        ("0\r\n\r\nGET / HTTP/1.0\r\n\r\nX\n", 2, false),
+    ] {
+        let (mut scanner, mut out) = (Scanner::default(), Vec::new());
+        let pushed = scanner.push(format!("{head}{rest}").as_bytes(), &mut out);
+        assert!(pushed.is_err(), "{rest:?}");
+        let seen = (scanner.heads(), scanner.broke_in_body());
+        assert_eq!(seen, (heads, in_body), "{rest:?}");
+    }
 }

@@ -11,7 +11,7 @@ use super::apiserver::ApiServer;
 use super::world::{Door, World, get};
 
 /// Name with labels and value of each line of `/metrics`.
-async fn scraped(world: &World) -> BTreeMap<String, f64> {
+pub(super) async fn scraped(world: &World) -> BTreeMap<String, f64> {
     let url = format!("http://{}/metrics", world.hub.config.health_listen);
     let text = reqwest::get(url).await.unwrap().text().await.unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));

@@ -17,7 +17,7 @@ use super::apiserver::{ApiServer, Seen};
 use super::world::{PATIENCE, World, get};
 
 /// What came back for raw bytes: all until the hub closed the connection.
-async fn told(world: &World, bytes: &[u8]) -> String {
+pub(super) async fn told(world: &World, bytes: &[u8]) -> String {
     let mut tls = world.connect(&[]).await;
     tls.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
@@ -34,7 +34,7 @@ async fn told(world: &World, bytes: &[u8]) -> String {
 }
 
 /// The codes of all answers on that connection.
-fn codes(told: &str) -> Vec<&str> {
+pub(super) fn codes(told: &str) -> Vec<&str> {
     told.split("HTTP/1.1 ")
         .skip(1)
         .map(|answer| &answer[..3])
@@ -42,7 +42,7 @@ fn codes(told: &str) -> Vec<&str> {
 }
 
 /// `@` = the path up to the cluster, `$` = a valid Authorization line.
-fn filled(world: &World, text: &str) -> Vec<u8> {
+pub(super) fn filled(world: &World, text: &str) -> Vec<u8> {
     text.replace('@', "/clusters/eu1")
         .replace('$', &format!("Authorization: Bearer {}", world.token))
         .into_bytes()
