@@ -89,6 +89,13 @@ pub struct HubConfig {
     pub notify: notify::Config,
     /// How other replicas of the hub reach this one; None = it is alone.
     pub peer: Option<PeerConfig>,
+    pub bounds: Bounds,
+}
+
+/// What requests of users may take. The defaults are the product's.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bounds {
+    pub patience: proxy::Patience,
 }
 
 /// One of several replicas of a hub.

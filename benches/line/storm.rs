@@ -40,6 +40,7 @@ pub(crate) async fn hub(address: &str, directory: &Path, count: usize) {
     let config = HubConfig {
         records: linesman::hub::store::Records::File,
         keys: linesman::hub::rotation::KeyPolicy::default(),
+        bounds: linesman::hub::Bounds::default(),
         data: directory.join("storm-hub"),
         url: format!("https://{}", at(&https)),
         listen: at(&https),

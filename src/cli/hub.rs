@@ -247,6 +247,7 @@ fn config(args: Args) -> Result<HubConfig> {
         Some(_) => DRAIN_AMONG_OTHERS,
     };
     Ok(HubConfig {
+        bounds: crate::hub::Bounds::default(),
         data: std::path::absolute(&args.data).context("find the data directory")?,
         records,
         url: url.as_str().trim_end_matches('/').to_owned(),

@@ -38,6 +38,25 @@ use limits::Limits;
 use record::Running;
 use rewrite::{Outgoing, Target};
 
+/// How long a request may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// For a line that was up a moment ago.
+    pub park: Duration,
+    /// For the head of its answer, where the API server itself has a deadline (60 s). The agent gives up before that, and names
+    /// the right hop.
+    pub head: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            park: Duration::from_secs(10),
+            head: Duration::from_secs(75),
+        }
+    }
+}
+
 /// Who asks, and whether they may, is looked up within this time, and the record of it stored.
 const RECORDS: Duration = Duration::from_secs(5);
 

@@ -148,7 +148,8 @@ fn request_line(line: &[u8]) -> Result<(), Violation> {
 
 fn is_target(text: &[u8]) -> bool {
     let printable = text.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
-    printable && Uri::try_from(text).is_ok()
+    let text = std::str::from_utf8(text).ok().filter(|_| printable);
+    text.is_some_and(|text| text.parse::<Uri>().is_ok())
 }
 
 /// Name and value of one line.

@@ -18,6 +18,8 @@ mod pair;
 mod replicas;
 mod revoked;
 mod silence;
+mod table;
+mod told;
 mod unparsed;
 mod upload;
 mod world;

@@ -28,8 +28,8 @@ const HEADS: u64 = 256 << 10;
 /// Why no head of an answer came.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    #[error("no answer in time")]
-    Timeout,
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
     #[error("the stream ended before an answer")]
     Stream(#[source] hyper::Error),
 }
@@ -47,7 +47,7 @@ where
     match head {
         Some(limit) => tokio::time::timeout(limit, exchange)
             .await
-            .map_err(|_| Failed::Timeout)?,
+            .map_err(|_| Failed::Timeout(limit))?,
         None => exchange.await,
     }
 }

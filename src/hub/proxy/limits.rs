@@ -90,6 +90,25 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
+    /// L11: whoever they are.
+    #[test]
+    fn a_cluster_at_the_limit_takes_no_more_and_another_does() {
+        let limits = Arc::new(Limits::default());
+        let users = CLUSTER / USER;
+        let users: Vec<String> = (0..users).map(|n| format!("user-{n}")).collect();
+        let each = users.iter().flat_map(|user| vec![user; USER]);
+        let places: Vec<Place> = each
+            .map(|user| limits.enter(user, "eu1").unwrap())
+            .collect();
+        let refusal = limits.enter("bob", "eu1").err().unwrap();
+        let expected =
+            busy("cluster eu1 has 4096 requests running, the most for one cluster".to_owned());
+        assert_eq!(refusal, expected);
+        assert!(limits.enter("bob", "eu2").is_ok());
+        drop(places);
+        assert!(limits.enter("bob", "eu1").is_ok());
+    }
+
     #[test]
     fn a_user_at_the_limit_is_told_so_and_gets_in_again() {
         let limits = Arc::new(Limits::default());

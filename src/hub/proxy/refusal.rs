@@ -84,7 +84,7 @@ pub(super) fn moved(code: Code) -> bool {
 /// Whether the request went down with its line, which `holds` no more; a stream alone can break, too.
 pub(super) fn lost(failed: &Failed, holds: bool) -> bool {
     match failed {
-        Failed::Timeout => false,
+        Failed::Timeout(_) => false,
         Failed::Stream(error) => match line_error(error).map(|error| error.code) {
             Some(Code::LineLost) => true,
             Some(code) => !holds && moved(code),
@@ -114,18 +114,62 @@ fn below<T: std::error::Error + Clone + 'static>(error: &hyper::Error) -> Option
 }
 
 pub(super) fn not_opened(error: &LineError) -> Refusal {
-    let code = match error.code {
-        Code::Limit | Code::OverBudget | Code::Busy => StatusCode::TOO_MANY_REQUESTS,
-        _ => StatusCode::SERVICE_UNAVAILABLE,
+    let busy = StatusCode::TOO_MANY_REQUESTS;
+    let refusal = match error.code {
+        Code::OverBudget => Refusal::new(
+            Hop::Hub,
+            busy,
+            "OverBudget",
+            "answers that nobody reads take the memory that the hub has for them: 32 MiB of the cluster's line, or a quarter \
+             of the hub's memory limit",
+        )
+        .next("end what nobody reads; if it stays, raise the hub's memory limit"),
+        Code::Limit | Code::Busy => Refusal::new(
+            Hop::Hub,
+            busy,
+            "TooManyRequests",
+            format!("the cluster's line takes no more requests: {error}"),
+        )
+        .next("end watches and sessions that are not needed"),
+        _ => Refusal::new(
+            Hop::Line,
+            StatusCode::SERVICE_UNAVAILABLE,
+            "NotSent",
+            format!("the line takes no request now: {error}"),
+        )
+        .next("repeat it in some seconds"),
     };
-    Refusal::new(
-        Hop::Line,
-        code,
-        "NotSent",
-        format!("the line takes no request now: {error}"),
-    )
-    .next("repeat it in some seconds")
-    .retry_after(1)
+    refusal.retry_after(1)
+}
+
+fn is_room(code: Code) -> bool {
+    matches!(code, Code::Limit | Code::OverBudget | Code::Busy)
+}
+
+/// The agent had no room for the stream, or for what lay unread on it.
+fn no_room(error: &LineError, outgoing: &Outgoing) -> Refusal {
+    let refusal = |reason, what: &str| {
+        let code = StatusCode::TOO_MANY_REQUESTS;
+        Refusal::new(Hop::Agent, code, reason, what)
+    };
+    if error.code != Code::OverBudget {
+        // An agent says so before it looks at the request.
+        return refusal("Busy", "the agent serves as many requests as it can")
+            .next("end watches and sessions that are not needed")
+            .retry_after(1);
+    }
+    let refusal = refusal(
+        "OverBudget",
+        "input that is not taken in takes the memory that the agent has for it: 24 MiB of the line, or a quarter of the \
+         agent's memory limit",
+    );
+    if outgoing.bodyless {
+        return refusal
+            .next("repeat it; if it stays, raise the memory limit of deployment linesman-agent")
+            .retry_after(1);
+    }
+    // A stream may be given up in its middle, too.
+    refusal.next("look whether it took effect before repeating it")
 }
 
 /// Bytes may have reached the cluster: nothing here asks the client to repeat. `owner` is the replica that has the line,
@@ -140,11 +184,11 @@ pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing, owner: Option<&str>)
         "look whether it took effect before repeating it"
     };
     match failed {
-        Failed::Timeout => Refusal::new(
+        Failed::Timeout(limit) => Refusal::new(
             Hop::Line,
             StatusCode::GATEWAY_TIMEOUT,
             "NoAnswer",
-            format!("no answer within 75 s{by}"),
+            format!("no answer within {} s{by}", limit.as_secs()),
         )
         .next(careful),
         Failed::Stream(error) => {
@@ -153,6 +197,9 @@ pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing, owner: Option<&str>)
                 return violation.refusal();
             }
             let line = line_error(error);
+            if let Some(error) = line.as_ref().filter(|error| is_room(error.code)) {
+                return no_room(error, outgoing);
+            }
             let why = line
                 .as_ref()
                 .map_or_else(|| chain_of(error), ToString::to_string);
@@ -160,13 +207,9 @@ pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing, owner: Option<&str>)
                 Some(Code::LineLost) => "the line was lost",
                 _ => "the stream broke",
             };
-            let code = match line.map(|line| line.code) {
-                Some(Code::Limit | Code::OverBudget | Code::Busy) => StatusCode::TOO_MANY_REQUESTS,
-                _ => StatusCode::BAD_GATEWAY,
-            };
             Refusal::new(
                 Hop::Line,
-                code,
+                StatusCode::BAD_GATEWAY,
                 "LineLost",
                 format!("{what}{by} before an answer, outcome unknown: {why}"),
             )

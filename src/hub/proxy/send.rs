@@ -22,11 +22,6 @@ use crate::tunnel::{LineError, Stream};
 use crate::wire::frame::{Class, Code, Kind};
 use crate::wire::id::ClusterName;
 
-/// How long a request waits for a line that was up a moment ago.
-const PARK: Duration = Duration::from_secs(10);
-/// How long the answer's head may take where the API server itself has a deadline (60 s).
-const HEAD: Duration = Duration::from_secs(75);
-
 /// How often a request looks for the next line after one that took nothing of it.
 const MOVES: u32 = 2;
 /// Before the replica that has the line, and did not answer, is asked again.
@@ -43,7 +38,8 @@ impl Case {
         let repeatable = outgoing.repeatable() && body.is_end_stream();
         let mut body = Some(body);
         let (mut attempt, mut moves, mut repeated, mut last_epoch) = (0, 0, false, None);
-        let (mut until, mut unopened) = (Instant::now() + PARK, None);
+        let patience = self.hub.config.bounds.patience;
+        let (mut until, mut unopened) = (Instant::now() + patience.park, None);
         loop {
             let way = match self.line(&granted.cluster, last_epoch, until).await {
                 Ok(way) => way,
@@ -74,7 +70,7 @@ impl Case {
                 muted: Box::new(stream.muted()),
             };
             let request = outgoing.request(Body::new(upload));
-            let head = (!outgoing.info.long_running()).then_some(HEAD);
+            let head = (!outgoing.info.long_running()).then_some(patience.head);
             match exchange::send(stream, request, head).await {
                 Ok(response) => return Ok(response),
                 Err(failed)
@@ -85,7 +81,7 @@ impl Case {
                         epoch, "line lost before an answer; sent once more"
                     );
                     (repeated, last_epoch) = (true, Some(epoch));
-                    (attempt, until) = (attempt + 1, Instant::now() + PARK);
+                    (attempt, until) = (attempt + 1, Instant::now() + patience.park);
                 }
                 Err(failed) => {
                     let owner = way.owner();

@@ -140,6 +140,7 @@ fn config(data: &Path, listeners: &Listeners) -> anyhow::Result<HubConfig> {
     Ok(HubConfig {
         records: linesman::hub::store::Records::File,
         keys: linesman::hub::rotation::KeyPolicy::default(),
+        bounds: linesman::hub::Bounds::default(),
         data: data.to_owned(),
         url: format!("https://{https}"),
         listen: https,

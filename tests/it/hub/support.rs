@@ -171,6 +171,7 @@ impl TestHub {
                 quiet: time::Duration::seconds(1),
                 ..Default::default()
             },
+            bounds: linesman::hub::Bounds::default(),
             data: data.clone(),
             oidc: oidc(&url),
             peer: listeners.peer.as_ref().map(|peer| {

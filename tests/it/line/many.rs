@@ -50,6 +50,7 @@ impl World {
         let config = HubConfig {
             records: linesman::hub::store::Records::File,
             keys: linesman::hub::rotation::KeyPolicy::default(),
+            bounds: linesman::hub::Bounds::default(),
             data: data.clone(),
             url: format!("https://{any}"),
             listen: any,

@@ -69,6 +69,7 @@ fn config(
     HubConfig {
         records: linesman::hub::store::Records::File,
         keys: linesman::hub::rotation::KeyPolicy::default(),
+        bounds: linesman::hub::Bounds::default(),
         data,
         url: format!("https://{relay}{prefix}"),
         listen: https,

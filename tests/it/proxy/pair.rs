@@ -46,7 +46,8 @@ pub(super) struct Pair {
 impl Pair {
     pub(super) fn new(server: &ApiServer) -> Self {
         let (policy, policies) = watch::channel(Some(Policy::default()));
-        let (shared, tasks) = Self::parts(server, "hub", "cluster", policies);
+        let url = format!("http://{}/", server.authority());
+        let (shared, tasks) = Self::parts(&url, "hub", "cluster", policies);
         Self {
             shared: Arc::new(shared),
             policy,
@@ -69,13 +70,19 @@ impl Pair {
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
         let policy = Policy::parse(&policy.collect()).unwrap();
-        let (shared, mut tasks) = Self::parts(server, hub, cluster, watch::channel(Some(policy)).1);
+        let url = format!("http://{}/", server.authority());
+        Arc::new(Self::reaching(&url, hub, cluster, policy))
+    }
+
+    /// The same with an API server at this URL.
+    pub(super) fn reaching(url: &str, hub: &str, cluster: &str, policy: Policy) -> Shared {
+        let (shared, mut tasks) = Self::parts(url, hub, cluster, watch::channel(Some(policy)).1);
         tasks.detach_all();
-        Arc::new(shared)
+        shared
     }
 
     fn parts(
-        server: &ApiServer,
+        url: &str,
         hub: &str,
         cluster: &str,
         policy: watch::Receiver<Option<Policy>>,
@@ -102,7 +109,7 @@ impl Pair {
                 drop(want.done.send(Ok(())));
             }
         });
-        let config = kube::Config::new(format!("http://{}/", server.authority()).parse().unwrap());
+        let config = kube::Config::new(url.parse().unwrap());
         let shared = Shared {
             hub_id: hub.to_owned(),
             cluster_id: cluster.to_owned(),

@@ -7,6 +7,7 @@ use tokio::time::timeout;
 use super::apiserver::ApiServer;
 use super::figures::scraped;
 use super::hostile::{codes, filled, told};
+use super::told::{Row as Told, status as whole};
 use super::world::{PATIENCE, World};
 
 const FRAMING: &str = "send one well-formed HTTP request";
@@ -35,19 +36,15 @@ fn status(answer: &str) -> (String, Value) {
 }
 
 fn expected(id: &str, (code, reason, what, next): Row) -> Value {
-    json!({
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": format!("hub: {what}; {next} (request {id})"),
-        "reason": if code == 400 { "BadRequest" } else { "" },
-        "details": {
-            "causes": [{"reason": reason, "message": what, "field": "hub"}],
-            "retryAfterSeconds": 0,
-        },
-        "code": code,
-    })
+    let row = Told {
+        hop: "hub",
+        code,
+        reason,
+        what,
+        next,
+        after: None,
+    };
+    whole(id, row)
 }
 
 /// Checks the last answer, of so many, against the row.

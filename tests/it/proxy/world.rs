@@ -21,7 +21,7 @@ use linesman::hub::audit::Entry;
 use linesman::hub::registration::{Claim, Redeemed, TokenText};
 use linesman::hub::store::{AuditRow, JoinToken, NewBundle, NewClusterRow, TokenKind, UserRow};
 use linesman::hub::tls::TlsSource;
-use linesman::hub::{self, Hub, HubConfig, Listeners};
+use linesman::hub::{self, Bounds, Hub, HubConfig, Listeners};
 use linesman::keys::KeyPair;
 use linesman::tunnel::Incoming;
 use linesman::wire::api::{AdoptionOptions, AgentBuild, EngineKind, HubRef};
@@ -65,13 +65,19 @@ struct Site {
     data: PathBuf,
     url: String,
     records: hub::store::Records,
+    bounds: Bounds,
 }
 
 impl Site {
     fn new(outside: &TcpListener, records: hub::store::Records) -> Self {
         let data = std::env::temp_dir().join(format!("linesman-it-proxy-{}", uuid::Uuid::now_v7()));
         let url = format!("https://localhost:{}", outside.local_addr().unwrap().port());
-        Self { data, url, records }
+        Self {
+            data,
+            url,
+            records,
+            bounds: Bounds::default(),
+        }
     }
 }
 
@@ -95,8 +101,16 @@ impl Drop for World {
 impl World {
     /// The cluster's key is on record, and nobody has connected.
     pub(super) async fn new() -> Self {
+        Self::bounded(Bounds::default()).await
+    }
+
+    /// The same with bounds of the test's own.
+    pub(super) async fn bounded(bounds: Bounds) -> Self {
         let outside = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let site = Site::new(&outside, hub::store::Records::File);
+        let site = Site {
+            bounds,
+            ..Site::new(&outside, hub::store::Records::File)
+        };
         let mut world = Self::at(&site, None).await;
         world.open(outside).await;
         world
@@ -143,7 +157,12 @@ impl World {
     /// A hub without a door.
     async fn at(site: &Site, peer: Option<TcpListener>) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-        let Site { data, url, records } = site.clone();
+        let Site {
+            data,
+            url,
+            records,
+            bounds,
+        } = site.clone();
         let bind = || TcpListener::bind("127.0.0.1:0");
         let peer_at = peer.as_ref().map(|peer| peer.local_addr().unwrap());
         let listeners = Listeners {
@@ -156,6 +175,7 @@ impl World {
         let config = HubConfig {
             records,
             keys: hub::rotation::KeyPolicy::default(),
+            bounds,
             data: data.clone(),
             url,
             listen: https,
@@ -230,6 +250,11 @@ impl World {
         policy: &[(&str, &str)],
     ) -> CancellationToken {
         let shared = Pair::shared(server, &self.hub.id, &self.cluster_id, policy);
+        self.agent_of(shared).await
+    }
+
+    /// The same with its parts.
+    pub(super) async fn agent_of(&mut self, shared: Arc<Shared>) -> CancellationToken {
         let (stop, streams, state) = self.dial().await;
         self.tasks.spawn(forward(shared, streams, state));
         stop
@@ -319,6 +344,16 @@ impl World {
     pub(super) fn admin(&self) -> String {
         let text = std::fs::read_to_string(self.data.join("admin.token")).unwrap();
         text.trim().to_owned()
+    }
+
+    /// Changes the database behind the hub's back.
+    pub(super) async fn execute(&self, sql: &'static str) {
+        use sqlx::Connection as _;
+        let url = format!("sqlite://{}", self.data.join("hub.db").display());
+        let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        let done = sqlx::query(sql).execute(&mut connection).await;
+        done.unwrap();
+        connection.close().await.unwrap();
     }
 
     /// All audit records of what was answered before.
