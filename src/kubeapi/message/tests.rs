@@ -192,7 +192,7 @@ fn a_head_without_measure_is_refused_before_it_is_whole() {
     assert_eq!((scanner.heads(), out.len()), (1, MAX_HEAD));
     let long = Violation::HeadSize("more than 64 KiB");
     let endless = sized(MAX_HEAD + 5_000);
-    for head in [&sized(MAX_HEAD + 1), &endless[..MAX_HEAD + 1]] {
+    for head in [&sized(MAX_HEAD + 1), &endless[..=MAX_HEAD]] {
         assert_eq!(scanned(head, 1024).map(|_| ()).unwrap_err(), long);
     }
 }
