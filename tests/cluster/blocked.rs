@@ -8,7 +8,7 @@ use crate::support::audit::Mark;
 use crate::support::world::{self, ARGOCD, World};
 use crate::support::{figure, seconds, shown, until};
 
-mod git;
+pub(crate) mod git;
 
 /// Somebody else's object that keeps Pods of the engine away.
 struct Block {
@@ -134,7 +134,7 @@ fn named_and_left(world: &World) {
         );
         figure(
             "W16",
-            &world.said("… gone → engine available"),
+            &world.said(&format!("{} gone → engine available", block.what)),
             "≤ 30 s",
             shown(back),
         );

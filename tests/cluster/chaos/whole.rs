@@ -1,6 +1,7 @@
 //! The whole list, for `make chaos` only: each fault with the hub there and with the hub stopped, then random days.
 
 use super::{episode, faults, random};
+use crate::blocked::git::argo_cd_without_git;
 use crate::support::place::var;
 use crate::support::world;
 
@@ -24,7 +25,7 @@ fn each_fault_of_flux_is_mended() {
     }
 }
 
-/// W30: the same on Argo CD.
+/// W30, W14: the same on Argo CD, and Git away.
 #[test]
 #[ignore = "takes half an hour: make chaos"]
 fn each_fault_of_argo_cd_is_mended() {
@@ -34,6 +35,7 @@ fn each_fault_of_argo_cd_is_mended() {
             episode(&mut world, hub, &fault);
         }
     }
+    argo_cd_without_git(&mut world);
     for seed in 1..=days() {
         random::day(&mut world, seed);
     }

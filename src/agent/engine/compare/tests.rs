@@ -1,0 +1,112 @@
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn defaults_and_foreign_fields_are_no_drift() {
+    let wanted = json!({
+        "metadata": {"name": "x", "labels": {"a": "b"}},
+        "spec": {
+            "limits": {"cpu": "1000m", "memory": "1Gi"}, "sel": {}, "off": false,
+            "ports": [{"containerPort": 80, "name": "h"}], "ns": [{"namespaceSelector": {}}],
+        },
+    });
+    let live = json!({
+        "metadata": {"name": "x", "labels": {"a": "b", "c": "d"}},
+        "spec": {
+            "limits": {"cpu": "1", "memory": "1024Mi"}, "sel": {}, "policy": "Always",
+            "ports": [{"containerPort": 9}, {"containerPort": 80, "name": "h", "protocol": "TCP"}],
+            "ns": [{"namespaceSelector": {}}],
+        },
+        "status": {},
+    });
+    assert_eq!(drift(&wanted, &live), Vec::<String>::new());
+}
+
+/// Found by a random day: one key more in a Service's selector, and no Pod is behind it.
+#[test]
+fn a_selector_holds_as_a_whole() {
+    let service = |selector: Value| json!({"spec": {"selector": selector}});
+    let wanted = service(json!({"app": "a"}));
+    let live = service(json!({"app": "a", "more": "b"}));
+    assert_eq!(drift(&wanted, &live), ["/spec/selector"]);
+    assert_eq!(drift(&wanted, &wanted), Vec::<String>::new());
+    let policy = |peer: Value| json!({"spec": {"ingress": [{"from": [{"podSelector": peer}]}]}});
+    let narrow = policy(json!({"matchLabels": {"app": "a"}}));
+    let at = ["/spec/ingress/0/from/0/podSelector"];
+    assert_eq!(drift(&policy(json!({})), &narrow), at);
+}
+
+#[test]
+fn changed_fields_are_named() {
+    let wanted = json!({
+        "metadata": {"labels": {"k8s.io/x": "1"}},
+        "spec": {"replicas": 1, "containers": [{"name": "m", "image": "a:1", "args": ["--x", "--y"]}]},
+        "rules": [{"verbs": ["get"], "resources": ["*"]}],
+    });
+    let live = json!({
+        "metadata": {},
+        "spec": {"replicas": 0, "containers": [{"name": "m", "image": "a:2", "args": ["--x"]}]},
+        "rules": [{"verbs": ["get"], "resources": ["*"], "resourceNames": ["one"]}],
+    });
+    assert_eq!(
+        drift(&wanted, &live),
+        [
+            "/metadata/labels",
+            "/rules",
+            "/spec/containers/m/args",
+            "/spec/containers/m/image",
+            "/spec/replicas",
+        ]
+    );
+}
+
+#[test]
+fn what_somebody_added_to_a_pod_is_named() {
+    let pod = |spec: Value| json!({"spec": {"template": {"spec": spec}}});
+    let wanted = pod(json!({"containers": [{"name": "m"}], "volumes": [{"name": "tmp"}]}));
+    let live = pod(json!({
+        "containers": [{"name": "m", "command": ["sleep"], "env": [{"name": "X"}]}, {"name": "side"}],
+        "volumes": [{"name": "tmp"}, {"name": "gone"}],
+        "nodeSelector": {"no": "where"}, "hostNetwork": false,
+    }));
+    assert_eq!(
+        additions(&wanted, &live),
+        [
+            "/spec/template/spec/nodeSelector",
+            "/spec/template/spec/containers/side",
+            "/spec/template/spec/volumes/gone",
+            "/spec/template/spec/containers/env/X",
+            "/spec/template/spec/containers/command",
+        ]
+    );
+    assert_eq!(additions(&wanted, &wanted), Vec::<String>::new());
+}
+
+#[test]
+fn settings_that_differ_are_named_added_ones_too() {
+    let known = json!({"a": "1", "b": "2", "c": "3"});
+    let live = json!({"data": {"a": "1", "b": "x", "repo/server": "none"}});
+    assert_eq!(
+        settings(&known, &live),
+        ["/data/b", "/data/c", "/data/repo~1server"]
+    );
+    assert_eq!(settings(&json!({}), &json!({})), Vec::<String>::new());
+}
+
+#[test]
+fn quantities_are_numbers() {
+    for (a, b) in [
+        ("1", "1000m"),
+        ("0.5", "500m"),
+        ("1Gi", "1024Mi"),
+        ("1.5Ki", "1536"),
+        ("1k", "1000"),
+    ] {
+        assert_eq!(quantity(a), quantity(b), "{a} {b}");
+        assert!(quantity(a).is_some());
+    }
+    for junk in ["", "x", "1Q", "--", "1.2.3", "main"] {
+        assert_eq!(quantity(junk), None, "{junk}");
+    }
+}

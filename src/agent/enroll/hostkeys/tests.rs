@@ -1,0 +1,109 @@
+use super::*;
+use crate::keys::KeyPair;
+
+const THEN: &str = "2026-01-01T00:00:00Z";
+const LATER: &str = "2026-01-01T00:05:00Z";
+
+fn key(seed: u8) -> HostKey {
+    HostKey::ed25519(KeyPair::from_seed(&[seed; 32]).public())
+}
+
+fn good(seed: u8) -> Head {
+    Head {
+        commit: "3f2a".to_owned(),
+        host_key: key(seed),
+    }
+}
+
+fn other(seed: u8) -> ProbeError {
+    ProbeError::HostKey {
+        presented: Some(key(seed)),
+        expected: vec!["SHA256:known".to_owned()],
+        text: "shows another".to_owned(),
+    }
+}
+
+fn shown(seed: u8, known: bool, since: &str) -> ShownKey {
+    ShownKey {
+        key: key(seed).text,
+        fingerprint: key(seed).fingerprint,
+        known,
+        since: since.to_owned(),
+    }
+}
+
+fn quiet() -> EngineGit {
+    EngineGit::default()
+}
+
+/// W2, H18: the whole key that was met goes up, with the moment since when it is shown.
+#[test]
+fn another_key_is_told_whole_and_its_time_is_that_of_the_first_look() {
+    let mut seen = HostKeySeen::default();
+    assert_eq!(seen.condition(&quiet()), None);
+    seen.saw(&Ok(good(1)), THEN);
+    assert_eq!(
+        seen.condition(&quiet()),
+        Some((Status::False, "KeyIsKnown", String::new()))
+    );
+    seen.saw(&Err(other(2)), THEN);
+    seen.saw(&Err(other(2)), LATER);
+    assert_eq!(
+        seen.report(&quiet()),
+        HostKeysReport {
+            trusted: Vec::new(),
+            shown: Some(shown(2, false, THEN)),
+        }
+    );
+    assert_eq!(
+        seen.condition(&quiet()),
+        Some((Status::True, "OtherKey", "shows another".to_owned()))
+    );
+    // Accepted meanwhile.
+    seen.saw(&Ok(good(2)), LATER);
+    assert_eq!(seen.report(&quiet()).shown, Some(shown(2, true, LATER)));
+    assert_eq!(seen.condition(&quiet()).map(|c| c.0), Some(Status::False));
+}
+
+#[test]
+fn a_host_that_is_not_reached_takes_nothing_back() {
+    let mut seen = HostKeySeen::default();
+    seen.saw(&Err(other(2)), THEN);
+    let silent = ProbeError::HostKey {
+        presented: None,
+        expected: Vec::new(),
+        text: "did not complete the SSH handshake".to_owned(),
+    };
+    let away = ProbeError::Tcp {
+        text: "refused".to_owned(),
+    };
+    for error in [silent, away] {
+        seen.saw(&Err(error), LATER);
+        assert_eq!(seen.report(&quiet()).shown, Some(shown(2, false, THEN)));
+        assert_eq!(seen.condition(&quiet()).map(|c| c.0), Some(Status::True));
+    }
+    // A refused key, on the other hand, was offered: the host's key was known.
+    let refused = ProbeError::Auth {
+        text: "refused".to_owned(),
+    };
+    seen.saw(&Err(refused), LATER);
+    assert_eq!(seen.report(&quiet()).shown, None);
+    assert_eq!(seen.condition(&quiet()).map(|c| c.0), Some(Status::False));
+}
+
+#[test]
+fn the_engines_word_counts_where_the_probe_has_nothing_against_the_key() {
+    let engine = EngineGit {
+        other_key: Some("knownhosts: key mismatch".to_owned()),
+        trusted: vec!["SHA256:a".to_owned()],
+        ..EngineGit::default()
+    };
+    let mut seen = HostKeySeen::default();
+    let met = |text: &str| Some((Status::True, "EngineMetOtherKey", text.to_owned()));
+    assert_eq!(seen.condition(&engine), met("knownhosts: key mismatch"));
+    seen.saw(&Ok(good(1)), THEN);
+    assert_eq!(seen.condition(&engine), met("knownhosts: key mismatch"));
+    seen.saw(&Err(other(2)), THEN);
+    assert_eq!(seen.condition(&engine).map(|c| c.1), Some("OtherKey"));
+    assert_eq!(seen.report(&engine).trusted, ["SHA256:a"]);
+}

@@ -1,0 +1,119 @@
+use super::*;
+
+fn release(engine: EngineKind, version: &str, base: Option<&str>) -> Release {
+    Release::new(engine, version.parse().unwrap(), base).unwrap()
+}
+
+#[test]
+fn a_release_is_where_its_project_has_it_and_a_mirror_has_it_in_the_same_places() {
+    let flux = release(EngineKind::Flux, "v2.9.4", None);
+    let at = "https://github.com/fluxcd/flux2/releases/download/v2.9.4";
+    assert_eq!(flux.manifest, format!("{at}/install.yaml"));
+    let list = format!("{at}/flux_2.9.4_checksums.txt");
+    assert_eq!(flux.checksums.as_deref(), Some(list.as_str()));
+    let argocd = release(
+        EngineKind::Argocd,
+        "3.2.6",
+        Some("https://mirror.lan:8443/argo/"),
+    );
+    assert_eq!(
+        argocd.manifest,
+        "https://mirror.lan:8443/argo/v3.2.6/manifests/core-install.yaml"
+    );
+    assert_eq!(argocd.checksums, None);
+    let full = argocd.full().unwrap();
+    assert_eq!(
+        full.manifest,
+        "https://mirror.lan:8443/argo/v3.2.6/manifests/install.yaml"
+    );
+    assert_eq!(flux.full(), Err(ReleaseError::OneManifest));
+}
+
+#[test]
+fn what_is_no_version_and_no_mirror_is_refused() {
+    for text in [
+        "",
+        "2.9",
+        "2.9.x",
+        "2.9.4/../..",
+        "latest",
+        "v",
+        "2.9.4.5",
+        "2..4",
+    ] {
+        assert!(text.parse::<Version>().is_err(), "{text}");
+    }
+    for text in ["2.9.4", "v3.6.0-rc1", "2.0.0+build.1"] {
+        assert!(text.parse::<Version>().is_ok(), "{text}");
+    }
+    let version: Version = "2.9.4".parse().unwrap();
+    for base in [
+        "http://mirror.lan",
+        "https://",
+        "mirror.lan",
+        "https://u:p@mirror.lan",
+        "https://mirror.lan/?a=b",
+        "https:///x",
+    ] {
+        let refused = Release::new(EngineKind::Flux, version.clone(), Some(base));
+        assert_eq!(refused, Err(ReleaseError::Base(base.to_owned())));
+    }
+}
+
+/// W45: an altered manifest, and one that nobody vouches for.
+#[test]
+fn an_altered_manifest_is_told_with_both_digests_and_an_unknown_one_with_its_own() {
+    let [a, b] = [b"a", b"b"].map(|bytes| sha256_hex(bytes));
+    let flux = release(EngineKind::Flux, "2.9.4", None);
+    let list = format!(
+        "{}  flux_2.9.4_linux_amd64.tar.gz\n{a} *install.yaml\n",
+        "0".repeat(64)
+    );
+    let expected = flux.expected(None, Some(&list)).unwrap();
+    assert_eq!(
+        verify("install.yaml", b"a", expected.clone()),
+        Ok(VerifiedBy::Checksums)
+    );
+    let said = verify("install.yaml", b"b", expected)
+        .unwrap_err()
+        .to_string();
+    assert!(said.contains(&a) && said.contains(&b), "{said}");
+    let unlisted = flux.expected(None, Some("junk\n"));
+    assert_eq!(
+        unlisted,
+        Err(ReleaseError::Unlisted("install.yaml".to_owned()))
+    );
+    let unknown = release(EngineKind::Argocd, "3.99.0", None);
+    assert_eq!(unknown.expected(None, None), Ok(None));
+    let said = verify("core-install.yaml", b"a", None).unwrap_err();
+    assert!(said.to_string().contains(&a), "{said}");
+    let given = unknown.expected(Some(&b.to_uppercase()), None).unwrap();
+    assert_eq!(
+        verify("core-install.yaml", b"b", given),
+        Ok(VerifiedBy::Given)
+    );
+    let known = release(EngineKind::Argocd, "3.2.6", None);
+    let core = known.expected(None, None).unwrap().unwrap();
+    let full = known.full().unwrap().expected(None, None).unwrap().unwrap();
+    assert_eq!([core.1, full.1], [VerifiedBy::OurList; 2]);
+    let listed = ARGOCD_MANIFESTS[0];
+    assert_eq!([core.0.as_str(), full.0.as_str()], [listed.1, listed.2]);
+}
+
+#[test]
+fn the_least_kubernetes_is_that_of_the_last_minor_that_said_one() {
+    let cases = [
+        (EngineKind::Flux, "2.9.4", Some(33)),
+        (EngineKind::Flux, "2.10.0", Some(33)),
+        (EngineKind::Flux, "2.4.0", Some(28)),
+        (EngineKind::Flux, "0.41.2", None),
+        (EngineKind::Flux, "1.8.0", None),
+        (EngineKind::Flux, "3.0.0", None),
+        (EngineKind::Argocd, "3.2.6", Some(31)),
+        (EngineKind::Argocd, "3.0.20", Some(29)),
+        (EngineKind::Argocd, "2.14.0", None),
+    ];
+    for (engine, version, minor) in cases {
+        assert_eq!(kubernetes(engine, version), minor, "{version}");
+    }
+}

@@ -1,0 +1,104 @@
+use serde_json::json;
+use time::OffsetDateTime;
+
+use super::*;
+
+fn claims(mut said: Value) -> Claims {
+    said["sub"] = "s1".into();
+    let mut claims = Claims::of("s1", OffsetDateTime::UNIX_EPOCH);
+    claims.add(&said).unwrap();
+    claims
+}
+
+fn mapped(said: Value, mapping: &Mapping) -> Result<(String, Vec<String>, usize), ClaimError> {
+    let found = identity(&claims(said), mapping)?;
+    Ok((
+        found.name,
+        found.groups.into_iter().collect(),
+        found.left_out,
+    ))
+}
+
+#[test]
+fn name_and_groups_come_from_the_claims_that_were_chosen() {
+    let mapping = Mapping {
+        username_claim: "email".to_owned(),
+        username_prefix: "corp:".to_owned(),
+        groups_claim: "roles".to_owned(),
+        groups_prefix: "idp:".to_owned(),
+    };
+    let said = json!({"email": "ada@x.org", "email_verified": true, "roles": ["sre", "sre", "dev team", "/path"]});
+    let read = mapped(said, &mapping);
+    assert_eq!(
+        read,
+        Ok(("corp:ada@x.org".to_owned(), vec!["idp:sre".to_owned()], 2))
+    );
+    let one = mapped(json!({"email": "a@x", "roles": "sre"}), &mapping);
+    assert_eq!(
+        one,
+        Ok(("corp:a@x".to_owned(), vec!["idp:sre".to_owned()], 0))
+    );
+}
+
+#[test]
+fn what_cannot_be_a_user_is_refused() {
+    let by = |claim: &str| Mapping {
+        username_claim: claim.to_owned(),
+        ..Mapping::default()
+    };
+    let cases = [
+        (
+            json!({}),
+            "preferred_username",
+            ClaimError::NoName("preferred_username".to_owned()),
+        ),
+        (
+            json!({"email": "a@x", "email_verified": false}),
+            "email",
+            ClaimError::Unverified,
+        ),
+        (
+            json!({"email": "a@x", "email_verified": "true"}),
+            "email",
+            ClaimError::Unverified,
+        ),
+        (
+            json!({"name": "Ada L"}),
+            "name",
+            ClaimError::Name("Ada L".to_owned()),
+        ),
+        (
+            json!({"name": ["ada"]}),
+            "name",
+            ClaimError::NoName("name".to_owned()),
+        ),
+        (
+            json!({"groups": {"a": 1}}),
+            "sub",
+            ClaimError::Groups("groups".to_owned()),
+        ),
+        (
+            json!({"groups": [1]}),
+            "sub",
+            ClaimError::Groups("groups".to_owned()),
+        ),
+    ];
+    for (said, claim, error) in cases {
+        assert_eq!(mapped(said, &by(claim)), Err(error));
+    }
+    assert_eq!(
+        mapped(json!({}), &by("sub")),
+        Ok(("s1".to_owned(), vec![], 0))
+    );
+}
+
+#[test]
+fn too_many_groups_are_cut_and_counted() {
+    let many: Vec<String> = (0..MAX_GROUPS + 7).map(|n| format!("g{n:04}")).collect();
+    let (_, groups, left) = mapped(
+        json!({"preferred_username": "ada", "groups": many}),
+        &Mapping::default(),
+    )
+    .unwrap();
+    assert_eq!((groups.len(), left), (MAX_GROUPS, 7));
+}

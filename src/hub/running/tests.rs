@@ -1,0 +1,104 @@
+use futures_util::FutureExt as _;
+
+use super::*;
+
+fn by(user: &str, token: &str, grant: &str) -> By {
+    By {
+        user_id: user.to_owned(),
+        token_id: token.to_owned(),
+        grants: vec![grant.to_owned()],
+        until: None,
+    }
+}
+
+#[tokio::test]
+async fn requests_end_with_what_they_run_by() {
+    let requests = Arc::new(Requests::default());
+    let seats = [
+        by("ada", "t1", "g1"),
+        by("ada", "t2", "g2"),
+        by("bob", "t3", "g2"),
+    ]
+    .map(|by| requests.enter(by, requests.now()));
+    let over = || {
+        seats
+            .each_ref()
+            .map(|seat| seat.over().now_or_never().is_some())
+    };
+    assert_eq!(
+        (requests.end(Gone::Token("t1")), over()),
+        (1, [true, false, false])
+    );
+    assert_eq!(
+        (requests.end(Gone::Grant("g2")), over()),
+        (2, [true, true, true])
+    );
+    assert_eq!(
+        (
+            requests.end(Gone::User("ada")),
+            requests.end(Gone::User("eve"))
+        ),
+        (2, 0)
+    );
+    assert_eq!(requests.tokens().len(), 3);
+    drop(seats);
+    assert!(requests.seats.lock().unwrap().taken.is_empty());
+}
+
+/// Between the look at the token and the seat, the token may go.
+#[tokio::test]
+async fn what_goes_while_a_request_is_judged_ends_it_too() {
+    let requests = Arc::new(Requests::default());
+    let over = |by: By, judged| requests.enter(by, judged).over().now_or_never().is_some();
+    let judged = requests.now();
+    requests.end(Gone::Token("t1"));
+    requests.end(Gone::Grant("g9"));
+    let grants = ["g2".to_owned()];
+    requests.end(Gone::Held {
+        user: "bob",
+        grants: &grants,
+    });
+    assert!(over(by("bob", "t3", "g2"), judged));
+    assert!(!over(by("ada", "t3", "g2"), judged));
+    assert!(over(by("ada", "t1", "g1"), judged));
+    assert!(over(by("ada", "t2", "g9"), judged));
+    assert!(!over(by("ada", "t2", "g1"), judged));
+    assert!(!over(by("ada", "t1", "g1"), requests.now()));
+    // More than anyone remembers is as good as everything.
+    for _ in 0..RECENT {
+        requests.end(Gone::User("eve"));
+    }
+    assert!(over(by("ada", "t2", "g1"), judged));
+}
+
+#[tokio::test]
+async fn one_that_was_judged_before_a_look_and_came_after_it_is_late() {
+    let requests = Arc::new(Requests::default());
+    let judged = requests.now();
+    let _ada = requests.enter(by("ada", "t1", "g1"), judged);
+    let _again = requests.enter(by("ada", "t1", "g1"), judged);
+    assert!(!requests.late());
+    assert_eq!(requests.look(), [by("ada", "t1", "g1")]);
+    assert!(!requests.late());
+    let _fresh = requests.enter(by("bob", "t2", "g1"), requests.now());
+    assert!(!requests.late());
+    let _late = requests.enter(by("bob", "t2", "g1"), judged);
+    assert!(requests.late());
+    assert_eq!(requests.look().len(), 2);
+    assert!(!requests.late());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_ends_with_its_grant() {
+    let requests = Arc::new(Requests::default());
+    let until = Some(clock::now() + time::Duration::seconds(30));
+    let seat = requests.enter(
+        By {
+            until,
+            ..By::default()
+        },
+        requests.now(),
+    );
+    assert!(seat.over().now_or_never().is_none());
+    seat.over().await;
+}
