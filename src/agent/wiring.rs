@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use super::caller::Caller;
 use super::coverage::Covering;
@@ -18,142 +16,34 @@ use super::enroll::join::Joining;
 use super::enroll::keyring::Keyring;
 use super::enroll::prepare::Preparing;
 use super::enroll::rotate::Rotating;
-use super::enroll::stored::{Join, State};
-use super::enroll::{self, Progress, keep, stored};
+use super::enroll::{self, keep, stored};
 use super::fault::Faults;
 use super::forward::Subjects;
 use super::gate::Covered;
-use super::health::Readiness;
-use super::identity::{Identity, SecretData};
+use super::identity::SecretData;
 use super::lease::Term;
-use super::link::{LinkConfig, LinkState};
+use super::link::LinkState;
 use super::own::Keeping;
 use super::report::{Outlets, ReportConfig};
-use super::upgrade::{Upgrade, Upgrading};
-use super::{
-    Config, EngineGit, Joined, News, Signs, facts, forward, gitline, link, report, watchdog,
-};
-use crate::backoff::Schedule;
+use super::upgrade::Upgrading;
+use super::{Config, EngineGit, Joined, News, Signs, facts, gitline, report, watchdog};
 use crate::clock;
 use crate::lifetime::Tasks;
 use crate::lifetime::hearts::Hearts;
-use crate::manifests::{EngineNamespaces, STATE_SECRET, scope::Extent};
-use crate::wire::id::ClusterName;
-use crate::wire::report::{Facts, StepName};
+use crate::manifests::{STATE_SECRET, scope::Extent};
+use crate::wire::report::Facts;
 
-/// News that wait for the reporter.
-const NEWS: usize = 256;
-/// Streams that wait for the forwarder.
-const INCOMING: usize = 64;
+mod readiness;
+mod start;
+mod talk;
+
+use start::{NEWS, context};
+pub(super) use start::{Start, start};
+use talk::Talk;
+
 const HINTS: usize = 16;
 /// The hub asks one after the other.
 const DIAGNOSES: usize = 2;
-/// Ready by HTTPS: so long after the last acknowledged report.
-const HEARD: Duration = Duration::from_secs(45);
-const RETRY: Schedule = Schedule {
-    floor: Duration::from_millis(500),
-    first: Duration::from_millis(500),
-    cap: Duration::from_secs(10),
-};
-
-/// What the agent found of its own when it began to lead.
-pub(super) struct Start {
-    cluster: ClusterName,
-    keyring: Keyring,
-    join: Option<Join>,
-    state: Option<State>,
-    engines: EngineNamespaces,
-    news: (mpsc::Sender<News>, mpsc::Receiver<News>),
-    /// For how long it may act.
-    term: Term,
-    upgrade: Upgrade,
-}
-
-/// Reads what an earlier life stored and makes the keys where there are none, as often as it takes; `None` where `stop`
-/// came first.
-pub(super) async fn start(
-    config: &Config,
-    kube: &kube::Client,
-    office: (Term, Upgrade),
-    stop: &CancellationToken,
-) -> Option<Start> {
-    let mut attempt = 0;
-    loop {
-        match begin(config, kube, &office).await {
-            Ok(start) => return Some(start),
-            Err(error) => warn!(error = format!("{error:#}"), "not started yet"),
-        }
-        let wait = RETRY.full_jitter(attempt, clock::unit());
-        attempt += 1;
-        stop.run_until_cancelled(sleep(wait)).await?;
-    }
-}
-
-async fn begin(
-    config: &Config,
-    kube: &kube::Client,
-    (term, upgrade): &(Term, Upgrade),
-) -> Result<Start> {
-    let secrets = stored::secrets(kube, &config.namespace);
-    let join = stored::read_join(&secrets).await;
-    let state = stored::read_state(&secrets).await?;
-    let join = match (join, &state) {
-        (Ok(join), _) => join,
-        // An adopted cluster heals whatever became of the YAML's Secret.
-        (Err(error), Some(_)) => {
-            warn!(error = format!("{error:#}"), "join secret not read");
-            None
-        }
-        (Err(error), None) => return Err(error),
-    };
-    let named = join.as_ref().map(|join| &join.cluster);
-    let kept = state.as_ref().map(|state| &state.assignment.cluster.name);
-    let cluster = named
-        .or(kept)
-        .context("Secret linesman-join is missing; apply the adoption YAML")?;
-    let cluster = cluster.clone();
-    // The state of another name is not ours; the token in the YAML decides.
-    let state = state.filter(|state| state.assignment.cluster.name == cluster);
-    let news = mpsc::channel(NEWS);
-    let engines = enroll::places::settled(&config.engines, kube, &config.namespace).await?;
-    let context = context(config, kube, &cluster, &engines, &news.0);
-    let mut step = Progress::new(&context, StepName::Keys);
-    step.running().await;
-    let engine = state.as_ref().map(|state| state.assignment.engine.kind);
-    let identity = stored::keys(kube, &config.namespace, &engines, &cluster, engine).await?;
-    let keyring = Keyring::new(secrets, &cluster, identity)?;
-    step.done().await;
-    Ok(Start {
-        cluster,
-        keyring,
-        join,
-        state,
-        engines,
-        news,
-        term: term.clone(),
-        upgrade: upgrade.clone(),
-    })
-}
-
-fn context(
-    config: &Config,
-    kube: &kube::Client,
-    cluster: &ClusterName,
-    engines: &EngineNamespaces,
-    news: &mpsc::Sender<News>,
-) -> enroll::Context {
-    enroll::Context {
-        kube: kube.clone(),
-        namespace: config.namespace.clone(),
-        engines: engines.clone(),
-        extent: config.extent,
-        pod: config.pod.clone(),
-        cluster: cluster.clone(),
-        build: config.build.clone(),
-        faults: config.faults.clone(),
-        news: news.clone(),
-    }
-}
 
 /// Starts every part of a leader. The token is cancelled when the hub let the cluster go.
 #[expect(
@@ -368,7 +258,7 @@ pub(super) fn parts(
     let on_trial = start.upgrade.on_trial();
     tasks.spawn("readiness", |stop| {
         let way = (line, acked, on_trial);
-        readiness(ready, joined, way, stop)
+        readiness::run(ready, joined, way, stop)
     });
     let goes = removed.clone();
     // Its end stops all others, keepers of Secrets included.
@@ -419,90 +309,6 @@ fn keepers(
     });
 }
 
-/// The line and what it carries, as soon as the cluster has joined.
-struct Talk {
-    keys: watch::Receiver<Identity>,
-    server: kube::Config,
-    context: enroll::Context,
-    joined: watch::Receiver<Option<Joined>>,
-    link: watch::Sender<LinkState>,
-    line: watch::Receiver<LinkState>,
-    subjects: watch::Receiver<Subjects>,
-    covered: watch::Receiver<Covered>,
-    hearts: Hearts,
-}
-
-impl Talk {
-    async fn run(mut self, stop: CancellationToken) -> Result<()> {
-        let waiting = self.joined.wait_for(Option::is_some);
-        let Some(first) = stop.run_until_cancelled(waiting).await else {
-            return Ok(());
-        };
-        let first = first.context("the task that joins has ended")?.clone();
-        let first = first.context("joined without an assignment")?;
-        let (hub_out, hub) = watch::channel(first.assignment.hub.clone());
-        let (incoming_out, incoming) = mpsc::channel(INCOMING);
-        let dial = LinkConfig {
-            hub,
-            cluster: self.context.cluster.clone(),
-            keys: self.keys.clone(),
-            build: self.context.build.clone(),
-            instance: uuid::Builder::from_random_bytes(clock::random())
-                .into_uuid()
-                .to_string(),
-            proxy: first.proxy.clone(),
-        };
-        let forwarding = forward::Context {
-            kube: self.context.kube.clone(),
-            server: self.server,
-            namespace: self.context.namespace.clone(),
-            hub_id: first.assignment.hub.id.clone(),
-            cluster_id: first.assignment.cluster.id.clone(),
-            news: self.context.news.clone(),
-            covered: self.covered,
-            hearts: self.hearts.clone(),
-        };
-        let mut tasks = Tasks::watched(stop, &self.hearts);
-        let (state_out, state, subjects) = (self.link, self.line, self.subjects);
-        tasks.spawn("link", |stop| {
-            link::run(dial, state_out, incoming_out, stop)
-        });
-        tasks.spawn("forward", |stop| {
-            forward::run(forwarding, incoming, state, subjects, stop)
-        });
-        tasks.spawn("hub's record", |stop| {
-            follow(self.joined, first, hub_out, stop)
-        });
-        tasks.run(super::DRAIN).await
-    }
-}
-
-/// Hands changes of the hub's record to the link. Another hub or another cluster id is another life.
-async fn follow(
-    mut joined: watch::Receiver<Option<Joined>>,
-    first: Joined,
-    hub: watch::Sender<crate::wire::api::HubRef>,
-    stop: CancellationToken,
-) -> Result<()> {
-    let of = |joined: &Joined| {
-        let assignment = &joined.assignment;
-        (assignment.hub.id.clone(), assignment.cluster.id.clone())
-    };
-    while let Some(changed) = stop.run_until_cancelled(joined.changed()).await {
-        changed.context("the task that joins has ended")?;
-        let Some(now) = joined.borrow_and_update().clone() else {
-            continue;
-        };
-        anyhow::ensure!(of(&now) == of(&first), "adopted anew: starting again");
-        hub.send_if_modified(|hub| {
-            let changed = *hub != now.assignment.hub;
-            hub.clone_from(&now.assignment.hub);
-            changed
-        });
-    }
-    Ok(())
-}
-
 /// The watchdog's steps are fault points, too.
 async fn pass_on(
     mut heard: mpsc::Receiver<News>,
@@ -520,75 +326,4 @@ async fn pass_on(
     }
     stop.cancelled().await;
     Ok(())
-}
-
-/// Says what is true of the way to the hub.
-async fn readiness(
-    ready: watch::Sender<Readiness>,
-    joined: watch::Receiver<Option<Joined>>,
-    (line, acked, on_trial): (
-        watch::Receiver<LinkState>,
-        watch::Receiver<Option<Instant>>,
-        watch::Receiver<bool>,
-    ),
-    stop: CancellationToken,
-) -> Result<()> {
-    loop {
-        let now = if *on_trial.borrow() {
-            // Ready, the Deployment would end the one that can still go back.
-            Readiness::NotReady("on trial until the hub has acknowledged a report".to_owned())
-        } else {
-            judge(
-                joined.borrow().is_some(),
-                &line.borrow(),
-                acked.borrow().map(|at| at.elapsed()),
-            )
-        };
-        ready.send_if_modified(|before| {
-            let changed = *before != now;
-            *before = now;
-            changed
-        });
-        let pause = sleep(Duration::from_millis(500));
-        if stop.run_until_cancelled(pause).await.is_none() {
-            return Ok(());
-        }
-    }
-}
-
-fn judge(joined: bool, line: &LinkState, acked: Option<Duration>) -> Readiness {
-    match (joined, line) {
-        (false, _) => Readiness::NotReady("not joined yet".to_owned()),
-        (true, LinkState::Up { .. }) => Readiness::Ready("line up".to_owned()),
-        (true, LinkState::Down { cause, .. }) => match acked {
-            Some(ago) if ago <= HEARD => {
-                Readiness::Ready(format!("reporting over HTTPS; line down: {cause}"))
-            }
-            _ => Readiness::NotReady(format!("the hub is not reached: {cause}")),
-        },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn readiness_follows_the_way_to_the_hub() {
-        let down = LinkState::Down {
-            since: clock::now(),
-            cause: "connection refused".into(),
-            attempt: 3,
-        };
-        let text = "the hub is not reached: connection refused".to_owned();
-        assert_eq!(judge(true, &down, None), Readiness::NotReady(text.clone()));
-        let late = Some(Duration::from_mins(2));
-        assert_eq!(judge(true, &down, late), Readiness::NotReady(text));
-        let lately = Some(Duration::from_secs(5));
-        assert!(matches!(judge(true, &down, lately), Readiness::Ready(_)));
-        assert_eq!(
-            judge(false, &down, lately),
-            Readiness::NotReady("not joined yet".into())
-        );
-    }
 }

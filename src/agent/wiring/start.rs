@@ -1,0 +1,128 @@
+//! What a leader finds of its own: keys, and what an earlier life stored.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::agent::enroll::keyring::Keyring;
+use crate::agent::enroll::stored::{self, Join, State};
+use crate::agent::enroll::{self, Progress};
+use crate::agent::lease::Term;
+use crate::agent::upgrade::Upgrade;
+use crate::agent::{Config, News};
+use crate::backoff::Schedule;
+use crate::clock;
+use crate::manifests::EngineNamespaces;
+use crate::wire::id::ClusterName;
+use crate::wire::report::StepName;
+
+/// News that wait for the reporter.
+pub(super) const NEWS: usize = 256;
+const RETRY: Schedule = Schedule {
+    floor: Duration::from_millis(500),
+    first: Duration::from_millis(500),
+    cap: Duration::from_secs(10),
+};
+
+/// What the agent found of its own when it began to lead.
+pub(in crate::agent) struct Start {
+    pub(super) cluster: ClusterName,
+    pub(super) keyring: Keyring,
+    pub(super) join: Option<Join>,
+    pub(super) state: Option<State>,
+    pub(super) engines: EngineNamespaces,
+    pub(super) news: (mpsc::Sender<News>, mpsc::Receiver<News>),
+    /// For how long it may act.
+    pub(super) term: Term,
+    pub(super) upgrade: Upgrade,
+}
+
+/// Reads what an earlier life stored and makes the keys where there are none, as often as it takes; `None` where `stop`
+/// came first.
+pub(in crate::agent) async fn start(
+    config: &Config,
+    kube: &kube::Client,
+    office: (Term, Upgrade),
+    stop: &CancellationToken,
+) -> Option<Start> {
+    let mut attempt = 0;
+    loop {
+        match begin(config, kube, &office).await {
+            Ok(start) => return Some(start),
+            Err(error) => warn!(error = format!("{error:#}"), "not started yet"),
+        }
+        let wait = RETRY.full_jitter(attempt, clock::unit());
+        attempt += 1;
+        stop.run_until_cancelled(sleep(wait)).await?;
+    }
+}
+
+async fn begin(
+    config: &Config,
+    kube: &kube::Client,
+    (term, upgrade): &(Term, Upgrade),
+) -> Result<Start> {
+    let secrets = stored::secrets(kube, &config.namespace);
+    let join = stored::read_join(&secrets).await;
+    let state = stored::read_state(&secrets).await?;
+    let join = match (join, &state) {
+        (Ok(join), _) => join,
+        // An adopted cluster heals whatever became of the YAML's Secret.
+        (Err(error), Some(_)) => {
+            warn!(error = format!("{error:#}"), "join secret not read");
+            None
+        }
+        (Err(error), None) => return Err(error),
+    };
+    let named = join.as_ref().map(|join| &join.cluster);
+    let kept = state.as_ref().map(|state| &state.assignment.cluster.name);
+    let cluster = named
+        .or(kept)
+        .context("Secret linesman-join is missing; apply the adoption YAML")?;
+    let cluster = cluster.clone();
+    // The state of another name is not ours; the token in the YAML decides.
+    let state = state.filter(|state| state.assignment.cluster.name == cluster);
+    let news = mpsc::channel(NEWS);
+    let engines = enroll::places::settled(&config.engines, kube, &config.namespace).await?;
+    let context = context(config, kube, &cluster, &engines, &news.0);
+    let mut step = Progress::new(&context, StepName::Keys);
+    step.running().await;
+    let engine = state.as_ref().map(|state| state.assignment.engine.kind);
+    let identity = stored::keys(kube, &config.namespace, &engines, &cluster, engine).await?;
+    let keyring = Keyring::new(secrets, &cluster, identity)?;
+    step.done().await;
+    Ok(Start {
+        cluster,
+        keyring,
+        join,
+        state,
+        engines,
+        news,
+        term: term.clone(),
+        upgrade: upgrade.clone(),
+    })
+}
+
+pub(super) fn context(
+    config: &Config,
+    kube: &kube::Client,
+    cluster: &ClusterName,
+    engines: &EngineNamespaces,
+    news: &mpsc::Sender<News>,
+) -> enroll::Context {
+    enroll::Context {
+        kube: kube.clone(),
+        namespace: config.namespace.clone(),
+        engines: engines.clone(),
+        extent: config.extent,
+        pod: config.pod.clone(),
+        cluster: cluster.clone(),
+        build: config.build.clone(),
+        faults: config.faults.clone(),
+        news: news.clone(),
+    }
+}
