@@ -1,0 +1,109 @@
+//! What can come of a call, and what to do then.
+
+use reqwest::StatusCode;
+
+use super::Cause;
+use crate::wire::api::Problem;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("'{url}' is not a hub address: {reason}")]
+    Address { url: String, reason: String },
+    #[error("read the hub's CA certificate: {0}")]
+    Ca(String),
+    #[error("set up TLS: {0}")]
+    Tls(String),
+    #[error("{operation}: {cause}")]
+    Unreachable {
+        operation: String,
+        hub: String,
+        cause: Cause,
+    },
+    #[error("{operation}: {}", problem.detail)]
+    Refused {
+        operation: String,
+        problem: Box<Problem>,
+    },
+    #[error("{operation}: {hub} does not answer like a Linesman hub: {found}")]
+    Answer {
+        operation: String,
+        hub: String,
+        found: String,
+    },
+    #[error("{operation}: HTTP {status} from {hub}, which is not the hub's own answer: {body}")]
+    Gateway {
+        operation: String,
+        hub: String,
+        status: StatusCode,
+        body: String,
+    },
+    /// The token could not be renewed; the cause says what to do.
+    #[error("renew the session")]
+    Session(#[source] anyhow::Error),
+}
+
+impl Error {
+    /// What a person does next.
+    pub fn next(&self) -> String {
+        match self {
+            Self::Address { .. } => "give it as https://HOST[:PORT]".to_owned(),
+            Self::Ca(_) => {
+                "give the PEM file that the hub printed at its first start, <data>/ca.crt"
+                    .to_owned()
+            }
+            Self::Tls(_) => {
+                "install the package ca-certificates, or give the hub's CA with --ca FILE"
+                    .to_owned()
+            }
+            Self::Unreachable { hub, cause, .. } => cause.next(hub),
+            Self::Refused { problem, .. } if !problem.next.is_empty() => problem.next.clone(),
+            Self::Refused { problem, .. } => {
+                format!("look for request {} in the hub's log", problem.request_id)
+            }
+            Self::Answer { hub, .. } => {
+                format!("check that {hub} is the hub and not another server")
+            }
+            Self::Gateway { hub, .. } => {
+                format!("look at the proxy or load balancer before {hub}, then at the hub itself")
+            }
+            Self::Session(_) => "run: linesman login".to_owned(),
+        }
+    }
+
+    pub fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Refused { problem, .. } => StatusCode::from_u16(problem.status).ok(),
+            Self::Gateway { status, .. } => Some(*status),
+            Self::Address { .. }
+            | Self::Ca(_)
+            | Self::Tls(_)
+            | Self::Unreachable { .. }
+            | Self::Answer { .. }
+            | Self::Session(_) => None,
+        }
+    }
+
+    /// The same call may succeed a moment later: nobody judged it yet.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable { cause, .. } => cause.is_passing(),
+            Self::Refused { .. } | Self::Gateway { .. } => self.status().is_some_and(is_busy),
+            Self::Address { .. }
+            | Self::Ca(_)
+            | Self::Tls(_)
+            | Self::Answer { .. }
+            | Self::Session(_) => false,
+        }
+    }
+}
+
+/// Whether it says that a later try may be served.
+fn is_busy(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
+}
