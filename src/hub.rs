@@ -92,9 +92,10 @@ pub struct HubConfig {
     pub bounds: Bounds,
 }
 
-/// What requests of users may take. The defaults are the product's.
+/// How much connections and requests may take. The defaults are the product's.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bounds {
+    pub connections: serve::Connections,
     pub patience: proxy::Patience,
 }
 

@@ -16,7 +16,7 @@ use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::{self, Role, User};
 use crate::hub::store::patience;
-use crate::kubeapi::message::Violation;
+use crate::kubeapi::status::Refusal;
 use crate::wire::api::MAX_BODY;
 use problem::{Problem, Slug};
 
@@ -49,9 +49,9 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 #[derive(Debug, Clone, Copy)]
 pub struct Remote(pub SocketAddr);
 
-/// In the place of a request that was refused before it could be parsed.
-#[derive(Debug, Clone, Copy)]
-pub struct Refused(pub Violation);
+/// Refused already: it could not be parsed, or there is no room for it.
+#[derive(Debug, Clone)]
+pub struct Refused(pub Refusal);
 
 /// A request's id: made by the hub, in its answer, in the audit and in the API server's audit.
 #[derive(Debug, Clone)]
@@ -95,7 +95,7 @@ async fn outermost(State(hub): State<Arc<Hub>>, mut request: Request, next: Next
     request.extensions_mut().insert(RequestId(id.clone()));
     let refused = request.extensions_mut().remove::<Refused>();
     let mut response = match refused {
-        Some(Refused(violation)) => refuse(&hub, violation, &id),
+        Some(Refused(refusal)) => refuse(&hub, &refusal, &id),
         None => silence::bounded(&hub, request, next).await,
     };
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
@@ -108,10 +108,9 @@ async fn outermost(State(hub): State<Arc<Hub>>, mut request: Request, next: Next
 }
 
 /// What it was for, nobody can tell: kubectl is who understands least besides its own form.
-fn refuse(hub: &Hub, violation: Violation, id: &str) -> Response {
-    let refusal = violation.refusal();
+fn refuse(hub: &Hub, refusal: &Refusal, id: &str) -> Response {
     hub.metrics.refused(refusal.reason);
-    tracing::debug!(request = id, %violation, "refused");
+    tracing::debug!(request = id, %refusal, "refused");
     refusal.response(id).map(axum::body::Body::from)
 }
 

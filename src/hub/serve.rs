@@ -22,8 +22,10 @@ use crate::wire::id::ClusterName;
 mod accept;
 mod guard;
 mod open;
+mod room;
 
 pub use open::{host_key, keep_secret, next_host_key, start};
+pub use room::Connections;
 
 /// Pushes that wait to be told to agents.
 const PUSHES: usize = 64;

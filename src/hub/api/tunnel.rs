@@ -40,6 +40,8 @@ use crate::tunnel::{Incoming, Line, Stream};
 use crate::wire::frame::{Code, Frame, Kind, Refusal};
 use crate::wire::id::ClusterName;
 
+/// Where agents ask for their line.
+pub const PATH: &str = "/v1/line";
 /// From the answer 101 to the first byte.
 const UPGRADED: Duration = Duration::from_secs(10);
 /// Streams of an agent that wait to be served, and that are served at once.
@@ -53,7 +55,7 @@ const ENDING: Duration = Duration::from_secs(2);
 type Socket = driver::Socket<TokioIo<Upgraded>>;
 
 pub fn routes() -> Router<Arc<Hub>> {
-    Router::new().route("/v1/line", get(upgrade))
+    Router::new().route(PATH, get(upgrade))
 }
 
 /// Answers the upgrade; who asks shows in the handshake behind it.

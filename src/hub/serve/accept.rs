@@ -1,33 +1,37 @@
 //! The HTTPS port: TLS, then HTTP/1.1 or HTTP/2, each connection within limits.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use axum::Router;
+use http::header::{self, HeaderValue};
+use http::{Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
-use super::guard::Guarded;
+use super::guard::{Guarded, Verdict};
+use super::room::{Asking, Held, Room, Seat, Sort};
 use crate::hub::Hub;
 use crate::hub::api::{self, Refused, Remote};
-use crate::kubeapi::message::MAX_HEAD;
+use crate::kubeapi::message::{MAX_HEAD, Violation};
 use crate::tunnel::driver::{self, Ahead};
 
-/// Connections at once, lines among them.
-const CONNECTIONS: usize = 20_000;
 /// TLS handshakes and heads have this long.
 const HEAD: Duration = Duration::from_secs(10);
 /// What clients have, when the hub stops, to send what they are about to send.
 const SETTLE: Duration = Duration::from_millis(500);
 const STREAMS: u32 = 250;
+/// A connection that was told to go, and that nothing is asked on, has this long.
+const GONE: Duration = Duration::from_secs(2);
 /// HTTP/2 PING: finds peers that are gone behind a silent `logs -f`.
 const PING: Duration = Duration::from_secs(20);
 
@@ -38,18 +42,17 @@ pub(super) async fn run(
 ) -> Result<()> {
     let acceptor = TlsAcceptor::from(hub.tls.server_config());
     let router = api::router(hub.clone());
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let room = Room::new(hub.config.bounds.connections);
     let connections = TaskTracker::new();
     let end = CancellationToken::new();
     loop {
-        let place = room.clone().acquire_owned();
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
-            accepted = async { (place.await, listener.accept().await) } => accepted,
+            accepted = listener.accept() => accepted,
         };
-        let (place, (socket, peer)) = match accepted {
-            (place, Ok(accepted)) => (place.expect("nobody closes the semaphore"), accepted),
-            (_, Err(error)) => {
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
                 // Out of file descriptors: what is open has to end first.
                 tracing::warn!(%error, "accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -58,10 +61,15 @@ pub(super) async fn run(
         };
         let (acceptor, router) = (acceptor.clone(), router.clone());
         let (hub, stop, end) = (hub.clone(), stop.clone(), end.clone());
-        let seat = Seat::new(place, hub);
+        let seat = room.enter();
         connections.spawn(async move {
-            let serving = connection(socket, peer, acceptor, router, (seat, stop));
-            end.run_until_cancelled(serving).await;
+            let place = (seat.clone(), Open::new(hub));
+            let serving = connection(socket, peer, acceptor, router, (place, stop));
+            tokio::select! {
+                () = serving => {}
+                () = end.cancelled() => {}
+                () = seat.dismissed() => tracing::debug!(%peer, "made room for another connection"),
+            }
         });
     }
     drop(listener);
@@ -74,20 +82,19 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// A connection's place among [`CONNECTIONS`], given back with its socket: a line and a session have theirs, too.
-struct Seat {
+/// A connection in the figures, for as long as its socket lives: a line and a session, too.
+struct Open {
     hub: Arc<Hub>,
-    _place: OwnedSemaphorePermit,
 }
 
-impl Seat {
-    fn new(place: OwnedSemaphorePermit, hub: Arc<Hub>) -> Self {
+impl Open {
+    fn new(hub: Arc<Hub>) -> Self {
         hub.metrics.connections().inc();
-        Self { hub, _place: place }
+        Self { hub }
     }
 }
 
-impl Drop for Seat {
+impl Drop for Open {
     fn drop(&mut self) {
         self.hub.metrics.connections().dec();
     }
@@ -104,7 +111,7 @@ async fn connection(
     peer: SocketAddr,
     acceptor: TlsAcceptor,
     router: Router,
-    (seat, stop): (Seat, CancellationToken),
+    ((seat, open), stop): ((Arc<Seat>, Open), CancellationToken),
 ) {
     // Whether it becomes a line shows later.
     driver::tune_for_anybody(&socket);
@@ -115,19 +122,17 @@ async fn connection(
     };
     // HTTP/2 has its own framing; without having been agreed on it is a bad HTTP/1 request.
     let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+    let place = (seat.clone(), open);
     let guarded = if http2 {
-        Guarded::http2(tls, HEAD, seat)
+        Guarded::http2(tls, HEAD, place)
     } else {
-        Guarded::http1(tls, HEAD, seat)
+        Guarded::http1(tls, HEAD, place)
     };
     let verdict = guarded.verdict();
-    let service = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
+    let asked = seat.clone();
+    let service = hyper::service::service_fn(move |mut request: Request<_>| {
         request.extensions_mut().insert(Remote(peer));
-        if let Some(violation) = verdict.on_next() {
-            request.extensions_mut().insert(Refused(violation));
-        }
-        let request: hyper::Request<hyper::body::Incoming> = request;
-        router.clone().oneshot(request)
+        ask(router.clone(), request, &verdict, &asked)
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
@@ -150,8 +155,57 @@ async fn connection(
             serving.as_mut().graceful_shutdown();
             serving.await
         }
+        () = seat.unused() => {
+            serving.as_mut().graceful_shutdown();
+            tokio::select! {
+                result = &mut serving => result,
+                () = seat.idle(|| GONE) => Ok(()),
+            }
+        }
     };
     if let Err(error) = result {
         tracing::debug!(%peer, %error, "connection ended");
+    }
+}
+
+/// One request, which has its place until the last of its answer has gone.
+fn ask(
+    router: Router,
+    mut request: Request<Incoming>,
+    verdict: &Verdict,
+    seat: &Arc<Seat>,
+) -> impl Future<Output = Result<Response<Held>, Infallible>> + use<> {
+    let asking = seat.asked(sort(&request));
+    let refused = verdict.on_next().map(Violation::refusal);
+    if let Some(refusal) = refused.or_else(|| asking.as_ref().err().cloned()) {
+        request.extensions_mut().insert(Refused(refusal));
+    }
+    async move {
+        let mut response = router.oneshot(request).await?;
+        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if asking.as_ref().is_ok_and(Asking::is_a_line) && !switched {
+            // The place is a line's.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
+        Ok(match asking {
+            Ok(asking) if switched => {
+                asking.for_good();
+                response.map(Held::from)
+            }
+            Ok(asking) => response.map(|body| asking.with(body)),
+            Err(_) => response.map(Held::from),
+        })
+    }
+}
+
+/// Where the line's path and a switch of protocol are asked for, it is an agent, or nobody for long.
+fn sort(request: &Request<Incoming>) -> Sort {
+    let switch =
+        request.version() == Version::HTTP_11 && request.headers().contains_key(header::UPGRADE);
+    if switch && request.uri().path() == api::tunnel::PATH {
+        Sort::Line
+    } else {
+        Sort::User
     }
 }

@@ -15,6 +15,7 @@ use super::apiserver::ApiServer;
 use super::world::{PATIENCE, World, get, name};
 
 mod http2;
+mod idle;
 mod line;
 mod silent;
 

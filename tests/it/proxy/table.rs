@@ -26,6 +26,7 @@ const LOOK: &str = "look whether it took effect before repeating it";
 fn patient(park: Duration, head: Duration) -> Bounds {
     Bounds {
         patience: Patience { park, head },
+        ..Bounds::default()
     }
 }
 

@@ -11,7 +11,7 @@ use super::super::apiserver::ApiServer;
 use super::super::world::{PATIENCE, World, name};
 use super::{beside, left_with};
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -31,7 +31,7 @@ const CANCEL: [u8; 4] = [0, 0, 0, 8];
 const PROTOCOL_ERROR: u32 = 1;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-fn frame(kind: u8, flags: u8, id: u32, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(kind: u8, flags: u8, id: u32, payload: &[u8]) -> Vec<u8> {
     let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut frame = vec![len[1], len[2], len[3], kind, flags];
     frame.extend(id.to_be_bytes());
