@@ -1,0 +1,201 @@
+//! L48, L49: what is kept of requests over a real line, and what is not.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::BodyExt as _;
+use hyper_util::rt::TokioIo;
+use linesman::hub::store::AuditRow;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{interval, timeout};
+
+use super::apiserver::{ApiServer, FORBIDDEN};
+use super::world::{PATIENCE, World, get, post};
+
+const EXEC: &str = "/api/v1/namespaces/a/pods/x/exec?command=canary-command-3Kq8Zw";
+
+fn exec() -> Request<Bytes> {
+    let mut request = get(EXEC);
+    for (name, value) in [("connection", "Upgrade"), ("upgrade", "websocket")] {
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    request
+}
+
+/// Types into a session, and leaves it.
+async fn session(world: &World, input: &str) {
+    let response = world.send(exec()).await;
+    assert_eq!(response.status(), 101);
+    let mut io = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    io.write_all(input.as_bytes()).await.unwrap();
+    let mut echoed = vec![0; input.len()];
+    let read = timeout(PATIENCE, io.read_exact(&mut echoed)).await;
+    read.expect("it is echoed").unwrap();
+    assert_eq!(echoed, input.to_ascii_uppercase().as_bytes());
+}
+
+/// The records, as soon as so many requests are closed.
+async fn closed(world: &World, count: usize) -> Vec<AuditRow> {
+    let mut looks = interval(Duration::from_millis(10));
+    let all = async {
+        loop {
+            looks.tick().await;
+            let rows = world.audit().await;
+            if rows.iter().filter(|row| row.stage == "close").count() >= count {
+                return rows;
+            }
+        }
+    };
+    timeout(PATIENCE, all).await.expect("they are closed")
+}
+
+/// L48: one record of the beginning and one of the end, under the id that the API server has in its own audit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_request_and_session_is_on_record_with_its_beginning_its_end_and_its_bytes() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    for request in [
+        get("/api/v1/pods"),
+        post("/api/v1/namespaces/a/echo", "hello"),
+        get("/api/v1/namespaces/a/forbidden"),
+    ] {
+        let answer = world.send(request).await;
+        answer.into_body().collect().await.unwrap();
+    }
+    let mut watch = world.send(get("/api/v1/pods?watch=1")).await.into_body();
+    server.event("event\n");
+    let event = timeout(PATIENCE, watch.frame()).await;
+    event.unwrap().unwrap().unwrap();
+    drop(watch);
+    session(&world, "typed").await;
+    let rows = closed(&world, 5).await;
+    let told = |stage: &str| -> Vec<_> {
+        let rows = rows.iter().filter(|row| row.stage == stage);
+        let mut told: Vec<_> = rows
+            .map(|row| {
+                assert_eq!(
+                    (row.actor.as_str(), row.verdict.as_str()),
+                    ("user:ada", "allow")
+                );
+                (
+                    row.action.clone(),
+                    row.code,
+                    row.bytes,
+                    row.millis.is_some(),
+                )
+            })
+            .collect();
+        told.sort();
+        told
+    };
+    let ended = |action: &str, code, bytes: usize| {
+        let bytes = u64::try_from(bytes).unwrap();
+        (action.to_owned(), Some(code), Some(bytes), true)
+    };
+    assert_eq!(
+        told("close"),
+        [
+            ended("kube.create", 201, 5),
+            ended("kube.exec", 101, 10),
+            ended("kube.list", 200, 2),
+            ended("kube.list", 403, FORBIDDEN.len()),
+            ended("kube.watch", 200, 6),
+        ]
+    );
+    assert_eq!(told("open").len(), 5);
+    joined(&server, &rows);
+}
+
+/// Each end is that of one beginning, and both have the id that went up.
+fn joined(server: &ApiServer, rows: &[AuditRow]) {
+    let mut asked: Vec<String> = server
+        .seen()
+        .iter()
+        .map(|seen| seen.headers["audit-id"].to_str().unwrap().to_owned())
+        .collect();
+    asked.sort();
+    let ids = |stage: &str| {
+        let rows = rows.iter().filter(|row| row.stage == stage);
+        let mut ids: Vec<_> = rows.map(|row| row.request_id.clone()).collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!((ids("open"), ids("close")), (asked.clone(), asked));
+    for end in rows.iter().filter(|row| row.stage == "close") {
+        let begun = rows.iter().find(|row| Some(row.seq) == end.opened);
+        let begun = begun.unwrap();
+        let (stage, id) = (begun.stage.as_str(), &begun.request_id);
+        assert_eq!((stage, id), ("open", &end.request_id));
+        assert!(begun.seq < end.seq && begun.at <= end.at);
+    }
+}
+
+/// What both ends log, at every level.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// L49: hub, line and agent on one thread, so that nothing that they log is missed.
+#[tokio::test]
+async fn neither_end_logs_a_token_a_cookie_or_a_body_at_any_level() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let logging = tracing::subscriber::set_default(subscriber);
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let mut create = post(
+        "/api/v1/namespaces/a/echo?fieldManager=canary-query-5Rt2Bd",
+        "canary-body-7Yh4Nc",
+    );
+    let cookie = "session=canary-cookie-9Lp6Vf".parse().unwrap();
+    create.headers_mut().insert("cookie", cookie);
+    let created = world.send(create).await.into_body();
+    let created = created.collect().await.unwrap().to_bytes();
+    assert_eq!(created, "canary-body-7Yh4Nc");
+    session(&world, "canary-input-1Xs8Gj").await;
+    let mut watch = world.send(get("/api/v1/pods?watch=1")).await.into_body();
+    server.event("canary-event-4Wm7Tk\n");
+    timeout(PATIENCE, watch.frame()).await.unwrap();
+    drop(watch);
+    let mut wrong = get("/api/v1/pods");
+    let bearer = "Bearer lmt1.AAAAAAAAAAAAAAAAAAAAAA.canary-bearer-6Qd3Hz";
+    let headers = wrong.headers_mut();
+    headers.insert("authorization", bearer.parse().unwrap());
+    assert_eq!(world.send(wrong).await.status(), 401);
+    closed(&world, 3).await;
+    drop(logging);
+    let log = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    // Both ends were heard.
+    for said in ["DEBUG linesman::hub", "DEBUG linesman::agent"] {
+        assert!(log.contains(said), "{log}");
+    }
+    let token = world.token.rsplit('.').next().unwrap().to_owned();
+    let canaries = [
+        "query", "body", "cookie", "input", "event", "bearer", "command",
+    ];
+    let canaries = canaries.map(|what| format!("canary-{what}"));
+    // The agent's credential at the API server, and the user's at the hub.
+    let secrets = canaries.into_iter().chain(["line-token".to_owned(), token]);
+    for secret in secrets.flat_map(|secret| [secret.to_uppercase(), secret]) {
+        let line = log.lines().find(|line| line.contains(&secret));
+        assert_eq!(line, None, "{secret} is logged");
+    }
+}
