@@ -17,12 +17,14 @@ use crate::telemetry::HealMetrics;
 use crate::wire::api::{AgentBuild, Assignment, EngineKind, HostKeysReport};
 use crate::wire::report::{Condition, HealRecord, StepReport};
 
+use calls::Calls;
 use fault::Faults;
 use health::{Readiness, Told};
 use upgrade::{Stance, Upgrade};
 
 pub mod apply;
 pub mod caller;
+pub mod calls;
 mod coverage;
 mod desired;
 pub mod diagnose;
@@ -67,6 +69,8 @@ pub struct Config {
     pub build: AgentBuild,
     /// Where the API server is, for requests of the line.
     pub server: kube::Config,
+    /// What becomes of the calls to it.
+    pub calls: Calls,
     pub faults: Faults,
 }
 

@@ -6,9 +6,17 @@ use crate::clock::parse_rfc3339;
 use crate::wire::api::Took;
 use crate::wire::report::{HealRecord, HealResult};
 
+/// The class of the one fault that only the hub sees, as the agent's table has it.
+pub const AGENT_LOST: &str = "AgentLost";
+pub const AGENT_LOST_NUMBER: u8 = 50;
+pub const AGENT_LOST_SEEN: &str =
+    "at the hub: nothing was heard of a cluster's agent, on its line or beside it";
+pub const AGENT_LOST_ADVICE: &str = "look whether the cluster is up and reaches the hub; then at its agent: 'kubectl --namespace linesman get pods', and its log";
+
 /// Every class of fault; the agent's table of them is held against this list by a test.
-pub const CLASSES: [&str; 59] = [
+pub const CLASSES: [&str; 60] = [
     "AgentDrift",
+    "AgentLost",
     "ApiUnhealthy",
     "ApplyFailed",
     "ArtifactLost",
@@ -70,12 +78,13 @@ pub const CLASSES: [&str; 59] = [
 ];
 
 /// Every action of a step; held against the agent's in the same way.
-pub const STEPS: [&str; 24] = [
+pub const STEPS: [&str; 25] = [
     "alarm",
     "apply",
     "create",
     "create-held",
     "cut-rights",
+    "drop-failed",
     "free-lease",
     "hold",
     "lift",

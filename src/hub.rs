@@ -34,6 +34,7 @@ pub mod grants;
 pub mod incident;
 pub mod login;
 pub mod lookups;
+pub mod lost;
 pub mod notify;
 pub mod oidc;
 pub mod peers;

@@ -27,6 +27,7 @@ mod aside;
 mod dying;
 mod migrate;
 mod mounted;
+mod pods;
 mod refused;
 mod shield;
 
@@ -35,9 +36,6 @@ pub(super) use refused::{AtMost, Refused, lacks_right};
 
 /// For one call of the API server's.
 pub(super) const CALL: Duration = Duration::from_secs(15);
-/// How long a StatefulSet's Pod has for its end, in seconds.
-const STUCK_GRACE: u32 = 5;
-
 /// What steps act on.
 pub struct Hands<'a> {
     pub kube: &'a Client,
@@ -66,6 +64,7 @@ impl Hands<'_> {
             Action::Reset => self.reset(id).await,
             Action::Recreate { uid } => self.recreate(id, uid).await,
             Action::RestartPods { before } => self.restart(id, *before).await,
+            Action::DropFailed => self.drop_failed(id).await,
             Action::Nudge => self.nudge(id).await,
             Action::CutRights { uid } => self.delete(id, uid).await,
             Action::ScaleToZero => {
@@ -283,33 +282,6 @@ impl Hands<'_> {
             sleep(Duration::from_millis(500)).await;
         }
         Err(anyhow!("{id} is still being deleted after 30 s"))
-    }
-
-    /// Deletes the Pods of a controller that are older than `before`: their Deployment makes new ones.
-    async fn restart(&self, id: &ObjectId, before: time::OffsetDateTime) -> Result<Outcome> {
-        let pods: Api<k8s_openapi::api::core::v1::Pod> =
-            Api::namespaced(self.kube.clone(), &self.install.namespace);
-        let old = self.observed.pods.iter().filter(|(_, pod)| {
-            pod.app == id.name && !pod.deleting && pod.created.is_some_and(|at| at < before)
-        });
-        for (name, pod) in old {
-            let mut params = DeleteParams::default().preconditions(Preconditions {
-                uid: Some(pod.uid.clone()),
-                resource_version: None,
-            });
-            // A StatefulSet makes no new Pod before the old one is gone, and one that hangs does not go by itself.
-            if id.kind == Kind::StatefulSet {
-                params.grace_period_seconds = Some(STUCK_GRACE);
-            }
-            match pods.delete(name, &params).await_at_most(CALL).await {
-                Ok(_) => {}
-                Err(Refused::Status(status)) if status.code == 404 => {}
-                Err(refused) => {
-                    return Err(anyhow!(refused).context(format!("delete Pod {name}")));
-                }
-            }
-        }
-        Ok(Outcome::Done)
     }
 
     fn api(&self, id: &ObjectId) -> Api<DynamicObject> {

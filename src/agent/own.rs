@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::apply::lacks_right;
+use super::calls::Calls;
 use super::engine::MANAGER;
 use super::lease::Term;
 use super::observe;
@@ -50,6 +51,8 @@ pub(super) struct Keeping {
     pub(super) metrics: HealMetrics,
     /// A write of the watchdog's was refused for want of a right.
     pub(super) refused: Arc<Notify>,
+    /// Nothing is mended while the API server is not well.
+    pub(super) calls: Calls,
     pub(super) term: Term,
 }
 
@@ -108,7 +111,7 @@ impl Keeping {
         let Some(joined) = self.joined.borrow().clone() else {
             return;
         };
-        if !self.term.holds() {
+        if !self.term.holds() || self.calls.gate().is_shut() {
             return;
         }
         let paused = joined.assignment.policy.paused_until.as_deref();

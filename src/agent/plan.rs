@@ -15,9 +15,11 @@ pub mod change;
 pub mod children;
 pub mod coverage;
 pub mod diagnosis;
+pub mod failed;
 pub mod fault;
 pub mod find;
 mod foreign;
+mod full;
 pub mod health;
 pub mod history;
 mod latent;
@@ -28,6 +30,7 @@ pub mod project;
 pub mod quarantine;
 pub mod replace;
 pub mod rights;
+pub mod server;
 pub mod state;
 pub mod steps;
 pub mod undecodable;
@@ -36,6 +39,7 @@ pub mod window;
 
 pub use fault::{Class, Key};
 pub use find::Finding;
+use server::Gate;
 pub use state::{History, Object, Observed, Pod, Scope};
 pub use steps::{Action, Step};
 pub use window::MAINTENANCE;
@@ -59,7 +63,7 @@ pub struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Act,
-    /// The cluster is not known well enough yet.
+    /// The cluster is not known well enough: not yet, or not while its API server has trouble of its own.
     Learning,
     /// Somebody else manages the engine.
     ObserveOnly,
@@ -76,15 +80,20 @@ pub fn plan(
 ) -> Plan {
     let shielded = quarantine::shield::shielded(install, observed);
     let install = shielded.as_ref();
-    let findings = find::find(now, install, observed, history);
+    let mut findings = find::find(now, install, observed, history);
     let mode = window::mode(now, install, observed, &findings);
+    if let Gate::Shut(symptoms) = &observed.gate {
+        find::unjudged(install, symptoms, &mut findings);
+    }
     let exhausted = steps::open_circuits(history, &findings);
     let guarded = findings.iter().any(find::dies);
+    // What a dying CRD would take with it is saved in a window, too, unless somebody allowed its deletion.
+    let saves = guarded && !window::allowed_to_die(now, observed, &findings);
     let acts = match mode {
         Mode::Act => true,
-        // What a dying CRD would take with it is saved in a window, too, unless somebody allowed its deletion.
-        Mode::Paused(_) => guarded && !window::allowed_to_die(now, observed, &findings),
-        Mode::Learning | Mode::ObserveOnly => false,
+        Mode::Paused(_) => saves,
+        Mode::Learning => saves && observed.gate.is_shut(),
+        Mode::ObserveOnly => false,
     };
     if !acts {
         let next_look = match mode {
@@ -103,8 +112,8 @@ pub fn plan(
     let open: Vec<Finding> = findings
         .iter()
         .filter(|f| match mode {
-            Mode::Paused(_) => find::dies(f),
-            Mode::Act | Mode::Learning | Mode::ObserveOnly => !window::held(now, observed, f),
+            Mode::Paused(_) | Mode::Learning => find::dies(f),
+            Mode::Act | Mode::ObserveOnly => !window::held(now, observed, f),
         })
         .cloned()
         .collect();
@@ -130,11 +139,7 @@ pub fn plan(
     if guarded || !steps.is_empty() {
         next_look = next_look.min(now + Duration::seconds(2));
     }
-    let ripe = findings.iter().filter_map(|f| {
-        let past = history.faults.get(&(f.class, f.object.clone()))?;
-        Some(past.since? + f.class.debounce()).filter(|at| *at > now)
-    });
-    next_look = ripe.fold(next_look, OffsetDateTime::min);
+    next_look = ripening(now, history, &findings).fold(next_look, OffsetDateTime::min);
     Plan {
         findings,
         steps,
@@ -142,6 +147,18 @@ pub fn plan(
         exhausted,
         mode,
     }
+}
+
+/// When findings begin to count.
+fn ripening<'a>(
+    now: OffsetDateTime,
+    history: &'a History,
+    findings: &'a [Finding],
+) -> impl Iterator<Item = OffsetDateTime> + 'a {
+    findings.iter().filter_map(move |f| {
+        let past = history.faults.get(&(f.class, f.object.clone()))?;
+        Some(past.since? + f.class.debounce()).filter(|at| *at > now)
+    })
 }
 
 /// What is left to do for what is held back, and what is given back to whoever writes it.

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::calls::Calls;
 use super::diagnose::Question;
 use super::engine::Install;
 use super::fault::Faults;
@@ -77,6 +78,8 @@ pub struct Context {
     pub facts: watch::Receiver<Facts>,
     /// Out: what `/metrics` tells of heals.
     pub metrics: HealMetrics,
+    /// What becomes of calls to the API server.
+    pub calls: Calls,
     /// Out: a write or a list was refused for want of a right, or no longer is.
     pub refused: Arc<Notify>,
     /// Nothing is written when it is over: another replica may lead.
@@ -309,6 +312,7 @@ impl Watchdog {
 
     /// With what other parts of the agent know.
     fn around(&self, mut observed: Observed) -> Observed {
+        observed.gate = self.context.calls.gate();
         observed.own_read = *self.context.read.borrow();
         observed.covered = match &*self.context.covered.borrow() {
             Covered::Cluster => None,
@@ -322,9 +326,6 @@ impl Watchdog {
 
     /// Heals that opened or closed.
     fn record(&mut self, install: &Install, observed: &Observed, plan: &Plan) -> Vec<HealRecord> {
-        if plan.mode == Mode::Learning {
-            return Vec::new();
-        }
         let revision = health::revision(install, observed).unwrap_or_default();
         let tried = quarantine::commit(install, observed, &install.sync);
         let (now, history) = (clock::now(), &self.history);

@@ -169,6 +169,7 @@ pub(super) fn parts(
         heart: hearts.heart("own objects", Duration::from_mins(4)),
         metrics: metrics.clone(),
         refused: Arc::clone(&refused),
+        calls: config.calls.clone(),
         term: start.term.clone(),
     };
     tasks.spawn("own objects", |stop| keeping.run(stop));
@@ -245,12 +246,15 @@ pub(super) fn parts(
         read,
         facts: told_facts,
         metrics,
+        calls: config.calls.clone(),
         refused,
         term: start.term,
         faults: config.faults.clone(),
         changed: changed_out,
         rest: rest_out,
     };
+    let (calls, server) = (config.calls.clone(), kube.clone());
+    tasks.spawn("api server's health", |stop| calls.ask(server, stop));
     tasks.spawn("watchdog", |stop| {
         let inlets = watchdog::Inlets { hints, questions };
         watchdog::run(watching, desired, inlets, watchdog_out, stop)

@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
+use kube::client::ClientBuilder;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::agent;
+use crate::agent::calls::Calls;
 use crate::agent::fault::{Fault, Faults};
 use crate::lifetime;
 use crate::manifests::{self, scope::Extent};
@@ -50,7 +52,10 @@ pub async fn run(args: Args) -> Result<()> {
     let server = kube::Config::infer()
         .await
         .context("find the cluster: neither a Pod's ServiceAccount nor a kubeconfig")?;
-    let kube = kube::Client::try_from(server.clone()).context("prepare calls to the API server")?;
+    let calls = Calls::default();
+    let kube =
+        ClientBuilder::try_from(server.clone()).context("prepare calls to the API server")?;
+    let kube = kube.with_layer(&calls).build();
     let health = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("listen on {}", args.listen))?;
@@ -74,6 +79,7 @@ pub async fn run(args: Args) -> Result<()> {
             features: Vec::new(),
         },
         server,
+        calls,
         faults: Faults::new(args.fault_at),
     };
     info!(

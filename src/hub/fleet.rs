@@ -24,6 +24,35 @@ pub struct Seen<'a> {
     pub open_heals: u32,
 }
 
+/// How an agent is heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beat {
+    /// It never joined.
+    Never,
+    Heard,
+    /// It is silent, and this hub has not listened for long enough to say more.
+    Unjudged,
+    /// F50.
+    Lost {
+        since: OffsetDateTime,
+    },
+}
+
+/// Whether the agent that was heard last at `last_heard` is lost.
+pub fn beat(
+    now: OffsetDateTime,
+    hub_started: OffsetDateTime,
+    line_up: bool,
+    last_heard: Option<OffsetDateTime>,
+) -> Beat {
+    match last_heard {
+        None => Beat::Never,
+        Some(heard) if line_up || now - heard <= OFFLINE_AFTER => Beat::Heard,
+        Some(_) if now - hub_started < START_GRACE => Beat::Unjudged,
+        Some(since) => Beat::Lost { since },
+    }
+}
+
 /// The one word for a cluster, worst first: a conflict hides an outage, an outage hides a fault.
 pub fn phase(now: OffsetDateTime, seen: Seen<'_>) -> Phase {
     let is = |kind, status| {
@@ -34,15 +63,11 @@ pub fn phase(now: OffsetDateTime, seen: Seen<'_>) -> Phase {
     if is(ConditionType::JoinConflict, Status::True) {
         return Phase::Conflict;
     }
-    let Some(heard) = seen.last_heard else {
-        return Phase::Pending;
-    };
-    if !seen.line_up && now - heard > OFFLINE_AFTER {
-        return if now - seen.hub_started < START_GRACE {
-            Phase::Unknown
-        } else {
-            Phase::Offline
-        };
+    match beat(now, seen.hub_started, seen.line_up, seen.last_heard) {
+        Beat::Never => return Phase::Pending,
+        Beat::Unjudged => return Phase::Unknown,
+        Beat::Lost { .. } => return Phase::Offline,
+        Beat::Heard => {}
     }
     let adopted = seen
         .steps
@@ -134,6 +159,23 @@ mod tests {
         assert_eq!(phase(seconds(115), seen(false)), Phase::Healthy);
         assert_eq!(phase(seconds(116), seen(false)), Phase::Offline);
         assert_eq!(phase(seconds(900), seen(true)), Phase::Healthy);
+    }
+
+    /// F50: lost since it was heard last, and never where the hub could not have heard it.
+    #[test]
+    fn an_agent_is_lost_since_it_was_heard_last() {
+        let lost = |n| Beat::Lost { since: seconds(n) };
+        for (now, started, line_up, heard, expected) in [
+            (115, 0, false, Some(100), Beat::Heard),
+            (116, 0, false, Some(100), lost(100)),
+            (900, 0, true, Some(100), Beat::Heard),
+            (900, 0, false, None, Beat::Never),
+            (1044, 1000, false, Some(100), Beat::Unjudged),
+            (1045, 1000, false, Some(100), lost(100)),
+        ] {
+            let beat = beat(seconds(now), seconds(started), line_up, heard.map(seconds));
+            assert_eq!(beat, expected, "{now} {started} {line_up} {heard:?}");
+        }
     }
 
     #[test]

@@ -181,6 +181,7 @@ fn once(hub: &Arc<Hub>, tasks: &mut Tasks) {
     tasks.spawn("host key", |stop| {
         api::githosts::watch_over(hub.clone(), stop)
     });
+    tasks.spawn("lost agents", |stop| super::lost::run(hub.clone(), stop));
     tasks.spawn("incidents", |stop| {
         super::safe_heals::run(hub.clone(), stop)
     });

@@ -280,6 +280,10 @@ contract! {
 
     /// Heals of living clusters that are not over, oldest first, within bounds.
     open_heals(&self) -> Vec<(ClusterName, HealRecord)>;
+    /// The same of one class, without the bounds.
+    open_heals_of(&self, class: &str) -> Vec<(ClusterName, HealRecord)>;
+    /// Stores a heal of which the hub itself tells, or what became of it.
+    note_heal(&self, cluster_id: &str, heal: HealRecord, now: OffsetDateTime) -> ();
     /// Troubles that people were told of, as [`crate::hub::notify`] encodes them.
     troubles(&self) -> Vec<(TroubleKey, String)>;
     change_troubles(&self, put: Vec<(TroubleKey, String)>, gone: Vec<TroubleKey>) -> ();

@@ -35,6 +35,7 @@ const PURE: &[&str] = &[
     "hub/githost/hostkeys",
     "hub/githost/rotation",
     "hub/login/pending",
+    "hub/lost/fault",
     "hub/notify/board",
     "hub/notify/letter",
     "hub/oidc/claims",

@@ -14,6 +14,7 @@ mod grants;
 mod hostkeys;
 mod incident;
 mod login;
+mod lost;
 mod notify;
 mod older;
 mod pause;

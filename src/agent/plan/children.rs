@@ -28,7 +28,11 @@ pub(super) fn children(install: &Install, observed: &Observed, found: &mut Vec<F
         }
         let text = format!("is not Ready: {reason}: {message}");
         let mut finding = Finding::new(class(reason, message), id, text);
-        finding.reported = finding.class == Class::UndecodableObject;
+        // Of the engine's own storage the root tells.
+        finding.reported = matches!(
+            finding.class,
+            Class::UndecodableObject | Class::ArtifactLost
+        );
         Some(finding)
     });
     let (waiting, broken): (Vec<Finding>, Vec<Finding>) =

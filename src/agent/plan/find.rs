@@ -7,6 +7,7 @@ use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
+use super::server::Symptoms;
 use super::state::{Answer, History, Object, Observed};
 use super::{argocd, burst, children, foreign, health, latent, quarantine};
 use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
@@ -128,6 +129,17 @@ pub fn find(
 pub fn known(now: OffsetDateTime, observed: &Observed, kind: Kind) -> bool {
     let scope = observed.scopes.get(&kind).copied().unwrap_or_default();
     scope.answered.is_some_and(|at| now - at <= FRESH)
+}
+
+/// While the API server is not well, it is that alone that is told; and what is being deleted, which cannot wait.
+pub(super) fn unjudged(install: &Install, symptoms: &Symptoms, found: &mut Vec<Finding>) {
+    found.retain(|f| dies(f) || f.class == Class::ForeignManager);
+    let namespace = ObjectId::new(Kind::Namespace, "", &install.namespace);
+    found.push(Finding::new(
+        Class::ApiUnhealthy,
+        &namespace,
+        symptoms.text(),
+    ));
 }
 
 /// What the API server last said of a kind; nothing before it said anything.

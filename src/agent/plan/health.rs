@@ -7,7 +7,7 @@ use super::argocd;
 use super::fault::Class;
 use super::find::Finding;
 use super::state::{History, Object, Observed, Pod, Probe};
-use super::{latent, undecodable};
+use super::{failed, full, latent, undecodable};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::{REDIS, SKIP};
 use crate::bundle::{Kind, ObjectId};
@@ -112,8 +112,12 @@ pub(super) fn workloads(
             .find_map(|pod| pod_fault(pod))
             .or_else(|| refused(live))
             .unwrap_or_else(|| (Class::NotAvailable, "is not available".to_owned()));
-        found.push(Finding::new(class, id, evidence));
+        let mut finding = Finding::new(class, id, evidence);
+        // Only what failed on a node is dropped.
+        finding.reported = class == Class::Unschedulable;
+        found.push(finding);
     }
+    failed::left(install, observed, found);
     stale_tokens(now, install, observed, found);
 }
 
@@ -140,7 +144,7 @@ pub(super) fn pods_of<'a>(observed: &'a Observed, app: &'a str) -> impl Iterator
         .pods
         .values()
         .map(AsRef::as_ref)
-        .filter(move |pod| pod.app == app && !pod.deleting)
+        .filter(move |pod| pod.app == app && !pod.deleting && pod.failed.is_none())
 }
 
 pub(super) fn pod_fault(pod: &Pod) -> Option<(Class, String)> {
@@ -335,13 +339,19 @@ pub(super) fn root_fault(reason: &str, message: &str) -> Option<Class> {
                 "authorization failed",
             ]) {
                 Class::KeyRevoked
+            } else if full::says_so(message) {
+                Class::ArtifactLost
             } else {
                 Class::GitUnreachable
             }
         }
         "AuthenticationFailed" => Class::KeyRevoked,
         "VerificationError" | "InvalidCommitSignature" => Class::SignatureFailed,
-        "StorageOperationFailed" => Class::ArtifactLost,
+        "DirectoryCreationFailed"
+        | "StatOperationFailed"
+        | "AcquireLockFailed"
+        | "ArchiveOperationFailed"
+        | "SymlinkUpdateFailed" => Class::ArtifactLost,
         "ArtifactFailed" if has(&["path not found", "no such file"]) => Class::PathMissing,
         "ArtifactFailed" if has(&["not found", "not ready", "is not ready"]) => return None,
         "ArtifactFailed" => Class::ArtifactUnreachable,

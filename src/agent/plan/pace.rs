@@ -6,6 +6,7 @@
 use time::{Duration, OffsetDateTime};
 
 use super::fault::{Budget, Class};
+use super::full;
 use super::state::Past;
 use crate::bundle::ObjectId;
 use crate::keys::sha256;
@@ -54,7 +55,7 @@ pub fn allowed(
             } else if past.spent || tries >= limit {
                 *last + Duration::hours(1)
             } else {
-                *last + back_off(class, object, tries, seed)
+                *last + back_off(class, object, tries, seed).max(patience(class))
             }
         }
     };
@@ -121,6 +122,14 @@ fn back_off(class: Class, object: &ObjectId, tries: usize, seed: &str) -> Durati
     let hash = sha256(format!("{seed}/{class}/{object}/{tries}").as_bytes());
     let percent = 80 + i64::from(hash[0]) % 41;
     Duration::milliseconds(ceiling * percent / 100)
+}
+
+/// What a step has to show that it helped, before the next one.
+fn patience(class: Class) -> Duration {
+    match class {
+        Class::ArtifactLost => full::PATIENCE,
+        _ => Duration::ZERO,
+    }
 }
 
 fn writes_fields(class: Class) -> bool {

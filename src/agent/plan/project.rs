@@ -335,6 +335,10 @@ pub fn pod(live: core::Pod) -> Pod {
             .map(|c| c.image.clone())
             .unwrap_or_default(),
         unschedulable: refused.map(|c| short(c.message.as_deref().unwrap_or("no node takes it"))),
+        failed: (status.phase.as_deref() == Some("Failed")).then(|| {
+            let said = [status.reason, status.message].into_iter().flatten();
+            short(&said.collect::<Vec<_>>().join(": "))
+        }),
     }
 }
 

@@ -11,6 +11,7 @@ use super::burst::Fate;
 use super::busy::Turn;
 use super::fault::{Class, Key};
 use super::quarantine::shield::Owner;
+use super::server::Gate;
 use super::undecodable::aside::Suspect;
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::PROBED_AT;
@@ -43,6 +44,8 @@ pub struct Observed {
     pub elsewhere: BTreeSet<String>,
     /// The agent's own look at the catalog; none = the last one failed, or there was none.
     pub own_read: Option<OwnRead>,
+    /// Whether the API server is well enough for a verdict.
+    pub gate: Gate,
     /// The minor version of Kubernetes 1.
     pub kubernetes: Option<u32>,
     /// The namespaces on the owner's list; none = the whole cluster was adopted.
@@ -217,6 +220,8 @@ pub struct Pod {
     pub image: String,
     /// Why no node takes it.
     pub unschedulable: Option<String>,
+    /// Why it ended for good: reason and message.
+    pub failed: Option<String>,
 }
 
 /// What happened so far; folded by the edge from plans and outcomes with [`super::history`].

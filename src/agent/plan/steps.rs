@@ -6,6 +6,7 @@ use time::OffsetDateTime;
 
 use super::fault::{Class, Key};
 use super::find::{self, Finding, dies, known, prunes};
+use super::full;
 use super::pace::allowed;
 use super::quarantine::{self, root, shield::Shield};
 use super::state::{History, Object, Observed, Past};
@@ -48,6 +49,8 @@ pub enum Action {
     RestartPods {
         before: OffsetDateTime,
     },
+    /// Delete the controller's Pods that have failed for good.
+    DropFailed,
     /// Ask its controller to reconcile now.
     Nudge,
     /// Take the engine's rights: delete the binding.
@@ -110,6 +113,7 @@ impl Action {
             | Self::Reset
             | Self::Recreate { .. }
             | Self::RestartPods { .. }
+            | Self::DropFailed
             | Self::Unpin { .. }
             | Self::FreeLease { .. }
             | Self::Terminate
@@ -132,6 +136,7 @@ impl Action {
             Self::Recreate { .. } => "recreate",
             Self::WriteSecret => "write-key",
             Self::RestartPods { .. } => "restart",
+            Self::DropFailed => "drop-failed",
             Self::Nudge => "nudge",
             Self::CutRights { .. } => "cut-rights",
             Self::ScaleToZero => "scale-to-zero",
@@ -180,7 +185,7 @@ pub fn steps(
         let actions = if guarded || dies(finding) {
             guard(install, observed, finding)
         } else {
-            remedy(now, install, observed, finding)
+            remedy(now, install, observed, (finding, past))
         };
         steps.extend(actions.into_iter().map(|(action, target)| Step {
             action,
@@ -295,7 +300,7 @@ fn remedy(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
-    finding: &Finding,
+    (finding, past): (&Finding, &Past),
 ) -> Vec<(Action, ObjectId)> {
     let id = &finding.object;
     if !ready_for(now, install, observed, id) {
@@ -329,6 +334,8 @@ fn remedy(
             one(Action::Replace)
         }
         Class::OperationStuck => one(Action::Terminate),
+        Class::ArtifactLost => full::against(now, install, observed, finding, past),
+        Class::Unschedulable => one(Action::DropFailed),
         Class::UndecodableObject => aside::against(now, install, observed, id),
         Class::CrdStoredVersion => match find::storage(install, observed, id) {
             Some(to) => one(Action::Migrate { to }),
@@ -381,15 +388,14 @@ fn remedy(
         | Class::GitUnreachable
         | Class::PolicyBlocks
         | Class::AgentDrift
+        | Class::AgentLost
         | Class::KubernetesUnsupported
         | Class::SuspendedByHuman
         | Class::SignatureFailed
-        | Class::ArtifactLost
         | Class::ArtifactUnreachable
         | Class::WebhookBlocks
         | Class::QuotaBlocks
         | Class::PodSecurityBlocks
-        | Class::Unschedulable
         | Class::BuildFailed
         | Class::ApplyFailed
         | Class::HealthCheckFailed

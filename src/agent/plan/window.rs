@@ -40,6 +40,9 @@ pub(super) fn mode(
     if findings.iter().any(|f| f.class == Class::ForeignManager) {
         return Mode::ObserveOnly;
     }
+    if observed.gate.is_shut() {
+        return Mode::Learning;
+    }
     let namespace = ObjectId::new(Kind::Namespace, "", &install.namespace);
     let here = observed.objects.get(&namespace);
     let here = here.and_then(|live| until(now, live, MAINTENANCE));

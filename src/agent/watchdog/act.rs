@@ -99,6 +99,8 @@ impl Watchdog {
         if matches!(outcome, Outcome::Forbidden(_)) {
             self.context.refused.notify_one();
         }
+        let unserved = matches!(outcome, Outcome::Unserved(_));
+        self.context.calls.wrote(!unserved);
         self.history.acted(now, step, outcome, observed);
         if !idle {
             self.records.acted(now, step, outcome);

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
+use crate::heal::AGENT_LOST;
+use crate::hub::lost::fault::words;
 use crate::wire::id::ClusterName;
 use crate::wire::report::{Condition, ConditionType, HealRecord, HealResult, Phase, Status};
 
@@ -291,8 +293,7 @@ fn found(seen: &Seen) -> Look {
         only: Some(class),
     };
     if seen.phase == Phase::Offline {
-        let text = "the cluster is out of reach".to_owned();
-        return alone("Offline", Severity::Critical, text);
+        return alone(AGENT_LOST, Severity::Critical, cut(&silence(seen)));
     }
     let paused = |c: &&Condition| c.kind == ConditionType::Paused && c.status == Status::True;
     if let Some(window) = seen.conditions.iter().find(paused) {
@@ -319,6 +320,15 @@ fn found(seen: &Seen) -> Look {
         }
     }
     Look { found, only: None }
+}
+
+/// Since when an agent is silent, and how its line ended.
+fn silence(seen: &Seen) -> String {
+    let mut line = seen.conditions.iter();
+    match line.find(|c| c.kind == ConditionType::LineUp) {
+        Some(line) => words(&line.since, Some(&line.message)),
+        None => "the cluster is out of reach".to_owned(),
+    }
 }
 
 /// Whether a condition is a trouble, under which class, and how bad it is.
@@ -373,7 +383,7 @@ fn judge(condition: &Condition) -> Option<(String, Severity)> {
 /// How long a trouble has to last before anyone is told. What heals by itself in that time is in the heals' history.
 fn patience(class: &str) -> Duration {
     match class {
-        "Offline" | "HostKeyMismatch" | "JoinConflict" | "RightsLost" | "BadEngineCommit"
+        AGENT_LOST | "HostKeyMismatch" | "JoinConflict" | "RightsLost" | "BadEngineCommit"
         | "SafeHealsOnly" | "Paused" => Duration::ZERO,
         "NotSynced" | "Ready" | "NotRead" | "NoRoute" => Duration::minutes(5),
         _ => Duration::minutes(1),

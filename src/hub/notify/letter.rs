@@ -132,7 +132,7 @@ mod tests {
             notice: Notice {
                 state,
                 severity: Severity::Critical,
-                class: "Offline".to_owned(),
+                class: "AgentLost".to_owned(),
                 clusters: clusters.iter().map(|n| n.parse().unwrap()).collect(),
                 clusters_total: clusters.len(),
                 text: text.to_owned(),
@@ -152,7 +152,7 @@ mod tests {
             json!({
                 "version": 1, "id": "0197", "at": "2026-01-01T00:00:00Z",
                 "hub": {"id": "h1", "url": "https://hub.example"},
-                "state": "open", "severity": "critical", "class": "Offline", "clusters": ["eu1"],
+                "state": "open", "severity": "critical", "class": "AgentLost", "clusters": ["eu1"],
                 "clustersTotal": 1, "text": "the cluster is out of reach", "since": "2025-12-31T23:59:00Z",
                 "next": "linesman doctor --cluster eu1",
             })
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(
             one["text"],
             json!(
-                ":red_circle: *eu1* still *Offline* (since 2025-12-31T23:59:00Z)\n&lt;!channel&gt; &amp; co\n\
+                ":red_circle: *eu1* still *AgentLost* (since 2025-12-31T23:59:00Z)\n&lt;!channel&gt; &amp; co\n\
                  `linesman doctor --cluster eu1`"
             )
         );

@@ -16,6 +16,7 @@ on_both! {
     what_the_hub_sees_is_not_for_the_agent_to_say,
     a_heal_ends_once_and_does_not_open_again,
     heals_are_listed_newest_first_behind_an_id,
+    a_lost_agent_is_the_hubs_own_to_tell,
     what_agents_acted_on_is_seen_across_the_fleet,
     what_clusters_say_of_host_keys_keeps_its_age,
     troubles_are_kept_until_they_are_gone,
@@ -205,6 +206,32 @@ async fn heals_are_listed_newest_first_behind_an_id(store: Store) {
     assert_eq!(ids(None, None, 3).await, ["4", "3", "2"]);
     assert_eq!(ids(None, Some("2"), 3).await, ["1"]);
     assert_eq!(ids(Some(&eu1.id), Some("4"), 9).await, ["3", "1"]);
+}
+
+/// F50: what an agent that is back says of its own heals does not end what the hub saw meanwhile.
+async fn a_lost_agent_is_the_hubs_own_to_tell(store: Store) {
+    let eu1 = cluster(&store, "eu1").await;
+    let lost = HealRecord {
+        class: "AgentLost".to_owned(),
+        ..heal("1", HealResult::Reported)
+    };
+    store.note_heal(&eu1.id, lost.clone(), at(1)).await.unwrap();
+    let others = Reported {
+        heals: vec![heal("2", HealResult::Open)],
+        open_heals: Some(vec![]),
+        ..Reported::default()
+    };
+    store.report(&eu1.id, others, at(2)).await.unwrap();
+    let open = || store.open_heals_of("AgentLost");
+    assert_eq!(open().await.unwrap(), [(eu1.name.clone(), lost.clone())]);
+    let over = HealRecord {
+        restored_at: Some("2026-01-01T00:00:09.000Z".to_owned()),
+        ..lost
+    };
+    store.note_heal(&eu1.id, over.clone(), at(3)).await.unwrap();
+    assert_eq!(open().await.unwrap(), []);
+    let kept = store.heal("1").await.unwrap();
+    assert_eq!(kept, Some((eu1.name, over)));
 }
 
 async fn what_agents_acted_on_is_seen_across_the_fleet(store: Store) {

@@ -122,9 +122,10 @@ faults! {
         does "deletes the Lease";
         advice "";
     ApiUnhealthy: 14, Budget::Report, 30 s;
-        seen "the API server has not answered for 90 s about a kind of the install, or refuses the agent to list it; with Argo CD also: has never listed the Applications";
-        evidence "since when; the kind";
-        does "nothing until it answers: no verdict from what is not known";
+        seen "the API server has not answered for 90 s about a kind of the install, or refuses the agent to list it; with Argo CD also: has never listed the Applications. \
+              Or it is not well itself: its `/readyz` fails twice in a row, more than 20 % of the agent's reads in 30 s (3 or more) are answered with 5xx, or more than 1 % (3 or more) take longer than 2 s";
+        evidence "since when; the kind; or the share of 5xx, the 99th percentile and what `/readyz` says";
+        does "nothing until it answers: no verdict from what is not known. Only the guard (`CrdTerminating`, `NamespaceTerminating`, `SyncObjectsDeleted`) goes on. It ends by itself, half a minute after the last errors";
         advice "mend the cluster's API server, or give the agent its right back (condition RightsLost); nothing is healed until it answers";
     CrdMissing: 15, Budget::Spaced, 0 s;
         seen "a CRD of the install is gone";
@@ -216,11 +217,13 @@ faults! {
         evidence "the engine's message, which names the commit";
         does "reports, and never bypasses it";
         advice "sign the catalog's head commit with a known key";
-    ArtifactLost: 31, Budget::Report, 60 s;
-        seen "source-controller cannot store what it fetched";
+    ArtifactLost: 31, Budget::PerHour(3), 10 s;
+        seen "source-controller cannot store what it fetched; in Argo CD the repo-server's disk is full";
         evidence "the engine's message";
-        does "reports";
-        advice "look at source-controller's log and its volume";
+        does "asks it again. Where a minute after that it still says `no space left on device`, deletes its Pod: what it keeps is in volumes of the Pod, which begin empty. \
+              Never while the agent itself cannot read the catalog (`GitUnreachable`, `KeyRevoked`, `HostKeyMismatch`): there is no other copy then. \
+              What an object below the root says of it is only reported";
+        advice "look at source-controller's log and its volume, in Argo CD the repo-server's; where it is full again, give it a larger one";
     ArtifactUnreachable: 32, Budget::Report, 60 s;
         seen "kustomize-controller cannot fetch from source-controller; in Argo CD the controller cannot from the repo-server";
         evidence "the engine's message";
@@ -248,10 +251,10 @@ faults! {
         evidence "the API server's message";
         does "reports; the install's own Namespace labels and Pod fields are mended as `ObjectAltered`";
         advice "allow the engine's Pods in its namespace's Pod Security level";
-    Unschedulable: 37, Budget::Report, 20 s;
-        seen "no node takes a controller's Pod";
-        evidence "the scheduler's message";
-        does "reports";
+    Unschedulable: 37, Budget::PerHour(3), 20 s;
+        seen "no node takes a controller's Pod; or a Pod of it failed for good, as one that was evicted, and nobody removes it";
+        evidence "the scheduler's message; the Pod and why it failed";
+        does "deletes Pods that have failed; reports what no node takes";
         advice "make room on a node for the engine's Pods";
     BuildFailed: 38, Budget::Report, 60 s;
         seen "a sync object's files cannot be built";
@@ -315,6 +318,12 @@ faults! {
               server's own word, also where a write of another heal is refused for want of one. Who comes through the line as \
               what, and the agent's Deployment, are its owner's; of that, an image that the hub wished and does not hear goes back";
         advice "";
+    AgentLost: 50, Budget::Report, 0 s;
+        seen "at the hub: nothing was heard of a cluster's agent, on its line or beside it";
+        evidence "since when; how its last line ended";
+        does "reports, at most 45 s after the agent's end (phase *Offline*): there is nobody in the cluster to act. In the cluster, the kubelet starts an \
+              agent that fails its probe anew; the engine goes on with what it has";
+        advice "look whether the cluster is up and reaches the hub; then at its agent: 'kubectl --namespace linesman get pods', and its log";
     ProjectMissing: 51, Budget::Spaced, 0 s;
         seen "Argo CD: the AppProject `default`, which the root refers to, is gone or changed";
         evidence "the object; the fields, who wrote them and when";

@@ -179,7 +179,16 @@ fn what_a_root_of_flux_complains_of_has_its_class() {
         ("AuthenticationFailed", "", Some(Class::KeyRevoked)),
         ("VerificationError", "", Some(Class::SignatureFailed)),
         ("InvalidCommitSignature", "", Some(Class::SignatureFailed)),
-        ("StorageOperationFailed", "", Some(Class::ArtifactLost)),
+        ("DirectoryCreationFailed", "", Some(Class::ArtifactLost)),
+        ("StatOperationFailed", "", Some(Class::ArtifactLost)),
+        ("AcquireLockFailed", "", Some(Class::ArtifactLost)),
+        ("ArchiveOperationFailed", "", Some(Class::ArtifactLost)),
+        ("SymlinkUpdateFailed", "", Some(Class::ArtifactLost)),
+        (
+            "GitOperationFailed",
+            "write /tmp/x: no space left on device",
+            Some(Class::ArtifactLost),
+        ),
         ("ArtifactFailed", "path not found", Some(Class::PathMissing)),
         (
             "ArtifactFailed",

@@ -311,6 +311,11 @@ impl Cluster {
                 Outcome::Done
             }
             Action::Restore | Action::FreeLease { .. } => Outcome::Done,
+            Action::DropFailed => {
+                self.pods
+                    .retain(|_, pod| pod.app != id.name || pod.failed.is_none());
+                Outcome::Done
+            }
             Action::RestartPods { before } => {
                 self.pods
                     .retain(|_, pod| pod.app != id.name || pod.created >= Some(*before));
@@ -486,6 +491,7 @@ fn assert_harmless(step: &Step) {
         Action::RestartPods { .. } => {
             assert!(is_workload(kind) || kind == Kind::ServiceAccount);
         }
+        Action::DropFailed => assert!(is_workload(kind)),
         Action::Reset => assert_eq!(kind, Kind::ConfigMap),
         Action::Migrate { .. } => assert_eq!(kind, Kind::CustomResourceDefinition),
         Action::Aside(turn) => {

@@ -8,6 +8,7 @@ use super::git_route;
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::fleet::{self, Seen};
+use crate::hub::lost::fault::Beating;
 use crate::hub::replica::lines::Elsewhere;
 use crate::hub::store::{Cluster, Details, StoreError};
 use crate::hub::tunnels;
@@ -87,6 +88,24 @@ pub async fn each<T>(hub: &Hub, of: impl Fn(&Cluster) -> Option<T>) -> Result<Ve
             return Ok(all);
         }
     }
+}
+
+/// How each agent of the fleet is heard, in the order of their clusters' names.
+pub async fn beats(hub: &Hub, mut take: impl FnMut(Beating)) -> Result<(), StoreError> {
+    let elsewhere = Elsewhere::all(hub).await?;
+    let now = clock::now();
+    let all = each(hub, |cluster| {
+        let line = elsewhere.view(&cluster.name, hub.tunnels.view(&cluster.name));
+        let heard = heard(hub, now, cluster, &line);
+        Some(Beating {
+            name: cluster.name.clone(),
+            id: cluster.id.clone(),
+            beat: fleet::beat(now, hub.started, line.up.is_some(), heard),
+            cause: line.last_cause,
+        })
+    });
+    all.await?.into_iter().for_each(&mut take);
+    Ok(())
 }
 
 fn view(

@@ -72,23 +72,40 @@ fn a_trouble_is_told_once_again_while_it_lasts_and_when_it_is_over() {
     let away = [seen("eu1", Phase::Offline)];
     let well = [seen("eu1", Phase::Healthy)];
     let mut look = |seconds, fleet: &[Seen]| at(&mut board, seconds, fleet);
-    assert_eq!(look(0, &away), one(State::Open, "Offline", "eu1"));
+    assert_eq!(look(0, &away), one(State::Open, "AgentLost", "eu1"));
     assert_eq!(look(10, &away), []);
     assert_eq!(look(4 * 3600 - 1, &away), []);
     assert_eq!(
         look(4 * 3600, &away),
-        one(State::Reminder, "Offline", "eu1")
+        one(State::Reminder, "AgentLost", "eu1")
     );
     let back = 5 * 3600;
     assert_eq!(look(back, &well), []);
     assert_eq!(look(back + 59, &well), []);
     assert_eq!(
         look(back + 60, &well),
-        one(State::Resolved, "Offline", "eu1")
+        one(State::Resolved, "AgentLost", "eu1")
     );
     assert_eq!(look(back + 120, &well), []);
     assert_eq!(look(back + 660, &well), []);
     assert_eq!(board.troubles().len(), 0);
+}
+
+/// F50: since when, and how the line ended.
+#[test]
+fn a_lost_agent_is_told_with_its_silence() {
+    let mut board = Board::default();
+    let mut away = with("eu1", ConditionType::LineUp, Status::False, "Down");
+    away.phase = Phase::Offline;
+    away.conditions[0].message = "no byte for 25 s".to_owned();
+    away.conditions[0].since = "2026-01-01T00:00:19.000Z".to_owned();
+    let notices = board.look(START, REMIND, &[away]);
+    let told: Vec<_> = notices
+        .iter()
+        .map(|n| (n.class.as_str(), n.text.as_str()))
+        .collect();
+    let text = "not heard since 2026-01-01T00:00:19.000Z; the last line: no byte for 25 s";
+    assert_eq!(told, [("AgentLost", text)]);
 }
 
 #[test]
@@ -97,17 +114,17 @@ fn what_comes_and_goes_is_one_trouble() {
     let away = [seen("eu1", Phase::Offline)];
     let well = [seen("eu1", Phase::Healthy)];
     let mut look = |seconds, fleet: &[Seen]| at(&mut board, seconds, fleet);
-    assert_eq!(look(0, &away), one(State::Open, "Offline", "eu1"));
+    assert_eq!(look(0, &away), one(State::Open, "AgentLost", "eu1"));
     for minute in 1..10 {
         assert_eq!(look(minute * 60, &well), []);
         assert_eq!(look(minute * 60 + 30, &away), []);
     }
     assert_eq!(look(600, &well), []);
-    assert_eq!(look(660, &well), one(State::Resolved, "Offline", "eu1"));
+    assert_eq!(look(660, &well), one(State::Resolved, "AgentLost", "eu1"));
     // Back soon after its end was told: it has to stay before that is news.
     assert_eq!(look(700, &away), []);
     assert_eq!(look(1199, &away), []);
-    assert_eq!(look(1200, &away), one(State::Open, "Offline", "eu1"));
+    assert_eq!(look(1200, &away), one(State::Open, "AgentLost", "eu1"));
 }
 
 #[test]
@@ -236,13 +253,13 @@ fn of_a_cluster_that_is_away_or_not_judged_yet_nothing_else_is_over() {
     let away = [seen("eu1", Phase::Offline)];
     assert_eq!(
         at(&mut board, 600, &away),
-        one(State::Open, "Offline", "eu1")
+        one(State::Open, "AgentLost", "eu1")
     );
     assert_eq!(at(&mut board, 1200, &away), []);
     assert_eq!(at(&mut board, 1300, &wrong), []);
     assert_eq!(
         at(&mut board, 1360, &wrong),
-        one(State::Resolved, "Offline", "eu1")
+        one(State::Resolved, "AgentLost", "eu1")
     );
 }
 
@@ -302,7 +319,7 @@ fn what_was_told_is_not_told_again_after_a_restart() {
     at(&mut board, 70, &well);
     assert_eq!(
         at(&mut board, 130, &well),
-        one(State::Resolved, "Offline", "eu1")
+        one(State::Resolved, "AgentLost", "eu1")
     );
 }
 

@@ -149,13 +149,15 @@ async fn forgotten(
 ) -> Result<Vec<HealRecord>> {
     const DOING: &str = "end heals that no agent knows any more";
     let records: Vec<String> = sqlx::query_scalar(concat!(
-        "SELECT record FROM heal WHERE cluster_id = $1 AND restored_at IS NULL AND result <> 'failed' AND id NOT IN ",
+        "SELECT record FROM heal WHERE cluster_id = $1 AND restored_at IS NULL AND result <> 'failed' AND class <> $3 AND id NOT IN ",
         each!("$2"),
         " ORDER BY id LIMIT 1000",
         locked!()
     ))
     .bind(cluster_id)
     .bind(to_json(&open))
+    // That one the hub ends itself.
+    .bind(heal::AGENT_LOST)
     .fetch_all(&mut *connection)
     .await
     .map_err(db(DOING))?;
@@ -421,6 +423,18 @@ impl Database {
         .await
         .map_err(db(DOING))?;
         rows.into_iter().map(|row| heal_row(DOING, &row)).collect()
+    }
+
+    pub async fn note_heal(
+        &self,
+        cluster_id: &str,
+        heal: HealRecord,
+        now: OffsetDateTime,
+    ) -> Result<()> {
+        const DOING: &str = "store a heal of the hub's";
+        let mut write = self.begin(DOING).await?;
+        put_heal(&mut write.tx, cluster_id, &heal, now).await?;
+        write.commit(DOING).await
     }
 
     pub async fn close_heal(&self, heal: HealRecord, now: OffsetDateTime) -> Result<bool> {

@@ -68,4 +68,19 @@ impl Database {
             .map(|row| super::reports::heal_row(DOING, &row))
             .collect()
     }
+
+    pub async fn open_heals_of(&self, class: &str) -> Result<Vec<(ClusterName, HealRecord)>> {
+        const DOING: &str = "list open heals of one class";
+        let rows: Vec<(String, String)> = sqlx::query_as(
+            "SELECT c.name, h.record FROM heal h JOIN cluster c ON c.id = h.cluster_id
+             WHERE h.class = $1 AND h.restored_at IS NULL AND h.result <> 'failed' AND c.removed_at IS NULL ORDER BY h.id",
+        )
+        .bind(class)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db(DOING))?;
+        rows.into_iter()
+            .map(|row| super::reports::heal_row(DOING, &row))
+            .collect()
+    }
 }
