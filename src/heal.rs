@@ -166,7 +166,7 @@ fn known(all: &[&'static str], name: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::report::HealStep;
+    use crate::wire::report::{HealStep, Scene};
 
     fn heal(steps: &[(&str, &str)]) -> HealRecord {
         let at = |text: &str| format!("2026-01-01T00:00:{text}Z");
@@ -193,6 +193,7 @@ mod tests {
             restored_at: Some(at("19")),
             result: HealResult::Healed,
             next: String::new(),
+            scene: Scene::default(),
         }
     }
 

@@ -27,7 +27,7 @@ use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::lifetime::hearts::Heart;
 use crate::telemetry::HealMetrics;
-use crate::wire::report::{ConditionType, HealRecord, HealResult, HealStep, Status};
+use crate::wire::report::{ConditionType, HealRecord, HealResult, HealStep, Scene, Status};
 
 pub(super) mod rights;
 
@@ -300,6 +300,7 @@ fn opened(finding: &Finding, now: OffsetDateTime) -> HealRecord {
         restored_at: None,
         result: HealResult::Open,
         next: String::new(),
+        scene: Scene::default(),
     }
 }
 

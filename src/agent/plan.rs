@@ -30,6 +30,7 @@ pub mod project;
 pub mod quarantine;
 pub mod replace;
 pub mod rights;
+pub mod scene;
 pub mod server;
 pub mod state;
 pub mod steps;

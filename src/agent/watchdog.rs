@@ -41,6 +41,7 @@ mod question;
 mod record;
 mod replace;
 mod resume;
+mod scene;
 mod settled;
 mod status;
 mod tell;
@@ -130,6 +131,8 @@ struct Watchdog {
     snapshot_at: Option<time::OffsetDateTime>,
     /// Kinds that the agent may not list.
     unlisted: BTreeSet<Kind>,
+    /// Looks for the Events of heals.
+    looks: scene::Looks,
 }
 
 impl Watchdog {
@@ -158,6 +161,7 @@ impl Watchdog {
             snapshot: None,
             snapshot_at: None,
             unlisted: BTreeSet::new(),
+            looks: scene::Looks::default(),
         }
     }
 
@@ -237,6 +241,7 @@ impl Watchdog {
             self.see_refusals(&observed);
             let leads = self.context.term.holds();
             let acted = leads && self.act(&install, view, &observed, &plan).await;
+            self.look_around();
             // After the steps: nothing comes before the rights are cut.
             for crd in more {
                 self.keep_saves(&crd).await;
@@ -265,14 +270,12 @@ impl Watchdog {
             tokio::select! {
                 changed = seen.changed() => changed.context("the watches ended")?,
                 () = sleep_until(wake) => {}
+                Some(seen) = self.looks.join_next() => self.took_look(seen),
                 hint = self.hints.recv(), if self.hub_speaks => match hint {
                     Some(Hint::CatalogHead(head)) => self.history.head = Some((head, clock::now())),
                     None => self.hub_speaks = false,
                 },
-                Some(question) = self.questions.recv() => {
-                    // Who asked may have given up.
-                    drop(question.send(self.diagnosis(&install, &observed, &plan)));
-                }
+                Some(question) = self.questions.recv() => self.answer(question, (&install, &observed, &plan)),
                 changed = self.desired.changed() => {
                     let next = self.desired.borrow_and_update().clone();
                     let (Ok(()), Some(next)) = (changed, next) else {
@@ -326,6 +329,7 @@ impl Watchdog {
 
     /// Heals that opened or closed.
     fn record(&mut self, install: &Install, observed: &Observed, plan: &Plan) -> Vec<HealRecord> {
+        self.take_looks();
         let revision = health::revision(install, observed).unwrap_or_default();
         let tried = quarantine::commit(install, observed, &install.sync);
         let (now, history) = (clock::now(), &self.history);
@@ -334,6 +338,7 @@ impl Watchdog {
             now,
             plan,
             history: &self.history,
+            observed,
             proven: health::proven_since(install, observed),
             revision: &revision,
             tried: &tried,

@@ -8,7 +8,7 @@ use super::output::{Column, Format, Output, ago, document, emit, list, progress_
 use crate::clock;
 use crate::wire::api::{ToldHeal, ToldHealRecord, Took};
 use crate::wire::id::ClusterName;
-use crate::wire::report::HealResult;
+use crate::wire::report::{HealResult, Scene};
 use crate::wire::word::Word;
 
 #[derive(Debug, clap::Subcommand)]
@@ -245,10 +245,12 @@ fn describe(view: &ToldHeal) -> String {
             ("cluster", view.cluster.to_string()),
             ("fault", called(heal)),
             ("object", heal.object.clone()),
+            ("uid", heal.scene.uid.clone()),
             ("result", result(&heal.result)),
             ("written by", heal.writer.clone()),
             ("commit", commit(view)),
             ("catalog then", heal.revision.clone()),
+            ("catalog after", heal.scene.revision_after.clone()),
             ("took", took(&view.took)),
             ("next", next(heal)),
         ]
@@ -258,6 +260,7 @@ fn describe(view: &ToldHeal) -> String {
     for line in heal.evidence.lines() {
         text.extend(["  ", line, "\n"]);
     }
+    text.push_str(&around(&heal.scene));
     text.push('\n');
     let header = ["TIME", "SINCE", "WHAT"].map(str::to_owned).to_vec();
     let rows = view.story.iter().map(|line| {
@@ -269,10 +272,50 @@ fn describe(view: &ToldHeal) -> String {
     text
 }
 
+/// What the object said of itself, and the cluster of it.
+fn around(scene: &Scene) -> String {
+    let mut text = String::new();
+    let conditions = scene.conditions.iter().map(|c| {
+        [&c.kind, &c.status, &c.since, &c.reason, &c.message]
+            .map(Clone::clone)
+            .to_vec()
+    });
+    let events = scene.events.iter().map(|e| {
+        let times = format!("{} x", e.count);
+        [&e.at, &e.kind, &times, &e.object, &e.reason, &e.message]
+            .map(Clone::clone)
+            .to_vec()
+    });
+    let sections = [
+        (
+            &["CONDITION THEN", "STATUS", "SINCE", "REASON", "MESSAGE"][..],
+            conditions.collect::<Vec<_>>(),
+        ),
+        (
+            &[
+                "EVENT BEFORE",
+                "TYPE",
+                "COUNT",
+                "OBJECT",
+                "REASON",
+                "MESSAGE",
+            ],
+            events.collect(),
+        ),
+    ];
+    for (header, rows) in sections.into_iter().filter(|(_, rows)| !rows.is_empty()) {
+        let header = header.iter().map(|name| (*name).to_owned()).collect();
+        text.push('\n');
+        text.push_str(&rows_text(Some(header), rows));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::wire::api::{CommitView, StoryLine};
+    use crate::wire::report::{ObjectCondition, ObjectEvent};
 
     fn heal(id: &str) -> ToldHeal {
         ToldHeal {
@@ -294,6 +337,7 @@ mod tests {
                 restored_at: Some("2026-01-01T00:00:09.000Z".to_owned()),
                 result: HealResult::Healed.into(),
                 next: String::new(),
+                scene: Scene::default(),
             },
             took: Took {
                 detect_ms: Some(200),
@@ -334,7 +378,40 @@ mod tests {
             "evidence\n  deleted\n",
             "2026-01-01T00:00:00.300Z  0.3s   create Deployment: ok",
             "2025-12-31T23:00:00.000Z  -      somebody committed it",
-            "next          nothing",
+            "next           nothing",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_around_the_fault_is_told() {
+        let mut view = heal("0199-a-1111");
+        view.heal.scene = Scene {
+            uid: "7c0e".to_owned(),
+            conditions: vec![ObjectCondition {
+                kind: "Available".to_owned(),
+                status: "False".to_owned(),
+                reason: "NoPods".to_owned(),
+                message: "no minimum".to_owned(),
+                since: "2026-01-01T00:00:00Z".to_owned(),
+            }],
+            events: vec![ObjectEvent {
+                at: "2026-01-01T00:00:00.000Z".to_owned(),
+                kind: "Warning".to_owned(),
+                object: "Pod a-7f".to_owned(),
+                reason: "BackOff".to_owned(),
+                message: "restarting".to_owned(),
+                count: 3,
+            }],
+            revision_after: "main@sha1:2".to_owned(),
+        };
+        let text = describe(&view);
+        for part in [
+            "uid            7c0e\n",
+            "catalog after  main@sha1:2\n",
+            "Available       False   2026-01-01T00:00:00Z  NoPods  no minimum\n",
+            "2026-01-01T00:00:00.000Z  Warning  3 x    Pod a-7f  BackOff  restarting\n",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }

@@ -93,7 +93,7 @@ fn over(result: HealResult) -> &'static str {
 mod tests {
     use super::*;
     use crate::wire::api::Took;
-    use crate::wire::report::HealStep;
+    use crate::wire::report::{HealStep, Scene};
 
     const ID: &str = "3f2a3f2a3f2a3f2a3f2a3f2a3f2a3f2a3f2a3f2a";
 
@@ -125,6 +125,7 @@ mod tests {
             restored_at: Some(at("19")),
             result: HealResult::Healed,
             next: String::new(),
+            scene: Scene::default(),
         }
     }
 

@@ -133,7 +133,7 @@ impl HealMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::report::HealResult;
+    use crate::wire::report::{HealResult, Scene};
 
     fn heal(class: &str) -> HealRecord {
         HealRecord {
@@ -153,6 +153,7 @@ mod tests {
             restored_at: Some("2026-01-01T00:00:03.000Z".to_owned()),
             result: HealResult::Healed,
             next: String::new(),
+            scene: Scene::default(),
         }
     }
 

@@ -313,6 +313,65 @@ pub struct HealRecord<R = HealResult> {
     /// What a person should do next; empty = nothing.
     #[serde(default)]
     pub next: String,
+    /// What the cluster said around it.
+    #[serde(default, skip_serializing_if = "Scene::is_empty")]
+    pub scene: Scene,
+}
+
+/// What the cluster said around a fault. Each part is empty where nothing is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Scene {
+    /// Of the object at fault, when that was found; empty where it was gone.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// What the object said of itself then; at most 8.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<ObjectCondition>,
+    /// About the object or its Pods, of the ten minutes before, newest first; at most 10.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<ObjectEvent>,
+    /// The catalog revision in force when function was proven again.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub revision_after: String,
+}
+
+impl Scene {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A condition of an object, in its own words.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectCondition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    pub reason: String,
+    /// At most 512 characters.
+    pub message: String,
+    /// As the object says it.
+    pub since: String,
+}
+
+/// An Event of the cluster's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectEvent {
+    /// RFC 3339: the last time.
+    pub at: String,
+    /// `Normal` or `Warning`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `Pod source-controller-7f9c`.
+    pub object: String,
+    pub reason: String,
+    /// At most 512 characters.
+    pub message: String,
+    /// How often.
+    pub count: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,18 +1,23 @@
 //! What the watchdog answers when somebody asks how the cluster is.
 
 use super::Watchdog;
+use crate::agent::diagnose::Question;
 use crate::agent::engine::Install;
 use crate::agent::plan::{Observed, Plan, diagnosis};
 use crate::clock;
 use crate::wire::api::Component;
 
 impl Watchdog {
-    pub(super) fn diagnosis(
+    pub(super) fn answer(
         &self,
-        install: &Install,
-        observed: &Observed,
-        plan: &Plan,
-    ) -> Vec<Component> {
+        question: Question,
+        (install, observed, plan): (&Install, &Observed, &Plan),
+    ) {
+        // Who asked may have given up.
+        drop(question.send(self.diagnosis(install, observed, plan)));
+    }
+
+    fn diagnosis(&self, install: &Install, observed: &Observed, plan: &Plan) -> Vec<Component> {
         diagnosis::components(&diagnosis::Moment {
             now: clock::now(),
             install,

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::agent::plan::history::Outcome;
-use crate::agent::plan::{Class, Finding, History, Key, Mode, Plan, Step, find};
+use crate::agent::plan::{Class, Finding, History, Key, Mode, Observed, Plan, Step, find, scene};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::heal;
-use crate::wire::report::{HealRecord, HealResult, HealStep};
+use crate::wire::report::{HealRecord, HealResult, HealStep, ObjectEvent};
 
 /// Heals that are open at the same time; further faults are mended without a record of their own.
 const MAX_OPEN: usize = 64;
@@ -28,6 +28,8 @@ const NO_RIGHT: &str = "the agent has no right to do that: condition RightsLost 
 pub(super) struct Records {
     open: BTreeMap<Key, Open>,
     ended: Vec<(Key, HealRecord)>,
+    /// Heals that opened and whose Events nobody has looked for: their ids and objects.
+    unseen: Vec<(String, ObjectId)>,
 }
 
 /// An open heal as the cluster keeps it, for an agent that goes on where this one ended.
@@ -56,6 +58,7 @@ pub(super) struct Moment<'a> {
     pub(super) now: OffsetDateTime,
     pub(super) plan: &'a Plan,
     pub(super) history: &'a History,
+    pub(super) observed: &'a Observed,
     /// Since when function is proven.
     pub(super) proven: Option<OffsetDateTime>,
     pub(super) revision: &'a str,
@@ -98,6 +101,21 @@ impl Records {
 
     pub(super) fn open_ids(&self) -> Vec<String> {
         self.open.values().map(|o| o.record.id.clone()).collect()
+    }
+
+    /// Heals whose Events are to be looked for, once.
+    pub(super) fn unseen(&mut self) -> Vec<(String, ObjectId)> {
+        std::mem::take(&mut self.unseen)
+    }
+
+    /// What was found of Events about an open heal.
+    pub(super) fn witnessed(&mut self, heal: &str, events: Vec<ObjectEvent>) {
+        let mut all = self.open.values_mut();
+        let open = all.find(|open| open.record.id == heal && !events.is_empty());
+        if let Some(open) = open {
+            open.record.scene.events = events;
+            open.untold = true;
+        }
     }
 
     /// These are kept until the hub has them; nobody else has to tell their end any more.
@@ -173,6 +191,7 @@ impl Records {
             if self.counts(moment, &key) {
                 let open = opened(moment, finding, id());
                 told.push(open.record.clone());
+                self.unseen.push((open.record.id.clone(), key.1.clone()));
                 self.open.insert(key, open);
             }
         }
@@ -204,7 +223,7 @@ impl Records {
             .collect();
         for key in over {
             if let Some(open) = self.open.remove(&key) {
-                let record = closed(key.0, open.record, moment.now);
+                let record = closed(key.0, open.record, moment);
                 told.push(self.end(key, record));
             }
         }
@@ -345,6 +364,7 @@ fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open {
         .get(&key)
         .and_then(|past| past.since)
         .unwrap_or(moment.now);
+    let live = moment.observed.objects.get(&finding.object);
     let reported =
         finding.reported || finding.class.budget() == crate::agent::plan::fault::Budget::Report;
     Open {
@@ -369,6 +389,7 @@ fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open {
                 HealResult::Open
             },
             next: finding.class.advice().to_owned(),
+            scene: scene::of(live.map(AsRef::as_ref)),
         },
         last_step: None,
         exhausted: false,
@@ -409,8 +430,9 @@ fn commit<'a>(moment: &Moment<'a>, finding: &'a Finding) -> &'a str {
     }
 }
 
-fn closed(class: Class, mut record: HealRecord, now: OffsetDateTime) -> HealRecord {
-    record.restored_at = Some(rfc3339(now));
+fn closed(class: Class, mut record: HealRecord, moment: &Moment<'_>) -> HealRecord {
+    record.restored_at = Some(rfc3339(moment.now));
+    moment.revision.clone_into(&mut record.scene.revision_after);
     match record.result {
         HealResult::Open => record.result = HealResult::Healed,
         HealResult::Reported | HealResult::Healed | HealResult::Failed => {}

@@ -22,7 +22,7 @@ use crate::wire::api::{
     Assignment, HostKeysReport, MAX_BODY, MAX_HOST_KEY, MAX_HOST_KEYS, Report, ReportAck,
     deploy_proof_input,
 };
-use crate::wire::report::{ConditionType, Facts, HealRecord, LaterConditions, StepName};
+use crate::wire::report::{ConditionType, Facts, HealRecord, LaterConditions, Scene, StepName};
 
 mod deploy_keys;
 mod diagnoses;
@@ -40,6 +40,8 @@ const MAX_VALUE: usize = 4096;
 const MAX_TEXT: usize = 1024;
 /// Heals in one report; the agent sends the rest when these are acknowledged.
 const MAX_HEALS: usize = 200;
+/// Conditions and Events of one heal, of each.
+const MAX_SCENE: usize = 16;
 /// Heals that one agent has open or has not told yet: it knows fewer.
 const MAX_OPEN_HEALS: usize = 1024;
 
@@ -300,11 +302,42 @@ fn bounded_heal(mut heal: HealRecord) -> HealRecord {
         shorten(text, MAX_TEXT);
     }
     shorten(&mut heal.evidence, MAX_VALUE);
+    bound_scene(&mut heal.scene);
     for step in &mut heal.steps {
         shorten(&mut step.outcome, MAX_TEXT);
         shorten(&mut step.object, MAX_TEXT);
     }
     heal
+}
+
+fn bound_scene(scene: &mut Scene) {
+    shorten(&mut scene.uid, MAX_TEXT);
+    shorten(&mut scene.revision_after, MAX_TEXT);
+    scene.conditions.truncate(MAX_SCENE);
+    scene.events.truncate(MAX_SCENE);
+    let conditions = scene.conditions.iter_mut();
+    let said = conditions.flat_map(|c| {
+        [
+            &mut c.kind,
+            &mut c.status,
+            &mut c.reason,
+            &mut c.message,
+            &mut c.since,
+        ]
+    });
+    let events = scene.events.iter_mut();
+    let seen = events.flat_map(|e| {
+        [
+            &mut e.at,
+            &mut e.kind,
+            &mut e.object,
+            &mut e.reason,
+            &mut e.message,
+        ]
+    });
+    for text in said.chain(seen) {
+        shorten(text, MAX_TEXT);
+    }
 }
 
 fn shorten(text: &mut String, max: usize) {

@@ -6,7 +6,7 @@ use crate::clock::rfc3339;
 use crate::heal::{self, AGENT_LOST};
 use crate::hub::fleet::Beat;
 use crate::wire::id::ClusterName;
-use crate::wire::report::{HealRecord, HealResult};
+use crate::wire::report::{HealRecord, HealResult, Scene};
 
 /// How a cluster's agent is heard.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +63,7 @@ fn opened(id: String, cluster: &Beating, since: OffsetDateTime, now: OffsetDateT
         restored_at: None,
         result: HealResult::Reported,
         next: heal::AGENT_LOST_ADVICE.to_owned(),
+        scene: Scene::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Agents that fell silent.
 
 use linesman::hub::lost;
-use linesman::wire::report::{HealRecord, HealResult};
+use linesman::wire::report::{HealRecord, HealResult, Scene};
 use serde_json::json;
 
 use super::support::{Agent, TestHub};
@@ -32,6 +32,7 @@ async fn the_silence_of_an_agent_is_on_record_until_it_is_heard() {
         restored_at: None,
         result: HealResult::Reported,
         next: "look at its agent".to_owned(),
+        scene: Scene::default(),
     };
     let now = linesman::clock::now();
     let note = hub.hub.store.note_heal(&cluster.id, silence.clone(), now);

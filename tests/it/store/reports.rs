@@ -5,8 +5,8 @@ use linesman::hub::incident::{Acted, Seen};
 use linesman::hub::store::{Details, Reported, Store};
 use linesman::wire::api::{AgentBuild, HostKeysReport};
 use linesman::wire::report::{
-    Condition, ConditionType, HealRecord, HealResult, HealStep, LaterCondition, Status, StepName,
-    StepReport, StepState,
+    Condition, ConditionType, HealRecord, HealResult, HealStep, LaterCondition, Scene, Status,
+    StepName, StepReport, StepState,
 };
 
 use super::{at, cluster, on_both};
@@ -45,6 +45,7 @@ fn heal(id: &str, result: HealResult) -> HealRecord {
         restored_at: (result == HealResult::Healed).then(|| "2026-01-01T00:00:02.000Z".to_owned()),
         result,
         next: String::new(),
+        scene: Scene::default(),
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::wire::report::{Status, StepState};
+use crate::wire::report::{Scene, Status, StepState};
 
 fn heal(id: &str, result: HealResult) -> HealRecord {
     HealRecord {
@@ -19,6 +19,7 @@ fn heal(id: &str, result: HealResult) -> HealRecord {
         restored_at: None,
         result,
         next: String::new(),
+        scene: Scene::default(),
     }
 }
 

@@ -28,10 +28,12 @@ fn round(
         mode: Mode::Act,
     };
     history.saw(at(seconds), &plan);
+    let observed = Observed::default();
     let moment = Moment {
         now: at(seconds),
         plan: &plan,
         history,
+        observed: &observed,
         proven: proven.map(at),
         revision: "main@sha1:1",
         tried: "main@sha1:2",
@@ -75,6 +77,70 @@ fn a_heal_ends_when_a_probe_sent_after_it_is_answered() {
     assert_eq!(closed[0].acted_at, Some(rfc3339(at(1))));
     assert_eq!(closed[0].restored_at, Some(rfc3339(at(9))));
     assert_eq!(closed[0].steps[0].outcome, "ok");
+}
+
+/// Found a moment after the heal opened, they come with its next word; its end says which commit is in force.
+#[test]
+fn events_found_beside_the_mending_are_told_with_the_open_heal() {
+    let (mut records, mut history) = adopted();
+    let fault = [(Class::ObjectMissing, deployment())];
+    let opened = round(&mut records, &mut history, 0, &fault, None);
+    assert_eq!(records.unseen(), [(opened[0].id.clone(), deployment())]);
+    assert_eq!(records.unseen(), []);
+    let event = ObjectEvent {
+        reason: "BackOff".to_owned(),
+        ..ObjectEvent::default()
+    };
+    records.witnessed(&opened[0].id, vec![event.clone()]);
+    let told = round(&mut records, &mut history, 1, &fault, None);
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].scene.events, [event]);
+    assert_eq!(round(&mut records, &mut history, 2, &fault, None), []);
+    let closed = round(&mut records, &mut history, 9, &[], None);
+    assert_eq!(closed[0].scene.revision_after, "main@sha1:1");
+}
+
+/// W25: what is not seen while the API server is not well may be there all the same.
+#[test]
+fn a_heal_does_not_end_while_nothing_is_judged() {
+    let (mut records, mut history) = adopted();
+    let fault = [(Class::RegistryDown, deployment())];
+    round(&mut records, &mut history, 0, &fault, None);
+    assert_eq!(round(&mut records, &mut history, 30, &fault, None).len(), 1);
+    let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+    let unwell = Finding::new(Class::ApiUnhealthy, &namespace, "5xx");
+    let other = Finding::new(Class::ScaledToZero, &deployment(), "differs");
+    let plan = Plan {
+        findings: vec![unwell, other],
+        steps: Vec::new(),
+        next_look: at(100),
+        exhausted: Vec::new(),
+        mode: Mode::Learning,
+    };
+    let observed = Observed::default();
+    let mut blind = |seconds| {
+        history.saw(at(seconds), &plan);
+        let moment = Moment {
+            now: at(seconds),
+            plan: &plan,
+            history: &history,
+            observed: &observed,
+            proven: Some(at(seconds)),
+            revision: "",
+            tried: "",
+            applier: "kustomize-controller",
+            overdue: &[],
+            changing: false,
+            hands_over: false,
+        };
+        let told = records.update(&moment, || "id".to_owned());
+        told.into_iter().map(|heal| heal.class).collect::<Vec<_>>()
+    };
+    assert_eq!(blind(40), [""; 0]);
+    assert_eq!(blind(100), ["ApiUnhealthy"]);
+    let over = round(&mut records, &mut history, 110, &[], Some(105));
+    let over: Vec<_> = over.iter().map(|heal| heal.class.as_str()).collect();
+    assert_eq!(over, ["RegistryDown", "ApiUnhealthy"]);
 }
 
 /// An agent that was restarted closes what the one before it opened, under the same id.
@@ -258,6 +324,7 @@ fn the_end_of_a_window_over_a_fault_is_an_alarm() {
             now: at(seconds),
             plan: &plan,
             history: &history,
+            observed: &Observed::default(),
             proven: None,
             revision: "",
             tried: "",
@@ -299,6 +366,7 @@ fn what_a_hand_over_gives_back_is_no_heal() {
             now: at(3600),
             plan: &plan,
             history: &history,
+            observed: &Observed::default(),
             proven: None,
             revision: "",
             tried: "",

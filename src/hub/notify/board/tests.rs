@@ -1,6 +1,7 @@
 use time::macros::datetime;
 
 use super::*;
+use crate::wire::report::Scene;
 
 const START: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
 const REMIND: Option<Duration> = Some(Duration::hours(4));
@@ -45,6 +46,7 @@ fn heal(class: &str, result: HealResult) -> HealRecord {
         fault_at: None,
         acted_at: None,
         next: String::new(),
+        scene: Scene::default(),
     }
 }
 

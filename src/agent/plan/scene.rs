@@ -1,0 +1,249 @@
+//! What the cluster says around a fault, within bounds and without passwords.
+
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+use time::{Duration, OffsetDateTime};
+
+use super::state::Object;
+use crate::agent::engine::is_workload;
+use crate::bundle::{Kind, ObjectId};
+use crate::clock::rfc3339;
+use crate::wire::report::{ObjectCondition, ObjectEvent, Scene};
+
+/// Events that are older say nothing of a fault of now.
+const RECENT: Duration = Duration::minutes(10);
+const MAX_EVENTS: usize = 10;
+const MAX_CONDITIONS: usize = 8;
+const MAX_TEXT: usize = 512;
+/// Of all texts of one kind together: heals that are open are kept in one ConfigMap.
+const MAX_ALL: usize = 4096;
+
+/// What an object says of itself; nothing where it is gone.
+pub fn of(live: Option<&Object>) -> Scene {
+    let Some(live) = live else {
+        return Scene::default();
+    };
+    let said = live.fields.pointer("/status/conditions");
+    let said = said.and_then(Value::as_array).into_iter().flatten();
+    let mut room = MAX_ALL;
+    let conditions = said.map(|one| {
+        let text = |name: &str| safe(one.get(name).and_then(Value::as_str).unwrap_or_default());
+        ObjectCondition {
+            kind: text("type"),
+            status: text("status"),
+            reason: text("reason"),
+            message: text("message"),
+            since: text("lastTransitionTime"),
+        }
+    });
+    let conditions = conditions.take(MAX_CONDITIONS);
+    Scene {
+        uid: live.uid.clone(),
+        conditions: conditions
+            .take_while(|c| fits(&mut room, &c.message))
+            .collect(),
+        ..Scene::default()
+    }
+}
+
+/// Those of `all` that are about `id` or its Pods, newest first.
+pub fn events(now: OffsetDateTime, id: &ObjectId, all: &[Event]) -> Vec<ObjectEvent> {
+    let about = all.iter().filter(|event| is_about(id, event));
+    let mut recent: Vec<(OffsetDateTime, &Event)> = about
+        .filter_map(|event| Some((last(event)?, event)))
+        .filter(|(at, _)| now - *at <= RECENT)
+        .collect();
+    recent.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    let mut room = MAX_ALL;
+    let told = recent.into_iter().map(|(at, event)| told(at, event));
+    told.take(MAX_EVENTS)
+        .take_while(|event| fits(&mut room, &event.message))
+        .collect()
+}
+
+/// Pods and `ReplicaSets` have the name of what they are of before their own part.
+fn is_about(id: &ObjectId, event: &Event) -> bool {
+    let kind = event.involved_object.kind.as_deref().unwrap_or_default();
+    let name = event.involved_object.name.as_deref().unwrap_or_default();
+    let has_pods = is_workload(id.kind) || id.kind == Kind::ServiceAccount;
+    let part = name.strip_prefix(id.name.as_str());
+    let of_its_pods =
+        matches!(kind, "Pod" | "ReplicaSet") && part.is_some_and(|part| part.starts_with('-'));
+    kind == id.kind.as_str() && name == id.name || has_pods && of_its_pods
+}
+
+fn last(event: &Event) -> Option<OffsetDateTime> {
+    let series = event.series.as_ref();
+    let micro = series
+        .and_then(|series| series.last_observed_time.as_ref())
+        .or(event.event_time.as_ref());
+    let second = event
+        .last_timestamp
+        .as_ref()
+        .or(event.first_timestamp.as_ref());
+    let at = second.map(|at| at.0).max(micro.map(|at| at.0))?;
+    moment(at)
+}
+
+fn moment(at: Timestamp) -> Option<OffsetDateTime> {
+    OffsetDateTime::from_unix_timestamp_nanos(at.as_nanosecond()).ok()
+}
+
+fn told(at: OffsetDateTime, event: &Event) -> ObjectEvent {
+    let text = |text: &Option<String>| safe(text.as_deref().unwrap_or_default());
+    let involved = &event.involved_object;
+    let series = event.series.as_ref().and_then(|series| series.count);
+    ObjectEvent {
+        at: rfc3339(at),
+        kind: text(&event.type_),
+        object: format!("{} {}", text(&involved.kind), text(&involved.name)),
+        reason: text(&event.reason),
+        message: text(&event.message),
+        count: u32::try_from(series.or(event.count).unwrap_or(1)).unwrap_or(1),
+    }
+}
+
+/// Whether there is room for it; what has none ends the list.
+fn fits(room: &mut usize, text: &str) -> bool {
+    let left = room.checked_sub(text.len());
+    *room = left.unwrap_or_default();
+    left.is_some()
+}
+
+/// In one line, cut, and without a password: a URL may hold one before its host.
+fn safe(text: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("://") {
+        let end = after.find(|c: char| c.is_whitespace() || "/\"'`)".contains(c));
+        let (authority, tail) = after.split_at(end.unwrap_or(after.len()));
+        shown.extend([before, "://"]);
+        match authority.rsplit_once('@') {
+            Some((user, host)) if user.contains(':') => {
+                let name = user.split(':').next().unwrap_or_default();
+                shown.extend([name, ":***@", host]);
+            }
+            _ => shown.push_str(authority),
+        }
+        rest = tail;
+    }
+    shown.push_str(rest);
+    let line = shown.chars().map(|c| if c.is_control() { ' ' } else { c });
+    line.take(MAX_TEXT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::agent::plan::tests::{Cluster, start};
+
+    fn event(kind: &str, name: &str, minutes: i64, message: &str) -> Event {
+        let at = rfc3339(start() - Duration::minutes(minutes));
+        serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"name": "x", "namespace": "flux-system"},
+            "involvedObject": {"kind": kind, "name": name}, "type": "Warning", "reason": "BackOff",
+            "message": message, "lastTimestamp": at, "count": 3,
+        }))
+        .unwrap()
+    }
+
+    fn source() -> ObjectId {
+        ObjectId::new(Kind::Deployment, "flux-system", "source-controller")
+    }
+
+    #[test]
+    fn events_about_an_object_and_its_pods_are_told_newest_first() {
+        let all = [
+            event("Pod", "source-controller-7f-x", 5, "older"),
+            event("Deployment", "source-controller", 1, "newer"),
+            event("ReplicaSet", "source-controller-7f", 9, "oldest"),
+            event("Pod", "source-controller-7f-x", 11, "too old"),
+            event("Pod", "source-controllers-7f", 1, "of another"),
+            event("Service", "source-controller", 1, "another kind"),
+            event("Pod", "kustomize-controller-7f", 1, "of another"),
+        ];
+        let told = events(start(), &source(), &all);
+        let named: Vec<_> = told
+            .iter()
+            .map(|e| (e.object.as_str(), e.message.as_str()))
+            .collect();
+        assert_eq!(
+            named,
+            [
+                ("Deployment source-controller", "newer"),
+                ("Pod source-controller-7f-x", "older"),
+                ("ReplicaSet source-controller-7f", "oldest"),
+            ]
+        );
+        let expected = ObjectEvent {
+            at: rfc3339(start() - Duration::minutes(1)),
+            kind: "Warning".to_owned(),
+            object: "Deployment source-controller".to_owned(),
+            reason: "BackOff".to_owned(),
+            message: "newer".to_owned(),
+            count: 3,
+        };
+        assert_eq!(told[0], expected);
+    }
+
+    #[test]
+    fn what_is_told_is_bounded() {
+        let long = "x".repeat(2_000);
+        let many: Vec<Event> = (0..50)
+            .map(|_| event("Deployment", "source-controller", 1, &long))
+            .collect();
+        let told = events(start(), &source(), &many);
+        assert_eq!(told.len(), MAX_ALL / MAX_TEXT);
+        assert!(told.iter().all(|e| e.message.len() == MAX_TEXT));
+        let short: Vec<Event> = (0..50)
+            .map(|_| event("Deployment", "source-controller", 1, "x"))
+            .collect();
+        assert_eq!(events(start(), &source(), &short).len(), MAX_EVENTS);
+    }
+
+    #[test]
+    fn an_object_is_told_with_its_uid_and_its_conditions() {
+        let mut cluster = Cluster::working();
+        let live = cluster.objects.get_mut(&source()).unwrap();
+        live.uid = "u1".to_owned();
+        let one = json!({
+            "type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable",
+            "message": "no minimum", "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "x",
+        });
+        live.fields["status"]["conditions"] = json!([one]);
+        let expected = Scene {
+            uid: "u1".to_owned(),
+            conditions: vec![ObjectCondition {
+                kind: "Available".to_owned(),
+                status: "False".to_owned(),
+                reason: "MinimumReplicasUnavailable".to_owned(),
+                message: "no minimum".to_owned(),
+                since: "2026-01-01T00:00:00Z".to_owned(),
+            }],
+            ..Scene::default()
+        };
+        assert_eq!(of(cluster.objects.get(&source())), expected);
+        assert_eq!(of(None), Scene::default());
+    }
+
+    #[test]
+    fn no_password_of_a_url_is_told() {
+        for (text, shown) in [
+            (
+                "clone 'https://ann:secret@git.test/a.git': EOF",
+                "clone 'https://ann:***@git.test/a.git': EOF",
+            ),
+            ("https://ann:se@cret@git.test", "https://ann:***@git.test"),
+            ("ssh://git@git.test/a", "ssh://git@git.test/a"),
+            ("a\nb://c", "a b://c"),
+            ("mail ann@git.test", "mail ann@git.test"),
+            ("http://a:b@c http://d:e@f", "http://a:***@c http://d:***@f"),
+        ] {
+            assert_eq!(safe(text), shown);
+        }
+    }
+}
