@@ -321,6 +321,10 @@ fn replaceable(kind: Kind) -> bool {
         | Kind::ConfigMap
         | Kind::GitRepository
         | Kind::Kustomization
+        | Kind::HelmRepository
+        | Kind::OciRepository
+        | Kind::Bucket
+        | Kind::HelmChart
         | Kind::HelmRelease
         | Kind::AppProject
         | Kind::Application

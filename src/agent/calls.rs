@@ -16,7 +16,7 @@ use super::plan::server::{Call, Calls as Tally, Gate};
 use crate::clock;
 
 /// Between two questions to `/readyz`; where it said nothing good, the shorter one.
-const ASK: Duration = Duration::from_secs(10);
+const ASK: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_secs(5);
 

@@ -509,6 +509,10 @@ pub fn comparable(kind: Kind, mut object: Value) -> Value {
         | Kind::StatefulSet
         | Kind::GitRepository
         | Kind::Kustomization
+        | Kind::HelmRepository
+        | Kind::OciRepository
+        | Kind::Bucket
+        | Kind::HelmChart
         | Kind::HelmRelease
         | Kind::AppProject
         | Kind::Application

@@ -20,6 +20,10 @@ pub enum Kind {
     Deployment,
     StatefulSet,
     GitRepository,
+    HelmRepository,
+    OciRepository,
+    Bucket,
+    HelmChart,
     Kustomization,
     HelmRelease,
     AppProject,
@@ -30,7 +34,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 26] = [
         Self::Namespace,
         Self::CustomResourceDefinition,
         Self::ClusterRole,
@@ -46,6 +50,10 @@ impl Kind {
         Self::Deployment,
         Self::StatefulSet,
         Self::GitRepository,
+        Self::HelmRepository,
+        Self::OciRepository,
+        Self::Bucket,
+        Self::HelmChart,
         Self::Kustomization,
         Self::HelmRelease,
         Self::AppProject,
@@ -72,6 +80,10 @@ impl Kind {
             Self::Deployment => "Deployment",
             Self::StatefulSet => "StatefulSet",
             Self::GitRepository => "GitRepository",
+            Self::HelmRepository => "HelmRepository",
+            Self::OciRepository => "OCIRepository",
+            Self::Bucket => "Bucket",
+            Self::HelmChart => "HelmChart",
             Self::Kustomization => "Kustomization",
             Self::HelmRelease => "HelmRelease",
             Self::AppProject => "AppProject",
@@ -86,6 +98,7 @@ impl Kind {
     pub fn resource(self) -> (&'static str, &'static str, &'static str) {
         const RBAC: &str = "rbac.authorization.k8s.io";
         const ADMISSION: &str = "admissionregistration.k8s.io";
+        const SOURCE: &str = "source.toolkit.fluxcd.io";
         match self {
             Self::Namespace => ("", "v1", "namespaces"),
             Self::CustomResourceDefinition => {
@@ -103,7 +116,11 @@ impl Kind {
             Self::Secret => ("", "v1", "secrets"),
             Self::Deployment => ("apps", "v1", "deployments"),
             Self::StatefulSet => ("apps", "v1", "statefulsets"),
-            Self::GitRepository => ("source.toolkit.fluxcd.io", "v1", "gitrepositories"),
+            Self::GitRepository => (SOURCE, "v1", "gitrepositories"),
+            Self::HelmRepository => (SOURCE, "v1", "helmrepositories"),
+            Self::OciRepository => (SOURCE, "v1", "ocirepositories"),
+            Self::Bucket => (SOURCE, "v1", "buckets"),
+            Self::HelmChart => (SOURCE, "v1", "helmcharts"),
             Self::Kustomization => ("kustomize.toolkit.fluxcd.io", "v1", "kustomizations"),
             Self::HelmRelease => ("helm.toolkit.fluxcd.io", "v2", "helmreleases"),
             Self::AppProject => ("argoproj.io", "v1alpha1", "appprojects"),
@@ -144,6 +161,10 @@ impl Kind {
             | Self::Deployment
             | Self::StatefulSet
             | Self::GitRepository
+            | Self::HelmRepository
+            | Self::OciRepository
+            | Self::Bucket
+            | Self::HelmChart
             | Self::Kustomization
             | Self::HelmRelease
             | Self::AppProject
@@ -167,10 +188,21 @@ impl Kind {
             | Self::NetworkPolicy => 2,
             Self::Secret => 3,
             Self::Deployment | Self::StatefulSet => 4,
-            Self::GitRepository | Self::AppProject => 5,
+            Self::GitRepository
+            | Self::HelmRepository
+            | Self::OciRepository
+            | Self::Bucket
+            | Self::HelmChart
+            | Self::AppProject => 5,
             Self::Kustomization | Self::HelmRelease | Self::Application | Self::ApplicationSet => 6,
             Self::ValidatingAdmissionPolicy | Self::ValidatingAdmissionPolicyBinding => 7,
         }
+    }
+
+    /// What source-controller fetches.
+    pub fn is_source(self) -> bool {
+        let (group, _, _) = self.resource();
+        group == "source.toolkit.fluxcd.io"
     }
 
     /// A kind that an install manifest may hold.

@@ -32,7 +32,15 @@ pub const TRAITS: Traits = Traits {
         "helmreleases.helm.toolkit.fluxcd.io",
     ],
     finalizers: &["finalizers.fluxcd.io"],
-    children: &[Kind::Kustomization, Kind::HelmRelease],
+    children: &[
+        Kind::Kustomization,
+        Kind::HelmRelease,
+        Kind::GitRepository,
+        Kind::HelmRepository,
+        Kind::OciRepository,
+        Kind::Bucket,
+        Kind::HelmChart,
+    ],
     before_pods: &[],
     controllers: [
         (Kind::Deployment, "source-controller"),

@@ -171,6 +171,10 @@ impl Found {
 
 /// Takes in what a sync object says. Whether that changed anything.
 pub(super) fn heard(seen: &mut Observed, id: ObjectId, said: Heard) -> bool {
+    let is_of_use = said.child.as_ref().is_some_and(|c| c.suspect.is_some());
+    if id.kind.is_source() && !is_of_use {
+        return gone(seen, &id);
+    }
     burst::note(seen, &id, Some(&said.fate), clock::now());
     let known = seen.children.get(&id);
     if known.is_none() && seen.children.len() >= MAX_CHILDREN {

@@ -167,13 +167,17 @@ impl Scope {
         match self.what {
             What::Objects(kind) => kind.optional(),
             What::Leases | What::Elsewhere => true,
-            What::Children(_) | What::Pods => false,
+            // An older version of the engine has some of them in an older version only.
+            What::Children(kind) => kind.is_source(),
+            What::Pods => false,
         }
     }
 
     fn every(&self) -> Duration {
         match self.what {
             What::Elsewhere => SELDOM,
+            // Many of them are large, and the watch tells what matters of them.
+            What::Children(kind) if kind.is_source() => SELDOM,
             What::Objects(_) | What::Children(_) | What::Pods | What::Leases => RELIST,
         }
     }

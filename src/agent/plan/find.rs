@@ -272,6 +272,10 @@ fn missing(id: &ObjectId) -> Finding {
         Kind::AppProject => Class::ProjectMissing,
         Kind::GitRepository
         | Kind::Kustomization
+        | Kind::HelmRepository
+        | Kind::OciRepository
+        | Kind::Bucket
+        | Kind::HelmChart
         | Kind::HelmRelease
         | Kind::Application
         | Kind::ApplicationSet => Class::RootDeleted,
@@ -500,6 +504,10 @@ fn altered_class(id: &ObjectId, paths: &[String], live: &Object) -> Class {
         | Kind::ConfigMap
         | Kind::Service
         | Kind::NetworkPolicy
+        | Kind::HelmRepository
+        | Kind::OciRepository
+        | Kind::Bucket
+        | Kind::HelmChart
         | Kind::HelmRelease
         | Kind::ApplicationSet
         | Kind::ValidatingAdmissionPolicy

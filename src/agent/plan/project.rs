@@ -204,6 +204,15 @@ pub fn child(kind: Kind, live: &DynamicObject) -> Option<Child> {
             ..Child::default()
         });
     }
+    // Of a source nothing but whether it can be read: what follows it says the rest.
+    if kind.is_source() {
+        let unread = live.data.get("spec").and_then(undecodable::why);
+        return Some(Child {
+            trouble: unread.map(|why| (undecodable::REASON.to_owned(), short(&why))),
+            suspect: Suspect::of(live).map(Arc::new),
+            ..Child::default()
+        });
+    }
     let tried = live.data.pointer("/status/lastAttemptedRevision");
     let tried = tried.filter(|_| kind == Kind::Kustomization);
     let suspect = Suspect::of(live).map(Arc::new);

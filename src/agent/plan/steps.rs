@@ -458,6 +458,10 @@ fn ready_for(now: OffsetDateTime, install: &Install, observed: &Observed, id: &O
             .all(|w| observed.objects.contains_key(w) || !known(now, observed, w.kind)),
         Kind::GitRepository
         | Kind::Kustomization
+        | Kind::HelmRepository
+        | Kind::OciRepository
+        | Kind::Bucket
+        | Kind::HelmChart
         | Kind::HelmRelease
         | Kind::AppProject
         | Kind::Application

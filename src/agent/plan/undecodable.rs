@@ -74,8 +74,10 @@ pub(super) fn finding(
 
 /// Whether what a controller should know of this kind does not reach it.
 pub(super) fn blinds(observed: &Observed, kind: Kind) -> bool {
-    let mut of_kind = observed.children.iter().filter(|(id, _)| id.kind == kind);
-    of_kind.any(|(_, child)| {
+    // Who applies reads the sources, too.
+    let reads = |id: &ObjectId| id.kind == kind || id.kind.is_source();
+    let mut read = observed.children.iter().filter(|(id, _)| reads(id));
+    read.any(|(_, child)| {
         let reason = child.trouble.as_ref().map(|(reason, _)| reason.as_str());
         reason == Some(REASON)
     })
@@ -138,6 +140,49 @@ mod tests {
     use crate::agent::plan::Class;
     use crate::agent::plan::tests::Cluster;
     use crate::clock::rfc3339;
+
+    /// F18: sources are read by whoever applies what they fetched, too; those that can be read are not even kept.
+    #[test]
+    fn a_source_that_cannot_be_read_is_taken_out_of_the_way() {
+        for kind in [
+            Kind::GitRepository,
+            Kind::HelmRepository,
+            Kind::OciRepository,
+            Kind::Bucket,
+            Kind::HelmChart,
+        ] {
+            let mut cluster = Cluster::working();
+            let id = ObjectId::new(kind, "apps", "a");
+            let source = |interval: &str| {
+                json!({
+                    "apiVersion": kind.api_version(), "kind": kind.as_str(),
+                    "metadata": {"name": "a", "namespace": "apps", "uid": "u", "resourceVersion": "7"},
+                    "spec": {"interval": interval, "url": "https://git.test/a"},
+                })
+            };
+            cluster.applications.insert(id.clone(), source("10m"));
+            let plan = cluster.plan();
+            assert_eq!(
+                (plan.findings, plan.steps),
+                (Vec::new(), Vec::new()),
+                "{kind}"
+            );
+
+            cluster.applications.insert(id.clone(), source("2562048h"));
+            let plan = cluster.plan();
+            let found: Vec<_> = plan.findings.iter().map(|f| (f.class, &f.object)).collect();
+            assert_eq!(found, [(Class::UndecodableObject, &id)], "{kind}");
+            // Of these alone the simulated cluster has the definition.
+            if kind != Kind::GitRepository {
+                continue;
+            }
+            cluster.settle(60);
+            let spec = &cluster.applications[&id]["spec"];
+            let expected =
+                json!({"interval": aside::STAND_IN, "suspend": true, "url": "https://git.test/a"});
+            assert_eq!(*spec, expected, "{kind}");
+        }
+    }
 
     /// F18: restarted, the controller would not come up.
     #[test]

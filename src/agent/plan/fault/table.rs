@@ -144,7 +144,7 @@ faults! {
         does "writes all of its objects once, so that they are stored in the version of today, then takes the lost ones from the CRD's status; the API server would refuse the CRD before that. A CRD that still stores new objects in a lost version needs a bundle in between";
         advice "";
     UndecodableObject: 18, Budget::PerHour(3), 3 s;
-        seen "a Kustomization or HelmRelease, in any namespace, has a duration that Go cannot hold: the API server takes it, and its controller can read none of that kind any more; in Argo CD a kind that cannot be listed";
+        seen "a Kustomization, HelmRelease or source (GitRepository, OCIRepository, HelmRepository, HelmChart, Bucket), in any namespace, has a duration that Go cannot hold: the API server takes it, and its controller can read none of that kind any more; in Argo CD a kind that cannot be listed";
         evidence "the object, the fields and their values; who wrote them and when; in Argo CD the engine's message, which names the kind";
         does "takes that one object out of the way: gives just these fields the stand-in `1h0m0s`, suspends it, so that nothing comes of that, and holds it back from Git; \
               what it brought stays. The next commit gives it back to Git, and what somebody writes there anew puts it to work again. \

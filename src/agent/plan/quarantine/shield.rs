@@ -263,6 +263,10 @@ fn ignored(id: &ObjectId) -> Value {
         | Kind::StatefulSet
         | Kind::GitRepository
         | Kind::Kustomization
+        | Kind::HelmRepository
+        | Kind::OciRepository
+        | Kind::Bucket
+        | Kind::HelmChart
         | Kind::HelmRelease
         | Kind::AppProject
         | Kind::Application

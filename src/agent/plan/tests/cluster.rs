@@ -495,7 +495,8 @@ fn assert_harmless(step: &Step) {
         Action::Reset => assert_eq!(kind, Kind::ConfigMap),
         Action::Migrate { .. } => assert_eq!(kind, Kind::CustomResourceDefinition),
         Action::Aside(turn) => {
-            assert!(matches!(kind, Kind::Kustomization | Kind::HelmRelease));
+            let syncs = matches!(kind, Kind::Kustomization | Kind::HelmRelease);
+            assert!(syncs || kind.is_source());
             let parts: Vec<&String> = turn.patch.as_object().unwrap().keys().collect();
             assert!(
                 parts == ["metadata"] || parts == ["metadata", "spec"],

@@ -284,6 +284,7 @@ pub(in crate::agent::plan) fn against(
     // It ended for want of an answer, and waits for up to five minutes before it asks again.
     let controller = match id.kind {
         Kind::HelmRelease => ObjectId::new(Kind::Deployment, &install.namespace, "helm-controller"),
+        source if source.is_source() => install.controller(&install.source),
         _ => install.controller(id),
     };
     let waits = |reason: &str| reason == "CrashLoopBackOff";
