@@ -18,6 +18,7 @@ use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT, is_workload};
 use super::observe::{View, api, resource};
 use super::plan::history::Outcome;
 use super::plan::project::LEASE_SUFFIX;
+use super::plan::quarantine::root::astray;
 use super::plan::{Action, Observed, Step, project};
 use super::saves::Saves;
 use crate::bundle::{Kind, ObjectId};
@@ -203,7 +204,9 @@ impl Hands<'_> {
         let spec = body
             .get("spec")
             .with_context(|| format!("{id} has no spec"))?;
-        let patch = replacement(id.kind, spec);
+        let live = self.view.get(id);
+        let astray = live.map_or_else(Vec::new, |live| astray(id, &live));
+        let patch = replacement(id.kind, spec, &astray);
         let (_, _, plural) = id.kind.resource();
         let group = resource(id.kind);
         let target = format!(
@@ -290,8 +293,8 @@ impl Hands<'_> {
 }
 
 /// The patch that makes a spec what is wanted. A GitRepository may have a field that its owner added and that is no
-/// business of ours (`verify`, `ignore`): just those that are wanted are replaced, each as a whole.
-fn replacement(kind: Kind, spec: &Value) -> Value {
+/// business of ours (`verify`, `ignore`): just those that are wanted are replaced, each as a whole, and what leads `astray` goes.
+fn replacement(kind: Kind, spec: &Value, astray: &[String]) -> Value {
     let fields = spec.as_object().filter(|_| kind == Kind::GitRepository);
     let Some(fields) = fields else {
         return json!([{"op": "replace", "path": "/spec", "value": spec}]);
@@ -299,7 +302,14 @@ fn replacement(kind: Kind, spec: &Value) -> Value {
     let all = fields.iter().map(
         |(field, value)| json!({"op": "add", "path": format!("/spec/{field}"), "value": value}),
     );
-    all.collect()
+    // What lies in a wanted field goes with that.
+    let beside = |path: &&String| {
+        let field = path.strip_prefix("/spec/");
+        field.is_some_and(|field| !field.contains('/') && !fields.contains_key(field))
+    };
+    let beside = astray.iter().filter(beside);
+    all.chain(beside.map(|path| json!({"op": "remove", "path": path})))
+        .collect()
 }
 
 /// Kinds whose immutable fields are mended by a new object. Never a CRD, a Namespace or what holds data.
@@ -370,7 +380,11 @@ mod tests {
                 ]),
             ),
         ] {
-            assert_eq!(replacement(kind, &spec), patch, "{kind}");
+            let astray = ["/spec/ref/tag".to_owned()];
+            assert_eq!(replacement(kind, &spec, &astray), patch, "{kind}");
         }
+        let astray = ["/spec/timeout".to_owned()];
+        let patch = replacement(Kind::GitRepository, &spec, &astray);
+        assert_eq!(patch[2], json!({"op": "remove", "path": "/spec/timeout"}));
     }
 }

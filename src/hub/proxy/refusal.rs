@@ -5,6 +5,7 @@ use tracing::warn;
 
 use super::exchange::Failed;
 use super::rewrite::Outgoing;
+use crate::assertion::AssertionError;
 use crate::hub::auth::AuthError;
 use crate::hub::chain_of;
 use crate::hub::store::StoreError;
@@ -111,6 +112,19 @@ fn below<T: std::error::Error + Clone + 'static>(error: &hyper::Error) -> Option
         next = error.source();
     }
     None
+}
+
+/// Who asks cannot be told to the cluster, whoever tries it and how often.
+pub(super) fn not_asserted(error: &AssertionError, namespaces: usize) -> Refusal {
+    Refusal::new(
+        Hop::Hub,
+        StatusCode::FORBIDDEN,
+        "TooManyNamespaces",
+        format!(
+            "the {namespaces} namespaces of your grants are more than a request can name: {error}"
+        ),
+    )
+    .next("ask a hub admin for a grant of fewer namespaces, or of all")
 }
 
 pub(super) fn not_opened(error: &LineError) -> Refusal {

@@ -1,6 +1,7 @@
 //! A granted request onto the cluster's line: finds it, opens a stream with a fresh assertion, waits for the
 //! answer's head.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody as _};
@@ -18,7 +19,7 @@ use crate::hub::directory::{self, Way};
 use crate::hub::store::Cluster;
 use crate::hub::tunnels::NoLine;
 use crate::kubeapi::status::{Hop, Refusal};
-use crate::tunnel::{LineError, Stream};
+use crate::tunnel::LineError;
 use crate::wire::frame::{Class, Code, Kind};
 use crate::wire::id::ClusterName;
 
@@ -46,8 +47,8 @@ impl Case {
                 Err(refusal) => return Err(unopened.unwrap_or(refusal)),
             };
             let epoch = way.epoch();
-            let sent = self.open(&way, granted, attempt).await;
-            let stream = match sent {
+            let meta = self.assertion(&way, granted, attempt)?;
+            let stream = match way.open(Kind::Api, Class::Normal, meta).await {
                 Ok(stream) => stream,
                 // Its replica does not answer: the same line may be reached yet, or be elsewhere in a moment.
                 Err(error) if error.code == Code::Unavailable && Instant::now() + AGAIN < until => {
@@ -126,7 +127,8 @@ impl Case {
             .next(format!("see 'linesman cluster show {cluster}', and in the cluster 'kubectl -n linesman logs deploy/linesman-agent'"))
     }
 
-    async fn open(&self, way: &Way, granted: &Granted, attempt: u32) -> Result<Stream, LineError> {
+    /// What says on the line who asks for what: good for this way and this request.
+    fn assertion(&self, way: &Way, granted: &Granted, attempt: u32) -> Result<Bytes, Refusal> {
         let Granted {
             cluster,
             subject,
@@ -151,12 +153,12 @@ impl Case {
             namespaces: subject.namespaces.as_ref(),
         };
         let keys = &self.hub.keys;
-        let meta = assertion::issue(&request, &subject, way.hub_now(), keys.kid(), |input| {
-            keys.sign(input)
-        })
-        .map_err(|e| LineError::new(Code::Limit, e.to_string()))?;
-        let meta =
-            serde_json::to_vec(&meta).map_err(|e| LineError::new(Code::Internal, e.to_string()))?;
-        way.open(Kind::Api, Class::Normal, Bytes::from(meta)).await
+        let sign = |input: &[u8]| keys.sign(input);
+        let meta = assertion::issue(&request, &subject, way.hub_now(), keys.kid(), sign).map_err(
+            |error| refusal::not_asserted(&error, subject.namespaces.map_or(0, BTreeSet::len)),
+        )?;
+        let meta = serde_json::to_vec(&meta)
+            .map_err(|e| refusal::not_opened(&LineError::new(Code::Internal, e.to_string())))?;
+        Ok(Bytes::from(meta))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ::http::header::AUTHORIZATION;
 use ::http::{Request, Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
@@ -10,6 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use linesman::agent::gate::policy::Policy;
 use linesman::agent::gate::replay::Replay;
 use linesman::hub::Bounds;
+use linesman::hub::access::Grant;
 use linesman::hub::proxy::Patience;
 use linesman::wire::frame::Code;
 use serde_json::Value;
@@ -261,6 +263,32 @@ async fn an_agent_that_can_remember_no_more_requests_lets_none_pass() {
         told(world.send(request).await, row).await;
     }
     assert_eq!(server.seen().len(), 1);
+}
+
+/// Nobody is asked to repeat what will not fit the next time either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_more_namespaces_than_a_request_can_name_is_told_so() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let token = world.user("kim", &[]).await;
+    let many = |grant: &mut Grant| {
+        let names = (0..400).map(|n| format!("{n:0>40}"));
+        grant.namespaces = Some(names.collect());
+    };
+    world.grant("kim", &["view"], many).await;
+    let mut request = get(&format!("/api/v1/namespaces/{:0>40}/pods", 7));
+    let bearer = format!("Bearer {token}").parse().unwrap();
+    request.headers_mut().insert(AUTHORIZATION, bearer);
+    let row = Row {
+        hop: "hub",
+        code: 403,
+        reason: "TooManyNamespaces",
+        what: "the 400 namespaces of your grants are more than a request can name: the assertion is longer than 12288 bytes",
+        next: "ask a hub admin for a grant of fewer namespaces, or of all",
+        after: None,
+    };
+    told(world.send(request).await, row).await;
+    assert_eq!(server.seen().len(), 0);
 }
 
 /// The answer, and what the agent says of why it has none.

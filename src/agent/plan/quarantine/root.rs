@@ -10,6 +10,7 @@ use crate::agent::engine::Install;
 use crate::agent::engine::argocd::SKIP;
 use crate::agent::plan::find::Finding;
 use crate::agent::plan::state::{Object, Observed};
+use crate::agent::plan::undecodable;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
 use crate::wire::api::EngineKind;
@@ -24,6 +25,8 @@ const PINS: [&str; 4] = [
     "/spec/ref/semver",
     "/spec/ref/tag",
 ];
+/// A duration of a root GitRepository that nobody assigned: with one that Go cannot hold source-controller reads none of its kind.
+const TIMEOUT: &str = "/spec/timeout";
 /// For so long after a write nothing may be told of the operation that did it; mostly it is told within a second.
 const UNTOLD: Duration = Duration::seconds(5);
 /// What of a source says where a commit comes from.
@@ -91,7 +94,7 @@ pub fn is_stopped_by_a_commit(
         && rewritten(install, observed, (id, live)).is_some()
 }
 
-/// What a root has beside what was assigned and follows instead of it. Applying does not take it away.
+/// What a root has beside what was assigned and follows instead of it, or cannot be read for. Applying does not take it away.
 pub fn astray(id: &ObjectId, live: &Object) -> Vec<String> {
     let leads: &[&str] = match id.kind {
         Kind::Application => &LEADS,
@@ -106,7 +109,14 @@ pub fn astray(id: &ObjectId, live: &Object) -> Vec<String> {
     let leads = leads
         .iter()
         .filter(|path| live.fields.pointer(path).is_some_and(|value| !none(value)));
-    leads.map(|path| (*path).to_owned()).collect()
+    let timeout = live.fields.pointer(TIMEOUT).and_then(Value::as_str);
+    let unread = id.kind == Kind::GitRepository
+        && timeout.is_some_and(|text| undecodable::duration(text).is_none());
+    leads
+        .copied()
+        .chain(unread.then_some(TIMEOUT))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Whether what was fetched is of what the source is told now. While a root is bent, it may be of another catalog, whose

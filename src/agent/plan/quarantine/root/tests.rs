@@ -228,6 +228,29 @@ fn a_root_that_is_pinned_follows_its_branch_again() {
     }
 }
 
+/// F18, F28: with a duration that Go cannot hold Flux reads no source any more, the root first. One that it can is people's.
+#[test]
+fn a_timeout_of_the_root_that_cannot_be_read_is_taken_away() {
+    let id = root(Kind::GitRepository);
+    for (timeout, steps) in [("99999999h", &[("replace", id.kind)][..]), ("90s", &[])] {
+        let mut cluster = Cluster::working();
+        let before = cluster.objects[&id].fields["spec"].clone();
+        let live = cluster.objects.get_mut(&id).unwrap();
+        live.fields["spec"]["timeout"] = json!(timeout);
+        "kubectl-edit".clone_into(&mut live.writer);
+        let plan = cluster.plan();
+        assert_eq!(writes(&plan), steps, "{timeout}");
+        let found: Vec<_> = plan.findings.iter().map(|f| f.evidence.as_str()).collect();
+        let said = ["differs at /spec/timeout"];
+        assert_eq!(found, &said[..steps.len()], "{timeout}");
+        for step in &plan.steps {
+            cluster.act(step);
+            assert_eq!(cluster.objects[&id].fields["spec"], before);
+        }
+        assert_eq!(writes(&cluster.plan()), []);
+    }
+}
+
 /// A reference that says nothing is none.
 #[test]
 fn a_root_with_an_empty_reference_is_as_assigned() {
