@@ -1,0 +1,111 @@
+use serde_json::json;
+
+use super::*;
+use crate::agent::plan::tests::{Cluster, start};
+
+fn event(kind: &str, name: &str, minutes: i64, message: &str) -> Event {
+    let at = rfc3339(start() - Duration::minutes(minutes));
+    serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": {"name": "x", "namespace": "flux-system"},
+        "involvedObject": {"kind": kind, "name": name}, "type": "Warning", "reason": "BackOff",
+        "message": message, "lastTimestamp": at, "count": 3,
+    }))
+    .unwrap()
+}
+
+fn source() -> ObjectId {
+    ObjectId::new(Kind::Deployment, "flux-system", "source-controller")
+}
+
+#[test]
+fn events_about_an_object_and_its_pods_are_told_newest_first() {
+    let all = [
+        event("Pod", "source-controller-7f-x", 5, "older"),
+        event("Deployment", "source-controller", 1, "newer"),
+        event("ReplicaSet", "source-controller-7f", 9, "oldest"),
+        event("Pod", "source-controller-7f-x", 11, "too old"),
+        event("Pod", "source-controllers-7f", 1, "of another"),
+        event("Service", "source-controller", 1, "another kind"),
+        event("Pod", "kustomize-controller-7f", 1, "of another"),
+    ];
+    let told = events(start(), &source(), &all);
+    let named: Vec<_> = told
+        .iter()
+        .map(|e| (e.object.as_str(), e.message.as_str()))
+        .collect();
+    assert_eq!(
+        named,
+        [
+            ("Deployment source-controller", "newer"),
+            ("Pod source-controller-7f-x", "older"),
+            ("ReplicaSet source-controller-7f", "oldest"),
+        ]
+    );
+    let expected = ObjectEvent {
+        at: rfc3339(start() - Duration::minutes(1)),
+        kind: "Warning".to_owned(),
+        object: "Deployment source-controller".to_owned(),
+        reason: "BackOff".to_owned(),
+        message: "newer".to_owned(),
+        count: 3,
+    };
+    assert_eq!(told[0], expected);
+}
+
+#[test]
+fn what_is_told_is_bounded() {
+    let long = "x".repeat(2_000);
+    let many: Vec<Event> = (0..50)
+        .map(|_| event("Deployment", "source-controller", 1, &long))
+        .collect();
+    let told = events(start(), &source(), &many);
+    assert_eq!(told.len(), MAX_ALL / MAX_TEXT);
+    assert!(told.iter().all(|e| e.message.len() == MAX_TEXT));
+    let short: Vec<Event> = (0..50)
+        .map(|_| event("Deployment", "source-controller", 1, "x"))
+        .collect();
+    assert_eq!(events(start(), &source(), &short).len(), MAX_EVENTS);
+}
+
+#[test]
+fn an_object_is_told_with_its_uid_and_its_conditions() {
+    let mut cluster = Cluster::working();
+    let live = cluster.objects.get_mut(&source()).unwrap();
+    live.uid = "u1".to_owned();
+    let one = json!({
+        "type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable",
+        "message": "no minimum", "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "x",
+    });
+    live.fields["status"]["conditions"] = json!([one]);
+    let expected = Scene {
+        uid: "u1".to_owned(),
+        conditions: vec![ObjectCondition {
+            kind: "Available".to_owned(),
+            status: "False".to_owned(),
+            reason: "MinimumReplicasUnavailable".to_owned(),
+            message: "no minimum".to_owned(),
+            since: "2026-01-01T00:00:00Z".to_owned(),
+        }],
+        ..Scene::default()
+    };
+    assert_eq!(of(cluster.objects.get(&source())), expected);
+    assert_eq!(of(None), Scene::default());
+}
+
+#[test]
+fn no_password_of_a_url_is_told() {
+    for (text, shown) in [
+        (
+            "clone 'https://ann:secret@git.test/a.git': EOF",
+            "clone 'https://ann:***@git.test/a.git': EOF",
+        ),
+        ("https://ann:se@cret@git.test", "https://ann:***@git.test"),
+        ("ssh://git@git.test/a", "ssh://git@git.test/a"),
+        ("a\nb://c", "a b://c"),
+        ("mail ann@git.test", "mail ann@git.test"),
+        ("http://a:b@c http://d:e@f", "http://a:***@c http://d:***@f"),
+    ] {
+        assert_eq!(safe(text), shown);
+    }
+}

@@ -1,0 +1,133 @@
+use super::*;
+use crate::wire::api::{CommitView, StoryLine};
+use crate::wire::report::{ObjectCondition, ObjectEvent};
+
+fn heal(id: &str) -> ToldHeal {
+    ToldHeal {
+        cluster: "eu1".parse().unwrap(),
+        heal: ToldHealRecord {
+            id: id.to_owned(),
+            class: "ObjectMissing".to_owned(),
+            number: 1,
+            meaning: "an object is gone".to_owned(),
+            object: "Deployment flux-system/source-controller".to_owned(),
+            evidence: "deleted".to_owned(),
+            writer: "kubectl".to_owned(),
+            revision: String::new(),
+            commit: String::new(),
+            steps: Vec::new(),
+            fault_at: Some("2026-01-01T00:00:00.000Z".to_owned()),
+            detected_at: "2026-01-01T00:00:00.200Z".to_owned(),
+            acted_at: Some("2026-01-01T00:00:00.300Z".to_owned()),
+            restored_at: Some("2026-01-01T00:00:09.000Z".to_owned()),
+            result: HealResult::Healed.into(),
+            next: String::new(),
+            scene: Scene::default(),
+        },
+        took: Took {
+            detect_ms: Some(200),
+            act_ms: Some(100),
+            restore_ms: Some(8_700),
+        },
+        author: None,
+        story: vec![
+            StoryLine {
+                at: "2025-12-31T23:00:00.000Z".to_owned(),
+                text: "somebody committed it".to_owned(),
+            },
+            StoryLine {
+                at: "2026-01-01T00:00:00.300Z".to_owned(),
+                text: "create Deployment: ok".to_owned(),
+            },
+        ],
+    }
+}
+
+#[test]
+fn a_heal_is_found_by_a_part_of_its_id_that_names_one() {
+    let heals = [heal("0199-a-1111"), heal("0199-b-2222")];
+    assert_eq!(find(&heals, "2222").unwrap().heal.id, "0199-b-2222");
+    assert_eq!(find(&heals, "0199-a").unwrap().heal.id, "0199-a-1111");
+    assert_eq!(find(&heals, "0199").unwrap_err().code, Code::Usage);
+    assert_eq!(find(&heals, "3").unwrap_err().code, Code::NotFound);
+    assert_eq!(short_id("0199-a-1111"), "1111");
+}
+
+#[test]
+fn a_heal_is_told_with_its_times_since_the_fault() {
+    let text = describe(&heal("0199-a-1111"));
+    for part in [
+        "F1 ObjectMissing: an object is gone",
+        "detect 0.2s, act 0.1s, restore 8.7s",
+        "none: it did not come from Git",
+        "evidence\n  deleted\n",
+        "2026-01-01T00:00:00.300Z  0.3s   create Deployment: ok",
+        "2025-12-31T23:00:00.000Z  -      somebody committed it",
+        "next           nothing",
+    ] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+}
+
+#[test]
+fn what_was_around_the_fault_is_told() {
+    let mut view = heal("0199-a-1111");
+    view.heal.scene = Scene {
+        uid: "7c0e".to_owned(),
+        conditions: vec![ObjectCondition {
+            kind: "Available".to_owned(),
+            status: "False".to_owned(),
+            reason: "NoPods".to_owned(),
+            message: "no minimum".to_owned(),
+            since: "2026-01-01T00:00:00Z".to_owned(),
+        }],
+        events: vec![ObjectEvent {
+            at: "2026-01-01T00:00:00.000Z".to_owned(),
+            kind: "Warning".to_owned(),
+            object: "Pod a-7f".to_owned(),
+            reason: "BackOff".to_owned(),
+            message: "restarting".to_owned(),
+            count: 3,
+        }],
+        revision_after: "main@sha1:2".to_owned(),
+    };
+    let text = describe(&view);
+    for part in [
+        "uid            7c0e\n",
+        "catalog after  main@sha1:2\n",
+        "Available       False   2026-01-01T00:00:00Z  NoPods  no minimum\n",
+        "2026-01-01T00:00:00.000Z  Warning  3 x    Pod a-7f  BackOff  restarting\n",
+    ] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+}
+
+#[test]
+fn who_committed_it_is_told() {
+    let mut view = heal("0199-a-1111");
+    view.heal.commit = "main@sha1:3f2a".to_owned();
+    assert_eq!(commit(&view), "main@sha1:3f2a");
+    view.author = Some(CommitView {
+        id: "3f2a".to_owned(),
+        author: "Ann <ann@example.com>".to_owned(),
+        at: "2026-01-01T00:00:00.000Z".to_owned(),
+        subject: "Faster".to_owned(),
+    });
+    assert_eq!(
+        commit(&view),
+        "3f2a by Ann <ann@example.com> at 2026-01-01T00:00:00.000Z: Faster"
+    );
+}
+
+#[test]
+fn milliseconds_are_shown_as_tenths_of_seconds() {
+    for (millis, text) in [
+        (None, ""),
+        (Some(0), "0.0s"),
+        (Some(49), "0.0s"),
+        (Some(50), "0.1s"),
+        (Some(12_345), "12.3s"),
+    ] {
+        assert_eq!(seconds(millis), text);
+    }
+}

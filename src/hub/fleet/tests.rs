@@ -1,0 +1,179 @@
+use super::*;
+
+const START: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
+
+fn step(step: StepName, state: StepState) -> StepReport {
+    StepReport {
+        step,
+        state,
+        reason: String::new(),
+        at: String::new(),
+    }
+}
+
+fn condition(kind: ConditionType, status: Status) -> Condition {
+    Condition {
+        kind,
+        status,
+        reason: String::new(),
+        message: String::new(),
+        since: String::new(),
+    }
+}
+
+fn seconds(n: i64) -> OffsetDateTime {
+    START + Duration::seconds(n)
+}
+
+/// H46: 25 s until a silent line is dead, 15 s more, and the sweep: at most 45 s.
+#[test]
+fn a_cluster_without_a_line_is_offline_after_fifteen_seconds() {
+    let adopted = [step(StepName::Adopted, StepState::Done)];
+    let seen = |line_up| Seen {
+        hub_started: START,
+        line_up,
+        last_heard: Some(seconds(100)),
+        steps: &adopted,
+        conditions: &[],
+        open_heals: 0,
+    };
+    assert_eq!(phase(seconds(115), seen(false)), Phase::Healthy);
+    assert_eq!(phase(seconds(116), seen(false)), Phase::Offline);
+    assert_eq!(phase(seconds(900), seen(true)), Phase::Healthy);
+}
+
+/// F50: lost since it was heard last, and never where the hub could not have heard it.
+#[test]
+fn an_agent_is_lost_since_it_was_heard_last() {
+    let lost = |n| Beat::Lost { since: seconds(n) };
+    for (now, started, line_up, heard, expected) in [
+        (115, 0, false, Some(100), Beat::Heard),
+        (116, 0, false, Some(100), lost(100)),
+        (900, 0, true, Some(100), Beat::Heard),
+        (900, 0, false, None, Beat::Never),
+        (1044, 1000, false, Some(100), Beat::Unjudged),
+        (1045, 1000, false, Some(100), lost(100)),
+    ] {
+        let beat = beat(seconds(now), seconds(started), line_up, heard.map(seconds));
+        assert_eq!(beat, expected, "{now} {started} {line_up} {heard:?}");
+    }
+}
+
+#[test]
+fn a_young_hub_says_unknown_and_not_offline() {
+    let seen = Seen {
+        hub_started: seconds(1000),
+        line_up: false,
+        last_heard: Some(seconds(100)),
+        steps: &[],
+        conditions: &[],
+        open_heals: 0,
+    };
+    assert_eq!(phase(seconds(1044), seen), Phase::Unknown);
+    assert_eq!(phase(seconds(1045), seen), Phase::Offline);
+}
+
+#[test]
+fn what_the_catalog_brought_degrades_a_cluster_whose_root_is_synced() {
+    let seen = Seen {
+        hub_started: START,
+        line_up: true,
+        last_heard: Some(seconds(100)),
+        steps: &[step(StepName::Adopted, StepState::Done)],
+        conditions: &[
+            condition(ConditionType::Synced, Status::True),
+            condition(ConditionType::ChildrenReady, Status::False),
+        ],
+        open_heals: 0,
+    };
+    assert_eq!(phase(seconds(200), seen), Phase::Degraded);
+}
+
+#[test]
+fn a_fault_in_a_window_is_not_called_healing() {
+    let mut conditions = vec![
+        condition(ConditionType::Paused, Status::True),
+        condition(ConditionType::EngineHealthy, Status::False),
+    ];
+    let word = |conditions: &[Condition]| {
+        let seen = Seen {
+            hub_started: START,
+            line_up: true,
+            last_heard: Some(seconds(100)),
+            steps: &[step(StepName::Adopted, StepState::Done)],
+            conditions,
+            open_heals: 1,
+        };
+        phase(seconds(200), seen)
+    };
+    assert_eq!(word(&conditions), Phase::Broken);
+    conditions.pop();
+    assert_eq!(word(&conditions), Phase::Paused);
+}
+
+#[test]
+fn the_worst_word_wins() {
+    use ConditionType::{EngineHealthy, JoinConflict, Paused, Synced};
+    use StepState::{Done, Failed, Running};
+    let cases: [(&[StepReport], &[Condition], u32, Phase); 9] = [
+        (&[], &[], 0, Phase::Joining),
+        (
+            &[step(StepName::Bundle, Running)],
+            &[],
+            0,
+            Phase::Installing,
+        ),
+        (&[step(StepName::Git, Failed)], &[], 0, Phase::Degraded),
+        (&[step(StepName::Adopted, Done)], &[], 0, Phase::Healthy),
+        (
+            &[step(StepName::Adopted, Done)],
+            &[condition(Synced, Status::False)],
+            0,
+            Phase::Degraded,
+        ),
+        (
+            &[step(StepName::Adopted, Done)],
+            &[condition(EngineHealthy, Status::False)],
+            0,
+            Phase::Broken,
+        ),
+        (
+            &[step(StepName::Adopted, Done)],
+            &[condition(EngineHealthy, Status::False)],
+            1,
+            Phase::Healing,
+        ),
+        (
+            &[step(StepName::Adopted, Done)],
+            &[condition(Paused, Status::True)],
+            0,
+            Phase::Paused,
+        ),
+        (
+            &[],
+            &[condition(JoinConflict, Status::True)],
+            0,
+            Phase::Conflict,
+        ),
+    ];
+    for (steps, conditions, open_heals, expected) in cases {
+        let seen = Seen {
+            hub_started: START,
+            line_up: true,
+            last_heard: Some(seconds(100)),
+            steps,
+            conditions,
+            open_heals,
+        };
+        assert_eq!(phase(seconds(200), seen), expected);
+    }
+    let never = Seen {
+        hub_started: START,
+        line_up: false,
+        last_heard: None,
+        steps: &[],
+        conditions: &[],
+        open_heals: 0,
+    };
+    assert_eq!(phase(seconds(200), never), Phase::Pending);
+}
