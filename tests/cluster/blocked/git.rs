@@ -178,6 +178,10 @@ fn asks(world: &World) {
 /// agent's to mend, and over as soon as the way is free.
 fn kept_from_the_git_host(world: &World) {
     settle(world);
+    // Where the hub was away just now, the agent has to have read the catalog before it can tell whose fault that is.
+    until("the agent reads the catalog", seconds(LIMIT), || {
+        reads_the_catalog(world)
+    });
     let known = on_record(world);
     let (_, name) = fetcher(world);
     let source = deployment(world.namespace(), name);
@@ -218,6 +222,16 @@ fn kept_from_the_git_host(world: &World) {
     // Of Argo CD's Applications each says so that was looked at meanwhile.
     let mut others = new.iter().filter(|h| h["class"] != "PolicyBlocks");
     assert_eq!(others.next(), None, "nothing else is blamed");
+}
+
+/// Whether the agent's last own look at the catalog went well, by its log.
+fn reads_the_catalog(world: &World) -> bool {
+    let mut kubectl = world.place.kubectl();
+    kubectl.args(["-n", "linesman", "logs", "deployment/linesman-agent"]);
+    let log = run(&mut kubectl);
+    let mut looks = log.lines().filter(|line| line.contains("catalog "));
+    let last = looks.rfind(|line| line.contains(" read"));
+    last.is_some_and(|line| line.contains("catalog read"))
 }
 
 /// Their UIDs.
