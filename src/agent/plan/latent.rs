@@ -127,7 +127,7 @@ fn complained(live: &Object) -> Option<OffsetDateTime> {
 
 /// Whether nothing came back, or no connection came about: what a policy does to one.
 pub(super) fn is_network(message: &str) -> bool {
-    const SIGNS: [&str; 9] = [
+    const SIGNS: [&str; 10] = [
         "i/o timeout",
         "connection timed out",
         "connection refused",
@@ -137,6 +137,8 @@ pub(super) fn is_network(message: &str) -> bool {
         "no such host",
         "server misbehaving",
         "context deadline exceeded",
+        // gRPC's own word for it, which goes with others too.
+        "code = DeadlineExceeded",
     ];
     SIGNS.iter().any(|sign| message.contains(sign))
 }

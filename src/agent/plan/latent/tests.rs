@@ -163,12 +163,15 @@ fn an_engine_that_alone_does_not_reach_the_git_host_is_kept_from_it() {
 #[test]
 fn an_argo_cd_that_alone_does_not_reach_the_git_host_is_kept_from_it() {
     let late = "Failed to load target state: rpc error: code = DeadlineExceeded desc = context deadline exceeded";
+    let cut = "rpc error: code = DeadlineExceeded desc = stream terminated by RST_STREAM with error code: CANCEL";
     let gone = "Failed to load target state: rpc error: code = Unavailable desc = no children to pick from";
     let refused = "Failed to load target state: failed to list refs: dial tcp 192.0.2.1:22: connect: connection refused";
     let (read, none) = (Some(Duration::minutes(1)), None);
     for (message, own, up, class) in [
         (late, none, true, Class::GitUnreachable),
         (late, read, true, Class::PolicyBlocks),
+        (cut, none, true, Class::GitUnreachable),
+        (cut, read, true, Class::PolicyBlocks),
         (refused, read, true, Class::PolicyBlocks),
         (refused, none, true, Class::GitUnreachable),
         (late, read, false, Class::ArtifactUnreachable),
@@ -244,7 +247,8 @@ fn what_argo_cd_still_says_after_another_look_is_said_anew() {
 #[test]
 fn a_controller_that_waits_for_git_is_not_called_wedged() {
     let late = "rpc error: code = DeadlineExceeded desc = context deadline exceeded";
-    for (message, wedged) in [(late, false), ("no such file", true)] {
+    let cut = "rpc error: code = DeadlineExceeded desc = stream terminated by RST_STREAM with error code: CANCEL";
+    for (message, wedged) in [(late, false), (cut, false), ("no such file", true)] {
         let mut cluster = Cluster::working_of(EngineKind::Argocd);
         let root = cluster.install.sync.clone();
         let asked = crate::clock::rfc3339(cluster.now);
