@@ -5,6 +5,7 @@
 pub mod acting;
 pub mod frames;
 pub mod headers;
+pub mod lasting;
 pub mod message;
 pub mod path;
 pub mod scope;

@@ -9,9 +9,10 @@ use http::header::{CONNECTION, HeaderMap};
 use http::{Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
-use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::upstream::Body;
+use crate::kubeapi::lasting::Lasting;
 
 /// The body, and what the one who waits for the answer says of it.
 pub(super) struct Upload {
@@ -58,7 +59,7 @@ impl Answered {
         self.refused.cancel();
         stop();
         let over = self.over.drop_guard();
-        response.map(|body| Ending { body, _over: over }.boxed_unsync())
+        response.map(|body| Lasting::new(body, over).boxed_unsync())
     }
 }
 
@@ -93,32 +94,6 @@ impl hyper::body::Body for Upload {
             self.done.cancel();
         }
         Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// An answer that says when it is over.
-struct Ending {
-    body: Body,
-    _over: DropGuard,
-}
-
-impl hyper::body::Body for Ending {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {

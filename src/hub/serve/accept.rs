@@ -191,10 +191,10 @@ fn ask(
         Ok(match asking {
             Ok(asking) if switched => {
                 asking.for_good();
-                response.map(Held::from)
+                response.map(|body| Held::new(body, None))
             }
             Ok(asking) => response.map(|body| asking.with(body)),
-            Err(_) => response.map(Held::from),
+            Err(_) => response.map(|body| Held::new(body, None)),
         })
     }
 }

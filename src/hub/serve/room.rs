@@ -4,19 +4,16 @@
 //! connection that nothing runs on gives way to one that is asked for something, and ends by itself after a while.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use bytes::Bytes;
 use http::StatusCode;
-use hyper::body::{Frame, SizeHint};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use crate::kubeapi::lasting::Lasting;
 use crate::kubeapi::status::{Hop, Refusal};
 
 /// How many connections there may be, of each sort, and what they may take.
@@ -273,6 +270,9 @@ fn full(sort: Sort) -> Refusal {
     .close()
 }
 
+/// The body of an answer, with its request where that has a place.
+pub(super) type Held = Lasting<Body, Option<Asking>>;
+
 /// A request, until the last of its answer has gone.
 pub(super) struct Asking {
     seat: Arc<Seat>,
@@ -291,51 +291,13 @@ impl Asking {
 
     /// An answer that ends with this.
     pub(super) fn with(self, body: Body) -> Held {
-        Held {
-            body,
-            _asking: Some(self),
-        }
+        Lasting::new(body, Some(self))
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
         self.seat.over();
-    }
-}
-
-/// The body of an answer, with what lasts as long.
-pub(super) struct Held {
-    body: Body,
-    _asking: Option<Asking>,
-}
-
-impl From<Body> for Held {
-    fn from(body: Body) -> Self {
-        Self {
-            body,
-            _asking: None,
-        }
-    }
-}
-
-impl hyper::body::Body for Held {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
