@@ -8,7 +8,7 @@ use kube::api::DynamicObject;
 use super::scope::What;
 use super::{View, insert};
 use crate::agent::plan::burst::{self, Fate};
-use crate::agent::plan::busy::Turn;
+use crate::agent::plan::busy::{self, Turn};
 use crate::agent::plan::state::{Answer, Child, Lease};
 use crate::agent::plan::{Object, Observed, Pod, project};
 use crate::bundle::{Kind, ObjectId};
@@ -37,6 +37,7 @@ pub(super) struct Heard {
     child: Option<Child>,
     fate: Fate,
     turn: Option<Turn>,
+    fetch: Option<time::Duration>,
 }
 
 impl Heard {
@@ -46,6 +47,7 @@ impl Heard {
             child: project::child(kind, live),
             fate: Fate::of(home, kind, live),
             turn: Turn::of(kind, live),
+            fetch: busy::fetch(kind, live),
         }
     }
 }
@@ -171,7 +173,8 @@ impl Found {
 
 /// Takes in what a sync object says. Whether that changed anything.
 pub(super) fn heard(seen: &mut Observed, id: ObjectId, said: Heard) -> bool {
-    let is_of_use = said.child.as_ref().is_some_and(|c| c.suspect.is_some());
+    let is_of_use =
+        said.fetch.is_some() || said.child.as_ref().is_some_and(|c| c.suspect.is_some());
     if id.kind.is_source() && !is_of_use {
         return gone(seen, &id);
     }
@@ -186,15 +189,16 @@ pub(super) fn heard(seen: &mut Observed, id: ObjectId, said: Heard) -> bool {
         ..known.cloned().unwrap_or_default()
     };
     let mut child = said.child.unwrap_or_else(before);
-    (child.fate, child.turn) = (said.fate, said.turn);
+    (child.fate, child.turn, child.fetch) = (said.fate, said.turn, said.fetch);
     if known == Some(&child) {
         return false;
     }
     // Each has its turn now and then, and the next look is soon enough for that.
-    let turn = child.turn;
+    let (turn, fetch) = (child.turn, child.fetch);
     let changed = known.is_none_or(|known| {
         Child {
             turn,
+            fetch,
             ..known.clone()
         } != child
     });
@@ -223,7 +227,7 @@ pub(super) fn gone(seen: &mut Observed, id: &ObjectId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::plan;
+    use crate::agent::plan::{self, children};
     use crate::wire::api::EngineKind;
 
     /// W21: the list of the root says nothing of the Applications below it.
@@ -241,5 +245,26 @@ mod tests {
         Found::nothing(What::Children(Kind::Application)).put(&view, Answer::Whole);
         assert_eq!(awaited(), all[1..].iter().copied().collect());
         assert!(seen.has_changed().unwrap(), "it is planned anew at once");
+    }
+
+    /// W12: a source is known for as long as others may have to wait for it, and is none of what is counted.
+    #[test]
+    fn a_source_is_kept_while_its_fetch_takes_time() {
+        let id = ObjectId::new(Kind::GitRepository, "apps", "shop");
+        let mut seen = Observed::default();
+        for (ready, expected) in [("Unknown", Some(60)), ("True", None), ("Unknown", Some(60))] {
+            let live = serde_json::from_value(serde_json::json!({
+                "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
+                "metadata": {"name": "shop", "namespace": "apps"}, "spec": {},
+                "status": {"conditions": [{"type": "Ready", "status": ready, "message": ""}]},
+            }));
+            let said = Heard::of("flux-system", Kind::GitRepository, &live.unwrap());
+            assert!(heard(&mut seen, id.clone(), said), "{ready}");
+            let kept = seen.children.get(&id).map(|child| child.fetch);
+            let expected = expected.map(|long| Some(time::Duration::seconds(long)));
+            assert_eq!(kept, expected, "{ready}");
+            assert_eq!(children::count(&seen), (0, 0));
+        }
+        assert!(seen.deletions.is_empty(), "it was never deleted");
     }
 }

@@ -5,20 +5,27 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
+use super::latent::is_network;
 use super::state::{History, Observed};
 use super::undecodable::duration;
 use crate::agent::engine::Install;
-use crate::bundle::Kind;
+use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
 use crate::wire::api::EngineKind;
 
 /// Kustomizations that kustomize-controller works on at a time, unless its argument says otherwise (its `main.go`).
 const WORKERS: usize = 4;
+/// As many repositories does source-controller fetch at a time (its `main.go`).
+const FETCHERS: usize = 2;
 const WORKERS_FLAG: &str = "--concurrent=";
 /// The least timeout of a Kustomization, and what its interval leaves for one that names none (its `GetTimeout`).
 const LEAST: Duration = Duration::seconds(30);
 /// The longest turn that is waited for.
 const LONGEST: Duration = Duration::hours(2);
+/// How long a fetch may take, unless the `GitRepository` says otherwise (its CRD).
+const FETCH: Duration = Duration::seconds(60);
+/// The longest queue that is waited for.
+const LONGEST_QUEUE: Duration = Duration::minutes(15);
 
 /// How long a worker may be with an object: from when it said so to when its timeouts are over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +75,47 @@ pub fn all_at_work(now: OffsetDateTime, install: &Install, observed: &Observed) 
     count > 0 && count >= workers(install, observed)
 }
 
+/// How long a fetch of a `GitRepository` takes that may well not end before its time is over: the first one, and one from
+/// a host that does not answer. None where it is done at once.
+pub fn fetch(kind: Kind, live: &DynamicObject) -> Option<Duration> {
+    let suspended = live.data.pointer("/spec/suspend") == Some(&Value::Bool(true));
+    if kind != Kind::GitRepository || suspended || live.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let conditions = live.data.pointer("/status/conditions");
+    let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
+    let text = |c: &Value, name: &str| c.get(name).and_then(Value::as_str).map(str::to_owned);
+    let ready = conditions.find(|c| text(c, "type").as_deref() == Some("Ready"));
+    let said = ready.and_then(|c| Some((text(c, "status")?, text(c, "message")?)));
+    let slow = said.is_none_or(|(status, message)| match status.as_str() {
+        "True" => false,
+        "False" => is_network(&message),
+        _ => true,
+    });
+    let timeout = live.data.pointer("/spec/timeout").and_then(Value::as_str);
+    slow.then(|| timeout.and_then(duration).unwrap_or(FETCH).min(LONGEST))
+}
+
+/// How long the root may wait until other repositories have had their time; they are fetched in turn.
+pub fn queue(install: &Install, observed: &Observed) -> Duration {
+    let ahead = observed.children.values().filter_map(|c| c.fetch);
+    let ahead = ahead.fold(Duration::ZERO, |all, one| {
+        all.saturating_add(one).min(LONGEST)
+    });
+    if ahead.is_zero() {
+        return ahead;
+    }
+    let fetchers = concurrent(install, observed, &install.source).unwrap_or(FETCHERS);
+    (ahead / i32::try_from(fetchers.max(1)).unwrap_or(i32::MAX)).min(LONGEST_QUEUE)
+}
+
 fn workers(install: &Install, observed: &Observed) -> usize {
-    let controller = install.controller(&install.sync);
+    concurrent(install, observed, &install.sync).unwrap_or(WORKERS)
+}
+
+/// What the controller of a root was told of its workers.
+fn concurrent(install: &Install, observed: &Observed, root: &ObjectId) -> Option<usize> {
+    let controller = install.controller(root);
     let live = observed.objects.get(&controller);
     let args = live.and_then(|live| {
         live.fields
@@ -77,8 +123,7 @@ fn workers(install: &Install, observed: &Observed) -> usize {
             .as_array()
     });
     let mut args = args.into_iter().flatten().filter_map(Value::as_str);
-    let said = args.find_map(|arg| arg.strip_prefix(WORKERS_FLAG)?.parse().ok());
-    said.unwrap_or(WORKERS)
+    args.find_map(|arg| arg.strip_prefix(WORKERS_FLAG)?.parse().ok())
 }
 
 impl History {

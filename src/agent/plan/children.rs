@@ -5,10 +5,10 @@ use super::argocd;
 use super::fault::Class;
 use super::find::Finding;
 use super::health::root_fault;
-use super::state::Observed;
+use super::state::{Child, Observed};
 use super::undecodable;
 use crate::agent::engine::Install;
-use crate::bundle::Kind;
+use crate::bundle::{Kind, ObjectId};
 
 /// So many are named; the condition counts all of them.
 const MAX_FOUND: usize = 8;
@@ -46,10 +46,12 @@ pub fn is_child(observed: &Observed, finding: &Finding) -> bool {
     observed.children.contains_key(&finding.object)
 }
 
-/// How many there are, and how many of them are not Ready. A project is nothing that could be.
+/// How many there are, and how many of them are not Ready. A project is nothing that could be, and of a source what
+/// follows it tells.
 pub fn count(observed: &Observed) -> (usize, usize) {
     let all = observed.children.iter();
-    let all = all.filter(|(id, _)| id.kind != Kind::AppProject);
+    let of_itself = |id: &ObjectId, c: &Child| !id.kind.is_source() || c.trouble.is_some();
+    let all = all.filter(|(id, c)| id.kind != Kind::AppProject && of_itself(id, c));
     let troubled = all.clone().filter(|(_, c)| c.trouble.is_some());
     (all.count(), troubled.count())
 }
@@ -77,8 +79,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::agent::plan::state::Child;
-    use crate::bundle::ObjectId;
 
     fn observed(children: &[(&str, Option<(&str, &str)>)]) -> Observed {
         let children: BTreeMap<ObjectId, Child> = children

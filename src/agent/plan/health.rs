@@ -7,7 +7,7 @@ use super::argocd;
 use super::fault::Class;
 use super::find::Finding;
 use super::state::{History, Object, Observed, Pod, Probe};
-use super::{failed, full, latent, undecodable};
+use super::{busy, failed, full, latent, undecodable};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::{REDIS, SKIP};
 use crate::bundle::{Kind, ObjectId};
@@ -262,6 +262,8 @@ pub(super) fn roots(
         // With the Git host away each fetch takes its whole timeout, and a new Pod would have nothing of what was fetched.
         let fetches = id.kind == Kind::GitRepository;
         let up = up && !(fetches && latent::host_is_away(observed, live));
+        let queue = busy::queue(install, observed);
+        let limit = limit + if fetches { queue } else { Duration::ZERO };
         let looked = |p: Probe| id.kind == Kind::Application && argocd::has_looked(live, p, now);
         let unanswered = live.probe().filter(|p| !p.answered && up && !looked(*p));
         if let Some(probe) = unanswered

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use super::argocd;
 use super::burst::Fate;
@@ -91,6 +91,8 @@ pub struct Child {
     pub fate: Fate,
     /// While a controller's worker is with it.
     pub turn: Option<Turn>,
+    /// How long a worker will be with a source that is slow to fetch.
+    pub fetch: Option<Duration>,
 }
 
 /// How well one kind is known.
@@ -246,6 +248,8 @@ pub struct History {
     pub refused: BTreeMap<ObjectId, Refused>,
     /// When each object was last asked to reconcile.
     pub nudged: BTreeMap<ObjectId, OffsetDateTime>,
+    /// When Kubernetes was made to look at each controller whose Pods had been refused, in the last hour.
+    pub retried: BTreeMap<ObjectId, Vec<OffsetDateTime>>,
     /// The last time that a sync object kept its controller from all of its kind, or was seen to be gone.
     pub blinded: Option<OffsetDateTime>,
     /// The last time that the controller that applies had no worker left.

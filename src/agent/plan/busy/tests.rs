@@ -170,3 +170,76 @@ fn a_source_that_waits_for_a_host_that_is_away_is_not_wedged() {
         );
     }
 }
+
+fn repository(spec: &Value, ready: Option<(&str, &str)>) -> DynamicObject {
+    let said = ready
+        .map(|(status, message)| json!({"type": "Ready", "status": status, "message": message}));
+    let live = json!({
+        "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
+        "metadata": {"name": "shop", "namespace": "apps"},
+        "spec": spec,
+        "status": {"conditions": Vec::from_iter(said)},
+    });
+    serde_json::from_value(live).unwrap()
+}
+
+#[test]
+fn a_fetch_takes_its_time_where_nobody_has_answered_yet() {
+    let silent = "failed to list remotes: dial tcp 192.0.2.1:22: i/o timeout";
+    let (plain, long) = (json!({}), json!({"timeout": "5m"}));
+    for (spec, ready, seconds) in [
+        (&plain, None, Some(60)),
+        (&plain, Some(("Unknown", "building artifact")), Some(60)),
+        (&plain, Some(("True", "stored artifact")), None),
+        (&plain, Some(("False", silent)), Some(60)),
+        (&plain, Some(("False", "couldn't find remote ref")), None),
+        (&long, Some(("False", silent)), Some(300)),
+        (&json!({"timeout": "later"}), None, Some(60)),
+        (&json!({"timeout": "240h"}), None, Some(7200)),
+        (&json!({"suspend": true}), None, None),
+    ] {
+        let live = repository(spec, ready);
+        let expected = seconds.map(Duration::seconds);
+        assert_eq!(
+            fetch(Kind::GitRepository, &live),
+            expected,
+            "{spec} {ready:?}"
+        );
+        assert_eq!(fetch(Kind::Bucket, &live), None, "another queue");
+    }
+}
+
+/// W12: the source's probe waits until repositories whose host is silent have had their time; restarted, the controller
+/// would have lost all that was fetched.
+#[test]
+fn a_source_behind_slow_ones_is_not_wedged() {
+    for (slow, concurrent, over) in [
+        (0, None, 90),
+        (1, None, 120),
+        (10, None, 390),
+        (10, Some("--concurrent=10"), 150),
+        (10, Some("--concurrent=0"), 690),
+        (1000, None, 990),
+    ] {
+        let mut cluster = Cluster::working();
+        let root = cluster.install.source.clone();
+        let live = cluster.objects.get_mut(&root).unwrap();
+        live.fields["metadata"]["annotations"][REQUESTED_AT] = json!(rfc3339(cluster.now));
+        if let Some(flag) = concurrent {
+            let controller = cluster.install.controller(&root);
+            let live = cluster.objects.get_mut(&controller).unwrap();
+            live.fields["spec"]["template"]["spec"]["containers"][0]["args"] = json!([flag]);
+        }
+        let child = Child {
+            fetch: Some(MINUTE),
+            ..Child::default()
+        };
+        let id = |n: i32| ObjectId::new(Kind::GitRepository, "apps", &n.to_string());
+        let observed = Observed {
+            children: Arc::new((0..slow).map(|n| (id(n), child.clone())).collect()),
+            ..cluster.observed()
+        };
+        let seen = wedged(&mut cluster, &observed, &[over, over + 1]);
+        assert_eq!(seen, [false, true], "{slow} {concurrent:?}");
+    }
+}
