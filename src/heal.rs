@@ -78,7 +78,7 @@ pub const CLASSES: [&str; 60] = [
 ];
 
 /// Every action of a step; held against the agent's in the same way.
-pub const STEPS: [&str; 25] = [
+pub const STEPS: [&str; 26] = [
     "alarm",
     "apply",
     "create",
@@ -97,6 +97,7 @@ pub const STEPS: [&str; 25] = [
     "reset",
     "restart",
     "restore",
+    "retry",
     "scale-to-zero",
     "set-aside",
     "settle",

@@ -24,6 +24,7 @@ use super::saves::Saves;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
+mod admission;
 mod aside;
 mod dying;
 mod migrate;
@@ -67,6 +68,7 @@ impl Hands<'_> {
             Action::RestartPods { before } => self.restart(id, *before).await,
             Action::DropFailed => self.drop_failed(id).await,
             Action::Nudge => self.nudge(id).await,
+            Action::Retry => self.retry(id).await,
             Action::CutRights { uid } => self.delete(id, uid).await,
             Action::ScaleToZero => {
                 let none = json!({"spec": {"replicas": 0}});

@@ -34,6 +34,8 @@ pub const MANAGER: &str = "linesman";
 pub const GUARD: &str = "linesman-guard";
 /// Asks Flux to look at an object now; its controller copies the value into `status.lastHandledReconcileAt`.
 pub const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
+/// When Kubernetes was last made to look at a controller whose Pods had been refused.
+pub const RETRIED_AT: &str = "linesman.dev/retried-at";
 
 /// All that has to be true in the cluster: the planner's half of [`Desired`].
 #[derive(Debug, Clone)]

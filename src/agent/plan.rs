@@ -8,6 +8,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::engine::Install;
 
+pub mod admission;
 pub mod argocd;
 pub mod burst;
 pub mod busy;
@@ -133,8 +134,8 @@ pub fn plan(
         steps = holds(now, install, observed, history);
     }
     if steps.is_empty() && !guarded {
-        let (probes, at) = probes::probes(now, install, observed, history);
-        steps = probes;
+        let (questions, at) = questions(now, install, observed, history);
+        steps = questions;
         next_look = next_look.min(at);
     }
     if guarded || !steps.is_empty() {
@@ -160,6 +161,19 @@ fn ripening<'a>(
         let past = history.faults.get(&(f.class, f.object.clone()))?;
         Some(past.since? + f.class.debounce()).filter(|at| *at > now)
     })
+}
+
+/// What is asked where nothing is to be done, and when the next question is due.
+fn questions(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> (Vec<Step>, OffsetDateTime) {
+    let (mut steps, at) = probes::probes(now, install, observed, history);
+    let (asks, again) = admission::asks(now, install, observed, history);
+    steps.extend(asks);
+    (steps, again.map_or(at, |again| again.min(at)))
 }
 
 /// What is left to do for what is held back, and what is given back to whoever writes it.

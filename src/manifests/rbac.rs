@@ -295,8 +295,13 @@ fn engine_rules() -> Vec<Value> {
         ),
         rule("networking.k8s.io", &["networkpolicies"], &KEEP),
         rule(RBAC, &["rolebindings", "roles"], &KEEP),
-        // Patched is an annotation of the repo-server, which makes its kubelet write what it mounts.
-        rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
+        // Patched is an annotation of the repo-server, which makes its kubelet write what it mounts; created in a dry run
+        // only, which tells whether the API server would take one.
+        rule(
+            "",
+            &["pods"],
+            &["get", "list", "watch", "create", "patch", "delete"],
+        ),
         rule("", &["pods/log"], &["get"]),
         rule("", &["events"], &READ),
         rule(

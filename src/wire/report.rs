@@ -377,7 +377,7 @@ pub struct ObjectEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HealStep {
-    /// `create`, `apply`, `recreate`, `restart`, `nudge`, `write-key`, `report`.
+    /// `create`, `apply`, `recreate`, `restart`, `nudge`, `retry`, `write-key`, `report`.
     pub action: String,
     pub object: String,
     pub at: String,

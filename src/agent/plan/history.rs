@@ -155,9 +155,12 @@ impl History {
         }
         self.tried(step, outcome);
         match (&step.action, outcome) {
-            (Action::Nudge, _) => {
+            (Action::Nudge | Action::Retry, outcome) => {
                 self.nudged.retain(|_, at| now - *at < Duration::hours(1));
                 self.nudged.insert(step.target.clone(), now);
+                if step.action == Action::Retry && *outcome == Outcome::Done {
+                    self.retries(now, &step.target);
+                }
             }
             (Action::Apply | Action::WriteSecret, Outcome::Unchanged) => {
                 if let Some(live) = observed.objects.get(&step.target) {

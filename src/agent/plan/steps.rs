@@ -53,6 +53,8 @@ pub enum Action {
     DropFailed,
     /// Ask its controller to reconcile now.
     Nudge,
+    /// Have a controller's Pods made at once, if a dry run says that the API server takes them.
+    Retry,
     /// Take the engine's rights: delete the binding.
     CutRights {
         uid: String,
@@ -103,6 +105,7 @@ impl Action {
             | Self::CreateHeld { .. }
             | Self::WriteSecret
             | Self::Nudge
+            | Self::Retry
             | Self::CutRights { .. }
             | Self::ScaleToZero
             | Self::Release
@@ -126,6 +129,11 @@ impl Action {
         }
     }
 
+    /// Whether it mends nothing by itself.
+    pub fn asks(&self) -> bool {
+        matches!(self, Self::Nudge | Self::Retry)
+    }
+
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -138,6 +146,7 @@ impl Action {
             Self::RestartPods { .. } => "restart",
             Self::DropFailed => "drop-failed",
             Self::Nudge => "nudge",
+            Self::Retry => "retry",
             Self::CutRights { .. } => "cut-rights",
             Self::ScaleToZero => "scale-to-zero",
             Self::Release => "release",

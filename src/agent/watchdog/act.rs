@@ -63,7 +63,7 @@ impl Watchdog {
             // What is applied to the root leaves alone what is held, also by the step before.
             let install = &*shield::shielded(install, &view.subscribe().borrow());
             let done = Hands { install, ..hands }.act(step, &saved).await;
-            let applied = step.action != Action::Nudge && done.outcome == Outcome::Done;
+            let applied = !step.action.asks() && done.outcome == Outcome::Done;
             if install.changing && applied {
                 self.context.faults.change(Stage::Applied);
             }
@@ -88,10 +88,10 @@ impl Watchdog {
             .map_or("probe", |key: &Key| key.0.as_str());
         let idle = matches!(
             (&step.action, outcome),
-            (Action::Release, Outcome::Unchanged)
+            (Action::Release | Action::Retry, Outcome::Unchanged)
         );
         if idle {
-            debug!(object = %step.target, "nothing holds it");
+            debug!(action = step.action.as_str(), object = %step.target, "nothing to do");
         } else {
             info!(action = step.action.as_str(), object = %step.target, cause, outcome = outcome.as_str(), "step");
         }

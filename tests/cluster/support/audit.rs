@@ -26,6 +26,8 @@ pub(crate) struct Answered {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) code: u64,
+    /// Asked for in a dry run.
+    pub(crate) dry: bool,
 }
 
 impl Mark {
@@ -116,6 +118,7 @@ fn answered(line: &str) -> Option<Answered> {
         namespace: text(&object["namespace"]),
         name: text(&object["name"]),
         code: event["responseStatus"]["code"].as_u64().unwrap_or_default(),
+        dry: event["requestURI"].as_str()?.contains("dryRun=All"),
     })
 }
 
@@ -138,4 +141,5 @@ fn mends(request: &Answered) -> bool {
         && !(request.resource == "configmaps" && request.name.starts_with("linesman-"))
         && !(request.resource == "clusterroles" && request.name == "linesman-line-subjects")
         && !probe
+        && !request.dry
 }

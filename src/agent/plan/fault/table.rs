@@ -239,17 +239,18 @@ faults! {
     WebhookBlocks: 34, Budget::Report, 20 s;
         seen "an admission webhook or policy refuses the engine's Pods";
         evidence "the API server's message, which names it";
-        does "reports: it belongs to somebody else";
+        does "reports: it belongs to somebody else. Once a dry run shows that Pods are taken again, has Kubernetes make them at once";
         advice "mend or remove the admission webhook that refuses the engine's Pods";
     QuotaBlocks: 35, Budget::Report, 20 s;
         seen "a quota refuses the engine's Pods";
         evidence "the API server's message, which names it";
-        does "reports; the install's own quota is mended as `ObjectAltered`";
+        does "reports; the install's own quota is mended as `ObjectAltered`. Once there is room, as `WebhookBlocks`";
         advice "raise the ResourceQuota of the engine's namespace";
     PodSecurityBlocks: 36, Budget::Report, 20 s;
         seen "Pod Security refuses the engine's Pods";
         evidence "the API server's message";
-        does "reports; the install's own Namespace labels and Pod fields are mended as `ObjectAltered`";
+        does "reports; the install's own Namespace labels and Pod fields are mended as `ObjectAltered`. Once they are allowed, as \
+              `WebhookBlocks`";
         advice "allow the engine's Pods in its namespace's Pod Security level";
     Unschedulable: 37, Budget::PerHour(3), 20 s;
         seen "no node takes a controller's Pod; or a Pod of it failed for good, as one that was evicted, and nobody removes it";

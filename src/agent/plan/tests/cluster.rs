@@ -249,6 +249,7 @@ impl Cluster {
                 crd.fields["status"]["storedVersions"] = json!([to]);
                 Outcome::Done
             }
+            Action::Retry => Outcome::Unchanged,
             // One of the catalog's.
             Action::Nudge if !self.objects.contains_key(id) => Outcome::Done,
             Action::Nudge => {
@@ -520,6 +521,7 @@ fn assert_harmless(step: &Step) {
         | Action::Replace
         | Action::WriteSecret
         | Action::Nudge
+        | Action::Retry
         | Action::Release
         | Action::Restore
         | Action::Lock

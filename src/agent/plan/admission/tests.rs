@@ -1,0 +1,80 @@
+use serde_json::json;
+
+use super::*;
+use crate::agent::plan::history::Outcome;
+use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::{Mode, plan};
+
+const SECOND: Duration = Duration::SECOND;
+
+fn flux(name: &str) -> ObjectId {
+    ObjectId::new(Kind::Deployment, "flux-system", name)
+}
+
+/// A cluster in which the API server takes no Pods of this controller.
+fn refusing(name: &str) -> Cluster {
+    let mut cluster = Cluster::working();
+    let live = cluster.objects.get_mut(&flux(name)).unwrap();
+    live.fields["status"] = json!({"conditions": [{
+        "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
+        "message": "Internal error occurred: failed calling webhook \"pods.nobody.test\"",
+    }]});
+    cluster.pods.retain(|_, pod| pod.app != name);
+    cluster
+}
+
+/// Goes on for so many seconds and returns when what was asked; a dry run passes from `taken` on.
+fn asked(cluster: &mut Cluster, seconds: i64, taken: i64) -> Vec<i64> {
+    let (began, mut asked) = (cluster.now, Vec::new());
+    for second in 0..seconds {
+        cluster.now = began + SECOND * i32::try_from(second).unwrap();
+        let observed = cluster.observed();
+        let plan = plan(cluster.now, &cluster.install, &observed, &cluster.history);
+        assert_eq!(plan.mode, Mode::Act);
+        cluster.history.saw(cluster.now, &plan);
+        for step in plan.steps.iter().filter(|s| s.action == Action::Retry) {
+            assert_eq!(step.target, flux("source-controller"));
+            let outcome = if second < taken {
+                Outcome::Unchanged
+            } else {
+                Outcome::Done
+            };
+            cluster
+                .history
+                .acted(cluster.now, step, &outcome, &observed);
+            asked.push(second);
+        }
+    }
+    asked
+}
+
+/// W16: what the API server takes again is known within ten seconds, however long it took none.
+#[test]
+fn a_dry_run_is_asked_for_every_ten_seconds() {
+    let mut cluster = refusing("source-controller");
+    let every = (1..60).map(|n| n * 10).collect::<Vec<i64>>();
+    assert_eq!(asked(&mut cluster, 600, 600), every);
+    assert!(cluster.history.retried.is_empty());
+    assert_eq!(cluster.history.last_write, None, "nothing was written");
+}
+
+/// W16: at most five attempts in an hour, should the webhook take in a dry run what it refuses otherwise.
+#[test]
+fn kubernetes_is_made_to_look_five_times_in_an_hour() {
+    let mut cluster = refusing("source-controller");
+    let seen = asked(&mut cluster, 3700, 25);
+    assert_eq!(seen, [10, 20, 30, 60, 150, 420, 1230, 3630]);
+}
+
+/// A controller that was scaled down, works, or was only just found without a Pod is not asked for.
+#[test]
+fn only_a_controller_that_is_refused_its_pods_is_asked_for() {
+    let mut cluster = Cluster::working();
+    assert_eq!(asked(&mut cluster, 60, 60), [0_i64; 0]);
+    let mut cluster = refusing("source-controller");
+    let live = cluster.objects.get_mut(&flux("source-controller")).unwrap();
+    live.fields["spec"]["replicas"] = json!(0);
+    let id = flux("source-controller");
+    let live = &cluster.objects[&id];
+    assert!(!waits(&id, live, &cluster.observed()));
+}
