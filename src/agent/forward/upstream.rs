@@ -190,7 +190,8 @@ impl Upstream {
     }
 }
 
-/// The server's scheme, authority and path prefix before the request's path and query, bytes kept.
+/// The server's scheme, authority and path prefix before the request's path and query, bytes kept. What is too long for a URI so
+/// becomes one without an authority, which the client refuses: never the request's own.
 fn at(server: &Uri, request: &Uri) -> Uri {
     let rest = request
         .path_and_query()
@@ -198,7 +199,7 @@ fn at(server: &Uri, request: &Uri) -> Uri {
     let prefix = server.path().trim_end_matches('/');
     let mut parts = server.clone().into_parts();
     parts.path_and_query = format!("{prefix}{rest}").parse().ok();
-    Uri::from_parts(parts).unwrap_or_else(|_| request.clone())
+    Uri::from_parts(parts).unwrap_or_default()
 }
 
 /// A body that is at hand.
@@ -216,6 +217,25 @@ pub fn passing(body: Incoming) -> Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// L44
+    #[test]
+    fn no_request_names_its_own_server() {
+        let server = format!("https://rancher/k8s/clusters/{}", "c".repeat(40));
+        let (server, long) = (server.parse().unwrap(), "y".repeat(65_490));
+        for (request, host) in [
+            ("http://169.254.169.254/latest".to_owned(), Some("rancher")),
+            ("http://169.254.169.254?x".to_owned(), Some("rancher")),
+            ("http://169.254.169.254".to_owned(), Some("rancher")),
+            ("*".to_owned(), Some("rancher")),
+            // Too long with the prefix: nobody is asked.
+            (format!("http://169.254.169.254/{long}"), None),
+            (format!("/{long}"), None),
+        ] {
+            let found = at(&server, &request.parse().unwrap());
+            assert_eq!(found.host(), host, "{request:.40}");
+        }
+    }
 
     #[test]
     fn the_target_is_kept_by_bytes() {
