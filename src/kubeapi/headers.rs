@@ -73,12 +73,19 @@ const HOP: [&str; 8] = [
 ];
 
 /// Removed from a response: what would act on the hub's own origin, and what the agent alone says to the hub.
-const RESPONSE: [&str; 5] = [
+const RESPONSE: [&str; 11] = [
     super::status::REFUSED,
     "set-cookie",
     "set-cookie2",
+    "clear-site-data",
     "strict-transport-security",
     "alt-svc",
+    // Leads elsewhere as `Location` does, with any code.
+    "refresh",
+    "service-worker-allowed",
+    "nel",
+    "report-to",
+    "reporting-endpoints",
 ];
 const RESPONSE_PREFIXES: [&str; 1] = ["access-control-"];
 
@@ -236,11 +243,16 @@ pub fn framing(uri: &Uri, headers: &HeaderMap) -> Result<(), HeaderError> {
     Ok(())
 }
 
-/// `Location` of an answer under the cluster's prefix; `None` = off-site or unreadable, so dropped.
+/// `Location` of an answer under the cluster's prefix; `None` = off-site, unreadable, or one that a client could resolve to
+/// somewhere above the prefix, which is another cluster: dropped.
 pub fn location(value: &HeaderValue, prefix: &str) -> Option<HeaderValue> {
     let text = value.to_str().ok()?;
-    let local = text.starts_with('/') && !text.starts_with("//") && !text.starts_with("/\\");
-    if !local {
+    let path = text.split(['?', '#']).next().unwrap_or_default();
+    // Clients take out tabs, and read `%2e` as a dot and a backslash as a slash.
+    let plain = path.to_ascii_lowercase().replace("%2e", ".");
+    let odd = plain.starts_with("//") || plain.contains(['\\', '\t']);
+    let dots = |segment: &str| segment == "." || segment == "..";
+    if !plain.starts_with('/') || odd || plain.split('/').any(dots) {
         return None;
     }
     HeaderValue::from_str(&format!("{prefix}{text}")).ok()

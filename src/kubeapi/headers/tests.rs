@@ -160,6 +160,12 @@ fn answers_lose_what_acts_on_the_hubs_origin() {
         ("strict-transport-security", "max-age=1"),
         ("alt-svc", "h3"),
         ("access-control-allow-origin", "*"),
+        ("clear-site-data", "*"),
+        ("refresh", "0; url=https://evil/"),
+        ("service-worker-allowed", "/"),
+        ("nel", "{}"),
+        ("report-to", "{}"),
+        ("reporting-endpoints", "a=b"),
         ("connection", "close, x-hop"),
         ("x-hop", "1"),
         ("keep-alive", "1"),
@@ -188,7 +194,22 @@ fn answers_lose_what_acts_on_the_hubs_origin() {
 fn locations_stay_below_the_prefix() {
     let at = |text: &str| location(&HeaderValue::from_str(text).unwrap(), "/clusters/eu1");
     assert_eq!(at("/api/v1/x?y=1").unwrap(), "/clusters/eu1/api/v1/x?y=1");
+    let query = "/api/v1/x?y=/../z#/..";
+    assert_eq!(at(query).unwrap(), *format!("/clusters/eu1{query}"));
     for off in ["https://evil/x", "//evil/x", "/\\evil", "x", "javascript:1"] {
         assert_eq!(at(off), None, "{off}");
+    }
+    // L42: what a client makes another cluster of.
+    for above in [
+        "/../eu2/api",
+        "/api/../../eu2/api",
+        "/%2e%2E/eu2/api",
+        "/.%2e/eu2/api",
+        "/..",
+        "/..\\eu2/api",
+        "/.\t./eu2/api",
+        "/./api",
+    ] {
+        assert_eq!(at(above), None, "{above}");
     }
 }
