@@ -163,7 +163,7 @@ impl Drop for Fence<'_> {
 }
 
 /// Asks the engine to fetch now.
-fn asks(world: &World) {
+pub(super) fn asks(world: &World) {
     let (root, annotations) = if world.engine == ARGOCD {
         (argocd::root(), json!({ argocd::REFRESH: "normal" }))
     } else {
@@ -235,7 +235,7 @@ fn reads_the_catalog(world: &World) -> bool {
 }
 
 /// Their UIDs.
-fn pods_of(world: &World) -> Vec<String> {
+pub(super) fn pods_of(world: &World) -> Vec<String> {
     let all = fetchers(world).into_iter();
     all.map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned())
         .collect()

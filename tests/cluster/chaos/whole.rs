@@ -2,6 +2,7 @@
 
 use super::{episode, faults, random};
 use crate::blocked::git::argo_cd_without_git;
+use crate::blocked::queue::behind_slow_repositories;
 use crate::support::place::var;
 use crate::support::world;
 
@@ -45,4 +46,11 @@ fn each_fault_of_argo_cd_is_mended() {
 #[ignore = "takes minutes: make chaos"]
 fn argo_cd_whose_git_host_is_away_is_left_alone() {
     argo_cd_without_git(&mut world::adopted_argocd());
+}
+
+/// W12: many repositories at a host that does not answer.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn a_source_behind_slow_repositories_is_left_alone() {
+    behind_slow_repositories(&world::adopted());
 }
