@@ -7,9 +7,15 @@ use http::{StatusCode, Uri};
 
 use super::status::{Hop, Refusal};
 
+mod measure;
+
+pub use measure::measured;
+
 /// The longest head, and the most header fields of one: hyper's own bounds.
 pub const MAX_HEAD: usize = 64 << 10;
 const MAX_FIELDS: usize = 100;
+const MANY: &str = "more than 100 header fields";
+const LONG: &str = "more than 64 KiB";
 /// The longest line of a chunk's size, and all trailers together.
 const MAX_LINE: usize = 256;
 const MAX_TRAILERS: usize = 16 << 10;
@@ -71,7 +77,7 @@ pub fn head(bytes: &[u8]) -> Result<Head, Violation> {
     let (mut length, mut upgrade) = (0, false);
     for (number, line) in lines.enumerate() {
         if number == MAX_FIELDS {
-            return Err(Violation::HeadSize("more than 100 header fields"));
+            return Err(Violation::HeadSize(MANY));
         }
         let (name, value) = field(line)?;
         match name.to_ascii_lowercase().as_slice() {
@@ -320,7 +326,7 @@ impl Scanner {
                 let taken = to_line_end(held, input)?;
                 let whole = held.ends_with(b"\r\n\r\n");
                 if held.len() > MAX_HEAD {
-                    return Err(Violation::HeadSize("more than 64 KiB"));
+                    return Err(Violation::HeadSize(LONG));
                 }
                 if whole {
                     let held = std::mem::take(held);

@@ -22,7 +22,7 @@ use super::guard::{Guarded, Verdict};
 use super::room::{Asking, Held, Room, Seat, Sort};
 use crate::hub::Hub;
 use crate::hub::api::{self, Refused, Remote};
-use crate::kubeapi::message::{MAX_HEAD, Violation};
+use crate::kubeapi::message::{self, MAX_HEAD, Violation};
 use crate::tunnel::driver::{self, Ahead};
 
 /// TLS handshakes and heads have this long.
@@ -30,6 +30,9 @@ const HEAD: Duration = Duration::from_secs(10);
 /// What clients have, when the hub stops, to send what they are about to send.
 const SETTLE: Duration = Duration::from_millis(500);
 const STREAMS: u32 = 250;
+/// A head of HTTP/2 as RFC 9113 counts it, 32 bytes more for each field. What is longer than we take and shorter than this is
+/// refused by us, in words; what is longer yet the parser refuses, which has none.
+const HEADER_LIST: usize = 2 * MAX_HEAD;
 /// A connection that was told to go, and that nothing is asked on, has this long.
 const GONE: Duration = Duration::from_secs(2);
 /// HTTP/2 PING: finds peers that are gone behind a silent `logs -f`.
@@ -146,7 +149,7 @@ async fn connection(
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING)
         .max_concurrent_streams(STREAMS)
-        .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
+        .max_header_list_size(u32::try_from(HEADER_LIST).unwrap_or(u32::MAX));
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(guarded), service);
     tokio::pin!(serving);
     let result = tokio::select! {
@@ -176,7 +179,8 @@ fn ask(
     seat: &Arc<Seat>,
 ) -> impl Future<Output = Result<Response<Held>, Infallible>> + use<> {
     let asking = seat.asked(sort(&request));
-    let refused = verdict.on_next().map(Violation::refusal);
+    let refused = verdict.on_next().or_else(|| measured(&request));
+    let refused = refused.map(Violation::refusal);
     if let Some(refusal) = refused.or_else(|| asking.as_ref().err().cloned()) {
         request.extensions_mut().insert(Refused(refusal));
     }
@@ -197,6 +201,13 @@ fn ask(
             Err(_) => response.map(|body| Held::new(body, None)),
         })
     }
+}
+
+/// What is wrong with the size of a head of HTTP/2; of HTTP/1 it was looked at before it was parsed.
+fn measured(request: &Request<Incoming>) -> Option<Violation> {
+    let http2 = request.version() == Version::HTTP_2;
+    let measured = || message::measured(request.uri(), request.headers()).err();
+    http2.then(measured).flatten()
 }
 
 /// Where the line's path and a switch of protocol are asked for, it is an agent, or nobody for long.

@@ -1,5 +1,9 @@
 //! L11: requests that are refused before they are parsed, over raw sockets: the user is told as of any other refusal.
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Empty;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
@@ -7,7 +11,7 @@ use tokio::time::timeout;
 use super::apiserver::ApiServer;
 use super::figures::scraped;
 use super::hostile::{codes, filled, told};
-use super::told::{Row as Told, status as whole};
+use super::told::{Row as Told, status as whole, told as said};
 use super::world::{PATIENCE, World};
 
 const FRAMING: &str = "send one well-formed HTTP request";
@@ -118,6 +122,70 @@ async fn what_cannot_be_parsed_is_refused_by_name_and_request_id() {
         figures.get(&name).copied()
     });
     assert_eq!(counted, [Some(6.0), Some(4.0)]);
+}
+
+/// What HTTP/1.1 would not take on the way to the cluster is refused here; the connection is not to blame.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_of_http2_is_refused_by_the_same_measure() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let tls = TokioIo::new(world.connect(&[b"h2"]).await);
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), tls)
+        .await
+        .unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move { drop(connection.await) });
+    let mut ask = async |target: usize, fields: usize, value: usize| {
+        let uri = format!(
+            "https://localhost/clusters/eu1/api/v1/pods?x={}",
+            "y".repeat(target)
+        );
+        let mut request = Request::get(uri);
+        // With the authority and who asks, two more.
+        for _ in 0..fields {
+            request = request.header("x", "y".repeat(value));
+        }
+        let request = request.header("authorization", format!("Bearer {}", world.token));
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        let answer = timeout(PATIENCE, sender.send_request(request)).await;
+        answer.expect("it is answered").unwrap()
+    };
+    for (target, fields, value) in [(0, 90, 1), (0, 1, 65_000), (60_000, 1, 5_000), (0, 90, 650)] {
+        let answer = ask(target, fields, value).await;
+        assert_eq!(answer.status(), 200, "{target} {fields} {value}");
+        let seen = server.seen().pop().unwrap();
+        assert_eq!(seen.headers.get_all("x").iter().count(), fields);
+    }
+    let before = server.seen().len();
+    for (target, fields, value, what) in [
+        (
+            0,
+            99,
+            1,
+            "the request's head has more than 100 header fields",
+        ),
+        (
+            0,
+            1_500,
+            1,
+            "the request's head has more than 100 header fields",
+        ),
+        (0, 1, 66_000, "the request's head has more than 64 KiB"),
+        (0, 2, 60_000, "the request's head has more than 64 KiB"),
+        (60_000, 1, 6_000, "the request's head has more than 64 KiB"),
+    ] {
+        let row = Told {
+            hop: "hub",
+            code: 431,
+            reason: "HeadSize",
+            what,
+            next: SIZE,
+            after: None,
+        };
+        said(ask(target, fields, value).await, row).await;
+    }
+    assert_eq!(ask(0, 1, 1).await.status(), 200);
+    assert_eq!(server.seen().len(), before + 1);
 }
 
 /// The answers to what came before it are whole, and first.
