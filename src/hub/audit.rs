@@ -178,6 +178,11 @@ impl Opened {
         self.finish(None, Some(code), bytes, millis);
     }
 
+    /// Records that it broke off behind its head, and why. Does not wait.
+    pub fn broke(mut self, reason: &'static str, code: u16, (bytes, millis): (u64, u64)) {
+        self.finish(Some(reason), Some(code), bytes, millis);
+    }
+
     /// Records that the hub ended it in its middle, and why. Does not wait.
     pub fn cut(mut self, reason: &'static str, bytes: u64, millis: u64) {
         self.finish(Some(reason), None, bytes, millis);

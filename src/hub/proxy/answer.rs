@@ -16,6 +16,7 @@ use tracing::debug;
 use super::Case;
 use super::exchange::Answer;
 use super::record::{Counted, Recorded, Running};
+use super::refusal;
 use super::rewrite::{self, Outgoing};
 use crate::kubeapi::status::{Hop, Refusal};
 
@@ -72,10 +73,16 @@ impl Case {
                 copied = copy(user_side, line_side, bytes.clone()) => copied,
                 () = running.seat.over() => return running.cut(bytes.load(Ordering::Relaxed)),
             };
-            if let Err(error) = copied {
-                debug!(error = format!("{error:#}"), "switched protocol broke");
+            let bytes = bytes.load(Ordering::Relaxed);
+            let Err(error) = copied else {
+                return running.close(code, bytes);
+            };
+            debug!(error = format!("{error:#}"), "switched protocol broke");
+            let io = error.downcast_ref::<std::io::Error>();
+            match io.and_then(refusal::session_broken) {
+                Some(why) => running.broke(why, code, bytes),
+                None => running.close(code, bytes),
             }
-            running.close(code, bytes.load(Ordering::Relaxed));
         });
         Ok(Response::from_parts(parts, Body::empty()))
     }

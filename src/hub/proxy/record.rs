@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::exchange::Answer;
 use super::limits::Place;
+use super::refusal;
 use crate::hub::audit::Opened;
 use crate::hub::running::Seat;
 
@@ -26,14 +27,24 @@ pub struct Running {
 impl Running {
     /// Closes the record.
     pub fn close(self, code: u16, bytes: u64) {
-        let millis = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let millis = self.millis();
         self.opened.close(code, bytes, millis);
+    }
+
+    /// Closes the record of an answer or session that the cluster's side did not bring to its end.
+    pub fn broke(self, why: &'static str, code: u16, bytes: u64) {
+        let millis = self.millis();
+        self.opened.broke(why, code, (bytes, millis));
     }
 
     /// Closes the record of a request whose access ended while it ran.
     pub fn cut(self, bytes: u64) {
-        let millis = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let millis = self.millis();
         self.opened.cut("access ended", bytes, millis);
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -87,7 +98,13 @@ impl Body for Recorded {
             Poll::Ready(Some(Ok(frame))) => {
                 self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
             }
-            Poll::Ready(Some(Err(_)) | None) => self.close(),
+            Poll::Ready(Some(Err(error))) => {
+                let (why, code, bytes) = (refusal::broken(error), self.code, self.bytes);
+                if let Some(running) = self.running.take() {
+                    running.broke(why, code, bytes);
+                }
+            }
+            Poll::Ready(None) => self.close(),
             Poll::Pending => {}
         }
         frame.map_err(Into::into)

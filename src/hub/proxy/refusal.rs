@@ -99,6 +99,25 @@ fn line_error(error: &hyper::Error) -> Option<LineError> {
     below(error)
 }
 
+/// For the record of an answer that stopped in its middle.
+pub(super) fn broken(error: &hyper::Error) -> &'static str {
+    broken_by(line_error(error).as_ref())
+}
+
+/// The same of a session; None = it was the user who left.
+pub(super) fn session_broken(error: &std::io::Error) -> Option<&'static str> {
+    let line = error.get_ref()?.downcast_ref::<LineError>()?;
+    Some(broken_by(Some(line)))
+}
+
+fn broken_by(error: Option<&LineError>) -> &'static str {
+    match error.map(|error| error.code) {
+        Some(Code::LineLost) => "the line was lost",
+        Some(Code::OverBudget) => "nobody read it, and it took the line's memory",
+        _ => "the cluster's side broke it off",
+    }
+}
+
 /// What an error of the connections to user or agent was made of.
 fn below<T: std::error::Error + Clone + 'static>(error: &hyper::Error) -> Option<T> {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
-use http_body_util::BodyExt as _;
-use hyper_util::rt::TokioIo;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use linesman::hub::store::AuditRow;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 
 use super::apiserver::{ApiServer, FORBIDDEN};
-use super::world::{PATIENCE, World, get, post};
+use super::world::{Door, PATIENCE, World, get, post};
 
 const EXEC: &str = "/api/v1/namespaces/a/pods/x/exec?command=canary-command-3Kq8Zw";
 
@@ -109,6 +111,64 @@ async fn each_request_and_session_is_on_record_with_its_beginning_its_end_and_it
     joined(&server, &rows);
 }
 
+/// L48: what the cluster's side did not bring to its end says so, with what passed until then; who leaves ends it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_says_which_answers_and_sessions_broke_off() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let mut broken = world.send(get("/api/v1/broken")).await.into_body();
+    broken.frame().await.unwrap().unwrap();
+    server.release();
+    assert!(broken.frame().await.unwrap().is_err());
+    let mut watch = world.send(get("/api/v1/pods?watch=1")).await.into_body();
+    server.event("event\n");
+    watch.frame().await.unwrap().unwrap();
+    let response = world.send(exec()).await;
+    let mut io = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    io.write_all(b"typed").await.unwrap();
+    let mut echoed = [0; 5];
+    io.read_exact(&mut echoed).await.unwrap();
+    session(&world, "left").await;
+    closed(&world, 2).await;
+    world.door.send_replace(Door {
+        shut: true,
+        cuts: 1,
+    });
+    let mut rest = Vec::new();
+    let ended = timeout(PATIENCE, io.read_to_end(&mut rest)).await;
+    drop(ended.expect("the session ends"));
+    let ended = timeout(PATIENCE, watch.frame()).await;
+    assert!(ended.expect("the watch ends").unwrap().is_err());
+    let rows = closed(&world, 4).await;
+    let rows = rows.iter().filter(|row| row.stage == "close");
+    let mut told: Vec<_> = rows
+        .map(|row| {
+            (
+                row.action.as_str(),
+                row.code,
+                row.bytes,
+                row.reason.as_deref(),
+            )
+        })
+        .collect();
+    told.sort_unstable();
+    let lost = Some("the line was lost");
+    assert_eq!(
+        told,
+        [
+            ("kube.exec", Some(101), Some(8), None),
+            ("kube.exec", Some(101), Some(10), lost),
+            (
+                "kube.list",
+                Some(200),
+                Some(4),
+                Some("the cluster's side broke it off")
+            ),
+            ("kube.watch", Some(200), Some(6), lost),
+        ]
+    );
+}
+
 /// Each end is that of one beginning, and both have the id that went up.
 fn joined(server: &ApiServer, rows: &[AuditRow]) {
     let mut asked: Vec<String> = server
@@ -148,9 +208,30 @@ impl Write for Log {
     }
 }
 
+/// A change over HTTP/2, with all that may not be logged in its frames, and one whose head is too large.
+async fn multiplexed(world: &World) {
+    let tls = TokioIo::new(world.connect(&[b"h2"]).await);
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), tls).await.unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { drop(connection.await) });
+    for (fields, code) in [(1, 201), (200, 431)] {
+        let path = "/clusters/eu1/api/v1/namespaces/a/echo?x=canary-query-8Vb1Ks";
+        let mut request = Request::post(format!("https://localhost{path}"))
+            .header("authorization", format!("Bearer {}", world.token));
+        for _ in 0..fields {
+            request = request.header("cookie", "session=canary-cookie-2Mf5Ud");
+        }
+        let body = Full::new(Bytes::from_static(b"canary-body-0Pq9Rw"));
+        let asked = sender.send_request(request.body(body).unwrap());
+        let answer = timeout(PATIENCE, asked).await.unwrap().unwrap();
+        assert_eq!(answer.status().as_u16(), code);
+        answer.into_body().collect().await.unwrap();
+    }
+}
+
 /// L49: hub, line and agent on one thread, so that nothing that they log is missed.
 #[tokio::test]
-async fn neither_end_logs_a_token_a_cookie_or_a_body_at_any_level() {
+async fn neither_end_logs_a_token_a_cookie_or_a_body_at_any_level_over_any_http() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -175,12 +256,13 @@ async fn neither_end_logs_a_token_a_cookie_or_a_body_at_any_level() {
     server.event("canary-event-4Wm7Tk\n");
     timeout(PATIENCE, watch.frame()).await.unwrap();
     drop(watch);
+    multiplexed(&world).await;
     let mut wrong = get("/api/v1/pods");
     let bearer = "Bearer lmt1.AAAAAAAAAAAAAAAAAAAAAA.canary-bearer-6Qd3Hz";
     let headers = wrong.headers_mut();
     headers.insert("authorization", bearer.parse().unwrap());
     assert_eq!(world.send(wrong).await.status(), 401);
-    closed(&world, 3).await;
+    closed(&world, 4).await;
     drop(logging);
     let log = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
     // Both ends were heard.
