@@ -43,6 +43,7 @@ pub struct HubMetrics {
     connections: Gauge,
     reports: Counter,
     pushes: Counter,
+    takeovers: Counter,
     heals: HealMetrics,
     notices: Family<Told, Counter>,
 }
@@ -253,6 +254,11 @@ impl HubMetrics {
         self.reports.inc();
     }
 
+    /// Another process of a cluster's agent has its line now.
+    pub fn taken_over(&self) {
+        self.takeovers.inc();
+    }
+
     pub fn pushed(&self) {
         self.pushes.inc();
     }
@@ -301,6 +307,11 @@ impl HubMetrics {
             self.connections.clone(),
         );
         registry.register("reports", "Reports from agents", self.reports.clone());
+        registry.register(
+            "line_takeovers",
+            "Lines that another process of the agent took while they were up",
+            self.takeovers.clone(),
+        );
         registry.register(
             "catalog_pushes",
             "Pushes to the catalog",

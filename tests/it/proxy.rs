@@ -21,6 +21,7 @@ mod revoked;
 mod silence;
 mod table;
 mod told;
+mod twin;
 mod unparsed;
 mod upload;
 mod world;

@@ -346,6 +346,7 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
 /// Another process of the agent had the line.
 async fn taken_over(hub: &Hub, cluster: &ClusterName, peer: &str, before: Takeover) {
     let Takeover { instance, remote } = before;
+    hub.metrics.taken_over();
     warn!(%cluster, peer, before = remote, "another process of the agent took the line over");
     let reason = format!("instance {instance} at {remote} held it");
     let entry = line_entry(Some(cluster.to_string()), peer, "line.takeover", reason);

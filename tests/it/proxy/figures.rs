@@ -1,14 +1,20 @@
 //! What the hub tells of its lines in figures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
 use http_body_util::BodyExt as _;
+use linesman::tunnel::{Incoming, Line, Stream};
+use linesman::wire::frame::Code;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::apiserver::ApiServer;
-use super::world::{Door, World, get};
+use super::world::{Door, PATIENCE, World, get};
 
 /// Name with labels and value of each line of `/metrics`.
 pub(super) async fn scraped(world: &World) -> BTreeMap<String, f64> {
@@ -154,4 +160,144 @@ async fn a_line_is_told_with_what_the_agent_refused_and_why_it_ended() {
         shown = line(&world).await;
     }
     assert!(shown["lastCause"].is_string(), "{shown}");
+}
+
+const CANARY: &str = "canary-of-a-peer";
+
+/// The labels that there are: what a figure is told by comes from us.
+const LABELS: [&str; 9] = [
+    "cause",
+    "class",
+    "code",
+    "direction",
+    "kind",
+    "outcome",
+    "phase",
+    "quantile",
+    "rule",
+];
+
+/// What there is of a line that is up, by [`forms`].
+const FIGURES: [&str; 14] = [
+    "linesman_hub_connections",
+    "linesman_hub_line_bytes_total{direction}",
+    "linesman_hub_line_class_received_bytes_total{class}",
+    "linesman_hub_line_class_sent_bytes_total{class}",
+    "linesman_hub_line_credit_stalls_total",
+    "linesman_hub_line_queue_delay_seconds{class,quantile}",
+    "linesman_hub_line_rtt_seconds{quantile}",
+    "linesman_hub_line_streams_opened_total",
+    "linesman_hub_line_streams{kind}",
+    "linesman_hub_line_unread_bytes",
+    "linesman_hub_lines",
+    "linesman_hub_lines_draining",
+    "linesman_hub_parked_requests",
+    "linesman_hub_refusals_total{rule}",
+];
+
+/// L50: users and agents put words of their own wherever they can; the figures are all there, and have none of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_figure_of_a_line_is_there_and_none_has_a_peers_word() {
+    let mut world = World::new().await;
+    let (_stop, mut streams, _state) = world.dial().await;
+    let path = format!("/api/v1/namespaces/{CANARY}/pods?{CANARY}");
+    let asks = async {
+        let first = world.send(get(&path)).await.status().as_u16();
+        (first, world.send(get(&path)).await.status().as_u16())
+    };
+    let ((_kept, line), codes) = tokio::join!(refused_in_words(&mut streams), asks);
+    assert_eq!(codes, (403, 502));
+    ask_in_words(&world, &path).await;
+    let shown = self::line(&world).await;
+    for key in [
+        "epoch",
+        "parked",
+        "creditStalls",
+        "unread",
+        "sent",
+        "received",
+        "opened",
+    ] {
+        assert!(shown[key].is_u64(), "{key} in {shown}");
+    }
+    // The first round trip is known with the first PONG.
+    let rtt = |now: &BTreeMap<_, _>| forms(now).contains("linesman_hub_line_rtt_seconds{quantile}");
+    let now = scraped_with(&world, rtt).await;
+    let forms = forms(&now);
+    for figure in FIGURES {
+        assert!(forms.contains(figure), "{figure} in {forms:#?}");
+    }
+    let other = "linesman_hub_refusals_total{rule=\"agent:other\"}";
+    assert_eq!(now.get(other), Some(&1.0));
+    line.goaway(Code::Draining, Duration::ZERO, Duration::ZERO, CANARY);
+    let ended = |now: &BTreeMap<String, _>| {
+        let mut names = now.keys();
+        names.any(|name| name.contains("_line_ends_total{cause="))
+    };
+    let then = scraped_with(&world, ended).await;
+    for name in now.keys().chain(then.keys()) {
+        assert!(!name.contains("canary"), "{name}");
+        let parts = name.split(['{', '}', ',']);
+        for (label, _) in parts.filter_map(|part| part.split_once("=\"")) {
+            assert!(LABELS.contains(&label), "{name}");
+        }
+    }
+}
+
+/// The agent says why it refused one request, and reset the next, in its own words.
+async fn refused_in_words(streams: &mut mpsc::Receiver<Incoming>) -> (Stream, Line) {
+    let mut stream = streams.recv().await.unwrap().stream;
+    let mut request = [0; 4096];
+    drop(stream.read(&mut request).await);
+    let head = format!(
+        "HTTP/1.1 403 Forbidden\r\nlinesman-refused: {CANARY}\r\nX-{CANARY}: x\r\nContent-Length: 0\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let next = streams.recv().await.unwrap().stream;
+    let line = next.line();
+    next.reset(Code::Internal, CANARY);
+    (stream, line)
+}
+
+/// Users name people, headers, tokens, protocols and clusters that there are not.
+async fn ask_in_words(world: &World, path: &str) {
+    for name in ["impersonate-user", CANARY, "authorization"] {
+        let mut request = get(path);
+        let headers = request.headers_mut();
+        headers.insert(name, CANARY.parse().unwrap());
+        headers.insert("upgrade", CANARY.parse().unwrap());
+        world.send(request).await;
+    }
+    let unknown = Request::get(format!("/clusters/{CANARY}/api"));
+    world.send(unknown.body(Bytes::new()).unwrap()).await;
+}
+
+/// The figures, once this holds of them.
+async fn scraped_with(
+    world: &World,
+    holds: impl Fn(&BTreeMap<String, f64>) -> bool,
+) -> BTreeMap<String, f64> {
+    let scrapes = async {
+        loop {
+            let now = scraped(world).await;
+            if holds(&now) {
+                return now;
+            }
+        }
+    };
+    timeout(PATIENCE, scrapes).await.expect("it is counted")
+}
+
+/// Names with their labels' names.
+fn forms(figures: &BTreeMap<String, f64>) -> BTreeSet<String> {
+    let form = |name: &String| match name.split_once('{') {
+        None => name.clone(),
+        Some((name, labels)) => {
+            let labels = labels.trim_end_matches('}').split(',');
+            let labels = labels.filter_map(|label| label.split_once('=').map(|(key, _)| key));
+            format!("{name}{{{}}}", labels.collect::<Vec<_>>().join(","))
+        }
+    };
+    figures.keys().map(form).collect()
 }
