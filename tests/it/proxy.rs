@@ -15,6 +15,7 @@ mod line;
 mod lost;
 mod outage;
 mod pair;
+mod reach;
 mod record;
 mod replicas;
 mod revoked;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::assertion::{LIFETIME, binding};
+use crate::assertion::{Actor, LIFETIME, binding};
 use crate::keys::KeyPair;
 
 const NOW: i64 = 1_800_000_000;
@@ -183,6 +183,9 @@ fn only_our_names_can_be_acted_as() {
         assert_eq!(as_user.verdict(), "403 Name", "{name}");
         let as_group = Case::new("GET", "/api").claims(|c| c.grp.push(name.to_owned()));
         assert_eq!(as_group.verdict(), "403 Name", "{name}");
+        let sub = name.to_owned();
+        let actor = Case::new("GET", "/api").claims(|c| c.act = Some(Actor { sub }));
+        assert_eq!(actor.verdict(), "403 Name", "{name}");
     }
     assert!(well_named("linesman:Ada.Lovelace+x_y@example.com:1-2"));
 }
@@ -353,8 +356,11 @@ fn a_list_of_namespaces_holds_for_every_form_of_request() {
         ("POST", "/api/v1/namespaces", "403 Namespace"),
         ("DELETE", "/apis/apps/v1/deployments", "403 Namespace"),
     ] {
-        let case = Case::new(method, target).policy("namespaces", "a,b");
-        assert_eq!(case.verdict(), verdict, "{method} {target}");
+        let by_owner = Case::new(method, target).policy("namespaces", "a,b");
+        assert_eq!(by_owner.verdict(), verdict, "{method} {target}");
+        let granted = ["a", "b"].map(str::to_owned);
+        let by_hub = Case::new(method, target).claims(|c| c.ns = Some(granted.into()));
+        assert_eq!(by_hub.verdict(), verdict, "{method} {target}");
     }
 }
 

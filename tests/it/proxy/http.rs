@@ -375,3 +375,38 @@ fn over_http2(headers: Vec<String>, len: Option<usize>) -> Vec<String> {
     };
     headers.into_iter().filter(framing).map(length).collect()
 }
+
+/// L34: over HTTP/2, where anybody can send some, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trailers_of_http2_end_at_the_hub() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let tls = TokioIo::new(world.connect(&[b"h2"]).await);
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), tls)
+        .await
+        .unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move { drop(connection.await) });
+    let mut trailers = HeaderMap::new();
+    trailers.insert("impersonate-user", "root".parse().unwrap());
+    let parts = [Frame::data(Bytes::from("body")), Frame::trailers(trailers)];
+    let body = stream::iter(parts.map(Ok::<_, std::io::Error>));
+    let request = Request::post("https://localhost/clusters/eu1/api/v1/namespaces/a/echo")
+        .header("authorization", format!("Bearer {}", world.token))
+        .header("te", "trailers")
+        .header("trailer", "impersonate-user")
+        .body(StreamBody::new(body))
+        .unwrap();
+    let asked = timeout(PATIENCE, sender.send_request(request)).await;
+    let answer = asked.expect("it is answered").unwrap();
+    assert_eq!(answer.status(), 201);
+    let body = answer.into_body().collect().await.unwrap();
+    assert_eq!(body.to_bytes(), "body");
+    let all = server.seen();
+    let [seen] = all.as_slice() else {
+        panic!("{all:?}")
+    };
+    assert_eq!(seen.headers["impersonate-user"], "linesman:ada");
+    assert!(!seen.headers.contains_key("trailer") && !seen.headers.contains_key("te"));
+    assert_eq!(seen.trailers, None);
+}

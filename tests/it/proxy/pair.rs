@@ -34,6 +34,7 @@ use super::apiserver::ApiServer;
 pub(super) struct Pair {
     shared: Arc<Shared>,
     policy: watch::Sender<Option<Policy>>,
+    credential: watch::Sender<Credential>,
     key: KeyPair,
     count: AtomicU32,
     /// How far the agent's idea of the hub's time is from the hub's, in seconds.
@@ -47,10 +48,11 @@ impl Pair {
     pub(super) fn new(server: &ApiServer) -> Self {
         let (policy, policies) = watch::channel(Some(Policy::default()));
         let url = format!("http://{}/", server.authority());
-        let (shared, tasks) = Self::parts(&url, "hub", "cluster", policies);
+        let (shared, credential, tasks) = Self::parts(&url, "hub", "cluster", policies);
         Self {
             shared: Arc::new(shared),
             policy,
+            credential,
             key: KeyPair::from_seed(&[5; 32]),
             count: AtomicU32::new(0),
             apart: AtomicI64::new(0),
@@ -76,7 +78,8 @@ impl Pair {
 
     /// The same with an API server at this URL.
     pub(super) fn reaching(url: &str, hub: &str, cluster: &str, policy: Policy) -> Shared {
-        let (shared, mut tasks) = Self::parts(url, hub, cluster, watch::channel(Some(policy)).1);
+        let policies = watch::channel(Some(policy)).1;
+        let (shared, _, mut tasks) = Self::parts(url, hub, cluster, policies);
         tasks.detach_all();
         shared
     }
@@ -86,7 +89,7 @@ impl Pair {
         hub: &str,
         cluster: &str,
         policy: watch::Receiver<Option<Policy>>,
-    ) -> (Shared, JoinSet<()>) {
+    ) -> (Shared, watch::Sender<Credential>, JoinSet<()>) {
         let token = |n: u64| Credential::Token {
             bearer: Secret::new(if n == 1 {
                 "line-token".to_owned()
@@ -99,9 +102,10 @@ impl Pair {
         let (renew, mut renewals) = mpsc::channel(1);
         let (wants, mut wanted) = mpsc::channel::<Want>(1_024);
         let mut tasks = JoinSet::new();
+        let renewed = credential.clone();
         tasks.spawn(async move {
             while let Some(serial) = renewals.recv().await {
-                credential.send_replace(token(serial + 1));
+                renewed.send_replace(token(serial + 1));
             }
         });
         tasks.spawn(async move {
@@ -121,7 +125,14 @@ impl Pair {
             replay: Mutex::new(Replay::default()),
             switched: TaskTracker::new(),
         };
-        (shared, tasks)
+        (shared, credential, tasks)
+    }
+
+    /// As where the owner deletes Secret `linesman-line-bind`.
+    pub(super) fn withdraw(&self) {
+        self.credential.send_replace(Credential::Withdrawn {
+            namespace: "linesman".to_owned(),
+        });
     }
 
     /// Sets the two clocks apart, and says how often another line was asked for before.
