@@ -22,8 +22,9 @@ pub mod sqlite;
 pub use changes::AccessChanges;
 pub use records::{
     Anchor, ApiToken, Arrival, AuditQuery, AuditRow, Changes, Cluster, ClusterKey, Details, Ended,
-    HostKeysOf, JoinToken, KeyKind, KeyState, Known, LineRow, Located, NewBundle, NewClusterRow,
-    Noted, Pair, Provided, Replica, Reported, Session, SessionToken, SshKey, TokenKind, UserRow,
+    HostKeysOf, JoinToken, Joined, KeyKind, KeyState, Known, LineRow, Located, NewBundle,
+    NewClusterRow, Noted, Pair, Provided, Replica, Reported, Session, SessionToken, SshKey,
+    TokenKind, UserRow,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -222,6 +223,10 @@ contract! {
     set_agent_image(&self, id: &str, image: Option<String>, now: OffsetDateTime) -> ();
     /// The next epoch of the cluster's line; never gives one twice.
     next_epoch(&self, cluster_id: &str) -> u64;
+    /// Living clusters that have joined.
+    joined(&self) -> Vec<Joined>;
+    /// The same of these ids.
+    joined_of(&self, ids: &[String]) -> Vec<Joined>;
     /// Notes when each cluster was heard last.
     seen(&self, seen: Vec<(String, OffsetDateTime)>) -> ();
     /// The revision of an assignment whose content hashes to `hash`: a new one where the hash is new.
@@ -280,8 +285,9 @@ contract! {
 
     /// Heals of living clusters that are not over, oldest first, within bounds.
     open_heals(&self) -> Vec<(ClusterName, HealRecord)>;
-    /// The same of one class, without the bounds.
-    open_heals_of(&self, class: &str) -> Vec<(ClusterName, HealRecord)>;
+    /// The newest heal of this class of each living cluster that has one whose end was not seen: it is open, or was closed
+    /// by hand.
+    last_unrestored(&self, class: &str) -> Vec<(ClusterName, HealRecord)>;
     /// Stores a heal of which the hub itself tells, or what became of it.
     note_heal(&self, cluster_id: &str, heal: HealRecord, now: OffsetDateTime) -> ();
     /// Troubles that people were told of, as [`crate::hub::notify`] encodes them.

@@ -36,7 +36,7 @@ mod view;
 pub(super) use git_route::view as git_route;
 pub(super) use pause::announce;
 pub use rotate::{announce_changed, announce_old};
-pub use view::{beats, count, each, pages};
+pub use view::{beating, count, each, pages};
 
 const MAX_PAGE: u32 = 500;
 

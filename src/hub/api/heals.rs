@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::problem::{Problem, Slug};
 use super::{Caller, UserBody};
 use crate::clock;
+use crate::heal::AGENT_LOST;
 use crate::hub::auth::Role;
 use crate::hub::{Hub, git, story};
 use crate::wire::api::{HealCloseRequest, HealView, Page};
@@ -86,13 +87,21 @@ async fn close(
         let by = caller.user.name.as_str();
         let closed = HealRecord {
             result: HealResult::Failed,
-            next: format!("nothing; closed by {by}: {reason}"),
+            next: format!("nothing{}; closed by {by}: {reason}", until(&heal.class)),
             ..heal
         };
         hub.store.close_heal(closed, clock::now()).await?;
     }
     let now = find(&hub, &id).await?;
     Ok(Json(whole(&hub, now).await))
+}
+
+/// How long what is closed stays so: another heal tells of what is found anew.
+fn until(class: &str) -> &'static str {
+    match class {
+        AGENT_LOST => " until the agent is heard and lost again",
+        _ => "",
+    }
 }
 
 /// Whether more is to be told of it.

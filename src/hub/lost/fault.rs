@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use crate::clock::rfc3339;
+use crate::clock::{parse_rfc3339, rfc3339};
 use crate::heal::{self, AGENT_LOST};
 use crate::hub::fleet::Beat;
 use crate::wire::id::ClusterName;
@@ -21,22 +21,29 @@ pub struct Beating {
 /// What there is of it so far.
 pub struct Known {
     pub now: OffsetDateTime,
-    /// The record that is open.
-    pub open: Option<HealRecord>,
+    /// The newest record whose end was not seen: it is open, or was closed by hand.
+    pub last: Option<HealRecord>,
 }
 
 /// The record to keep, where it changes: one begins with the silence, and ends with the next word.
 pub fn change(known: Known, cluster: &Beating, id: impl FnOnce() -> String) -> Option<HealRecord> {
-    match (cluster.beat, known.open) {
-        (Beat::Lost { since }, None) => Some(opened(id(), cluster, since, known.now)),
-        (Beat::Heard, Some(mut record)) => {
+    match (cluster.beat, known.last) {
+        (Beat::Lost { since }, Some(last)) if tells_of(&last, since) => None,
+        (Beat::Lost { since }, _) => Some(opened(id(), cluster, since, known.now)),
+        (Beat::Heard, Some(mut record)) if !heal::is_over(&record) => {
             record.restored_at = Some(rfc3339(known.now));
             record.next.clear();
             Some(record)
         }
         // A hub that has just begun to listen knows nothing of the agents yet.
-        (Beat::Lost { .. } | Beat::Never | Beat::Unjudged, _) | (Beat::Heard, None) => None,
+        (Beat::Never | Beat::Unjudged | Beat::Heard, _) => None,
     }
+}
+
+/// Whether a record is of the silence that goes on since then. Someone who closed it knows of that silence: there is
+/// nothing new before the agent was heard.
+fn tells_of(last: &HealRecord, since: OffsetDateTime) -> bool {
+    !heal::is_over(last) || parse_rfc3339(&last.detected_at).is_some_and(|at| since <= at)
 }
 
 /// What people are told of it: since when, and why the line ended.
@@ -85,8 +92,8 @@ mod tests {
         }
     }
 
-    fn change_of(beat: Beat, open: Option<HealRecord>) -> Option<HealRecord> {
-        let known = Known { now: NOW, open };
+    fn change_of(beat: Beat, last: Option<HealRecord>) -> Option<HealRecord> {
+        let known = Known { now: NOW, last };
         change(known, &beating(beat, Some("no byte for 25 s")), || {
             "1".to_owned()
         })
@@ -120,6 +127,23 @@ mod tests {
             ..opened
         };
         assert_eq!(ended, expected);
+    }
+
+    /// F50: whoever closes it knows of this silence; the next one, after a word of the agent, is news.
+    #[test]
+    fn what_was_closed_by_hand_stays_closed_until_the_agent_was_heard() {
+        let silent = Beat::Lost { since: SINCE };
+        let closed = HealRecord {
+            result: HealResult::Failed,
+            ..change_of(silent, None).unwrap()
+        };
+        for beat in [silent, Beat::Heard, Beat::Unjudged, Beat::Never] {
+            assert_eq!(change_of(beat, Some(closed.clone())), None, "{beat:?}");
+        }
+        let later = NOW + time::Duration::seconds(1);
+        let again = change_of(Beat::Lost { since: later }, Some(closed)).unwrap();
+        let told = (again.fault_at, again.result);
+        assert_eq!(told, (Some(rfc3339(later)), HealResult::Reported));
     }
 
     /// A hub that has just started, a cluster that never joined: nobody is lost.

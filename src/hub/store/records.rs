@@ -55,6 +55,14 @@ impl Cluster {
     }
 }
 
+/// A cluster that an agent has joined from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Joined {
+    pub id: String,
+    pub name: ClusterName,
+    pub last_seen: Option<OffsetDateTime>,
+}
+
 #[derive(Debug, Clone)]
 pub struct NewClusterRow {
     pub name: ClusterName,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 use linesman::hub::registration::{Redeemed, Refusal};
-use linesman::hub::store::{Store, StoreError};
+use linesman::hub::store::{Cluster, Joined, Store, StoreError};
 use linesman::wire::api::{EngineKind, GitRoute, Policy};
 
 use super::{at, claim, cluster, digest, join_token, new, on_both, with_bundle};
@@ -20,6 +20,7 @@ on_both! {
     an_epoch_is_given_once,
     an_assignment_gets_a_number_a_content,
     what_was_seen_only_rises,
+    who_joined_and_lives_is_on_the_roll,
     the_default_registry_comes_and_goes,
 }
 
@@ -82,7 +83,7 @@ async fn every_change_counts_up_the_revision(store: Store) {
         .await
         .unwrap();
     let now = store.cluster_by_id(&made.id).await.unwrap().unwrap();
-    let changed = linesman::hub::store::Cluster {
+    let changed = Cluster {
         git_route: GitRoute::Line,
         git_no_route: true,
         engine_change: 2,
@@ -180,6 +181,30 @@ async fn what_was_seen_only_rises(store: Store) {
         (last(a.id.clone()).await, last(b.id.clone()).await),
         (Some(at(30)), Some(at(7)))
     );
+}
+
+/// F50: whoever never joined cannot be lost, nor a cluster that was removed.
+async fn who_joined_and_lives_is_on_the_roll(store: Store) {
+    cluster(&store, "never").await;
+    let mut made = Vec::new();
+    for (n, name) in (1..).zip(["us1", "eu1", "gone"]) {
+        let cluster = cluster(&store, name).await;
+        let (token, text) = join_token(&cluster, n);
+        store.issue_join_token(token).await.unwrap();
+        let joins = store.redeem(claim(&text, name, n), at(i64::from(n))).await;
+        assert!(matches!(joins, Ok(Redeemed::Bound { .. })), "{joins:?}");
+        made.push(cluster);
+    }
+    let [us1, eu1, gone] = made.try_into().unwrap();
+    store.remove_cluster(&gone.id, at(9)).await.unwrap();
+    let of = |cluster: &Cluster, ms| Joined {
+        id: cluster.id.clone(),
+        name: cluster.name.clone(),
+        last_seen: Some(at(ms)),
+    };
+    assert_eq!(store.joined().await.unwrap(), [of(&eu1, 2), of(&us1, 1)]);
+    let asked = [us1.id.clone(), gone.id];
+    assert_eq!(store.joined_of(&asked).await.unwrap(), [of(&us1, 1)]);
 }
 
 async fn the_default_registry_comes_and_goes(store: Store) {

@@ -17,6 +17,7 @@ on_both! {
     a_heal_ends_once_and_does_not_open_again,
     heals_are_listed_newest_first_behind_an_id,
     a_lost_agent_is_the_hubs_own_to_tell,
+    of_what_was_not_restored_the_newest_of_a_cluster_counts,
     what_agents_acted_on_is_seen_across_the_fleet,
     what_clusters_say_of_host_keys_keeps_its_age,
     troubles_are_kept_until_they_are_gone,
@@ -212,27 +213,54 @@ async fn heals_are_listed_newest_first_behind_an_id(store: Store) {
 /// F50: what an agent that is back says of its own heals does not end what the hub saw meanwhile.
 async fn a_lost_agent_is_the_hubs_own_to_tell(store: Store) {
     let eu1 = cluster(&store, "eu1").await;
-    let lost = HealRecord {
-        class: "AgentLost".to_owned(),
-        ..heal("1", HealResult::Reported)
-    };
-    store.note_heal(&eu1.id, lost.clone(), at(1)).await.unwrap();
+    let silence = lost("1");
+    store
+        .note_heal(&eu1.id, silence.clone(), at(1))
+        .await
+        .unwrap();
     let others = Reported {
         heals: vec![heal("2", HealResult::Open)],
         open_heals: Some(vec![]),
         ..Reported::default()
     };
     store.report(&eu1.id, others, at(2)).await.unwrap();
-    let open = || store.open_heals_of("AgentLost");
-    assert_eq!(open().await.unwrap(), [(eu1.name.clone(), lost.clone())]);
+    let last = || store.last_unrestored("AgentLost");
+    assert_eq!(last().await.unwrap(), [(eu1.name.clone(), silence.clone())]);
     let over = HealRecord {
         restored_at: Some("2026-01-01T00:00:09.000Z".to_owned()),
-        ..lost
+        ..silence
     };
     store.note_heal(&eu1.id, over.clone(), at(3)).await.unwrap();
-    assert_eq!(open().await.unwrap(), []);
+    assert_eq!(last().await.unwrap(), []);
     let kept = store.heal("1").await.unwrap();
     assert_eq!(kept, Some((eu1.name, over)));
+}
+
+fn lost(id: &str) -> HealRecord {
+    HealRecord {
+        class: "AgentLost".to_owned(),
+        ..heal(id, HealResult::Reported)
+    }
+}
+
+/// F50: one that was closed by hand is known until there is a newer one.
+async fn of_what_was_not_restored_the_newest_of_a_cluster_counts(store: Store) {
+    let (eu1, us1) = (cluster(&store, "eu1").await, cluster(&store, "us1").await);
+    let gone = cluster(&store, "gone").await;
+    for (of, id) in [(&us1, "1"), (&eu1, "2"), (&gone, "3")] {
+        store.note_heal(&of.id, lost(id), at(1)).await.unwrap();
+    }
+    store.remove_cluster(&gone.id, at(2)).await.unwrap();
+    let closed = HealRecord {
+        result: HealResult::Failed,
+        ..lost("2")
+    };
+    assert!(store.close_heal(closed.clone(), at(3)).await.unwrap());
+    let last = || store.last_unrestored("AgentLost");
+    let both = |eu1_has: HealRecord| [(eu1.name.clone(), eu1_has), (us1.name.clone(), lost("1"))];
+    assert_eq!(last().await.unwrap(), both(closed));
+    store.note_heal(&eu1.id, lost("4"), at(4)).await.unwrap();
+    assert_eq!(last().await.unwrap(), both(lost("4")));
 }
 
 async fn what_agents_acted_on_is_seen_across_the_fleet(store: Store) {

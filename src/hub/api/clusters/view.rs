@@ -10,7 +10,7 @@ use crate::hub::Hub;
 use crate::hub::fleet::{self, Seen};
 use crate::hub::lost::fault::Beating;
 use crate::hub::replica::lines::Elsewhere;
-use crate::hub::store::{Cluster, Details, StoreError};
+use crate::hub::store::{Cluster, Details, Joined, StoreError};
 use crate::hub::tunnels;
 use crate::tunnel::LineFacts;
 use crate::wire::api::{ClusterView, KeyView, LineView};
@@ -90,22 +90,16 @@ pub async fn each<T>(hub: &Hub, of: impl Fn(&Cluster) -> Option<T>) -> Result<Ve
     }
 }
 
-/// How each agent of the fleet is heard, in the order of their clusters' names.
-pub async fn beats(hub: &Hub, mut take: impl FnMut(Beating)) -> Result<(), StoreError> {
-    let elsewhere = Elsewhere::all(hub).await?;
-    let now = clock::now();
-    let all = each(hub, |cluster| {
-        let line = elsewhere.view(&cluster.name, hub.tunnels.view(&cluster.name));
-        let heard = heard(hub, now, cluster, &line);
-        Some(Beating {
-            name: cluster.name.clone(),
-            id: cluster.id.clone(),
-            beat: fleet::beat(now, hub.started, line.up.is_some(), heard),
-            cause: line.last_cause,
-        })
-    });
-    all.await?.into_iter().for_each(&mut take);
-    Ok(())
+/// How the agent of a cluster is heard that has joined.
+pub fn beating(hub: &Hub, now: OffsetDateTime, elsewhere: &Elsewhere, cluster: Joined) -> Beating {
+    let line = elsewhere.view(&cluster.name, hub.tunnels.view(&cluster.name));
+    let heard = heard(hub, now, (&cluster.id, cluster.last_seen), &line);
+    Beating {
+        name: cluster.name,
+        id: cluster.id,
+        beat: fleet::beat(now, hub.started, line.up.is_some(), heard),
+        cause: line.last_cause,
+    }
 }
 
 fn view(
@@ -115,7 +109,8 @@ fn view(
     elsewhere: &Elsewhere,
 ) -> ClusterView {
     let line = elsewhere.view(&cluster.name, hub.tunnels.view(&cluster.name));
-    let heard = heard(hub, now, &cluster, &line);
+    let seen = (cluster.id.as_str(), cluster.last_seen);
+    let heard = cluster.joined_at.and_then(|_| heard(hub, now, seen, &line));
     let phase = fleet::phase(
         now,
         Seen {
@@ -180,14 +175,13 @@ fn view(
 fn heard(
     hub: &Hub,
     now: OffsetDateTime,
-    cluster: &Cluster,
+    (cluster_id, last_seen): (&str, Option<OffsetDateTime>),
     line: &tunnels::LineView,
 ) -> Option<OffsetDateTime> {
-    cluster.joined_at?;
-    let (last, https) = hub.presence.last(&cluster.id);
+    let (last, https) = hub.presence.last(cluster_id);
     let calls = https.is_some_and(|at| now - at < hub.config.offline_after);
     let present = calls.then_some(now);
-    [present, last, line.down_since, cluster.last_seen]
+    [present, last, line.down_since, last_seen]
         .into_iter()
         .flatten()
         .max()

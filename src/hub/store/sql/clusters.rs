@@ -5,7 +5,7 @@ use sqlx::query::QueryScalar;
 use time::OffsetDateTime;
 
 use super::{Arguments, Database, Db, corrupt, db, from_json, from_ms, to_json, to_ms};
-use crate::hub::store::{Cluster, NewClusterRow, Result, StoreError};
+use crate::hub::store::{Cluster, Joined, NewClusterRow, Result, StoreError};
 use crate::wire::api::{BundleView, EngineKind, GitRoute, Policy};
 use crate::wire::id::ClusterName;
 
@@ -102,6 +102,23 @@ fn route_text(route: GitRoute) -> &'static str {
     }
 }
 
+/// Clusters as [`joined`] reads them.
+macro_rules! joined {
+    () => {
+        "SELECT id, name, last_seen FROM cluster WHERE removed_at IS NULL AND joined_at IS NOT NULL"
+    };
+}
+
+type JoinedRow = (String, String, Option<i64>);
+
+fn joined((id, name, last_seen): JoinedRow) -> Result<Joined> {
+    Ok(Joined {
+        name: name.parse().map_err(corrupt("read a cluster"))?,
+        last_seen: last_seen.map(from_ms),
+        id,
+    })
+}
+
 impl Database {
     pub async fn create_cluster(&self, new: NewClusterRow, now: OffsetDateTime) -> Result<Cluster> {
         const DOING: &str = "create a cluster";
@@ -163,6 +180,28 @@ impl Database {
         .await
         .map_err(db("list clusters"))?;
         rows.into_iter().map(Row::cluster).collect()
+    }
+
+    pub async fn joined(&self) -> Result<Vec<Joined>> {
+        let rows: Vec<JoinedRow> = sqlx::query_as(concat!(joined!(), " ORDER BY name"))
+            .fetch_all(&self.readers)
+            .await
+            .map_err(db("list clusters that joined"))?;
+        rows.into_iter().map(joined).collect()
+    }
+
+    pub async fn joined_of(&self, ids: &[String]) -> Result<Vec<Joined>> {
+        let rows: Vec<JoinedRow> = sqlx::query_as(concat!(
+            joined!(),
+            " AND id IN ",
+            each!("$1"),
+            " ORDER BY name"
+        ))
+        .bind(to_json(&ids))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db("read when clusters were seen"))?;
+        rows.into_iter().map(joined).collect()
     }
 
     pub async fn remove_cluster(&self, id: &str, now: OffsetDateTime) -> Result<bool> {

@@ -12,6 +12,7 @@ mod audit;
 mod bundles;
 mod clusters;
 mod grants;
+mod heals;
 mod hostkeys;
 mod join;
 mod keys;

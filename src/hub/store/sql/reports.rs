@@ -1,19 +1,17 @@
-//! What agents report: facts, steps, conditions and heals.
+//! What agents report: facts, steps and conditions, and their heals with them.
 
 use std::collections::BTreeMap;
 
 use sqlx::FromRow;
 use time::OffsetDateTime;
 
-use super::{Connection, Database, corrupt, db, from_json, to_json, to_ms};
-use crate::heal;
-use crate::hub::incident::{Acted, Seen};
+use super::heals::{forgotten, put_heal};
+use super::{Connection, Database, corrupt, db, to_json, to_ms};
 use crate::hub::store::{Details, Reported, Result};
-use crate::wire::id::ClusterName;
-use crate::wire::report::{Condition, Facts, HealRecord, HealResult, LaterCondition, StepReport};
+use crate::wire::report::{Condition, Facts, HealRecord, LaterCondition, StepReport};
 
 /// A closed enum's word, as JSON and the tables spell it.
-fn word<T: serde::Serialize>(value: &T) -> String {
+pub(super) fn word<T: serde::Serialize>(value: &T) -> String {
     to_json(value).trim_matches('"').to_owned()
 }
 
@@ -102,75 +100,6 @@ async fn put_step(connection: &mut Connection, cluster_id: &str, step: &StepRepo
     .await
     .map_err(db("store an adoption step"))?;
     Ok(())
-}
-
-/// Stores a heal or what became of it. A heal that ended does not open again, whatever comes late. True = it ended now.
-async fn put_heal(
-    connection: &mut Connection,
-    cluster_id: &str,
-    heal: &HealRecord,
-    now: OffsetDateTime,
-) -> Result<bool> {
-    const DOING: &str = "store a heal";
-    let before: Option<bool> = sqlx::query_scalar(concat!(
-        "SELECT restored_at IS NOT NULL OR result = 'failed' FROM heal WHERE id = $1",
-        locked!()
-    ))
-    .bind(&heal.id)
-    .fetch_optional(&mut *connection)
-    .await
-    .map_err(db(DOING))?;
-    sqlx::query(
-        "INSERT INTO heal (id, cluster_id, class, result, detected_at, restored_at, record, created_at, updated_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)
-         ON CONFLICT (id) DO UPDATE SET result = $4, restored_at = $6, record = $7, updated_at = $8
-           WHERE heal.cluster_id = $2 AND (heal.result = 'open' OR $4 <> 'open')",
-    )
-    .bind(&heal.id)
-    .bind(cluster_id)
-    .bind(&heal.class)
-    .bind(word(&heal.result))
-    .bind(&heal.detected_at)
-    .bind(&heal.restored_at)
-    .bind(to_json(heal))
-    .bind(to_ms(now))
-    .execute(connection)
-    .await
-    .map_err(db(DOING))?;
-    Ok(heal::is_over(heal) && before != Some(true))
-}
-
-/// Ends what is open and no longer known in the cluster: nobody will tell the end of it.
-async fn forgotten(
-    connection: &mut Connection,
-    cluster_id: &str,
-    open: &[String],
-    now: OffsetDateTime,
-) -> Result<Vec<HealRecord>> {
-    const DOING: &str = "end heals that no agent knows any more";
-    let records: Vec<String> = sqlx::query_scalar(concat!(
-        "SELECT record FROM heal WHERE cluster_id = $1 AND restored_at IS NULL AND result <> 'failed' AND class <> $3 AND id NOT IN ",
-        each!("$2"),
-        " ORDER BY id LIMIT 1000",
-        locked!()
-    ))
-    .bind(cluster_id)
-    .bind(to_json(&open))
-    // That one the hub ends itself.
-    .bind(heal::AGENT_LOST)
-    .fetch_all(&mut *connection)
-    .await
-    .map_err(db(DOING))?;
-    let mut ended = Vec::new();
-    for record in records {
-        let mut heal: HealRecord = from_json(DOING, &record)?;
-        heal.result = HealResult::Failed;
-        "the agent that saw this ended before it was over, and its end was not seen: look whether it is"
-            .clone_into(&mut heal.next);
-        put_heal(&mut *connection, cluster_id, &heal, now).await?;
-        ended.push(heal);
-    }
-    Ok(ended)
 }
 
 #[derive(FromRow)]
@@ -344,40 +273,6 @@ impl Database {
         Ok(ended)
     }
 
-    pub async fn faults(&self) -> Result<Vec<(String, i64)>> {
-        sqlx::query_as(
-            "SELECT h.class, count(*) FROM heal h JOIN cluster c ON c.id = h.cluster_id
-             WHERE h.restored_at IS NULL AND h.result <> 'failed' AND c.removed_at IS NULL GROUP BY h.class",
-        )
-        .fetch_all(&self.readers)
-        .await
-        .map_err(db("count faults"))
-    }
-
-    pub async fn acted(&self, since: OffsetDateTime) -> Result<Seen> {
-        const DOING: &str = "look for what many clusters have in common";
-        let fleet: i64 = sqlx::query_scalar(
-            "SELECT count(*) FROM cluster WHERE removed_at IS NULL AND last_seen IS NOT NULL",
-        )
-        .fetch_one(&self.readers)
-        .await
-        .map_err(db(DOING))?;
-        let acted: Vec<(String, String)> = sqlx::query_as(
-            concat!("SELECT DISTINCT h.cluster_id, h.class FROM heal h JOIN cluster c ON c.id = h.cluster_id
-             WHERE h.created_at >= $1 AND c.removed_at IS NULL AND EXISTS (
-               SELECT 1 FROM ", steps!("h.record"), " WHERE ", action!(), " NOT IN ('nudge', 'report'))"),
-        )
-        .bind(to_ms(since))
-        .fetch_all(&self.readers)
-        .await
-        .map_err(db(DOING))?;
-        let one = |(cluster_id, class)| Acted { cluster_id, class };
-        Ok(Seen {
-            fleet: usize::try_from(fleet).unwrap_or_default(),
-            acted: acted.into_iter().map(one).collect(),
-        })
-    }
-
     pub async fn set_condition(
         &self,
         cluster_id: &str,
@@ -404,74 +299,4 @@ impl Database {
         .map_err(db(DOING))?;
         write.commit(DOING).await
     }
-
-    pub async fn heals(
-        &self,
-        cluster_id: Option<&str>,
-        before: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<(ClusterName, HealRecord)>> {
-        const DOING: &str = "list heals";
-        let rows: Vec<(String, String)> = sqlx::query_as(
-            "SELECT c.name, h.record FROM heal h JOIN cluster c ON c.id = h.cluster_id
-             WHERE ($1 IS NULL OR h.cluster_id = $1) AND ($2 IS NULL OR h.id < $2) ORDER BY h.id DESC LIMIT $3",
-        )
-        .bind(cluster_id)
-        .bind(before)
-        .bind(i64::from(limit))
-        .fetch_all(&self.readers)
-        .await
-        .map_err(db(DOING))?;
-        rows.into_iter().map(|row| heal_row(DOING, &row)).collect()
-    }
-
-    pub async fn note_heal(
-        &self,
-        cluster_id: &str,
-        heal: HealRecord,
-        now: OffsetDateTime,
-    ) -> Result<()> {
-        const DOING: &str = "store a heal of the hub's";
-        let mut write = self.begin(DOING).await?;
-        put_heal(&mut write.tx, cluster_id, &heal, now).await?;
-        write.commit(DOING).await
-    }
-
-    pub async fn close_heal(&self, heal: HealRecord, now: OffsetDateTime) -> Result<bool> {
-        const DOING: &str = "close a heal";
-        let mut write = self.begin(DOING).await?;
-        let done = sqlx::query(
-            "UPDATE heal SET result = $1, record = $2, updated_at = $3
-             WHERE id = $4 AND restored_at IS NULL AND result NOT IN ('failed', 'healed')",
-        )
-        .bind(word(&heal.result))
-        .bind(to_json(&heal))
-        .bind(to_ms(now))
-        .bind(&heal.id)
-        .execute(&mut *write.tx)
-        .await
-        .map_err(db(DOING))?;
-        write.commit(DOING).await?;
-        Ok(done.rows_affected() > 0)
-    }
-
-    pub async fn heal(&self, id: &str) -> Result<Option<(ClusterName, HealRecord)>> {
-        const DOING: &str = "read a heal";
-        let row: Option<(String, String)> = sqlx::query_as(
-            "SELECT c.name, h.record FROM heal h JOIN cluster c ON c.id = h.cluster_id WHERE h.id = $1",
-        )
-        .bind(id)
-        .fetch_optional(&self.readers)
-        .await
-        .map_err(db(DOING))?;
-        row.map(|row| heal_row(DOING, &row)).transpose()
-    }
-}
-
-pub(super) fn heal_row(
-    doing: &'static str,
-    row: &(String, String),
-) -> Result<(ClusterName, HealRecord)> {
-    let name = row.0.parse().map_err(corrupt(doing))?;
-    Ok((name, from_json(doing, &row.1)?))
 }

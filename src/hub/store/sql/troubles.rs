@@ -2,11 +2,6 @@
 
 use super::{Database, corrupt, db};
 use crate::hub::store::{Result, TroubleKey};
-use crate::wire::id::ClusterName;
-use crate::wire::report::HealRecord;
-
-/// Open heals in one look; a fleet with more is in flames anyhow.
-const MAX_OPEN: i64 = 20_000;
 
 impl Database {
     pub async fn troubles(&self) -> Result<Vec<(TroubleKey, String)>> {
@@ -52,35 +47,5 @@ impl Database {
                 .map_err(db(DOING))?;
         }
         write.commit(DOING).await
-    }
-
-    pub async fn open_heals(&self) -> Result<Vec<(ClusterName, HealRecord)>> {
-        const DOING: &str = "list open heals";
-        let rows: Vec<(String, String)> = sqlx::query_as(
-            "SELECT c.name, h.record FROM heal h JOIN cluster c ON c.id = h.cluster_id
-             WHERE h.restored_at IS NULL AND h.result <> 'failed' AND c.removed_at IS NULL ORDER BY h.id LIMIT $1",
-        )
-        .bind(MAX_OPEN)
-        .fetch_all(&self.readers)
-        .await
-        .map_err(db(DOING))?;
-        rows.into_iter()
-            .map(|row| super::reports::heal_row(DOING, &row))
-            .collect()
-    }
-
-    pub async fn open_heals_of(&self, class: &str) -> Result<Vec<(ClusterName, HealRecord)>> {
-        const DOING: &str = "list open heals of one class";
-        let rows: Vec<(String, String)> = sqlx::query_as(
-            "SELECT c.name, h.record FROM heal h JOIN cluster c ON c.id = h.cluster_id
-             WHERE h.class = $1 AND h.restored_at IS NULL AND h.result <> 'failed' AND c.removed_at IS NULL ORDER BY h.id",
-        )
-        .bind(class)
-        .fetch_all(&self.readers)
-        .await
-        .map_err(db(DOING))?;
-        rows.into_iter()
-            .map(|row| super::reports::heal_row(DOING, &row))
-            .collect()
     }
 }
