@@ -1,7 +1,7 @@
 //! `linesman hub`: flags and environment become the hub's configuration; says where things are, then serves.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -16,15 +16,19 @@ use crate::client;
 use crate::hub::gitline::Allowed;
 use crate::hub::rotation::KeyPolicy;
 use crate::hub::tls::TlsSource;
-use crate::hub::{HubConfig, Listeners, PeerConfig, serve};
+use crate::hub::{HubConfig, Listeners, serve};
 use crate::lifetime;
 
+mod address;
 mod audit;
+mod banner;
 pub(super) mod database;
 mod notify;
 mod oidc;
 
+use address::{peer, reached_at};
 use audit::AuditArgs;
+use banner::banner;
 use database::DatabaseArgs;
 use notify::NotifyArgs;
 use oidc::OidcArgs;
@@ -240,7 +244,7 @@ fn config(args: Args) -> Result<HubConfig> {
         // The hub adds the names of its URL and listening address itself.
         _ => TlsSource::Own { names: Vec::new() },
     };
-    let peer = peer_config(args.peer_listen, args.peer_url)?;
+    let peer = peer(args.peer_listen, args.peer_url)?;
     let records = args.database.config(peer.is_some())?;
     let drain = match &peer {
         None => DRAIN,
@@ -274,77 +278,6 @@ fn config(args: Args) -> Result<HubConfig> {
     })
 }
 
-fn peer_config(listen: Option<SocketAddr>, url: Option<String>) -> Result<Option<PeerConfig>> {
-    let Some(listen) = listen else {
-        return Ok(None);
-    };
-    let url = url.unwrap_or_else(|| reached_at(listen).to_string());
-    let authority: Option<http::uri::Authority> = url.parse().ok();
-    let whole = |a: &http::uri::Authority| a.port_u16().is_some() && !a.as_str().contains('@');
-    if !authority.is_some_and(|authority| whole(&authority)) {
-        let text = format!("--peer-url is {url}");
-        let next =
-            "give the host and port at which the other replicas reach --peer-listen, HOST:PORT";
-        return Err(Failure::new(Code::Usage, text, next).into());
-    }
-    Ok(Some(PeerConfig { listen, url }))
-}
-
-/// Where others find a listener: the address it was given, or this machine's own where that was "any".
-fn reached_at(listen: SocketAddr) -> SocketAddr {
-    if listen.ip().is_unspecified() {
-        SocketAddr::new(own_address(), listen.port())
-    } else {
-        listen
-    }
-}
-
-/// The address that this machine would send from. Connecting a UDP socket chooses it and sends nothing.
-fn own_address() -> IpAddr {
-    let chosen = || {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        // TEST-NET-1 (RFC 5737): any address that the default route serves would do.
-        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
-        socket.local_addr()
-    };
-    chosen().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |a: SocketAddr| a.ip())
-}
-
-/// What a person needs after a start. The token itself is not printed: output ends up in logs.
-fn banner(config: &HubConfig, own_ca: bool, first: bool) -> String {
-    let file = |name: &str| config.data.join(name).display().to_string();
-    let where_to = format!(
-        "hub      {}\ncatalog  {}/catalog.git\nhealth   http://{}/readyz, /metrics\ndata     {}\n",
-        config.url,
-        config.git_url,
-        config.health_listen,
-        config.data.display()
-    );
-    let ca = if own_ca {
-        ca_flag(config, &file("ca.crt"))
-    } else {
-        String::new()
-    };
-    let then = if first {
-        let token = file("admin.token");
-        format!(
-            "\nThis was the first start. Log in as admin:\n  linesman login {} --token-file {token}{ca}\n",
-            config.url
-        )
-    } else {
-        String::new()
-    };
-    where_to + &then
-}
-
-fn ca_flag(config: &HubConfig, own: &str) -> String {
-    let path = match &config.tls {
-        TlsSource::Files { ca: Some(ca), .. } => ca.as_path(),
-        TlsSource::Own { .. } | TlsSource::Files { ca: None, .. } => Path::new(own),
-    };
-    format!(" --ca {}", path.display())
-}
-
 fn key_policy(rotate_after: Duration) -> Result<KeyPolicy> {
     if !rotate_after.is_zero() && rotate_after < LEAST_KEY_AGE {
         let text = format!(
@@ -374,7 +307,7 @@ mod tests {
         args: Args,
     }
 
-    fn parsed(flags: &[&str]) -> HubConfig {
+    pub(super) fn parsed(flags: &[&str]) -> HubConfig {
         let line = ["hub", "--data", "/d"].iter().chain(flags);
         config(Line::try_parse_from(line).unwrap().args).unwrap()
     }
@@ -418,18 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_replicas_says_where_the_others_reach_it() {
-        let peer = |listen: &str, url: Option<&str>| {
-            peer_config(Some(listen.parse().unwrap()), url.map(str::to_owned))
-        };
-        let own = peer("10.0.0.1:8444", None).unwrap().unwrap();
-        assert_eq!(own.url, "10.0.0.1:8444");
-        let named = peer("0.0.0.0:8444", Some("hub-0.hub:8444")).unwrap();
-        assert_eq!(named.unwrap().url, "hub-0.hub:8444");
-        for wrong in ["https://hub-0:8444", "hub-0", "a@hub-0:1", ""] {
-            let why = peer("0.0.0.0:8444", Some(wrong)).unwrap_err();
-            assert_eq!(why.to_string(), format!("--peer-url is {wrong}"));
-        }
+    fn one_of_several_replicas_needs_a_database_for_all() {
         let flags = ["hub", "--data", "/d", "--peer-listen", "127.0.0.1:8444"];
         let why = config(Line::try_parse_from(flags).unwrap().args).unwrap_err();
         assert_eq!(
@@ -437,20 +359,5 @@ mod tests {
             "--peer-listen makes the hub one of several replicas, and its records are in SQLite"
         );
         assert!(Line::try_parse_from(["hub", "--peer-url", "h:1"]).is_err());
-    }
-
-    #[test]
-    fn the_first_start_says_how_to_log_in_and_shows_no_token() {
-        let config = parsed(&["--url", "https://h"]);
-        let text = banner(&config, true, true);
-        assert!(
-            text.ends_with(
-                "  linesman login https://h --token-file /d/admin.token --ca /d/ca.crt\n"
-            ),
-            "{text}"
-        );
-        assert!(!banner(&config, true, false).contains("login"));
-        let files = parsed(&["--url", "https://h", "--tls-cert", "c", "--tls-key", "k"]);
-        assert!(banner(&files, false, true).ends_with("--token-file /d/admin.token\n"));
     }
 }

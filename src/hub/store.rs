@@ -1,9 +1,6 @@
 //! The store: records behind one type. What any database must do stands in the table of [`Store`]'s methods; the
 //! statements that do it are one text, `sql/`, built for SQLite and for PostgreSQL.
 
-use std::fs::File;
-use std::path::Path;
-
 use time::OffsetDateTime;
 
 use crate::hub::access::Grant;
@@ -13,18 +10,25 @@ use crate::wire::api::{BundleView, EngineKind, GitRoute, Policy};
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, HealRecord};
 
+mod bell;
 mod changes;
+mod opening;
 pub mod patience;
 pub mod postgres;
 pub mod records;
 pub mod sqlite;
 
+pub use bell::Bell;
 pub use changes::AccessChanges;
+pub use opening::{Records, Share};
+pub use records::audit::{Anchor, AuditQuery, AuditRow};
+pub use records::replicas::{Changes, LineRow, Located, Noted, Replica};
+pub use records::users::{
+    ApiToken, Arrival, Ended, Known, Pair, Provided, Session, SessionToken, SshKey, UserRow,
+};
 pub use records::{
-    Anchor, ApiToken, Arrival, AuditQuery, AuditRow, Changes, Cluster, ClusterKey, Details, Ended,
-    HostKeysOf, JoinToken, Joined, KeyKind, KeyState, Known, LineRow, Located, NewBundle,
-    NewClusterRow, Noted, Pair, Provided, Replica, Reported, Session, SessionToken, SshKey,
-    TokenKind, UserRow,
+    Cluster, ClusterKey, Details, HostKeysOf, JoinToken, Joined, KeyKind, KeyState, NewBundle,
+    NewClusterRow, Reported, TokenKind,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -62,56 +66,6 @@ pub enum Store {
     Postgres(postgres::Postgres),
 }
 
-/// Where the hub's records are.
-#[derive(Debug, Clone, Default)]
-pub enum Records {
-    /// In the data directory.
-    #[default]
-    File,
-    Server(postgres::Target),
-}
-
-/// In a data directory: says which database has the records, where that is not `hub.db` beside it.
-const ELSEWHERE: &str = "database";
-
-impl Store {
-    /// Takes the data directory and its records for this process, which shares them with others of its kind where it is one
-    /// of several; makes what is not there yet.
-    pub async fn open(data: &Path, records: &Records, share: Share) -> Result<Self> {
-        let note = data.join(ELSEWHERE);
-        let target = match records {
-            Records::File => {
-                if share == Share::Several {
-                    return Err(StoreError::Refused(
-                        "several replicas need PostgreSQL: give --database-url-file, or leave --peer-listen out".to_owned(),
-                    ));
-                }
-                if let Ok(elsewhere) = std::fs::read_to_string(&note) {
-                    return Err(StoreError::Refused(format!(
-                        "the hub's records are in the database {}: give --database-url-file, or delete {} to begin with none",
-                        elsewhere.trim(),
-                        note.display()
-                    )));
-                }
-                return Ok(Self::Sqlite(sqlite::Sqlite::open(data).await?));
-            }
-            Records::Server(target) => target,
-        };
-        let old = data.join("hub.db");
-        if old.exists() {
-            return Err(StoreError::Refused(format!(
-                "{} has the hub's records, and nothing moves them to PostgreSQL: start with a data directory of its own",
-                old.display()
-            )));
-        }
-        let lock = lock(data, share)?;
-        let store = postgres::Postgres::open(target.clone(), share).await?;
-        std::fs::write(&note, format!("{target}\n"))
-            .map_err(|e| StoreError::Refused(format!("write {}: {e}", note.display())))?;
-        Ok(Self::Postgres(store.keeping(lock)))
-    }
-}
-
 impl Store {
     /// Audit rows outlive from now on what this says, once their call returned.
     #[must_use]
@@ -121,49 +75,6 @@ impl Store {
             (Durability::Fsync, Self::Sqlite(store)) => Self::Sqlite(store.syncing_audit()),
             (Durability::Fsync, Self::Postgres(store)) => Self::Postgres(store.syncing_audit()),
         }
-    }
-}
-
-/// Whether a process has its records to itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Share {
-    #[default]
-    Alone,
-    /// With other replicas of the hub.
-    Several,
-}
-
-impl Share {
-    /// Who holds what this process wants, and what helps.
-    fn taken(self, by: &str) -> String {
-        match self {
-            Self::Alone => format!("another hub runs on {by}; stop it first"),
-            Self::Several => format!(
-                "a hub that is alone runs on {by}; stop it first, or start it with --peer-listen as well"
-            ),
-        }
-    }
-}
-
-/// Takes the data directory for this process. A lock that the file system does not carry is an error: two hubs on
-/// one database would each give out the same epochs.
-fn lock(data: &Path, share: Share) -> Result<File> {
-    let path = data.join("hub.lock");
-    let refused = |why: String| StoreError::Refused(format!("lock {}: {why}", path.display()));
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(|e| refused(e.to_string()))?;
-    let taken = match share {
-        Share::Alone => file.try_lock(),
-        Share::Several => file.try_lock_shared(),
-    };
-    match taken {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(refused(share.taken("this data directory"))),
-        Err(std::fs::TryLockError::Error(e)) => Err(refused(e.to_string())),
     }
 }
 
@@ -459,60 +370,6 @@ impl Store {
         match self {
             Self::Sqlite(_) => Ok(None),
             Self::Postgres(store) => store.bells().await.map(Some),
-        }
-    }
-}
-
-/// What wakes a replica before it looks by itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Bell {
-    /// Something changed: look what.
-    Look,
-    /// The line of the cluster with this id is another now.
-    Line(String),
-    /// The heal with this id has ended.
-    Healed(String),
-}
-
-impl Bell {
-    const LINE: &str = "line ";
-    const HEALED: &str = "healed ";
-
-    fn word(&self) -> String {
-        match self {
-            Self::Look => "look".to_owned(),
-            Self::Line(cluster_id) => format!("{}{cluster_id}", Self::LINE),
-            Self::Healed(id) => format!("{}{id}", Self::HEALED),
-        }
-    }
-
-    /// What a newer build rings is a reason to look as well.
-    fn parse(word: &str) -> Self {
-        if let Some(cluster_id) = word.strip_prefix(Self::LINE) {
-            Self::Line(cluster_id.to_owned())
-        } else if let Some(id) = word.strip_prefix(Self::HEALED) {
-            Self::Healed(id.to_owned())
-        } else {
-            Self::Look
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bell_is_heard_as_it_was_rung() {
-        for bell in [
-            Bell::Look,
-            Bell::Line("c1".to_owned()),
-            Bell::Healed("h1".to_owned()),
-        ] {
-            assert_eq!(Bell::parse(&bell.word()), bell);
-        }
-        for word in ["", "access", "lines c1", "from a newer build"] {
-            assert_eq!(Bell::parse(word), Bell::Look);
         }
     }
 }

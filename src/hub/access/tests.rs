@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use http::Method;
 
 use super::*;

@@ -1,23 +1,26 @@
 //! Sessions: tokens out of a login, their rotation, and their end. All that a session ran ends with it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
 use time::OffsetDateTime;
-use tokio_util::sync::CancellationToken;
 
 use super::pending::Ready;
 use super::{From, LoginError, admit};
 use crate::clock;
+use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::oidc::{Lifetimes, Provider};
 use crate::hub::registration::{Prefix, TokenText};
-use crate::hub::running::Gone;
 use crate::hub::store::{Pair, Session, SessionToken, UserRow};
-use crate::hub::{Hub, chain_of};
 use crate::keys;
 use crate::wire::api::SessionAnswer;
+
+mod end;
+mod watch;
+
+use end::end;
+pub use end::log_out;
+pub use watch::watch_over;
 
 /// Both tokens of a pair have its id.
 struct Fresh {
@@ -243,35 +246,6 @@ async fn ask(
     }
 }
 
-/// Ends a session and what it runs.
-async fn end(
-    hub: &Hub,
-    id: &str,
-    user: &UserRow,
-    why: &str,
-    from: &From,
-) -> Result<(), LoginError> {
-    let ended = hub
-        .store
-        .end_session(id, crate::hub::cut(why, 500), clock::now())
-        .await?;
-    hub.requests.end(Gone::Token(id));
-    if ended {
-        told(
-            hub,
-            Told {
-                action: "session.end",
-                user,
-                target: id,
-                denied: Some(why),
-            },
-            from,
-        )
-        .await?;
-    }
-    Ok(())
-}
-
 /// What happens to a session, put on record.
 struct Told<'a> {
     action: &'a str,
@@ -298,110 +272,6 @@ async fn told(hub: &Hub, what: Told<'_>, from: &From) -> Result<(), LoginError> 
         ..Entry::default()
     };
     Ok(hub.audit.event(entry).await?)
-}
-
-/// A person logs out: with any of the session's refresh tokens. Gives whether there was something to end.
-pub async fn log_out(
-    hub: &Hub,
-    provider: &Provider,
-    text: &str,
-    from: &From,
-) -> Result<bool, LoginError> {
-    let Some(token) = TokenText::parse(Prefix::Refresh, text) else {
-        return Ok(false);
-    };
-    let Ok((pair, _, _)) = genuine(hub, &token).await else {
-        return Ok(false);
-    };
-    let _turn = hub.logins.turn(&pair.session_id).await;
-    let (_, session, user) = genuine(hub, &token).await?;
-    let sealed = session.sealed.as_deref();
-    let kept = sealed.and_then(|sealed| hub.logins.seal.open(&session.id, sealed));
-    if !hub
-        .store
-        .end_session(&session.id, "logged out", clock::now())
-        .await?
-    {
-        return Ok(false);
-    }
-    hub.requests.end(Gone::Token(&session.id));
-    told(
-        hub,
-        Told {
-            action: "logout",
-            user: &user,
-            target: &session.id,
-            denied: None,
-        },
-        from,
-    )
-    .await?;
-    if let Some(kept) = kept
-        && let Err(error) = provider.revoke(&kept).await
-    {
-        tracing::debug!(
-            error = chain_of(&error),
-            "the provider did not take a refresh token back"
-        );
-    }
-    Ok(true)
-}
-
-/// Asks the provider about those whose requests outlive an access token, until `stop`: a watch of hours ends when its
-/// person is gone, although its client never asks again.
-pub async fn watch_over(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
-    let Some(provider) = &hub.oidc else {
-        stop.cancelled().await;
-        return Ok(());
-    };
-    let age = provider.config.sessions.access;
-    let every = (age / 15).clamp(Duration::from_millis(200), Duration::from_mins(1));
-    let from = From {
-        remote: "hub".to_owned(),
-        request_id: String::new(),
-    };
-    while stop
-        .run_until_cancelled(tokio::time::sleep(every))
-        .await
-        .is_some()
-    {
-        for id in hub.requests.tokens() {
-            if let Err(error) = look(&hub, provider, &id, age, &from).await {
-                tracing::warn!(
-                    session = id,
-                    error = chain_of(&error),
-                    "ask about a running session"
-                );
-            }
-            if stop.is_cancelled() {
-                return Ok(());
-            }
-        }
-    }
-    Ok(())
-}
-
-async fn look(
-    hub: &Hub,
-    provider: &Provider,
-    id: &str,
-    age: Duration,
-    from: &From,
-) -> Result<(), LoginError> {
-    let due =
-        |session: &Session| session.sealed.is_some() && clock::now() - session.asked_at >= age;
-    // An API token's id is no session's.
-    let found = hub.store.session(id).await?;
-    if !found.is_some_and(|(session, _)| !session.ended && due(&session)) {
-        return Ok(());
-    }
-    let _turn = hub.logins.turn(id).await;
-    match hub.store.session(id).await? {
-        Some((session, user)) if !session.ended && due(&session) => {
-            ask(hub, provider, &session, &user, from).await.map(drop)
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -10,9 +10,12 @@ use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
 use crate::heal::AGENT_LOST;
-use crate::hub::lost::fault::words;
 use crate::wire::id::ClusterName;
-use crate::wire::report::{Condition, ConditionType, HealRecord, HealResult, Phase, Status};
+use crate::wire::report::{Condition, HealRecord, HealResult, Phase};
+
+mod found;
+
+use found::{Found, Look, found};
 
 /// A trouble that is over is told when it has been so for this long: what comes and goes is one trouble.
 const OVER: Duration = Duration::minutes(1);
@@ -27,19 +30,6 @@ const HEALED_EVERY: Duration = Duration::hours(1);
 /// Troubles that are kept; the rest of a fleet in flames is counted, not told one by one.
 pub const MAX_TROUBLES: usize = 20_000;
 const MAX_TEXT: usize = 1000;
-/// What is told of the first is not told again as what comes of it.
-const FOLLOWS: [(&str, &[&str]); 4] = [
-    (
-        "HostKeyMismatch",
-        &["GitUnreachable", "NotRead", "NoRoute", "NotSynced"],
-    ),
-    (
-        "KeyRevoked",
-        &["GitUnreachable", "NotRead", "NoRoute", "NotSynced"],
-    ),
-    ("GitUnreachable", &["NotRead", "NoRoute", "NotSynced"]),
-    ("NotRead", &["NotSynced"]),
-];
 
 /// One cluster at a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -272,112 +262,6 @@ impl Trouble {
         // One that was told is kept until its end is told, too.
         self.gone.is_some_and(quiet) && (self.told.is_none() || self.over)
     }
-}
-
-struct Found {
-    severity: Severity,
-    text: String,
-}
-
-/// What a look at one cluster says.
-struct Look {
-    found: BTreeMap<String, Found>,
-    /// It speaks of this class alone: of the others nothing is known, or nothing is to be done now.
-    only: Option<&'static str>,
-}
-
-/// The troubles of one cluster at this moment.
-fn found(seen: &Seen) -> Look {
-    let alone = |class: &'static str, severity, text: String| Look {
-        found: BTreeMap::from([(class.to_owned(), Found { severity, text })]),
-        only: Some(class),
-    };
-    if seen.phase == Phase::Offline {
-        return alone(AGENT_LOST, Severity::Critical, cut(&silence(seen)));
-    }
-    let paused = |c: &&Condition| c.kind == ConditionType::Paused && c.status == Status::True;
-    if let Some(window) = seen.conditions.iter().find(paused) {
-        // Nothing is mended in a window, and whoever opened it knows that. What is wrong behind its end is told then.
-        return alone("Paused", Severity::Info, cut(&window.message));
-    }
-    let mut found = BTreeMap::new();
-    for heal in &seen.heals {
-        let text = cut(&format!("{}: {}", heal.object, heal.evidence));
-        let severity = Severity::Warning;
-        found
-            .entry(heal.class.clone())
-            .or_insert(Found { severity, text });
-    }
-    for condition in &seen.conditions {
-        if let Some((class, severity)) = judge(condition) {
-            let text = cut(&condition.message);
-            found.insert(class, Found { severity, text });
-        }
-    }
-    for (cause, follows) in FOLLOWS {
-        if found.contains_key(cause) {
-            found.retain(|class, _| !follows.contains(&class.as_str()));
-        }
-    }
-    Look { found, only: None }
-}
-
-/// Since when an agent is silent, and how its line ended.
-fn silence(seen: &Seen) -> String {
-    let mut line = seen.conditions.iter();
-    match line.find(|c| c.kind == ConditionType::LineUp) {
-        Some(line) => words(&line.since, Some(&line.message)),
-        None => "the cluster is out of reach".to_owned(),
-    }
-}
-
-/// Whether a condition is a trouble, under which class, and how bad it is.
-fn judge(condition: &Condition) -> Option<(String, Severity)> {
-    use ConditionType as C;
-    let (bad, severity) = match condition.kind {
-        C::HostKeyMismatch | C::RightsLost | C::JoinConflict => (Status::True, Severity::Critical),
-        C::EngineHealthy => (Status::False, Severity::Critical),
-        C::Quarantined | C::SafeHealsOnly => (Status::True, Severity::Warning),
-        C::ObserveOnly => (Status::True, Severity::Info),
-        // A change that is under way is no trouble; one that was undone is.
-        C::EngineCurrent | C::AgentCurrent if condition.reason == "Returned" => {
-            (Status::False, Severity::Warning)
-        }
-        C::Synced
-        | C::GitReachable
-        | C::ChildrenReady
-        | C::DeployKeyRegistered
-        | C::HubUnderstood => (Status::False, Severity::Warning),
-        // An engine that is being installed is not broken; the others are shown, and call nobody.
-        C::Joined
-        | C::Paused
-        | C::LineUp
-        | C::HostKeysKnown
-        | C::GitOverLine
-        | C::EngineInstalled
-        | C::EngineCurrent
-        | C::EngineFromGit
-        | C::SnapshotFresh
-        | C::Guarded
-        | C::AgentCurrent
-        | C::PolicyAccepted
-        | C::Uncovered => return None,
-    };
-    // A rotation on its way is not a trouble.
-    if condition.status != bad || condition.reason == "Rotating" {
-        return None;
-    }
-    // These name the fault's class, which a heal may tell of as well.
-    let by_reason = matches!(
-        condition.kind,
-        C::EngineHealthy | C::Synced | C::GitReachable | C::ChildrenReady | C::Quarantined
-    );
-    let class = if by_reason && !condition.reason.is_empty() {
-        condition.reason.clone()
-    } else {
-        format!("{:?}", condition.kind)
-    };
-    Some((class, severity))
 }
 
 /// How long a trouble has to last before anyone is told. What heals by itself in that time is in the heals' history.

@@ -1,6 +1,7 @@
-//! The records as the hub's parts see them, free of any database.
+//! The records as the hub's parts see them, free of any database: clusters, their keys and tokens, and what is reported of
+//! them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use time::OffsetDateTime;
 
@@ -10,6 +11,10 @@ use crate::wire::api::{
 };
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, Facts, HealRecord, LaterCondition, StepReport};
+
+pub mod audit;
+pub mod replicas;
+pub mod users;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
@@ -204,122 +209,6 @@ pub struct HostKeysOf {
     pub at: OffsetDateTime,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UserRow {
-    pub id: String,
-    pub name: String,
-    pub roles: Vec<String>,
-    /// Groups that grants can name.
-    pub groups: Vec<String>,
-    pub disabled: bool,
-    /// Whose word the groups are; None = a local user's, who is changed here.
-    pub provider: Option<Provided>,
-    pub rev: i64,
-}
-
-/// Who a user is at an identity provider.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Provided {
-    pub issuer: String,
-    pub subject: String,
-}
-
-/// Someone whom an identity provider vouches for.
-#[derive(Debug, Clone)]
-pub struct Arrival {
-    /// For one who is new.
-    pub id: String,
-    pub issuer: String,
-    pub subject: String,
-    pub name: String,
-    pub groups: BTreeSet<String>,
-}
-
-/// What the store makes of them.
-#[derive(Debug)]
-pub enum Known {
-    User {
-        user: Box<UserRow>,
-        /// As they were; None = they are new.
-        before: Option<Box<UserRow>>,
-    },
-    /// An admin removed them.
-    Removed,
-    /// Someone else has the name.
-    Taken,
-}
-
-/// A login with an identity provider.
-#[derive(Debug, Clone)]
-pub struct Session {
-    pub id: String,
-    pub user_id: String,
-    /// The provider's refresh token, sealed.
-    pub sealed: Option<Vec<u8>>,
-    pub asked_at: OffsetDateTime,
-    pub idle_until: OffsetDateTime,
-    pub expires_at: OffsetDateTime,
-    pub ended: bool,
-}
-
-/// A pair of tokens as it is stored.
-#[derive(Debug, Clone)]
-pub struct Pair {
-    pub id: String,
-    pub access_hash: [u8; 32],
-    pub refresh_hash: [u8; 32],
-    pub access_until: OffsetDateTime,
-}
-
-/// A stored pair with what became of it.
-#[derive(Debug, Clone)]
-pub struct SessionToken {
-    pub id: String,
-    pub session_id: String,
-    pub access_hash: [u8; 32],
-    pub refresh_hash: [u8; 32],
-    pub access_until: OffsetDateTime,
-    /// When the refresh token was first used.
-    pub used_at: Option<OffsetDateTime>,
-}
-
-/// A hub token; its secret is stored as SHA-256 only.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ApiToken {
-    pub id: String,
-    pub user_id: String,
-    pub hash: [u8; 32],
-    pub title: String,
-    /// What it may be used for ([`crate::hub::auth::Scope`]); none = all that its user may.
-    pub scopes: Vec<String>,
-    /// The clusters that it reaches; None = all.
-    pub clusters: Option<BTreeSet<ClusterName>>,
-    /// The name of the user who made it; `hub` for the first.
-    pub created_by: String,
-    pub created_at: OffsetDateTime,
-    pub expires_at: Option<OffsetDateTime>,
-    pub revoked_at: Option<OffsetDateTime>,
-}
-
-/// How the end of a token or user went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    Done,
-    /// It was gone before, or never there.
-    Unknown,
-    /// Nothing was done: nobody could administer the hub any more.
-    LastAdmin,
-}
-
-/// A person's SSH key for the built-in Git server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SshKey {
-    pub id: String,
-    pub user_id: String,
-    pub public: Public,
-    pub title: String,
-}
-
 #[derive(Debug, Clone)]
 pub struct NewBundle {
     pub digest: Digest,
@@ -330,127 +219,4 @@ pub struct NewBundle {
     /// zstd, as served.
     pub data: Vec<u8>,
     pub imported_by: String,
-}
-
-/// One row of the audit chain.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuditRow {
-    pub seq: i64,
-    /// UTC milliseconds since 1970.
-    pub at: i64,
-    /// `open`, `close` or `event`.
-    pub stage: String,
-    pub actor: String,
-    pub action: String,
-    /// Whom a Kubernetes request went as, where that is not the actor.
-    pub acted_as: Option<String>,
-    pub cluster: Option<String>,
-    pub target: String,
-    pub request_id: String,
-    /// `allow` or `deny`.
-    pub verdict: String,
-    pub reason: Option<String>,
-    /// Of a close: the `seq` of its open.
-    pub opened: Option<i64>,
-    pub code: Option<u16>,
-    pub bytes: Option<u64>,
-    pub millis: Option<u64>,
-    pub remote: String,
-    pub prev: [u8; 32],
-    pub hash: [u8; 32],
-}
-
-/// Which records of the audit are asked for; what is None does not narrow.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AuditQuery {
-    /// Behind this `seq`.
-    pub after: Option<i64>,
-    /// Before this `seq`.
-    pub before: Option<i64>,
-    /// `user:ada`, `agent:eu1` …
-    pub actor: Option<String>,
-    pub cluster: Option<String>,
-    /// `allow` or `deny`.
-    pub verdict: Option<String>,
-    /// Unix milliseconds: from the first on, up to but not with the second.
-    pub since: Option<i64>,
-    pub until: Option<i64>,
-    /// The newest ones, in falling order; else the oldest, in rising order.
-    pub newest: bool,
-    pub limit: u32,
-}
-
-/// The hub's signature under the chain as it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Anchor {
-    /// The last record below it, and that record's hash.
-    pub seq: i64,
-    pub hash: [u8; 32],
-    /// UTC milliseconds since 1970.
-    pub at: i64,
-    pub sig: Vec<u8>,
-    /// The records up to here were removed: the chain begins behind it.
-    pub start: bool,
-}
-
-/// A process of the hub that others can reach.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replica {
-    /// UUID, new with each start.
-    pub id: String,
-    /// `host:port`
-    pub peer: String,
-    /// Of the certificate that it shows and asks with.
-    pub cert_sha256: [u8; 32],
-}
-
-/// A cluster's line at a replica.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LineRow {
-    pub cluster_id: String,
-    pub replica: String,
-    pub epoch: u64,
-    pub session: String,
-    pub instance: String,
-    pub remote: String,
-    pub since: OffsetDateTime,
-    /// What the clock of the line, the hub's own, shows now.
-    pub hub_clock: OffsetDateTime,
-}
-
-/// A line and how its replica is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Located {
-    pub line: LineRow,
-    pub peer: Replica,
-}
-
-/// How often each kind of record has changed, ever; zero where no replica needs to know.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Users, tokens, sessions and grants.
-    pub access: i64,
-    /// What a cluster is told, and its removal.
-    pub clusters: i64,
-    /// What all clusters are told.
-    pub common: i64,
-    pub pushes: i64,
-}
-
-/// What one replica leaves for the others to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Noted {
-    /// The incident that stands.
-    Incident,
-    /// The last push to the catalog.
-    Push,
-}
-
-impl Noted {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Incident => "incident",
-            Self::Push => "push",
-        }
-    }
 }

@@ -18,7 +18,7 @@ use sqlx::{Sqlite as Db, SqliteConnection as Connection, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use self::Sqlite as Database;
-use super::{AccessChanges, Result, StoreError};
+use super::{AccessChanges, Result, Share, StoreError, opening};
 use crate::hub::audit::Durability;
 
 /// The strings of a JSON array, as a set.
@@ -119,7 +119,7 @@ impl Write {
 impl Sqlite {
     /// Opens or makes `hub.db` in the data directory and brings its schema up to date.
     pub async fn open(data: &Path) -> Result<Self> {
-        let lock = super::lock(data, super::Share::Alone)?;
+        let lock = opening::lock(data, Share::Alone)?;
         let options = SqliteConnectOptions::new()
             .filename(data.join("hub.db"))
             .create_if_missing(true)

@@ -1,7 +1,7 @@
 use time::macros::datetime;
 
 use super::*;
-use crate::wire::report::Scene;
+use crate::wire::report::{ConditionType, Scene, Status};
 
 const START: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
 const REMIND: Option<Duration> = Some(Duration::hours(4));

@@ -1,12 +1,11 @@
-//! Clusters.
+//! Clusters: added, listed, removed; when each was seen, and the counts that never repeat.
 
 use sqlx::FromRow;
-use sqlx::query::QueryScalar;
 use time::OffsetDateTime;
 
-use super::{Arguments, Database, Db, corrupt, db, from_json, from_ms, to_json, to_ms};
+use super::{Database, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::hub::store::{Cluster, Joined, NewClusterRow, Result, StoreError};
-use crate::wire::api::{BundleView, EngineKind, GitRoute, Policy};
+use crate::wire::api::{EngineKind, GitRoute, Policy};
 use crate::wire::id::ClusterName;
 
 #[derive(FromRow)]
@@ -94,7 +93,7 @@ fn route(text: &str) -> GitRoute {
     }
 }
 
-fn route_text(route: GitRoute) -> &'static str {
+pub(super) fn route_text(route: GitRoute) -> &'static str {
     match route {
         GitRoute::Auto => "auto",
         GitRoute::Direct => "direct",
@@ -242,155 +241,6 @@ impl Database {
         }
         write.commit(DOING).await?;
         Ok(done.rows_affected() == 1)
-    }
-
-    pub async fn set_policy(&self, id: &str, policy: Policy, now: OffsetDateTime) -> Result<()> {
-        const DOING: &str = "set a cluster's policy";
-        let mut write = self.begin(DOING).await?;
-        sqlx::query("UPDATE cluster SET policy = $1, updated_at = $2, rev = rev + 1 WHERE id = $3")
-            .bind(to_json(&policy))
-            .bind(to_ms(now))
-            .bind(id)
-            .execute(&mut *write.tx)
-            .await
-            .map_err(db(DOING))?;
-        write.commit(DOING).await
-    }
-
-    /// Writes what the engine is to be from now on; gives the number of this change.
-    async fn change_engine(
-        &self,
-        doing: &'static str,
-        update: QueryScalar<'_, Db, i64, Arguments>,
-    ) -> Result<u64> {
-        let mut write = self.begin(doing).await?;
-        let change = update.fetch_one(&mut *write.tx).await;
-        let change = change.map_err(db(doing))?;
-        write.commit(doing).await?;
-        Ok(change.unsigned_abs())
-    }
-
-    pub async fn set_engine(
-        &self,
-        id: &str,
-        bundle: &BundleView,
-        within: u32,
-        now: OffsetDateTime,
-    ) -> Result<u64> {
-        const DOING: &str = "set a cluster's engine version";
-        let update = sqlx::query_scalar(
-            "UPDATE cluster SET engine_version = $1, bundle = $2, engine_within = $3, engine_change = engine_change + 1,
-               updated_at = $4, rev = rev + 1 WHERE id = $5 AND engine = $6 RETURNING engine_change",
-        )
-        .bind(&bundle.version)
-        .bind(bundle.digest.as_str())
-        .bind(i64::from(within))
-        .bind(to_ms(now))
-        .bind(id)
-        .bind(engine_text(bundle.engine));
-        self.change_engine(DOING, update).await
-    }
-
-    /// Another engine takes the place of the one that the cluster has.
-    pub async fn replace_engine(
-        &self,
-        id: &str,
-        (bundle, path): (&BundleView, &str),
-        within: u32,
-        now: OffsetDateTime,
-    ) -> Result<u64> {
-        const DOING: &str = "replace a cluster's engine";
-        let update = sqlx::query_scalar(
-            "UPDATE cluster SET engine = $1, engine_version = $2, bundle = $3, catalog_path = $4, engine_within = $5,
-               engine_change = engine_change + 1, updated_at = $6, rev = rev + 1 WHERE id = $7 RETURNING engine_change",
-        )
-        .bind(engine_text(bundle.engine))
-        .bind(&bundle.version)
-        .bind(bundle.digest.as_str())
-        .bind(path)
-        .bind(i64::from(within))
-        .bind(to_ms(now))
-        .bind(id);
-        self.change_engine(DOING, update).await
-    }
-
-    pub async fn set_registry(
-        &self,
-        id: &str,
-        registry: Option<String>,
-        now: OffsetDateTime,
-    ) -> Result<u64> {
-        const DOING: &str = "set a cluster's image registry";
-        let update = sqlx::query_scalar(
-            "UPDATE cluster SET image_registry = $1, engine_change = engine_change + 1, updated_at = $2, rev = rev + 1
-             WHERE id = $3 RETURNING engine_change",
-        )
-        .bind(registry)
-        .bind(to_ms(now))
-        .bind(id);
-        self.change_engine(DOING, update).await
-    }
-
-    pub async fn default_registry(&self) -> Result<Option<String>> {
-        sqlx::query_scalar("SELECT value FROM meta WHERE key = 'image_registry'")
-            .fetch_optional(&self.readers)
-            .await
-            .map_err(db("read the image registry"))
-    }
-
-    pub async fn set_default_registry(&self, registry: Option<String>) -> Result<()> {
-        const DOING: &str = "set the image registry";
-        let mut write = self.begin(DOING).await?;
-        let query = match &registry {
-            Some(registry) => sqlx::query(
-                "INSERT INTO meta (key, value) VALUES ('image_registry', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            )
-            .bind(registry),
-            None => sqlx::query("DELETE FROM meta WHERE key = 'image_registry'"),
-        };
-        query.execute(&mut *write.tx).await.map_err(db(DOING))?;
-        write.commit(DOING).await
-    }
-
-    pub async fn set_git_route(
-        &self,
-        id: &str,
-        (chosen, no_route): (GitRoute, bool),
-        now: OffsetDateTime,
-    ) -> Result<()> {
-        const DOING: &str = "set a cluster's way to the Git host";
-        let mut write = self.begin(DOING).await?;
-        sqlx::query(
-            "UPDATE cluster SET git_route = $1, git_no_route = $2, updated_at = $3, rev = rev + 1 WHERE id = $4",
-        )
-        .bind(route_text(chosen))
-        .bind(no_route)
-        .bind(to_ms(now))
-        .bind(id)
-        .execute(&mut *write.tx)
-        .await
-        .map_err(db(DOING))?;
-        write.commit(DOING).await
-    }
-
-    pub async fn set_agent_image(
-        &self,
-        id: &str,
-        image: Option<String>,
-        now: OffsetDateTime,
-    ) -> Result<()> {
-        const DOING: &str = "set a cluster's agent image";
-        let mut write = self.begin(DOING).await?;
-        sqlx::query(
-            "UPDATE cluster SET desired_image = $1, updated_at = $2, rev = rev + 1 WHERE id = $3",
-        )
-        .bind(image)
-        .bind(to_ms(now))
-        .bind(id)
-        .execute(&mut *write.tx)
-        .await
-        .map_err(db(DOING))?;
-        write.commit(DOING).await
     }
 
     pub async fn next_epoch(&self, cluster_id: &str) -> Result<u64> {

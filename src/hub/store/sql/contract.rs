@@ -3,6 +3,7 @@
 //! `$1` for what is bound, 64 bits for a number, and a qualified column where an upsert could mean either row.
 
 use sqlx::migrate::MigrateError;
+use sqlx::query::Query;
 use time::OffsetDateTime;
 
 use super::{Arguments, Connection, Database, Db, Write};
@@ -24,6 +25,7 @@ mod signers;
 mod tokens;
 mod troubles;
 mod users;
+mod wishes;
 
 pub(in crate::hub::store) use audit::End;
 
@@ -62,6 +64,37 @@ impl Database {
             .map_err(db(DOING))?;
         // Taking the write lock proves that the disk takes writes.
         self.begin(DOING).await?.commit(DOING).await
+    }
+
+    /// One statement in a transaction of its own; gives how many rows it changed.
+    async fn change(
+        &self,
+        doing: &'static str,
+        statement: Query<'_, Db, Arguments>,
+    ) -> Result<u64> {
+        self.begin(doing).await?.only(doing, statement).await
+    }
+
+    /// The same for what hangs on the one row that it changes.
+    async fn change_row(
+        &self,
+        doing: &'static str,
+        statement: Query<'_, Db, Arguments>,
+    ) -> Result<u64> {
+        self.begin_row(doing).await?.only(doing, statement).await
+    }
+}
+
+impl Write {
+    async fn only(
+        mut self,
+        doing: &'static str,
+        statement: Query<'_, Db, Arguments>,
+    ) -> Result<u64> {
+        let done = statement.execute(&mut *self.tx).await;
+        let changed = done.map_err(db(doing))?.rows_affected();
+        self.commit(doing).await?;
+        Ok(changed)
     }
 }
 

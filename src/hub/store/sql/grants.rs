@@ -157,18 +157,13 @@ impl Database {
 
     pub async fn revoke_grant(&self, id: &str, now: OffsetDateTime) -> Result<bool> {
         const DOING: &str = "revoke a grant";
-        let mut write = self.begin(DOING).await?;
-        let done = sqlx::query(
+        let statement = sqlx::query(
             "UPDATE access_grant SET revoked_at = $1, updated_at = $1, rev = rev + 1
              WHERE id = $2 AND revoked_at IS NULL",
         )
         .bind(to_ms(now))
-        .bind(id)
-        .execute(&mut *write.tx)
-        .await
-        .map_err(db(DOING))?;
-        write.commit(DOING).await?;
-        Ok(done.rows_affected() == 1)
+        .bind(id);
+        Ok(self.change(DOING, statement).await? == 1)
     }
 
     pub async fn next_grant_end(&self, now: OffsetDateTime) -> Result<Option<OffsetDateTime>> {

@@ -168,20 +168,15 @@ impl Database {
 
     pub async fn close_heal(&self, heal: HealRecord, now: OffsetDateTime) -> Result<bool> {
         const DOING: &str = "close a heal";
-        let mut write = self.begin(DOING).await?;
-        let done = sqlx::query(
+        let statement = sqlx::query(
             "UPDATE heal SET result = $1, record = $2, updated_at = $3
              WHERE id = $4 AND restored_at IS NULL AND result NOT IN ('failed', 'healed')",
         )
         .bind(word(&heal.result))
         .bind(to_json(&heal))
         .bind(to_ms(now))
-        .bind(&heal.id)
-        .execute(&mut *write.tx)
-        .await
-        .map_err(db(DOING))?;
-        write.commit(DOING).await?;
-        Ok(done.rows_affected() > 0)
+        .bind(&heal.id);
+        Ok(self.change(DOING, statement).await? > 0)
     }
 
     pub async fn heal(&self, id: &str) -> Result<Option<(ClusterName, HealRecord)>> {

@@ -149,14 +149,10 @@ impl Database {
 
     pub async fn drop_line(&self, cluster_id: &str, epoch: u64) -> Result<()> {
         const DOING: &str = "note that a line ended";
-        let mut write = self.begin_row(DOING).await?;
-        sqlx::query("DELETE FROM line WHERE cluster_id = $1 AND epoch = $2")
+        let statement = sqlx::query("DELETE FROM line WHERE cluster_id = $1 AND epoch = $2")
             .bind(cluster_id)
-            .bind(epoch.cast_signed())
-            .execute(&mut *write.tx)
-            .await
-            .map_err(db(DOING))?;
-        write.commit(DOING).await
+            .bind(epoch.cast_signed());
+        self.change_row(DOING, statement).await.map(drop)
     }
 
     pub async fn line_of(&self, cluster: &ClusterName) -> Result<Option<Located>> {

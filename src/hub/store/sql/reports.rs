@@ -280,8 +280,7 @@ impl Database {
         now: OffsetDateTime,
     ) -> Result<()> {
         const DOING: &str = "store a condition";
-        let mut write = self.begin_row(DOING).await?;
-        sqlx::query(
+        let statement = sqlx::query(
             "INSERT INTO condition (cluster_id, type, source, status, reason, message, since, observed_at)
              VALUES ($1, $2, 'hub', $3, $4, $5, $6, $7)
              ON CONFLICT (cluster_id, type) DO UPDATE SET source = 'hub', reason = $4, message = $5, observed_at = $7,
@@ -293,10 +292,7 @@ impl Database {
         .bind(&condition.reason)
         .bind(&condition.message)
         .bind(&condition.since)
-        .bind(to_ms(now))
-        .execute(&mut *write.tx)
-        .await
-        .map_err(db(DOING))?;
-        write.commit(DOING).await
+        .bind(to_ms(now));
+        self.change_row(DOING, statement).await.map(drop)
     }
 }

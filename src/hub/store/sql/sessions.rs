@@ -163,12 +163,8 @@ impl Database {
         let Some(session) = session else {
             return Ok(None);
         };
-        let user: User = sqlx::query_as("SELECT * FROM \"user\" WHERE id = $1")
-            .bind(&session.user_id)
-            .fetch_one(&self.readers)
-            .await
-            .map_err(db(DOING))?;
-        Ok(Some((session.session(), user.user()?)))
+        let user = self.holder(DOING, &session.user_id).await?;
+        Ok(Some((session.session(), user)))
     }
 
     pub async fn sessions_of(&self, user_id: &str) -> Result<Vec<Session>> {
@@ -188,15 +184,11 @@ impl Database {
         now: OffsetDateTime,
     ) -> Result<()> {
         const DOING: &str = "store the provider's answer";
-        let mut write = self.begin_row(DOING).await?;
-        sqlx::query("UPDATE session SET sealed = $1, asked_at = $2 WHERE id = $3")
+        let statement = sqlx::query("UPDATE session SET sealed = $1, asked_at = $2 WHERE id = $3")
             .bind(sealed)
             .bind(to_ms(now))
-            .bind(id)
-            .execute(&mut *write.tx)
-            .await
-            .map_err(db(DOING))?;
-        write.commit(DOING).await
+            .bind(id);
+        self.change_row(DOING, statement).await.map(drop)
     }
 
     pub async fn rotate(
@@ -245,18 +237,13 @@ impl Database {
 
     pub async fn end_session(&self, id: &str, why: &str, now: OffsetDateTime) -> Result<bool> {
         const DOING: &str = "end a session";
-        let mut write = self.begin(DOING).await?;
-        let done = sqlx::query(
+        let statement = sqlx::query(
             "UPDATE session SET ended_at = $1, ended_why = $2, sealed = NULL WHERE id = $3 AND ended_at IS NULL",
         )
         .bind(to_ms(now))
         .bind(why)
-        .bind(id)
-        .execute(&mut *write.tx)
-        .await
-        .map_err(db(DOING))?;
-        write.commit(DOING).await?;
-        Ok(done.rows_affected() == 1)
+        .bind(id);
+        Ok(self.change(DOING, statement).await? == 1)
     }
 }
 

@@ -85,12 +85,8 @@ impl Database {
             .await
             .map_err(db(DOING))?;
         let Some(token) = token else { return Ok(None) };
-        let user: User = sqlx::query_as("SELECT * FROM \"user\" WHERE id = $1")
-            .bind(&token.user_id)
-            .fetch_one(&self.readers)
-            .await
-            .map_err(db(DOING))?;
-        Ok(Some((token.token()?, user.user()?)))
+        let user = self.holder(DOING, &token.user_id).await?;
+        Ok(Some((token.token()?, user)))
     }
 
     pub async fn api_tokens(

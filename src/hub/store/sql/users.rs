@@ -195,11 +195,17 @@ impl Database {
             .await
             .map_err(db(DOING))?;
         let Some(key) = key else { return Ok(None) };
+        let user = self.holder(DOING, &key.user_id).await?;
+        Ok(Some((key.key()?, user)))
+    }
+
+    /// Whose a token, a session or a key is.
+    pub(super) async fn holder(&self, doing: &'static str, id: &str) -> Result<UserRow> {
         let user: User = sqlx::query_as("SELECT * FROM \"user\" WHERE id = $1")
-            .bind(&key.user_id)
+            .bind(id)
             .fetch_one(&self.readers)
             .await
-            .map_err(db(DOING))?;
-        Ok(Some((key.key()?, user.user()?)))
+            .map_err(db(doing))?;
+        user.user()
     }
 }

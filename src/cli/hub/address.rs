@@ -1,0 +1,63 @@
+//! Where others find what the hub listens on.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+
+use anyhow::Result;
+
+use crate::cli::exit::{Code, Failure};
+use crate::hub::PeerConfig;
+
+/// Where the other replicas find this one; None = it is alone.
+pub(super) fn peer(listen: Option<SocketAddr>, url: Option<String>) -> Result<Option<PeerConfig>> {
+    let Some(listen) = listen else {
+        return Ok(None);
+    };
+    let url = url.unwrap_or_else(|| reached_at(listen).to_string());
+    let authority: Option<http::uri::Authority> = url.parse().ok();
+    let whole = |a: &http::uri::Authority| a.port_u16().is_some() && !a.as_str().contains('@');
+    if !authority.is_some_and(|authority| whole(&authority)) {
+        let text = format!("--peer-url is {url}");
+        let next =
+            "give the host and port at which the other replicas reach --peer-listen, HOST:PORT";
+        return Err(Failure::new(Code::Usage, text, next).into());
+    }
+    Ok(Some(PeerConfig { listen, url }))
+}
+
+/// Where others find a listener: the address it was given, or this machine's own where that was "any".
+pub(super) fn reached_at(listen: SocketAddr) -> SocketAddr {
+    if listen.ip().is_unspecified() {
+        SocketAddr::new(own_address(), listen.port())
+    } else {
+        listen
+    }
+}
+
+/// The address that this machine would send from. Connecting a UDP socket chooses it and sends nothing.
+fn own_address() -> IpAddr {
+    let chosen = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        // TEST-NET-1 (RFC 5737): any address that the default route serves would do.
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
+        socket.local_addr()
+    };
+    chosen().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |a: SocketAddr| a.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn one_of_several_replicas_says_where_the_others_reach_it() {
+        let peer = |listen: &str, url: Option<&str>| {
+            super::peer(Some(listen.parse().unwrap()), url.map(str::to_owned))
+        };
+        let own = peer("10.0.0.1:8444", None).unwrap().unwrap();
+        assert_eq!(own.url, "10.0.0.1:8444");
+        let named = peer("0.0.0.0:8444", Some("hub-0.hub:8444")).unwrap();
+        assert_eq!(named.unwrap().url, "hub-0.hub:8444");
+        for wrong in ["https://hub-0:8444", "hub-0", "a@hub-0:1", ""] {
+            let why = peer("0.0.0.0:8444", Some(wrong)).unwrap_err();
+            assert_eq!(why.to_string(), format!("--peer-url is {wrong}"));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Who is at the other end of a line: the handshake, up to the WELCOME that gives the line its epoch.
+
+use std::time::Instant;
+
+use tracing::warn;
+
+use super::{Socket, line_entry, record};
+use crate::clock::{self, Steady};
+use crate::hub::Hub;
+use crate::hub::audit::Verdict;
+use crate::hub::auth::AgentPrincipal;
+use crate::hub::store::{ClusterKey, KeyKind};
+use crate::keys::Public;
+use crate::tunnel::driver::{self, ExchangeError};
+use crate::tunnel::handshake::{self, Hello, Limits, Welcome};
+use crate::wire::frame::{Code, Frame, Refusal};
+
+/// An agent that proved who it is, and was told so.
+pub(super) struct Proven {
+    pub(super) agent: AgentPrincipal,
+    pub(super) key: ClusterKey,
+    pub(super) hello: Hello,
+    pub(super) epoch: u64,
+    pub(super) session: String,
+    pub(super) clock: Steady,
+}
+
+/// Challenge, hello, welcome; `None` where the agent was refused.
+pub(super) async fn prove(
+    hub: &Hub,
+    socket: &mut Socket,
+    peer: &str,
+) -> Result<Option<Proven>, ExchangeError> {
+    let challenge = handshake::challenge(&hub.id, clock::random(), millis());
+    driver::send(socket, &Frame::Challenge(challenge.clone())).await?;
+    let Frame::Hello(payload) = driver::receive(socket).await? else {
+        return Err(ExchangeError::Shape);
+    };
+    let refusal = match check(hub, &challenge, &payload).await {
+        Ok((agent, key, hello, epoch)) => {
+            let session = uuid::Uuid::now_v7().to_string();
+            let (time_ms, at) = (millis(), Instant::now());
+            let ours = hub.keys.keyset();
+            let held = ours.iter().all(|key| hello.keyset.contains(&key.kid))
+                && ours.len() == hello.keyset.len();
+            let welcome = Welcome {
+                epoch,
+                session: session.clone(),
+                replica: match &hub.replica {
+                    Some(own) => own.record.id.clone(),
+                    None => hub.id.clone(),
+                },
+                time_ms,
+                features: Vec::new(),
+                limits: Limits::default(),
+                keyset: (!held).then_some(ours),
+            };
+            let welcome = handshake::welcome(&payload, &welcome, |message| hub.keys.sign(message));
+            driver::send(socket, &Frame::Welcome(welcome)).await?;
+            return Ok(Some(Proven {
+                agent,
+                key,
+                hello,
+                epoch,
+                session,
+                clock: Steady::new(time_ms, at),
+            }));
+        }
+        Err(refusal) => refusal,
+    };
+    let claimed = handshake::read_hello(&payload)
+        .ok()
+        .map(|hello| hello.cluster.to_string());
+    warn!(peer, claimed, code = %refusal.code, text = refusal.text, "line refused");
+    if matches!(
+        refusal.code,
+        Code::BadSignature | Code::UnknownCluster | Code::Revoked
+    ) {
+        record(
+            hub,
+            Verdict::Deny,
+            line_entry(
+                claimed,
+                peer,
+                "line.open",
+                format!("{}: {}", refusal.code, refusal.text),
+            ),
+        )
+        .await;
+    }
+    driver::send(socket, &Frame::Refuse(refusal)).await?;
+    Ok(None)
+}
+
+/// Whether the HELLO is by the identity key that is registered for its cluster.
+async fn check(
+    hub: &Hub,
+    challenge: &[u8],
+    payload: &[u8],
+) -> Result<(AgentPrincipal, ClusterKey, Hello, u64), Refusal> {
+    let refuse = |code, retry_after_ms, text: &str| Refusal {
+        code,
+        retry_after_ms,
+        text: text.to_owned(),
+    };
+    let _turn = hub
+        .tunnels
+        .handshakes
+        .try_acquire()
+        .map_err(|_| refuse(Code::Busy, 2000, "many agents connect"))?;
+    let shape = || refuse(Code::Protocol, 0, "HELLO is not what the protocol says");
+    let claim = handshake::read_hello(payload).map_err(|_| shape())?;
+    let key = Public::from_base64(&claim.key).map_err(|_| shape())?;
+    let unavailable = |error: crate::hub::store::StoreError| {
+        tracing::error!(error = %crate::hub::chain_of(&error), "look up an agent's key");
+        refuse(Code::Unavailable, 2000, "the hub's store does not answer")
+    };
+    let record = hub
+        .store
+        .cluster_key_by_fingerprint(&key.fingerprint())
+        .await
+        .map_err(unavailable)?;
+    let record =
+        record.filter(|record| record.kind == KeyKind::Identity && record.cluster == claim.cluster);
+    let Some(record) = record else {
+        let text = "the key is not registered for the cluster; run 'linesman cluster readopt' if it should be";
+        return Err(refuse(Code::UnknownCluster, 0, text));
+    };
+    let host = hub.config.url.parse::<http::Uri>().ok();
+    let host = host
+        .as_ref()
+        .and_then(http::Uri::authority)
+        .map(http::uri::Authority::as_str)
+        .unwrap_or_default();
+    let hello = handshake::check_hello(challenge, payload, record.public, &hub.id, &[host])?;
+    if record.removed || !record.state.is_valid() {
+        return Err(refuse(
+            Code::Revoked,
+            0,
+            "the cluster was removed or its key revoked",
+        ));
+    }
+    let epoch = hub
+        .store
+        .next_epoch(&record.cluster_id)
+        .await
+        .map_err(unavailable)?;
+    let agent = AgentPrincipal {
+        cluster: record.cluster.clone(),
+        cluster_id: record.cluster_id.clone(),
+    };
+    Ok((agent, record, hello, epoch))
+}
+
+/// Unix milliseconds.
+fn millis() -> i64 {
+    i64::try_from(clock::now().unix_timestamp_nanos() / 1_000_000).unwrap_or_default()
+}

@@ -1,0 +1,86 @@
+//! How a session ends, with all that it runs: its person logs out, or the hub knows better.
+
+use super::{Told, genuine, told};
+use crate::clock;
+use crate::hub::login::{From, LoginError};
+use crate::hub::oidc::Provider;
+use crate::hub::registration::{Prefix, TokenText};
+use crate::hub::running::Gone;
+use crate::hub::store::UserRow;
+use crate::hub::{Hub, chain_of};
+
+/// A person logs out: with any of the session's refresh tokens. Gives whether there was something to end.
+pub async fn log_out(
+    hub: &Hub,
+    provider: &Provider,
+    text: &str,
+    from: &From,
+) -> Result<bool, LoginError> {
+    let Some(token) = TokenText::parse(Prefix::Refresh, text) else {
+        return Ok(false);
+    };
+    let Ok((pair, _, _)) = genuine(hub, &token).await else {
+        return Ok(false);
+    };
+    let _turn = hub.logins.turn(&pair.session_id).await;
+    let (_, session, user) = genuine(hub, &token).await?;
+    let sealed = session.sealed.as_deref();
+    let kept = sealed.and_then(|sealed| hub.logins.seal.open(&session.id, sealed));
+    if !hub
+        .store
+        .end_session(&session.id, "logged out", clock::now())
+        .await?
+    {
+        return Ok(false);
+    }
+    hub.requests.end(Gone::Token(&session.id));
+    told(
+        hub,
+        Told {
+            action: "logout",
+            user: &user,
+            target: &session.id,
+            denied: None,
+        },
+        from,
+    )
+    .await?;
+    if let Some(kept) = kept
+        && let Err(error) = provider.revoke(&kept).await
+    {
+        tracing::debug!(
+            error = chain_of(&error),
+            "the provider did not take a refresh token back"
+        );
+    }
+    Ok(true)
+}
+
+/// Ends a session and what it runs.
+pub(super) async fn end(
+    hub: &Hub,
+    id: &str,
+    user: &UserRow,
+    why: &str,
+    from: &From,
+) -> Result<(), LoginError> {
+    let ended = hub
+        .store
+        .end_session(id, crate::hub::cut(why, 500), clock::now())
+        .await?;
+    hub.requests.end(Gone::Token(id));
+    if ended {
+        told(
+            hub,
+            Told {
+                action: "session.end",
+                user,
+                target: id,
+                denied: Some(why),
+            },
+            from,
+        )
+        .await?;
+    }
+    Ok(())
+}

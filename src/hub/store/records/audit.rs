@@ -1,0 +1,62 @@
+//! The audit chain: its rows, what is asked of them, and the signatures under it.
+
+/// One row of the audit chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditRow {
+    pub seq: i64,
+    /// UTC milliseconds since 1970.
+    pub at: i64,
+    /// `open`, `close` or `event`.
+    pub stage: String,
+    pub actor: String,
+    pub action: String,
+    /// Whom a Kubernetes request went as, where that is not the actor.
+    pub acted_as: Option<String>,
+    pub cluster: Option<String>,
+    pub target: String,
+    pub request_id: String,
+    /// `allow` or `deny`.
+    pub verdict: String,
+    pub reason: Option<String>,
+    /// Of a close: the `seq` of its open.
+    pub opened: Option<i64>,
+    pub code: Option<u16>,
+    pub bytes: Option<u64>,
+    pub millis: Option<u64>,
+    pub remote: String,
+    pub prev: [u8; 32],
+    pub hash: [u8; 32],
+}
+
+/// Which records of the audit are asked for; what is None does not narrow.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditQuery {
+    /// Behind this `seq`.
+    pub after: Option<i64>,
+    /// Before this `seq`.
+    pub before: Option<i64>,
+    /// `user:ada`, `agent:eu1` …
+    pub actor: Option<String>,
+    pub cluster: Option<String>,
+    /// `allow` or `deny`.
+    pub verdict: Option<String>,
+    /// Unix milliseconds: from the first on, up to but not with the second.
+    pub since: Option<i64>,
+    pub until: Option<i64>,
+    /// The newest ones, in falling order; else the oldest, in rising order.
+    pub newest: bool,
+    pub limit: u32,
+}
+
+/// The hub's signature under the chain as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Anchor {
+    /// The last record below it, and that record's hash.
+    pub seq: i64,
+    pub hash: [u8; 32],
+    /// UTC milliseconds since 1970.
+    pub at: i64,
+    pub sig: Vec<u8>,
+    /// The records up to here were removed: the chain begins behind it.
+    pub start: bool,
+}

@@ -1,0 +1,124 @@
+//! People: users, their logins with an identity provider, the hub tokens and SSH keys that they hold.
+
+use std::collections::BTreeSet;
+
+use time::OffsetDateTime;
+
+use crate::keys::Public;
+use crate::wire::id::ClusterName;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserRow {
+    pub id: String,
+    pub name: String,
+    pub roles: Vec<String>,
+    /// Groups that grants can name.
+    pub groups: Vec<String>,
+    pub disabled: bool,
+    /// Whose word the groups are; None = a local user's, who is changed here.
+    pub provider: Option<Provided>,
+    pub rev: i64,
+}
+
+/// Who a user is at an identity provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provided {
+    pub issuer: String,
+    pub subject: String,
+}
+
+/// Someone whom an identity provider vouches for.
+#[derive(Debug, Clone)]
+pub struct Arrival {
+    /// For one who is new.
+    pub id: String,
+    pub issuer: String,
+    pub subject: String,
+    pub name: String,
+    pub groups: BTreeSet<String>,
+}
+
+/// What the store makes of them.
+#[derive(Debug)]
+pub enum Known {
+    User {
+        user: Box<UserRow>,
+        /// As they were; None = they are new.
+        before: Option<Box<UserRow>>,
+    },
+    /// An admin removed them.
+    Removed,
+    /// Someone else has the name.
+    Taken,
+}
+
+/// A login with an identity provider.
+#[derive(Debug, Clone)]
+pub struct Session {
+    pub id: String,
+    pub user_id: String,
+    /// The provider's refresh token, sealed.
+    pub sealed: Option<Vec<u8>>,
+    pub asked_at: OffsetDateTime,
+    pub idle_until: OffsetDateTime,
+    pub expires_at: OffsetDateTime,
+    pub ended: bool,
+}
+
+/// A pair of tokens as it is stored.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    pub id: String,
+    pub access_hash: [u8; 32],
+    pub refresh_hash: [u8; 32],
+    pub access_until: OffsetDateTime,
+}
+
+/// A stored pair with what became of it.
+#[derive(Debug, Clone)]
+pub struct SessionToken {
+    pub id: String,
+    pub session_id: String,
+    pub access_hash: [u8; 32],
+    pub refresh_hash: [u8; 32],
+    pub access_until: OffsetDateTime,
+    /// When the refresh token was first used.
+    pub used_at: Option<OffsetDateTime>,
+}
+
+/// A hub token; its secret is stored as SHA-256 only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiToken {
+    pub id: String,
+    pub user_id: String,
+    pub hash: [u8; 32],
+    pub title: String,
+    /// What it may be used for ([`crate::hub::auth::Scope`]); none = all that its user may.
+    pub scopes: Vec<String>,
+    /// The clusters that it reaches; None = all.
+    pub clusters: Option<BTreeSet<ClusterName>>,
+    /// The name of the user who made it; `hub` for the first.
+    pub created_by: String,
+    pub created_at: OffsetDateTime,
+    pub expires_at: Option<OffsetDateTime>,
+    pub revoked_at: Option<OffsetDateTime>,
+}
+
+/// How the end of a token or user went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    Done,
+    /// It was gone before, or never there.
+    Unknown,
+    /// Nothing was done: nobody could administer the hub any more.
+    LastAdmin,
+}
+
+/// A person's SSH key for the built-in Git server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshKey {
+    pub id: String,
+    pub user_id: String,
+    pub public: Public,
+    pub title: String,
+}
