@@ -4,8 +4,6 @@ mod host;
 mod limits;
 mod probe;
 
-use std::time::Duration;
-
 use linesman::hub::git::{self, Author, BRANCH, Change, Files};
 use linesman::hub::githost::embedded::Push;
 
@@ -205,8 +203,11 @@ async fn nothing_is_lost_where_pushes_and_the_hubs_commits_cross() {
     let mut host = Host::start().await;
     let clone = host.clone_as(Who::User, "clone").await;
     let repo = host.repo();
+    // What the user has pulled is no longer all when it is pushed, each time.
+    let round = tokio::sync::Barrier::new(2);
     let hub = async {
         for i in 0..EACH {
+            round.wait().await;
             let change = Change {
                 files: Files::from([(format!("hub/{i}"), b"1".to_vec())]),
                 only_missing: true,
@@ -214,7 +215,6 @@ async fn nothing_is_lost_where_pushes_and_the_hubs_commits_cross() {
                 message: format!("hub {i}"),
             };
             git::commit(&repo, BRANCH, change).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     let user = async {
@@ -226,9 +226,12 @@ async fn nothing_is_lost_where_pushes_and_the_hubs_commits_cross() {
                 .await
                 .ok();
             let mut landed = false;
-            for _ in 0..20 {
+            for attempt in 0..20 {
                 let pull = ["pull", "-q", "--rebase", "origin", "main"];
                 host.git(Who::User, &clone, &pull).await.ok();
+                if attempt == 0 {
+                    round.wait().await;
+                }
                 let push = host
                     .git(Who::User, &clone, &["push", "-q", "origin", "main"])
                     .await;

@@ -19,3 +19,4 @@ mod proxy;
 mod secrecy;
 mod store;
 mod tls;
+mod wait;

@@ -1,11 +1,14 @@
 //! W2, H18 at the hub: what clusters meet of the Git host's keys, and an operator's word on it.
 
+use std::time::Duration;
+
 use linesman::keys::KeyPair;
 use linesman::ssh::known_hosts::HostKey;
 use serde_json::{Value, json};
 
 use super::slug;
 use super::support::{Agent, TestHub};
+use crate::wait::until_some;
 
 const PATH: &str = "/v1/githosts/builtin";
 const ACCEPT: &str = "/v1/githosts/builtin/host-keys";
@@ -270,18 +273,16 @@ async fn until_keys(hub: &TestHub, expected: &[(&HostKey, &str)]) {
         .iter()
         .map(|(k, s)| (k.fingerprint.as_str(), *s))
         .collect();
-    let began = std::time::Instant::now();
-    loop {
+    let what = format!("the keys are {expected:?}");
+    until_some(&what, Duration::from_mins(1), async || {
         let (_, host) = hub.get(PATH).await;
         if prints(&host) == expected {
-            return;
+            Ok(())
+        } else {
+            Err(host)
         }
-        assert!(
-            began.elapsed() < std::time::Duration::from_mins(1),
-            "{host}, expected {expected:?}"
-        );
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
+    })
+    .await;
 }
 
 /// W42: both keys are told before the new one is shown, and the old one until nobody is shown it any more; over a restart

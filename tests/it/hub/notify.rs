@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::support::{Agent, TestHub};
+use crate::wait::until_some;
 
 const SECRET: &str = "shared with the receiver";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -211,20 +212,17 @@ async fn a_refused_notice_is_counted_and_holds_nothing_up() {
     reports(&agent, &hub, &both).await;
     assert_eq!(webhook.next().await.json()["class"], json!("RightsLost"));
     slack.next().await;
-    let began = std::time::Instant::now();
-    loop {
-        let text = hub
-            .hub
-            .metrics
-            .text(&linesman::telemetry::Lines::default())
-            .unwrap();
+    until_some("one is dropped and one delivered", PATIENCE, async || {
+        let lines = linesman::telemetry::Lines::default();
+        let text = hub.hub.metrics.text(&lines).unwrap();
         let dropped = r#"linesman_hub_notices_total{sink="webhook",outcome="dropped"} 1"#;
         let delivered = r#"linesman_hub_notices_total{sink="webhook",outcome="delivered"} 1"#;
         if text.contains(dropped) && text.contains(delivered) {
-            break;
+            Ok(())
+        } else {
+            Err(text)
         }
-        assert!(began.elapsed() < PATIENCE, "{text}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    })
+    .await;
     hub.stop().await;
 }

@@ -28,11 +28,11 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::rotate::world::{PATIENCE, Secrets};
 use super::support::TestHub;
+use crate::wait::until_some;
 
 fn cluster() -> ClusterName {
     "eu1".parse().unwrap()
@@ -215,18 +215,18 @@ async fn reports(
 
 /// The cluster's view, as soon as condition `HubUnderstood` is `status`.
 async fn shown(hub: &TestHub, status: &str) -> (Value, Value) {
-    let began = Instant::now();
-    loop {
+    let what = format!("HubUnderstood is {status}");
+    until_some(&what, PATIENCE, async || {
         let (code, view) = hub.get("/v1/clusters/eu1").await;
         assert_eq!(code, 200, "{view}");
         let all = view["conditions"].as_array().unwrap();
         let told = all.iter().find(|c| c["type"] == json!("HubUnderstood"));
-        if let Some(told) = told.filter(|c| c["status"] == json!(status)) {
-            return (told.clone(), view);
+        match told.filter(|c| c["status"] == json!(status)) {
+            Some(told) => Ok((told.clone(), view)),
+            None => Err(view),
         }
-        assert!(began.elapsed() < PATIENCE, "not {status}: {view}");
-        sleep(Duration::from_millis(50)).await;
-    }
+    })
+    .await
 }
 
 /// H51: a cluster that joins with an engine that its agent does not know is no silent one: the hub shows what was not

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::support::{Agent, TestHub};
 use crate::postgres;
+use crate::wait::until_some;
 
 /// The whole chain, as it is stored.
 async fn verified(hub: &TestHub) -> usize {
@@ -77,11 +78,8 @@ async fn a_hub_without_its_database_does_nothing_and_comes_back_with_it() {
     assert!(hub.hub.store.check().await.is_err(), "it is not ready");
     let back = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true");
     postgres::execute(&admin, &back).await;
-    let until = tokio::time::Instant::now() + Duration::from_secs(30);
-    while hub.hub.store.check().await.is_err() {
-        assert!(tokio::time::Instant::now() < until, "it stays away");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let check = async || hub.hub.store.check().await;
+    until_some("the database answers", Duration::from_secs(30), check).await;
     hub.add("us1").await;
     verified(&hub).await;
     let rows = hub.hub.store.audit_open().await.unwrap();

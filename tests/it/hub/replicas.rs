@@ -11,24 +11,19 @@ use linesman::hub::store::{Noted, Records, Share, Store};
 use linesman::wire::api::Order;
 use linesman::wire::id::ClusterName;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use super::support::TestHub;
 use crate::postgres;
+use crate::wait::{until, until_some};
 
 /// hub.md §12, H17 and line.md §14, L41: what is revoked ends everywhere.
 const REVOKED: Duration = Duration::from_secs(2);
+/// For what has no bar of its own.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn eu1() -> ClusterName {
     "eu1".parse().unwrap()
-}
-
-async fn until(what: &str, within: Duration, mut is: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + within;
-    while !is().await {
-        assert!(Instant::now() < end, "not within {within:?}: {what}");
-        sleep(Duration::from_millis(20)).await;
-    }
 }
 
 fn leads(hub: &TestHub) -> bool {
@@ -86,13 +81,9 @@ async fn replicas_share_a_hub_and_one_that_is_alone_does_not() {
     assert_eq!(b.hub.store.replicas().await.unwrap(), [own(&b)]);
     b.leave().await;
     // And the other way round.
-    let alone = loop {
-        // The pools let go of their connections in the background.
-        match Store::open(&data, &records, Share::Alone).await {
-            Ok(store) => break store,
-            Err(_) => sleep(Duration::from_millis(20)).await,
-        }
-    };
+    // The pools let go of their connections in the background.
+    let open = async || Store::open(&data, &records, Share::Alone).await;
+    let alone = until_some("the records are free", PATIENCE, open).await;
     let why = refused(&other, Share::Several).await;
     assert_eq!(
         why,

@@ -8,23 +8,23 @@ use std::time::Duration;
 use linesman::clock;
 use linesman::hub::gitline::Allowed;
 use linesman::hub::registration::{Prefix, TokenText};
-use linesman::hub::store::postgres::Target;
-use linesman::hub::store::{ApiToken, NewBundle, Records, UserRow};
+use linesman::hub::store::{ApiToken, NewBundle, UserRow};
 use linesman::hub::tls::TlsSource;
 use linesman::hub::{
     AuditConfig, Hub, HubConfig, Listeners, PeerConfig, notify, oidc, serve, start,
 };
-use linesman::keys::{self, KeyPair};
-use linesman::wire::PROTOCOL;
-use linesman::wire::api::{
-    AgentBuild, EngineKind, JoinRequest, SIGNATURE_HEADER, deploy_proof_input, signing_input,
-};
+use linesman::wire::api::EngineKind;
 use linesman::wire::id::Digest;
-use linesman::wire::report::Facts;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+mod agent;
+mod place;
+
+pub(crate) use agent::{Agent, Call};
+use place::{CHOSEN, SEVERAL, choose_postgres, records, several_listener, shared_urls};
 
 pub(crate) struct TestHub {
     pub(crate) hub: Arc<Hub>,
@@ -377,57 +377,6 @@ pub(crate) fn token_of(answer: &Value) -> String {
     file.strip_suffix(".yaml").unwrap().to_owned()
 }
 
-/// What the test chose; else `LINESMAN_TEST_STORE=postgres` runs it on that.
-async fn records(data: &Path) -> Records {
-    let chosen = data.join(CHOSEN);
-    if !chosen.exists() {
-        if std::env::var_os("LINESMAN_TEST_STORE").is_none_or(|store| store != "postgres") {
-            return Records::File;
-        }
-        choose_postgres(data).await;
-    }
-    let url = std::fs::read_to_string(chosen).unwrap();
-    Records::Server(Target::parse(&url).unwrap())
-}
-
-/// Names the database of a test's hub, also for the hub that goes on with the data directory.
-const CHOSEN: &str = "test-database";
-/// Says that several replicas share the data directory, and has their common URLs.
-const SEVERAL: &str = "test-replicas";
-
-/// The hub's URL and its Git server's, which replicas have in common.
-fn shared_urls(data: &Path, port: u16, git: u16) -> (String, String) {
-    let own = (
-        format!("https://localhost:{port}"),
-        format!("ssh://git@localhost:{git}"),
-    );
-    let path = data.join(SEVERAL);
-    let Ok(text) = std::fs::read_to_string(&path) else {
-        return own;
-    };
-    if let Some((url, git_url)) = text.split_once(' ') {
-        return (url.to_owned(), git_url.to_owned());
-    }
-    std::fs::write(path, format!("{} {}", own.0, own.1)).unwrap();
-    own
-}
-
-/// For the other replicas, where there are some.
-async fn several_listener(data: &Path) -> Option<TcpListener> {
-    if !data.join(SEVERAL).exists() {
-        return None;
-    }
-    Some(TcpListener::bind("127.0.0.1:0").await.unwrap())
-}
-
-/// Gives the URL of a new database.
-async fn choose_postgres(data: &Path) -> String {
-    let url = crate::postgres::database().await;
-    std::fs::create_dir_all(data).unwrap();
-    std::fs::write(data.join(CHOSEN), &url).unwrap();
-    url
-}
-
 fn admin_token(data: &Path) -> String {
     let text = std::fs::read_to_string(data.join("admin.token")).unwrap();
     text.trim().to_owned()
@@ -450,92 +399,4 @@ async fn answer(response: reqwest::Response) -> (u16, Value) {
     let code = response.status().as_u16();
     let text = response.text().await.unwrap();
     (code, serde_json::from_str(&text).unwrap_or(Value::Null))
-}
-
-/// One call that an agent signs.
-pub(crate) struct Call<'a> {
-    hub: &'a TestHub,
-    method: &'a str,
-    path: &'a str,
-    body: &'a str,
-}
-
-impl Call<'_> {
-    /// Signed with this key, at the hub's time plus `skew` seconds.
-    pub(crate) async fn signed_by(&self, key: &KeyPair, skew: i64) -> (u16, Value) {
-        answer(self.send(key, skew).await).await
-    }
-
-    pub(crate) async fn stream(&self, key: &KeyPair) -> reqwest::Response {
-        self.send(key, 0).await
-    }
-
-    async fn send(&self, key: &KeyPair, skew: i64) -> reqwest::Response {
-        let time = clock::now().unix_timestamp() + skew;
-        let sum = keys::sha256_hex(self.body.as_bytes());
-        let input = signing_input(&self.hub.hub.id, self.method, self.path, time, &sum);
-        let signature = keys::encode(&key.sign(input.as_bytes()));
-        let fingerprint = key.public().fingerprint();
-        let header = format!("v1;key={fingerprint};t={time};sig={signature}");
-        let method = self.method.parse().unwrap();
-        self.hub
-            .client
-            .request(method, self.hub.url(self.path))
-            .header(SIGNATURE_HEADER, header)
-            .body(self.body.to_owned())
-            .send()
-            .await
-            .unwrap()
-    }
-}
-
-/// A cluster with its keys.
-pub(crate) struct Agent {
-    pub(crate) identity: KeyPair,
-    deploy: KeyPair,
-}
-
-impl Agent {
-    pub(crate) fn new(seed: u8) -> Self {
-        Self {
-            identity: KeyPair::from_seed(&[seed; 32]),
-            deploy: KeyPair::from_seed(&[seed + 100; 32]),
-        }
-    }
-
-    pub(crate) fn join_body(&self, hub: &TestHub, name: &str, token: &str) -> String {
-        let identity = self.identity.public().to_base64();
-        let proof = deploy_proof_input(&hub.hub.id, name, &identity);
-        let join = JoinRequest {
-            protocol: PROTOCOL,
-            token: token.to_owned(),
-            cluster: name.parse().unwrap(),
-            incarnation: format!("uid-of-{name}"),
-            identity_key: identity,
-            deploy_key: self.deploy.public().openssh("").unwrap(),
-            deploy_proof: keys::encode(&self.deploy.sign(proof.as_bytes())),
-            agent: AgentBuild::default(),
-            facts: Facts::default(),
-        };
-        serde_json::to_string(&join).unwrap()
-    }
-
-    pub(crate) async fn join(&self, hub: &TestHub, name: &str, token: &str) -> (u16, Value) {
-        let body = self.join_body(hub, name, token);
-        hub.call("POST", "/v1/join", &body)
-            .signed_by(&self.identity, 0)
-            .await
-    }
-
-    pub(crate) async fn call(
-        &self,
-        hub: &TestHub,
-        method: &str,
-        path: &str,
-        body: &str,
-    ) -> (u16, Value) {
-        hub.call(method, path, body)
-            .signed_by(&self.identity, 0)
-            .await
-    }
 }

@@ -24,10 +24,11 @@ use linesman::wire::api::{AgentBuild, Assignment, EngineKind};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::super::support::{Agent, TestHub};
+use crate::wait::until_some;
 
 pub(in crate::hub) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -294,30 +295,25 @@ impl World {
 
     /// Until hub, Secret and line have one and the same identity, which is not `old`.
     pub(super) async fn identified(&self, agent: &Running, old: &KeyPair) -> KeyPair {
-        let began = Instant::now();
-        loop {
+        until_some("another identity is in force", PATIENCE, async || {
             let keys = agent.identity.borrow().clone();
             let own = keys.identity.public();
             let at_hub = self.in_force("identity").await;
-            let up = matches!(*agent.line.borrow(), LinkState::Up { .. });
+            let line = agent.line.borrow().clone();
+            let up = matches!(line, LinkState::Up { .. });
             let done = keys.next_identity.is_none() && own != old.public() && up;
             if done && at_hub == [own.fingerprint()] {
-                return keys.identity;
+                return Ok(keys.identity);
             }
-            assert!(
-                began.elapsed() < PATIENCE,
-                "own {}, at the hub {at_hub:?}, line {:?}",
-                own.fingerprint(),
-                agent.line.borrow()
-            );
-            sleep(Duration::from_millis(20)).await;
-        }
+            let own = own.fingerprint();
+            Err(format!("own {own}, at the hub {at_hub:?}, line {line:?}"))
+        })
+        .await
     }
 
     /// Until hub, Secret and engine have one and the same key, which is not `old`.
     pub(super) async fn settled(&self, agent: &Running, old: &str) -> String {
-        let began = Instant::now();
-        loop {
+        until_some("another deploy key is in force", PATIENCE, async || {
             let keys = agent.identity.borrow().clone();
             let own = keys.deploy.public().fingerprint();
             let at_hub = self.in_force("deploy").await;
@@ -326,14 +322,13 @@ impl World {
             if done && at_hub == [own.clone()] && engine == own {
                 let stored = self.secrets.keys().await.deploy.public().fingerprint();
                 assert_eq!(stored, own);
-                return own;
+                return Ok(own);
             }
-            assert!(
-                began.elapsed() < PATIENCE,
+            Err(format!(
                 "own {own}, at the hub {at_hub:?}, the engine has {engine}, {keys:?}"
-            );
-            sleep(Duration::from_millis(20)).await;
-        }
+            ))
+        })
+        .await
     }
 }
 

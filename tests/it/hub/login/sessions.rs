@@ -1,0 +1,132 @@
+//! What becomes of a login: its tokens are renewed, and it ends, with all that ran by it.
+
+use std::time::Duration;
+
+use linesman::hub::running::By;
+use linesman::keys;
+use serde_json::json;
+
+use super::World;
+use crate::hub::slug;
+
+/// H33
+#[tokio::test]
+async fn a_refresh_token_that_comes_again_ends_the_session() {
+    let world = World::start("oidc-reuse", json!({}), |config| {
+        config.sessions.grace = Duration::ZERO;
+    })
+    .await;
+    let first = world.log_in().await;
+    let (status, second) = world.refresh(&first).await;
+    assert_eq!(status, 200, "{second}");
+    assert_eq!(world.whoami(&second).await.0, 200);
+    // Nonsense with a known id ends nothing.
+    let forged = second["refreshToken"].as_str().unwrap();
+    let forged = format!(
+        "{}.{}",
+        forged.rsplit_once('.').unwrap().0,
+        keys::encode(&[0; 32])
+    );
+    assert_eq!(world.refresh(&json!({"refreshToken": forged})).await.0, 401);
+    assert_eq!(world.whoami(&second).await.0, 200);
+    let (status, problem) = world.refresh(&first).await;
+    assert_eq!((status, slug(&problem)), (401, "session-ended"));
+    for session in [&first, &second] {
+        assert_eq!(world.whoami(session).await.0, 401);
+    }
+    assert_eq!(world.refresh(&second).await.0, 401);
+    let end = world
+        .record()
+        .await
+        .into_iter()
+        .find(|(action, ..)| action == "session.end")
+        .unwrap();
+    assert_eq!(
+        (end.1.as_str(), end.2.as_str()),
+        ("deny", "a refresh token that had been used came again")
+    );
+    world.hub.stop().await;
+}
+
+/// An answer that was lost on its way is asked for again.
+#[tokio::test]
+async fn a_refresh_token_is_good_again_for_a_moment() {
+    let world = World::start("oidc-grace", json!({}), |_| {}).await;
+    let first = world.log_in().await;
+    let (_, lost) = world.refresh(&first).await;
+    let (status, again) = world.refresh(&first).await;
+    assert_eq!(status, 200, "{again}");
+    assert_eq!(world.idp.refreshes().await, 1);
+    assert_ne!(lost["refreshToken"], again["refreshToken"]);
+    assert_eq!(
+        (world.refresh(&again).await.0, world.whoami(&lost).await.0),
+        (200, 200)
+    );
+    world.hub.stop().await;
+}
+
+/// H32: what the provider takes away arrives with the next refresh, and ends what ran by it.
+#[tokio::test]
+async fn groups_and_people_that_are_gone_end_what_they_ran() {
+    let world = World::start("oidc-gone", json!({}), |config| {
+        config.sessions.access = Duration::from_secs(1);
+    })
+    .await;
+    let session = world.log_in().await;
+    let grant = json!({"subject": "group:sre", "clusters": "all", "groups": ["view"]});
+    let (status, grant) = world.hub.post("/v1/grants", &grant).await;
+    assert_eq!(status, 201, "{grant}");
+    let hub = &world.hub.hub;
+    let user = hub.store.user("ada").await.unwrap().unwrap();
+    let id = hub.store.sessions_of(&user.id).await.unwrap()[0].id.clone();
+    let running = |grants: &[&str]| {
+        let by = By {
+            user_id: user.id.clone(),
+            token_id: id.clone(),
+            grants: grants.iter().map(|g| (*g).to_owned()).collect(),
+            until: None,
+        };
+        hub.requests.enter(by, hub.requests.now())
+    };
+    // Nobody refreshes: the hub asks by itself for as long as something runs.
+    let by_group = running(&[grant["id"].as_str().unwrap()]);
+    let other = running(&["another"]);
+    world.idp.account("ada", "ada", &["dev"]).await;
+    tokio::time::timeout(Duration::from_secs(20), by_group.over())
+        .await
+        .unwrap();
+    let known = hub.store.user("ada").await.unwrap().unwrap();
+    assert_eq!(known.groups, ["dev"]);
+    let still = tokio::time::timeout(Duration::from_millis(1), other.over()).await;
+    assert!(still.is_err());
+    world.idp.forget("ada").await;
+    tokio::time::timeout(Duration::from_secs(20), other.over())
+        .await
+        .unwrap();
+    let (status, problem) = world.refresh(&session).await;
+    assert_eq!((status, slug(&problem)), (401, "session-ended"));
+    let record = world.record().await;
+    let actions: Vec<&str> = record.iter().map(|(action, ..)| action.as_str()).collect();
+    assert_eq!(
+        actions,
+        ["login", "grant.add", "session.groups", "session.end"]
+    );
+    world.hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_person_logs_out() {
+    let world = World::start("oidc-logout", json!({}), |_| {}).await;
+    let session = world.log_in().await;
+    let end = json!({"refreshToken": session["refreshToken"]});
+    assert_eq!(world.call("/v1/login/end", end.clone()).await.0, 204);
+    assert_eq!(world.call("/v1/login/end", end).await.0, 204);
+    assert_eq!(
+        (
+            world.whoami(&session).await.0,
+            world.refresh(&session).await.0
+        ),
+        (401, 401)
+    );
+    world.hub.stop().await;
+}
