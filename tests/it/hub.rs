@@ -25,6 +25,7 @@ mod readopt;
 mod record;
 mod replicas;
 mod rotate;
+mod routes;
 mod signers;
 pub(crate) mod support;
 mod users;

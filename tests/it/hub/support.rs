@@ -278,6 +278,25 @@ impl TestHub {
         request.send().await.unwrap()
     }
 
+    /// With this token, or none; the answer as it is.
+    pub(crate) async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+        body: &Value,
+    ) -> reqwest::Response {
+        let method = method.parse().unwrap();
+        let mut request = self.client.request(method, self.url(path));
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        if !body.is_null() {
+            request = request.json(body);
+        }
+        request.send().await.unwrap()
+    }
+
     /// A user with a token, and what they are called by.
     pub(crate) async fn user(&self, name: &str, roles: &[&str], groups: &[&str]) -> String {
         let owned = |texts: &[&str]| texts.iter().map(|t| (*t).to_owned()).collect();
