@@ -14,6 +14,7 @@ use tokio_rustls::client::TlsStream;
 use super::apiserver::ApiServer;
 use super::world::{PATIENCE, World, get, name};
 
+mod full;
 mod http2;
 mod idle;
 mod line;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use linesman::agent::link::{self, LinkState};
+use linesman::keys::sha256;
 use linesman::tunnel::handshake::{self, Agent, SUBPROTOCOL};
 use linesman::wire::api::{AgentBuild, HubRef};
 use linesman::wire::frame::{self, Frame};
@@ -24,6 +25,8 @@ use super::left_with;
 const BINARY: u8 = 0x82;
 const CLOSE: u8 = 0x88;
 const CANARY: &str = "canary-in-a-frame";
+/// Bytes at the end of a HELLO.
+const SIGNATURE: usize = 64;
 
 pub(super) const UPGRADE: &str = "GET /v1/line HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
@@ -143,7 +146,7 @@ async fn closed_with(io: &mut (impl AsyncRead + AsyncWrite + Unpin), bad: &[u8])
 }
 
 /// Asks for the upgrade on a connection; its answer is read to the end.
-async fn upgraded(tls: &mut TlsStream<TcpStream>) -> String {
+pub(super) async fn upgraded(tls: &mut TlsStream<TcpStream>) -> String {
     tls.write_all(UPGRADE.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
@@ -152,8 +155,8 @@ async fn upgraded(tls: &mut TlsStream<TcpStream>) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// The handshake of the cluster's agent over a connection that is upgraded.
-async fn welcomed(world: &World, tls: &mut TlsStream<TcpStream>) {
+/// The handshake of the cluster's agent over a connection that is upgraded; `most` = the streams that it takes.
+pub(super) async fn welcomed(world: &World, tls: &mut TlsStream<TcpStream>, most: Option<u32>) {
     let mut message = Bytes::from(next(tls).await.unwrap().1);
     let Ok(Some(Frame::Challenge(challenge))) = frame::decode(&mut message) else {
         panic!("no challenge");
@@ -172,7 +175,16 @@ async fn welcomed(world: &World, tls: &mut TlsStream<TcpStream>) {
         build: &build,
         keyset: &[],
     };
-    let hello = handshake::hello(&challenge, &agent).unwrap();
+    let mut hello = handshake::hello(&challenge, &agent).unwrap();
+    if let Some(most) = most {
+        let (said, _) = hello.split_at(hello.len() - SIGNATURE);
+        let mut said: serde_json::Value = serde_json::from_slice(said).unwrap();
+        said["limits"]["max_streams"] = most.into();
+        let said = serde_json::to_vec(&said).unwrap();
+        let hashes = [sha256(&challenge), sha256(&said)].concat();
+        let signature = identity.sign(&[b"linesman-line/1 agent\n", &hashes[..]].concat());
+        hello = [&said[..], &signature].concat().into();
+    }
     let mut out = BytesMut::new();
     frame::encode(&Frame::Hello(hello), &mut out);
     tls.write_all(&raw(BINARY, true, &out)).await.unwrap();
@@ -266,7 +278,7 @@ async fn who_breaks_a_lines_framing_is_closed_with_its_code_and_named() {
         log.take();
         let mut tls = world.connect(&[]).await;
         upgraded(&mut tls).await;
-        welcomed(&world, &mut tls).await;
+        welcomed(&world, &mut tls, None).await;
         world.has_line(true).await;
         assert_eq!(closed_with(&mut tls, &bad).await, code, "{what}");
         drop(tls);
