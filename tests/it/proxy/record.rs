@@ -13,6 +13,9 @@ use linesman::hub::store::AuditRow;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
+use tracing::Dispatch;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::fmt::MakeWriter;
 
 use super::apiserver::{ApiServer, FORBIDDEN};
 use super::world::{Door, PATIENCE, World, get, post};
@@ -229,17 +232,26 @@ async fn multiplexed(world: &World) {
     }
 }
 
+/// Writes what this thread logs at any level, until it is dropped. Where a process has one subscriber alone, the thread that first
+/// comes by a place in the code says whether it is heard there, and one of another test says no: so there are two.
+pub(super) fn logged<W>(write: W) -> (Dispatch, DefaultGuard)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .with_writer(write);
+    let guard = tracing::subscriber::set_default(subscriber.finish());
+    (Dispatch::new(tracing_subscriber::registry()), guard)
+}
+
 /// L49: hub, line and agent on one thread, so that nothing that they log is missed.
 #[tokio::test]
 async fn neither_end_logs_a_token_a_cookie_or_a_body_at_any_level_over_any_http() {
     let log = Log::default();
     let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    let logging = tracing::subscriber::set_default(subscriber);
+    let logging = logged(move || writer.clone());
     let server = ApiServer::start().await;
     let world = World::with_line(&server).await;
     let mut create = post(

@@ -19,6 +19,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_util::sync::CancellationToken;
 
+use super::super::record::logged;
 use super::super::world::{PATIENCE, World, identity, link_config, name, not_dialled};
 use super::left_with;
 
@@ -199,13 +200,9 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     /// Until the guard is dropped.
-    fn kept(&self) -> tracing::subscriber::DefaultGuard {
+    fn kept(&self) -> (tracing::Dispatch, tracing::subscriber::DefaultGuard) {
         let log = self.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_ansi(false)
-            .with_writer(move || log.clone());
-        tracing::subscriber::set_default(subscriber.finish())
+        logged(move || log.clone())
     }
 
     /// What was logged since, once this is.
