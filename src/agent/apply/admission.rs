@@ -7,7 +7,7 @@ use kube::core::Status;
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::{AtMost as _, CALL, Hands, Refused, lacks_right};
+use super::{AtMost as _, CALL, Hands, Refused};
 use crate::agent::engine::{MANAGER, RETRIED_AT};
 use crate::agent::plan::history::Outcome;
 use crate::bundle::ObjectId;
@@ -61,11 +61,10 @@ fn pod_of(live: &DynamicObject) -> Option<Pod> {
     serde_json::from_value(pod).ok()
 }
 
-/// Whether it is the admission that answers, and not for want of a right of the agent's own: without that right there is
-/// nothing to learn, and nothing wrong either.
+/// Whether it is the Pod that is refused. For want of the agent's own right it is a 403, too: then there is nothing to learn,
+/// and nothing wrong either. A webhook that does not answer is a 500.
 fn refuses(status: &Status) -> bool {
-    let by_webhook = status.message.contains("webhook");
-    lacks_right(status) || by_webhook || matches!(status.code, 400 | 403 | 422)
+    matches!(status.code, 400 | 403 | 422) || status.message.contains("webhook")
 }
 
 /// A webhook with side effects is not asked in a dry run, and all of it is refused: only a Pod can tell.

@@ -262,8 +262,11 @@ pub(super) fn roots(
         // With the Git host away each fetch takes its whole timeout, and a new Pod would have nothing of what was fetched.
         let fetches = id.kind == Kind::GitRepository;
         let up = up && !(fetches && latent::host_is_away(observed, live));
-        let queue = busy::queue(install, observed);
-        let limit = limit + if fetches { queue } else { Duration::ZERO };
+        let limit = if fetches {
+            limit + busy::queue(install, observed)
+        } else {
+            limit
+        };
         let looked = |p: Probe| id.kind == Kind::Application && argocd::has_looked(live, p, now);
         let unanswered = live.probe().filter(|p| !p.answered && up && !looked(*p));
         if let Some(probe) = unanswered
