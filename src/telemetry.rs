@@ -15,9 +15,12 @@ pub mod port;
 
 pub use heals::HealMetrics;
 
+/// The Kubernetes client's word for each answer that is an error. It names no request; who asked says more, where it matters.
+const QUIET: &str = "kube_client::client::builder=off";
+
 /// Installs the subscriber: text for people, JSON for collectors. Called once, by `main`.
 pub fn init(filter: &str, json: bool, colour: bool) {
-    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = filter_of(filter);
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(colour)
@@ -28,6 +31,12 @@ pub fn init(filter: &str, json: bool, colour: bool) {
     } else {
         logs.try_init()
     };
+}
+
+/// What is asked for; the client's word of errors comes only where it is asked for by name.
+fn filter_of(asked: &str) -> EnvFilter {
+    let quiet = format!("{QUIET},{asked}");
+    EnvFilter::try_new(quiet).unwrap_or_else(|_| EnvFilter::new(format!("{QUIET},info")))
 }
 
 /// The content type of `/metrics`.
@@ -325,5 +334,24 @@ impl HubMetrics {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &all)?;
         Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clients_word_of_errors_is_heard_where_it_is_asked_for() {
+        let directives = |asked: &str| -> Vec<String> {
+            let filter = filter_of(asked).to_string();
+            let mut all: Vec<String> = filter.split(',').map(str::to_owned).collect();
+            all.sort();
+            all
+        };
+        assert_eq!(directives("info"), ["info", QUIET]);
+        assert_eq!(directives("no such = filter"), ["info", QUIET]);
+        let named = "kube_client::client::builder=debug";
+        assert_eq!(directives(named), [named]);
     }
 }

@@ -129,7 +129,14 @@ impl Keeper {
         self.heeded = told.cloned();
         let next = change::next(engine, &held.form, held.change.as_ref());
         let done = match next {
-            Next::Keep => self.forget(held, engine).await?,
+            Next::Keep => held,
+            Next::Forget => {
+                self.drop_change().await?;
+                InForce {
+                    change: None,
+                    ..held
+                }
+            }
             Next::Begin { from } => self.begin(held, wish.assignment, from).await?,
             Next::Switch => {
                 let (done, turn) = self.switch(held, wish).await?;
@@ -259,17 +266,6 @@ impl Keeper {
             }
         }
         Ok(())
-    }
-
-    /// A change that failed is over when the hub wishes what is in force.
-    async fn forget(&self, mut held: InForce, engine: &EngineRef) -> Result<InForce> {
-        let over = |c: &Change| c.failed.is_some() && c.objects.is_empty();
-        let wished = held.form == Form::of(engine);
-        if wished && held.change.as_ref().is_some_and(over) {
-            self.drop_change().await?;
-            held.change = None;
-        }
-        Ok(held)
     }
 
     async fn drop_change(&self) -> Result<()> {

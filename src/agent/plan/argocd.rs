@@ -72,7 +72,7 @@ pub fn stumbled(root: &Object) -> bool {
             class,
             Class::ArtifactUnreachable | Class::RedisDown | Class::EngineSecretMissing
         );
-        parts || misses_project(&text)
+        parts || missed_project(&text).is_some()
     })
 }
 
@@ -90,9 +90,11 @@ pub fn doubts_host(root: &Object) -> bool {
     faults(root).any(|(class, _)| class == Class::HostKeyMismatch)
 }
 
-/// A controller that has just started may look at an Application before it knows of its project.
-pub fn misses_project(message: &str) -> bool {
-    message.contains("referencing project")
+/// The project that an Application says it refers to in vain. A controller that has just started may look at one before it
+/// knows of its project.
+pub fn missed_project(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once("referencing project ")?;
+    rest.split_whitespace().next()
 }
 
 /// When its controller looked at it last.

@@ -162,6 +162,8 @@ pub enum Next {
     Switch,
     /// Put back what was before.
     Back,
+    /// Nothing is left of a change that failed, and what is in force is wished: it need not be remembered any more.
+    Forget,
 }
 
 /// From what the hub wants, what is in force, and the change that is remembered.
@@ -184,7 +186,12 @@ pub fn next(engine: &EngineRef, in_force: &Form, change: Option<&Change>) -> Nex
         let begin = |c: &Change| Next::Begin {
             from: c.from.clone(),
         };
-        return again.map_or(Next::Keep, begin);
+        let rest = if change.is_some_and(|c| !c.is_open()) {
+            Next::Forget
+        } else {
+            Next::Keep
+        };
+        return again.map_or(rest, begin);
     }
     let begun = change.filter(|c| c.failed.is_none() && c.to == wanted);
     if begun.is_some_and(|c| c.number == engine.change && in_force.is_another(&wanted)) {
@@ -212,7 +219,7 @@ pub fn rests(next: &Next, in_force: &Form, change: Option<&Change>) -> bool {
     match next {
         Next::Switch => true,
         Next::Back => change.is_some_and(|c| in_force.is_another(&c.from)),
-        Next::Keep | Next::Begin { .. } => false,
+        Next::Keep | Next::Begin { .. } | Next::Forget => false,
     }
 }
 

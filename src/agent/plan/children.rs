@@ -23,7 +23,7 @@ pub(super) fn children(install: &Install, observed: &Observed, found: &mut Vec<F
     found.extend(unread.take(MAX_MENDED));
     let troubles = observed.children.iter().filter_map(|(id, child)| {
         let (reason, message) = child.trouble.as_ref()?;
-        if reason == undecodable::REASON {
+        if reason == undecodable::REASON || knows_it_by_now(install, observed, message) {
             return None;
         }
         let text = format!("is not Ready: {reason}: {message}");
@@ -39,6 +39,15 @@ pub(super) fn children(install: &Install, observed: &Observed, found: &mut Vec<F
         troubles.partition(|f| f.class == Class::DependencyNotReady);
     let named = if broken.is_empty() { waiting } else { broken };
     found.extend(named.into_iter().take(MAX_FOUND));
+}
+
+/// Whether what an Application misses is there: its controller did not know of the project yet when it looked at it, and
+/// says so until it looks again, which the Git host may put off.
+fn knows_it_by_now(install: &Install, observed: &Observed, message: &str) -> bool {
+    argocd::missed_project(message).is_some_and(|name| {
+        let project = ObjectId::new(Kind::AppProject, &install.namespace, name);
+        observed.objects.contains_key(&project) || observed.children.contains_key(&project)
+    })
 }
 
 /// Whether a finding is about what the engine brought, and not about the engine.
@@ -143,6 +152,19 @@ mod tests {
         assert_eq!(count(&seen), (2, 2));
         let alone = observed(&[("b", waits)]);
         assert_eq!(found(&alone), [(Class::DependencyNotReady, "b".to_owned())]);
+    }
+
+    /// F33: a controller that started while the Git host was out of reach said so for minutes.
+    #[test]
+    fn words_about_a_project_that_is_there_by_now_are_no_fault() {
+        let said = "Application referencing project shop which does not exist";
+        let mut seen = observed(&[("web", Some(("InvalidSpecError", said)))]);
+        assert_eq!(found(&seen), [(Class::BuildFailed, "web".to_owned())]);
+        let namespace = crate::agent::plan::tests::install().namespace;
+        let project = ObjectId::new(Kind::AppProject, &namespace, "shop");
+        Arc::make_mut(&mut seen.children).insert(project, Child::default());
+        assert_eq!(found(&seen), []);
+        assert_eq!(count(&seen), (1, 1), "it is not Ready yet");
     }
 
     #[test]

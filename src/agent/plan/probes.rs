@@ -175,7 +175,7 @@ fn misled<'a>(
                 Some(Class::GitUnreachable | Class::ArtifactUnreachable)
             );
             let away = moment.reached && git && latent::is_network(text);
-            if argocd::misses_project(text) || host {
+            if argocd::missed_project(text).is_some() || host {
                 Some(MISLED)
             } else {
                 away.then_some(moment.every)

@@ -41,6 +41,8 @@ fn change(from: u8, to: u8, failed: bool) -> Change {
 #[test]
 fn a_wish_begins_once_and_one_that_failed_only_when_it_is_wished_again() {
     let begin = |from: u8| Next::Begin { from: form(from) };
+    let mut left = change(1, 2, true);
+    left.objects = vec![Place::of(&ObjectId::new(Kind::Service, "a", "b"))];
     let cases = [
         // Nothing new; something new.
         (wish(1, 0), 1, None, Next::Keep),
@@ -56,7 +58,9 @@ fn a_wish_begins_once_and_one_that_failed_only_when_it_is_wished_again() {
         (wish(2, 7), 2, Some(change(1, 2, true)), Next::Back),
         (wish(2, 7), 1, Some(change(1, 2, true)), Next::Keep),
         (wish(2, 8), 1, Some(change(1, 2, true)), begin(1)),
-        (wish(1, 8), 1, Some(change(1, 2, true)), Next::Keep),
+        // What failed is remembered until all of it is gone, and until something else is wished.
+        (wish(1, 8), 1, Some(left), Next::Keep),
+        (wish(1, 8), 1, Some(change(1, 2, true)), Next::Forget),
         (wish(3, 8), 1, Some(change(1, 2, true)), begin(1)),
         // It failed, it was killed on the way back, and something else is wished.
         (wish(3, 8), 2, Some(change(1, 2, true)), begin(1)),

@@ -263,6 +263,7 @@ impl World {
         }
         match next {
             change::Next::Keep => {}
+            change::Next::Forget => self.change = None,
             change::Next::Begin { from } => {
                 let to = self.wish.kind;
                 let mut change = began(from.kind.unwrap(), to, self.wish.change, self.now);
