@@ -294,10 +294,11 @@ impl Hands<'_> {
     }
 }
 
-/// The patch that makes a spec what is wanted. A GitRepository may have a field that its owner added and that is no
-/// business of ours (`verify`, `ignore`): just those that are wanted are replaced, each as a whole, and what leads `astray` goes.
+/// The patch that makes a spec what is wanted. A root of Flux may have a field that its owner added and that is no business
+/// of ours (`verify`, `ignore`, `decryption`): just those that are wanted are replaced, each as a whole, and what leads `astray` goes.
 fn replacement(kind: Kind, spec: &Value, astray: &[String]) -> Value {
-    let fields = spec.as_object().filter(|_| kind == Kind::GitRepository);
+    let by_field = matches!(kind, Kind::GitRepository | Kind::Kustomization);
+    let fields = spec.as_object().filter(|_| by_field);
     let Some(fields) = fields else {
         return json!([{"op": "replace", "path": "/spec", "value": spec}]);
     };
@@ -367,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spec_is_replaced_as_a_whole_and_a_git_repositorys_field_by_field() {
+    fn a_spec_is_replaced_as_a_whole_and_that_of_fluxs_roots_field_by_field() {
         let spec = json!({"url": "ssh://git@hub.test/c.git", "ref": {"branch": "main"}});
         for (kind, patch) in [
             (
@@ -386,7 +387,9 @@ mod tests {
             assert_eq!(replacement(kind, &spec, &astray), patch, "{kind}");
         }
         let astray = ["/spec/timeout".to_owned()];
-        let patch = replacement(Kind::GitRepository, &spec, &astray);
-        assert_eq!(patch[2], json!({"op": "remove", "path": "/spec/timeout"}));
+        for kind in [Kind::GitRepository, Kind::Kustomization] {
+            let patch = replacement(kind, &spec, &astray);
+            assert_eq!(patch[2], json!({"op": "remove", "path": "/spec/timeout"}));
+        }
     }
 }

@@ -29,6 +29,7 @@ pub mod pace;
 pub mod probes;
 pub mod project;
 pub mod quarantine;
+pub mod remade;
 pub mod replace;
 pub mod rights;
 pub mod scene;

@@ -119,6 +119,8 @@ struct Watchdog {
     records: Records,
     /// What could not be told yet, oldest first.
     untold: Vec<HealRecord>,
+    /// Heals that are over, and what the engine made again after them.
+    remade: Vec<HealRecord>,
     handover: Handover,
     fallback: Fallback,
     changing: Changing,
@@ -154,6 +156,7 @@ impl Watchdog {
             history: History::default(),
             records: Records::default(),
             untold: Vec::new(),
+            remade: Vec::new(),
             handover: Handover::default(),
             fallback: Fallback::default(),
             changing: Changing::default(),
@@ -241,7 +244,7 @@ impl Watchdog {
             self.see_refusals(&observed);
             let leads = self.context.term.holds();
             let acted = leads && self.act(&install, view, &observed, &plan).await;
-            self.look_around();
+            self.look_around(&install);
             // After the steps: nothing comes before the rights are cut.
             for crd in more {
                 self.keep_saves(&crd).await;
@@ -263,7 +266,11 @@ impl Watchdog {
                 install = self.install(&desired);
                 continue;
             }
-            let wait = (plan.next_look - clock::now())
+            let next_look = self
+                .records
+                .due()
+                .map_or(plan.next_look, |due| due.min(plan.next_look));
+            let wait = (next_look - clock::now())
                 .try_into()
                 .unwrap_or(Duration::ZERO);
             let wake = Instant::now() + wait.max(Duration::from_millis(50));
@@ -366,7 +373,8 @@ impl Watchdog {
                 self.context.metrics.ended(heal);
             }
         }
-        self.tell(heals).await;
+        let remade = std::mem::take(&mut self.remade);
+        self.tell(heals.into_iter().chain(remade).collect()).await;
         let moment = status::Moment {
             now,
             install,

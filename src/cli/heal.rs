@@ -8,7 +8,7 @@ use super::output::{Column, Format, Output, ago, document, emit, list, progress_
 use crate::clock;
 use crate::wire::api::{ToldHeal, ToldHealRecord, Took};
 use crate::wire::id::ClusterName;
-use crate::wire::report::{HealResult, Scene};
+use crate::wire::report::{HealResult, Remade, Scene};
 use crate::wire::word::Word;
 
 #[derive(Debug, clap::Subcommand)]
@@ -252,6 +252,7 @@ fn describe(view: &ToldHeal) -> String {
             ("commit", commit(view)),
             ("catalog then", heal.revision.clone()),
             ("catalog after", heal.scene.revision_after.clone()),
+            ("made again", made_again(&heal.scene.remade)),
             ("took", took(&view.took)),
             ("next", next(heal)),
         ]
@@ -273,6 +274,15 @@ fn describe(view: &ToldHeal) -> String {
     text
 }
 
+/// How much the engine had to make again after a collapse. Which, is a list of its own.
+fn made_again(remade: &Remade) -> String {
+    match remade.count {
+        0 => String::new(),
+        1 => "1 object that was gone".to_owned(),
+        count => format!("{count} objects that were gone"),
+    }
+}
+
 /// What the object said of itself, and the cluster of it.
 fn around(scene: &Scene) -> String {
     let mut text = String::new();
@@ -287,6 +297,16 @@ fn around(scene: &Scene) -> String {
             .map(Clone::clone)
             .to_vec()
     });
+    let mut remade: Vec<Vec<String>> = scene
+        .remade
+        .objects
+        .iter()
+        .map(|name| vec![name.clone()])
+        .collect();
+    let named = u32::try_from(remade.len()).unwrap_or(u32::MAX);
+    if scene.remade.count > named {
+        remade.push(vec![format!("and {} more", scene.remade.count - named)]);
+    }
     let sections = [
         (
             &["CONDITION THEN", "STATUS", "SINCE", "REASON", "MESSAGE"][..],
@@ -303,6 +323,7 @@ fn around(scene: &Scene) -> String {
             ],
             events.collect(),
         ),
+        (&["MADE AGAIN"], remade),
     ];
     for (header, rows) in sections.into_iter().filter(|(_, rows)| !rows.is_empty()) {
         let header = header.iter().map(|name| (*name).to_owned()).collect();

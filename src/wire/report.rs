@@ -334,9 +334,27 @@ pub struct Scene {
     /// The catalog revision in force when function was proven again.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub revision_after: String,
+    /// After a collapse, what the engine made since it was found: that was gone, if no commit brought it.
+    #[serde(skip_serializing_if = "Remade::is_empty")]
+    pub remade: Remade,
 }
 
 impl Scene {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What the engine made again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Remade {
+    pub count: u32,
+    /// `ConfigMap shop/settings`; at most 50.
+    pub objects: Vec<String>,
+}
+
+impl Remade {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -2,14 +2,15 @@
 //! sync objects is deleted over and over while 200 objects hang on them, each of which its sync object would prune:
 //! with the admission policy in place, and with the deletion allowed, where only the agent's second line is left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::healing::{LIMIT, settle};
+use crate::healing::{LIMIT, on_record, settle, since};
 use crate::line::{agent_pid, agent_pids};
+use crate::support::api::path;
 use crate::support::argocd::application;
 use crate::support::audit::{Answered, Mark};
 use crate::support::place::{run, var};
@@ -21,6 +22,8 @@ mod numbers;
 const LABEL: &str = "linesman-test/cascade";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps?labelSelector=linesman-test/cascade";
 const OBJECTS: usize = 200;
+/// Deleted by hand while the engine has no rights: there is always one that it has to make again.
+const BY_HAND: &str = "cascade-00-0";
 const KUSTOMIZATIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kustomizations.kustomize.toolkit.fluxcd.io";
 
 /// One in `make test`, twenty in `make chaos`.
@@ -226,10 +229,11 @@ fn workloads(world: &World) -> BTreeMap<String, String> {
     alive.map(|o| (text(o, "name"), text(o, "uid"))).collect()
 }
 
-/// How many of `before` are not there any more, or are others now.
-fn lost(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> usize {
-    let kept = |(name, uid): &(&String, &String)| now.get(*name) == Some(*uid);
-    before.len() - before.iter().filter(kept).count()
+/// Those of `before` that are not there any more, or are others now.
+fn gone(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let all = before.iter();
+    let gone = all.filter(|(name, uid)| now.get(*name) != Some(*uid));
+    gone.map(|(name, _)| name.clone()).collect()
 }
 
 /// What the runs past the policy came to.
@@ -296,9 +300,13 @@ fn refused(world: &World, crd: &str) {
 fn past_the_policy(world: &World, crd: &str, sync: &Sync, run: usize, tally: &mut Tally) {
     let (before, uid) = (workloads(world), world.uid(crd).unwrap());
     assert_eq!(before.len(), OBJECTS);
+    let known = on_record(world);
     let mark = Mark::now(&world.audit);
     let began = Instant::now();
     world.delete_guarded(crd);
+    world
+        .api
+        .delete(&path("v1", "ConfigMap", "default", BY_HAND));
     until("the CRD is a new one", seconds(LIMIT), || {
         world.uid(crd).is_some_and(|new| new != uid)
     });
@@ -306,7 +314,9 @@ fn past_the_policy(world: &World, crd: &str, sync: &Sync, run: usize, tally: &mu
         sync.all_there(world)
     });
     let back = began.elapsed();
-    let lost = lost(&before, &workloads(world));
+    let mut pruned = before.clone();
+    pruned.remove(BY_HAND);
+    let lost = gone(&pruned, &workloads(world)).len();
     let (cut, _) = eventually("the audit log tells of both", seconds(30), || {
         cut(&mark, crd).ok_or("it does not")
     });
@@ -324,6 +334,40 @@ fn past_the_policy(world: &World, crd: &str, sync: &Sync, run: usize, tally: &mu
     until("200 workload objects are there", seconds(300), || {
         workloads(world).len() == OBJECTS
     });
+    let gone = gone(&before, &workloads(world));
+    told_what_was_gone(world, &known, &gone, began);
+}
+
+/// The guard's last step: the heal of the collapse names what the engine had to make again, and nothing else.
+fn told_what_was_gone(world: &World, known: &[Value], gone: &BTreeSet<String>, began: Instant) {
+    let expected: Vec<String> = gone
+        .iter()
+        .map(|name| format!("ConfigMap default/{name}"))
+        .collect();
+    eventually("the heal names what was gone", seconds(300), || {
+        let new = since(world, known);
+        let heal = new.iter().find(|h| h["class"] == "CrdTerminating");
+        let remade = heal.map_or(Value::Null, |heal| heal["scene"]["remade"].clone());
+        let named = remade["objects"].as_array().cloned().unwrap_or_default();
+        // Of many, the first are named.
+        let first: Vec<Value> = expected
+            .iter()
+            .take(named.len())
+            .map(|name| json!(name))
+            .collect();
+        let right = remade["count"] == json!(gone.len()) && !named.is_empty() && named == first;
+        if right {
+            Ok(())
+        } else {
+            Err(format!("{remade}, and not {expected:?}"))
+        }
+    });
+    figure(
+        "W11",
+        &world.said("… CRD deleted → the heal names what the engine had to make again"),
+        "",
+        shown(began.elapsed()),
+    );
 }
 
 fn tell(world: &World, crd: &str, tally: &mut Tally) {

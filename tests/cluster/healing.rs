@@ -365,6 +365,26 @@ fn root_objects_deleted_or_changed_are_mended() {
             "≤ 60 s",
             shown(took),
         );
+        for (field, value) in [
+            (
+                "kubeConfig",
+                json!({ "secretRef": { "name": "elsewhere" } }),
+            ),
+            ("targetNamespace", json!("default")),
+        ] {
+            let root = world::kustomization(FLUX);
+            world.api.patch(&root, &json!({ "spec": { field: value } }));
+            let took = until(&format!("{field} is taken away"), seconds(LIMIT), || {
+                let live = world.api.get(&root);
+                live.is_some_and(|o| o["spec"][field].is_null())
+            });
+            figure(
+                "roots",
+                &format!("root Kustomization given a {field} → as before ({hub})"),
+                "≤ 5 s",
+                shown(took),
+            );
+        }
         works(
             world,
             "roots",

@@ -73,7 +73,8 @@ fn is_about(id: &ObjectId, event: &Event) -> bool {
     kind == id.kind.as_str() && name == id.name || has_pods && of_its_pods
 }
 
-fn last(event: &Event) -> Option<OffsetDateTime> {
+/// When it was last.
+pub fn last(event: &Event) -> Option<OffsetDateTime> {
     let series = event.series.as_ref();
     let micro = series
         .and_then(|series| series.last_observed_time.as_ref())
@@ -105,7 +106,7 @@ fn told(at: OffsetDateTime, event: &Event) -> ObjectEvent {
 }
 
 /// Whether there is room for it; what has none ends the list.
-fn fits(room: &mut usize, text: &str) -> bool {
+pub fn fits(room: &mut usize, text: &str) -> bool {
     let left = room.checked_sub(text.len());
     *room = left.unwrap_or_default();
     left.is_some()

@@ -1,5 +1,7 @@
 //! The record of each heal, from detection to restored function. Pure: ids and times are passed in.
 
+mod aftermath;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +12,8 @@ use crate::agent::plan::{Class, Finding, History, Key, Mode, Observed, Plan, Ste
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::heal;
-use crate::wire::report::{HealRecord, HealResult, HealStep, ObjectEvent};
+use crate::wire::report::{HealRecord, HealResult, HealStep, ObjectEvent, Remade};
+use aftermath::Aftermaths;
 
 /// Heals that are open at the same time; further faults are mended without a record of their own.
 const MAX_OPEN: usize = 64;
@@ -30,6 +33,7 @@ pub(super) struct Records {
     ended: Vec<(Key, HealRecord)>,
     /// Heals that opened and whose Events nobody has looked for: their ids and objects.
     unseen: Vec<(String, ObjectId)>,
+    aftermaths: Aftermaths,
 }
 
 /// An open heal as the cluster keeps it, for an agent that goes on where this one ended.
@@ -118,12 +122,29 @@ impl Records {
         }
     }
 
+    /// When [`Self::aftermath`] has something next.
+    pub(super) fn due(&self) -> Option<OffsetDateTime> {
+        self.aftermaths.due()
+    }
+
+    /// A collapse that is over, after which is to be looked now: what the engine made since the time that is given.
+    pub(super) fn aftermath(&mut self, now: OffsetDateTime) -> Option<(String, OffsetDateTime)> {
+        self.aftermaths.next(now)
+    }
+
+    /// What the engine made again after a collapse; the heal that is to be told once more.
+    pub(super) fn remade(&mut self, heal: &str, remade: Remade) -> Option<HealRecord> {
+        let (key, record) = self.aftermaths.found(heal, remade)?;
+        Some(self.end(key, record))
+    }
+
     /// These are kept until the hub has them; nobody else has to tell their end any more.
     pub(super) fn stored(&mut self, ids: &[String]) {
         self.ended.retain(|(_, record)| !ids.contains(&record.id));
     }
 
     fn end(&mut self, key: Key, record: HealRecord) -> HealRecord {
+        self.ended.retain(|(_, known)| known.id != record.id);
         if self.ended.len() >= MAX_OPEN {
             self.ended.remove(0);
         }
@@ -164,6 +185,7 @@ impl Records {
 
     /// Closes all: another engine takes the place of the one that they are about.
     pub(super) fn leave(&mut self, now: OffsetDateTime) -> Vec<HealRecord> {
+        self.aftermaths = Aftermaths::default();
         let all = std::mem::take(&mut self.open);
         let left = all.into_iter().map(|(key, open)| {
             let mut record = open.record;
@@ -224,6 +246,10 @@ impl Records {
         for key in over {
             if let Some(open) = self.open.remove(&key) {
                 let record = closed(key.0, open.record, moment);
+                if is_collapse(key.0) {
+                    self.aftermaths
+                        .follow(moment.now, key.clone(), record.clone());
+                }
                 told.push(self.end(key, record));
             }
         }

@@ -132,6 +132,7 @@ impl Teller {
                 format!("{}: {said}", heal.object)
             }
             None => format!("{} {}", heal.object, heal.evidence),
+            Some(_) if !heal.scene.remade.is_empty() => again(heal),
             Some(_) if heal.result == HealResult::Reported => format!("{}: is over", heal.object),
             Some(_) => {
                 let steps: Vec<&str> = heal.steps.iter().map(|s| s.action.as_str()).collect();
@@ -186,6 +187,17 @@ impl Teller {
             }
         }
     }
+}
+
+/// What a collapse cost.
+fn again(heal: &HealRecord) -> String {
+    let remade = &heal.scene.remade;
+    format!(
+        "{}: {} objects were gone, and the engine made them again: {}",
+        heal.object,
+        remade.count,
+        remade.objects.join(", ")
+    )
 }
 
 impl Watchdog {

@@ -90,11 +90,17 @@ fn what_was_around_the_fault_is_told() {
             count: 3,
         }],
         revision_after: "main@sha1:2".to_owned(),
+        remade: Remade {
+            count: 3,
+            objects: vec!["ConfigMap shop/a".to_owned(), "Secret shop/b".to_owned()],
+        },
     };
     let text = describe(&view);
     for part in [
         "uid            7c0e\n",
         "catalog after  main@sha1:2\n",
+        "made again     3 objects that were gone\n",
+        "MADE AGAIN\nConfigMap shop/a\nSecret shop/b\nand 1 more\n",
         "Available       False   2026-01-01T00:00:00Z  NoPods  no minimum\n",
         "2026-01-01T00:00:00.000Z  Warning  3 x    Pod a-7f  BackOff  restarting\n",
     ] {

@@ -42,6 +42,7 @@ const MAX_TEXT: usize = 1024;
 const MAX_HEALS: usize = 200;
 /// Conditions and Events of one heal, of each.
 const MAX_SCENE: usize = 16;
+const MAX_REMADE: usize = 64;
 /// Heals that one agent has open or has not told yet: it knows fewer.
 const MAX_OPEN_HEALS: usize = 1024;
 
@@ -315,6 +316,7 @@ fn bound_scene(scene: &mut Scene) {
     shorten(&mut scene.revision_after, MAX_TEXT);
     scene.conditions.truncate(MAX_SCENE);
     scene.events.truncate(MAX_SCENE);
+    scene.remade.objects.truncate(MAX_REMADE);
     let conditions = scene.conditions.iter_mut();
     let said = conditions.flat_map(|c| {
         [
@@ -335,7 +337,8 @@ fn bound_scene(scene: &mut Scene) {
             &mut e.message,
         ]
     });
-    for text in said.chain(seen) {
+    let remade = scene.remade.objects.iter_mut();
+    for text in said.chain(seen).chain(remade) {
         shorten(text, MAX_TEXT);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{OBJECTS, Sync, cut_since, lost, workloads};
+use super::{OBJECTS, Sync, cut_since, gone, workloads};
 use crate::healing::{LIMIT, settle};
 use crate::support::audit::Mark;
 use crate::support::world::{self, World};
@@ -50,7 +50,7 @@ fn deleted_in_numbers(world: &World, resource: &str, sync: &Sync) -> usize {
         sync.all_there(world)
     });
     let back = began.elapsed();
-    let lost = lost(&before, &workloads(world));
+    let lost = gone(&before, &workloads(world)).len();
     println!(
         "{lost} of {OBJECTS} lost, deleted in {}, rights cut after {:.3} s, all back {}",
         shown(took),

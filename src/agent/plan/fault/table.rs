@@ -202,7 +202,7 @@ faults! {
         does "reports; drift is still corrected from what was fetched";
         advice "make the Git host reachable from the cluster";
     SourceAltered: 28, Budget::PerHour(5), 0 s;
-        seen "URL, branch, path, Secret or deletion policy of a root differ from what the hub assigned; it is pinned to a commit, tag or version; the root Application has more sources than that, or a commit stopped it";
+        seen "URL, branch, path, Secret or deletion policy of a root differ from what the hub assigned; it is pinned to a commit, tag or version; it applies to another cluster, to one Namespace or under other names; the root Application has more sources than that, or a commit stopped it";
         evidence "the fields; who wrote them and when; the commit, where it came from one";
         does "applies them; where a commit changed them, the object is held back from Git first, until another one";
         advice "";

@@ -25,6 +25,14 @@ const PINS: [&str; 4] = [
     "/spec/ref/semver",
     "/spec/ref/tag",
 ];
+/// With what a root Kustomization applies all that it brings to another cluster, to one Namespace or under other names: what was
+/// there before is pruned then. <https://fluxcd.io/flux/components/kustomize/kustomizations/>
+const ELSEWHERE: [&str; 4] = [
+    "/spec/kubeConfig",
+    "/spec/targetNamespace",
+    "/spec/namePrefix",
+    "/spec/nameSuffix",
+];
 /// A duration of a root GitRepository that nobody assigned: with one that Go cannot hold source-controller reads none of its kind.
 const TIMEOUT: &str = "/spec/timeout";
 /// For so long after a write nothing may be told of the operation that did it; mostly it is told within a second.
@@ -99,6 +107,7 @@ pub fn astray(id: &ObjectId, live: &Object) -> Vec<String> {
     let leads: &[&str] = match id.kind {
         Kind::Application => &LEADS,
         Kind::GitRepository => &PINS,
+        Kind::Kustomization => &ELSEWHERE,
         _ => &[],
     };
     let none = |value: &Value| match value {

@@ -430,3 +430,62 @@ fn what_goes_with_the_namespace_has_no_record_of_its_own() {
     assert_eq!(opened.len(), 1);
     assert_eq!(round(&mut records, &mut history, 1, &found, None), []);
 }
+
+/// engines.md, cascade guard, step 6: what a collapse cost is known only when the engine has made it again.
+#[test]
+fn what_the_engine_made_again_after_a_collapse_is_told_with_its_heal() {
+    let (mut records, mut history) = adopted();
+    let crd = ObjectId::new(
+        Kind::CustomResourceDefinition,
+        "",
+        "kustomizations.kustomize.toolkit.fluxcd.io",
+    );
+    let fault = [
+        (Class::CrdTerminating, crd),
+        (Class::ObjectMissing, deployment()),
+    ];
+    round(&mut records, &mut history, 0, &fault, None);
+    assert_eq!(records.due(), None);
+    let ended = round(&mut records, &mut history, 20, &[], Some(15));
+    let ended = ended
+        .iter()
+        .find(|heal| heal.class == "CrdTerminating")
+        .unwrap();
+    let remade = |count: u32| Remade {
+        count,
+        objects: (0..count).map(|n| format!("ConfigMap shop/{n}")).collect(),
+    };
+    let look = Some((ended.id.clone(), at(0)));
+    assert_eq!(
+        (records.due(), records.aftermath(at(29))),
+        (Some(at(30)), None)
+    );
+    assert_eq!(
+        (records.aftermath(at(30)), records.aftermath(at(30))),
+        (look.clone(), None)
+    );
+    assert_eq!(records.remade(&ended.id, remade(0)), None);
+    // The second look finds some, the last no others.
+    assert_eq!(records.aftermath(at(80)), look);
+    let told = records.remade(&ended.id, remade(2)).unwrap();
+    let mut expected = ended.clone();
+    expected.scene.remade = remade(2);
+    assert_eq!(told, expected);
+    let kept = records.kept();
+    let kept: Vec<&HealRecord> = kept
+        .iter()
+        .map(|k| &k.record)
+        .filter(|r| r.id == ended.id)
+        .collect();
+    assert_eq!(kept, [&expected], "an agent after this one tells it, too");
+    assert_eq!(records.aftermath(at(300)), look);
+    assert_eq!(
+        (records.remade(&ended.id, remade(2)), records.due()),
+        (None, None)
+    );
+    assert_eq!(
+        records.remade(&ended.id, remade(3)),
+        None,
+        "it is looked after no more"
+    );
+}

@@ -228,6 +228,36 @@ fn a_root_that_is_pinned_follows_its_branch_again() {
     }
 }
 
+/// F28: where a root applies to, and under which names, is no more anybody's than what it follows.
+#[test]
+fn a_root_that_applies_elsewhere_applies_here_again() {
+    let id = root(Kind::Kustomization);
+    for (field, value) in [
+        ("kubeConfig", json!({"secretRef": {"name": "elsewhere"}})),
+        ("targetNamespace", json!("default")),
+        ("namePrefix", json!("new-")),
+        ("nameSuffix", json!("-new")),
+    ] {
+        let mut cluster = Cluster::working();
+        let live = cluster.objects.get_mut(&id).unwrap();
+        let before = live.fields["spec"].clone();
+        live.fields["spec"][field] = value;
+        "kubectl-edit".clone_into(&mut live.writer);
+        let plan = cluster.plan();
+        assert_eq!(writes(&plan), [("replace", id.kind)], "{field}");
+        let found: Vec<_> = plan
+            .findings
+            .iter()
+            .map(|f| (f.class, f.evidence.clone()))
+            .collect();
+        let said = format!("differs at /spec/{field}");
+        assert_eq!(found, [(Class::SourceAltered, said)]);
+        cluster.act(&plan.steps[0]);
+        assert_eq!(cluster.objects[&id].fields["spec"], before);
+        assert_eq!(writes(&cluster.plan()), []);
+    }
+}
+
 /// F18, F28: with a duration that Go cannot hold Flux reads no source any more, the root first. One that it can is people's.
 #[test]
 fn a_timeout_of_the_root_that_cannot_be_read_is_taken_away() {
