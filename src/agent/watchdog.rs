@@ -34,6 +34,7 @@ use crate::wire::report::{Facts, HealRecord};
 
 mod act;
 mod change;
+mod cutter;
 mod fallback;
 mod handover;
 mod open;
@@ -47,6 +48,7 @@ mod status;
 mod tell;
 
 use change::Changing;
+use cutter::Cutter;
 use fallback::Fallback;
 use handover::Handover;
 use open::OpenHeals;
@@ -86,6 +88,22 @@ pub struct Context {
     /// Nothing is written when it is over: another replica may lead.
     pub term: Term,
     pub faults: Faults,
+}
+
+impl Context {
+    /// With what other parts of the agent know.
+    fn around(&self, mut observed: Observed) -> Observed {
+        observed.gate = self.calls.gate();
+        observed.own_read = *self.read.borrow();
+        observed.covered = match &*self.covered.borrow() {
+            Covered::Cluster => None,
+            Covered::Unread => Some(BTreeSet::new()),
+            Covered::Namespaces(all) => Some(all.clone()),
+        };
+        let minor = self.facts.borrow().get("kubernetes.minor").cloned();
+        observed.kubernetes = minor.and_then(|minor| minor.parse().ok());
+        observed
+    }
 }
 
 /// What reaches the watchdog from the hub.
@@ -135,6 +153,8 @@ struct Watchdog {
     unlisted: BTreeSet<Kind>,
     /// Looks for the Events of heals.
     looks: scene::Looks,
+    /// Cuts rights beside all else, while an engine is followed.
+    cutter: Option<Cutter>,
 }
 
 impl Watchdog {
@@ -165,6 +185,7 @@ impl Watchdog {
             snapshot_at: None,
             unlisted: BTreeSet::new(),
             looks: scene::Looks::default(),
+            cutter: None,
         }
     }
 
@@ -217,9 +238,13 @@ impl Watchdog {
         let (kube, seen, over) = (self.context.kube.clone(), view.clone(), watches.clone());
         let (observed, extent) = (install.clone(), self.context.extent);
         observers.spawn(async move { observe::run(kube, &observed, extent, seen, over).await });
+        let (cutter, blade) = cutter::cutter(&self.context, &view, &install);
+        self.cutter = Some(cutter);
+        observers.spawn(blade.run());
         info!(cluster = install.cluster, bundle = %desired.install.bundle.digest, objects = install.wanted.len(), "watching");
         let again = Box::pin(self.rounds(install, desired, &view, &mut observers)).await;
         watches.cancel();
+        self.cutter = None;
         observers.shutdown().await;
         again
     }
@@ -233,7 +258,8 @@ impl Watchdog {
     ) -> Result<bool> {
         let mut seen = view.subscribe();
         loop {
-            let observed = self.around(seen.borrow_and_update().clone());
+            let observed = self.context.around(seen.borrow_and_update().clone());
+            self.note_cuts(&observed);
             let now = clock::now();
             let more = self.history.mourn(now, &install, &observed);
             self.see_fetch(now, &install, &desired, &observed);
@@ -255,7 +281,7 @@ impl Watchdog {
             let asks = leads && self.see_change(&install, &observed, &plan).await;
             if acted {
                 if self.fall_back().await {
-                    install = self.install(&desired);
+                    install = self.install_anew(&desired);
                 }
                 continue;
             }
@@ -263,7 +289,7 @@ impl Watchdog {
                 continue;
             }
             if leads && self.keep_snapshot(&install, &observed, &plan).await {
-                install = self.install(&desired);
+                install = self.install_anew(&desired);
                 continue;
             }
             let next_look = self
@@ -299,6 +325,7 @@ impl Watchdog {
                     }
                     // The same objects are watched, whatever is to be in them.
                     (install, desired) = (wanted, next);
+                    self.tell_cutter(&install);
                 }
                 ended = observers.join_next() => {
                     ended.context("no watches")?.context("a watch panicked")??;
@@ -320,18 +347,17 @@ impl Watchdog {
         }
     }
 
-    /// With what other parts of the agent know.
-    fn around(&self, mut observed: Observed) -> Observed {
-        observed.gate = self.context.calls.gate();
-        observed.own_read = *self.context.read.borrow();
-        observed.covered = match &*self.context.covered.borrow() {
-            Covered::Cluster => None,
-            Covered::Unread => Some(BTreeSet::new()),
-            Covered::Namespaces(all) => Some(all.clone()),
-        };
-        let minor = self.context.facts.borrow().get("kubernetes.minor").cloned();
-        observed.kubernetes = minor.and_then(|minor| minor.parse().ok());
-        observed
+    /// From what is known now.
+    fn install_anew(&self, desired: &Desired) -> Install {
+        let install = self.install(desired);
+        self.tell_cutter(&install);
+        install
+    }
+
+    fn tell_cutter(&self, install: &Install) {
+        if let Some(cutter) = &self.cutter {
+            cutter.follow(install);
+        }
     }
 
     /// Heals that opened or closed.

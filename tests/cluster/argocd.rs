@@ -183,6 +183,11 @@ fn secrets_host_keys_and_project_come_back_with_their_former_values() {
 #[ignore = "needs a real cluster: make test"]
 fn a_root_deleted_or_changed_is_mended_and_a_stopped_one_is_left() {
     let mut world = world::adopted_argocd();
+    world.push(
+        "elsewhere/map.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: elsewhere, namespace: default}\n",
+    );
+    settle(&world);
     with_and_without_hub(&mut world, |world, hub| {
         let workloads = workloads(world);
         let uid = world.uid(&root()).unwrap();
@@ -197,20 +202,24 @@ fn a_root_deleted_or_changed_is_mended_and_a_stopped_one_is_left() {
             shown(took),
         );
         let good = world.api.get(&root()).unwrap()["spec"]["source"].clone();
-        let elsewhere = json!({ "repoURL": "ssh://git@hub.lab.test:1/other.git", "path": "none" });
-        world
-            .api
-            .patch(&root(), &json!({ "spec": { "source": elsewhere } }));
-        let took = until("the root's source is as before", seconds(LIMIT), || {
-            let live = world.api.get(&root());
-            live.is_some_and(|o| o["spec"]["source"] == good)
-        });
-        figure(
-            "W35",
-            &format!("Argo CD: root's repoURL and path changed → as before ({hub})"),
-            "≤ 5 s",
-            shown(took),
-        );
+        for (what, elsewhere) in [
+            (
+                "repoURL and path",
+                json!({ "repoURL": "ssh://git@hub.lab.test:1/other.git", "path": "none" }),
+            ),
+            // What is there can be compared, and would be synced and pruned by.
+            ("path", json!({ "path": "elsewhere" })),
+        ] {
+            world
+                .api
+                .patch(&root(), &json!({ "spec": { "source": elsewhere } }));
+            let took = until("the root's source is as before", seconds(LIMIT), || {
+                let live = world.api.get(&root());
+                live.is_some_and(|o| o["spec"]["source"] == good)
+            });
+            let what = format!("Argo CD: root's {what} changed → as before ({hub})");
+            figure("W35", &what, "≤ 5 s", shown(took));
+        }
         let what = format!("Argo CD: function after that ({hub})");
         works(world, "W35", &what, "≤ 60 s");
         unchanged(world, &workloads);

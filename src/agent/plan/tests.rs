@@ -24,7 +24,7 @@ mod crds;
 mod damage;
 mod properties;
 
-pub(super) use cluster::Cluster;
+pub(in crate::agent) use cluster::Cluster;
 pub(super) use damage::Damage;
 
 const START: i64 = 1_800_000_000;

@@ -23,7 +23,7 @@ use crate::clock::rfc3339;
 use crate::wire::api::EngineKind;
 
 /// A cluster that does what it is told at once, and whose controllers do their work.
-pub(in crate::agent::plan) struct Cluster {
+pub(in crate::agent) struct Cluster {
     pub(in crate::agent::plan) install: Install,
     pub(in crate::agent::plan) history: History,
     pub(in crate::agent::plan) objects: BTreeMap<ObjectId, Object>,
@@ -60,7 +60,7 @@ impl Cluster {
     }
 
     /// With a working, adopted install and a clean record.
-    pub(in crate::agent::plan) fn working() -> Self {
+    pub(in crate::agent) fn working() -> Self {
         Self::working_of(EngineKind::Flux)
     }
 
@@ -75,7 +75,7 @@ impl Cluster {
         cluster
     }
 
-    pub(in crate::agent::plan) fn observed(&self) -> Observed {
+    pub(in crate::agent) fn observed(&self) -> Observed {
         let scope = Scope {
             answered: Some(self.now),
             answer: Answer::Whole,
