@@ -12,8 +12,9 @@
 //! - [`manifests`] (P): the YAML that a cluster owner applies.
 //! - [`kubeapi`] (P), [`assertion`] (P): what hub and agent must agree on about a Kubernetes request.
 //! - [`heal`] (P): what both ends count of heals.
-//! - [`yaml`] (P), [`backoff`] (P), [`secret`] (P), [`keys`] (P), [`ssh`], [`lifetime`], [`telemetry`], [`clock`]: the foundation.
+//! - [`address`] (P), [`yaml`] (P), [`backoff`] (P), [`secret`] (P), [`keys`] (P), [`ssh`], [`lifetime`], [`telemetry`], [`clock`]: the foundation.
 
+pub mod address;
 pub mod agent;
 pub mod assertion;
 pub mod backoff;

@@ -3,17 +3,20 @@
 //! One task owns the chain's end. It takes whatever has queued, chains it, stores it in one transaction and only then
 //! lets the callers go on: so a record is stored before its request leaves, and many records share one commit.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Result;
 use tokio::sync::mpsc::{self, OwnedPermit};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::hub::store::{AuditRow, StoreError, patience};
 
 pub mod chain;
 mod doubt;
+mod refusals;
 pub mod retain;
 pub mod sink;
 mod writer;
@@ -21,8 +24,12 @@ mod writer;
 pub use chain::{hash, verify};
 pub use writer::{Chain, start};
 
+use refusals::Refusals;
+
 /// Records in the queue and requests that are open, together. Each open request holds the place of its close.
 const PLACES: usize = 65_536;
+/// How often it is looked which counted refusals are due.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// What a record outlives from when its request goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -69,6 +76,7 @@ pub struct AuditError;
 pub struct Audit {
     queue: mpsc::Sender<Command>,
     head: watch::Receiver<i64>,
+    refusals: Arc<Mutex<Refusals>>,
 }
 
 /// An allowed request under way. Dropped without [`Opened::close`], it is recorded as interrupted.
@@ -133,6 +141,43 @@ impl Audit {
         self.append(Command::Event { entry, stored })?;
         let done = patience::as_caller(done).await.and_then(Result::ok);
         done.ok_or(AuditError)
+    }
+
+    /// Records that someone was refused whom nobody knows. Where the same happened lately it is counted only, for
+    /// [`Audit::tell_refusals`].
+    pub async fn refused(&self, entry: Entry) -> Result<(), AuditError> {
+        let entry = Entry {
+            verdict: Verdict::Deny,
+            ..entry
+        };
+        let now = Instant::now().into_std();
+        let first = self.refusals().note(entry, now);
+        match first {
+            Some(entry) => self.event(entry).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Puts the refusals that were counted on record, until `stop` and what is left then.
+    pub async fn tell_refusals(self, stop: CancellationToken) -> Result<()> {
+        loop {
+            let wait = tokio::time::sleep(LOOK);
+            let over = stop.run_until_cancelled(wait).await.is_none();
+            let due = self.refusals().due(Instant::now().into_std(), over);
+            for entry in due {
+                let what = entry.reason.clone().unwrap_or_default();
+                if self.event(entry).await.is_err() {
+                    tracing::error!(what, "counted refusals could not be put on record");
+                }
+            }
+            if over {
+                return Ok(());
+            }
+        }
+    }
+
+    fn refusals(&self) -> std::sync::MutexGuard<'_, Refusals> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of the last stored record, as it moves.

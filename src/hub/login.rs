@@ -364,7 +364,7 @@ async fn refused_on_record(hub: &Hub, error: &LoginError, how: &str, from: &From
         remote: from.remote.clone(),
         ..Entry::default()
     };
-    if let Err(error) = hub.audit.event(entry).await {
+    if let Err(error) = hub.audit.refused(entry).await {
         tracing::error!(
             error = chain_of(&error),
             "a refused login could not be put on record"

@@ -131,6 +131,7 @@ fn to_the_end(hub: &Arc<Hub>, health: TcpListener, drained: CancellationToken) -
     tasks.spawn("health", |stop| {
         api::health::serve(health, hub.clone(), stop)
     });
+    tasks.spawn("refusals", |stop| hub.audit.clone().tell_refusals(stop));
     tasks.spawn("grants", |stop| super::grants::announce(hub.clone(), stop));
     tasks.spawn("sessions", |stop| {
         super::login::session::watch_over(hub.clone(), stop)

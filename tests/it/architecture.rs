@@ -14,6 +14,7 @@ struct Rule {
 
 /// Decide here, act elsewhere. A new pure module adds its prefix.
 const PURE: &[&str] = &[
+    "address",
     "agent/engine",
     "agent/enroll/told",
     "agent/gate",
@@ -28,6 +29,7 @@ const PURE: &[&str] = &[
     "hub/api/grants/asked",
     "hub/assertion",
     "hub/audit/chain",
+    "hub/audit/refusals",
     "hub/auth/role",
     "hub/catalog",
     "hub/githost/embedded/push",
@@ -64,6 +66,7 @@ const PURE: &[&str] = &[
 
 /// What all parts stand on; it knows none of them.
 const FOUNDATION: &[&str] = &[
+    "address",
     "assertion",
     "backoff",
     "clock",

@@ -1,6 +1,7 @@
 //! The one task that owns the chain's end: it stores what has queued, and then tells who waits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -9,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::chain::{self, Head, anchor_input, genesis};
-use super::{Audit, Closing, Command, Entry, Opened, PLACES, Verdict, doubt};
+use super::{Audit, Closing, Command, Entry, Opened, PLACES, Refusals, Verdict, doubt};
 use crate::clock;
 use crate::hub::HubKeys;
 use crate::hub::store::{Anchor, AuditRow, Store, StoreError, patience};
@@ -89,6 +90,7 @@ pub async fn start(
     let audit = Audit {
         queue: send,
         head: moves,
+        refusals: Arc::new(Mutex::new(Refusals::new(Instant::now().into_std()))),
     };
     Ok((audit, chain))
 }

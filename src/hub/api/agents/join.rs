@@ -142,7 +142,7 @@ async fn redeem(hub: &Hub, claim: Claim, request_id: String) -> Result<Assignmen
             };
             let reason = Some(problem.slug.as_str().to_owned());
             hub.audit
-                .event(entry(&cluster, Verdict::Deny, reason))
+                .refused(entry(&cluster, Verdict::Deny, reason))
                 .await?;
             if refusal != Refusal::Removed {
                 let text = conflict(&cluster, refusal, &fingerprint, &addr, winner.as_ref());

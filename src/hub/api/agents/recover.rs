@@ -118,7 +118,7 @@ async fn judge(hub: &Hub, claim: &Claim) -> Result<Assignment, Problem> {
         | Recovery::Manual => {
             let entry = claim.entry(cluster, "cluster.recover", Verdict::Deny);
             let reason = Some(refused(verdict).slug.as_str().to_owned());
-            hub.audit.event(Entry { reason, ..entry }).await?;
+            hub.audit.refused(Entry { reason, ..entry }).await?;
             return Err(refused(verdict));
         }
         Recovery::Live(_) => return Err(refused(verdict)),
@@ -205,7 +205,7 @@ async fn both_lost(
     hub.store.set_condition(&cluster.id, condition, now).await?;
     let entry = claim.entry(cluster, "cluster.recover", Verdict::Deny);
     let reason = Some("both keys are lost".to_owned());
-    Ok(hub.audit.event(Entry { reason, ..entry }).await?)
+    Ok(hub.audit.refused(Entry { reason, ..entry }).await?)
 }
 
 impl Claim {

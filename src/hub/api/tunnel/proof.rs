@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use tracing::warn;
 
-use super::{Socket, line_entry, record};
+use super::{Socket, line_entry};
 use crate::clock::{self, Steady};
 use crate::hub::Hub;
-use crate::hub::audit::Verdict;
+use crate::hub::audit::Entry;
 use crate::hub::auth::AgentPrincipal;
 use crate::hub::store::{ClusterKey, KeyKind};
 use crate::keys::Public;
@@ -68,28 +68,31 @@ pub(super) async fn prove(
         }
         Err(refusal) => refusal,
     };
-    let claimed = handshake::read_hello(&payload)
-        .ok()
-        .map(|hello| hello.cluster.to_string());
-    warn!(peer, claimed, code = %refusal.code, text = refusal.text, "line refused");
-    if matches!(
-        refusal.code,
-        Code::BadSignature | Code::UnknownCluster | Code::Revoked
-    ) {
-        record(
-            hub,
-            Verdict::Deny,
-            line_entry(
-                claimed,
-                peer,
-                "line.open",
-                format!("{}: {}", refusal.code, refusal.text),
-            ),
-        )
-        .await;
-    }
+    refused(hub, &payload, peer, &refusal).await;
     driver::send(socket, &Frame::Refuse(refusal)).await?;
     Ok(None)
+}
+
+/// What the other end says of itself, nobody has proven: it is on record as counted refusals.
+async fn refused(hub: &Hub, payload: &[u8], peer: &str, refusal: &Refusal) {
+    let hello = handshake::read_hello(payload).ok();
+    let claimed = hello.as_ref().map(|hello| hello.cluster.to_string());
+    let Refusal { code, text, .. } = refusal;
+    warn!(peer, claimed, %code, text, "line refused");
+    if !matches!(
+        code,
+        Code::BadSignature | Code::UnknownCluster | Code::Revoked
+    ) {
+        return;
+    }
+    let key = hello.and_then(|hello| Public::from_base64(&hello.key).ok());
+    let entry = Entry {
+        target: key.map(|key| key.fingerprint()).unwrap_or_default(),
+        ..line_entry(claimed, peer, "line.open", format!("{code}: {text}"))
+    };
+    if hub.audit.refused(entry).await.is_err() {
+        tracing::error!("a refused line could not be put on record");
+    }
 }
 
 /// Whether the HELLO is by the identity key that is registered for its cluster.
