@@ -190,7 +190,7 @@ impl Audit {
         self.ask(Command::Anchor).await
     }
 
-    /// Removes some of the records up to this number, but none from the oldest running request on; 0 = none is left.
+    /// Removes some of the records up to this number; 0 = none is left.
     pub async fn prune(&self, up_to: i64) -> Result<u64> {
         self.ask(|done| Command::Prune(up_to, done)).await
     }

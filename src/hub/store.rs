@@ -21,7 +21,7 @@ pub mod sqlite;
 pub use bell::Bell;
 pub use changes::AccessChanges;
 pub use opening::{Records, Share};
-pub use records::audit::{Anchor, AuditQuery, AuditRow};
+pub use records::audit::{Anchor, AuditQuery, AuditRow, Pruned};
 pub use records::replicas::{Changes, LineRow, Located, Noted, Replica};
 pub use records::users::{
     ApiToken, Arrival, Ended, Known, Pair, Provided, Session, SessionToken, SshKey, UserRow,
@@ -282,8 +282,6 @@ contract! {
     audit_open(&self) -> Vec<AuditRow>;
     /// The same of replicas that are forgotten.
     audit_abandoned(&self) -> Vec<AuditRow>;
-    /// The first open that has no close.
-    audit_first_open(&self) -> Option<i64>;
     /// In order, those behind `after`.
     audit(&self, after: i64, cluster: Option<&str>, limit: u32) -> Vec<AuditRow>;
     /// The lines of [`crate::hub::audit::chain::Hashed::read`], those behind `after`, as they are stored: at most so many,
@@ -298,8 +296,11 @@ contract! {
     /// In the order of their records.
     audit_anchors(&self) -> Vec<Anchor>;
     add_audit_anchor(&self, anchor: &Anchor) -> ();
-    /// Removes records up to a start anchor and the anchors below it; gives how many records those were.
-    prune_audit(&self, anchor: &Anchor) -> u64;
+    /// Those of records behind `after` up to this one, in order.
+    audit_anchors_between(&self, after: i64, up_to: i64, limit: u32) -> Vec<Anchor>;
+    /// Removes records up to a start anchor, which is below the last one, and the anchors below it. Opens among them that have no
+    /// close are written again at the chain's end, in the same transaction.
+    prune_audit(&self, anchor: &Anchor) -> Pruned;
     /// The last record that a sink has taken; None = it has not begun.
     audit_position(&self, sink: &str) -> Option<i64>;
     set_audit_position(&self, sink: &str, seq: i64) -> ();

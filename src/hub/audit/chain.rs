@@ -34,6 +34,24 @@ pub fn link(head: Head, row: &mut AuditRow) -> Head {
     }
 }
 
+/// The record of a request that still runs, as it is written again where retention removes it.
+pub fn carried(open: AuditRow, at: i64) -> AuditRow {
+    let reason = match open.opened {
+        Some(_) => open.reason,
+        None => Some(format!(
+            "goes on from record {} of {}",
+            open.seq,
+            rfc3339(open.at)
+        )),
+    };
+    AuditRow {
+        at,
+        opened: open.opened.or(Some(open.seq)),
+        reason,
+        ..open
+    }
+}
+
 /// Where a chain is broken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
@@ -322,7 +340,7 @@ pub(super) fn canonical(row: &AuditRow) -> String {
 pub fn view(row: &AuditRow) -> AuditView {
     AuditView {
         seq: row.seq,
-        at: clock::rfc3339(OffsetDateTime::UNIX_EPOCH + Duration::milliseconds(row.at)),
+        at: rfc3339(row.at),
         stage: row.stage.clone(),
         actor: row.actor.clone(),
         action: row.action.clone(),
@@ -340,6 +358,10 @@ pub fn view(row: &AuditRow) -> AuditView {
         prev: keys::hex(&row.prev),
         hash: keys::hex(&row.hash),
     }
+}
+
+fn rfc3339(ms: i64) -> String {
+    clock::rfc3339(OffsetDateTime::UNIX_EPOCH + Duration::milliseconds(ms))
 }
 
 /// The record behind a view; None where it is not one that a hub wrote.

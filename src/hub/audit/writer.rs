@@ -39,8 +39,10 @@ pub struct Chain {
     /// This process among several that extend the chain; None = it is alone.
     writer: Option<String>,
     told: watch::Sender<i64>,
-    /// Open records without a close: none is pruned.
-    open: BTreeSet<i64>,
+    /// Open records that retention carried on: where each of them stands now.
+    carried: BTreeMap<i64, i64>,
+    /// Nobody knows whether the last step of pruning is stored.
+    unsure: bool,
     /// The last batch, where the database did not say whether it has it.
     doubt: Vec<AuditRow>,
     /// Closes that could not be stored yet.
@@ -78,7 +80,8 @@ pub async fn start(
         floor,
         writer,
         told,
-        open: BTreeSet::new(),
+        carried: BTreeMap::new(),
+        unsure: false,
         doubt: Vec::new(),
         late: Vec::new(),
     };
@@ -215,6 +218,10 @@ impl Chain {
         if self.writer.is_none() {
             return Ok(self.head);
         }
+        self.end_stored().await
+    }
+
+    async fn end_stored(&self) -> Result<Head, StoreError> {
         let last = self.store.audit_head().await?;
         Ok(last.map_or(self.floor, |row| Head {
             seq: row.seq,
@@ -231,15 +238,12 @@ impl Chain {
         self.store.add_audit_anchor(&anchor).await
     }
 
-    /// One step of pruning: what queues meanwhile is stored between two of them.
+    /// One step of pruning: what queues meanwhile is stored between two of them. A request that still runs does not
+    /// keep what is behind its record: that is carried on to the chain's end.
     async fn prune(&mut self, up_to: i64) -> Result<u64, StoreError> {
-        let first = match &self.writer {
-            None => self.open.first().copied(),
-            Some(_) => self.store.audit_first_open().await?,
-        };
-        let running = first.map_or(i64::MAX, |seq| seq - 1);
+        self.settle_doubt().await?;
         // The last record stays: the next one is chained to it.
-        let up_to = up_to.min(running).min(self.end().await?.seq - 1);
+        let up_to = up_to.min(self.end().await?.seq - 1);
         let rows = self.store.audit(0, None, PRUNE).await?;
         let Some(last) = rows.iter().rfind(|row| row.seq <= up_to) else {
             return Ok(0);
@@ -248,7 +252,55 @@ impl Chain {
             seq: last.seq,
             hash: last.hash,
         };
-        self.store.prune_audit(&self.signed(head, true)).await
+        self.unsure = true;
+        let pruned = self.store.prune_audit(&self.signed(head, true)).await?;
+        self.unsure = false;
+        self.carry(&pruned.carried);
+        Ok(pruned.removed)
+    }
+
+    fn carry(&mut self, carried: &[AuditRow]) {
+        for row in carried {
+            let Some(first) = row.opened else { continue };
+            // What is owed since the step before may name where it stood then.
+            let stood = self.carried.get(&first).copied();
+            for seq in stood.into_iter().chain([first]) {
+                self.carried.insert(seq, row.seq);
+            }
+        }
+        if let Some(last) = carried.last() {
+            self.head = Head {
+                seq: last.seq,
+                hash: last.hash,
+            };
+            self.told.send_replace(last.seq);
+        }
+    }
+
+    /// After a step of pruning whose end nobody knows, the database is asked what it has.
+    async fn settle_pruning(&mut self) -> Result<(), StoreError> {
+        if !self.unsure {
+            return Ok(());
+        }
+        if self.writer.is_none() {
+            let carried = self.store.audit_open().await?;
+            let carried: Vec<_> = carried.into_iter().filter(|r| r.opened.is_some()).collect();
+            self.head = self.end_stored().await?;
+            for row in &carried {
+                self.carried
+                    .extend(row.opened.map(|first| (first, row.seq)));
+            }
+        }
+        self.unsure = false;
+        Ok(())
+    }
+
+    /// A close names its open where that stands now.
+    fn follow_carried(&self, rows: &mut [AuditRow]) {
+        let closes = rows.iter_mut().filter(|row| row.stage == "close");
+        for opened in closes.filter_map(|row| row.opened.as_mut()) {
+            *opened = self.carried.get(opened).copied().unwrap_or(*opened);
+        }
     }
 
     fn signed(&self, head: Head, start: bool) -> Anchor {
@@ -272,6 +324,7 @@ impl Chain {
             return Err(error);
         }
         rows.append(&mut self.late);
+        self.follow_carried(&mut rows);
         let done = match &self.writer {
             None => {
                 let link = |head, row: &mut AuditRow| chain::link(head, row);
@@ -290,6 +343,7 @@ impl Chain {
 
     /// A connection that broke at the commit does not tell whether the rows are in: the chain's end does.
     async fn settle_doubt(&mut self) -> Result<(), StoreError> {
+        self.settle_pruning().await?;
         if self.doubt.is_empty() {
             return Ok(());
         }
@@ -310,12 +364,9 @@ impl Chain {
     }
 
     fn stored(&mut self, rows: &[AuditRow]) {
-        for row in rows {
-            match (row.stage.as_str(), row.opened) {
-                ("open", _) => drop(self.open.insert(row.seq)),
-                (_, Some(opened)) => drop(self.open.remove(&opened)),
-                _ => {}
-            }
+        if !self.carried.is_empty() {
+            let closed: BTreeSet<i64> = rows.iter().filter_map(|row| row.opened).collect();
+            self.carried.retain(|_, stands| !closed.contains(stands));
         }
         let Some(last) = rows.iter().rfind(|row| row.seq > 0) else {
             return;

@@ -13,6 +13,7 @@ on_both! {
     what_a_forgotten_replica_left_open_is_abandoned,
     a_query_narrows_by_all_that_it_names,
     what_is_pruned_leaves_an_anchor,
+    what_runs_is_carried_on_for_its_replica,
     a_sink_goes_on_where_it_was,
 }
 
@@ -126,7 +127,7 @@ async fn what_several_write_is_one_chain(store: Store) {
     let rows = store.audit(0, None, 1_000).await.unwrap();
     assert_eq!(rows.len(), 90);
     assert_eq!(chain::verify(floor.hash, 0, &rows), Ok(()));
-    assert_eq!(store.audit_first_open().await.unwrap(), None);
+    assert_eq!(open(&store).await, []);
     // A second close is left out, and what comes with it is stored.
     let opened = rows.iter().find(|r| r.stage == "open").unwrap().seq;
     let mut both = [loose("close", Some(opened)), loose("event", None)];
@@ -139,11 +140,6 @@ async fn what_several_write_is_one_chain(store: Store) {
 
 async fn what_a_forgotten_replica_left_open_is_abandoned(store: Store) {
     let floor = chain::genesis("hub-1");
-    let replica = |id: &str| Replica {
-        id: id.to_owned(),
-        peer: "192.0.2.1:8444".to_owned(),
-        cert_sha256: [1; 32],
-    };
     for id in ["r1", "r2"] {
         let mut row = [loose("open", None)];
         store.extend_audit(floor, &mut row, id).await.unwrap();
@@ -152,14 +148,14 @@ async fn what_a_forgotten_replica_left_open_is_abandoned(store: Store) {
         store.renew_replica(&replica(id), over).await.unwrap();
     }
     assert_eq!(store.audit_abandoned().await.unwrap(), []);
-    assert_eq!(store.audit_first_open().await.unwrap(), Some(1));
+    assert_eq!(open(&store).await, [1, 2]);
     store.leave_replica("r1").await.unwrap();
     let abandoned = store.audit_abandoned().await.unwrap();
     assert_eq!(abandoned.iter().map(|r| r.seq).collect::<Vec<_>>(), [1]);
     let mut close = [loose("close", Some(1))];
     store.extend_audit(floor, &mut close, "r2").await.unwrap();
     assert_eq!(store.audit_abandoned().await.unwrap(), []);
-    assert_eq!(store.audit_first_open().await.unwrap(), Some(2));
+    assert_eq!(open(&store).await, [2]);
 }
 
 async fn a_query_narrows_by_all_that_it_names(store: Store) {
@@ -201,11 +197,83 @@ async fn what_is_pruned_leaves_an_anchor(store: Store) {
     };
     store.add_audit_anchor(&anchor(40, false)).await.unwrap();
     store.add_audit_anchor(&anchor(80, false)).await.unwrap();
-    assert_eq!(store.prune_audit(&anchor(60, true)).await.unwrap(), 60);
+    let pruned = store.prune_audit(&anchor(60, true)).await.unwrap();
+    assert_eq!(pruned.removed, 60);
     let anchors = store.audit_anchors().await.unwrap();
     assert_eq!(anchors, [anchor(60, true), anchor(80, false)]);
+    let between = store.audit_anchors_between(60, 80, 9).await.unwrap();
+    assert_eq!(between, [anchor(80, false)]);
+    assert_eq!(
+        store.audit_anchors_between(0, 79, 9).await.unwrap(),
+        anchors[..1]
+    );
+    assert_eq!(pruned.carried, []);
     assert_eq!(store.audit(0, None, 200).await.unwrap(), rows[60..]);
     assert_eq!(store.audit_over(newest).await.unwrap(), 60);
+}
+
+/// The close of a replica finds its open wherever retention has carried that, and the open stays its replica's.
+async fn what_runs_is_carried_on_for_its_replica(store: Store) {
+    let floor = chain::genesis("hub-1");
+    for id in ["r1", "r2"] {
+        let mut row = [loose("open", None)];
+        store.extend_audit(floor, &mut row, id).await.unwrap();
+    }
+    let mut rest = [loose("event", None), loose("event", None)];
+    store.extend_audit(floor, &mut rest, "r1").await.unwrap();
+    let prune = async |last: &AuditRow| {
+        let anchor = Anchor {
+            seq: last.seq,
+            hash: last.hash,
+            at: 9,
+            sig: vec![1],
+            start: true,
+        };
+        store.prune_audit(&anchor).await.unwrap()
+    };
+    let pruned = prune(&rest[0]).await;
+    let places = |rows: &[AuditRow]| {
+        rows.iter()
+            .map(|r| (r.seq, r.opened, r.at))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(pruned.removed, 3);
+    assert_eq!(places(&pruned.carried), [(5, Some(1), 9), (6, Some(2), 9)]);
+    let mut more = [loose("event", None)];
+    store.extend_audit(floor, &mut more, "r1").await.unwrap();
+    let pruned = prune(&pruned.carried[0]).await;
+    assert_eq!(pruned.removed, 2);
+    assert_eq!(places(&pruned.carried), [(8, Some(1), 9)]);
+    assert_eq!(open(&store).await, [6, 8]);
+    let rows = store.audit(0, None, 99).await.unwrap();
+    let start = rows[0].prev;
+    assert_eq!(chain::verify(start, 5, &rows), Ok(()));
+    // Twice, as where the first answer got lost.
+    for seq in [9, 0] {
+        let mut close = [loose("close", Some(1))];
+        store.extend_audit(floor, &mut close, "r1").await.unwrap();
+        assert_eq!((close[0].seq, close[0].opened), (seq, Some(8)));
+    }
+    assert_eq!(open(&store).await, [6]);
+    store
+        .renew_replica(&replica("r1"), std::time::Duration::ZERO)
+        .await
+        .unwrap();
+    let abandoned = store.audit_abandoned().await.unwrap();
+    assert_eq!(places(&abandoned), [(6, Some(2), 9)]);
+}
+
+fn replica(id: &str) -> Replica {
+    Replica {
+        id: id.to_owned(),
+        peer: "192.0.2.1:8444".to_owned(),
+        cert_sha256: [1; 32],
+    }
+}
+
+async fn open(store: &Store) -> Vec<i64> {
+    let open = store.audit_open().await.unwrap();
+    open.iter().map(|row| row.seq).collect()
 }
 
 async fn a_sink_goes_on_where_it_was(store: Store) {

@@ -302,6 +302,58 @@ async fn a_lost_database_is_asked_what_it_has_and_nothing_stays_open() {
         ]
     );
     assert_eq!(verify(genesis("hub-1").hash, 0, &rows), Ok(()));
-    assert_eq!(chain.open, [6].into());
     assert!(chain.doubt.is_empty() && chain.late.is_empty());
+}
+
+/// A forward of weeks keeps neither the records behind its own nor the disk.
+#[tokio::test]
+async fn a_session_that_runs_is_carried_on_past_what_retention_removes() {
+    let fixture = Fixture::new("carried");
+    let store = fixture.store().await;
+    let (_audit, mut chain) = start(store.clone(), "hub-1", keys(), None).await.unwrap();
+    let open = AuditRow {
+        reason: None,
+        ..row(Stage::Open, &entry("kube.portforward"))
+    };
+    let event = || row(Stage::Event, &entry("cluster.add"));
+    chain
+        .store(vec![open.clone(), event(), event()])
+        .await
+        .unwrap();
+    assert_eq!(chain.prune(i64::MAX).await.unwrap(), 2);
+    chain.store(vec![event()]).await.unwrap();
+    // Again, and no more than was asked for.
+    assert_eq!(chain.prune(4).await.unwrap(), 2);
+    assert_eq!(chain.prune(4).await.unwrap(), 0);
+    let close = AuditRow {
+        stage: "close".to_owned(),
+        opened: Some(1),
+        code: Some(101),
+        ..row(Stage::Event, &entry("kube.portforward"))
+    };
+    chain.store(vec![close]).await.unwrap();
+    let rows = store.audit(0, None, 99).await.unwrap();
+    let since = format!(
+        "goes on from record 1 of {}",
+        crate::clock::rfc3339(
+            time::OffsetDateTime::UNIX_EPOCH + time::Duration::milliseconds(open.at)
+        )
+    );
+    assert_eq!(
+        stages(&rows),
+        [
+            ("event", None, None, None),
+            ("open", Some(1), None, Some(since.as_str())),
+            ("close", Some(6), Some(101), None),
+        ]
+    );
+    assert_eq!(rows.iter().map(|r| r.seq).collect::<Vec<_>>(), [5, 6, 7]);
+    assert_eq!(store.audit_open().await.unwrap(), []);
+    let anchors = store.audit_anchors().await.unwrap();
+    let mut follower = chain::Follower::new("hub-1", anchors, keys().public()).unwrap();
+    for row in &rows {
+        follower.follow(row).unwrap();
+    }
+    assert_eq!(follower.end().unwrap().0, 7);
+    assert!(chain.carried.is_empty());
 }

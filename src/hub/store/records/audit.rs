@@ -18,7 +18,7 @@ pub struct AuditRow {
     /// `allow` or `deny`.
     pub verdict: String,
     pub reason: Option<String>,
-    /// Of a close: the `seq` of its open.
+    /// Of a close: the `seq` of its open. Of an open that retention carried on: the `seq` that it began with.
     pub opened: Option<i64>,
     pub code: Option<u16>,
     pub bytes: Option<u64>,
@@ -59,4 +59,12 @@ pub struct Anchor {
     pub sig: Vec<u8>,
     /// The records up to here were removed: the chain begins behind it.
     pub start: bool,
+}
+
+/// What a step of pruning did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub removed: u64,
+    /// Opens of requests that still run, written again at the chain's end.
+    pub carried: Vec<AuditRow>,
 }

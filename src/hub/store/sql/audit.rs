@@ -41,6 +41,12 @@ impl End {
         known.and_then(|(last, bytes)| (last == seq).then_some(bytes))
     }
 
+    fn forget(&self) {
+        if let Ok(mut known) = self.0.lock() {
+            *known = None;
+        }
+    }
+
     fn put(&self, seq: i64, bytes: i64) {
         if let Ok(mut known) = self.0.lock() {
             *known = Some((seq, bytes));
@@ -159,6 +165,39 @@ async fn append(
     Ok(before)
 }
 
+/// Which of the opens that these rows close are closed. A close whose open was carried on names it where that stands now.
+async fn closed(
+    connection: &mut Connection,
+    rows: &mut [AuditRow],
+    doing: &'static str,
+) -> Result<Vec<i64>> {
+    const NAMED: &str = concat!(
+        "SELECT opened, seq, stage FROM audit WHERE opened IN ",
+        each_number!("$1")
+    );
+    let mut closed = Vec::new();
+    let mut asked: Vec<i64> = rows.iter().filter_map(|row| row.opened).collect();
+    while !asked.is_empty() {
+        let named: Vec<(i64, i64, String)> = sqlx::query_as(NAMED)
+            .bind(to_json(&asked))
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(db(doing))?;
+        asked.clear();
+        for (opened, seq, stage) in named {
+            if stage != "open" {
+                closed.push(opened);
+                continue;
+            }
+            for row in rows.iter_mut().filter(|row| row.opened == Some(opened)) {
+                row.opened = Some(seq);
+            }
+            asked.push(seq);
+        }
+    }
+    Ok(closed)
+}
+
 impl Database {
     pub async fn append_audit(&self, rows: &[AuditRow]) -> Result<()> {
         const DOING: &str = "append audit records";
@@ -195,10 +234,6 @@ impl Database {
     ) -> Result<()> {
         const DOING: &str = "extend the audit chain";
         const LAST: &str = "SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1";
-        const CLOSED: &str = concat!(
-            "SELECT opened FROM audit WHERE opened IN ",
-            each_number!("$1")
-        );
         // What an earlier try made of them says nothing any more.
         for row in rows.iter_mut() {
             row.seq = 0;
@@ -216,16 +251,7 @@ impl Database {
             },
             None => floor,
         };
-        let opened: Vec<i64> = rows.iter().filter_map(|row| row.opened).collect();
-        let closed: Vec<i64> = if opened.is_empty() {
-            Vec::new()
-        } else {
-            sqlx::query_scalar(CLOSED)
-                .bind(to_json(&opened))
-                .fetch_all(&mut *write.tx)
-                .await
-                .map_err(db(DOING))?
-        };
+        let closed = closed(&mut write.tx, rows, DOING).await?;
         let mut new = Vec::with_capacity(rows.len());
         for row in rows.iter_mut() {
             if row.opened.is_some_and(|opened| closed.contains(&opened)) {
@@ -267,16 +293,6 @@ impl Database {
         .await
         .map_err(db("read abandoned audit records"))?;
         rows.into_iter().map(Row::row).collect()
-    }
-
-    pub async fn audit_first_open(&self) -> Result<Option<i64>> {
-        sqlx::query_scalar(
-            "SELECT min(o.seq) FROM audit o WHERE stage = 'open'
-             AND NOT EXISTS (SELECT 1 FROM audit c WHERE c.opened = o.seq)",
-        )
-        .fetch_one(&self.readers)
-        .await
-        .map_err(db("read open audit records"))
     }
 
     pub async fn audit(

@@ -4,8 +4,9 @@ use sqlx::FromRow;
 use time::OffsetDateTime;
 
 use super::super::{Database, Write, db, hash32, to_ms};
-use super::end;
-use crate::hub::store::{Anchor, Result};
+use super::{Row, append, end};
+use crate::hub::audit::chain::{self, Head};
+use crate::hub::store::{Anchor, AuditRow, Pruned, Result};
 
 #[derive(FromRow)]
 struct AnchorRow {
@@ -14,6 +15,27 @@ struct AnchorRow {
     at: i64,
     sig: Vec<u8>,
     start: bool,
+}
+
+const ANCHORS: &str = "read the audit's anchors";
+
+impl AnchorRow {
+    fn anchor(self) -> Result<Anchor> {
+        Ok(Anchor {
+            hash: hash32(ANCHORS, &self.hash)?,
+            seq: self.seq,
+            at: self.at,
+            sig: self.sig,
+            start: self.start,
+        })
+    }
+}
+
+#[derive(FromRow)]
+struct Running {
+    #[sqlx(flatten)]
+    row: Row,
+    writer: Option<String>,
 }
 
 impl Database {
@@ -59,21 +81,29 @@ impl Database {
     }
 
     pub async fn audit_anchors(&self) -> Result<Vec<Anchor>> {
-        const DOING: &str = "read the audit's anchors";
         let rows: Vec<AnchorRow> = sqlx::query_as("SELECT * FROM audit_anchor ORDER BY seq")
             .fetch_all(&self.readers)
             .await
-            .map_err(db(DOING))?;
-        let anchor = |row: AnchorRow| {
-            Ok(Anchor {
-                hash: hash32(DOING, &row.hash)?,
-                seq: row.seq,
-                at: row.at,
-                sig: row.sig,
-                start: row.start,
-            })
-        };
-        rows.into_iter().map(anchor).collect()
+            .map_err(db(ANCHORS))?;
+        rows.into_iter().map(AnchorRow::anchor).collect()
+    }
+
+    pub async fn audit_anchors_between(
+        &self,
+        after: i64,
+        up_to: i64,
+        limit: u32,
+    ) -> Result<Vec<Anchor>> {
+        const BETWEEN: &str =
+            "SELECT * FROM audit_anchor WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $3";
+        let rows: Vec<AnchorRow> = sqlx::query_as(BETWEEN)
+            .bind(after)
+            .bind(up_to)
+            .bind(i64::from(limit))
+            .fetch_all(&self.readers)
+            .await
+            .map_err(db(ANCHORS))?;
+        rows.into_iter().map(AnchorRow::anchor).collect()
     }
 
     pub async fn add_audit_anchor(&self, anchor: &Anchor) -> Result<()> {
@@ -83,9 +113,16 @@ impl Database {
         write.commit(DOING).await
     }
 
-    pub async fn prune_audit(&self, anchor: &Anchor) -> Result<u64> {
+    pub async fn prune_audit(&self, anchor: &Anchor) -> Result<Pruned> {
         const DOING: &str = "prune the audit";
-        let mut write = self.begin(DOING).await?;
+        const RUNNING: &str = "SELECT * FROM audit o WHERE seq <= $1 AND stage = 'open'
+             AND NOT EXISTS (SELECT 1 FROM audit c WHERE c.opened = o.seq) ORDER BY seq";
+        let mut write = self.begin_audit(DOING).await?;
+        let running: Vec<Running> = sqlx::query_as(RUNNING)
+            .bind(anchor.seq)
+            .fetch_all(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
         sqlx::query("DELETE FROM audit_anchor WHERE seq <= $1")
             .bind(anchor.seq)
             .execute(&mut *write.tx)
@@ -97,8 +134,14 @@ impl Database {
             .execute(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
+        // Whatever was known of the end is not so any more, should this commit or not.
+        self.audit_end.forget();
+        let carried = carry(&mut write, running, anchor.at).await?;
         write.commit(DOING).await?;
-        Ok(done.rows_affected())
+        Ok(Pruned {
+            removed: done.rows_affected(),
+            carried,
+        })
     }
 
     pub async fn audit_position(&self, sink: &str) -> Result<Option<i64>> {
@@ -118,6 +161,34 @@ impl Database {
         .bind(seq);
         self.change_row(DOING, statement).await.map(drop)
     }
+}
+
+/// Writes what still runs at the chain's end again; each row stays its writer's.
+async fn carry(write: &mut Write, running: Vec<Running>, at: i64) -> Result<Vec<AuditRow>> {
+    const DOING: &str = "carry running audit records on";
+    const LAST: &str = "SELECT * FROM audit ORDER BY seq DESC LIMIT 1";
+    let mut carried = Vec::with_capacity(running.len());
+    if running.is_empty() {
+        return Ok(carried);
+    }
+    let last: Row = sqlx::query_as(LAST)
+        .fetch_one(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+    let last = last.row()?;
+    let mut head = Head {
+        seq: last.seq,
+        hash: last.hash,
+    };
+    let mut before = end(&mut write.tx, DOING).await?;
+    for Running { row, writer } in running {
+        let mut row = chain::carried(row.row()?, at);
+        head = chain::link(head, &mut row);
+        let rows = std::slice::from_ref(&row);
+        before = append(&mut write.tx, rows, (before, writer.as_deref()), DOING).await?;
+        carried.push(row);
+    }
+    Ok(carried)
 }
 
 async fn insert(write: &mut Write, anchor: &Anchor) -> Result<()> {
