@@ -114,7 +114,7 @@ pub(super) struct ExportArgs {
     connect: Connect,
 }
 
-const COLUMNS: [Column<AuditView>; 14] = [
+const COLUMNS: [Column<AuditView>; 15] = [
     Column::new("SEQ", |a, _| a.seq.to_string()),
     Column::new("AT", |a, _| a.at.clone()),
     Column::new("STAGE", |a, _| a.stage.clone()),
@@ -129,6 +129,7 @@ const COLUMNS: [Column<AuditView>; 14] = [
     Column::wide("BYTES", |a, _| number(a.bytes)),
     Column::wide("REMOTE", |a, _| a.remote.clone()),
     Column::wide("REQUEST", |a, _| a.request_id.clone()),
+    Column::wide("HASH", |a, _| a.hash.clone()),
 ];
 
 pub(super) async fn run(verb: Verb) -> Result<()> {

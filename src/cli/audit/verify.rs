@@ -1,6 +1,7 @@
 //! `linesman audit verify`: the chain from its beginning or its last removal to its end.
 
 use std::collections::VecDeque;
+use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,18 +14,22 @@ use crate::cli::connect::Connect;
 use crate::cli::hub::database;
 use crate::cli::output::emit;
 use crate::client::Client;
-use crate::hub::audit::chain::{self, Follower, Hashed};
+use crate::hub::audit::chain::{self, Broken, Follower, Hashed, Head};
 use crate::hub::store::{Store, postgres::Postgres, sqlite::Sqlite};
-use crate::keys::{KeyPair, Public};
+use crate::keys::{self, KeyPair, Public};
 
 const EXAMPLES: &str = "\
 Every record holds the hash of the one before it, and the hub signs the chain's end every hour and where
-retention removed records: a record that was changed, removed or put in, and an end that was cut off behind a
-signature, are found. What was written since the last signature can be cut off unseen; a SIEM sink closes that.
+retention removed records: a record that was changed, removed or put in is found, and an end that was cut off while
+its signature was left. Whoever can write the database can cut the end off with its signatures: that is found only
+beside something of the record that was kept elsewhere, by --anchor or --record. What was written since then can
+still be cut off.
 
 Examples:
   linesman audit verify
-  linesman audit verify --data /var/lib/linesman     # on the hub's machine, or a copy; the hub may run";
+  linesman audit verify --data /var/lib/linesman     # on the hub's machine, or a copy; the hub may run
+  linesman audit verify --anchor audit.jsonl         # what --audit-file, --audit-webhook or 'audit export' wrote
+  linesman audit verify --record 4711:9f86d081…      # what this command printed at its last run";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -35,6 +40,12 @@ pub(in crate::cli) struct Args {
     /// With --data, of a hub that keeps its records in PostgreSQL: the file with the database's URL
     #[arg(long, value_name = "FILE", requires = "data")]
     database_url_file: Option<PathBuf>,
+    /// Records or signatures as JSON lines, kept elsewhere: the record must hold the newest of them
+    #[arg(long, value_name = "FILE")]
+    anchor: Option<PathBuf>,
+    /// Number and hash of a record, kept elsewhere: the record must hold it
+    #[arg(long, value_name = "SEQ:HASH", value_parser = kept_record, conflicts_with = "anchor")]
+    record: Option<Head>,
     #[command(flatten)]
     connect: Connect,
 }
@@ -51,14 +62,87 @@ enum Source {
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    let (source, follower) = match args.data {
+    let kept = match (&args.anchor, args.record) {
+        (Some(file), _) => Some(kept_file(file)?),
+        (None, record) => record,
+    };
+    let (source, mut follower) = match args.data {
         Some(data) => of_database(&data, args.database_url_file.as_deref()).await?,
         None => of_hub(&args.connect).await?,
     };
-    let (seq, records, anchors) = whole(Arc::new(source), follower).await?;
+    if let Some(kept) = kept {
+        follower = follower.with(kept).map_err(|e| unlike(&e))?;
+    }
+    let (end, records, anchors) = whole(Arc::new(source), follower).await?;
+    let held = kept.map_or_else(String::new, |kept| {
+        format!(", record {} is the one that was kept", kept.seq)
+    });
+    let (seq, hash) = (end.seq, keys::hex(&end.hash));
     emit(&format!(
-        "the audit is whole: {records} records up to {seq}, {anchors} signatures hold\n"
+        "the audit is whole: {records} records up to {seq}, {anchors} signatures hold{held}\n\
+         kept elsewhere, this finds a cut later: --record {seq}:{hash}\n"
     ))
+}
+
+/// What is said of a chain that does not hold what was kept.
+fn unlike(why: &Broken) -> anyhow::Error {
+    match why {
+        // Nothing is wrong with it.
+        Broken::Removed { .. } => anyhow::anyhow!("{why}"),
+        _ => broken(&why.to_string()),
+    }
+}
+
+fn kept_record(text: &str) -> Result<Head, String> {
+    let head = text.split_once(':').and_then(|(seq, hash)| {
+        Some(Head {
+            seq: seq.parse().ok()?,
+            hash: keys::unhex(hash)?,
+        })
+    });
+    head.ok_or_else(|| {
+        format!("'{text}' is not a number and 64 hex digits, such as 'audit verify' prints")
+    })
+}
+
+/// The newest record or anchor in a file of JSON lines.
+fn kept_file(path: &Path) -> Result<Head> {
+    let doing = || format!("read {}", path.display());
+    let file = std::fs::File::open(path).with_context(doing)?;
+    let mut newest: Option<Head> = None;
+    for line in std::io::BufReader::new(file).lines() {
+        let line = line.with_context(doing)?;
+        let head = kept_line(&line);
+        if head.is_some_and(|head| newest.is_none_or(|newest| newest.seq < head.seq)) {
+            newest = head;
+        }
+    }
+    newest.with_context(|| {
+        format!(
+            "{} holds neither a record nor an anchor; give a file that --audit-file, a webhook or 'linesman audit export' wrote",
+            path.display()
+        )
+    })
+}
+
+/// A record or an anchor; what else a sink is told has neither number nor hash.
+fn kept_line(line: &str) -> Option<Head> {
+    #[derive(serde::Deserialize)]
+    struct Point {
+        seq: i64,
+        hash: String,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum Line {
+        Anchor { anchor: Point },
+        Record(Point),
+    }
+    let (Line::Anchor { anchor: point } | Line::Record(point)) = serde_json::from_str(line).ok()?;
+    Some(Head {
+        seq: point.seq,
+        hash: keys::unhex(&point.hash)?,
+    })
 }
 
 async fn of_hub(connect: &Connect) -> Result<(Source, Follower)> {
@@ -125,8 +209,8 @@ impl Source {
     }
 }
 
-/// Follows the chain to its end: the number of the last record, how many there are, and how many signatures held.
-async fn whole(source: Arc<Source>, mut follower: Follower) -> Result<(i64, usize, usize)> {
+/// Follows the chain to its end: the last record, how many there are, and how many signatures held.
+async fn whole(source: Arc<Source>, mut follower: Follower) -> Result<(Head, usize, usize)> {
     let (mut reading, mut records) = (Reading::default(), 0);
     loop {
         let page = reading.next(&source, follower.seq()).await?;
@@ -142,8 +226,8 @@ async fn whole(source: Arc<Source>, mut follower: Follower) -> Result<(i64, usiz
             reading = Reading::default();
         }
     }
-    let (seq, anchors) = follower.end().map_err(|e| broken(&e.to_string()))?;
-    Ok((seq, records, anchors))
+    let (end, anchors) = follower.end().map_err(|e| broken(&e.to_string()))?;
+    Ok((end, records, anchors))
 }
 
 /// Pages read ahead, in order. Numbers have no gaps, so each page's beginning is known before the one below is there.
@@ -169,5 +253,35 @@ impl Reading {
         }
         let page = self.pages.pop_front().context("no page was asked for")?;
         page.await.context("a page was not read")?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_kept_is_a_record_or_an_anchor() {
+        let hash = keys::hex(&[7; 32]);
+        let head = Some(Head {
+            seq: 9,
+            hash: [7; 32],
+        });
+        for (line, is) in [
+            (format!(r#"{{"seq":9,"at":"x","hash":"{hash}"}}"#), head),
+            (
+                format!(
+                    r#"{{"anchor":{{"seq":9,"hash":"{hash}","at":1,"sig":"","start":false}}}}"#
+                ),
+                head,
+            ),
+            (r#"{"gap":{"from":1,"to":2}}"#.to_owned(), None),
+            (r#"{"seq":9,"hash":"07"}"#.to_owned(), None),
+            (String::new(), None),
+        ] {
+            assert_eq!(kept_line(&line), is, "{line}");
+        }
+        assert_eq!(kept_record(&format!("9:{hash}")).ok(), head);
+        assert!(kept_record("9").is_err() && kept_record("9:07").is_err());
     }
 }

@@ -67,6 +67,15 @@ pub enum Broken {
     Anchor(i64),
     #[error("the record ends at {end}, but there is an anchor at record {anchor}")]
     Short { end: i64, anchor: i64 },
+    #[error("record {0} is not the one that was kept elsewhere: it, or one before it, was changed")]
+    Kept(i64),
+    #[error("the record ends at {end}, but record {kept} was kept elsewhere: its end was cut off")]
+    Cut { end: i64, kept: i64 },
+    #[error(
+        "the record begins behind {start}, and record {kept}, which was kept elsewhere, was removed by retention: \
+         compare with a newer one"
+    )]
+    Removed { start: i64, kept: i64 },
 }
 
 /// Follows a chain, record by record.
@@ -75,6 +84,8 @@ pub struct Follower {
     head: Head,
     anchors: Vec<Anchor>,
     next: usize,
+    /// What someone else has of it, until it was met.
+    kept: Option<Head>,
 }
 
 impl Follower {
@@ -98,7 +109,32 @@ impl Follower {
             head,
             next: start.map_or(0, |n| n + 1),
             anchors,
+            kept: None,
         })
+    }
+
+    /// The chain also has to hold this record, which was kept where nobody could change it. All before it is then as it
+    /// was, and nothing up to it was cut off.
+    pub fn with(mut self, kept: Head) -> Result<Self, Broken> {
+        let start = self.head.seq;
+        if kept.seq < start {
+            let kept = kept.seq;
+            return Err(Broken::Removed { start, kept });
+        }
+        self.kept = Some(kept);
+        self.meet()?;
+        Ok(self)
+    }
+
+    fn meet(&mut self) -> Result<(), Broken> {
+        let Some(kept) = self.kept.filter(|kept| kept.seq == self.head.seq) else {
+            return Ok(());
+        };
+        if kept.hash != self.head.hash {
+            return Err(Broken::Kept(kept.seq));
+        }
+        self.kept = None;
+        Ok(())
     }
 
     /// The next records, whose hashes were looked at before.
@@ -127,17 +163,21 @@ impl Follower {
             }
             self.next += 1;
         }
-        Ok(())
+        self.meet()
     }
 
-    /// The last record, where no anchor stands behind it; and how many anchors held.
-    pub fn end(&self) -> Result<(i64, usize), Broken> {
+    /// The last record, where nothing is known of one behind it; and how many anchors held.
+    pub fn end(&self) -> Result<(Head, usize), Broken> {
+        if let Some(kept) = self.kept {
+            let (end, kept) = (self.head.seq, kept.seq);
+            return Err(Broken::Cut { end, kept });
+        }
         match self.anchors.get(self.next) {
             Some(anchor) => Err(Broken::Short {
                 end: self.head.seq,
                 anchor: anchor.seq,
             }),
-            None => Ok((self.head.seq, self.next)),
+            None => Ok((self.head, self.next)),
         }
     }
 

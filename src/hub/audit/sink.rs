@@ -1,6 +1,7 @@
 //! A SIEM's copy of the record. The store is the queue: the sink keeps the number of the last record that was
 //! delivered and goes on behind it, so a slow or dead receiver costs no memory and nothing is lost in silence.
-//! What retention removed before it was delivered is told as a gap. Delivery is at least once, in order.
+//! What retention removed before it was delivered is told as a gap. Delivery is at least once, in order. Behind the records
+//! come the anchors over them.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -15,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::chain;
 use crate::backoff::Schedule;
 use crate::clock;
-use crate::hub::store::{AuditRow, Store};
+use crate::hub::store::{Anchor, AuditRow, Store};
+use crate::keys;
 use crate::secret::Secret;
 
 const BATCH: u32 = 500;
@@ -146,11 +148,43 @@ async fn next(store: &Store, sink: &Sink, name: &str) -> Result<bool> {
     let position = store.audit_position(name).await?;
     let rows = store.audit(position.unwrap_or(0), None, BATCH).await?;
     let Some(last) = rows.last().map(|row| row.seq) else {
-        return Ok(false);
+        return anchors(store, sink, (name, position.unwrap_or(0))).await;
     };
     sink.deliver(lines(position, &rows)).await?;
     store.set_audit_position(name, last).await?;
     Ok(true)
+}
+
+/// Delivers the next anchors of records that the sink has, if there are any. What the hub signed is then out of reach of
+/// whoever can write its database, and so is the tail of the record up to there.
+async fn anchors(store: &Store, sink: &Sink, (name, delivered): (&str, i64)) -> Result<bool> {
+    let name = format!("{name} (anchors)");
+    let position = store.audit_position(&name).await?.unwrap_or(0);
+    let anchors = store.audit_anchors_between(position, delivered, BATCH);
+    let anchors = anchors.await?;
+    let Some(last) = anchors.last().map(|anchor| anchor.seq) else {
+        return Ok(false);
+    };
+    sink.deliver(anchor_lines(&anchors)).await?;
+    store.set_audit_position(&name, last).await?;
+    Ok(true)
+}
+
+/// `{"anchor": {"seq", "hash", "at", "sig", "start"}}`
+fn anchor_lines(anchors: &[Anchor]) -> String {
+    let mut text = String::new();
+    for anchor in anchors {
+        let line = json!({"anchor": {
+            "seq": anchor.seq,
+            "hash": keys::hex(&anchor.hash),
+            "at": anchor.at,
+            "sig": keys::encode(&anchor.sig),
+            "start": anchor.start,
+        }});
+        text += &line.to_string();
+        text.push('\n');
+    }
+    text
 }
 
 /// What is sent: a gap where records between the last one delivered and the first of these are gone.

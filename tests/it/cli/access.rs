@@ -171,6 +171,15 @@ fn the_audit_is_exported_and_a_changed_record_is_named() {
         whole.code == 0 && whole.out.starts_with("the audit is whole: "),
         "{whole:?}"
     );
+    // Beside what was kept elsewhere a cut end is found.
+    let beside = home.run(&["audit", "verify", "--anchor", "audit.jsonl"]);
+    assert!(
+        beside.code == 0 && beside.out.contains("is the one that was kept"),
+        "{beside:?}"
+    );
+    let beyond = format!("999999:{}", "0".repeat(64));
+    home.run(&["audit", "verify", "--record", &beyond])
+        .fails(1, "its end was cut off");
     let data = hub.data().to_str().unwrap().to_owned();
     let offline = home.run(&["audit", "verify", "--data", &data]);
     assert!(

@@ -37,7 +37,7 @@ async fn verified(hub: &TestHub) -> (i64, i64) {
     for row in &rows {
         follower.follow(row).unwrap();
     }
-    (rows[0].seq, follower.end().unwrap().0)
+    (rows[0].seq, follower.end().unwrap().0.seq)
 }
 
 #[tokio::test]

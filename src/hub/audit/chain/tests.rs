@@ -65,7 +65,41 @@ fn followed(rows: &[AuditRow], anchors: Vec<Anchor>) -> Result<(i64, usize), Bro
     assert_eq!(alone, together);
     alone?;
     assert_eq!(follower.end(), again.end());
-    follower.end()
+    follower.end().map(|(end, anchors)| (end.seq, anchors))
+}
+
+/// A tail that is cut off takes its anchors along: only who has kept a record, or an anchor, elsewhere sees it.
+#[test]
+fn a_cut_tail_is_found_by_a_record_that_was_kept_elsewhere() {
+    let rows = rows(10);
+    let key = KeyPair::from_seed(&[5; 32]).public();
+    let kept = |n: usize| Head {
+        seq: rows[n].seq,
+        hash: rows[n].hash,
+    };
+    let beside = |rows: &[AuditRow], kept: Head| {
+        let anchors = vec![anchored(&rows[0], true)];
+        let mut follower = Follower::new("hub-1", anchors, key)?.with(kept)?;
+        let mut rest = rows.iter().skip(1);
+        rest.try_for_each(|row| follower.follow(row))?;
+        follower.end().map(|(end, _)| end.seq)
+    };
+    assert_eq!(beside(&rows, kept(7)), Ok(10));
+    assert_eq!(beside(&rows[..8], kept(7)), Ok(8));
+    assert_eq!(
+        beside(&rows[..7], kept(7)),
+        Err(Broken::Cut { end: 7, kept: 8 })
+    );
+    let other = Head {
+        hash: [0; 32],
+        ..kept(7)
+    };
+    assert_eq!(beside(&rows, other), Err(Broken::Kept(8)));
+    assert_eq!(beside(&rows[3..], kept(3)), Ok(10));
+    assert_eq!(
+        beside(&rows[3..], kept(2)),
+        Err(Broken::Removed { start: 4, kept: 3 })
+    );
 }
 
 /// As the store gives a record.

@@ -354,6 +354,6 @@ async fn a_session_that_runs_is_carried_on_past_what_retention_removes() {
     for row in &rows {
         follower.follow(row).unwrap();
     }
-    assert_eq!(follower.end().unwrap().0, 7);
+    assert_eq!(follower.end().unwrap().0.seq, 7);
     assert!(chain.carried.is_empty());
 }
