@@ -3,8 +3,10 @@
 
 mod channel;
 mod connection;
+mod room;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,8 +30,11 @@ pub struct Limits {
     /// Commands running at once, of all keys.
     pub sessions: usize,
     pub sessions_per_key: usize,
-    /// Connections, those that have not said who they are included.
+    /// Connections of clients that have said who they are.
     pub connections: usize,
+    /// Connections of those that have not, of all addresses and of one; over that the oldest make way.
+    pub strangers: usize,
+    pub strangers_per_address: usize,
     /// Time to say who one is.
     pub auth: Duration,
     /// Keys that may be tried.
@@ -48,6 +53,8 @@ impl Default for Limits {
             sessions: 64,
             sessions_per_key: 4,
             connections: 128,
+            strangers: 128,
+            strangers_per_address: 32,
             auth: Duration::from_secs(10),
             auth_tries: 3,
             idle: Duration::from_mins(1),
@@ -99,7 +106,7 @@ pub async fn serve<A: Clone + Send + Sync + 'static>(
         places: Places::new(limits.sessions, limits.sessions_per_key),
         server,
     });
-    let room = Arc::new(Semaphore::new(limits.connections));
+    let room = room::Room::new(&limits);
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -107,19 +114,17 @@ pub async fn serve<A: Clone + Send + Sync + 'static>(
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((socket, peer)) => {
-                    // Full: the socket is closed at once, so a flood costs its sender more than us.
-                    let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
-                        debug!(%peer, "too many SSH connections");
-                        continue;
-                    };
+                    let seat = room.enter(peer.ip());
                     if host_key.has_changed().unwrap_or(false) {
                         let next = host_key.borrow_and_update().clone();
                         config = Arc::new(connection::config(&next, &limits));
                     }
-                    let serve = connection::serve(socket, Arc::clone(&config), Arc::clone(&shared), stop.clone());
+                    let serve = connection::serve(socket, Arc::clone(&config), Arc::clone(&shared), (seat.clone(), stop.clone()));
                     connections.spawn(async move {
-                        serve.await;
-                        drop(place);
+                        tokio::select! {
+                            () = serve => {}
+                            () = seat.dismissed() => debug!(%peer, "made room for another SSH connection"),
+                        }
                     });
                 }
                 Err(error) => {

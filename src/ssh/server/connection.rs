@@ -22,6 +22,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tracing::debug;
 
 use super::channel;
+use super::room::Seat;
 use super::{Limits, Shared};
 use crate::keys::Public;
 use crate::ssh::HostPair;
@@ -53,7 +54,7 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
     socket: TcpStream,
     config: Arc<Config>,
     shared: Arc<Shared<A>>,
-    stop: CancellationToken,
+    (seat, stop): (Arc<Seat>, CancellationToken),
 ) {
     let limits = shared.server.limits;
     let cut = CancellationToken::new();
@@ -68,6 +69,7 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
         shared,
         peer,
         who: None,
+        seat,
         known: known.clone(),
         channels: JoinSet::new(),
         cut: cut.clone(),
@@ -121,6 +123,7 @@ struct Client<A> {
     shared: Arc<Shared<A>>,
     peer: SocketAddr,
     who: Option<(A, Public)>,
+    seat: Arc<Seat>,
     /// Cancelled once the client is authenticated.
     known: CancellationToken,
     channels: JoinSet<()>,
@@ -163,6 +166,10 @@ impl<A: Clone + Send + Sync + 'static> Handler for Client<A> {
     }
 
     async fn auth_succeeded(&mut self, _session: &mut Session) -> Result<(), russh::Error> {
+        if !self.seat.known() {
+            debug!(peer = %self.peer, "too many SSH connections");
+            return Err(russh::Error::Disconnect);
+        }
         self.known.cancel();
         Ok(())
     }

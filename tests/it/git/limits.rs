@@ -115,15 +115,18 @@ async fn a_silent_session_and_one_that_lives_too_long_are_cut() {
     }
 }
 
+/// Whoever says nothing makes way for the next one, and an engine still gets its catalog.
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_beyond_the_limit_are_closed_at_once() {
+async fn silent_connections_keep_nobody_out() {
     let limits = Limits {
-        connections: 2,
+        strangers: 8,
+        auth: Duration::from_secs(600),
+        idle: Duration::from_secs(600),
         ..Limits::default()
     };
     let host = Host::with(limits).await;
-    let mut held = Vec::new();
-    for _ in 0..2 {
+    let mut silent = Vec::new();
+    for _ in 0..24 {
         let mut socket = TcpStream::connect(("127.0.0.1", host.port()))
             .await
             .unwrap();
@@ -132,17 +135,44 @@ async fn connections_beyond_the_limit_are_closed_at_once() {
             .await
             .unwrap()
             .unwrap();
-        held.push(socket);
+        silent.push(socket);
     }
-    let mut third = TcpStream::connect(("127.0.0.1", host.port()))
-        .await
-        .unwrap();
-    let mut all = Vec::new();
-    timeout(PATIENCE, third.read_to_end(&mut all))
-        .await
-        .unwrap()
-        .ok();
-    assert!(all.is_empty());
-    drop(held);
+    let file = host.key_file(&cluster_key(0), "cluster");
+    let session = held(&host, &file).await;
+    // The oldest are gone, and who has shown a key stays.
+    for socket in &mut silent[..16] {
+        let mut rest = Vec::new();
+        let read = timeout(PATIENCE, socket.read_to_end(&mut rest));
+        read.await.unwrap().ok();
+    }
+    for _ in 0..16 {
+        let mut socket = TcpStream::connect(("127.0.0.1", host.port()))
+            .await
+            .unwrap();
+        let mut first = [0; 8];
+        timeout(PATIENCE, socket.read_exact(&mut first))
+            .await
+            .unwrap()
+            .unwrap();
+        silent.push(socket);
+    }
+    let fetched = host.fetch_with(&file).await;
+    assert!(fetched.out.contains("refs/heads/main"), "{}", fetched.err);
+    drop((session, silent));
+    host.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn known_connections_beyond_the_limit_are_ended() {
+    let limits = Limits {
+        connections: 1,
+        ..Limits::default()
+    };
+    let host = Host::with(limits).await;
+    let first = host.key_file(&cluster_key(0), "first");
+    let second = host.key_file(&cluster_key(1), "second");
+    let session = held(&host, &first).await;
+    host.fetch_with(&second).await.refused();
+    drop(session);
     host.end().await;
 }
