@@ -134,7 +134,7 @@ pub fn callback(hub: &Hub) -> String {
 pub async fn begin(
     hub: &Hub,
     provider: &Provider,
-    browser: [u8; 32],
+    (browser, remote): ([u8; 32], &str),
     goal: Goal,
 ) -> Result<String, OidcError> {
     let fresh = || keys::encode(&clock::random::<32>());
@@ -151,6 +151,7 @@ pub async fn begin(
     let login = Login {
         state,
         browser,
+        from: crate::address::of(remote),
         nonce,
         verifier: Secret::new(verifier),
         goal,

@@ -1,12 +1,13 @@
 //! Logins that are under way: those that wait for a browser to come back, codes that wait to be fetched once, and
-//! devices that ask whether they may (RFC 8628). Pure: time and randomness are passed in. All tables are bounded, and
-//! the oldest entry makes room.
+//! devices that ask whether they may (RFC 8628). Pure: time and randomness are passed in. All tables are bounded. Anyone
+//! can begin a login, so the oldest entry of the address that has the most of them makes room.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use subtle::ConstantTimeEq as _;
 use time::{Duration, OffsetDateTime};
 
+use crate::address;
 use crate::keys;
 use crate::secret::Secret;
 
@@ -17,8 +18,11 @@ pub const CODE: Duration = Duration::seconds(60);
 /// Seconds between two questions of a device; each too early one adds as many.
 pub const INTERVAL: i64 = 5;
 const MOST: usize = 1_000;
-/// Wrong user codes in a minute, of all people together, before nobody is heard.
-const WRONG: u32 = 60;
+/// Logins, or devices, of one address.
+const OF_ONE: usize = 250;
+/// Wrong user codes in a minute before an address is not heard any more, and before nobody is.
+const WRONG: u32 = 20;
+const WRONG_OF_ALL: u32 = 300;
 /// Letters that make no words and are not taken for one another (RFC 8628 §6.1).
 const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
 
@@ -29,6 +33,8 @@ pub struct Login {
     pub state: String,
     /// SHA-256 of the cookie of the browser that began.
     pub browser: [u8; 32],
+    /// Whose address it is ([`crate::address::of`]).
+    pub from: String,
     pub nonce: String,
     pub verifier: Secret<String>,
     pub goal: Goal,
@@ -72,8 +78,9 @@ struct Code {
 struct Device {
     hash: [u8; 32],
     user_code: String,
-    /// From where it asks.
+    /// From where it asks, and whose address that is.
     remote: String,
+    from: String,
     until: OffsetDateTime,
     asked: Option<OffsetDateTime>,
     interval: i64,
@@ -111,7 +118,8 @@ pub struct Pending {
     logins: VecDeque<Login>,
     codes: VecDeque<Code>,
     devices: VecDeque<Device>,
-    wrong: u32,
+    /// By address, of the last minute.
+    wrong: BTreeMap<String, u32>,
     wrong_since: Option<OffsetDateTime>,
 }
 
@@ -124,9 +132,37 @@ fn push<T>(list: &mut VecDeque<T>, entry: T, over: impl Fn(&T) -> bool) {
     list.push_back(entry);
 }
 
+/// The same where anyone can make an entry: the oldest of an address that has its share, or the most of all, goes.
+fn push_from<T>(
+    list: &mut VecDeque<T>,
+    entry: T,
+    over: impl Fn(&T) -> bool,
+    from: impl Fn(&T) -> &str,
+) {
+    list.retain(|e| !over(e));
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for e in list.iter() {
+        *counts.entry(from(e)).or_default() += 1;
+    }
+    let own = from(&entry);
+    let crowded = if counts.get(own).is_some_and(|count| *count >= OF_ONE) {
+        Some(own)
+    } else if list.len() >= MOST {
+        let most = counts.iter().max_by_key(|(_, count)| **count);
+        most.map(|(from, _)| *from)
+    } else {
+        None
+    };
+    let oldest = crowded.and_then(|address| list.iter().position(|e| from(e) == address));
+    if let Some(oldest) = oldest {
+        list.remove(oldest);
+    }
+    list.push_back(entry);
+}
+
 impl Pending {
     pub fn begin(&mut self, login: Login, now: OffsetDateTime) {
-        push(&mut self.logins, login, |l| l.until <= now);
+        push_from(&mut self.logins, login, |l| l.until <= now, |l| &l.from);
     }
 
     /// The login that a browser comes back from, once; only the browser that began it.
@@ -182,29 +218,33 @@ impl Pending {
         let device = Device {
             hash,
             user_code: user_code.clone(),
+            from: address::of(&remote),
             remote,
             until: now + LOGIN,
             asked: None,
             interval: INTERVAL,
             outcome: Outcome::Waiting,
         };
-        push(&mut self.devices, device, |d| d.until <= now);
+        push_from(&mut self.devices, device, |d| d.until <= now, |d| &d.from);
         user_code
     }
 
-    /// The device that waits with this code, and from where it asks.
+    /// The device that waits with a code that was typed at this address, and from where it asks.
     pub fn by_user_code(
         &mut self,
         typed: &str,
+        remote: &str,
         now: OffsetDateTime,
     ) -> Result<([u8; 32], String), Wrong> {
         if self
             .wrong_since
             .is_none_or(|at| now - at > Duration::minutes(1))
         {
-            (self.wrong, self.wrong_since) = (0, Some(now));
+            (self.wrong, self.wrong_since) = (BTreeMap::new(), Some(now));
         }
-        if self.wrong >= WRONG {
+        let from = address::of(remote);
+        let own = self.wrong.get(&from).copied().unwrap_or(0);
+        if own >= WRONG || self.wrong.values().sum::<u32>() >= WRONG_OF_ALL {
             return Err(Wrong::TooMany);
         }
         let typed = spelled(typed);
@@ -215,7 +255,7 @@ impl Pending {
         if let Some(device) = found {
             return Ok((device.hash, device.remote.clone()));
         }
-        self.wrong += 1;
+        *self.wrong.entry(from).or_default() += 1;
         Err(Wrong::Unknown)
     }
 

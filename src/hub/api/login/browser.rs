@@ -30,6 +30,7 @@ pub(super) struct Begin {
 
 pub(super) async fn begin(
     State(hub): State<Arc<Hub>>,
+    from: From,
     headers: HeaderMap,
     query: Result<Query<Begin>, QueryRejection>,
 ) -> Response {
@@ -53,7 +54,7 @@ pub(super) async fn begin(
         )
         .response(StatusCode::BAD_REQUEST);
     };
-    match to_provider(&hub, &headers, goal).await {
+    match to_provider(&hub, (&headers, &from.remote), goal).await {
         Ok(response) => response,
         Err(problem) => page::of_problem(&problem),
     }
@@ -157,6 +158,7 @@ pub(super) async fn ask_code(State(hub): State<Arc<Hub>>, Query(typed): Query<Ty
 
 pub(super) async fn take_code(
     State(hub): State<Arc<Hub>>,
+    from: From,
     headers: HeaderMap,
     Form(typed): Form<Typed>,
 ) -> Response {
@@ -169,7 +171,10 @@ pub(super) async fn take_code(
         )
         .response(StatusCode::FORBIDDEN);
     }
-    let found = hub.logins.pending().by_user_code(&typed.code, clock::now());
+    let found = hub
+        .logins
+        .pending()
+        .by_user_code(&typed.code, &from.remote, clock::now());
     let hash = match found {
         Ok((hash, _)) => hash,
         Err(Wrong::Unknown) => {
@@ -187,7 +192,7 @@ pub(super) async fn take_code(
             .response(StatusCode::TOO_MANY_REQUESTS);
         }
     };
-    match to_provider(&hub, &headers, Goal::Device(hash)).await {
+    match to_provider(&hub, (&headers, &from.remote), Goal::Device(hash)).await {
         Ok(response) => response,
         Err(problem) => page::of_problem(&problem),
     }
@@ -229,10 +234,20 @@ fn browser(headers: &HeaderMap) -> (String, bool) {
 }
 
 /// Sends the browser to the provider, and marks it.
-async fn to_provider(hub: &Hub, headers: &HeaderMap, goal: Goal) -> Result<Response, Problem> {
+async fn to_provider(
+    hub: &Hub,
+    (headers, remote): (&HeaderMap, &str),
+    goal: Goal,
+) -> Result<Response, Problem> {
     let provider = provider(hub)?;
     let (value, _) = browser(headers);
-    let begun = login::begin(hub, provider, keys::sha256(value.as_bytes()), goal).await;
+    let begun = login::begin(
+        hub,
+        provider,
+        (keys::sha256(value.as_bytes()), remote),
+        goal,
+    )
+    .await;
     let url = begun.map_err(|e| Problem::from(LoginError::from(e)))?;
     let cookie = format!("{COOKIE}={value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=600");
     let mut response = page::redirect(&url);

@@ -17,6 +17,7 @@ fn login(state: &str, browser: u8) -> Login {
     Login {
         state: state.to_owned(),
         browser: [browser; 32],
+        from: String::new(),
         nonce: String::new(),
         verifier: Secret::new(String::new()),
         goal: Goal::Device([0; 32]),
@@ -96,12 +97,12 @@ fn a_device_waits_slows_down_and_hears_the_answer_once() {
             "expired"
         ]
     );
-    let found = pending.by_user_code("bcdf ghjk", at(30));
+    let found = pending.by_user_code("bcdf ghjk", HOME, at(30));
     assert_eq!(found, Ok((hash, "192.0.2.1:5".to_owned())));
     assert!(pending.decide(&hash, Ok(ready("ada")), at(30)));
     assert!(!pending.decide(&hash, Ok(ready("eve")), at(30)));
     assert_eq!(
-        pending.by_user_code("BCDF-GHJK", at(30)),
+        pending.by_user_code("BCDF-GHJK", HOME, at(30)),
         Err(Wrong::Unknown)
     );
     assert_eq!(word(&pending.poll("d", at(31))), "ready: ada");
@@ -120,30 +121,61 @@ fn a_device_hears_a_no_and_does_not_wait_for_ever() {
     assert!(!pending.decide(&keys::sha256(&[2]), Ok(ready("ada")), at(600)));
 }
 
+const HOME: &str = "192.0.2.9:4000";
+
+/// An address of its own for each number, with a port.
+fn address(n: usize) -> String {
+    format!("10.{}.{}.1:5", n / 200, n % 200)
+}
+
 #[test]
-fn tables_are_bounded_and_guessing_ends() {
+fn tables_are_bounded_and_who_floods_them_loses_his_own() {
     let mut pending = Pending::default();
-    for n in 0..MOST + 5 {
-        pending.begin(login(&n.to_string(), 1), at(0));
-        pending.device(
-            keys::sha256(n.to_string().as_bytes()),
-            [9; 8],
-            String::new(),
-            at(0),
-        );
+    let begin = |pending: &mut Pending, state: &str, remote: &str| {
+        let login = Login {
+            from: crate::address::of(remote),
+            ..login(state, 1)
+        };
+        pending.begin(login, at(0));
+        let hash = keys::sha256(state.as_bytes());
+        pending.device(hash, [9; 8], remote.to_owned(), at(0));
+    };
+    begin(&mut pending, "ada", HOME);
+    for n in 0..2 * MOST {
+        begin(&mut pending, &format!("flood{n}"), "198.51.100.1:7");
         pending.offer(&n.to_string(), String::new(), ready("ada"), at(0));
     }
-    let sizes = (
-        pending.logins.len(),
-        pending.devices.len(),
-        pending.codes.len(),
-    );
-    assert_eq!(sizes, (MOST, MOST, MOST));
-    assert!(pending.come_back("0", &[1; 32], at(0)).is_none());
-    let wrong = |pending: &mut Pending, now| pending.by_user_code("AAAA-AAAA", now).unwrap_err();
-    for _ in 0..WRONG {
-        assert_eq!(wrong(&mut pending, at(1)), Wrong::Unknown);
+    let sizes = |pending: &Pending| (pending.logins.len(), pending.devices.len());
+    assert_eq!(sizes(&pending), (OF_ONE + 1, OF_ONE + 1));
+    assert_eq!(pending.codes.len(), MOST);
+    // From many addresses: whoever has the most makes room.
+    for n in 0..MOST - 1 {
+        begin(&mut pending, &format!("n{n}"), &address(n));
     }
-    assert_eq!(wrong(&mut pending, at(2)), Wrong::TooMany);
-    assert_eq!(wrong(&mut pending, at(70)), Wrong::Unknown);
+    assert_eq!(sizes(&pending), (MOST, MOST));
+    assert!(pending.come_back("flood1998", &[1; 32], at(0)).is_none());
+    assert!(pending.come_back("ada", &[1; 32], at(0)).is_some());
+    assert_eq!(word(&pending.poll("ada", at(1))), "pending");
+}
+
+#[test]
+fn guessing_ends_for_the_address_that_guesses() {
+    let mut pending = Pending::default();
+    let wrong = |pending: &mut Pending, from: &str, now| {
+        pending.by_user_code("AAAA-AAAA", from, now).unwrap_err()
+    };
+    for _ in 0..WRONG {
+        assert_eq!(wrong(&mut pending, "198.51.100.1:7", at(1)), Wrong::Unknown);
+    }
+    assert_eq!(wrong(&mut pending, "198.51.100.1:8", at(2)), Wrong::TooMany);
+    assert_eq!(wrong(&mut pending, HOME, at(2)), Wrong::Unknown);
+    let mut heard = usize::try_from(WRONG).unwrap() + 1;
+    while wrong(&mut pending, &address(heard), at(3)) == Wrong::Unknown {
+        heard += 1;
+    }
+    assert_eq!(heard, usize::try_from(WRONG_OF_ALL).unwrap());
+    assert_eq!(
+        wrong(&mut pending, "198.51.100.1:7", at(70)),
+        Wrong::Unknown
+    );
 }
