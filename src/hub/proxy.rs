@@ -19,7 +19,7 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::hub::access::{self, Denied, Impersonation, Place};
 use crate::hub::api::{self, Remote};
-use crate::hub::audit::{Entry, Verdict};
+use crate::hub::audit::{AuditError, Entry, Verdict};
 use crate::hub::auth::{self, User};
 use crate::hub::running::By;
 use crate::hub::store::Cluster;
@@ -145,7 +145,9 @@ impl Case {
         body: Body,
         user_side: &mut Option<OnUpgrade>,
     ) -> Result<Response, Refusal> {
-        rewrite::framing(&parts)?;
+        if let Err(refusal) = rewrite::framing(&parts) {
+            return Err(self.unknown(&parts, refusal).await);
+        }
         let target = rewrite::target(&parts.uri).ok_or_else(|| {
             Refusal::new(
                 Hop::Hub,
@@ -157,9 +159,13 @@ impl Case {
         })?;
         // Before anything is looked up that may be taken away meanwhile.
         let judged_at = self.hub.requests.now();
-        let user = in_time(auth::user(&self.hub, &parts.headers))
-            .await?
-            .map_err(|e| refusal::unauthenticated(&e))?;
+        let user = match in_time(auth::user(&self.hub, &parts.headers)).await? {
+            Ok(user) => user,
+            Err(error) => {
+                let refusal = refusal::unauthenticated(&error);
+                return Err(self.unknown(&parts, refusal).await);
+            }
+        };
         let entry = self.entry(&user, &target, &parts);
         let judged = in_time(self.judge(&user, &target, &parts)).await?;
         let granted = match judged {
@@ -266,6 +272,33 @@ impl Case {
         })
     }
 
+    /// Records that someone was refused of whom nothing is known; what the store could not say is no refusal.
+    async fn unknown(&self, parts: &Parts, refusal: Refusal) -> Refusal {
+        if refusal.code.is_server_error() {
+            return refusal;
+        }
+        let target = rewrite::target(&parts.uri).and_then(|target| target.cluster);
+        let entry = Entry {
+            actor: "anyone".to_owned(),
+            action: format!("kube.{}", parts.method.as_str().to_ascii_lowercase()),
+            cluster: target.map(|name| name.to_string()),
+            request_id: self.id.clone(),
+            reason: Some(refusal.what.clone()),
+            remote: self.remote.clone(),
+            ..Entry::default()
+        };
+        self.stored(self.hub.audit.refused(entry)).await;
+        refusal
+    }
+
+    async fn stored(&self, record: impl Future<Output = Result<(), AuditError>>) {
+        match timeout(RECORDS, record).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(request = self.id, %error, "refusal not recorded"),
+            Err(_) => warn!(request = self.id, "refusal not recorded in time"),
+        }
+    }
+
     /// Records a refusal; the answer does not wait on whether that succeeded.
     async fn denied(&self, entry: Entry, refusal: Refusal) -> Refusal {
         if let Some(Ok(name)) = entry.cluster.as_deref().map(str::parse) {
@@ -276,11 +309,7 @@ impl Case {
             reason: Some(refusal.what.clone()),
             ..entry
         };
-        match timeout(RECORDS, self.hub.audit.event(entry)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!(request = self.id, %error, "refusal not recorded"),
-            Err(_) => warn!(request = self.id, "refusal not recorded in time"),
-        }
+        self.stored(self.hub.audit.event(entry)).await;
         refusal
     }
 }

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::githost::embedded::{self, GitAccess, GitServer, Push};
+use super::githost::embedded::{self, GitAccess, GitServer, Push, RefusedPush};
 use super::store::KeyKind;
 use super::{Hub, HubConfig, Listeners, api, audit, auth, directory, peers, replica};
 use crate::clock;
@@ -35,6 +35,8 @@ const FLUSH: Duration = Duration::from_secs(15);
 const LAST_LOOKS: Duration = Duration::from_secs(2);
 /// The audit's last records have this long.
 const LAST_RECORDS: Duration = Duration::from_secs(2);
+/// How a cluster's key is told from a user's, whose names have no spaces.
+const OF_CLUSTER: &str = "cluster ";
 const RENEW: Duration = Duration::from_mins(1);
 
 /// Runs a hub until `stop`, then drains it.
@@ -58,6 +60,7 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
             branch: hub.catalog.branch.clone(),
             host_key: hub.git_keys.subscribe(),
             limits: embedded::Limits::default(),
+            refused: refused_pushes(hub.clone()),
         };
         let own = hub.clone();
         let authorize = move |key| {
@@ -196,7 +199,7 @@ async fn git_access(hub: &Hub, key: Public) -> Option<GitAccess> {
         if let Some(key) = store.cluster_key_by_fingerprint(&fingerprint).await? {
             let reads = key.kind == KeyKind::Deploy && key.state.is_valid() && !key.removed;
             return Ok(reads.then(|| GitAccess {
-                who: format!("cluster {}", key.cluster),
+                who: format!("{OF_CLUSTER}{}", key.cluster),
                 push: false,
             }));
         }
@@ -217,6 +220,31 @@ async fn git_access(hub: &Hub, key: Public) -> Option<GitAccess> {
             None
         }
     }
+}
+
+/// Pushes with keys that may not, on record: each key's are counted, for its holder can go on for ever.
+fn refused_pushes(hub: Arc<Hub>) -> embedded::Refuse {
+    Arc::new(move |push: RefusedPush| {
+        let hub = hub.clone();
+        Box::pin(async move {
+            let cluster = push.who.strip_prefix(OF_CLUSTER);
+            let entry = audit::Entry {
+                actor: match cluster {
+                    Some(name) => format!("agent:{name}"),
+                    None => format!("user:{}", push.who),
+                },
+                action: "catalog.push".to_owned(),
+                cluster: cluster.map(str::to_owned),
+                target: push.key.fingerprint(),
+                reason: Some("the key reads the catalog and cannot push".to_owned()),
+                remote: push.peer.to_string(),
+                ..audit::Entry::default()
+            };
+            if hub.audit.refused(entry).await.is_err() {
+                tracing::error!(who = push.who, "a refused push could not be put on record");
+            }
+        })
+    })
 }
 
 /// Turns pushes into orders to the clusters that they concern.

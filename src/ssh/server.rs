@@ -83,6 +83,7 @@ pub type Output = std::pin::Pin<Box<dyn AsyncWrite + Send>>;
 pub struct Command<A> {
     pub who: A,
     pub key: Public,
+    pub peer: SocketAddr,
     /// As the client wrote it; never passed to a shell.
     pub text: String,
     /// `GIT_PROTOCOL`, one of `version=0`, `version=1`, `version=2`.

@@ -7,6 +7,7 @@
 mod push;
 mod run;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -31,6 +32,18 @@ pub struct GitServer {
     /// Shown to each connection as it is then.
     pub host_key: watch::Receiver<ssh::HostPair>,
     pub limits: Limits,
+    /// Told of each push with a key that may not.
+    pub refused: Refuse,
+}
+
+pub type Refuse = Arc<dyn Fn(RefusedPush) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// A push with a key that is known and only reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedPush {
+    pub who: String,
+    pub key: Public,
+    pub peer: SocketAddr,
 }
 
 /// What a key may do.
@@ -74,6 +87,7 @@ pub async fn serve(
         name: server.repo_name,
         branch: server.branch,
         ended,
+        refused: server.refused,
     });
     let server = ssh::Server {
         host_key: server.host_key,

@@ -1,5 +1,6 @@
 //! One channel of a connection: waits for its command, runs it, says how it ended.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -45,7 +46,7 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
     channel: Channel<Msg>,
     handle: Handle,
     shared: Arc<Shared<A>>,
-    (who, key): (A, Public),
+    (who, key, peer): (A, Public, SocketAddr),
 ) {
     let id = channel.id();
     let (mut read, write) = channel.split();
@@ -56,6 +57,7 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
                 let command = Command {
                     who,
                     key,
+                    peer,
                     text,
                     git_protocol,
                     input: Input {

@@ -194,7 +194,7 @@ impl<A: Clone + Send + Sync + 'static> Handler for Client<A> {
             channel,
             session.handle(),
             Arc::clone(&self.shared),
-            (who, key),
+            (who, key, self.peer),
         );
         let cut = self.cut.clone();
         self.channels.spawn(async move {

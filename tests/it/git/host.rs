@@ -115,6 +115,7 @@ impl Host {
         let (sender, pushed) = mpsc::channel(64);
         let stop = CancellationToken::new();
         let server = GitServer {
+            refused: Arc::new(|_| Box::pin(async {})),
             repo,
             repo_name: "catalog.git".to_owned(),
             branch: BRANCH.to_owned(),

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 use super::push::{Head, MAX_HEAD, Update, head, objections};
-use super::{GitAccess, Push};
+use super::{GitAccess, Push, Refuse, RefusedPush};
 use crate::hub::git;
 use crate::ssh::{Command, Input, Output};
 
@@ -28,6 +28,7 @@ pub(super) struct Catalog {
     pub(super) name: String,
     pub(super) branch: String,
     pub(super) ended: mpsc::Sender<Ended>,
+    pub(super) refused: Refuse,
 }
 
 /// A push whose `git` has ended, and whose commands are known.
@@ -54,10 +55,17 @@ pub(super) async fn run(catalog: Arc<Catalog>, command: Command<GitAccess>) -> u
         output,
         mut errors,
         key,
+        peer,
     } = command;
     let service = match wish(&text, &catalog.name) {
         Ok(Service::ReceivePack) if !who.push => {
             warn!(who = %who.who, key = %key.fingerprint(), "push with a read-only key refused");
+            let refused = RefusedPush {
+                who: who.who.clone(),
+                key,
+                peer,
+            };
+            (catalog.refused)(refused).await;
             Err(format!(
                 "the key of {} reads the catalog and cannot push; push with the key of a user with role operator",
                 who.who
