@@ -68,6 +68,8 @@ pub struct HubConfig {
     /// `https://hub.example:8443`, as clusters and people reach it; a path prefix is kept.
     pub url: String,
     pub listen: SocketAddr,
+    /// Proxies before the hub whose `X-Forwarded-For` counts.
+    pub trusted_proxies: Arc<[serve::Cidr]>,
     pub health_listen: SocketAddr,
     pub git_listen: SocketAddr,
     /// `ssh://git@host:port`, as clusters and people reach the built-in Git server.

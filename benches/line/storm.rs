@@ -38,6 +38,7 @@ pub(crate) async fn hub(address: &str, directory: &Path, count: usize) {
     let https = TcpListener::bind(address).await.unwrap();
     let at = |listener: &TcpListener| -> SocketAddr { listener.local_addr().unwrap() };
     let config = HubConfig {
+        trusted_proxies: [].into(),
         records: linesman::hub::store::Records::File,
         keys: linesman::hub::rotation::KeyPolicy::default(),
         bounds: linesman::hub::Bounds::default(),

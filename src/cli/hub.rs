@@ -15,6 +15,7 @@ use super::output::emit;
 use crate::client;
 use crate::hub::gitline::Allowed;
 use crate::hub::rotation::KeyPolicy;
+use crate::hub::serve::Cidr;
 use crate::hub::tls::TlsSource;
 use crate::hub::{HubConfig, Listeners, serve};
 use crate::lifetime;
@@ -74,6 +75,15 @@ pub struct Args {
         default_value = "0.0.0.0:8443"
     )]
     listen: SocketAddr,
+    /// Proxies or balancers before the hub, as addresses and networks: what they say in `X-Forwarded-For` is whom a request
+    /// is from. Without it, it is from whoever connects
+    #[arg(
+        long,
+        env = "LINESMAN_TRUSTED_PROXIES",
+        value_name = "CIDR,…",
+        value_delimiter = ','
+    )]
+    trusted_proxies: Vec<Cidr>,
     /// Where to serve the built-in Git (SSH)
     #[arg(
         long,
@@ -256,6 +266,7 @@ fn config(args: Args) -> Result<HubConfig> {
         records,
         url: url.as_str().trim_end_matches('/').to_owned(),
         listen: args.listen,
+        trusted_proxies: args.trusted_proxies.into(),
         health_listen: args.health_listen,
         git_listen: args.git_listen,
         git_url: git_url.trim_end_matches('/').to_owned(),
@@ -335,6 +346,14 @@ mod tests {
             ("https://hub.example.org:8443", "ssh://git@git.example.org")
         );
         assert!(parsed(&[]).url.ends_with(":8443"));
+    }
+
+    #[test]
+    fn proxies_are_listed_as_addresses_and_networks() {
+        let config = parsed(&["--trusted-proxies", "10.0.0.0/8,192.0.2.1"]);
+        let listed = ["10.0.0.0/8", "192.0.2.1"].map(|text| text.parse().unwrap());
+        assert_eq!(*config.trusted_proxies, listed);
+        assert!(parsed(&[]).trusted_proxies.is_empty());
     }
 
     #[test]

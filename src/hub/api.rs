@@ -49,6 +49,16 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 #[derive(Debug, Clone, Copy)]
 pub struct Remote(pub SocketAddr);
 
+impl std::fmt::Display for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.port() {
+            // A proxy told the address alone.
+            0 => self.0.ip().fmt(f),
+            _ => self.0.fmt(f),
+        }
+    }
+}
+
 /// Refused already: it could not be parsed, or there is no room for it.
 #[derive(Debug, Clone)]
 pub struct Refused(pub Refusal);
@@ -173,7 +183,7 @@ pub(crate) fn remote(parts: &Parts) -> String {
     parts
         .extensions
         .get::<Remote>()
-        .map(|r| r.0.to_string())
+        .map(ToString::to_string)
         .unwrap_or_default()
 }
 

@@ -20,10 +20,13 @@ use crate::wire::api::Order;
 use crate::wire::id::ClusterName;
 
 mod accept;
+pub mod first_admin;
+mod forwarded;
 mod guard;
 mod open;
 mod room;
 
+pub use forwarded::{Cidr, NoCidr};
 pub use open::{host_key, keep_secret, next_host_key, start};
 pub use room::Connections;
 

@@ -45,6 +45,7 @@ const PURE: &[&str] = &[
     "hub/oidc/claims",
     "hub/oidc/discovery",
     "hub/oidc/token",
+    "hub/serve/forwarded",
     "hub/signers",
     "hub/proxy/rewrite",
     "hub/registration",

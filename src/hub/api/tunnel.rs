@@ -123,9 +123,7 @@ async fn serve(
     remote: Option<Remote>,
     place: OwnedSemaphorePermit,
 ) {
-    let peer = remote
-        .map(|remote| remote.0.to_string())
-        .unwrap_or_default();
+    let peer = remote.map(|remote| remote.to_string()).unwrap_or_default();
     let upgraded = match timeout(UPGRADED, upgrade).await {
         Ok(Ok(upgraded)) => upgraded,
         Ok(Err(error)) => return debug!(peer, %error, "upgrade to a line"),

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use super::forwarded::{self, Cidr};
 use super::guard::{Guarded, Verdict};
 use super::room::{Asking, Held, Room, Seat, Sort};
 use crate::hub::Hub;
@@ -125,6 +126,7 @@ async fn connection(
     };
     // HTTP/2 has its own framing; without having been agreed on it is a bad HTTP/1 request.
     let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+    let trusted: Arc<[Cidr]> = open.hub.config.trusted_proxies.clone();
     let place = (seat.clone(), open);
     let guarded = if http2 {
         Guarded::http2(tls, HEAD, place)
@@ -134,7 +136,8 @@ async fn connection(
     let verdict = guarded.verdict();
     let asked = seat.clone();
     let service = hyper::service::service_fn(move |mut request: Request<_>| {
-        request.extensions_mut().insert(Remote(peer));
+        let client = forwarded::client(peer, request.headers_mut(), &trusted);
+        request.extensions_mut().insert(Remote(client));
         ask(router.clone(), request, &verdict, &asked)
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());

@@ -166,6 +166,7 @@ impl TestHub {
         let git = listeners.git.local_addr().unwrap();
         let (url, git_url) = shared_urls(&data, address.port(), git.port());
         let config = HubConfig {
+            trusted_proxies: [].into(),
             records: records(&data).await,
             keys: linesman::hub::rotation::KeyPolicy {
                 quiet: time::Duration::seconds(1),

@@ -48,6 +48,7 @@ impl World {
         // Nobody listens there: this hub only makes what the program finds.
         let any: SocketAddr = "127.0.0.1:8443".parse().unwrap();
         let config = HubConfig {
+            trusted_proxies: [].into(),
             records: linesman::hub::store::Records::File,
             keys: linesman::hub::rotation::KeyPolicy::default(),
             bounds: linesman::hub::Bounds::default(),

@@ -67,6 +67,7 @@ fn config(
     let prefix = if nginx { real::PREFIX } else { "" };
     let names = nginx.then(|| real::HUB.to_owned());
     HubConfig {
+        trusted_proxies: [].into(),
         records: linesman::hub::store::Records::File,
         keys: linesman::hub::rotation::KeyPolicy::default(),
         bounds: linesman::hub::Bounds::default(),

@@ -173,6 +173,7 @@ impl World {
         };
         let https = listeners.https.local_addr().unwrap();
         let config = HubConfig {
+            trusted_proxies: [].into(),
             records,
             keys: hub::rotation::KeyPolicy::default(),
             bounds,

@@ -136,6 +136,7 @@ impl Drop for Hub {
 fn config(data: &Path, listeners: &Listeners) -> anyhow::Result<HubConfig> {
     let (https, git) = (listeners.https.local_addr()?, listeners.git.local_addr()?);
     Ok(HubConfig {
+        trusted_proxies: [].into(),
         records: linesman::hub::store::Records::File,
         keys: linesman::hub::rotation::KeyPolicy::default(),
         bounds: linesman::hub::Bounds::default(),
