@@ -171,6 +171,7 @@ fn looks(hub: &Arc<Hub>, tasks: &mut Tasks) {
     tasks.spawn("old keys", |stop| {
         api::clusters::announce_old(hub.clone(), stop)
     });
+    tasks.spawn("first admin", |stop| first_admin::watch(hub.clone(), stop));
     tasks.spawn("flush", |stop| flush(hub.clone(), stop));
     tasks.spawn("certificate", |stop| renew(hub.clone(), stop));
 }

@@ -12,6 +12,7 @@ use super::problem::Problem;
 use crate::clock;
 use crate::hub::auth::Role;
 use crate::hub::oidc::Provider;
+use crate::hub::serve::first_admin;
 use crate::hub::{Hub, git};
 use crate::wire::PROTOCOL;
 use crate::wire::api::{Check, HubInfo, WhoAmI};
@@ -60,6 +61,7 @@ async fn checks(State(hub): State<Arc<Hub>>, caller: Caller) -> Result<Json<Vec<
         certificate(&hub),
         bundle(&hub).await,
         sinks(&hub).await,
+        admins(&hub).await,
         Check {
             name: "clock".to_owned(),
             ok: true,
@@ -150,6 +152,13 @@ async fn bundle(hub: &Hub) -> Check {
         Err(error) => Err(crate::hub::chain_of(&error)),
     };
     check("bundles", found, "run: linesman engine import flux VERSION")
+}
+
+/// Whether an admin can still get in.
+async fn admins(hub: &Hub) -> Check {
+    let found = first_admin::outlook(&hub.store, clock::now()).await;
+    let found = found.unwrap_or_else(|error| Err(crate::hub::chain_of(&error)));
+    check("admin tokens", found, first_admin::NEXT)
 }
 
 /// How many records the audit's sinks have yet to take.

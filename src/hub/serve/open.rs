@@ -7,14 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::first_admin;
 use crate::clock;
-use crate::hub::access::{Clusters, Grant, Mode, Subject};
-use crate::hub::auth::Role;
 use crate::hub::githost::HostKeys;
 use crate::hub::gitline::GitTarget;
 use crate::hub::login::Logins;
@@ -22,8 +20,7 @@ use crate::hub::lookups::Lookups;
 use crate::hub::oidc::Provider;
 use crate::hub::peers::pin::Credential;
 use crate::hub::peers::{Peers, Timing};
-use crate::hub::registration::{Prefix, TokenText};
-use crate::hub::store::{ApiToken, Share, Store, UserRow};
+use crate::hub::store::{Share, Store};
 use crate::hub::tls::{self, Tls, TlsSource};
 use crate::hub::{
     CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, api, audit, catalog, git,
@@ -65,7 +62,7 @@ pub async fn start(
     git::ensure(&catalog.repo, &catalog::template())
         .await
         .context("make the catalog's repository")?;
-    first_admin(&store, &data, now).await?;
+    first_admin::ensure(&store, &data, now).await?;
     let logins = Logins::new(&seal_key(&data.join("seal.key"))?);
     drop(turn);
     let replica = config.peer.as_ref().map(replica::Own::new).transpose()?;
@@ -244,63 +241,6 @@ fn seal_key(path: &Path) -> Result<Secret<[u8; 32]>> {
         )
     })?;
     Ok(Secret::new(key))
-}
-
-/// The user `admin` with a token in `admin.token`. The token is made again only while no admin has one in force: then
-/// the file was never written, or all have ended and the operator needs a way in.
-async fn first_admin(store: &Store, data: &Path, now: OffsetDateTime) -> Result<()> {
-    let user = store
-        .ensure_user(UserRow {
-            id: uuid::Uuid::now_v7().to_string(),
-            name: "admin".to_owned(),
-            roles: vec![Role::Admin.as_str().to_owned()],
-            groups: vec!["admin".to_owned()],
-            disabled: false,
-            provider: None,
-            rev: 1,
-        })
-        .await?;
-    store
-        .ensure_default_grant(default_grant(&user, now))
-        .await?;
-    if store.live_admin_tokens(now).await? > 0 {
-        return Ok(());
-    }
-    let token = TokenText::new(clock::random(), clock::random());
-    // The file first: a token that nobody can read would lock the operator out.
-    keep_secret(&data.join("admin.token"), token.text(Prefix::Api).expose())?;
-    let record = ApiToken {
-        id: token.id.clone(),
-        user_id: user.id,
-        hash: token.hash(),
-        title: "first admin token".to_owned(),
-        scopes: Vec::new(),
-        clusters: None,
-        created_by: "hub".to_owned(),
-        created_at: now,
-        expires_at: None,
-        revoked_at: None,
-    };
-    store.add_api_token(record, None).await?;
-    Ok(())
-}
-
-/// The first admin reaches every cluster as `linesman:admin`, until someone revokes that.
-fn default_grant(admin: &UserRow, now: OffsetDateTime) -> Grant {
-    Grant {
-        id: uuid::Uuid::now_v7().to_string(),
-        subject: Subject::User(admin.name.clone()),
-        clusters: Clusters::All,
-        groups: ["admin".to_owned()].into(),
-        act_as: [].into(),
-        namespaces: None,
-        mode: Mode::Full,
-        expires_at: None,
-        reason: "the hub's first admin".to_owned(),
-        created_by: "hub".to_owned(),
-        created_at: now,
-        rev: 1,
-    }
 }
 
 /// The key that the built-in Git server shows.

@@ -1,0 +1,183 @@
+//! The way in: the first admin, whose token is in the data directory. It ends by itself, for a file that everyone forgets is not to
+//! open the hub for ever; whoever can start the hub anew has another.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use time::{Duration, OffsetDateTime};
+use tokio_util::sync::CancellationToken;
+
+use super::open::keep_secret;
+use crate::clock;
+use crate::hub::Hub;
+use crate::hub::access::{Clusters, Grant, Mode, Subject};
+use crate::hub::auth::Role;
+use crate::hub::registration::{Prefix, TokenText};
+use crate::hub::store::{ApiToken, Store, StoreError, UserRow};
+
+const TITLE: &str = "first admin token";
+const LASTS: Duration = Duration::days(30);
+/// Its end is told from then on, and so often.
+const SOON: Duration = Duration::days(7);
+const AGAIN: std::time::Duration = std::time::Duration::from_hours(12);
+/// What to do about it.
+pub const NEXT: &str = "make another while it lasts: linesman token create --user admin --title NAME --for 90d; \
+     once no admin has a token, a restart of the hub writes a new admin.token";
+
+/// The user `admin` with a token in `admin.token`. The token is made again only while no admin has one in force: then
+/// the file was never written, or all have ended and the operator needs a way in, which is a restart of the hub.
+pub(super) async fn ensure(store: &Store, data: &Path, now: OffsetDateTime) -> Result<()> {
+    let user = store
+        .ensure_user(UserRow {
+            id: uuid::Uuid::now_v7().to_string(),
+            name: "admin".to_owned(),
+            roles: vec![Role::Admin.as_str().to_owned()],
+            groups: vec!["admin".to_owned()],
+            disabled: false,
+            provider: None,
+            rev: 1,
+        })
+        .await?;
+    store
+        .ensure_default_grant(default_grant(&user, now))
+        .await?;
+    if store.live_admin_tokens(now).await? > 0 {
+        return Ok(());
+    }
+    let token = TokenText::new(clock::random(), clock::random());
+    // The file first: a token that nobody can read would lock the operator out.
+    keep_secret(&data.join("admin.token"), token.text(Prefix::Api).expose())?;
+    let record = ApiToken {
+        id: token.id.clone(),
+        user_id: user.id,
+        hash: token.hash(),
+        title: TITLE.to_owned(),
+        scopes: Vec::new(),
+        clusters: None,
+        created_by: "hub".to_owned(),
+        created_at: now,
+        expires_at: Some(now + LASTS),
+        revoked_at: None,
+    };
+    let ends = record.expires_at.map(clock::rfc3339);
+    store.add_api_token(record, None).await?;
+    tracing::info!(file = %data.join("admin.token").display(), ends, "a token for the user admin is written");
+    Ok(())
+}
+
+/// The first admin reaches every cluster as `linesman:admin`, until someone revokes that.
+fn default_grant(admin: &UserRow, now: OffsetDateTime) -> Grant {
+    Grant {
+        id: uuid::Uuid::now_v7().to_string(),
+        subject: Subject::User(admin.name.clone()),
+        clusters: Clusters::All,
+        groups: ["admin".to_owned()].into(),
+        act_as: [].into(),
+        namespaces: None,
+        mode: Mode::Full,
+        expires_at: None,
+        reason: "the hub's first admin".to_owned(),
+        created_by: "hub".to_owned(),
+        created_at: now,
+        rev: 1,
+    }
+}
+
+/// What is to be said of the admins' tokens; the error is a trouble that comes.
+pub async fn outlook(
+    store: &Store,
+    now: OffsetDateTime,
+) -> Result<Result<String, String>, StoreError> {
+    let tokens = store.api_tokens(None, now).await?;
+    let first = tokens.iter().find(|(token, _)| is_first(token));
+    let first = first.map(|(token, _)| token.expires_at);
+    Ok(judged(store.live_admin_tokens(now).await?, first, now))
+}
+
+fn is_first(token: &ApiToken) -> bool {
+    token.created_by == "hub" && token.title == TITLE
+}
+
+/// `live` tokens of admins are in force; `first`: the one in `admin.token` is one of them, until then.
+fn judged(
+    live: u32,
+    first: Option<Option<OffsetDateTime>>,
+    now: OffsetDateTime,
+) -> Result<String, String> {
+    match (live, first) {
+        // Whoever reads this got in by another way, such as the identity provider.
+        (0, _) => Ok("none in force; a restart of the hub writes a new admin.token".to_owned()),
+        (1, Some(Some(end))) if end - now < SOON => Err(format!(
+            "the only token of an admin is that of admin.token, which ends at {}",
+            clock::rfc3339(end)
+        )),
+        (_, Some(None)) => Ok(format!(
+            "{live} of admins in force; that of admin.token never ends: revoke it once you have another"
+        )),
+        (_, Some(Some(end))) => Ok(format!(
+            "{live} of admins in force; that of admin.token ends at {}",
+            clock::rfc3339(end)
+        )),
+        (_, None) => Ok(format!("{live} of admins in force")),
+    }
+}
+
+/// Says in the log when the way in is about to close.
+pub(super) async fn watch(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    loop {
+        match outlook(&hub.store, clock::now()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(why)) => tracing::warn!(why, next = NEXT, "the first admin token"),
+            Err(error) => {
+                tracing::error!(error = %crate::hub::chain_of(&error), "look at the admins' tokens");
+            }
+        }
+        let wait = stop.run_until_cancelled(tokio::time::sleep(AGAIN));
+        if wait.await.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::store::sqlite::Sqlite;
+
+    #[test]
+    fn the_end_of_the_only_way_in_is_told_in_time() {
+        let now = OffsetDateTime::UNIX_EPOCH;
+        let soon = Some(Some(now + Duration::days(6)));
+        let later = Some(Some(now + Duration::days(8)));
+        assert!(judged(1, soon, now).is_err());
+        for (live, first) in [(0, None), (1, later), (2, soon), (1, Some(None)), (1, None)] {
+            assert!(judged(live, first, now).is_ok(), "{live} {first:?}");
+        }
+    }
+
+    /// Who has no token any more starts the hub anew.
+    #[tokio::test]
+    async fn the_first_token_ends_and_a_later_start_writes_another() {
+        let data = std::env::temp_dir().join(format!("linesman-first-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&data));
+        std::fs::create_dir_all(&data).unwrap();
+        let store = Store::Sqlite(Sqlite::open(&data).await.unwrap());
+        let written = || std::fs::read_to_string(data.join("admin.token")).unwrap();
+        let start = OffsetDateTime::UNIX_EPOCH + Duration::days(20_000);
+        ensure(&store, &data, start).await.unwrap();
+        let first = written();
+        let before = start + LASTS - Duration::seconds(1);
+        ensure(&store, &data, before).await.unwrap();
+        assert_eq!(written(), first);
+        let tokens = store.api_tokens(None, before).await.unwrap();
+        assert_eq!(tokens[0].0.expires_at, Some(start + LASTS));
+        ensure(&store, &data, start + LASTS).await.unwrap();
+        assert_ne!(written(), first);
+        let tokens = store.api_tokens(None, start + LASTS).await.unwrap();
+        assert_eq!(tokens.len(), 1);
+        assert!(is_first(&tokens[0].0));
+        drop(store);
+        drop(std::fs::remove_dir_all(&data));
+    }
+}
