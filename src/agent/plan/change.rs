@@ -258,7 +258,7 @@ pub fn progress(change: &Change, seen: &Seen<'_>) -> Progress {
         .plan
         .findings
         .iter()
-        .filter(|f| seen.install.wanted.contains_key(&f.object))
+        .filter(|f| seen.install.wanted.contains_key(&f.object) && !f.class.is_beside())
         .collect();
     let rolls = seen.install.workloads().find(|id| {
         let live = seen.observed.objects.get(*id);

@@ -55,6 +55,12 @@ pub fn is_child(observed: &Observed, finding: &Finding) -> bool {
     observed.children.contains_key(&finding.object)
 }
 
+/// Whether nothing that is wrong is the engine's: what the catalog brought may be broken, and so may be what is around.
+pub fn is_well(observed: &Observed, findings: &[Finding]) -> bool {
+    let others = |f: &Finding| is_child(observed, f) || f.class.is_beside();
+    findings.iter().all(others)
+}
+
 /// How many there are, and how many of them are not Ready. A project is nothing that could be, and of a source what
 /// follows it tells.
 pub fn count(observed: &Observed) -> (usize, usize) {
@@ -88,6 +94,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::agent::plan::fault::Budget;
 
     fn observed(children: &[(&str, Option<(&str, &str)>)]) -> Observed {
         let children: BTreeMap<ObjectId, Child> = children
@@ -173,5 +180,39 @@ mod tests {
         let broken = Some(("BuildFailed", "x"));
         let many: Vec<_> = names.iter().map(|n| (n.as_str(), broken)).collect();
         assert_eq!(found(&observed(&many)).len(), MAX_FOUND);
+    }
+
+    /// A second install elsewhere, a clock or an old Kubernetes may stay for good: this engine works.
+    #[test]
+    fn what_lies_beside_the_engine_or_below_its_root_keeps_it_from_nothing() {
+        let seen = observed(&[("web", Some(("BuildFailed", "x")))]);
+        let of = |class, kind, space: &str, name: &str| {
+            Finding::new(class, &ObjectId::new(kind, space, name), "")
+        };
+        let namespace = |class| of(class, Kind::Namespace, "", "flux-system");
+        let child = of(Class::BuildFailed, Kind::Kustomization, "apps", "web");
+        let root = of(
+            Class::BuildFailed,
+            Kind::Kustomization,
+            "flux-system",
+            "flux-system",
+        );
+        for (finding, well) in [
+            (child, true),
+            (namespace(Class::TwoInstalls), true),
+            (namespace(Class::ClockSkew), true),
+            (namespace(Class::KubernetesUnsupported), true),
+            (namespace(Class::ApiUnhealthy), false),
+            (namespace(Class::ForeignManager), false),
+            (root, false),
+        ] {
+            let class = finding.class;
+            assert_eq!(is_well(&seen, &[finding]), well, "{class}");
+        }
+        assert!(is_well(&seen, &[]));
+        let beside = Class::ALL.iter().filter(|class| class.is_beside());
+        let acts = beside.filter(|class| class.budget() != Budget::Report);
+        // What the agent mends of itself.
+        assert_eq!(acts.collect::<Vec<_>>(), [&Class::AgentDrift]);
     }
 }

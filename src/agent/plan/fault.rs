@@ -78,6 +78,73 @@ impl Class {
                 | Self::SignatureFailed
         )
     }
+
+    /// Whether it leaves the engine as it has to be and at work: what it is about lies beside the engine, and may stay for
+    /// good.
+    pub fn is_beside(self) -> bool {
+        match self {
+            Self::TwoInstalls
+            | Self::ClockSkew
+            | Self::KubernetesUnsupported
+            | Self::AgentDrift
+            | Self::AgentLost => true,
+            Self::ObjectMissing
+            | Self::ServiceAccountMissing
+            | Self::ScaledToZero
+            | Self::BadImage
+            | Self::RegistryDown
+            | Self::CrashLoop
+            | Self::ConfigRefMissing
+            | Self::OomKilled
+            | Self::HalfRolled
+            | Self::ReadyButUseless
+            | Self::EventSinkMissing
+            | Self::QueueWedged
+            | Self::LeaderStuck
+            | Self::ApiUnhealthy
+            | Self::CrdMissing
+            | Self::CrdTerminating
+            | Self::CrdStoredVersion
+            | Self::UndecodableObject
+            | Self::RbacAltered
+            | Self::NamespaceMissing
+            | Self::NamespaceTerminating
+            | Self::LeftoverFinalizers
+            | Self::RootDeleted
+            | Self::SyncObjectsDeleted
+            | Self::GitSecretBad
+            | Self::HostKeyMismatch
+            | Self::KeyRevoked
+            | Self::GitUnreachable
+            | Self::SourceAltered
+            | Self::SuspendedByHuman
+            | Self::SignatureFailed
+            | Self::ArtifactLost
+            | Self::ArtifactUnreachable
+            | Self::PolicyBlocks
+            | Self::WebhookBlocks
+            | Self::QuotaBlocks
+            | Self::PodSecurityBlocks
+            | Self::Unschedulable
+            | Self::BuildFailed
+            | Self::ApplyFailed
+            | Self::HealthCheckFailed
+            | Self::DependencyNotReady
+            | Self::PathMissing
+            | Self::BadEngineCommit
+            | Self::EngineRemovedByCommit
+            | Self::EngineUpgradeStuck
+            | Self::ForeignManager
+            | Self::ProjectMissing
+            | Self::EngineSecretMissing
+            | Self::EngineConfigBroken
+            | Self::OperationStuck
+            | Self::RedisDown
+            | Self::PodSuperseded
+            | Self::ObjectAltered
+            | Self::NotAvailable => false,
+        }
+    }
 }
 
 impl fmt::Display for Class {

@@ -4,7 +4,7 @@ use tracing::warn;
 
 use super::Watchdog;
 use crate::agent::engine::Install;
-use crate::agent::plan::{Class, Mode, Observed, Plan, children, health};
+use crate::agent::plan::{Mode, Observed, Plan, children, health};
 use crate::agent::snapshot;
 use crate::clock;
 
@@ -33,12 +33,8 @@ impl Watchdog {
         let revision = health::revision(install, observed);
         let works = revision.is_some()
             && proven.is_some_and(|p| self.history.last_write.is_none_or(|at| p >= at));
-        // What the catalog brought may be broken; the engine is not.
-        let well = plan
-            .findings
-            .iter()
-            .all(|f| children::is_child(observed, f) || f.class == Class::KubernetesUnsupported);
-        let healthy = well && plan.mode == Mode::Act && works;
+        let healthy =
+            children::is_well(observed, &plan.findings) && plan.mode == Mode::Act && works;
         let due = if self.history.adopted {
             quiet && !looked
         } else {

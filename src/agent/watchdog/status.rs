@@ -39,8 +39,7 @@ pub(super) fn steps(moment: &Moment<'_>) -> Vec<StepReport> {
         (StepName::Revision, revision(moment)),
         (
             StepName::Adopted,
-            (!moment.history.adopted)
-                .then(|| "waits for the engine's answer to a probe".to_owned()),
+            (!moment.history.adopted).then(|| unproven(moment)),
         ),
     ];
     let mut reports = Vec::new();
@@ -83,6 +82,16 @@ fn apply(moment: &Moment<'_>) -> Option<String> {
         Some(f) => format!("{there} of {total} objects; {}: {}", f.class, f.object),
         None => format!("{there} of {total} objects"),
     })
+}
+
+/// What an engine that has applied the catalog waits for.
+fn unproven(moment: &Moment<'_>) -> String {
+    let mut all = moment.plan.findings.iter();
+    let wrong = all.find(|f| !children::is_well(moment.observed, std::slice::from_ref(f)));
+    wrong.map_or_else(
+        || "waits for the engine's answer to a probe".to_owned(),
+        text,
+    )
 }
 
 fn blocked(moment: &Moment<'_>, classes: &[Class]) -> Option<String> {
@@ -261,7 +270,8 @@ fn changing(moment: &Moment<'_>, change: &Change) -> (Status, &'static str, Stri
         );
         return (Status::False, "Returned", text);
     }
-    let differ = |f: &&Finding| moment.install.wanted.contains_key(&f.object);
+    let differ =
+        |f: &&Finding| moment.install.wanted.contains_key(&f.object) && !f.class.is_beside();
     let left = moment.plan.findings.iter().filter(differ).count();
     let waits = match left {
         0 => replace::lacks(change, moment.install, moment.observed)

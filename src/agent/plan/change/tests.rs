@@ -1,6 +1,6 @@
 use super::*;
 use crate::agent::plan::tests::{Cluster, Damage};
-use crate::agent::plan::{Action, Class};
+use crate::agent::plan::{self, Action, Class};
 use crate::clock::rfc3339;
 
 fn form(n: u8) -> Form {
@@ -134,6 +134,22 @@ fn what_is_not_as_wanted_is_waited_for_and_then_given_up() {
         progress(running, &seen)
     };
     assert_eq!(judge(&cluster, &running, true), Progress::Rolled);
+    // What may stay for good is no matter of the new version's.
+    let mut beside = cluster.observed();
+    beside.elsewhere.insert("elsewhere".to_owned());
+    let plan = plan::plan(cluster.now, &cluster.install, &beside, &cluster.history);
+    let classes: Vec<Class> = plan.findings.iter().map(|f| f.class).collect();
+    assert_eq!(classes, [Class::TwoInstalls]);
+    let seen = Seen {
+        now: cluster.now,
+        followed: began,
+        held: None,
+        install: &cluster.install,
+        observed: &beside,
+        plan: &plan,
+        adopted: true,
+    };
+    assert_eq!(progress(&running, &seen), Progress::Rolled);
     cluster.damage(&Damage::Image("source-controller"));
     let Progress::Going(text) = judge(&cluster, &running, true) else {
         panic!("it has time");
