@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::fault::Class;
 use super::find::Finding;
 use super::state::{History, Object, Observed};
-use crate::agent::engine::Install;
+use crate::agent::engine::{GIT_OWNER, Install, TRACKING};
+use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
 
 /// What those that install an engine write at `app.kubernetes.io/managed-by`.
@@ -28,7 +29,7 @@ pub(super) fn foreign(
 ) -> Option<Finding> {
     let live = |id| observed.objects.get(id).map(|live| (id, live));
     let mut all = install.wanted.keys().filter_map(live);
-    let marked = all.find_map(|(id, live)| Some((id, mark(live)?)));
+    let marked = all.find_map(|(id, live)| Some((id, mark(install, id, live)?)));
     if let Some((id, mark)) = marked {
         let text = format!("carries the mark of another manager: {mark}");
         return Some(Finding::new(Class::ForeignManager, id, text));
@@ -39,9 +40,21 @@ pub(super) fn foreign(
     made_before_us(install, observed).or_else(|| follows_another(install, observed))
 }
 
-fn mark(live: &Object) -> Option<String> {
+fn mark(install: &Install, id: &ObjectId, live: &Object) -> Option<String> {
     let label = |name: &str| live.label(name);
-    if let Some(manager) = label(MANAGED_BY).filter(|by| MANAGERS.contains(by)) {
+    if label(STEWARD)
+        .or_else(|| live.annotation(STEWARD))
+        .is_some()
+    {
+        return Some(STEWARD.to_owned());
+    }
+    // Charts and operators that make Namespaces make them for others, and manage nothing of what is in them.
+    if id.kind == Kind::Namespace {
+        return None;
+    }
+    let manager = label(MANAGED_BY).filter(|by| MANAGERS.contains(by));
+    // A chart's label stays on what Git has of it; Helm itself writes more than that.
+    if let Some(manager) = manager.filter(|_| !is_from_git(install, live)) {
         return Some(manager.to_owned());
     }
     if let Some(release) = live.annotation(RELEASE) {
@@ -50,14 +63,16 @@ fn mark(live: &Object) -> Option<String> {
     if let Some(owner) = label(OLM) {
         return Some(owner.to_owned());
     }
-    if label(STEWARD)
-        .or_else(|| live.annotation(STEWARD))
-        .is_some()
-    {
-        return Some(STEWARD.to_owned());
-    }
     // Operators own what they make: the Argo CD operator's `ArgoCD`, the Flux operator's `FluxInstance`.
     (!live.controller.is_empty()).then(|| live.controller.clone())
+}
+
+/// Whether the engine itself brought an object from Git, by the mark that it puts onto it.
+fn is_from_git(install: &Install, live: &Object) -> bool {
+    match install.traits.kind {
+        EngineKind::Flux => live.label(GIT_OWNER).is_some(),
+        EngineKind::Argocd => live.annotation(TRACKING).is_some(),
+    }
 }
 
 /// A root that somebody made before us and that follows something else is theirs.

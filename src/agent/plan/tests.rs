@@ -337,7 +337,8 @@ fn a_window_and_a_foreign_manager_stop_all_writes() {
     );
     cluster.now = until + Duration::seconds(1);
     assert_eq!(cluster.plan().mode, Mode::Act);
-    cluster.objects.get_mut(&namespace).unwrap().fields["metadata"]["labels"]["app.kubernetes.io/managed-by"] =
+    let source = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    cluster.objects.get_mut(&source).unwrap().fields["metadata"]["labels"]["app.kubernetes.io/managed-by"] =
         json!("flux-operator");
     let foreign = cluster.plan();
     assert_eq!(

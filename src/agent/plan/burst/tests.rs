@@ -328,9 +328,9 @@ fn a_window_does_not_hold_it_back_and_a_persons_word_or_another_manager_does() {
     allowed.look();
     assert_eq!(allowed.actions(), [""; 0]);
     let mut foreign = begin();
-    let id = ObjectId::new(Kind::Namespace, "", ROOT);
-    let namespace = foreign.cluster.objects.get_mut(&id).unwrap();
-    namespace.fields["metadata"]["labels"]["app.kubernetes.io/managed-by"] = json!("flux-operator");
+    let id = ObjectId::new(Kind::Deployment, ROOT, "source-controller");
+    let managed = foreign.cluster.objects.get_mut(&id).unwrap();
+    managed.fields["metadata"]["labels"]["app.kubernetes.io/managed-by"] = json!("flux-operator");
     foreign.look();
     assert_eq!(foreign.plan().mode, Mode::ObserveOnly);
     assert_eq!(foreign.actions(), [""; 0]);

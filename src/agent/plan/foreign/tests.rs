@@ -3,7 +3,6 @@ use serde_json::json;
 use super::*;
 use crate::agent::plan::Mode;
 use crate::agent::plan::tests::Cluster;
-use crate::bundle::{Kind, ObjectId};
 
 /// F45
 #[test]
@@ -46,6 +45,75 @@ fn the_mark_of_another_manager_is_told_and_a_plain_one_is_not() {
             Mode::Act
         };
         assert_eq!(cluster.plan().mode, mode, "{part} {name}={value}");
+    }
+}
+
+/// A chart that was rendered into the catalog keeps its label; what Helm or an operator manages carries more than that.
+#[test]
+fn a_label_on_what_git_brings_or_on_the_namespace_is_no_mark_of_a_manager() {
+    let helm = "release 'argo-cd' of Helm";
+    let flux = ("labels", GIT_OWNER, "flux-system");
+    let argocd = ("annotations", TRACKING, "linesman:apps/Deployment:argocd/x");
+    let none = ("labels", "team", "a");
+    let release = ("annotations", RELEASE, "argo-cd");
+    for (engine, kind, mark, more, told) in [
+        (EngineKind::Flux, Kind::Deployment, none, none, Some("Helm")),
+        (EngineKind::Flux, Kind::Deployment, flux, none, None),
+        (EngineKind::Argocd, Kind::Deployment, argocd, none, None),
+        // The other engine's mark: that one manages it.
+        (
+            EngineKind::Argocd,
+            Kind::Deployment,
+            flux,
+            none,
+            Some("Helm"),
+        ),
+        (
+            EngineKind::Flux,
+            Kind::Deployment,
+            flux,
+            release,
+            Some(helm),
+        ),
+        (
+            EngineKind::Argocd,
+            Kind::Deployment,
+            argocd,
+            release,
+            Some(helm),
+        ),
+        (EngineKind::Flux, Kind::Namespace, none, none, None),
+        (EngineKind::Flux, Kind::Namespace, none, release, None),
+        (EngineKind::Argocd, Kind::Namespace, none, none, None),
+    ] {
+        for adopted in [false, true] {
+            let mut cluster = Cluster::working_of(engine);
+            cluster.history.adopted = adopted;
+            let mut all = cluster.objects.iter_mut();
+            let (id, live) = all.find(|(id, _)| id.kind == kind).unwrap();
+            let id = id.clone();
+            for (part, name, value) in [("labels", MANAGED_BY, "Helm"), mark, more] {
+                live.fields["metadata"][part][name] = json!(value);
+            }
+            let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
+            let expected = told.map(|mark| {
+                let text = format!("carries the mark of another manager: {mark}");
+                Finding::new(Class::ForeignManager, &id, text)
+            });
+            assert_eq!(said, expected, "{engine:?} {id} {mark:?} {more:?}");
+        }
+    }
+    // Who owns a Namespace owns a place; Project Syn's mark is about the engine, wherever it is.
+    for (owner, steward, told) in [("Tenant team-a", false, false), ("", true, true)] {
+        let mut cluster = Cluster::working();
+        let id = ObjectId::new(Kind::Namespace, "", "flux-system");
+        let live = cluster.objects.get_mut(&id).unwrap();
+        owner.clone_into(&mut live.controller);
+        if steward {
+            live.fields["metadata"]["labels"][STEWARD] = json!("true");
+        }
+        let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
+        assert_eq!(said.is_some(), told, "{owner}");
     }
 }
 
