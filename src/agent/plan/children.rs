@@ -28,10 +28,10 @@ pub(super) fn children(install: &Install, observed: &Observed, found: &mut Vec<F
         }
         let text = format!("is not Ready: {reason}: {message}");
         let mut finding = Finding::new(class(reason, message), id, text);
-        // Of the engine's own storage the root tells.
+        // Of the engine's own storage the root tells; other Secrets than the catalog's are people's.
         finding.reported = matches!(
             finding.class,
-            Class::UndecodableObject | Class::ArtifactLost
+            Class::UndecodableObject | Class::ArtifactLost | Class::GitSecretBad
         );
         Some(finding)
     });

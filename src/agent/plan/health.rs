@@ -245,7 +245,12 @@ pub(super) fn roots(
             continue;
         }
         match install.traits.kind {
-            EngineKind::Flux => found.extend(not_ready(id, live)),
+            EngineKind::Flux => {
+                let mends = found.iter().any(|f| f.object == install.secret);
+                let old = mends || !is_said_anew(history, live);
+                let said = not_ready(id, live);
+                found.extend(said.filter(|f| f.class != Class::GitSecretBad || !old));
+            }
             EngineKind::Argocd => application(now, install, id, live, found),
         }
         let controller = install.controller(id);
@@ -297,7 +302,16 @@ pub(super) fn complaints(install: &Install, id: &ObjectId, live: &Object) -> Vec
 fn not_ready(id: &ObjectId, live: &Object) -> Option<Finding> {
     let (status, reason, message) = live.condition("Ready")?;
     let class = root_fault(reason, message).filter(|_| status == "False")?;
-    Some(Finding::new(class, id, format!("{reason}: {message}")))
+    let mut finding = Finding::new(class, id, format!("{reason}: {message}"));
+    // What is done about a Secret is done to that.
+    finding.reported = class == Class::GitSecretBad;
+    Some(finding)
+}
+
+/// Whether a root has looked since something was last written: until then its words may be about what was before that.
+fn is_said_anew(history: &History, root: &Object) -> bool {
+    let looked = root.probe().filter(|p| p.answered).map(|p| p.sent);
+    history.last_write.is_none_or(|at| looked >= Some(at))
 }
 
 /// What the root Application says. Trouble with its Redis is Redis' own, whatever else it leads to.
@@ -350,7 +364,8 @@ pub(super) fn root_fault(reason: &str, message: &str) -> Option<Class> {
                 Class::GitUnreachable
             }
         }
-        "AuthenticationFailed" => Class::KeyRevoked,
+        // It found no key that it could have offered: the Git host was not asked.
+        "AuthenticationFailed" => Class::GitSecretBad,
         "VerificationError" | "InvalidCommitSignature" => Class::SignatureFailed,
         "DirectoryCreationFailed"
         | "StatOperationFailed"

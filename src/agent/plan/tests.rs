@@ -530,3 +530,34 @@ fn host_key_and_key_trouble_are_told_apart() {
         assert_eq!(plan.steps, Vec::new());
     }
 }
+
+/// F24: a key that is missing or malformed was never offered, so the Git host has not refused it.
+#[test]
+fn a_source_that_found_no_key_has_a_bad_secret_and_no_revoked_key() {
+    let mut cluster = Cluster::working();
+    let source = cluster.install.source.clone();
+    let secret = cluster.install.secret.clone();
+    let message = "failed to get secret 'flux-system/flux-system'";
+    let said = json!([{"type": "Ready", "status": "False", "reason": "AuthenticationFailed", "message": message}]);
+    cluster.objects.get_mut(&source).unwrap().fields["status"]["conditions"] = said;
+    let plan = cluster.plan();
+    let found: Vec<_> = plan
+        .findings
+        .iter()
+        .map(|f| (f.class, &f.object, f.reported))
+        .collect();
+    assert_eq!(found, [(Class::GitSecretBad, &source, true)]);
+    assert!(plan.steps.iter().all(|s| s.action == Action::Nudge));
+    // Where it is the Secret that is wrong, that is mended, and what the source says of it is old from then on.
+    let kept = cluster.objects.remove(&secret).unwrap();
+    let found: Vec<_> = cluster
+        .plan()
+        .findings
+        .into_iter()
+        .map(|f| (f.class, f.object))
+        .collect();
+    assert_eq!(found, [(Class::GitSecretBad, secret.clone())]);
+    cluster.objects.insert(secret, kept);
+    cluster.history.last_write = Some(cluster.now);
+    assert_eq!(cluster.plan().findings, Vec::new());
+}

@@ -228,6 +228,7 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
                 Class::HostKeyMismatch,
             ],
         );
+        let git = git.or_else(|| keyless(moment));
         all.push(holds(moment, ConditionType::GitReachable, git, "Fetched"));
     }
     all
@@ -344,6 +345,14 @@ fn stands(
 fn named(moment: &Moment<'_>, classes: &[Class]) -> Because {
     let found = of_engine(moment).find(|f| classes.contains(&f.class));
     found.map(|f| (f.class.to_string(), with_advice(f)))
+}
+
+/// The source's word that it found no key to offer.
+fn keyless(moment: &Moment<'_>) -> Because {
+    let source = &moment.install.source;
+    let found =
+        of_engine(moment).find(|f| f.class == Class::GitSecretBad && f.object == *source)?;
+    Some((found.class.to_string(), with_advice(found)))
 }
 
 fn sick(moment: &Moment<'_>) -> Because {

@@ -182,10 +182,11 @@ faults! {
         does "as `CrdTerminating`: nothing more is pruned; they go without their content, and come back from Git, or as they were";
         advice "";
     GitSecretBad: 24, Budget::Spaced, 0 s;
-        seen "the Git Secret, Argo CD's host keys or the signers' keys are gone, emptied or others than ours";
-        evidence "the fields, never their values; the commit, where it came from one";
-        does "writes key and host keys again from the agent's own copy; where a commit changed them, the object is held back from Git first, until another one";
-        advice "";
+        seen "the Git Secret, Argo CD's host keys or the signers' keys are gone, emptied or others than ours; or the source says that it found no key to offer (`AuthenticationFailed`)";
+        evidence "the fields, never their values; the commit, where it came from one; or the engine's message";
+        does "writes key and host keys again from the agent's own copy; where a commit changed them, the object is held back from Git first, until another one. \
+              What the source says while the Secret is as it has to be is reported";
+        advice "if the source goes on saying so, look at the Secret that it names: 'kubectl --namespace flux-system describe gitrepositories flux-system'";
     HostKeyMismatch: 25, Budget::Report, 10 s;
         seen "the source says that the Git host showed another key than is known";
         evidence "the engine's message";

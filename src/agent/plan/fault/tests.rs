@@ -114,7 +114,10 @@ fn what_is_only_reported_names_the_next_action() {
         // Of these some are mended and some are not.
         let some = matches!(
             class,
-            Class::UndecodableObject | Class::ArtifactLost | Class::Unschedulable
+            Class::UndecodableObject
+                | Class::ArtifactLost
+                | Class::Unschedulable
+                | Class::GitSecretBad
         );
         let reported = class.budget() == Budget::Report || some;
         assert_eq!(reported, !class.advice().is_empty(), "{class}");

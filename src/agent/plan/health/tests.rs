@@ -176,7 +176,7 @@ fn what_a_root_of_flux_complains_of_has_its_class() {
             "i/o timeout",
             Some(Class::GitUnreachable),
         ),
-        ("AuthenticationFailed", "", Some(Class::KeyRevoked)),
+        ("AuthenticationFailed", "", Some(Class::GitSecretBad)),
         ("VerificationError", "", Some(Class::SignatureFailed)),
         ("InvalidCommitSignature", "", Some(Class::SignatureFailed)),
         ("DirectoryCreationFailed", "", Some(Class::ArtifactLost)),
