@@ -19,7 +19,7 @@ use super::observe::{View, api, resource};
 use super::plan::history::Outcome;
 use super::plan::project::LEASE_SUFFIX;
 use super::plan::quarantine::root::astray;
-use super::plan::{Action, Observed, Step, project};
+use super::plan::{Action, Object, Observed, Step, project};
 use super::saves::Saves;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
@@ -69,7 +69,7 @@ impl Hands<'_> {
             Action::DropFailed => self.drop_failed(id).await,
             Action::Nudge => self.nudge(id).await,
             Action::Retry => self.retry(id).await,
-            Action::CutRights { uid } => self.delete(id, uid).await,
+            Action::CutRights { uid } => self.delete(id, uid, PropagationPolicy::Background).await,
             Action::ScaleToZero => {
                 let none = json!({"spec": {"replicas": 0}});
                 self.merge(id, &none, GUARD).await
@@ -92,8 +92,8 @@ impl Hands<'_> {
                 self.merge(id, &end, MANAGER).await
             }
             Action::Unpin { keep } => {
-                let finalizers = json!({"metadata": {"finalizers": keep}});
-                self.merge(id, &finalizers, GUARD).await
+                let patch = json!({"metadata": {"finalizers": keep}});
+                self.merge_seen(id, patch).await
             }
         };
         let outcome = result.unwrap_or_else(|error| failed(&error));
@@ -228,12 +228,28 @@ impl Hands<'_> {
 
     /// Deletes an object of ours that is not wanted any more.
     pub async fn forget(&self, id: &ObjectId, uid: &str) -> Result<()> {
-        self.delete(id, uid).await.map(drop)
+        let how = PropagationPolicy::Background;
+        self.delete(id, uid, how).await.map(drop)
     }
 
-    async fn delete(&self, id: &ObjectId, uid: &str) -> Result<Outcome> {
+    /// A patch of just the object that was seen, as it was seen: one that somebody made in its place, or has changed since,
+    /// is looked at anew.
+    async fn merge_seen(&self, id: &ObjectId, patch: Value) -> Result<Outcome> {
+        let seen = self.observed.objects.get(id);
+        let seen = seen.with_context(|| format!("{id} was not seen"))?;
+        let sent = self.merge(id, &of_seen(seen, patch), GUARD).await;
+        sent.or_else(|error| match error.downcast_ref::<Refused>() {
+            Some(Refused::Status(status)) if matches!(status.code, 404 | 409) => {
+                let said = status.message.chars().take(500).collect();
+                Ok(Outcome::Unserved(said))
+            }
+            _ => Err(error),
+        })
+    }
+
+    async fn delete(&self, id: &ObjectId, uid: &str, how: PropagationPolicy) -> Result<Outcome> {
         let params = DeleteParams {
-            propagation_policy: Some(PropagationPolicy::Background),
+            propagation_policy: Some(how),
             preconditions: Some(Preconditions {
                 uid: Some(uid.to_owned()),
                 resource_version: None,
@@ -275,7 +291,8 @@ impl Hands<'_> {
     async fn recreate(&self, id: &ObjectId, uid: &str) -> Result<Outcome> {
         anyhow::ensure!(replaceable(id.kind), "{id} is never deleted");
         let body = self.body(id, None)?;
-        self.delete(id, uid).await?;
+        // The new one must not meet what the old one leaves behind, as a Deployment its Pods.
+        self.delete(id, uid, PropagationPolicy::Foreground).await?;
         for _ in 0..60 {
             let there = self.api(id).get_opt(&id.name).await_at_most(CALL).await?;
             if there.is_none() {
@@ -313,6 +330,15 @@ fn replacement(kind: Kind, spec: &Value, astray: &[String]) -> Value {
     let beside = astray.iter().filter(beside);
     all.chain(beside.map(|path| json!({"op": "remove", "path": path})))
         .collect()
+}
+
+/// The same patch, for the object that was seen and no other.
+fn of_seen(seen: &Object, mut patch: Value) -> Value {
+    patch["metadata"]["uid"] = json!(seen.uid);
+    if seen.version > 0 {
+        patch["metadata"]["resourceVersion"] = json!(seen.version.to_string());
+    }
+    patch
 }
 
 /// Kinds whose immutable fields are mended by a new object. Never a CRD, a Namespace or what holds data.
@@ -364,32 +390,4 @@ fn immutable(kind: Kind, status: &Status) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_spec_is_replaced_as_a_whole_and_that_of_fluxs_roots_field_by_field() {
-        let spec = json!({"url": "ssh://git@hub.test/c.git", "ref": {"branch": "main"}});
-        for (kind, patch) in [
-            (
-                Kind::Application,
-                json!([{"op": "replace", "path": "/spec", "value": spec}]),
-            ),
-            (
-                Kind::GitRepository,
-                json!([
-                    {"op": "add", "path": "/spec/ref", "value": {"branch": "main"}},
-                    {"op": "add", "path": "/spec/url", "value": "ssh://git@hub.test/c.git"},
-                ]),
-            ),
-        ] {
-            let astray = ["/spec/ref/tag".to_owned()];
-            assert_eq!(replacement(kind, &spec, &astray), patch, "{kind}");
-        }
-        let astray = ["/spec/timeout".to_owned()];
-        for kind in [Kind::GitRepository, Kind::Kustomization] {
-            let patch = replacement(kind, &spec, &astray);
-            assert_eq!(patch[2], json!({"op": "remove", "path": "/spec/timeout"}));
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,140 @@
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response};
+use kube::client::Body;
+
+use super::*;
+use crate::agent::plan;
+
+#[test]
+fn a_spec_is_replaced_as_a_whole_and_that_of_fluxs_roots_field_by_field() {
+    let spec = json!({"url": "ssh://git@hub.test/c.git", "ref": {"branch": "main"}});
+    for (kind, patch) in [
+        (
+            Kind::Application,
+            json!([{"op": "replace", "path": "/spec", "value": spec}]),
+        ),
+        (
+            Kind::GitRepository,
+            json!([
+                {"op": "add", "path": "/spec/ref", "value": {"branch": "main"}},
+                {"op": "add", "path": "/spec/url", "value": "ssh://git@hub.test/c.git"},
+            ]),
+        ),
+    ] {
+        let astray = ["/spec/ref/tag".to_owned()];
+        assert_eq!(replacement(kind, &spec, &astray), patch, "{kind}");
+    }
+    let astray = ["/spec/timeout".to_owned()];
+    for kind in [Kind::GitRepository, Kind::Kustomization] {
+        let patch = replacement(kind, &spec, &astray);
+        assert_eq!(patch[2], json!({"op": "remove", "path": "/spec/timeout"}));
+    }
+}
+
+/// What was sent, and what a step came to; the API server answers each method as given.
+async fn sent(
+    step: &Step,
+    observed: &Observed,
+    answer: impl Fn(&Method) -> (u16, Value) + Send + Sync + 'static,
+) -> (Vec<(Method, Value)>, Outcome) {
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&calls);
+    let answer = Arc::new(answer);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (calls, answer) = (Arc::clone(&calls), Arc::clone(&answer));
+        async move {
+            let method = request.method().clone();
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let body = serde_json::from_slice(&body).unwrap_or_default();
+            let (code, said) = answer(&method);
+            calls.lock().unwrap().push((method, body));
+            let answer = Response::builder().status(code);
+            let answer = answer.body(Body::from(said.to_string().into_bytes()));
+            Ok::<_, Infallible>(answer.unwrap())
+        }
+    });
+    let kube = Client::new(service, "default");
+    let install = plan::tests::install();
+    let hands = Hands {
+        kube: &kube,
+        install: &install,
+        view: &View::new(&install),
+        observed,
+        saves: &Saves::new(&kube, "linesman"),
+    };
+    let done = hands.act(step, &[]).await;
+    let calls = seen.lock().unwrap().clone();
+    (calls, done.outcome)
+}
+
+fn status(code: u16, message: &str) -> (u16, Value) {
+    let reason = if code == 404 { "NotFound" } else { "x" };
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code,
+        "message": message,
+    });
+    (code, status)
+}
+
+fn live(id: &ObjectId) -> Object {
+    let live = json!({
+        "apiVersion": id.kind.api_version(), "kind": id.kind.as_str(),
+        "metadata": {
+            "name": id.name, "namespace": id.namespace, "uid": "uid-1", "resourceVersion": "7",
+            "finalizers": ["finalizers.fluxcd.io", "example.org/mine"],
+        },
+    });
+    project::object(id.kind, serde_json::from_value(live).unwrap())
+}
+
+#[tokio::test]
+async fn finalizers_are_taken_from_the_object_that_was_seen_and_from_no_other() {
+    let id = ObjectId::new(Kind::Kustomization, "flux-system", "flux-system");
+    let observed = Observed {
+        objects: [(id.clone(), Arc::new(live(&id)))].into(),
+        ..Observed::default()
+    };
+    let step = Step {
+        action: Action::Unpin {
+            keep: vec!["example.org/mine".to_owned()],
+        },
+        target: id.clone(),
+        cause: None,
+    };
+    let meta = json!({"finalizers": ["example.org/mine"], "uid": "uid-1", "resourceVersion": "7"});
+    for code in [409, 404] {
+        let (calls, outcome) = sent(&step, &observed, move |_| status(code, "x")).await;
+        assert_eq!(calls, [(Method::PATCH, json!({"metadata": meta}))]);
+        assert_eq!(outcome, Outcome::Unserved("x".to_owned()), "{code}");
+    }
+    let (_, outcome) = sent(&step, &observed, |_| status(422, "x")).await;
+    assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn what_is_made_anew_goes_with_all_that_hangs_on_it() {
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    let step = |action| Step {
+        action,
+        target: id.clone(),
+        cause: None,
+    };
+    let answer = |method: &Method| match *method {
+        Method::GET => status(404, "gone"),
+        _ => (200, json!({"metadata": {"name": "source-controller"}})),
+    };
+    let uid = || "uid-1".to_owned();
+    for (action, how) in [
+        (Action::Recreate { uid: uid() }, "Foreground"),
+        (Action::CutRights { uid: uid() }, "Background"),
+    ] {
+        let (calls, outcome) = sent(&step(action), &Observed::default(), answer).await;
+        let (method, body) = &calls[0];
+        assert_eq!(*method, Method::DELETE);
+        assert_eq!(body["propagationPolicy"], json!(how));
+        assert_eq!(body["preconditions"], json!({"uid": "uid-1"}));
+        assert_eq!(outcome, Outcome::Done);
+    }
+}
