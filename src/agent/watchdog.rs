@@ -231,6 +231,7 @@ impl Watchdog {
     async fn follow(&mut self, desired: Desired) -> Result<bool> {
         self.take_up(&desired).await;
         let install = self.install(&desired);
+        self.teller.at_home_in(&install.namespace);
         let view = View::new(&install);
         let watches = CancellationToken::new();
         let _guard = watches.clone().drop_guard();

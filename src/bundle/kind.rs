@@ -1,6 +1,7 @@
 //! The closed set of Kubernetes kinds that an install consists of, so that no discovery is ever needed.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// In the order in which they are applied; see [`Kind::stage`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -247,6 +248,31 @@ impl ObjectId {
         }
     }
 }
+
+/// As [`ObjectId`] is displayed, of a kind that is known.
+impl FromStr for ObjectId {
+    type Err = ObjectIdError;
+
+    fn from_str(text: &str) -> Result<Self, ObjectIdError> {
+        let parsed = || {
+            let (kind, place) = text.split_once(' ')?;
+            let kind = Kind::ALL.into_iter().find(|k| k.as_str() == kind)?;
+            // The name of a role may have a slash in it.
+            let (namespace, name) = if kind.namespaced() {
+                place.split_once('/')?
+            } else {
+                ("", place)
+            };
+            let some = !name.is_empty() && kind.namespaced() != namespace.is_empty();
+            some.then(|| Self::new(kind, namespace, name))
+        };
+        parsed().ok_or_else(|| ObjectIdError(text.to_owned()))
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no object of a known kind")]
+pub struct ObjectIdError(String);
 
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

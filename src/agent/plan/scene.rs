@@ -9,6 +9,7 @@ use super::state::Object;
 use crate::agent::engine::is_workload;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
+use crate::manifests::AGENT;
 use crate::wire::report::{ObjectCondition, ObjectEvent, Scene};
 
 /// Events that are older say nothing of a fault of now.
@@ -49,7 +50,9 @@ pub fn of(live: Option<&Object>) -> Scene {
 
 /// Those of `all` that are about `id` or its Pods, newest first.
 pub fn events(now: OffsetDateTime, id: &ObjectId, all: &[Event]) -> Vec<ObjectEvent> {
-    let about = all.iter().filter(|event| is_about(id, event));
+    let about = all
+        .iter()
+        .filter(|event| is_about(id, event) && !is_ours(event));
     let mut recent: Vec<(OffsetDateTime, &Event)> = about
         .filter_map(|event| Some((last(event)?, event)))
         .filter(|(at, _)| now - *at <= RECENT)
@@ -71,6 +74,11 @@ fn is_about(id: &ObjectId, event: &Event) -> bool {
     let of_its_pods =
         matches!(kind, "Pod" | "ReplicaSet") && part.is_some_and(|part| part.starts_with('-'));
     kind == id.kind.as_str() && name == id.name || has_pods && of_its_pods
+}
+
+/// What the agent itself said of it is no evidence.
+fn is_ours(event: &Event) -> bool {
+    event.reporting_component.as_deref() == Some(AGENT)
 }
 
 /// When it was last.

@@ -13,6 +13,7 @@ use tracing::{debug, info, warn};
 use super::record::ALARM;
 use super::{Context, Watchdog};
 use crate::agent::News;
+use crate::bundle::ObjectId;
 use crate::manifests::AGENT;
 use crate::wire::id::Digest;
 use crate::wire::report::{
@@ -26,6 +27,8 @@ const CALL: Duration = Duration::from_secs(3);
 pub(super) struct Teller {
     news: mpsc::Sender<News>,
     namespace: String,
+    /// Where the engine is.
+    home: String,
     events: Recorder,
     steps: BTreeMap<StepName, (StepState, String)>,
     /// The install that the steps are about.
@@ -43,12 +46,18 @@ impl Teller {
         Self {
             news,
             namespace: context.namespace.clone(),
+            home: String::new(),
             events: Recorder::new(context.kube.clone(), reporter),
             steps: BTreeMap::new(),
             episode: None,
             conditions: BTreeMap::new(),
             revision: String::new(),
         }
+    }
+
+    /// Events about what is in the engine's namespace are Events about just that.
+    pub(super) fn at_home_in(&mut self, namespace: &str) {
+        namespace.clone_into(&mut self.home);
     }
 
     /// The steps of one install are told until it is done; heals of later days are no steps.
@@ -159,6 +168,12 @@ impl Teller {
             .to_owned(),
             secondary: None,
         };
+        if let Some(object) = regarding(heal, &self.home)
+            && self.written(&event, &object).await
+        {
+            return;
+        }
+        // Of a cluster's object, and of one in a namespace that goes, the agent's own tells.
         let agent = ObjectReference {
             api_version: Some("apps/v1".to_owned()),
             kind: Some("Deployment".to_owned()),
@@ -166,11 +181,16 @@ impl Teller {
             namespace: Some(self.namespace.clone()),
             ..ObjectReference::default()
         };
-        match timeout(CALL, self.events.publish(&event, &agent)).await {
-            Ok(Ok(())) => {}
+        self.written(&event, &agent).await;
+    }
+
+    async fn written(&self, event: &Event, about: &ObjectReference) -> bool {
+        match timeout(CALL, self.events.publish(event, about)).await {
+            Ok(Ok(())) => return true,
             Ok(Err(error)) => debug!(%error, "no Event was written"),
             Err(_) => debug!("no Event was written in time"),
         }
+        false
     }
 
     /// No heal waits for whoever carries the news to the hub.
@@ -187,6 +207,20 @@ impl Teller {
             }
         }
     }
+}
+
+/// The object that a heal is about, where it is in the engine's namespace `home`: an Event is kept beside what it is about.
+fn regarding(heal: &HealRecord, home: &str) -> Option<ObjectReference> {
+    let id: ObjectId = heal.object.parse().ok()?;
+    let uid = Some(heal.scene.uid.clone()).filter(|uid| !uid.is_empty());
+    (!home.is_empty() && id.namespace == home).then(|| ObjectReference {
+        api_version: Some(id.kind.api_version()),
+        kind: Some(id.kind.as_str().to_owned()),
+        name: Some(id.name),
+        namespace: Some(id.namespace),
+        uid,
+        ..ObjectReference::default()
+    })
 }
 
 /// What a collapse cost.
@@ -219,3 +253,6 @@ impl Watchdog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

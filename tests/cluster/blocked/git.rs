@@ -87,9 +87,11 @@ pub(crate) fn argo_cd_without_git(world: &mut World) {
 
 /// The agent's own word in the cluster: the hub is away, too.
 fn says_that_git_is_away(world: &World) -> Duration {
-    let events = "/apis/events.k8s.io/v1/namespaces/linesman/events";
+    // About the root, so in its namespace.
+    let namespace = world.namespace();
+    let events = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
     until("the agent has said that Git is away", seconds(600), || {
-        let all = world.api.get(events).unwrap_or_default();
+        let all = world.api.get(&events).unwrap_or_default();
         let all = all["items"].as_array().cloned().unwrap_or_default();
         all.iter().any(|e| e["reason"] == "GitUnreachable")
     })

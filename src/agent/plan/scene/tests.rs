@@ -28,6 +28,10 @@ fn events_about_an_object_and_its_pods_are_told_newest_first() {
         event("Pod", "source-controllers-7f", 1, "of another"),
         event("Service", "source-controller", 1, "another kind"),
         event("Pod", "kustomize-controller-7f", 1, "of another"),
+        Event {
+            reporting_component: Some("linesman-agent".to_owned()),
+            ..event("Deployment", "source-controller", 1, "our own")
+        },
     ];
     let told = events(start(), &source(), &all);
     let named: Vec<_> = told
