@@ -1,18 +1,19 @@
 //! What an Application says of itself.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
 use super::health::works;
-use super::state::{Object, Observed, Probe};
+use super::state::{History, Object, Observed, Probe};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::{JITTER, PROBED_AT, RECONCILES, REFRESH, REPO_SERVER, SKIP};
 use crate::bundle::{Kind, ObjectId};
-use crate::clock::parse_rfc3339;
+use crate::clock::{parse_rfc3339, rfc3339};
+use crate::keys::sha256_hex;
 use crate::wire::api::EngineKind;
 
-/// An operation that runs for this long does not come to an end by itself.
+/// An operation that has not got on for this long does not come to an end by itself.
 const STUCK: Duration = Duration::minutes(10);
 /// Beyond its interval and jitter, a controller that works has looked again.
 const SLACK: Duration = Duration::seconds(60);
@@ -146,11 +147,49 @@ fn failed(root: &Object) -> Option<(Class, String)> {
         .then(|| (Class::ApplyFailed, format!("operation {phase}: {message}")))
 }
 
-/// An operation that goes on although it can no longer be of use.
-pub fn stuck(root: &Object, now: OffsetDateTime) -> Option<String> {
-    if root.text("/status/operationState/phase") != "Running" {
-        return None;
+/// How far an operation has come, by all that an Application's status says of it and of what it applies; none = none runs.
+/// Waves and slow rollouts take their time, and show it there.
+pub fn reached(status: &Map<String, Value>) -> Option<String> {
+    let operation = status.get("operationState")?;
+    let at = |pointer: &str| operation.pointer(pointer).unwrap_or(&Value::Null);
+    let resources = status.get("resources").unwrap_or(&Value::Null);
+    let said = [
+        at("/startedAt"),
+        at("/message"),
+        at("/retryCount"),
+        at("/syncResult/resources"),
+        resources,
+    ];
+    let runs = *at("/phase") == json!("Running");
+    runs.then(|| sha256_hex(json!(said).to_string().as_bytes()))
+}
+
+fn is_at(root: &Object) -> Option<&str> {
+    let runs = root.text("/status/operationState/phase") == "Running";
+    runs.then(|| root.text("/status/operationState/reached"))
+}
+
+impl History {
+    /// Notes when the root's operation was last seen to get on.
+    pub(super) fn saw_operation(
+        &mut self,
+        now: OffsetDateTime,
+        install: &Install,
+        observed: &Observed,
+    ) {
+        let argocd = install.traits.kind == EngineKind::Argocd;
+        let root = observed.objects.get(&install.sync).filter(|_| argocd);
+        let reached = root.and_then(|root| is_at(root));
+        let known = self.operation.as_ref().map(|(known, _)| known.as_str());
+        if reached != known {
+            self.operation = reached.map(|reached| (reached.to_owned(), now));
+        }
     }
+}
+
+/// An operation that goes on although it can no longer be of use.
+pub fn stuck(root: &Object, now: OffsetDateTime, history: &History) -> Option<String> {
+    let reached = is_at(root)?;
     let state = |field: &str| root.text(&format!("/status/operationState/{field}"));
     let tries = root.number("/status/operationState/retryCount");
     let old = state("operation/sync/revision");
@@ -160,8 +199,16 @@ pub fn stuck(root: &Object, now: OffsetDateTime) -> Option<String> {
             "the operation tries {old} again, for the {tries}th time; the head is {head}"
         ));
     }
-    let began = parse_rfc3339(state("startedAt"))?;
-    (now - began > STUCK).then(|| format!("an operation runs since {}", state("startedAt")))
+    let (known, since) = history.operation.as_ref()?;
+    let since = parse_rfc3339(state("startedAt"))?.max(*since);
+    (known == reached && now - since > STUCK).then(|| {
+        format!(
+            "an operation runs since {}, and has not got on since {}: {}",
+            state("startedAt"),
+            rfc3339(since),
+            state("message")
+        )
+    })
 }
 
 /// The class of a condition; none for one that is only a warning.

@@ -132,6 +132,7 @@ impl History {
         if all_at_work(now, install, observed) {
             self.at_work = Some(now);
         }
+        self.saw_operation(now, install, observed);
     }
 }
 

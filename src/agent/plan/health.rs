@@ -251,7 +251,7 @@ pub(super) fn roots(
                 let said = not_ready(id, live);
                 found.extend(said.filter(|f| f.class != Class::GitSecretBad || !old));
             }
-            EngineKind::Argocd => application(now, install, id, live, found),
+            EngineKind::Argocd => application(now, install, history, (id, live), found),
         }
         let controller = install.controller(id);
         let up = answers(install, observed, &controller);
@@ -318,11 +318,11 @@ fn is_said_anew(history: &History, root: &Object) -> bool {
 fn application(
     now: OffsetDateTime,
     install: &Install,
-    id: &ObjectId,
-    live: &Object,
+    history: &History,
+    (id, live): (&ObjectId, &Object),
     found: &mut Vec<Finding>,
 ) {
-    if let Some(text) = argocd::stuck(live, now) {
+    if let Some(text) = argocd::stuck(live, now, history) {
         found.push(Finding::new(Class::OperationStuck, id, text));
     }
     let redis = ObjectId::new(Kind::Deployment, &install.namespace, REDIS);

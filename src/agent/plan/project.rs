@@ -64,9 +64,11 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         }
     };
     if let Some(status) = fields.get_mut("status").and_then(Value::as_object_mut) {
+        let reached = argocd::reached(status);
         status.retain(|key, _| STATUS.contains(&key.as_str()));
         if let Some(operation) = status.get_mut("operationState") {
             *operation = outline(operation);
+            operation["reached"] = json!(reached);
         }
         let resources = status.get_mut("resources").and_then(Value::as_array_mut);
         if let Some(resources) = resources {

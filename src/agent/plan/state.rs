@@ -254,6 +254,8 @@ pub struct History {
     pub blinded: Option<OffsetDateTime>,
     /// The last time that the controller that applies had no worker left.
     pub at_work: Option<OffsetDateTime>,
+    /// How far the operation of the root Application that runs has come, and since when it was seen to be there.
+    pub operation: Option<(String, OffsetDateTime)>,
 }
 
 impl History {

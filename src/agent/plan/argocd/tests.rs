@@ -162,7 +162,7 @@ fn each_condition_has_its_class() {
     }
 }
 
-/// F54: an operation that tries an old commit again, or that has no end, is of no use any more.
+/// F54: an operation that tries an old commit again is of no use any more.
 #[test]
 fn an_operation_that_cannot_be_of_use_is_stuck() {
     let now = at("2030-01-01T01:00:00Z");
@@ -183,13 +183,63 @@ fn an_operation_that_cannot_be_of_use_is_stuck() {
         (running("2030-01-01T00:59:50Z", 2, "new"), false),
         (running("2030-01-01T00:59:50Z", 0, "old"), false),
         (unread, false),
-        (running("2030-01-01T00:49:59Z", 0, "new"), true),
+        // How far it had come before nobody has seen.
+        (running("2030-01-01T00:49:59Z", 0, "new"), false),
         (
             json!({"operationState": {"phase": "Succeeded", "startedAt": "2020-01-01T00:00:00Z"}}),
             false,
         ),
     ] {
-        assert_eq!(stuck(&says(&status), now).is_some(), is_stuck, "{status}");
+        let said = stuck(&says(&status), now, &History::default());
+        assert_eq!(said.is_some(), is_stuck, "{status}");
+    }
+}
+
+/// F54: waves and long rollouts take more than ten minutes, and show that they get on.
+#[test]
+fn an_operation_is_stuck_ten_minutes_after_it_last_got_on() {
+    let install = crate::agent::plan::tests::install_of(EngineKind::Argocd);
+    let root = |message: &str, health: &str, phase: &str| {
+        let live = json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+            "metadata": {"name": "linesman", "namespace": "argocd"},
+            "status": {
+                "operationState": {
+                    "phase": phase, "startedAt": "2030-01-01T00:00:00Z", "message": message,
+                    "syncResult": {"resources": [{"name": "a", "status": "Synced"}]},
+                },
+                "resources": [{"kind": "Deployment", "name": "a", "health": {"status": health}}],
+            },
+        });
+        let live = serde_json::from_value(live).unwrap();
+        project::object(Kind::Application, live)
+    };
+    let mut history = History::default();
+    let mut see = |at: OffsetDateTime, live: Object| {
+        let observed = Observed {
+            objects: [(install.sync.clone(), std::sync::Arc::new(live.clone()))].into(),
+            ..Observed::default()
+        };
+        history.noted(at, &install, &observed);
+        stuck(&live, at, &history)
+    };
+    let minute = |n: i64| at("2030-01-01T00:00:00Z") + Duration::minutes(n);
+    let waits = "waiting for healthy state of apps/Deployment/a";
+    for (at, message, health, phase, is_stuck) in [
+        (9, "", "Progressing", "Running", false),
+        (18, waits, "Progressing", "Running", false),
+        (27, waits, "Healthy", "Running", false),
+        (37, waits, "Healthy", "Running", false),
+        (38, waits, "Healthy", "Running", true),
+        (39, waits, "Healthy", "Terminating", false),
+        (40, waits, "Healthy", "Running", false),
+    ] {
+        let said = see(minute(at), root(message, health, phase));
+        let text = format!(
+            "an operation runs since 2030-01-01T00:00:00Z, and has not got on since {}: {waits}",
+            rfc3339(minute(27))
+        );
+        assert_eq!(said, is_stuck.then_some(text), "{at}");
     }
 }
 

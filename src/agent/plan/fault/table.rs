@@ -342,8 +342,8 @@ faults! {
         does "writes those keys as last known good, and removes what was added since; settings with which the engine works are people's";
         advice "";
     OperationStuck: 54, Budget::PerHour(3), 5 s;
-        seen "Argo CD: an operation runs for more than 10 min, or tries an old commit again although there is a new one";
-        evidence "the commit, the number of tries, the head";
+        seen "Argo CD: a running operation of the root has not got on for 10 min (its message, its results and the state of what it applies stay the same), or it tries an old commit again although there is a new one";
+        evidence "since when, its message; the commit, the number of tries, the head";
         does "ends the operation: Argo CD then begins anew, with the head";
         advice "";
     RedisDown: 55, Budget::PerHour(3), 30 s;

@@ -149,6 +149,11 @@ fn an_operation_that_is_stuck_is_ended() {
     let mut cluster = working();
     let began = rfc3339(cluster.now - Duration::minutes(11));
     cluster.says(&json!({"operationState": {"phase": "Running", "startedAt": began}}));
+    let observed = cluster.observed();
+    let noted = cluster.now;
+    cluster.history.noted(noted, &cluster.install, &observed);
+    assert_eq!(remedies(&cluster.plan()), []);
+    cluster.now += Duration::minutes(11);
     let plan = cluster.plan();
     cluster.history.saw(cluster.now, &plan);
     cluster.now += Duration::seconds(6);
