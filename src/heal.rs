@@ -78,7 +78,7 @@ pub const CLASSES: [&str; 60] = [
 ];
 
 /// Every action of a step; held against the agent's in the same way.
-pub const STEPS: [&str; 26] = [
+pub const STEPS: [&str; 27] = [
     "alarm",
     "apply",
     "create",
@@ -102,6 +102,7 @@ pub const STEPS: [&str; 26] = [
     "set-aside",
     "settle",
     "shield",
+    "start",
     "terminate",
     "unpin",
     "write-key",

@@ -95,6 +95,10 @@ impl Hands<'_> {
                 let patch = json!({"metadata": {"finalizers": keep}});
                 self.merge_seen(id, patch).await
             }
+            Action::Start { replicas } => {
+                let patch = json!({"spec": {"replicas": replicas}});
+                self.merge_seen(id, patch).await
+            }
         };
         let outcome = result.unwrap_or_else(|error| failed(&error));
         if outcome == Outcome::Done && id.name == KNOWN_HOSTS {

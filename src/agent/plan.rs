@@ -21,6 +21,7 @@ pub mod fault;
 pub mod find;
 mod foreign;
 mod full;
+mod giveback;
 pub mod health;
 pub mod history;
 mod latent;
@@ -90,37 +91,27 @@ pub fn plan(
     }
     let exhausted = steps::open_circuits(history, &findings);
     let guarded = findings.iter().any(find::dies);
-    // What a dying CRD would take with it is saved in a window, too, unless somebody allowed its deletion.
-    let saves = guarded && !window::allowed_to_die(now, observed, &findings);
-    let acts = match mode {
-        Mode::Act => true,
-        Mode::Paused(_) => saves,
-        Mode::Learning => saves && observed.gate.is_shut(),
-        Mode::ObserveOnly => false,
-    };
-    if !acts {
-        let next_look = match mode {
-            Mode::Paused(until) => until.min(now + LOOK),
-            Mode::Learning => now + Duration::seconds(5),
-            Mode::Act | Mode::ObserveOnly => now + LOOK,
-        };
+    let mut ends = giveback::steps(now, install, observed, history, (mode, &findings));
+    quarantine::mark::all(install, observed, &mut ends);
+    if !acts(now, install, observed, history, (mode, &findings)) {
+        let due = giveback::is_due(install, observed, history);
         return Plan {
             findings,
-            steps: Vec::new(),
-            next_look,
+            steps: ends,
+            next_look: rests_until(now, mode, due),
             exhausted,
             mode,
         };
     }
-    let open: Vec<Finding> = findings
-        .iter()
-        .filter(|f| match mode {
-            Mode::Paused(_) | Mode::Learning => find::dies(f),
-            Mode::Act | Mode::ObserveOnly => !window::held(now, observed, f),
-        })
-        .cloned()
-        .collect();
+    let open = open(now, observed, mode, &findings);
     let (mut steps, waiting) = steps::steps(now, install, observed, history, &open);
+    match mode {
+        Mode::Learning => steps.retain(|step| is_guards(&step.action)),
+        Mode::Paused(_) => steps.extend(ends),
+        Mode::Act | Mode::ObserveOnly => {
+            steps.extend(giveback::held(now, install, observed, history, &findings));
+        }
+    }
     change::stage(install.changing && !guarded, &mut steps, &open);
     quarantine::mark::all(install, observed, &mut steps);
     let safe_only = window::safe_until(now, install).is_some();
@@ -150,6 +141,63 @@ pub fn plan(
         exhausted,
         mode,
     }
+}
+
+/// Whether anything may be done but to give back what the guard took.
+fn acts(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+    (mode, findings): (Mode, &[Finding]),
+) -> bool {
+    // What a dying CRD would take with it is saved in a window, too, unless somebody allowed its deletion; and whatever else
+    // is not known, if only it is known whose engine this is.
+    let saves = findings.iter().any(find::dies) && !window::allowed_to_die(now, observed, findings);
+    let foreign = findings.iter().any(|f| f.class == Class::ForeignManager);
+    let judged = || !foreign && foreign::is_judged(now, install, observed, history);
+    match mode {
+        Mode::Act => true,
+        Mode::Paused(_) => saves,
+        Mode::Learning => saves && judged(),
+        Mode::ObserveOnly => false,
+    }
+}
+
+/// When to look again while nothing is done; `due` = something is to be given back.
+fn rests_until(now: OffsetDateTime, mode: Mode, due: bool) -> OffsetDateTime {
+    let at = match mode {
+        Mode::Paused(until) => until.min(now + LOOK),
+        Mode::Learning => now + Duration::seconds(5),
+        Mode::Act | Mode::ObserveOnly => now + LOOK,
+    };
+    if due {
+        at.min(now + Duration::seconds(2))
+    } else {
+        at
+    }
+}
+
+/// The findings that something is done about.
+fn open(
+    now: OffsetDateTime,
+    observed: &Observed,
+    mode: Mode,
+    findings: &[Finding],
+) -> Vec<Finding> {
+    let all = findings.iter().filter(|f| match mode {
+        Mode::Paused(_) | Mode::Learning => find::dies(f),
+        Mode::Act | Mode::ObserveOnly => !window::held(now, observed, f),
+    });
+    all.cloned().collect()
+}
+
+/// What the guard does while something dies.
+fn is_guards(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::CutRights { .. } | Action::ScaleToZero | Action::Release
+    )
 }
 
 /// When findings begin to count.

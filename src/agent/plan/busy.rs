@@ -133,6 +133,7 @@ impl History {
             self.at_work = Some(now);
         }
         self.saw_operation(now, install, observed);
+        self.saw_rights(observed);
     }
 }
 

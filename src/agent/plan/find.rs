@@ -9,7 +9,7 @@ use time::{Duration, OffsetDateTime};
 use super::fault::Class;
 use super::server::Symptoms;
 use super::state::{Answer, History, Object, Observed};
-use super::{argocd, burst, children, foreign, health, latent, quarantine};
+use super::{argocd, burst, children, foreign, giveback, health, latent, quarantine};
 use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{self, SIGNERS};
@@ -18,7 +18,7 @@ use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
 
 /// An absence counts only if the API server was heard of that kind this recently.
-const FRESH: Duration = Duration::seconds(90);
+pub(super) const FRESH: Duration = Duration::seconds(90);
 
 /// Where a GitRepository says whose signature it wants.
 const VERIFY: &str = "/spec/verify";
@@ -81,19 +81,21 @@ pub fn find(
 ) -> Vec<Finding> {
     let mut found = terminating(install, observed);
     let foreign = foreign::foreign(install, observed, history);
-    if foreign.is_none() {
+    // What the guard has begun goes on to its end.
+    if foreign.is_none() || giveback::is_due(install, observed, history) {
         found.extend(burst::found(now, install, observed));
     }
     if found.iter().any(|f| prunes(install, f)) {
         // What else is missing goes away with them; it is looked at when they are gone.
+        found.extend(foreign);
         return found;
     }
 
     found.extend(stale(now, install, observed));
+    found.extend(foreign);
     if quarantine::shield::unread(observed) {
         return found;
     }
-    found.extend(foreign);
     let held = quarantine::holds(install, observed);
     let mut wanted: Vec<&ObjectId> = install.wanted.keys().collect();
     wanted.sort_by_key(|id| (id.kind.stage(), *id));

@@ -2,10 +2,11 @@
 //! is for people to say which of them stays.
 
 use serde_json::Value;
+use time::OffsetDateTime;
 
 use super::fault::Class;
-use super::find::Finding;
-use super::state::{History, Object, Observed};
+use super::find::{FRESH, Finding};
+use super::state::{Answer, History, Object, Observed};
 use crate::agent::engine::{GIT_OWNER, Install, TRACKING};
 use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
@@ -38,6 +39,24 @@ pub(super) fn foreign(
         return None;
     }
     made_before_us(install, observed).or_else(|| follows_another(install, observed))
+}
+
+/// Whether enough was heard to say that nobody else manages it: the marks are on controllers, before the adoption also on
+/// roots. What is refused, or not answered for long, is not waited for.
+pub(super) fn is_judged(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> bool {
+    let late = observed.since.is_some_and(|since| now - since > FRESH);
+    let heard = |id: &ObjectId| {
+        let scope = observed.scopes.get(&id.kind).copied();
+        let scope = scope.unwrap_or_default();
+        late || scope.answered.is_some() || scope.answer == Answer::Refused
+    };
+    let mut roots = install.roots().filter(|_| !history.adopted);
+    install.workloads().all(heard) && roots.all(heard)
 }
 
 fn mark(install: &Install, id: &ObjectId, live: &Object) -> Option<String> {

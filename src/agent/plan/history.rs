@@ -154,6 +154,9 @@ impl History {
             past.spent |= spends(key.0, &past.attempts, now);
         }
         self.tried(step, outcome);
+        if let (Action::CutRights { uid }, Outcome::Done) = (&step.action, outcome) {
+            self.cut.insert(step.target.clone(), uid.clone());
+        }
         match (&step.action, outcome) {
             (Action::Nudge | Action::Retry, outcome) => {
                 self.nudged.retain(|_, at| now - *at < Duration::hours(1));

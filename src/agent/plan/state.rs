@@ -242,6 +242,8 @@ pub struct History {
     pub head: Option<(String, OffsetDateTime)>,
     /// Sync objects that died with their CRD or Namespace and that Git will not bring back, by CRD.
     pub saved: BTreeMap<ObjectId, Vec<Value>>,
+    /// Rights that the guard took and that are not back, and the UID that each had; empty = it is not known any more.
+    pub cut: BTreeMap<ObjectId, String>,
     /// When those that did not come back are tried again, by CRD.
     pub restore_after: BTreeMap<ObjectId, OffsetDateTime>,
     /// Objects that the API server found invalid as they were sent.

@@ -60,6 +60,10 @@ pub enum Action {
         uid: String,
     },
     ScaleToZero,
+    /// Let a controller run again that the guard stopped, and change nothing else of it.
+    Start {
+        replicas: i64,
+    },
     /// Drop the engine's finalizers of all objects of this CRD that are being deleted, and keep what they were.
     Release,
     /// Apply again what [`Action::Release`] kept of this CRD's objects.
@@ -108,6 +112,7 @@ impl Action {
             | Self::Retry
             | Self::CutRights { .. }
             | Self::ScaleToZero
+            | Self::Start { .. }
             | Self::Release
             | Self::Restore
             | Self::Lock => true,
@@ -149,6 +154,7 @@ impl Action {
             Self::Retry => "retry",
             Self::CutRights { .. } => "cut-rights",
             Self::ScaleToZero => "scale-to-zero",
+            Self::Start { .. } => "start",
             Self::Release => "release",
             Self::Restore => "restore",
             Self::Unpin { .. } => "unpin",
@@ -224,7 +230,7 @@ pub(super) fn guarded_down(observed: &Observed, id: &ObjectId) -> bool {
 }
 
 /// Objects that died with their CRD come back as soon as it serves again.
-fn restores<'a>(
+pub(super) fn restores<'a>(
     now: OffsetDateTime,
     install: &'a Install,
     observed: &'a Observed,
@@ -276,21 +282,25 @@ fn guard(install: &Install, observed: &Observed, finding: &Finding) -> Vec<(Acti
             }
         }
     }
+    let released = releases(install, observed, finding).into_iter();
+    actions.extend(released.map(|id| (Action::Release, id)));
+    actions
+}
+
+/// The CRDs whose dying objects are let go, for what is being deleted.
+pub(super) fn releases(install: &Install, observed: &Observed, finding: &Finding) -> Vec<ObjectId> {
     match finding.class {
-        Class::CrdTerminating | Class::SyncObjectsDeleted => {
-            actions.push((Action::Release, finding.object.clone()));
-        }
+        Class::CrdTerminating | Class::SyncObjectsDeleted => vec![finding.object.clone()],
         Class::NamespaceTerminating => {
             let crds = install
                 .wanted
                 .keys()
                 .filter(|id| id.kind == Kind::CustomResourceDefinition);
             let there = crds.filter(|id| observed.objects.contains_key(*id));
-            actions.extend(there.map(|id| (Action::Release, id.clone())));
+            there.cloned().collect()
         }
-        _ => {}
+        _ => Vec::new(),
     }
-    actions
 }
 
 /// The controllers that would prune now: Argo CD's only for an Application that says so, and else stay at work.

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::agent::plan::history::Outcome;
-use crate::agent::plan::{Class, Finding, History, Key, Mode, Observed, Plan, Step, find, scene};
+use crate::agent::plan::{
+    Action, Class, Finding, History, Key, Mode, Observed, Plan, Step, find, scene,
+};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::heal;
@@ -181,6 +183,16 @@ impl Records {
             self.open.insert((*class, id), open);
         }
         told
+    }
+
+    /// Rights that the guard took in the course of what is open; which ones exactly an agent before this one knew.
+    pub(super) fn cut(&self) -> BTreeMap<ObjectId, String> {
+        let took = Action::CutRights { uid: String::new() };
+        let steps = self.open.values().flat_map(|open| &open.record.steps);
+        let cut =
+            steps.filter(|s| s.action == took.as_str() && s.outcome == Outcome::Done.as_str());
+        cut.filter_map(|s| Some((s.object.parse().ok()?, String::new())))
+            .collect()
     }
 
     /// Closes all: another engine takes the place of the one that they are about.

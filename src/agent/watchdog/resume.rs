@@ -24,6 +24,7 @@ impl Watchdog {
         let (saved, open) = left;
         self.history.saved = saved;
         let ended = self.records.resume(open);
+        self.history.cut = self.records.cut();
         for heal in &ended {
             self.context.metrics.ended(heal);
         }

@@ -275,6 +275,13 @@ impl Cluster {
                 object.writer = GUARD.to_owned();
                 Outcome::Done
             }
+            Action::Start { replicas } => {
+                let object = self.objects.get_mut(id).unwrap();
+                object.fields["spec"]["replicas"] = json!(replicas);
+                object.generation += 1;
+                object.writer = GUARD.to_owned();
+                Outcome::Done
+            }
             Action::Lock => {
                 let object = self.objects.get_mut(id).unwrap();
                 let annotations = object.fields["metadata"]["annotations"].as_object_mut();
@@ -475,7 +482,7 @@ fn assert_harmless(step: &Step) {
     let kind = step.target.kind;
     match &step.action {
         Action::CutRights { .. } => assert_eq!(kind, Kind::ClusterRoleBinding),
-        Action::ScaleToZero => assert!(is_workload(kind), "{step:?}"),
+        Action::ScaleToZero | Action::Start { .. } => assert!(is_workload(kind), "{step:?}"),
         Action::Terminate | Action::Shield(_) => assert_eq!(kind, Kind::Application),
         Action::Recreate { .. } => assert!(
             !matches!(

@@ -196,3 +196,65 @@ fn a_dying_namespace_says_what_it_waits_for() {
     let expected = [(Class::NamespaceTerminating, text.as_str())];
     assert_eq!(found(&cluster.plan()), expected);
 }
+
+/// F14: a right that was taken from the agent, or one broken conversion, costs no workload.
+#[test]
+fn the_guard_acts_while_any_other_kind_is_not_known() {
+    let mut cluster = Cluster::working();
+    let crd = ObjectId::new(
+        Kind::CustomResourceDefinition,
+        "",
+        "kustomizations.kustomize.toolkit.fluxcd.io",
+    );
+    cluster.objects.get_mut(&crd).unwrap().deleting = Some(cluster.now);
+    let whole = cluster.plan().steps;
+    assert_eq!(whole.len(), 4);
+    let kinds: Vec<Kind> = cluster.observed().scopes.into_keys().collect();
+    let long_ago = cluster.now - Duration::seconds(91);
+    for kind in kinds {
+        for (answered, answer) in [
+            (None, Answer::Refused),
+            (Some(long_ago), Answer::Whole),
+            (Some(long_ago), Answer::Refused),
+        ] {
+            let mut observed = cluster.observed();
+            let scope = observed.scopes.get_mut(&kind).unwrap();
+            (scope.answered, scope.answer) = (answered, answer);
+            let plan = plan(cluster.now, &cluster.install, &observed, &cluster.history);
+            let said = (plan.mode, &plan.steps);
+            assert_eq!(said, (Mode::Learning, &whole), "{kind} {answered:?}");
+        }
+    }
+}
+
+/// F45: whose engine it is shows on its controllers.
+#[test]
+fn the_guard_waits_until_it_could_know_of_another_manager() {
+    let mut cluster = Cluster::working();
+    let crd = ObjectId::new(
+        Kind::CustomResourceDefinition,
+        "",
+        "kustomizations.kustomize.toolkit.fluxcd.io",
+    );
+    cluster.objects.get_mut(&crd).unwrap().deleting = Some(cluster.now);
+    for (adopted, unheard, seconds, acts) in [
+        (true, Kind::Deployment, 0, false),
+        (true, Kind::Deployment, 90, false),
+        (true, Kind::Deployment, 91, true),
+        (true, Kind::Kustomization, 0, true),
+        (false, Kind::Kustomization, 0, false),
+        (false, Kind::Kustomization, 91, true),
+    ] {
+        cluster.history.adopted = adopted;
+        let mut observed = cluster.observed();
+        observed.since = Some(cluster.now - Duration::seconds(seconds));
+        observed.scopes.remove(&unheard);
+        let plan = plan(cluster.now, &cluster.install, &observed, &cluster.history);
+        assert_eq!(plan.mode, Mode::Learning);
+        assert_eq!(
+            !plan.steps.is_empty(),
+            acts,
+            "{adopted} {unheard} {seconds}"
+        );
+    }
+}

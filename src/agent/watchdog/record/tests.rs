@@ -1,5 +1,4 @@
 use super::*;
-use crate::agent::plan::{Action, Mode};
 
 fn at(seconds: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(1_800_000_000 + seconds).unwrap()
@@ -488,4 +487,31 @@ fn what_the_engine_made_again_after_a_collapse_is_told_with_its_heal() {
         None,
         "it is looked after no more"
     );
+}
+
+/// An agent that ends in the midst of it leaves the engine without its rights: the next one knows whose doing that was.
+#[test]
+fn the_rights_that_the_guard_took_are_known_to_the_next_agent() {
+    let (mut records, mut history) = adopted();
+    let crd = ObjectId::new(
+        Kind::CustomResourceDefinition,
+        "",
+        "kustomizations.kustomize.toolkit.fluxcd.io",
+    );
+    let found = [(Class::CrdTerminating, crd.clone())];
+    round(&mut records, &mut history, 0, &found, None);
+    let cut = |name: &str| Step {
+        action: Action::CutRights {
+            uid: "uid".to_owned(),
+        },
+        target: ObjectId::new(Kind::ClusterRoleBinding, "", name),
+        cause: Some((Class::CrdTerminating, crd.clone())),
+    };
+    records.acted(at(1), &cut("a"), &Outcome::Done);
+    records.acted(at(1), &cut("b"), &Outcome::Failed("x".to_owned()));
+    records.acted(at(1), &step(Class::CrdTerminating, &crd), &Outcome::Done);
+    let mut next = Records::default();
+    next.resume(records.kept());
+    let a = ObjectId::new(Kind::ClusterRoleBinding, "", "a");
+    assert_eq!(next.cut(), [(a, String::new())].into());
 }
