@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use super::fault::{Class, Key};
 use super::find::{self, Finding, dies, known, prunes};
@@ -193,6 +193,8 @@ pub fn steps(
         let Some(at) = allowed(key.0, &finding.object, past, &install.cluster, now) else {
             continue;
         };
+        let since = past.since.unwrap_or(now);
+        let at = at.max(since + patience(install, observed, finding));
         if at > now {
             next = Some(next.map_or(at, |n| n.min(at)));
             continue;
@@ -367,7 +369,10 @@ fn remedy(
             }),
             None => Vec::new(),
         },
-        Class::ObjectAltered if live.is_some_and(|l| added(install, id, l)) => one(Action::Replace),
+        // To apply takes nothing away that others added.
+        class if removes(class) && live.is_some_and(|l| added(install, id, l)) => {
+            one(Action::Replace)
+        }
         Class::EngineConfigBroken if live.is_some_and(|l| others_keys(install, id, l)) => {
             one(Action::Reset)
         }
@@ -440,9 +445,33 @@ fn others_keys(install: &Install, id: &ObjectId, live: &Object) -> bool {
     })
 }
 
+/// A controller has to be down for so long before what others added to it is taken away: its owner may run it with that, and
+/// each Pod that is replaced is down for a moment.
+const DOWN: Duration = Duration::seconds(30);
+
+fn patience(install: &Install, observed: &Observed, finding: &Finding) -> Duration {
+    let id = &finding.object;
+    let live = observed.objects.get(id);
+    if removes(finding.class) && live.is_some_and(|live| added(install, id, live)) {
+        DOWN
+    } else {
+        Duration::ZERO
+    }
+}
+
+/// Whether a fault of a controller may be what others added to it.
+fn removes(class: Class) -> bool {
+    matches!(
+        class,
+        Class::ObjectAltered | Class::BadImage | Class::ReadyButUseless | Class::EventSinkMissing
+    )
+}
+
+/// Whether nothing but what others added is not as wanted. One that stands still is started as it is.
 fn added(install: &Install, id: &ObjectId, live: &Object) -> bool {
+    let runs = live.number("/spec/replicas") > 0;
     install.wanted.get(id).is_some_and(|wanted| {
-        drift(&wanted.expect, &live.fields).is_empty()
+        runs && drift(&wanted.expect, &live.fields).is_empty()
             && !additions(&wanted.expect, &live.fields).is_empty()
     })
 }

@@ -561,3 +561,27 @@ fn a_source_that_found_no_key_has_a_bad_secret_and_no_revoked_key() {
     cluster.history.last_write = Some(cluster.now);
     assert_eq!(cluster.plan().findings, Vec::new());
 }
+
+/// What somebody added is another manager's field, which no apply takes away.
+#[test]
+fn a_variable_that_stops_a_controller_is_removed() {
+    for (engine, name) in [
+        (EngineKind::Flux, "source-controller"),
+        (EngineKind::Argocd, "argocd-application-controller"),
+    ] {
+        let mut cluster = Cluster::working_of(engine);
+        let fault = cluster.now;
+        cluster.damage(&Damage::Env(name));
+        cluster.settle(100);
+        let (at, step) = cluster
+            .steps
+            .iter()
+            .find(|(_, s)| s.cause.is_some())
+            .unwrap();
+        let (class, id) = step.cause.as_ref().unwrap();
+        assert_eq!((*class, id.name.as_str()), (Class::ReadyButUseless, name));
+        assert_eq!(step.action, Action::Replace);
+        let waited = (*at - fault).whole_seconds();
+        assert!((30..=35).contains(&waited), "{waited}");
+    }
+}

@@ -102,7 +102,7 @@ faults! {
     ReadyButUseless: 10, Budget::PerHour(5), 0 s;
         seen "arguments, environment or ServiceAccount of a controller differ from last known good";
         evidence "the fields; who wrote them and when";
-        does "applies the fields as last known good";
+        does "applies the fields as last known good; what somebody added goes once the controller has been down for 30 s";
         advice "";
     EventSinkMissing: 11, Budget::PerHour(5), 0 s;
         seen "a controller posts its events to a notification-controller that the install does not have";
@@ -364,7 +364,7 @@ faults! {
     ObjectAltered: 0, Budget::PerHour(5), 0 s;
         seen "fields of an object of the install differ, and no other class names it";
         evidence "the fields; who wrote them and when";
-        does "applies them; what somebody added to a Pod template and what stops it is removed";
+        does "applies them; what somebody added to a Pod template is removed once the controller has been down for 30 s";
         advice "";
     NotAvailable: 0, Budget::Report, 60 s;
         seen "a controller is not available, and nothing says why";

@@ -94,9 +94,55 @@ fn what_people_added_goes_with_the_whole_object_and_what_differs_is_applied() {
         if differs {
             container["image"] = json!("bad:0");
         }
-        let expected = [(action, id.clone())];
-        let taken = taken(&cluster, Class::ObjectAltered, &id, "");
-        assert_eq!(taken, expected, "{added} {differs}");
+        for class in [
+            Class::ObjectAltered,
+            Class::ReadyButUseless,
+            Class::BadImage,
+        ] {
+            let expected = [(action.clone(), id.clone())];
+            let taken = taken(&cluster, class, &id, "");
+            assert_eq!(taken, expected, "{class} {added} {differs}");
+        }
+        let expected = [(Action::Apply, id.clone())];
+        let started = taken(&cluster, Class::ScaledToZero, &id, "");
+        assert_eq!(started, expected, "what it runs with is seen then");
+    }
+}
+
+/// A Pod that is replaced is down for a moment, whatever its owner added.
+#[test]
+fn what_people_added_stays_until_the_controller_has_been_down_for_a_while() {
+    let id = deployment("source-controller");
+    let mut cluster = Cluster::working();
+    let live = cluster.objects.get_mut(&id).unwrap();
+    let container = live.fields.pointer_mut("/spec/template/spec/containers/0");
+    container.unwrap()["env"] = json!([{"name": "HTTPS_PROXY", "value": "example.org"}]);
+    let finding = Finding::new(Class::ReadyButUseless, &id, "");
+    let observed = cluster.observed();
+    for (seconds, replaced) in [(0, false), (29, false), (30, true)] {
+        let since = cluster.now - Duration::seconds(seconds);
+        let past = Past {
+            since: Some(since),
+            ..Past::default()
+        };
+        let mut history = cluster.history.clone();
+        history
+            .faults
+            .insert((Class::ReadyButUseless, id.clone()), past);
+        let (taken, next) = steps(
+            cluster.now,
+            &cluster.install,
+            &observed,
+            &history,
+            std::slice::from_ref(&finding),
+        );
+        let all: Vec<Action> = taken.into_iter().map(|s| s.action).collect();
+        let expected = if replaced {
+            (vec![Action::Replace], None)
+        } else {
+            (vec![], Some(since + DOWN))
+        };
+        assert_eq!((all, next), expected, "{seconds}");
     }
 }
 

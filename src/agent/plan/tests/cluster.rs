@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
-use super::damage::{Rival, is_foreign};
+use super::damage::{BREAKS, Rival, is_foreign};
 use super::{install_of, start};
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::engine::guard::ALLOW_DELETE;
@@ -233,8 +233,7 @@ impl Cluster {
                 if let Action::CreateHeld { note } = &step.action {
                     body = mark::on(self.install.traits.kind, body, None, note);
                 }
-                self.put(id, body, MANAGER);
-                Outcome::Done
+                self.put(id, body, step.action == Action::Replace)
             }
             Action::Reset => {
                 let known = self.install.wanted[id].known.as_ref().unwrap();
@@ -332,7 +331,26 @@ impl Cluster {
         }
     }
 
-    fn put(&mut self, id: &ObjectId, body: Value, writer: &str) {
+    /// Server-side apply, which leaves what others added; or the whole spec in the place of the other.
+    fn put(&mut self, id: &ObjectId, body: Value, whole: bool) -> Outcome {
+        let mut wanted = comparable(id.kind, body);
+        let live = self.objects.get(id);
+        // As the agent sends it.
+        let none = live.is_some_and(|live| live.number("/spec/replicas") == 0);
+        if is_workload(id.kind) && none && wanted["spec"]["replicas"].is_null() {
+            wanted["spec"]["replicas"] = json!(1);
+        }
+        let applied = live.map(|live| {
+            let mut fields = live.fields.clone();
+            if whole {
+                fields["spec"] = wanted["spec"].clone();
+            }
+            over(&mut fields, &wanted, "");
+            fields
+        });
+        if live.is_some_and(|live| applied.as_ref() == Some(&live.fields)) {
+            return Outcome::Unchanged;
+        }
         self.serial += 1;
         let fresh = Object {
             uid: format!("uid-{}", self.serial),
@@ -352,8 +370,8 @@ impl Cluster {
         let status = object.fields.get("status").cloned();
         object.version = self.serial;
         object.generation += 1;
-        writer.clone_into(&mut object.writer);
-        object.fields = comparable(id.kind, body);
+        MANAGER.clone_into(&mut object.writer);
+        object.fields = applied.unwrap_or(wanted);
         if is_workload(id.kind) && object.fields["spec"]["replicas"].is_null() {
             object.fields["spec"]["replicas"] = json!(1);
         }
@@ -363,6 +381,7 @@ impl Cluster {
             object.fields["metadata"]["annotations"] = json!({});
         }
         object.fields["status"] = status.unwrap_or_else(|| json!({}));
+        Outcome::Done
     }
 
     /// What Kubernetes and Flux do meanwhile.
@@ -383,10 +402,13 @@ impl Cluster {
                         json!({"conditions": [{"type": "Established", "status": "True"}]});
                 }
                 Kind::Deployment | Kind::StatefulSet => {
+                    let container = &object.fields["spec"]["template"]["spec"]["containers"][0];
+                    let env = container["env"].as_array().into_iter().flatten();
                     let runs = object.fields["spec"]["replicas"] == json!(1)
-                        && object.fields["spec"]["template"]["spec"]["containers"][0]["image"]
+                        && container["image"]
                             .as_str()
                             .is_some_and(|i| i.ends_with(":v1"))
+                        && !env.into_iter().any(|e| e["name"] == json!(BREAKS))
                         && accounts.contains_key(&id.name);
                     let replicas = i32::from(runs);
                     object.fields["status"] = json!({"observedGeneration": object.generation, "replicas": replicas, "availableReplicas": replicas, "updatedReplicas": replicas});
@@ -456,6 +478,30 @@ impl Cluster {
                 crd.name != format!("{plural}.{group}")
             });
         }
+    }
+}
+
+/// Server-side apply of `wanted`: what only `live` has stays, also in lists whose items have names.
+fn over(live: &mut Value, wanted: &Value, field: &str) {
+    let keyed = ["containers", "initContainers", "env", "volumes"].contains(&field);
+    match (live, wanted) {
+        // Taken as one value.
+        (live, wanted) if field == "selector" => *live = wanted.clone(),
+        (Value::Object(live), Value::Object(wanted)) => {
+            for (key, value) in wanted {
+                over(live.entry(key).or_insert(Value::Null), value, key);
+            }
+        }
+        (Value::Array(live), Value::Array(wanted)) if keyed => {
+            for item in wanted {
+                let same = live.iter_mut().find(|l| l["name"] == item["name"]);
+                match same {
+                    Some(live) => over(live, item, ""),
+                    None => live.push(item.clone()),
+                }
+            }
+        }
+        (live, wanted) => *live = wanted.clone(),
     }
 }
 

@@ -10,6 +10,8 @@ use crate::clock::rfc3339;
 use crate::wire::api::EngineKind;
 
 const FOREIGN: &str = "example.com/backup";
+/// A variable with which a controller does not start.
+pub(super) const BREAKS: &str = "KUBERNETES_SERVICE_HOST";
 /// Its owner takes so long.
 const BACKUP: Duration = Duration::minutes(3);
 
@@ -19,6 +21,8 @@ pub(in crate::agent::plan) enum Damage {
     Field(usize),
     Scale(&'static str),
     Image(&'static str),
+    /// An environment variable added that stops it.
+    Env(&'static str),
     /// Deleted while finalizers hold it: the engine's, and somebody else's, too.
     Pinned(usize, bool),
     /// Scaled to zero so often after it was put right.
@@ -80,6 +84,7 @@ impl Cluster {
                 "/spec/template/spec/containers/0/image",
                 json!("bad:0"),
             ),
+            Damage::Env(name) => self.add(name),
         }
     }
 
@@ -109,6 +114,19 @@ impl Cluster {
             && let Some(field) = object.fields.pointer_mut(pointer)
         {
             *field = value;
+            object.generation += 1;
+            "kubectl".clone_into(&mut object.writer);
+        }
+    }
+
+    fn add(&mut self, workload: &str) {
+        let container = "/spec/template/spec/containers/0";
+        let mut objects = self.objects.iter_mut();
+        let found = objects.find(|(id, _)| is_workload(id.kind) && id.name == workload);
+        if let Some((_, object)) = found
+            && let Some(container) = object.fields.pointer_mut(container)
+        {
+            container["env"] = json!([{"name": BREAKS, "value": "nowhere"}]);
             object.generation += 1;
             "kubectl".clone_into(&mut object.writer);
         }

@@ -29,7 +29,8 @@ fn damages_of(names: &'static [&'static str]) -> impl Strategy<Value = Vec<Damag
         4 => any::<usize>().prop_map(Damage::Delete),
         2 => any::<usize>().prop_map(Damage::Field),
         1 => name.clone().prop_map(Damage::Scale),
-        1 => name.prop_map(Damage::Image),
+        1 => name.clone().prop_map(Damage::Image),
+        1 => name.prop_map(Damage::Env),
         1 => any::<usize>().prop_map(Damage::Unreadable),
         1 => any::<(usize, bool)>().prop_map(|(n, foreign)| Damage::Pinned(n, foreign)),
     ];
