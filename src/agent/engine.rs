@@ -122,6 +122,9 @@ pub struct Wanted {
     pub known: Option<Arc<Value>>,
     body: Body,
 }
+    /// Git took it over, and no snapshot has that yet: what is expected is what was in force before, which says nothing of
+    /// what Git wants.
+    pub taken: bool,
 
 #[derive(Debug, Clone)]
 enum Body {
@@ -271,6 +274,20 @@ impl Install {
         }
     }
 
+    /// Git's from now on, although no snapshot says so yet.
+    pub fn take_over(&mut self, id: &ObjectId) {
+        if let Some(wanted) = self.wanted.get_mut(id) {
+            wanted.git_owned = true;
+            wanted.taken = true;
+        }
+    }
+
+    /// Whether an object of the install may be Git's at all.
+    pub fn may_be_gits(&self, id: &ObjectId) -> bool {
+        // What is in a Secret is in no snapshot.
+        id.kind.installable() && id.kind != Kind::Secret && !always_ours(id, self)
+    }
+
     /// The same with another body for one object of ours.
     #[must_use]
     pub fn with(&self, id: &ObjectId, body: Value) -> Self {
@@ -417,6 +434,7 @@ pub fn extras(site: &Site) -> Vec<ObjectId> {
     let all = own.iter().copied().chain([rights]);
     all.map(|(kind, name)| ObjectId::new(kind, &site.namespace, name))
         .collect()
+        taken: false,
 }
 
 /// Where an install object lives; none for what is no kind of an install.

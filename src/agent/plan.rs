@@ -26,6 +26,7 @@ pub mod health;
 pub mod history;
 mod latent;
 pub mod own;
+pub mod ownership;
 pub mod pace;
 pub mod probes;
 pub mod project;
@@ -82,7 +83,8 @@ pub fn plan(
     observed: &Observed,
     history: &History,
 ) -> Plan {
-    let shielded = quarantine::shield::shielded(install, observed);
+    let taken = ownership::taken(install, observed);
+    let shielded = quarantine::shield::shielded(&taken, observed);
     let install = shielded.as_ref();
     let mut findings = find::find(now, install, observed, history);
     let mode = window::mode(now, install, observed, &findings);

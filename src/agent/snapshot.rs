@@ -12,8 +12,11 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tracing::{info, warn};
 
-use super::engine::{Install, MANAGER, fields, is_git_owned, place};
+use super::engine::{
+    GIT_OWNER, GIT_OWNER_NAMESPACE, Install, MANAGER, TRACKING, fields, is_git_owned, place,
+};
 use super::observe::api;
+use super::plan::project;
 use super::plan::quarantine::HELD;
 use super::plan::quarantine::shield::{OPTIONS, options};
 use crate::bundle::{self, Kind, ObjectId};
@@ -166,6 +169,7 @@ fn is_kept(id: &ObjectId, object: &Value) -> bool {
 
 fn as_set(live: &DynamicObject) -> Result<Value> {
     let entries = live.metadata.managed_fields.clone().unwrap_or_default();
+    let from_git = entries.iter().any(project::vouches);
     let sets: Vec<Value> = entries
         .into_iter()
         .filter(|e| e.subresource.as_deref().unwrap_or_default().is_empty())
@@ -178,7 +182,23 @@ fn as_set(live: &DynamicObject) -> Result<Value> {
     if said.is_some_and(|said| said.contains_key(HELD)) {
         without_hold(&mut owned);
     }
+    if !from_git {
+        without_mark(&mut owned);
+    }
     Ok(owned)
+}
+
+/// Anybody can write that an object comes from Git. It would be healed for function only from then on.
+fn without_mark(object: &mut Value) {
+    for (part, names) in [
+        ("labels", &[GIT_OWNER, GIT_OWNER_NAMESPACE][..]),
+        ("annotations", &[TRACKING]),
+    ] {
+        let all = object.pointer_mut(&format!("/metadata/{part}"));
+        if let Some(all) = all.and_then(Value::as_object_mut) {
+            all.retain(|name, _| !names.contains(&name.as_str()));
+        }
+    }
 }
 
 /// That Argo CD must not prune it is part of the hold.
@@ -229,3 +249,6 @@ async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@ use crate::support::{eventually, figure, seconds, shown, until};
 
 mod argocd;
 mod roots;
+mod taken;
 mod whole;
 
 const FLUX: &str = "flux-system";

@@ -9,7 +9,9 @@ use time::{Duration, OffsetDateTime};
 use super::fault::Class;
 use super::server::Symptoms;
 use super::state::{Answer, History, Object, Observed};
-use super::{argocd, burst, children, foreign, giveback, health, latent, quarantine};
+use super::{
+    argocd, burst, children, foreign, giveback, health, latent, ownership, quarantine,
+};
 use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{self, SIGNERS};
@@ -378,6 +380,8 @@ fn altered(
     {
         return found;
     }
+        || wanted.taken && !held && !quarantine::harms(now, install, observed, (id, live))
+        || id.kind == Kind::Namespace && ownership::is_from_catalog(install, observed, live)
     let paths = differing(wanted, (id, live), !found.is_empty());
     // Held for the commit before, it would be given back at once, and broken a second time.
     let told = held || !quarantine::root::is_untold(now, install, observed, (id, live));
@@ -425,7 +429,7 @@ fn still_verifies(wanted: &Value, live: &Value) -> bool {
 
 /// A CRD that the API server would not let us apply: objects are stored in a version that the bundle lacks.
 fn unservable(id: &ObjectId, wanted: &Wanted, live: &Object) -> Option<Finding> {
-    if id.kind != Kind::CustomResourceDefinition {
+    if id.kind != Kind::CustomResourceDefinition || wanted.taken {
         return None;
     }
     let versions = wanted.expect.pointer("/spec/versions")?.as_array()?;

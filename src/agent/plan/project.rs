@@ -105,6 +105,7 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         ours: entries
             .iter()
             .any(|e| matches!(e.manager.as_deref(), Some(MANAGER | GUARD))),
+        marked: entries.iter().any(|e| marks(e)),
         controller: controller
             .map(|owner| format!("{} {}", owner.kind, owner.name))
             .unwrap_or_default(),
@@ -164,6 +165,29 @@ fn decides(kind: Kind, entry: &ManagedFieldsEntry) -> bool {
         && entry.operation.as_deref() == Some("Update")
         && fields.is_some_and(|fields| fields.keys().all(|key| key == "f:metadata"));
     wants && !asks && (kind != Kind::Application || spec())
+}
+
+/// Whether it is an engine's own mark of what it brings from Git: written by what applies the catalog's objects.
+pub fn marks(entry: &ManagedFieldsEntry) -> bool {
+    match entry.manager.as_deref() {
+        Some(manager) if manager == flux::TRAITS.applier => {
+            entry.operation.as_deref() == Some("Apply") && sets(entry, "f:labels", GIT_OWNER)
+        }
+        Some(manager) if manager == TRAITS.applier => sets(entry, "f:annotations", TRACKING),
+        _ => false,
+    }
+}
+
+/// The same, or a mark that we put back as a snapshot had it.
+pub fn vouches(entry: &ManagedFieldsEntry) -> bool {
+    let marked = sets(entry, "f:labels", GIT_OWNER) || sets(entry, "f:annotations", TRACKING);
+    marks(entry) || by_us(entry) && marked
+}
+
+fn sets(entry: &ManagedFieldsEntry, part: &str, name: &str) -> bool {
+    let fields = entry.fields_v1.as_ref().map(|set| &set.0);
+    let part = fields.and_then(|set| set.get("f:metadata")?.get(part));
+    part.is_some_and(|names| names.get(format!("f:{name}")).is_some())
 }
 
 fn by_us(entry: &ManagedFieldsEntry) -> bool {

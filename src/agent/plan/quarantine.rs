@@ -29,7 +29,7 @@ pub mod mark;
 pub mod root;
 pub mod shield;
 
-pub use harm::{broken, unsettled};
+pub use harm::{broken, harms, unsettled};
 use shield::{Owner, Shield};
 
 /// Flux neither applies nor prunes an object with this annotation and the value `disabled`.
@@ -173,11 +173,13 @@ pub fn removed(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
 fn left_inventory(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
     let live = observed.objects.get(id).map(|live| &live.fields);
     let known = install.wanted.get(id).map(|w| w.expect.as_ref());
-    let by_root = [live, known].into_iter().flatten().any(|fields| {
+    let marked = |fields: &Value| {
         let labels = fields.pointer("/metadata/labels");
         let label = labels.and_then(|all| all.get(GIT_OWNER));
         label.and_then(Value::as_str) == Some(&install.sync.name)
-    });
+    };
+    let was_its = known.is_some_and(marked);
+    let by_root = was_its || live.is_some_and(marked);
     let root = observed.objects.get(&install.sync);
     // What the guard keeps stays listed, and the root not Ready, for as long as Flux tries.
     let tried = root.and_then(|root| root.condition("Ready"));
@@ -185,13 +187,37 @@ fn left_inventory(install: &Install, observed: &Observed, id: &ObjectId) -> bool
     if tried.is_some_and(|(_, reason, text)| reason == "PruneFailed" && text.contains(&refused)) {
         return by_root;
     }
+    // What it has just taken over is listed when it is done with all of its commit.
+    let written = observed.objects.get(id).and_then(|live| live.written);
+    let done = was_its || root.is_some_and(|root| is_done_since(root, written));
     let entries = root.and_then(|root| root.fields.pointer("/status/inventory/entries"));
-    let entries = entries.and_then(Value::as_array).filter(|_| by_root);
+    let entries = entries
+        .and_then(Value::as_array)
+        .filter(|_| by_root && done);
     let is = |entry: &Value| {
         let text = entry.get("id").and_then(Value::as_str);
         text.and_then(inventoried).as_ref() == Some(id)
     };
     entries.is_some_and(|all| !all.is_empty() && !all.iter().any(is))
+}
+
+/// Whether a Kustomization has come to the end of a commit since then. It is `Ready: Unknown` while it is at one.
+fn is_done_since(root: &Object, then: Option<OffsetDateTime>) -> bool {
+    let conditions = root.fields.pointer("/status/conditions");
+    let all = conditions.and_then(Value::as_array).into_iter().flatten();
+    let text = |condition: &Value, name: &str| {
+        let text = condition.get(name).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    let mut ready = all.filter(|c| text(c, "type") == "Ready" && text(c, "status") == "True");
+    let since = ready
+        .next()
+        .map(|ready| parse_rfc3339(&text(ready, "lastTransitionTime")));
+    match (since, then) {
+        (None, _) => false,
+        (Some(Some(since)), Some(then)) => since > then,
+        (Some(_), _) => true,
+    }
 }
 
 /// An entry of Flux' inventory: `NAMESPACE_NAME_GROUP_KIND`, with `__` for the colons of a role's name.

@@ -130,6 +130,8 @@ pub struct Object {
     pub written: Option<OffsetDateTime>,
     /// Whether we ever applied it.
     pub ours: bool,
+    /// Whether an engine itself put the mark on it that says what of Git it comes from; anybody may write one.
+    pub marked: bool,
     /// The owner that is its controller, as `Kind name`; empty where there is none.
     pub controller: String,
     /// In the form of [`crate::agent::engine::comparable`].

@@ -25,6 +25,7 @@ fn object(fields: Value) -> Object {
         writer: "kubectl".to_owned(),
         written: Some(start()),
         ours: true,
+        marked: false,
         controller: String::new(),
         fields,
     }

@@ -137,3 +137,33 @@ fn of_what_an_application_was_compared_with_its_source_is_kept() {
         json!({"source": {"repoURL": "u", "path": "p", "targetRevision": "main"}})
     );
 }
+
+/// Only what applies the catalog's objects marks them; whoever labels one by hand does not.
+#[test]
+fn a_mark_of_git_is_the_engines_own() {
+    let label =
+        json!({"f:metadata": {"f:labels": {".": {}, "f:kustomize.toolkit.fluxcd.io/name": {}}}});
+    let id = json!({"f:metadata": {"f:annotations": {"f:argocd.argoproj.io/tracking-id": {}}}});
+    let spec = json!({"f:spec": {"f:replicas": {}}});
+    for (manager, operation, fields, marked) in [
+        ("kustomize-controller", "Apply", &label, true),
+        ("kustomize-controller", "Update", &label, false),
+        ("kustomize-controller", "Apply", &spec, false),
+        ("kustomize-controller", "Apply", &id, false),
+        ("kubectl-label", "Update", &label, false),
+        (MANAGER, "Apply", &label, false),
+        ("argocd-controller", "Update", &id, true),
+        ("argocd-controller", "Apply", &id, true),
+        ("argocd-controller", "Update", &label, false),
+        ("kubectl-annotate", "Update", &id, false),
+    ] {
+        let live = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "x", "managedFields": [
+                {"manager": manager, "operation": operation, "time": "2026-01-02T03:00:00Z", "fieldsV1": fields},
+            ]},
+        });
+        let object = object(Kind::Deployment, serde_json::from_value(live).unwrap());
+        assert_eq!(object.marked, marked, "{manager} {operation} {fields}");
+    }
+}

@@ -73,6 +73,20 @@ pub fn unsettled(
     Some(Finding::new(Class::EngineConfigBroken, id, text).written_by(live))
 }
 
+/// Whether an object that Git owns does harm as it is, whoever wrote it last.
+pub fn harms(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    (id, live): (&ObjectId, &Object),
+) -> bool {
+    if is_workload(id.kind) {
+        harm(now, install, observed, id, live).is_some()
+    } else {
+        blamed(now, install, observed, id, live).is_some()
+    }
+}
+
 /// What shows that an object which runs nothing itself keeps the engine from its work: what depends on it complains,
 /// and did not before it was changed.
 fn blamed(

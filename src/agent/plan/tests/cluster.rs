@@ -369,6 +369,7 @@ impl Cluster {
         let annotations = object.fields.pointer("/metadata/annotations").cloned();
         let status = object.fields.get("status").cloned();
         object.version = self.serial;
+            marked: false,
         object.generation += 1;
         MANAGER.clone_into(&mut object.writer);
         object.fields = applied.unwrap_or(wanted);

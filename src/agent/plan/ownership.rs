@@ -1,0 +1,74 @@
+//! Whose an object of the install is. What Git took over is Git's from the moment on in which the engine applied it, not
+//! only once a snapshot has it: until then it would be called altered, and written over. Where it does not work, it is a bad
+//! commit like any other, and what was in force before comes back.
+
+use std::borrow::Cow;
+
+use super::quarantine::shield;
+use super::state::{Object, Observed};
+use crate::agent::engine::{GIT_OWNER, GIT_OWNER_NAMESPACE, Install};
+use crate::bundle::{Kind, ObjectId};
+use crate::wire::api::EngineKind;
+
+/// From what brought an object up to the root; more levels than any catalog has.
+const LEVELS: usize = 16;
+
+/// The install with what Git has taken over since the last snapshot.
+pub fn taken<'a>(install: &'a Install, observed: &Observed) -> Cow<'a, Install> {
+    let wanted = install
+        .wanted
+        .iter()
+        .filter(|(_, wanted)| !wanted.git_owned);
+    let taken = wanted.filter(|(id, _)| {
+        let live = observed.objects.get(*id);
+        install.may_be_gits(id) && live.is_some_and(|live| is_from_catalog(install, observed, live))
+    });
+    let taken: Vec<ObjectId> = taken.map(|(id, _)| id.clone()).collect();
+    if taken.is_empty() {
+        return Cow::Borrowed(install);
+    }
+    let mut install = install.clone();
+    for id in &taken {
+        install.take_over(id);
+    }
+    Cow::Owned(install)
+}
+
+/// Whether the engine applied it for the root, or for something that hangs on the root. A mark that somebody else wrote is
+/// none: it would be a way to switch healing off.
+pub fn is_from_catalog(install: &Install, observed: &Observed, live: &Object) -> bool {
+    let from = brought_by(install, live).filter(|_| live.marked);
+    from.is_some_and(|from| hangs_on_root(install, observed, from))
+}
+
+/// The Kustomization or Application that an object says it comes from.
+fn brought_by(install: &Install, live: &Object) -> Option<ObjectId> {
+    match install.traits.kind {
+        EngineKind::Argocd => shield::owner(&install.namespace, &live.fields),
+        EngineKind::Flux => {
+            let [name, space] = [GIT_OWNER, GIT_OWNER_NAMESPACE].map(|label| live.label(label));
+            Some(ObjectId::new(Kind::Kustomization, space?, name?))
+        }
+    }
+}
+
+fn hangs_on_root(install: &Install, observed: &Observed, from: ObjectId) -> bool {
+    let mut at = from;
+    for _ in 0..LEVELS {
+        if at == install.sync {
+            return true;
+        }
+        let Some(child) = observed.children.get(&at) else {
+            // Not heard of yet, which is no reason to write over what it brought.
+            return observed.awaited.contains(&at.kind);
+        };
+        let Some(owner) = child.fate.owner.clone() else {
+            return false;
+        };
+        at = owner;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests;
