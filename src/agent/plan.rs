@@ -36,6 +36,7 @@ pub mod replace;
 pub mod rights;
 pub mod scene;
 pub mod server;
+pub mod settled;
 pub mod state;
 pub mod steps;
 pub mod undecodable;

@@ -16,9 +16,9 @@ use super::engine::{
     GIT_OWNER, GIT_OWNER_NAMESPACE, Install, MANAGER, TRACKING, fields, is_git_owned, place,
 };
 use super::observe::api;
-use super::plan::project;
 use super::plan::quarantine::HELD;
 use super::plan::quarantine::shield::{OPTIONS, options};
+use super::plan::{Observed, project};
 use crate::bundle::{self, Kind, ObjectId};
 use crate::clock;
 use crate::keys::sha256_hex;
@@ -125,11 +125,12 @@ fn read(map: &ConfigMap) -> Result<Snapshot> {
     })
 }
 
-/// Reads the install's objects as they were set, and keeps them if they differ from `last`. Secrets are left out.
+/// Reads the install's objects as they were set, and keeps them if they differ from `last`. Secrets are left out. It is
+/// `observed` that was found to work: with a commit that has come since then nothing is kept.
 pub async fn take(
     kube: &Client,
     namespace: &str,
-    install: &Install,
+    (install, observed): (&Install, &Observed),
     last: Option<&Snapshot>,
 ) -> Result<Snapshot> {
     let mut objects = BTreeMap::new();
@@ -139,6 +140,9 @@ pub async fn take(
             .get(&id.name)
             .await
             .with_context(|| format!("read {id}"))?;
+        let known = observed.objects.get(id).and_then(|live| live.written);
+        let same = !id.kind.installable() || project::written(id.kind, &live) <= known;
+        ensure!(same, "{id} was changed a moment ago");
         objects.insert(id.clone(), as_set(&live)?);
     }
     let all: Vec<&Value> = objects.values().collect();

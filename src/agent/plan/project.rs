@@ -50,11 +50,7 @@ pub const LEASE_SUFFIX: &str = "-leader-election";
 pub fn object(kind: Kind, live: DynamicObject) -> Object {
     let meta = live.metadata;
     let entries = meta.managed_fields.unwrap_or_default();
-    let last = entries
-        .iter()
-        .filter(|e| decides(kind, e))
-        // Times are in whole seconds. Of a second in which somebody else wrote, too, his write tells more.
-        .max_by_key(|e| (e.time.as_ref().map(|t| t.0), !by_us(e) && !holds(e)));
+    let last = last(kind, &entries);
     let mut annotations = meta.annotations.unwrap_or_default();
     annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     let mut fields = match live.data {
@@ -111,6 +107,19 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
             .unwrap_or_default(),
         fields: comparable(kind, Value::Object(fields)),
     }
+}
+
+/// The last write of anything but the status.
+fn last(kind: Kind, entries: &[ManagedFieldsEntry]) -> Option<&ManagedFieldsEntry> {
+    let deciding = entries.iter().filter(|e| decides(kind, e));
+    // Times are in whole seconds. Of a second in which somebody else wrote, too, his write tells more.
+    deciding.max_by_key(|e| (e.time.as_ref().map(|t| t.0), !by_us(e) && !holds(e)))
+}
+
+/// When anything but the status was written last.
+pub fn written(kind: Kind, live: &DynamicObject) -> Option<OffsetDateTime> {
+    let entries = live.metadata.managed_fields.as_deref().unwrap_or_default();
+    last(kind, entries)?.time.as_ref().and_then(at)
 }
 
 /// Of all that a Kustomization applied, what may be an object of the engine.

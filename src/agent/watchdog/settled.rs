@@ -4,7 +4,7 @@ use tracing::warn;
 
 use super::Watchdog;
 use crate::agent::engine::Install;
-use crate::agent::plan::{Mode, Observed, Plan, children, health};
+use crate::agent::plan::{Observed, Plan, settled};
 use crate::agent::snapshot;
 use crate::clock;
 
@@ -18,36 +18,15 @@ impl Watchdog {
         plan: &Plan,
     ) -> bool {
         let now = clock::now();
-        let quiet = self
-            .history
-            .last_write
-            .is_none_or(|at| now - at >= install.policy.snapshot_after);
-        let looked = self.snapshot_at.is_some_and(|at| {
-            now - at
-                < install
-                    .policy
-                    .snapshot_after
-                    .max(time::Duration::minutes(1))
-        });
-        let proven = health::proven_since(install, observed);
-        let revision = health::revision(install, observed);
-        let works = revision.is_some()
-            && proven.is_some_and(|p| self.history.last_write.is_none_or(|at| p >= at));
-        let healthy =
-            children::is_well(observed, &plan.findings) && plan.mode == Mode::Act && works;
-        let due = if self.history.adopted {
-            quiet && !looked
-        } else {
-            true
-        };
-        if !healthy || !due {
+        let looked = self.snapshot_at;
+        if !settled::is_due(now, (install, observed), &self.history, plan, looked) {
             return false;
         }
         let number = self.snapshot.as_ref().map(|s| s.number);
         let taken = snapshot::take(
             &self.context.kube,
             &self.context.namespace,
-            install,
+            (install, observed),
             self.snapshot.as_ref(),
         )
         .await;
