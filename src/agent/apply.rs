@@ -27,6 +27,7 @@ use crate::clock;
 mod admission;
 mod aside;
 mod dying;
+mod kept;
 mod migrate;
 mod mounted;
 mod pods;
@@ -116,7 +117,13 @@ impl Hands<'_> {
         {
             return self.merge(id, keys, MANAGER).await;
         }
-        let body = self.with_a_replica(id, self.body(id, held)?);
+        let new = !self.observed.objects.contains_key(id);
+        let body = if new {
+            self.whole(id, held)?
+        } else {
+            self.body(id, held)?
+        };
+        let body = self.with_a_replica(id, body);
         match self.send(id, &body).await {
             Err(Refused::Status(status)) if immutable(id.kind, &status) => {
                 let uid = self.observed.objects.get(id).map(|o| o.uid.clone());
@@ -124,7 +131,12 @@ impl Hands<'_> {
                 self.recreate(id, &uid).await
             }
             Err(refused) => Err(anyhow!(refused).context(format!("apply {id}"))),
-            Ok(outcome) => Ok(outcome),
+            Ok(outcome) => {
+                if new {
+                    self.keep(id).await;
+                }
+                Ok(outcome)
+            }
         }
     }
 
@@ -205,7 +217,7 @@ impl Hands<'_> {
     async fn replace(&self, id: &ObjectId) -> Result<Outcome> {
         let body = self
             .install
-            .body(id)
+            .whole(id)
             .with_context(|| format!("{id} is not part of the install"))?;
         let spec = body
             .get("spec")
@@ -294,7 +306,7 @@ impl Hands<'_> {
     /// For fields that the API server does not let anybody change.
     async fn recreate(&self, id: &ObjectId, uid: &str) -> Result<Outcome> {
         anyhow::ensure!(replaceable(id.kind), "{id} is never deleted");
-        let body = self.body(id, None)?;
+        let body = self.whole(id, None)?;
         // The new one must not meet what the old one leaves behind, as a Deployment its Pods.
         self.delete(id, uid, PropagationPolicy::Foreground).await?;
         for _ in 0..60 {
@@ -303,6 +315,7 @@ impl Hands<'_> {
                 self.send(id, &body)
                     .await
                     .with_context(|| format!("apply {id}"))?;
+                self.keep(id).await;
                 return Ok(Outcome::Done);
             }
             sleep(Duration::from_millis(500)).await;

@@ -1,5 +1,6 @@
 //! What to install and what healthy means, per engine.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,6 +31,9 @@ pub const GIT_OWNER_NAMESPACE: &str = "kustomize.toolkit.fluxcd.io/namespace";
 pub const TRACKING: &str = "argocd.argoproj.io/tracking-id";
 /// The field manager of what we own.
 pub const MANAGER: &str = "linesman";
+/// The field manager of what others had set on an object of ours and what we put back with it: so it stays although we do
+/// not want it ourselves.
+pub const KEPT: &str = "linesman-kept";
 /// The field manager of what the guard does, so that it is told from a person's doing.
 pub const GUARD: &str = "linesman-guard";
 /// Asks Flux to look at an object now; its controller copies the value into `status.lastHandledReconcileAt`.
@@ -118,13 +122,25 @@ pub struct Wanted {
     pub expect: Arc<Value>,
     /// Applied by the engine from Git: healed for function only, never compared while the engine works.
     pub git_owned: bool,
-    /// The data of a ConfigMap when the engine last worked with it, whoever wrote it.
-    pub known: Option<Arc<Value>>,
-    body: Body,
-}
     /// Git took it over, and no snapshot has that yet: what is expected is what was in force before, which says nothing of
     /// what Git wants.
     pub taken: bool,
+    /// The data of a ConfigMap when the engine last worked with it, whoever wrote it.
+    pub known: Option<Arc<Value>>,
+    /// What others had set on an object of ours when the engine last worked with it.
+    pub added: Option<Arc<Value>>,
+    body: Body,
+}
+
+impl Wanted {
+    /// What is expected, and what others had added when the engine last worked.
+    pub fn whole(&self) -> Cow<'_, Value> {
+        match &self.added {
+            Some(added) => Cow::Owned(compare::merged(&self.expect, added)),
+            None => Cow::Borrowed(&self.expect),
+        }
+    }
+}
 
 #[derive(Debug, Clone)]
 enum Body {
@@ -258,6 +274,20 @@ impl Install {
         }
     }
 
+    /// Git's from now on, although no snapshot says so yet.
+    pub fn take_over(&mut self, id: &ObjectId) {
+        if let Some(wanted) = self.wanted.get_mut(id) {
+            wanted.git_owned = true;
+            wanted.taken = true;
+        }
+    }
+
+    /// Whether an object of the install may be Git's at all.
+    pub fn may_be_gits(&self, id: &ObjectId) -> bool {
+        // What is in a Secret is in no snapshot.
+        id.kind.installable() && id.kind != Kind::Secret && !always_ours(id, self)
+    }
+
     /// What is sent to the API server to bring one object about.
     pub fn body(&self, id: &ObjectId) -> Option<Value> {
         let wanted = self.wanted.get(id)?;
@@ -274,18 +304,23 @@ impl Install {
         }
     }
 
-    /// Git's from now on, although no snapshot says so yet.
-    pub fn take_over(&mut self, id: &ObjectId) {
-        if let Some(wanted) = self.wanted.get_mut(id) {
-            wanted.git_owned = true;
-            wanted.taken = true;
-        }
+    /// The same with what others had added to it: for an object that is made again.
+    pub fn whole(&self, id: &ObjectId) -> Option<Value> {
+        let body = self.body(id)?;
+        Some(match &self.wanted.get(id)?.added {
+            Some(added) => compare::merged(&body, added),
+            None => body,
+        })
     }
 
-    /// Whether an object of the install may be Git's at all.
-    pub fn may_be_gits(&self, id: &ObjectId) -> bool {
-        // What is in a Secret is in no snapshot.
-        id.kind.installable() && id.kind != Kind::Secret && !always_ours(id, self)
+    /// Objects of ours of which others' additions belong to last known good; `added` is what those were.
+    pub fn keep(&mut self, added: &BTreeMap<ObjectId, Value>) {
+        for (id, fields) in added {
+            let ours = |wanted: &&mut Wanted| keeps_additions(id.kind) && !wanted.git_owned;
+            if let Some(wanted) = self.wanted.get_mut(id).filter(ours) {
+                wanted.added = Some(Arc::new(fields.clone()));
+            }
+        }
     }
 
     /// The same with another body for one object of ours.
@@ -363,6 +398,11 @@ impl Install {
     }
 }
 
+/// Kinds to which people add what their cluster needs: proxies, certificates, nodes, secrets for images.
+pub fn keeps_additions(kind: Kind) -> bool {
+    is_workload(kind) || kind == Kind::ServiceAccount
+}
+
 pub fn is_workload(kind: Kind) -> bool {
     matches!(kind, Kind::Deployment | Kind::StatefulSet)
 }
@@ -394,7 +434,9 @@ fn entry(expect: Value, body: Body) -> Wanted {
     Wanted {
         expect: Arc::new(expect),
         git_owned: false,
+        taken: false,
         known: None,
+        added: None,
         body,
     }
 }
@@ -434,7 +476,6 @@ pub fn extras(site: &Site) -> Vec<ObjectId> {
     let all = own.iter().copied().chain([rights]);
     all.map(|(kind, name)| ObjectId::new(kind, &site.namespace, name))
         .collect()
-        taken: false,
 }
 
 /// Where an install object lives; none for what is no kind of an install.

@@ -209,10 +209,12 @@ fn ripening<'a>(
     history: &'a History,
     findings: &'a [Finding],
 ) -> impl Iterator<Item = OffsetDateTime> + 'a {
-    findings.iter().filter_map(move |f| {
+    let found = findings.iter().filter_map(move |f| {
         let past = history.faults.get(&(f.class, f.object.clone()))?;
-        Some(past.since? + f.class.debounce()).filter(|at| *at > now)
-    })
+        Some(past.since? + f.class.debounce())
+    });
+    let down = history.down.values().map(|since| *since + find::DOWN);
+    found.chain(down).filter(move |at| *at > now)
 }
 
 /// What is asked where nothing is to be done, and when the next question is due.

@@ -12,12 +12,14 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tracing::{info, warn};
 
+use super::engine::compare::merged;
 use super::engine::{
-    GIT_OWNER, GIT_OWNER_NAMESPACE, Install, MANAGER, TRACKING, fields, is_git_owned, place,
+    GIT_OWNER, GIT_OWNER_NAMESPACE, GUARD, Install, MANAGER, TRACKING, fields, is_git_owned,
+    keeps_additions, place,
 };
 use super::observe::api;
-use super::plan::quarantine::HELD;
 use super::plan::quarantine::shield::{OPTIONS, options};
+use super::plan::quarantine::{self, HELD};
 use super::plan::{Observed, project};
 use crate::bundle::{self, Kind, ObjectId};
 use crate::clock;
@@ -30,6 +32,9 @@ const LABEL: &str = "linesman.dev/snapshot";
 /// A ConfigMap holds 1 MiB; a snapshot that would not fit is not taken.
 const MAX_PACKED: usize = 900 << 10;
 const MAX_PLAIN: u64 = 32 << 20;
+/// What a snapshot's ConfigMap has them under.
+const OBJECTS: &str = "objects.zst";
+const ADDED: &str = "added.zst";
 
 /// One last known good state.
 #[derive(Debug, Clone)]
@@ -42,6 +47,8 @@ pub struct Snapshot {
     /// The objects that Git owns, and the ConfigMaps, as somebody set them, by their place. The others are healed from
     /// the bundle and are kept in the cluster only.
     pub objects: BTreeMap<ObjectId, Value>,
+    /// What others had set on controllers and accounts of ours, by their place.
+    pub added: BTreeMap<ObjectId, Value>,
 }
 
 /// The newest snapshot that is whole.
@@ -103,11 +110,31 @@ fn read(map: &ConfigMap) -> Result<Snapshot> {
         .context("no time")?;
     let digest = data.get("sha256").context("no digest")?.clone();
     let engine = data.get("engine").and_then(|e| EngineKind::parse(e));
-    let packed = map
-        .binary_data
-        .as_ref()
-        .and_then(|b| b.get("objects.zst"))
-        .context("no objects")?;
+    let mut objects = unpacked(map, OBJECTS, &digest)?.context("no objects")?;
+    objects.retain(is_kept);
+    // An agent of before kept none.
+    let added = match data.get("added") {
+        Some(digest) => unpacked(map, ADDED, digest)?.unwrap_or_default(),
+        None => BTreeMap::new(),
+    };
+    Ok(Snapshot {
+        number,
+        taken,
+        digest,
+        engine,
+        objects,
+        added,
+    })
+}
+
+fn unpacked(
+    map: &ConfigMap,
+    name: &str,
+    digest: &str,
+) -> Result<Option<BTreeMap<ObjectId, Value>>> {
+    let Some(packed) = map.binary_data.as_ref().and_then(|b| b.get(name)) else {
+        return Ok(None);
+    };
     let mut plain = Vec::new();
     let decoder = zstd::Decoder::new(packed.0.as_slice()).context("decompress")?;
     std::io::Read::read_to_end(&mut std::io::Read::take(decoder, MAX_PLAIN), &mut plain)
@@ -115,14 +142,7 @@ fn read(map: &ConfigMap) -> Result<Snapshot> {
     ensure!(sha256_hex(&plain) == digest, "the digest does not match");
     let objects: Vec<Value> = serde_json::from_slice(&plain).context("read the objects")?;
     let objects = objects.into_iter().filter_map(|o| Some((place(&o)?, o)));
-    let objects = objects.filter(|(id, o)| is_kept(id, o)).collect();
-    Ok(Snapshot {
-        number,
-        taken,
-        digest,
-        engine,
-        objects,
-    })
+    Ok(Some(objects.collect()))
 }
 
 /// Reads the install's objects as they were set, and keeps them if they differ from `last`. Secrets are left out. It is
@@ -133,7 +153,7 @@ pub async fn take(
     (install, observed): (&Install, &Observed),
     last: Option<&Snapshot>,
 ) -> Result<Snapshot> {
-    let mut objects = BTreeMap::new();
+    let (mut objects, mut added) = (BTreeMap::new(), BTreeMap::new());
     let kept = |id: &&ObjectId| id.kind != Kind::Secret && !id.kind.optional();
     for id in install.wanted.keys().filter(kept) {
         let live = api(kube, id.kind, &id.namespace)
@@ -143,23 +163,29 @@ pub async fn take(
         let known = observed.objects.get(id).and_then(|live| live.written);
         let same = !id.kind.installable() || project::written(id.kind, &live) <= known;
         ensure!(same, "{id} was changed a moment ago");
-        objects.insert(id.clone(), as_set(&live)?);
+        let object = as_set(&live)?;
+        if keeps_additions(id.kind) && !is_git_owned(&object) {
+            let others = install.body(id).map(|ours| by_others(&live, &ours));
+            added.extend(others.transpose()?.flatten().map(|part| (id.clone(), part)));
+        }
+        objects.insert(id.clone(), object);
     }
     let all: Vec<&Value> = objects.values().collect();
     let plain = serde_json::to_vec(&all).context("write the objects")?;
     let digest = sha256_hex(&plain);
     let taken = clock::now();
-    if let Some(last) = last.filter(|l| l.digest == digest) {
+    if let Some(last) = last.filter(|l| l.digest == digest && l.added == added) {
         return Ok(last.clone());
     }
     let total = objects.len();
-    objects.retain(|id, object| is_kept(id, object));
+    objects.retain(is_kept);
     let snapshot = Snapshot {
         number: last.map_or(1, |l| l.number + 1),
         taken,
         digest,
         engine: Some(install.traits.kind),
         objects,
+        added,
     };
     store(kube, namespace, &snapshot, &plain).await?;
     info!(number = snapshot.number, objects = total, "snapshot kept");
@@ -167,7 +193,7 @@ pub async fn take(
 }
 
 /// Whether an object is kept in memory, too.
-fn is_kept(id: &ObjectId, object: &Value) -> bool {
+fn is_kept(id: &ObjectId, object: &mut Value) -> bool {
     id.kind == Kind::ConfigMap || is_git_owned(object)
 }
 
@@ -190,6 +216,32 @@ fn as_set(live: &DynamicObject) -> Result<Value> {
         without_mark(&mut owned);
     }
     Ok(owned)
+}
+
+/// What managers other than the agent set on an object, beyond what the agent itself wants of it.
+fn by_others(live: &DynamicObject, ours: &Value) -> Result<Option<Value>> {
+    let entries = live.metadata.managed_fields.iter().flatten();
+    let others = entries.filter(|e| {
+        let agent = [MANAGER, GUARD, quarantine::MANAGER];
+        let manager = e.manager.as_deref().unwrap_or_default();
+        e.subresource.as_deref().unwrap_or_default().is_empty() && !agent.contains(&manager)
+    });
+    let sets: Vec<&Value> = others
+        .filter_map(|e| e.fields_v1.as_ref().map(|f| &f.0))
+        .filter(|set| set.as_object().is_some_and(|set| !set.is_empty()))
+        .collect();
+    if sets.is_empty() {
+        return Ok(None);
+    }
+    let whole = serde_json::to_value(live).context("read the object")?;
+    let mut part = fields::owned(&whole, &sets);
+    without_mark(&mut part);
+    let said = part.pointer_mut("/metadata/annotations");
+    if let Some(said) = said.and_then(Value::as_object_mut) {
+        // A hold, a window: said of the object that is there now.
+        said.retain(|name, _| !name.starts_with("linesman.dev/") && name != OPTIONS);
+    }
+    Ok((merged(ours, &part) != *ours).then_some(part))
 }
 
 /// Anybody can write that an object comes from Git. It would be healed for function only from then on.
@@ -220,10 +272,13 @@ fn without_hold(object: &mut Value) {
 
 async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]) -> Result<()> {
     let packed = bundle::compress(plain);
+    let all: Vec<&Value> = snapshot.added.values().collect();
+    let added = serde_json::to_vec(&all).context("write what others added")?;
+    let packed_added = bundle::compress(&added);
+    let length = packed.len() + packed_added.len();
     ensure!(
-        packed.len() <= MAX_PACKED,
-        "the snapshot has {} bytes, more than a ConfigMap holds",
-        packed.len()
+        length <= MAX_PACKED,
+        "the snapshot has {length} bytes, more than a ConfigMap holds"
     );
     let maps: Api<ConfigMap> = Api::namespaced(kube.clone(), namespace);
     let name = format!("linesman-snapshot-{}", snapshot.number);
@@ -234,9 +289,10 @@ async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]
             "number": snapshot.number.to_string(),
             "taken": clock::rfc3339(snapshot.taken),
             "sha256": snapshot.digest,
+            "added": sha256_hex(&added),
             "engine": snapshot.engine.map(|engine| engine.to_string()).unwrap_or_default(),
         },
-        "binaryData": {"objects.zst": STANDARD.encode(&packed)},
+        "binaryData": {OBJECTS: STANDARD.encode(&packed), ADDED: STANDARD.encode(&packed_added)},
     });
     let params = PatchParams::apply(MANAGER).force();
     maps.patch(&name, &params, &Patch::Apply(&body))

@@ -31,7 +31,15 @@ impl Hands<'_> {
 
     /// What is sent to bring an object about: with the hold that it is to have, or that it has by now.
     pub(super) fn body(&self, id: &ObjectId, held: Option<&str>) -> Result<Value> {
-        let body = self.install.body(id);
+        self.marked(id, self.install.body(id), held)
+    }
+
+    /// The same with what others had added to the object.
+    pub(super) fn whole(&self, id: &ObjectId, held: Option<&str>) -> Result<Value> {
+        self.marked(id, self.install.whole(id), held)
+    }
+
+    fn marked(&self, id: &ObjectId, body: Option<Value>, held: Option<&str>) -> Result<Value> {
         let body = body.with_context(|| format!("{id} is not part of the install"))?;
         let engine = self.install.traits.kind;
         let live = self.view.get(id);

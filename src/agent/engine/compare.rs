@@ -98,6 +98,40 @@ pub fn additions(wanted: &Value, live: &Value) -> Vec<String> {
     paths
 }
 
+/// `base` with what only `more` has: fields, and items of lists that are told apart by keys. Any other list is one value.
+pub fn merged(base: &Value, more: &Value) -> Value {
+    joined(base, more, "")
+}
+
+fn joined(base: &Value, more: &Value, at: &str) -> Value {
+    match (base, more) {
+        (Value::Object(base), Value::Object(more)) => {
+            let mut all = base.clone();
+            for (key, value) in more {
+                let whole = match base.get(key) {
+                    Some(there) => joined(there, value, key),
+                    None => value.clone(),
+                };
+                all.insert(key.clone(), whole);
+            }
+            Value::Object(all)
+        }
+        (Value::Array(base), Value::Array(more)) if !keys_of(at).is_empty() => {
+            let keys = keys_of(at);
+            let same = |item: &Value, other: &Value| same_item(item, other, keys);
+            let both = base.iter().map(|item| {
+                let other = more.iter().find(|other| same(item, other));
+                other.map_or_else(|| item.clone(), |other| joined(item, other, ""))
+            });
+            let new = more
+                .iter()
+                .filter(|other| !base.iter().any(|item| same(item, other)));
+            Value::Array(both.chain(new.cloned()).collect())
+        }
+        _ => base.clone(),
+    }
+}
+
 /// Keys of a ConfigMap that are not as `known` has them: changed, missing or added.
 pub fn settings(known: &Value, live: &Value) -> Vec<String> {
     let there = live.get("data").and_then(Value::as_object);

@@ -5,6 +5,7 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
+use super::health::works;
 use super::latent::is_network;
 use super::state::{History, Observed};
 use super::undecodable::duration;
@@ -127,8 +128,15 @@ fn concurrent(install: &Install, observed: &Observed, root: &ObjectId) -> Option
 }
 
 impl History {
-    /// Notes when the controller had no worker left: until then it could not answer.
+    /// Notes when the controller had no worker left, for until then it could not answer, and since when each workload
+    /// does not work.
     pub fn noted(&mut self, now: OffsetDateTime, install: &Install, observed: &Observed) {
+        let live = |id: &ObjectId| observed.objects.get(id);
+        let down = install
+            .workloads()
+            .filter(|id| live(id).is_some_and(|live| !works(live)));
+        let since = |id: &ObjectId| self.down.get(id).copied().unwrap_or(now);
+        self.down = down.map(|id| (id.clone(), since(id))).collect();
         if all_at_work(now, install, observed) {
             self.at_work = Some(now);
         }

@@ -28,6 +28,10 @@ const VERIFY: &str = "/spec/verify";
 /// An object that goes again this soon after it was made went for the same reason.
 const AGAIN: Duration = Duration::minutes(5);
 
+/// What others added to a workload after it was last known good counts only when it has not worked for so long: a node may
+/// just be drained.
+pub(super) const DOWN: Duration = Duration::seconds(30);
+
 /// One thing that is wrong with one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
@@ -376,13 +380,14 @@ fn altered(
         return found;
     }
     if wanted.git_owned && !held && health::works(live)
+        || wanted.taken && !held && !quarantine::harms(now, install, observed, (id, live))
+        || id.kind == Kind::Namespace && ownership::is_from_catalog(install, observed, live)
         || history.settled.get(id) == Some(&live.mark())
     {
         return found;
     }
-        || wanted.taken && !held && !quarantine::harms(now, install, observed, (id, live))
-        || id.kind == Kind::Namespace && ownership::is_from_catalog(install, observed, live)
-    let paths = differing(wanted, (id, live), !found.is_empty());
+    let down = history.down.get(id).is_some_and(|at| now - *at >= DOWN);
+    let paths = differing(wanted, (id, live), !found.is_empty(), down);
     // Held for the commit before, it would be given back at once, and broken a second time.
     let told = held || !quarantine::root::is_untold(now, install, observed, (id, live));
     if !paths.is_empty() && told {
@@ -402,8 +407,14 @@ fn altered(
     found
 }
 
-/// Where an object is not as wanted. What stops a root has a finding of its own.
-fn differing(wanted: &Wanted, (id, live): (&ObjectId, &Object), stopped: bool) -> Vec<String> {
+/// Where an object is not as wanted. What stops a root has a finding of its own; what others added to a workload is looked at
+/// where it is `down`.
+fn differing(
+    wanted: &Wanted,
+    (id, live): (&ObjectId, &Object),
+    stopped: bool,
+    down: bool,
+) -> Vec<String> {
     let mut paths = drift(&wanted.expect, &live.fields);
     paths.extend(still_verifies(&wanted.expect, &live.fields).then(|| VERIFY.to_owned()));
     paths.extend(quarantine::root::astray(id, live));
@@ -415,8 +426,9 @@ fn differing(wanted: &Wanted, (id, live): (&ObjectId, &Object), stopped: bool) -
     if is_workload(id.kind) && none && paths.is_empty() {
         paths.push("/spec/replicas".to_owned());
     }
-    if !wanted.git_owned && paths.is_empty() && is_workload(id.kind) && !health::works(live) {
-        paths = additions(&wanted.expect, &live.fields);
+    let looked_at = down && is_workload(id.kind) && !health::works(live);
+    if !wanted.git_owned && paths.is_empty() && looked_at {
+        paths = additions(&wanted.whole(), &live.fields);
     }
     paths
 }

@@ -18,7 +18,7 @@ use super::undecodable::aside::Suspect;
 use crate::agent::engine::argocd::TRAITS;
 use crate::agent::engine::fields::TRANSIENT;
 use crate::agent::engine::flux;
-use crate::agent::engine::{GIT_OWNER, GUARD, MANAGER, TRACKING, comparable};
+use crate::agent::engine::{GIT_OWNER, GUARD, KEPT, MANAGER, TRACKING, comparable};
 use crate::bundle::Kind;
 
 /// Status fields that the planner reads; `status.history` can be large and is not kept.
@@ -96,11 +96,11 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         created: meta.creation_timestamp.as_ref().and_then(at),
         deleting: meta.deletion_timestamp.as_ref().and_then(at),
         finalizers: meta.finalizers.unwrap_or_default(),
-        writer: last.and_then(|e| e.manager.clone()).unwrap_or_default(),
+        writer: last.map(writer).unwrap_or_default(),
         written: last.and_then(|e| e.time.as_ref()).and_then(at),
         ours: entries
             .iter()
-            .any(|e| matches!(e.manager.as_deref(), Some(MANAGER | GUARD))),
+            .any(|e| matches!(e.manager.as_deref(), Some(MANAGER | KEPT | GUARD))),
         marked: entries.iter().any(|e| marks(e)),
         controller: controller
             .map(|owner| format!("{} {}", owner.kind, owner.name))
@@ -200,7 +200,15 @@ fn sets(entry: &ManagedFieldsEntry, part: &str, name: &str) -> bool {
 }
 
 fn by_us(entry: &ManagedFieldsEntry) -> bool {
-    entry.manager.as_deref() == Some(MANAGER)
+    matches!(entry.manager.as_deref(), Some(MANAGER | KEPT))
+}
+
+fn writer(entry: &ManagedFieldsEntry) -> String {
+    match &entry.manager {
+        // Put back by us, whoever had it first.
+        Some(manager) if manager == KEPT => MANAGER.to_owned(),
+        manager => manager.clone().unwrap_or_default(),
+    }
 }
 
 /// Whether it is what a hold left.

@@ -302,7 +302,7 @@ fn mend(install: &Install, id: &ObjectId, live: &Object) -> Action {
         let uid = live.uid.clone();
         return Action::Recreate { uid };
     }
-    let added = additions(&wanted.expect, &live.fields);
+    let added = additions(&wanted.whole(), &live.fields);
     if added.is_empty() && root::astray(id, live).is_empty() {
         Action::Apply
     } else {

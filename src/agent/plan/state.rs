@@ -260,6 +260,8 @@ pub struct History {
     pub at_work: Option<OffsetDateTime>,
     /// How far the operation of the root Application that runs has come, and since when it was seen to be there.
     pub operation: Option<(String, OffsetDateTime)>,
+    /// Since when each workload that does not work has not, without a break.
+    pub down: BTreeMap<ObjectId, OffsetDateTime>,
 }
 
 impl History {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 
 use super::fault::{Class, Key};
 use super::find::{self, Finding, dies, known, prunes};
@@ -193,8 +193,6 @@ pub fn steps(
         let Some(at) = allowed(key.0, &finding.object, past, &install.cluster, now) else {
             continue;
         };
-        let since = past.since.unwrap_or(now);
-        let at = at.max(since + patience(install, observed, finding));
         if at > now {
             next = Some(next.map_or(at, |n| n.min(at)));
             continue;
@@ -445,20 +443,6 @@ fn others_keys(install: &Install, id: &ObjectId, live: &Object) -> bool {
     })
 }
 
-/// A controller has to be down for so long before what others added to it is taken away: its owner may run it with that, and
-/// each Pod that is replaced is down for a moment.
-const DOWN: Duration = Duration::seconds(30);
-
-fn patience(install: &Install, observed: &Observed, finding: &Finding) -> Duration {
-    let id = &finding.object;
-    let live = observed.objects.get(id);
-    if removes(finding.class) && live.is_some_and(|live| added(install, id, live)) {
-        DOWN
-    } else {
-        Duration::ZERO
-    }
-}
-
 /// Whether a fault of a controller may be what others added to it.
 fn removes(class: Class) -> bool {
     matches!(
@@ -472,7 +456,7 @@ fn added(install: &Install, id: &ObjectId, live: &Object) -> bool {
     let runs = live.number("/spec/replicas") > 0;
     install.wanted.get(id).is_some_and(|wanted| {
         runs && drift(&wanted.expect, &live.fields).is_empty()
-            && !additions(&wanted.expect, &live.fields).is_empty()
+            && !additions(&wanted.whole(), &live.fields).is_empty()
     })
 }
 

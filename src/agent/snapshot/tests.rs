@@ -46,3 +46,58 @@ fn a_mark_is_kept_only_where_the_engine_or_the_agent_wrote_it() {
         );
     }
 }
+
+/// What people add to a controller of ours is part of last known good; what is ours is told by the bundle, and what a hold or
+/// a window left is said of that one object.
+#[test]
+fn what_others_set_beyond_our_own_is_kept() {
+    let ours = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "x", "namespace": "n", "labels": {"a": "1"}},
+        "spec": {"template": {"spec": {"containers": [{"name": "m", "image": "i:1", "args": ["a"]}]}}},
+    });
+    let mut object = ours.clone();
+    object["metadata"]["annotations"] =
+        json!({"team": "infra", HELD: "{}", "linesman.dev/maintenance-until": "x"});
+    let pod = &mut object["spec"]["template"]["spec"];
+    pod["containers"][0]["env"] =
+        json!([{"name": "HTTPS_PROXY", "value": "p"}, {"name": "ASKED", "value": "us"}]);
+    pod["tolerations"] = json!([{"key": "infra"}]);
+    let container = |fields: Value| {
+        let pod = json!({"f:containers": {"k:{\"name\":\"m\"}": fields}, "f:tolerations": {}});
+        json!({"f:spec": {"f:template": {"f:spec": pod}}, "f:metadata": {"f:annotations": {
+            "f:team": {}, format!("f:{HELD}"): {}, "f:linesman.dev/maintenance-until": {},
+        }}})
+    };
+    let env = |name: &str| {
+        let item = format!("k:{{\"name\":\"{name}\"}}");
+        container(json!({"f:env": {item: {".": {}, "f:name": {}, "f:value": {}}}}))
+    };
+    let images = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"m\"}": {"f:image": {}}}}}}});
+    let added = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "x", "namespace": "n", "annotations": {"team": "infra"}},
+        "spec": {"template": {"spec": {
+            "containers": [{"name": "m", "env": [{"name": "HTTPS_PROXY", "value": "p"}]}],
+            "tolerations": [{"key": "infra"}],
+        }}},
+    });
+    for (manager, subresource, fields, kept) in [
+        ("kubectl-edit", "", env("HTTPS_PROXY"), Some(added)),
+        ("kubectl", "", images, None),
+        ("hpa", "scale", env("HTTPS_PROXY"), None),
+        (GUARD, "", env("HTTPS_PROXY"), None),
+    ] {
+        let mut live = object.clone();
+        live["metadata"]["managedFields"] = json!([
+            {"manager": MANAGER, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": env("ASKED")},
+            {"manager": manager, "operation": "Update", "subresource": subresource, "fieldsType": "FieldsV1", "fieldsV1": fields},
+        ]);
+        let live = serde_json::from_value(live).unwrap();
+        assert_eq!(
+            by_others(&live, &ours).unwrap(),
+            kept,
+            "{manager} {subresource}"
+        );
+    }
+}

@@ -45,6 +45,13 @@ impl Watchdog {
         for id in bundled {
             install.leave_to_git(id);
         }
+        let mut added = self
+            .snapshot
+            .as_ref()
+            .map(|s| s.added.clone())
+            .unwrap_or_default();
+        added.retain(|id, _| !self.fallback.older.contains_key(id));
+        install.keep(&added);
         install
     }
 
@@ -55,7 +62,8 @@ impl Watchdog {
         };
         let due = self.history.refused.iter().filter(|(id, refused)| {
             let known = self.fallback.older.get(*id).map_or(0, |(n, _)| *n);
-            refused.given_up > known && snapshot.objects.contains_key(*id)
+            let of_it = snapshot.objects.contains_key(*id) || snapshot.added.contains_key(*id);
+            refused.given_up > known && of_it
         });
         let due: Vec<(ObjectId, usize)> = due.map(|(id, r)| (id.clone(), r.given_up)).collect();
         for (id, back) in &due {

@@ -110,3 +110,31 @@ fn quantities_are_numbers() {
         assert_eq!(quantity(junk), None, "{junk}");
     }
 }
+
+/// As server-side apply would have both managers' fields; what one says of a list without keys is the whole list.
+#[test]
+fn what_others_have_is_joined_by_the_keys_of_lists() {
+    let base = json!({
+        "replicas": 1,
+        "containers": [{"name": "m", "image": "i:1", "args": ["a"], "env": [{"name": "A", "value": "1"}]}],
+        "tolerations": [{"key": "ours"}],
+    });
+    let more = json!({
+        "replicas": 3, "affinity": {"nodeAffinity": {}},
+        "containers": [
+            {"name": "m", "args": ["b"], "env": [{"name": "A", "value": "2"}, {"name": "B", "value": "2"}]},
+            {"name": "side", "image": "s:1"},
+        ],
+        "tolerations": [{"key": "theirs"}],
+    });
+    let both = json!({
+        "replicas": 1, "affinity": {"nodeAffinity": {}},
+        "containers": [
+            {"name": "m", "image": "i:1", "args": ["a"], "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]},
+            {"name": "side", "image": "s:1"},
+        ],
+        "tolerations": [{"key": "ours"}],
+    });
+    assert_eq!(merged(&base, &more), both);
+    assert_eq!(merged(&base, &json!({})), base);
+}

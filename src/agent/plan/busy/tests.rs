@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -242,4 +243,26 @@ fn a_source_behind_slow_ones_is_not_wedged() {
         let seen = wedged(&mut cluster, &observed, &[over, over + 1]);
         assert_eq!(seen, [false, true], "{slow} {concurrent:?}");
     }
+}
+
+/// A drained node is over in a moment; what has not worked for a while is looked at more closely.
+#[test]
+fn it_is_known_since_when_a_workload_does_not_work() {
+    let mut cluster = Cluster::working();
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    let began = cluster.now;
+    let mut seen = |available: i64, seconds: i64| {
+        let live = cluster.objects.get_mut(&id).unwrap();
+        live.fields["status"]["availableReplicas"] = json!(available);
+        let observed = cluster.observed();
+        let now = began + Duration::seconds(seconds);
+        cluster.history.noted(now, &cluster.install, &observed);
+        cluster.history.down.clone()
+    };
+    let since = |seconds: i64| BTreeMap::from([(id.clone(), began + Duration::seconds(seconds))]);
+    assert_eq!(seen(1, 0), BTreeMap::new());
+    assert_eq!(seen(0, 1), since(1));
+    assert_eq!(seen(0, 9), since(1));
+    assert_eq!(seen(1, 10), BTreeMap::new());
+    assert_eq!(seen(0, 11), since(11));
 }

@@ -364,7 +364,8 @@ faults! {
     ObjectAltered: 0, Budget::PerHour(5), 0 s;
         seen "fields of an object of the install differ, and no other class names it";
         evidence "the fields; who wrote them and when";
-        does "applies them; what somebody added to a Pod template is removed once the controller has been down for 30 s";
+        does "applies them; what somebody added to a Pod template since it was last known good, and what stops it, is removed once it has not \
+              worked for 30 s";
         advice "";
     NotAvailable: 0, Budget::Report, 60 s;
         seen "a controller is not available, and nothing says why";

@@ -439,27 +439,38 @@ fn a_suspension_is_told_of_the_installs_own_objects_only() {
     assert_eq!(said("team-a", json!(true)), None);
 }
 
-/// A workload whose fields are all as wanted is looked at for what others added, where it does not work.
+/// A workload whose fields are all as wanted is looked at for what others added, where it has not worked for a while. What
+/// was there when it was last known good is no reason for that.
 #[test]
 fn what_others_added_to_a_workload_counts_only_while_it_does_not_work() {
-    for (works, owned, told) in [
-        (false, false, true),
-        (true, false, false),
-        (false, true, false),
+    for (down, owned, known, told) in [
+        (Some(30), false, false, true),
+        (Some(29), false, false, false),
+        (Some(30), false, true, false),
+        (None, false, false, false),
+        (Some(30), true, false, false),
     ] {
         let said = flux_told(|cluster| {
-            cluster.install.wanted.get_mut(&source()).unwrap().git_owned = owned;
+            let env = json!([{"name": "HTTPS_PROXY", "value": "http://proxy.test"}]);
+            let wanted = cluster.install.wanted.get_mut(&source()).unwrap();
+            wanted.git_owned = owned;
             let live = cluster.objects.get_mut(&source()).unwrap();
             let container = "/spec/template/spec/containers/0";
-            live.fields.pointer_mut(container).unwrap()["env"] =
-                json!([{"name": "A", "value": "b"}]);
+            live.fields.pointer_mut(container).unwrap()["env"] = env.clone();
             "kubectl".clone_into(&mut live.writer);
-            if !works {
+            if let Some(seconds) = down {
                 live.fields["status"]["availableReplicas"] = json!(0);
+                let since = cluster.now - Duration::seconds(seconds);
+                cluster.history.down.insert(source(), since);
+            }
+            if known {
+                let containers = json!([{"name": "manager", "env": env}]);
+                let added = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+                cluster.install.keep(&[(source(), added)].into());
             }
         });
         let differs = said.iter().any(|(_, text)| text.starts_with("differs at "));
-        assert_eq!(differs, told, "{works} {owned} {said:?}");
+        assert_eq!(differs, told, "{down:?} {owned} {known} {said:?}");
     }
 }
 

@@ -315,6 +315,53 @@ fn a_snapshot_ends_what_was_in_force_before() {
     assert_eq!(found(&cluster.plan()), []);
 }
 
+/// A proxy, certificates, the nodes that the engine may use: what a cluster needs of the engine, and what nobody has in Git.
+#[test]
+fn what_people_added_before_last_known_good_is_neither_a_fault_nor_lost() {
+    let mut cluster = Cluster::working();
+    let pod = "/spec/template/spec";
+    let proxy = json!([{"name": "HTTPS_PROXY", "value": "http://proxy.test"}]);
+    let affinity = json!({"nodeAffinity": {}});
+    let added = json!({"spec": {"template": {"spec": {
+        "affinity": affinity, "containers": [{"name": "manager", "env": proxy}],
+    }}}});
+    cluster.install.keep(&[(source(), added)].into());
+    cluster.objects.remove(&source());
+    cluster.settle(100);
+    let has = |cluster: &Cluster| {
+        let spec = cluster.objects[&source()].fields.pointer(pod).unwrap();
+        (
+            spec["affinity"].clone(),
+            spec["containers"][0]["env"].clone(),
+        )
+    };
+    assert_eq!(has(&cluster), (affinity.clone(), proxy.clone()));
+    // A node is drained for longer than a debounce, and somebody has added a volume that is nowhere.
+    let live = cluster.objects.get_mut(&source()).unwrap();
+    live.fields["status"]["availableReplicas"] = json!(0);
+    let since = cluster.now - Duration::minutes(5);
+    cluster.history.down.insert(source(), since);
+    let differs = |plan: &Plan| -> Vec<String> {
+        let all = plan.findings.iter().map(|f| f.evidence.clone());
+        all.filter(|text| text.starts_with("differs")).collect()
+    };
+    assert_eq!(differs(&cluster.plan()), [""; 0]);
+    let live = cluster.objects.get_mut(&source()).unwrap();
+    live.fields.pointer_mut(pod).unwrap()["volumes"] = json!([{"name": "gone"}]);
+    let plan = cluster.plan();
+    assert_eq!(
+        differs(&plan),
+        ["differs at /spec/template/spec/volumes/gone"]
+    );
+    assert_eq!(writes(&plan), [("replace", "source-controller")]);
+    for step in &plan.steps {
+        cluster.act(step);
+    }
+    assert_eq!(has(&cluster), (affinity, proxy));
+    let spec = cluster.objects[&source()].fields.pointer(pod).unwrap();
+    assert_eq!(spec.get("volumes"), None);
+}
+
 /// A later version of the engine may store its objects in a version that the bundle has not heard of.
 #[test]
 fn versions_of_a_crd_that_git_brings_are_gits() {

@@ -33,7 +33,7 @@ pub fn broken(
     (id, wanted, live): (&ObjectId, &Wanted, &Object),
 ) -> Option<Finding> {
     let mut paths = drift(&wanted.expect, &live.fields);
-    paths.extend(additions(&wanted.expect, &live.fields));
+    paths.extend(additions(&wanted.whole(), &live.fields));
     if let Some(known) = &wanted.known {
         paths.extend(settings(known, &live.fields));
     }

@@ -109,43 +109,6 @@ fn what_people_added_goes_with_the_whole_object_and_what_differs_is_applied() {
     }
 }
 
-/// A Pod that is replaced is down for a moment, whatever its owner added.
-#[test]
-fn what_people_added_stays_until_the_controller_has_been_down_for_a_while() {
-    let id = deployment("source-controller");
-    let mut cluster = Cluster::working();
-    let live = cluster.objects.get_mut(&id).unwrap();
-    let container = live.fields.pointer_mut("/spec/template/spec/containers/0");
-    container.unwrap()["env"] = json!([{"name": "HTTPS_PROXY", "value": "example.org"}]);
-    let finding = Finding::new(Class::ReadyButUseless, &id, "");
-    let observed = cluster.observed();
-    for (seconds, replaced) in [(0, false), (29, false), (30, true)] {
-        let since = cluster.now - Duration::seconds(seconds);
-        let past = Past {
-            since: Some(since),
-            ..Past::default()
-        };
-        let mut history = cluster.history.clone();
-        history
-            .faults
-            .insert((Class::ReadyButUseless, id.clone()), past);
-        let (taken, next) = steps(
-            cluster.now,
-            &cluster.install,
-            &observed,
-            &history,
-            std::slice::from_ref(&finding),
-        );
-        let all: Vec<Action> = taken.into_iter().map(|s| s.action).collect();
-        let expected = if replaced {
-            (vec![Action::Replace], None)
-        } else {
-            (vec![], Some(since + DOWN))
-        };
-        assert_eq!((all, next), expected, "{seconds}");
-    }
-}
-
 /// Settings that people gave are put back as they were known; where ours differ, ours are applied.
 #[test]
 fn settings_are_reset_only_where_ours_are_as_they_have_to_be() {

@@ -229,7 +229,14 @@ impl Cluster {
                 // To the root is applied what holds made of it, as at the API server.
                 let root = (id.kind == Kind::Application).then(|| self.observed());
                 let install = root.map(|seen| shield::shielded(&self.install, &seen).into_owned());
-                let mut body = install.as_ref().unwrap_or(&self.install).body(id).unwrap();
+                let install = install.as_ref().unwrap_or(&self.install);
+                let over = matches!(step.action, Action::Apply | Action::WriteSecret);
+                let body = if over {
+                    install.body(id)
+                } else {
+                    install.whole(id)
+                };
+                let mut body = body.unwrap();
                 if let Action::CreateHeld { note } = &step.action {
                     body = mark::on(self.install.traits.kind, body, None, note);
                 }
@@ -362,6 +369,7 @@ impl Cluster {
             writer: String::new(),
             written: None,
             ours: true,
+            marked: false,
             controller: String::new(),
             fields: Value::Null,
         };
@@ -369,7 +377,6 @@ impl Cluster {
         let annotations = object.fields.pointer("/metadata/annotations").cloned();
         let status = object.fields.get("status").cloned();
         object.version = self.serial;
-            marked: false,
         object.generation += 1;
         MANAGER.clone_into(&mut object.writer);
         object.fields = applied.unwrap_or(wanted);
