@@ -298,6 +298,12 @@ fn outside(info: &RequestInfo, allowed: &BTreeSet<String>) -> String {
         list.push("others");
     }
     let list = list.join(", ");
+    if scope::changes_namespace(info) {
+        return format!(
+            "'{}' changes a namespace itself, and access is to what lies in {list}",
+            scope::describe(info)
+        );
+    }
     if info.namespace.is_empty() {
         format!(
             "'{}' is not within the namespaces {list}",

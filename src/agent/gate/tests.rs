@@ -355,6 +355,14 @@ fn a_list_of_namespaces_holds_for_every_form_of_request() {
         ("GET", "/api/v1/nodes/n", "403 Namespace"),
         ("POST", "/api/v1/namespaces", "403 Namespace"),
         ("DELETE", "/apis/apps/v1/deployments", "403 Namespace"),
+        // The namespace itself is looked at only.
+        ("GET", "/api/v1/namespaces/a/status", "pass"),
+        ("PATCH", "/api/v1/namespaces/a", "403 Namespace"),
+        ("PUT", "/api/v1/namespaces/a", "403 Namespace"),
+        ("DELETE", "/api/v1/namespaces/a", "403 Namespace"),
+        ("PUT", "/api/v1/namespaces/a/finalize", "403 Namespace"),
+        ("PATCH", "/api/v1/namespaces/a/status", "403 Namespace"),
+        ("PATCH", "/api/v1/namespaces/%61", "403 Namespace"),
     ] {
         let by_owner = Case::new(method, target).policy("namespaces", "a,b");
         assert_eq!(by_owner.verdict(), verdict, "{method} {target}");
@@ -393,6 +401,9 @@ fn where_namespaces_are_covered_nothing_else_is_reached() {
         ("GET", "/api/v1/namespaces", refused),
         ("GET", "/api/v1/nodes", refused),
         ("GET", "/api/v1/namespaces/linesman/secrets", refused),
+        ("PATCH", "/api/v1/namespaces/a", refused),
+        ("DELETE", "/api/v1/namespaces/a", refused),
+        ("PUT", "/api/v1/namespaces/a/finalize", refused),
     ] {
         assert_eq!(
             verdict(method, target, &["a", "b"]),
@@ -420,6 +431,11 @@ fn a_refusal_for_the_scope_names_the_list_and_whose_it_is() {
         "{}",
         refusal.next
     );
+    let mut case = Case::new("PATCH", "/api/v1/namespaces/a");
+    case.covered = Covered::Namespaces(["a".to_owned()].into());
+    let refusal = case.run_with(&mut Replay::default()).unwrap_err();
+    let itself = "'patch namespaces' changes a namespace itself, and access is to what lies in a";
+    assert_eq!(refusal.what, itself);
     let mut both = Case::new("GET", "/api/v1/namespaces/b/pods").policy("namespaces", "a");
     both.covered = Covered::Namespaces(["b".to_owned()].into());
     assert_eq!(

@@ -168,6 +168,8 @@ pub enum No {
     ReadOnly(String),
     #[error("it is for {0}, and the request lies elsewhere")]
     Namespace(String),
+    #[error("it is for {0}, and '{1}' changes a namespace itself")]
+    NamespaceItself(String, String),
     #[error("it does not let act as {0}")]
     ActAs(String),
 }
@@ -202,7 +204,13 @@ impl Grant {
             return Err(No::ReadOnly(scope::describe(info)));
         }
         match &self.namespaces {
-            Some(allowed) if !scope::within(info, allowed) => Err(No::Namespace(within(allowed))),
+            Some(allowed) if !scope::within(info, allowed) => {
+                Err(if scope::changes_namespace(info) {
+                    No::NamespaceItself(within(allowed), scope::describe(info))
+                } else {
+                    No::Namespace(within(allowed))
+                })
+            }
             _ => Ok(()),
         }
     }

@@ -193,6 +193,22 @@ const ROWS: &[Row] = &[
         "GET /apis",
         Ok("g1 linesman:edit full a"),
     ),
+    // The namespace itself is not within it.
+    (
+        &["g1 user:ada * admin ns=a"],
+        "GET /api/v1/namespaces/a",
+        Ok("g1 linesman:admin full a"),
+    ),
+    (
+        &["g1 user:ada * admin ns=a"],
+        "PATCH /api/v1/namespaces/a",
+        Err("grant g1: it is for namespace a, and 'patch namespaces' changes a namespace itself"),
+    ),
+    (
+        &["g1 user:ada * admin ns=a"],
+        "PUT /api/v1/namespaces/a/finalize",
+        Err("'update namespaces/finalize' changes a namespace itself"),
+    ),
     // Several: groups add up, of those that cover the request, within the limits of each.
     (
         &["g1 user:ada * admin read", "g2 group:sre * edit ns=a"],
