@@ -34,6 +34,8 @@ pub struct Session<'a> {
     pub keyset: &'a [HubKey],
     /// The hub's clock, as the line's handshake gave it.
     pub hub_now: OffsetDateTime,
+    /// This node's own clock: by it the owner's hours are judged, whatever the hub says the time is.
+    pub own_now: OffsetDateTime,
     pub covered: &'a Covered,
 }
 
@@ -69,7 +71,7 @@ pub fn check(
     request: &Request<'_>,
     replay: &mut Replay,
 ) -> Result<Pass, Refusal> {
-    open(policy, session.hub_now)?;
+    open(policy, session.own_now)?;
     let claims = asserted(session, request)?;
     fresh(&claims, session, replay)?;
     names(policy, &claims)?;
@@ -100,7 +102,10 @@ fn open(policy: &Policy, now: OffsetDateTime) -> Result<(), Refusal> {
     match &policy.hours {
         Some(hours) if !hours.contain(now) => Err(denied(
             "OutOfHours",
-            format!("access through the line is open {hours} (UTC) only"),
+            format!(
+                "access through the line is open {hours} (UTC) only, and by the agent's clock it is {}",
+                policy::moment(now)
+            ),
             "hours",
         )),
         _ => Ok(()),

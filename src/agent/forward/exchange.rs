@@ -24,6 +24,7 @@ use crate::agent::gate::policy::Policy;
 use crate::agent::gate::replay::Replay;
 use crate::agent::gate::{self, Covered, Pass, Session};
 use crate::assertion::ApiMeta;
+use crate::clock;
 use crate::kubeapi::headers;
 use crate::kubeapi::path::Upgrade;
 use crate::kubeapi::status::{self, Hop, Refusal};
@@ -198,6 +199,7 @@ fn judge(
         epoch: exchange.epoch,
         keyset: &exchange.keyset,
         hub_now: exchange.hub_now,
+        own_now: clock::now(),
         covered: &covered,
     };
     let request = gate::Request {

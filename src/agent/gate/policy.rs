@@ -183,6 +183,14 @@ impl Hours {
     }
 }
 
+/// `Mon 07:59`, in UTC, as the owner writes hours.
+pub fn moment(at: OffsetDateTime) -> String {
+    let at = at.to_offset(time::UtcOffset::UTC);
+    let day = at.weekday().to_string();
+    let day: String = day.chars().take(3).collect();
+    format!("{day} {:02}:{:02}", at.hour(), at.minute())
+}
+
 impl fmt::Display for Hours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

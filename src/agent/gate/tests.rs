@@ -12,6 +12,8 @@ struct Case {
     method: Method,
     target: String,
     upgrade: Option<Upgrade>,
+    /// How far the hub's clock is ahead of this node's, in seconds.
+    hub_ahead: i64,
 }
 
 impl Case {
@@ -39,7 +41,14 @@ impl Case {
             method,
             target: target.to_owned(),
             upgrade: None,
+            hub_ahead: 0,
         }
+    }
+
+    /// A hub whose clock says something else; its assertions go by it.
+    fn hub_ahead(mut self, seconds: i64) -> Self {
+        self.hub_ahead = seconds;
+        self.claims(|c| (c.iat, c.exp) = (c.iat + seconds, c.exp + seconds))
     }
 
     fn policy(mut self, key: &str, value: &str) -> Self {
@@ -76,7 +85,8 @@ impl Case {
             cluster: "cluster",
             epoch: 7,
             keyset: &keyset,
-            hub_now: OffsetDateTime::from_unix_timestamp(NOW).unwrap(),
+            hub_now: OffsetDateTime::from_unix_timestamp(NOW + self.hub_ahead).unwrap(),
+            own_now: OffsetDateTime::from_unix_timestamp(NOW).unwrap(),
             covered: &self.covered,
         };
         let uri = self.target.parse().unwrap();
@@ -134,6 +144,26 @@ fn the_owner_can_switch_the_line_off() {
             .verdict(),
         "403 OutOfHours"
     );
+}
+
+/// The owner's hours are of the owner's clock: a hub that lies about the time opens nothing, and one whose clock is wrong shuts nothing.
+#[test]
+fn a_hub_with_another_time_does_not_move_the_owners_hours() {
+    for hours in [-1, 1, -24, 24 * 365].map(|hours| hours * 3_600) {
+        let case = |window| {
+            Case::new("GET", "/api")
+                .policy("hours", window)
+                .hub_ahead(hours)
+        };
+        assert_eq!(case("Fri 08:00-09:00").verdict(), "pass", "{hours}");
+        for shut in ["Fri 07:00-08:00", "Fri 09:00-10:00", "Thu 00:00-24:00"] {
+            assert_eq!(case(shut).verdict(), "403 OutOfHours", "{hours} {shut}");
+        }
+    }
+    let refusal = Case::new("GET", "/api").policy("hours", "Mon 08:00-09:00");
+    let refusal = refusal.run_with(&mut Replay::default()).unwrap_err();
+    let said = "access through the line is open Mon 08:00-09:00 (UTC) only, and by the agent's clock it is Fri 08:00";
+    assert_eq!(refusal.what, said);
 }
 
 /// L43

@@ -39,6 +39,8 @@ pub(super) struct Pair {
     count: AtomicU32,
     /// How far the agent's idea of the hub's time is from the hub's, in seconds.
     apart: AtomicI64,
+    /// How far the hub's time is from the true one, by its handshake and its assertions alike, in seconds.
+    lie: AtomicI64,
     /// Wishes for another line.
     renewals: Arc<AtomicU32>,
     tasks: Mutex<JoinSet<()>>,
@@ -56,6 +58,7 @@ impl Pair {
             key: KeyPair::from_seed(&[5; 32]),
             count: AtomicU32::new(0),
             apart: AtomicI64::new(0),
+            lie: AtomicI64::new(0),
             renewals: Arc::default(),
             tasks: Mutex::new(tasks),
         }
@@ -141,6 +144,15 @@ impl Pair {
         self.renewals.load(Ordering::Relaxed)
     }
 
+    /// Sets the hub's clock, as it says it.
+    pub(super) fn lie(&self, seconds: i64) {
+        self.lie.store(seconds, Ordering::Relaxed);
+    }
+
+    fn hub_time(&self) -> time::OffsetDateTime {
+        clock::now() + time::Duration::seconds(self.lie.load(Ordering::Relaxed))
+    }
+
     pub(super) fn policy(&self, key: &str, value: &str) {
         let policy = Policy::parse(&[(key.to_owned(), value.to_owned())].into()).unwrap();
         self.policy.send_replace(Some(policy));
@@ -171,7 +183,7 @@ impl Pair {
             mode: Mode::Full,
             namespaces: None,
         };
-        assertion::issue(&request, &subject, clock::now(), "k1", |input| {
+        assertion::issue(&request, &subject, self.hub_time(), "k1", |input| {
             self.key.sign(input)
         })
         .unwrap()
@@ -232,7 +244,7 @@ impl Pair {
             meta,
             epoch: 3,
             keyset: vec![key],
-            hub_now: clock::now() + time::Duration::seconds(apart),
+            hub_now: self.hub_time() + time::Duration::seconds(apart),
             renew: Arc::new(move || {
                 renewals.fetch_add(1, Ordering::Relaxed);
             }),

@@ -88,6 +88,22 @@ async fn each_key_of_the_owners_policy_holds_against_the_hub() {
     }
 }
 
+/// A hub that puts its clock where the owner lets people in.
+#[tokio::test]
+async fn a_hub_that_lies_about_the_time_does_not_open_the_owners_hours() {
+    let server = ApiServer::start().await;
+    let pair = Pair::new(&server);
+    pair.policy("hours", &another_day());
+    let list = || asked("GET", "/api/v1/pods", &[("host", "h")]);
+    for days in [2, -5] {
+        pair.lie(days * 86_400);
+        let found = rule(&pair, list()).await;
+        assert_eq!(found, (403, "agent".into(), "OutOfHours".into()), "{days}");
+    }
+    pair.policy("hours", "00:00-24:00");
+    assert_eq!(rule(&pair, list()).await.0, 200);
+}
+
 /// L44: the form of the target, Host and the path; what answers elsewhere is asked nothing.
 #[tokio::test]
 async fn a_stream_reaches_the_api_server_and_nothing_else_whatever_it_names() {
