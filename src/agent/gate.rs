@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use http::{Method, StatusCode, Uri};
 use time::OffsetDateTime;
@@ -36,6 +37,8 @@ pub struct Session<'a> {
     pub hub_now: OffsetDateTime,
     /// This node's own clock: by it the owner's hours are judged, whatever the hub says the time is.
     pub own_now: OffsetDateTime,
+    /// When this is, on the clock that nobody sets.
+    pub at: Instant,
     pub covered: &'a Covered,
 }
 
@@ -147,7 +150,7 @@ fn asserted(session: &Session<'_>, request: &Request<'_>) -> Result<Claims, Refu
 }
 
 fn fresh(claims: &Claims, session: &Session<'_>, replay: &mut Replay) -> Result<(), Refusal> {
-    match replay.see(&claims.jti, session.hub_now.unix_timestamp()) {
+    match replay.see(&claims.jti, session.at) {
         Seen::New => Ok(()),
         Seen::Before => Err(Refusal::new(
             Hop::Agent,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
@@ -200,6 +200,7 @@ fn judge(
         keyset: &exchange.keyset,
         hub_now: exchange.hub_now,
         own_now: clock::now(),
+        at: Instant::now(),
         covered: &covered,
     };
     let request = gate::Request {

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::assertion::{Actor, LIFETIME, binding};
 use crate::keys::KeyPair;
@@ -14,6 +16,7 @@ struct Case {
     upgrade: Option<Upgrade>,
     /// How far the hub's clock is ahead of this node's, in seconds.
     hub_ahead: i64,
+    at: Instant,
 }
 
 impl Case {
@@ -42,7 +45,15 @@ impl Case {
             target: target.to_owned(),
             upgrade: None,
             hub_ahead: 0,
+            at: Instant::now(),
         }
+    }
+
+    /// The same request under another id, so many seconds after this one.
+    fn next(&self, id: &str, seconds: u64) -> Self {
+        let mut next = Self::new(self.method.as_str(), &self.target);
+        next.at = self.at + Duration::from_secs(seconds);
+        next.claims(|c| id.clone_into(&mut c.jti))
     }
 
     /// A hub whose clock says something else; its assertions go by it.
@@ -75,7 +86,7 @@ impl Case {
         }];
         let assertion = assertion::sign(&self.claims, "k", |input| key.sign(input)).unwrap();
         let meta = ApiMeta {
-            id: "r1".to_owned(),
+            id: self.claims.request_id().to_owned(),
             epoch: 7,
             traceparent: None,
             assertion,
@@ -86,6 +97,7 @@ impl Case {
             epoch: 7,
             keyset: &keyset,
             hub_now: OffsetDateTime::from_unix_timestamp(NOW + self.hub_ahead).unwrap(),
+            at: self.at,
             own_now: OffsetDateTime::from_unix_timestamp(NOW).unwrap(),
             covered: &self.covered,
         };
@@ -193,6 +205,24 @@ fn an_assertion_is_good_for_one_request() {
     assert_eq!(case.run_with(&mut replay).unwrap_err().reason, "Replay");
     let full = case.run_with(&mut Replay::new(0)).unwrap_err();
     assert_eq!((full.code.as_u16(), full.retry_after), (429, Some(1)));
+}
+
+/// The next line may come with another time: a hub was set right, or another replica answers.
+#[test]
+fn ids_are_remembered_for_90_s_whatever_becomes_of_the_hubs_clock() {
+    for step in [-86_400, -600, 600, 86_400] {
+        let (first, mut replay) = (Case::new("GET", "/api"), Replay::new(1));
+        assert!(first.run_with(&mut replay).is_ok());
+        let said = |case: Case, replay: &mut Replay| match case.run_with(replay) {
+            Ok(_) => "pass",
+            Err(refusal) => refusal.reason,
+        };
+        let soon = |id| first.next(id, 60).hub_ahead(step);
+        assert_eq!(said(soon("r1"), &mut replay), "Replay", "{step}");
+        assert_eq!(said(soon("r2"), &mut replay), "Busy", "{step}");
+        let later = first.next("r3", 91).hub_ahead(step);
+        assert_eq!(said(later, &mut replay), "pass", "{step}");
+    }
 }
 
 #[test]
