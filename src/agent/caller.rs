@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use crate::agent::Joined;
 use crate::agent::identity::{self, Identity, Signed};
+use crate::agent::link::bypass::bypassed;
 use crate::agent::link::{LinkState, ProxyConfig};
 use crate::clock;
 use crate::tunnel::{Line, Stream};
@@ -186,14 +187,20 @@ fn root(error: &reqwest::Error) -> String {
 }
 
 fn through(config: &ProxyConfig) -> Result<reqwest::Proxy> {
-    let mut proxy = reqwest::Proxy::all(format!("http://{}", config.address))
+    let address: reqwest::Url = format!("http://{}", config.address)
+        .parse()
         .context("the proxy's address is not host:port")?;
+    let rules = config.bypass.clone();
+    let mut proxy = reqwest::Proxy::custom(move |url| {
+        let (host, port) = (url.host_str()?, url.port_or_known_default()?);
+        (!bypassed(&rules, host, port)).then(|| address.clone())
+    });
     if let Some(credentials) = &config.credentials {
         let text = credentials.expose();
         let (user, password) = text.split_once(':').unwrap_or((text, ""));
         proxy = proxy.basic_auth(user, password);
     }
-    Ok(proxy.no_proxy(reqwest::NoProxy::from_string(&config.bypass.join(","))))
+    Ok(proxy)
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {

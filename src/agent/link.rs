@@ -25,6 +25,7 @@ use crate::wire::api::{AgentBuild, HubKey, HubRef};
 use crate::wire::frame::{Code, Goaway};
 use crate::wire::id::ClusterName;
 
+pub mod bypass;
 mod cap;
 mod dial;
 mod transport;
@@ -72,7 +73,7 @@ pub struct ProxyConfig {
     pub address: String,
     /// `user:password`
     pub credentials: Option<Secret<String>>,
-    /// As in `NO_PROXY`: host suffixes that are dialled directly.
+    /// As in `NO_PROXY`: what is dialled directly ([`bypass::bypassed`]).
     pub bypass: Vec<String>,
 }
 

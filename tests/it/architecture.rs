@@ -19,6 +19,7 @@ const PURE: &[&str] = &[
     "agent/enroll/told",
     "agent/gate",
     "agent/identity",
+    "agent/link/bypass",
     "agent/link/cap",
     "agent/plan",
     "assertion",

@@ -104,7 +104,7 @@ pub(super) struct Adoption {
     /// Proxy for the agent's way to the hub
     #[arg(long, value_name = "URL")]
     https_proxy: Option<String>,
-    /// What the agent reaches without the proxy
+    /// What the agent reaches without the proxy: names with what is below them, addresses, networks (`10.0.0.0/8`), `*`; with `:port` for one port
     #[arg(long, value_name = "LIST")]
     no_proxy: Option<String>,
     /// Write the YAML to this file (0600) instead of stdout

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use linesman::agent::caller::{Call, Https};
 use linesman::agent::link::ProxyConfig;
 use linesman::secret::Secret;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -148,6 +149,52 @@ async fn no_proxy_is_asked_for_a_host_that_is_named() {
     let (world, proxy) = (World::new().await, Proxy::new(Manner::Refusing).await);
     let mut agent = world.agent_through(proxy.config(None, &["127.0.0.1"]));
     agent.up().await;
+    world.end().await;
+}
+
+/// The same rules lead the line and what is called over HTTPS.
+#[tokio::test]
+async fn line_and_https_go_past_the_proxy_by_the_same_rules() {
+    let (world, proxy) = (World::new().await, Proxy::new(Manner::Refusing).await);
+    let hub = world.hub.reference();
+    let port = hub.urls[0].rsplit_once(':').unwrap().1.to_owned();
+    for (rule, past) in [
+        ("127.0.0.0/8".to_owned(), true),
+        ("*".to_owned(), true),
+        (format!("127.0.0.1:{port}"), true),
+        ("127.0.0.1:1".to_owned(), false),
+        ("10.0.0.0/8".to_owned(), false),
+        (".0.0.1".to_owned(), false),
+    ] {
+        let config = proxy.config(None, &[&rule]);
+        let https = Https::new(&hub.urls, &hub.ca, Some(&config)).unwrap();
+        let called = https.send(&Call::get("/v1/hub"), None).await;
+        assert_eq!(called.is_ok(), past, "{rule}: {called:?}");
+        let mut agent = world.agent_through(config);
+        if past {
+            agent.up().await;
+        } else {
+            let cause = agent.failure().await;
+            assert!(
+                cause.starts_with("CONNECT through proxy"),
+                "{rule}: {cause}"
+            );
+        }
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn https_shows_the_proxy_its_credentials() {
+    let (world, proxy) = (World::new().await, Proxy::new(Manner::Willing).await);
+    let hub = world.hub.reference();
+    for (credentials, through) in [("user:p@ss", true), ("user:wrong", false)] {
+        let config = proxy.config(Some(credentials), &[]);
+        let https = Https::new(&hub.urls, &hub.ca, Some(&config)).unwrap();
+        let called = https.send(&Call::get("/v1/hub"), None).await;
+        assert_eq!(called.is_ok(), through, "{called:?}");
+    }
+    assert_eq!(proxy.tunnels.load(Ordering::Relaxed), 1);
     world.end().await;
 }
 
