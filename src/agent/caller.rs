@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use crate::agent::Joined;
 use crate::agent::identity::{self, Identity, Signed};
 use crate::agent::link::bypass::bypassed;
-use crate::agent::link::{LinkState, ProxyConfig};
+use crate::agent::link::{LinkState, ProxyConfig, is_old_tls};
 use crate::clock;
 use crate::tunnel::{Line, Stream};
 use crate::wire::api::{HubRef, Problem, SIGNATURE_HEADER};
@@ -120,7 +120,10 @@ impl Https {
         if !ca.trim().is_empty() {
             let roots = reqwest::Certificate::from_pem_bundle(ca.as_bytes())
                 .context("the hub's ca.crt is not PEM")?;
-            builder = builder.tls_certs_only(roots);
+            // As the line does.
+            builder = builder
+                .tls_certs_only(roots)
+                .tls_version_min(reqwest::tls::Version::TLS_1_3);
         }
         if let Some(proxy) = proxy {
             builder = builder.proxy(through(proxy)?);
@@ -182,6 +185,9 @@ fn root(error: &reqwest::Error) -> String {
     }
     if error.is_timeout() {
         return "no answer in time".to_owned();
+    }
+    if is_old_tls(error) {
+        return "it speaks no TLS 1.3; turn that on at what stands before the hub".to_owned();
     }
     cause.to_string()
 }

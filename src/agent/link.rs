@@ -31,6 +31,7 @@ mod dial;
 mod transport;
 
 pub use dial::DialError;
+pub use transport::is_old_tls;
 
 use cap::Ages;
 
@@ -330,6 +331,7 @@ fn after(error: &DialError, attempt: u32, unit: f64) -> Duration {
         ),
         DialError::Url(_)
         | DialError::Tls(_)
+        | DialError::OldTls(_)
         | DialError::Connect { .. }
         | DialError::Upgrade { .. }
         | DialError::Answer(_)

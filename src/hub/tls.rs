@@ -111,14 +111,29 @@ impl Tls {
             .not_after
     }
 
-    /// The rustls configuration of the listener: HTTP/2 and HTTP/1.1.
+    /// The rustls configuration of the listener: HTTP/2 and HTTP/1.1, TLS 1.3 and nothing below. All that calls a hub speaks it.
     pub fn server_config(&self) -> Arc<rustls::ServerConfig> {
-        let mut config = rustls::ServerConfig::builder()
+        let versions = [&rustls::version::TLS13];
+        let mut config = rustls::ServerConfig::builder_with_protocol_versions(&versions)
             .with_no_client_auth()
             .with_cert_resolver(self.current.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Arc::new(config)
     }
+}
+
+/// Whether a handshake failed because the client speaks nothing above TLS 1.2.
+pub fn is_old(error: &std::io::Error) -> bool {
+    use rustls::{Error, PeerIncompatible};
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(
+        inner,
+        Some(Error::PeerIncompatible(
+            PeerIncompatible::SupportedVersionsExtensionRequired
+                | PeerIncompatible::Tls12NotOfferedOrEnabled
+                | PeerIncompatible::Tls12NotOffered
+        ))
+    )
 }
 
 /// The leaf in the data directory, made again where it is missing, near its end or for other names.
@@ -289,6 +304,31 @@ mod tests {
         let day = NOW + Duration::days(61);
         again.renew(day).unwrap();
         assert_eq!(again.not_after(), day + LEAF_LIFE);
+        std::fs::remove_dir_all(data).unwrap();
+    }
+
+    /// Both ends say which fault it is.
+    #[tokio::test]
+    async fn who_speaks_tls_1_2_alone_is_refused_and_told_so() {
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        let data = directory("versions");
+        let tls = Tls::load(&data, source(), NOW).unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(tls.ca.as_bytes()) {
+            roots.add(certificate.unwrap()).unwrap();
+        }
+        let old = rustls::ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS12])
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let (client, server) = tokio::io::duplex(16 << 10);
+        let name = rustls_pki_types::ServerName::try_from("hub.example").unwrap();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(old));
+        let acceptor = tokio_rustls::TlsAcceptor::from(tls.server_config());
+        let (client, server) =
+            tokio::join!(connector.connect(name, client), acceptor.accept(server));
+        let client = client.err().unwrap().to_string();
+        assert_eq!(client, "received fatal alert: ProtocolVersion");
+        assert!(is_old(&server.err().unwrap()));
         std::fs::remove_dir_all(data).unwrap();
     }
 

@@ -41,6 +41,10 @@ pub enum DialError {
         what: String,
         source: std::io::Error,
     },
+    #[error(
+        "'{0}' speaks no TLS 1.3, and a hub whose CA is given is dialled with nothing less; turn it on at what stands before the hub"
+    )]
+    OldTls(String),
     #[error("the hub answered {status} to the upgrade of {url}{}", hint(*.status))]
     Status {
         url: String,

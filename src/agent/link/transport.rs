@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::bypass::bypassed;
@@ -71,9 +72,14 @@ pub(super) async fn connect(
     let mut tls = TlsConnector::from(config)
         .connect(name, Ahead::new(socket))
         .await
-        .map_err(|source| DialError::Connect {
-            what: format!("TLS with {}", target.authority),
-            source,
+        .map_err(|source| {
+            if is_old_tls(&source) {
+                return DialError::OldTls(target.authority.clone());
+            }
+            DialError::Connect {
+                what: format!("TLS with {}", target.authority),
+                source,
+            }
         })?;
     tls.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
     Ok(tls)
@@ -138,7 +144,29 @@ async fn through(proxy: &ProxyConfig, target: &Target) -> Result<TcpStream, Dial
     }
 }
 
-/// A pinned CA never falls back to the system's roots.
+/// Whether a connection failed because the other end speaks nothing above TLS 1.2.
+pub fn is_old_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    use tokio_rustls::rustls::{AlertDescription, Error, PeerIncompatible};
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // What an I/O error carries is not its source.
+        let carried = error
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref)
+            .and_then(|carried| carried.downcast_ref());
+        match error.downcast_ref::<Error>().or(carried) {
+            Some(
+                Error::AlertReceived(AlertDescription::ProtocolVersion)
+                | Error::PeerIncompatible(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig),
+            ) => return true,
+            _ => next = error.source(),
+        }
+    }
+    false
+}
+
+/// A pinned CA never falls back to the system's roots, nor to TLS 1.2: it is the hub's own, or of the hub's operator, who sees to
+/// what stands before it. A certificate that everybody trusts may be that of a balancer nobody can ask for more.
 fn tls(ca: &str) -> Result<Arc<ClientConfig>, DialError> {
     let wrong = |text: String| DialError::Tls(text);
     let mut config = if ca.trim().is_empty() {
@@ -152,7 +180,7 @@ fn tls(ca: &str) -> Result<Arc<ClientConfig>, DialError> {
                 .add(certificate)
                 .map_err(|error| wrong(format!("the hub's CA: {error}")))?;
         }
-        ClientConfig::builder()
+        ClientConfig::builder_with_protocol_versions(&[&TLS13])
             .with_root_certificates(roots)
             .with_no_client_auth()
     };
@@ -162,7 +190,16 @@ fn tls(ca: &str) -> Result<Arc<ClientConfig>, DialError> {
 
 #[cfg(test)]
 mod tests {
+    use rustls_pki_types::PrivateKeyDer;
+    use tokio::net::TcpListener;
+    use tokio::task::JoinSet;
+    use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::rustls::crypto::aws_lc_rs;
+    use tokio_rustls::rustls::version::TLS12;
+    use tokio_rustls::rustls::{ProtocolVersion, ServerConfig, SupportedProtocolVersion};
+
     use super::*;
+    use crate::agent::caller::{Call, Https};
 
     #[test]
     fn urls_keep_their_authority_and_prefix() {
@@ -186,5 +223,53 @@ mod tests {
         ] {
             assert!(Target::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// One connection's end of a server with these versions, and the certificate to trust.
+    async fn serving(
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> (Target, String, JoinSet<()>) {
+        drop(aws_lc_rs::default_provider().install_default());
+        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder_with_protocol_versions(versions)
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                drop(acceptor.accept(socket).await);
+            }
+        });
+        (Target::parse(&url).unwrap(), made.cert.pem(), tasks)
+    }
+
+    /// By the line and by HTTPS alike.
+    #[tokio::test]
+    async fn with_a_given_ca_nothing_below_tls_1_3_is_spoken_and_the_error_says_so() {
+        let (target, ca, _server) = serving(&[&TLS12]).await;
+        let error = connect(&target, &ca, None).await.err().unwrap();
+        let said = format!(
+            "'{}' speaks no TLS 1.3, and a hub whose CA is given is dialled with nothing less; turn it on at what stands before the hub",
+            target.authority
+        );
+        assert_eq!(error.chain(), said);
+        let url = format!("https://{}", target.authority);
+        let https = Https::new(std::slice::from_ref(&url), &ca, None).unwrap();
+        let error = https.send(&Call::get("/v1/hub"), None).await.unwrap_err();
+        let said = format!(
+            "reach {url}: it speaks no TLS 1.3; turn that on at what stands before the hub"
+        );
+        assert_eq!(error.to_string(), said);
+        let (target, ca, _server) = serving(&[&TLS12, &TLS13]).await;
+        let tls = connect(&target, &ca, None).await.unwrap();
+        assert_eq!(
+            tls.get_ref().1.protocol_version(),
+            Some(ProtocolVersion::TLSv1_3)
+        );
     }
 }

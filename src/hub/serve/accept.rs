@@ -23,6 +23,7 @@ use super::guard::{Guarded, Verdict};
 use super::room::{Asking, Held, Room, Seat, Sort};
 use crate::hub::Hub;
 use crate::hub::api::{self, Refused, Remote};
+use crate::hub::tls::is_old;
 use crate::kubeapi::message::{self, MAX_HEAD, Violation};
 use crate::tunnel::driver::{self, Ahead};
 
@@ -121,6 +122,9 @@ async fn connection(
     driver::tune_for_anybody(&socket);
     let tls = match tokio::time::timeout(HEAD, acceptor.accept(Ahead::new(socket))).await {
         Ok(Ok(tls)) => tls,
+        Ok(Err(error)) if is_old(&error) => {
+            return tracing::debug!(%peer, "TLS handshake refused: the client, or what stands before the hub, speaks no TLS 1.3");
+        }
         Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake"),
         Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
     };
