@@ -17,6 +17,8 @@ const PURE: &[&str] = &[
     "address",
     "agent/engine",
     "agent/enroll/told",
+    "agent/forward/subjects/form",
+    "agent/forward/subjects/role",
     "agent/gate",
     "agent/identity",
     "agent/link/bypass",

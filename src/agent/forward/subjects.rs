@@ -9,17 +9,20 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+mod form;
 mod probe;
 mod role;
 
 use super::upstream::Upstream;
 use crate::agent::gate::policy::Policy;
 use crate::agent::gate::well_named;
+use form::{FOUND_ON, Standing, Told, Verdict, judge};
 use role::{Form, Scope, role};
 
 /// The role's name; the adoption YAML binds it to `linesman-line`.
@@ -36,6 +39,8 @@ const CHECK: Duration = Duration::from_hours(1);
 /// How often the API server is asked which form of impersonation it takes, where requests say that it is another.
 const FORM: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(30);
+/// How soon the API server is asked again which form it takes where it did not say; doubled each time.
+const SOON: Duration = Duration::from_mins(1);
 /// Names in the role; it is one object in etcd.
 const MOST: usize = 2_000;
 
@@ -87,8 +92,15 @@ struct Book {
     names: BTreeMap<Name, Option<Instant>>,
     /// What the role holds as far as we know.
     written: Option<BTreeSet<Name>>,
-    /// The form that the API server takes, and when that was found out; `None` = to be found out.
-    form: Option<(Form, Instant)>,
+    /// The form that the role has; `None` = to be found out.
+    form: Option<Form>,
+    /// The API server's version that was seen to take constrained impersonation.
+    found_on: Option<String>,
+    /// When the API server was last asked which form it takes, and whether it is to be asked again.
+    asked: Option<Instant>,
+    stale: bool,
+    /// How often in a row it did not say.
+    undecided: u32,
     /// The hub has said which names grants give.
     granted: bool,
 }
@@ -100,7 +112,8 @@ pub async fn keep(
     stop: CancellationToken,
 ) -> Result<()> {
     let mut book = Book::default();
-    let (mut retry, mut granting, mut judging) = (CHECK, true, true);
+    let (mut granting, mut judging) = (true, true);
+    let mut due = Instant::now() + CHECK;
     loop {
         let mut batch = Vec::new();
         tokio::select! {
@@ -113,18 +126,16 @@ pub async fn keep(
             changed = keeper.policy.changed(), if judging => {
                 judging = changed.is_ok();
                 let read_only = keeper.read_only();
-                if book.form.as_ref().is_some_and(|(form, _)| !fits(form, read_only)) {
-                    (book.form, book.written) = (None, None);
-                }
+                book.stale |= book.form.as_ref().is_some_and(|form| !fits(form, read_only));
             }
             want = wants.recv() => match want {
                 Some(want) => batch.push(want),
                 None => return Ok(()),
             },
-            () = tokio::time::sleep(retry) => {
+            () = tokio::time::sleep_until(due) => {
                 book.prune(Instant::now());
                 // Someone may have changed it, or the API server.
-                (book.written, book.form) = (None, None);
+                (book.written, book.stale) = (None, true);
             }
         }
         if !batch.is_empty() {
@@ -135,24 +146,35 @@ pub async fn keep(
                 batch.push(want);
             }
         }
-        retry = CHECK;
-        if let Err(error) = keeper.serve(&mut book, batch).await {
-            warn!(error, "{CLUSTER_ROLE}");
-            retry = RETRY;
-        }
+        let served = keeper.serve(&mut book, batch).await;
+        let wait = match &served {
+            Ok(()) => book.wait(),
+            Err(error) => {
+                warn!(error, "{CLUSTER_ROLE}");
+                RETRY
+            }
+        };
+        let now = Instant::now();
+        due = if due <= now {
+            now + wait
+        } else {
+            due.min(now + wait)
+        };
     }
 }
 
 impl Keeper {
     /// Writes the role where it must change, waits until the wanted names work, answers.
     async fn serve(&self, book: &mut Book, batch: Vec<Want>) -> Result<(), String> {
+        if batch.is_empty() && self.policy.borrow().is_none() {
+            // What the owner allows is not known yet; that it is read comes here again.
+            return Ok(());
+        }
         let now = Instant::now();
         let wanted: BTreeSet<Name> = batch.iter().flat_map(|want| want.names.clone()).collect();
         if batch.iter().any(|want| want.again) {
             book.written = None;
-            if book.form.as_ref().is_none_or(|(_, at)| now - *at >= FORM) {
-                book.form = None;
-            }
+            book.stale |= book.asked.is_none_or(|at| now - at >= FORM);
         }
         let result = match book.used(&wanted, now) {
             Err(error) => Err(error),
@@ -191,45 +213,104 @@ impl Keeper {
         Ok(())
     }
 
-    /// The form that the API server takes, found out where it is not known.
+    /// The form that the role gets, found out where it is not known.
     async fn form(&self, book: &mut Book) -> Result<Form> {
-        if let Some((form, _)) = &book.form {
+        if let (Some(form), false) = (&book.form, book.stale) {
             return Ok(form.clone());
         }
-        let names: BTreeSet<Name> = book.names.keys().cloned().collect();
-        if names.is_empty() && !book.granted {
+        if book.names.is_empty() && !book.granted {
             // The role of the agent before us is in force, and must not lose its names for a probe.
-            return Ok(Form::Classic);
+            return Ok(book.form.clone().unwrap_or(Form::Classic));
         }
-        // Legacy rules, which every API server takes, and beside them the probe's.
-        self.put(&names, &Form::Classic, true).await?;
+        let form = self.look(book).await?;
+        if book.form.as_ref() != Some(&form) {
+            info!(constrained = form != Form::Classic, "impersonation");
+        }
+        (book.form, book.stale) = (Some(form.clone()), false);
+        Ok(form)
+    }
+
+    /// Asks the API server. What the role says meanwhile is what it said before, and the probe's rules beside it: what is constrained is not
+    /// let go for a question.
+    async fn look(&self, book: &mut Book) -> Result<Form> {
+        let roles: Api<ClusterRole> = Api::all(self.kube.clone());
+        let role = roles.get_opt(CLUSTER_ROLE).await;
+        let standing = Standing::of(
+            role.context("read ClusterRole linesman-line-subjects")?
+                .as_ref(),
+        );
+        if let Standing::Constrained(found_on) = &standing {
+            book.found_on.clone_from(found_on);
+        }
+        let known = matches!(book.form, Some(Form::Constrained(_)));
+        let held = if known || matches!(standing, Standing::Constrained(_)) {
+            Form::Constrained(self.scope(book).await?)
+        } else {
+            // Every API server takes them.
+            Form::Classic
+        };
+        let names: BTreeSet<Name> = book.names.keys().cloned().collect();
+        self.put(&names, &held, book.found_on.as_deref(), true)
+            .await?;
         book.written = None;
-        let form = match self.found().await {
-            Ok(form) => form,
+        let told = match probe::is_constrained(&self.upstream).await {
+            Ok(true) => Told::Takes,
+            Ok(false) => Told::TakesNot,
             Err(error) => {
-                // The classic rules do for now; the next first use asks again.
                 warn!(
                     error = format!("{error:#}"),
                     "form of impersonation not found out"
                 );
-                return Ok(Form::Classic);
+                Told::Nothing
             }
         };
-        info!(constrained = form != Form::Classic, "impersonation");
-        book.form = Some((form.clone(), Instant::now()));
-        Ok(form)
+        let version = self.kube.apiserver_version().await;
+        let version = version.ok().map(|info| info.git_version);
+        book.asked = Some(Instant::now());
+        let verdict = judge(&standing, told, version.as_deref());
+        book.undecided = match verdict {
+            Verdict::Undecided => book.undecided.saturating_add(1),
+            Verdict::Constrained | Verdict::Classic => 0,
+        };
+        match verdict {
+            Verdict::Constrained => {
+                book.found_on = version.or_else(|| book.found_on.take());
+                match held {
+                    Form::Constrained(_) => Ok(held),
+                    Form::Classic => Ok(Form::Constrained(self.scope(book).await?)),
+                }
+            }
+            Verdict::Classic => {
+                book.found_on = None;
+                Ok(Form::Classic)
+            }
+            Verdict::Undecided => {
+                if told == Told::TakesNot {
+                    warn!(
+                        "the API server refuses the constrained impersonation that it took before; it is kept. Where the API server was changed, delete ClusterRole {CLUSTER_ROLE}: it is made anew"
+                    );
+                }
+                Ok(held)
+            }
+        }
     }
 
-    /// Asks the API server; the probe's rules are in the role.
-    async fn found(&self) -> Result<Form> {
-        if !probe::is_constrained(&self.upstream).await? {
-            return Ok(Form::Classic);
+    /// What may be done as somebody, by the owner's policy.
+    async fn scope(&self, book: &Book) -> Result<Scope> {
+        if !self.read_only() {
+            return Ok(Scope::Full);
         }
-        Ok(Form::Constrained(if self.read_only() {
-            Scope::Read(probe::readable(&self.kube).await?)
-        } else {
-            Scope::Full
-        }))
+        match (probe::readable(&self.kube).await, &book.form) {
+            (Ok(kinds), _) => Ok(Scope::Read(kinds)),
+            (Err(error), Some(Form::Constrained(Scope::Read(kinds)))) => {
+                warn!(
+                    error = format!("{error:#}"),
+                    "kinds of the cluster not read anew"
+                );
+                Ok(Scope::Read(kinds.clone()))
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 
     fn read_only(&self) -> bool {
@@ -247,15 +328,27 @@ impl Keeper {
         // What is no longer in the role must be asked for again.
         self.allowed
             .send_modify(|allowed| allowed.retain(|name| names.contains(name)));
-        self.put(&names, form, false).await?;
+        // Where it is constrained the probe's rules stay, so that the next question needs no write that may be seen late.
+        let probing = *form != Form::Classic;
+        self.put(&names, form, book.found_on.as_deref(), probing)
+            .await?;
         info!(names = names.len(), "{CLUSTER_ROLE} written");
         book.written = Some(names);
         Ok(())
     }
 
-    async fn put(&self, names: &BTreeSet<Name>, form: &Form, probing: bool) -> Result<()> {
+    async fn put(
+        &self,
+        names: &BTreeSet<Name>,
+        form: &Form,
+        found_on: Option<&str>,
+        probing: bool,
+    ) -> Result<()> {
         let roles: Api<ClusterRole> = Api::all(self.kube.clone());
-        let role = role(names.iter(), form, probing);
+        let mut role = role(names.iter(), form, probing);
+        if let (Form::Constrained(_), Some(version)) = (form, found_on) {
+            role["metadata"]["annotations"] = json!({FOUND_ON: version});
+        }
         let params = PatchParams::apply(FIELD_MANAGER).force();
         roles
             .patch(CLUSTER_ROLE, &params, &Patch::Apply(&role))
@@ -310,6 +403,14 @@ impl Book {
         Ok(())
     }
 
+    /// When everything is looked at again.
+    fn wait(&self) -> Duration {
+        match self.undecided.checked_sub(1) {
+            None => CHECK,
+            Some(times) => CHECK.min(SOON * 2_u32.saturating_pow(times.min(10))),
+        }
+    }
+
     fn prune(&mut self, now: Instant) {
         self.names
             .retain(|_, used| used.is_none_or(|at| now.duration_since(at) < UNUSED));
@@ -317,50 +418,4 @@ impl Book {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn subjects(users: &[&str], groups: &[&str]) -> Subjects {
-        let owned = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
-        Subjects {
-            users: owned(users),
-            groups: owned(groups),
-        }
-    }
-
-    #[test]
-    fn a_withdrawn_grant_leaves_the_role_at_once() {
-        let mut book = Book::default();
-        book.grant(&subjects(&["ada", "bob"], &["admin"]));
-        book.grant(&subjects(&["bob"], &["admin"]));
-        let names: Vec<_> = book.names.keys().map(|n| n.parts().1).collect();
-        assert_eq!(names, ["linesman:bob", "linesman:admin"]);
-    }
-
-    #[test]
-    fn names_in_use_stay_for_a_day() {
-        let (mut book, start) = (Book::default(), Instant::now());
-        let ada = BTreeSet::from([Name::User("linesman:ada".to_owned())]);
-        assert_eq!(book.used(&ada, start), Ok(()));
-        book.grant(&subjects(&[], &["admin"]));
-        book.prune(start + UNUSED - Duration::from_secs(1));
-        assert_eq!(book.names.len(), 2);
-        book.prune(start + UNUSED);
-        assert_eq!(book.names.len(), 1);
-    }
-
-    #[test]
-    fn foreign_and_too_many_names_are_refused() {
-        let mut book = Book::default();
-        book.grant(&subjects(&["a b", "*", ""], &["x\ny"]));
-        assert!(book.names.is_empty());
-        let masters = BTreeSet::from([Name::Group("system:masters".to_owned())]);
-        assert!(book.used(&masters, Instant::now()).is_err());
-        let many = (0..MOST)
-            .map(|n| Name::User(format!("linesman:u{n}")))
-            .collect();
-        assert_eq!(book.used(&many, Instant::now()), Ok(()));
-        let one_more = BTreeSet::from([Name::User("linesman:last".to_owned())]);
-        assert!(book.used(&one_more, Instant::now()).is_err());
-    }
-}
+mod tests;

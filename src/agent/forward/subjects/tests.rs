@@ -1,0 +1,292 @@
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::agent::forward::upstream::Credential;
+use crate::secret::Secret;
+
+fn subjects(users: &[&str], groups: &[&str]) -> Subjects {
+    let owned = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
+    Subjects {
+        users: owned(users),
+        groups: owned(groups),
+    }
+}
+
+#[test]
+fn a_withdrawn_grant_leaves_the_role_at_once() {
+    let mut book = Book::default();
+    book.grant(&subjects(&["ada", "bob"], &["admin"]));
+    book.grant(&subjects(&["bob"], &["admin"]));
+    let names: Vec<_> = book.names.keys().map(|n| n.parts().1).collect();
+    assert_eq!(names, ["linesman:bob", "linesman:admin"]);
+}
+
+#[test]
+fn names_in_use_stay_for_a_day() {
+    let (mut book, start) = (Book::default(), Instant::now());
+    let ada = BTreeSet::from([Name::User("linesman:ada".to_owned())]);
+    assert_eq!(book.used(&ada, start), Ok(()));
+    book.grant(&subjects(&[], &["admin"]));
+    book.prune(start + UNUSED - Duration::from_secs(1));
+    assert_eq!(book.names.len(), 2);
+    book.prune(start + UNUSED);
+    assert_eq!(book.names.len(), 1);
+}
+
+#[test]
+fn foreign_and_too_many_names_are_refused() {
+    let mut book = Book::default();
+    book.grant(&subjects(&["a b", "*", ""], &["x\ny"]));
+    assert!(book.names.is_empty());
+    let masters = BTreeSet::from([Name::Group("system:masters".to_owned())]);
+    assert!(book.used(&masters, Instant::now()).is_err());
+    let many = (0..MOST)
+        .map(|n| Name::User(format!("linesman:u{n}")))
+        .collect();
+    assert_eq!(book.used(&many, Instant::now()), Ok(()));
+    let one_more = BTreeSet::from([Name::User("linesman:last".to_owned())]);
+    assert!(book.used(&one_more, Instant::now()).is_err());
+}
+
+const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/linesman-line-subjects";
+
+/// What the API server answers to the probe.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Mood {
+    Takes,
+    Busy,
+}
+
+/// An API server with one role.
+struct State {
+    mood: Mood,
+    role: Option<Value>,
+    /// The rules of each write.
+    written: Vec<Value>,
+}
+
+#[derive(Clone)]
+struct Server(Arc<Mutex<State>>);
+
+impl Server {
+    fn new(mood: Mood, role: Option<Value>) -> Self {
+        let written = Vec::new();
+        Self(Arc::new(Mutex::new(State {
+            mood,
+            role,
+            written,
+        })))
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    /// Verbs that any write since the last call gave to act as somebody.
+    fn verbs(&self) -> BTreeSet<String> {
+        let written = std::mem::take(&mut self.state().written);
+        let rules = written
+            .iter()
+            .flat_map(|rules| rules.as_array().unwrap().clone());
+        let whom = rules.filter(|rule| rule.get("resourceNames").is_some());
+        whom.map(|rule| rule["verbs"][0].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let (parts, body) = request.into_parts();
+        let sent = body.collect().await.unwrap().to_bytes();
+        let mut state = self.state();
+        let answer = |code: u16, body: &Value| {
+            let body = Full::new(Bytes::from(body.to_string()));
+            Response::builder().status(code).body(body).unwrap()
+        };
+        let probe = parts.headers.contains_key("impersonate-user");
+        match (parts.method.as_str(), parts.uri.path()) {
+            ("GET", "/version") if probe && state.mood == Mood::Busy => answer(503, &json!({})),
+            ("GET", "/version") => answer(
+                200,
+                &json!({"major": "1", "minor": "36", "gitVersion": "v1.36.1", "gitCommit": "", "gitTreeState": "",
+                    "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}),
+            ),
+            ("GET", ROLE) => match &state.role {
+                Some(role) => answer(200, role),
+                None => answer(
+                    404,
+                    &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                        "reason": "NotFound", "code": 404, "message": "not found"}),
+                ),
+            },
+            ("PATCH", ROLE) => {
+                let role: Value = serde_json::from_slice(&sent).unwrap();
+                state.written.push(role["rules"].clone());
+                state.role = Some(role.clone());
+                answer(200, &role)
+            }
+            ("GET", path @ ("/api" | "/apis")) => {
+                let pods = json!({"resource": "pods", "responseKind": {"group": "", "version": "v1", "kind": "Pod"},
+                    "scope": "Namespaced", "singularResource": "pod", "verbs": ["get", "list", "watch"]});
+                let core = json!({"metadata": {"name": ""}, "versions": [{"version": "v1", "resources": [pods]}]});
+                let items = if path == "/api" {
+                    vec![core]
+                } else {
+                    Vec::new()
+                };
+                let kind = "APIGroupDiscoveryList";
+                answer(
+                    200,
+                    &json!({"kind": kind, "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}),
+                )
+            }
+            other => panic!("not expected: {other:?}"),
+        }
+    }
+}
+
+/// The keeper of that server's role, with one grant.
+struct Kept {
+    keeper: Keeper,
+    book: Book,
+    policy: watch::Sender<Option<Policy>>,
+    _credential: watch::Sender<Credential>,
+    _tasks: JoinSet<()>,
+}
+
+impl Kept {
+    async fn new(server: &Server) -> Self {
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let config = kube::Config::new(url.parse().unwrap());
+        let (server, mut tasks) = (server.clone(), JoinSet::new());
+        tasks.spawn(async move {
+            let mut open = JoinSet::new();
+            while let Ok((socket, _)) = listener.accept().await {
+                let server = server.clone();
+                let service = service_fn(move |request| {
+                    let answer = server.clone().answer(request);
+                    async move { Ok::<_, Infallible>(answer.await) }
+                });
+                let http = hyper::server::conn::http1::Builder::new();
+                let connection = http.serve_connection(TokioIo::new(socket), service);
+                open.spawn(async move { drop(connection.await) });
+            }
+        });
+        let token = Credential::Token {
+            bearer: Secret::new("line-token".to_owned()),
+            serial: 1,
+        };
+        let (credential, credentials) = watch::channel(token);
+        let (policy, policies) = watch::channel(Some(Policy::default()));
+        let keeper = Keeper {
+            kube: kube::Client::try_from(config.clone()).unwrap(),
+            upstream: Upstream::new(&config, credentials, mpsc::channel(1).0).unwrap(),
+            granted: watch::channel(Subjects::default()).1,
+            policy: policies,
+            allowed: watch::channel(BTreeSet::new()).0,
+        };
+        let mut book = Book {
+            granted: true,
+            ..Book::default()
+        };
+        book.grant(&subjects(&["ada"], &["admin"]));
+        Self {
+            keeper,
+            book,
+            policy,
+            _credential: credential,
+            _tasks: tasks,
+        }
+    }
+
+    /// One round, and when the next one is.
+    async fn look(&mut self) -> Duration {
+        self.book.stale = true;
+        self.keeper.serve(&mut self.book, Vec::new()).await.unwrap();
+        self.book.wait()
+    }
+}
+
+fn constrained(found_on: &str) -> Value {
+    let names = [Name::User("linesman:ada".to_owned())];
+    let mut role = role(names.iter(), &Form::Constrained(Scope::Full), false);
+    role["metadata"]["annotations"] = json!({FOUND_ON: found_on});
+    role
+}
+
+/// The agent before this one found out that it is constrained, and the API server has no time to say so again.
+#[tokio::test]
+async fn an_api_server_that_is_busy_costs_no_constraint_and_is_asked_again_soon() {
+    let server = Server::new(Mood::Busy, Some(constrained("v1.36.0")));
+    let mut kept = Kept::new(&server).await;
+    for wait in [SOON, SOON * 2, SOON * 4] {
+        assert_eq!(kept.look().await, wait);
+        let found = server.state().role.clone().unwrap();
+        assert_eq!(found["metadata"]["annotations"][FOUND_ON], "v1.36.0");
+    }
+    server.state().mood = Mood::Takes;
+    assert_eq!(kept.look().await, CHECK);
+    assert_eq!(
+        server.verbs(),
+        BTreeSet::from(["impersonate:user-info".to_owned()]),
+        "at no time anything else"
+    );
+    let found = server.state().role.clone().unwrap();
+    assert_eq!(found["metadata"]["annotations"][FOUND_ON], "v1.36.1");
+}
+
+#[tokio::test]
+async fn what_the_owner_narrows_is_not_widened_on_the_way() {
+    let server = Server::new(Mood::Takes, None);
+    let mut kept = Kept::new(&server).await;
+    assert_eq!(kept.look().await, CHECK);
+    server.verbs();
+    for mood in [Mood::Busy, Mood::Takes] {
+        server.state().mood = mood;
+        let read_only = [("readOnly".to_owned(), "true".to_owned())];
+        let policy = Policy::parse(&read_only.into()).unwrap();
+        kept.policy.send_replace(Some(policy));
+        kept.look().await;
+        let verbs = server.verbs();
+        assert!(!verbs.contains("impersonate"), "{verbs:?}");
+        let rules = server.state().role.clone().unwrap()["rules"].to_string();
+        assert!(
+            rules.contains(r#"["pods"]"#) && !rules.contains(":patch"),
+            "{rules}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn where_nothing_is_known_classic_rules_do_until_the_api_server_says_more() {
+    let server = Server::new(Mood::Busy, None);
+    let mut kept = Kept::new(&server).await;
+    assert_eq!(kept.look().await, SOON);
+    let verbs = |server: &Server| server.verbs().into_iter().collect::<Vec<_>>();
+    assert_eq!(verbs(&server), ["impersonate", "impersonate:user-info"]);
+    server.state().mood = Mood::Takes;
+    assert_eq!(kept.look().await, CHECK);
+    let rules = server.state().role.clone().unwrap()["rules"].to_string();
+    assert!(!rules.contains(r#""impersonate""#), "{rules}");
+}
+
+/// Grants come before the owner's policy is read, and would be written without it.
+#[tokio::test]
+async fn nothing_is_written_before_the_owners_policy_is_known() {
+    let server = Server::new(Mood::Takes, None);
+    let mut kept = Kept::new(&server).await;
+    kept.policy.send_replace(None);
+    kept.look().await;
+    assert!(server.verbs().is_empty());
+}
