@@ -115,18 +115,20 @@ pub fn keepers(
         policy: policies.clone(),
         allowed,
     };
+    let watched = namespace.clone();
     tasks.spawn("line token", |stop| {
         credential::keep(kube.clone(), namespace.clone(), token, renewals, stop)
     });
     tasks.spawn("line subjects", |stop| subjects::keep(keeper, wanted, stop));
     tasks.spawn("owner policy", |stop| {
-        owner::keep(kube, namespace, policy, news, stop)
+        owner::keep(kube, watched, policy, news, stop)
     });
     let replay = Mutex::new(Replay::default());
     let switched = TaskTracker::new();
     Ok(Shared {
         hub_id,
         cluster_id,
+        namespace,
         upstream,
         policy: policies,
         covered,

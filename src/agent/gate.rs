@@ -1,6 +1,7 @@
 //! The agent's own judgement of each request on the line. The hub is not trusted blindly: it can only ask
 //! for less than the cluster's owner allows. Pure; the order of the checks is part of the contract:
-//! off and hours, assertion, replay, names, groups, path, protocol switch, mode, covered namespaces, namespaces.
+//! off and hours, assertion, replay, names, groups, path, protocol switch, mode, covered namespaces, namespaces, what is the
+//! agent's own.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
 
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use crate::kubeapi::scope;
 use crate::kubeapi::status::{Hop, Refusal};
 use crate::wire::api::HubKey;
 
+mod own;
 pub mod policy;
 pub mod replay;
 
@@ -31,6 +33,8 @@ pub const CLOCK: &str = "Clock";
 pub struct Session<'a> {
     pub hub: &'a str,
     pub cluster: &'a str,
+    /// The agent's.
+    pub namespace: &'a str,
     pub epoch: u64,
     pub keyset: &'a [HubKey],
     /// The hub's clock, as the line's handshake gave it.
@@ -85,6 +89,7 @@ pub fn check(
     mode(policy, &claims, &info)?;
     covered(session.covered, &info)?;
     namespaces(policy, &claims, &info)?;
+    own::check(policy, session.namespace, &info, request.uri.query())?;
     Ok(Pass { claims, info })
 }
 

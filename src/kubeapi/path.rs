@@ -298,6 +298,12 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&unescaped(&text.replace('+', " ")).0).into_owned()
 }
 
+/// Percent-decoded text; `None` where an escape is broken, or it is no UTF-8.
+pub fn decoded(text: &str) -> Option<String> {
+    let (bytes, whole) = unescaped(text);
+    String::from_utf8(bytes).ok().filter(|_| whole)
+}
+
 /// Percent-decoded bytes, and whether every escape was whole.
 fn unescaped(raw: &str) -> (Vec<u8>, bool) {
     let digit = |byte: u8| {

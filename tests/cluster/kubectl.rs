@@ -24,6 +24,7 @@ mod bulk;
 mod clients;
 mod helm;
 mod objects;
+mod own;
 mod replicas;
 mod revoked;
 mod sessions;

@@ -34,6 +34,8 @@ use crate::wire::api::HubKey;
 pub struct Shared {
     pub hub_id: String,
     pub cluster_id: String,
+    /// The agent's.
+    pub namespace: String,
     pub upstream: Upstream,
     pub policy: watch::Receiver<Option<Policy>>,
     /// Where requests may lie.
@@ -196,6 +198,7 @@ fn judge(
     let session = Session {
         hub: &shared.hub_id,
         cluster: &shared.cluster_id,
+        namespace: &shared.namespace,
         epoch: exchange.epoch,
         keyset: &exchange.keyset,
         hub_now: exchange.hub_now,

@@ -25,6 +25,8 @@ pub struct Policy {
     pub hours: Option<Hours>,
     /// `nodeProxy: allow | deny`
     pub node_proxy: bool,
+    /// `ownNamespace: allow | deny`: the agent's own objects and the cluster's keys.
+    pub own_namespace: bool,
 }
 
 impl Default for Policy {
@@ -36,6 +38,7 @@ impl Default for Policy {
             namespaces: None,
             hours: None,
             node_proxy: false,
+            own_namespace: false,
         }
     }
 }
@@ -46,7 +49,7 @@ const MAX_GROUPS: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     #[error(
-        "key '{0}' is not known; known are line, readOnly, maxGroups, namespaces, hours, nodeProxy, heal, pausedUntil"
+        "key '{0}' is not known; known are line, readOnly, maxGroups, namespaces, hours, nodeProxy, ownNamespace, heal, pausedUntil"
     )]
     Key(String),
     #[error("'{key}: {value}' cannot be read; write {expected}")]
@@ -75,6 +78,9 @@ impl Policy {
                 "line" => policy.line = word("line", value, ["on", "off"])?,
                 "readOnly" => policy.read_only = word("readOnly", value, ["true", "false"])?,
                 "nodeProxy" => policy.node_proxy = word("nodeProxy", value, ["allow", "deny"])?,
+                "ownNamespace" => {
+                    policy.own_namespace = word("ownNamespace", value, ["allow", "deny"])?;
+                }
                 "maxGroups" => {
                     let groups = value.parse().ok().filter(|n| *n <= MAX_GROUPS);
                     policy.max_groups = groups
@@ -279,6 +285,7 @@ mod tests {
             ("maxGroups", "3"),
             ("namespaces", "a, b"),
             ("nodeProxy", "deny"),
+            ("ownNamespace", "deny"),
         ]);
         let expected = Policy {
             line: false,
@@ -287,8 +294,14 @@ mod tests {
             namespaces: Some(["a".to_owned(), "b".to_owned()].into()),
             hours: None,
             node_proxy: false,
+            own_namespace: false,
         };
         assert_eq!(policy, Ok(expected));
+        let open = Policy {
+            own_namespace: true,
+            ..Policy::default()
+        };
+        assert_eq!(parse(&[("ownNamespace", "allow")]), Ok(open));
     }
 
     #[test]
@@ -306,6 +319,7 @@ mod tests {
             ("hours", "Mon 25:00-26:00"),
             ("hours", "Mon-Foo 08:00-09:00"),
             ("nodeProxy", "on"),
+            ("ownNamespace", "true"),
         ] {
             assert!(parse(&[row]).is_err(), "{row:?}");
         }

@@ -94,6 +94,7 @@ impl Case {
         let session = Session {
             hub: "hub",
             cluster: "cluster",
+            namespace: "linesman",
             epoch: 7,
             keyset: &keyset,
             hub_now: OffsetDateTime::from_unix_timestamp(NOW + self.hub_ahead).unwrap(),
@@ -430,6 +431,17 @@ fn a_list_of_namespaces_holds_for_every_form_of_request() {
         let by_hub = Case::new(method, target).claims(|c| c.ns = Some(granted.into()));
         assert_eq!(by_hub.verdict(), verdict, "{method} {target}");
     }
+}
+
+/// The rows are in `own`; here, that they are asked.
+#[test]
+fn the_agents_own_namespace_is_the_owners_to_open() {
+    let keys = || Case::new("GET", "/api/v1/namespaces/linesman/secrets/linesman-keys");
+    assert_eq!(keys().verdict(), "403 OwnNamespace");
+    assert_eq!(keys().policy("ownNamespace", "allow").verdict(), "pass");
+    let all = |query| Case::new("GET", &format!("/api/v1/secrets?{query}"));
+    assert_eq!(all("limit=500").verdict(), "403 OwnNamespace");
+    assert_eq!(all("labelSelector=owner%3Dhelm").verdict(), "pass");
 }
 
 /// H35: what lies outside, and what shows what lies outside.

@@ -120,6 +120,7 @@ impl Pair {
         let shared = Shared {
             hub_id: hub.to_owned(),
             cluster_id: cluster.to_owned(),
+            namespace: "linesman".to_owned(),
             upstream: Upstream::new(&config, credentials, renew).unwrap(),
             policy,
             covered: watch::channel(Covered::Cluster).1,

@@ -64,7 +64,16 @@ async fn each_key_of_the_owners_policy_holds_against_the_hub() {
     let inside = ("GET", "/api/v1/namespaces/a/pods");
     let outside = ("GET", "/api/v1/namespaces/b/pods");
     let hours = another_day();
+    let keys = ("GET", "/api/v1/namespaces/linesman/secrets/linesman-keys");
+    let all = ("GET", "/api/v1/secrets");
+    let policy = (
+        "PATCH",
+        "/api/v1/namespaces/linesman/configmaps/linesman-policy",
+    );
     for (key, value, passes, refused, name) in [
+        ("ownNamespace", "deny", Some(LIST), keys, "OwnNamespace"),
+        ("ownNamespace", "deny", Some(inside), all, "OwnNamespace"),
+        ("ownNamespace", "deny", Some(delete), policy, "OwnNamespace"),
         ("line", "off", None, LIST, "LineOff"),
         ("readOnly", "true", Some(LIST), delete, "ReadOnly"),
         ("maxGroups", "1", None, LIST, "Groups"),
@@ -83,7 +92,12 @@ async fn each_key_of_the_owners_policy_holds_against_the_hub() {
             assert_eq!(rule(&pair, request(passes)).await.0, 200, "{key}: {value}");
         }
         // Without it the same passes, but for what is refused unless it is allowed.
-        pair.policy("nodeProxy", "allow");
+        let allowed = if key == "ownNamespace" {
+            key
+        } else {
+            "nodeProxy"
+        };
+        pair.policy(allowed, "allow");
         assert_eq!(rule(&pair, request(refused)).await.0, 200, "{key}");
     }
 }

@@ -1,0 +1,232 @@
+//! What the line never touches unless the owner says so: the agent's own namespace, its roles, bindings and policy for the cluster, and the
+//! Secrets that hold the cluster's private keys. The hub says as whom a request goes, so a right of that somebody (`edit` reads
+//! Secrets, `cluster-admin` writes anything) would be the hub's: it could read the keys, or rewrite the policy that is to bind it.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
+
+use http::StatusCode;
+
+use super::policy::Policy;
+use crate::agent::engine::{argocd, flux};
+use crate::kubeapi::path::{self, RequestInfo};
+use crate::kubeapi::scope;
+use crate::kubeapi::status::{Hop, Refusal};
+
+const KEY: &str = "ownNamespace";
+/// How the agent's objects for the whole cluster begin.
+const PREFIX: &str = "linesman-";
+/// Where Argo CD usually is. In another namespace its Secret is known by its name alone.
+const ARGOCD: &str = "argocd";
+/// Helm's releases, which `helm list` asks for by this label; none of the Secrets below has it.
+const RELEASES: (&str, &str) = ("owner", "helm");
+
+/// A place of private keys: one Secret, or all of a namespace.
+#[derive(Debug, Clone, Copy)]
+struct Place<'a> {
+    namespace: &'a str,
+    secret: Option<&'a str>,
+}
+
+/// Judges by the owner's `ownNamespace`; `namespace` is the agent's.
+pub(super) fn check(
+    policy: &Policy,
+    namespace: &str,
+    info: &RequestInfo,
+    query: Option<&str>,
+) -> Result<(), Refusal> {
+    if policy.own_namespace || !info.resource_request || scope::asks_about_self(info) {
+        return Ok(());
+    }
+    if info.namespace == namespace {
+        return inside(info);
+    }
+    if is_secret(info) {
+        return secrets(namespace, info, query);
+    }
+    cluster_wide(info)
+}
+
+fn is_secret(info: &RequestInfo) -> bool {
+    info.group.is_empty() && info.resource == "secrets"
+}
+
+/// In the agent's namespace one looks, but not at Secrets.
+fn inside(info: &RequestInfo) -> Result<(), Refusal> {
+    let (asked, namespace) = (scope::describe(info), &info.namespace);
+    if is_secret(info) {
+        let what = format!(
+            "'{asked}': no Secret of namespace {namespace}, where the cluster's private keys are, is reached through the line"
+        );
+        return Err(denied(what, ""));
+    }
+    if scope::reads(info) {
+        return Ok(());
+    }
+    let what = format!(
+        "'{asked}': namespace {namespace} is the agent's own, and is only looked at through the line"
+    );
+    Err(denied(what, ""))
+}
+
+/// The engine's copy of the deploy key by its name, and lists that would show it or the agent's own keys.
+fn secrets(own: &str, info: &RequestInfo, query: Option<&str>) -> Result<(), Refusal> {
+    let place = |namespace, secret| Place { namespace, secret };
+    let places = [
+        place(own, None),
+        place(flux::NAME, Some(flux::NAME)),
+        place(ARGOCD, Some(argocd::REPOSITORY)),
+    ];
+    if !info.name.is_empty() {
+        let held = info.name == argocd::REPOSITORY
+            || places.iter().any(|place| {
+                place.namespace == info.namespace && place.secret == Some(info.name.as_str())
+            });
+        if !held {
+            return Ok(());
+        }
+        let what = format!(
+            "Secret {} of namespace {} holds the deploy key, and is not reached through the line",
+            info.name, info.namespace
+        );
+        return Err(denied(what, ""));
+    }
+    // What is created shows nothing that was there.
+    if info.verb == "create" {
+        return Ok(());
+    }
+    let terms = Terms::of(query);
+    let shown = places
+        .iter()
+        .filter(|place| info.namespace.is_empty() || place.namespace == info.namespace)
+        .filter(|place| !terms.exclude(place));
+    let left_out: Vec<String> = shown
+        .map(|place| match (place.secret, info.namespace.as_str()) {
+            (Some(secret), namespace) if !namespace.is_empty() => {
+                format!("metadata.name!={secret}")
+            }
+            _ => format!("metadata.namespace!={}", place.namespace),
+        })
+        .collect();
+    if left_out.is_empty() {
+        return Ok(());
+    }
+    let (what, other) = if info.namespace.is_empty() {
+        ("of all namespaces", "name a namespace")
+    } else {
+        ("of the engine's namespace", "name the Secret")
+    };
+    let what = format!(
+        "'{}' {what} would show the cluster's private keys",
+        scope::describe(info)
+    );
+    let selector = left_out.join(",");
+    Err(denied(
+        what,
+        &format!("{other}, or add --field-selector '{selector}'; or "),
+    ))
+}
+
+/// The agent's roles and bindings, and the guard's policy.
+fn cluster_wide(info: &RequestInfo) -> Result<(), Refusal> {
+    let kind = matches!(
+        (info.group.as_str(), info.resource.as_str()),
+        (
+            "rbac.authorization.k8s.io",
+            "clusterroles" | "clusterrolebindings"
+        ) | (
+            "admissionregistration.k8s.io",
+            "validatingadmissionpolicies" | "validatingadmissionpolicybindings"
+        )
+    );
+    let all = info.verb == "deletecollection";
+    if !kind || scope::reads(info) || !(all || info.name.starts_with(PREFIX)) {
+        return Ok(());
+    }
+    let whose = if all {
+        format!("what begins with {PREFIX}")
+    } else {
+        info.name.clone()
+    };
+    let what = format!(
+        "'{}': {whose} is the agent's own, and is not changed through the line",
+        scope::describe(info)
+    );
+    Err(denied(what, ""))
+}
+
+fn denied(what: String, instead: &str) -> Refusal {
+    Refusal::new(Hop::Agent, StatusCode::FORBIDDEN, "OwnNamespace", what).next(format!(
+        "{instead}ask the cluster's owner to do it there, or to set '{KEY}: allow' in ConfigMap linesman-policy"
+    ))
+}
+
+/// What a list is narrowed to, where every server reads it in this one way; nothing otherwise. Conditions of both selectors have all to hold,
+/// so that one that leaves a place out is enough.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Terms {
+    fields: Vec<String>,
+    labels: Vec<String>,
+}
+
+impl Terms {
+    fn of(query: Option<&str>) -> Self {
+        let query = query.unwrap_or_default();
+        // Go drops a part with a semicolon or a broken escape, and with it the condition.
+        let pairs: Option<Vec<(String, String)>> = query
+            .split('&')
+            .filter(|part| !part.is_empty())
+            .map(|part| {
+                let (key, value) = part.split_once('=').unwrap_or((part, ""));
+                Some((plain(key)?, plain(value)?))
+            })
+            .collect();
+        let terms = |name: &str| {
+            let mut found = pairs.iter().flatten().filter(|(key, _)| key == name);
+            match (found.next(), found.next()) {
+                // Escapes, and commas within a set, would part it elsewhere.
+                (Some((_, one)), None) if !one.contains(['\\', '(']) => {
+                    one.split(',').map(str::to_owned).collect()
+                }
+                _ => Vec::new(),
+            }
+        };
+        Self {
+            fields: terms("fieldSelector"),
+            labels: terms("labelSelector"),
+        }
+    }
+
+    fn exclude(&self, place: &Place<'_>) -> bool {
+        let field = |term: &String| {
+            // `!=` first: `a!=b` has a `=`, too.
+            let (equal, (key, value)) = match (term.split_once("!="), term.split_once('=')) {
+                (Some(parts), _) => (false, parts),
+                (None, Some((key, value))) => (true, (key, value.trim_start_matches('='))),
+                (None, None) => return false,
+            };
+            let held = match key {
+                "metadata.namespace" => place.namespace,
+                "metadata.name" => match place.secret {
+                    Some(secret) => secret,
+                    None => return false,
+                },
+                _ => return false,
+            };
+            let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b);
+            value.bytes().all(plain) && (held == value) != equal
+        };
+        let (key, value) = RELEASES;
+        let releases = format!("{key}={value}");
+        self.fields.iter().any(field) || self.labels.contains(&releases)
+    }
+}
+
+/// A part of a query that is decoded in one way only.
+fn plain(text: &str) -> Option<String> {
+    if text.contains(';') {
+        return None;
+    }
+    path::decoded(&text.replace('+', " "))
+}
+
+#[cfg(test)]
+mod tests;
