@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::keys::KeyPair;
-use crate::wire::api::{HubKey, HubRef, Order};
+use crate::wire::api::{HubKey, HubRef, Order, TrustBundle};
 use crate::wire::id::ClusterName;
 
 pub mod access;
@@ -51,6 +51,7 @@ pub mod signers;
 pub mod store;
 pub mod story;
 pub mod tls;
+pub mod trust;
 pub mod tunnels;
 
 pub use presence::Presence;
@@ -143,6 +144,8 @@ pub struct Hub {
     pub audit: audit::Audit,
     pub audit_readers: api::audit::Readers,
     pub keys: HubKeys,
+    /// What agents believe of this hub: its URLs, CA and keys, signed.
+    pub trust: TrustBundle,
     pub orders: Orders,
     pub diagnoses: diagnoses::Diagnoses,
     /// Rung when a grant or a user changed.
@@ -177,9 +180,9 @@ impl Hub {
     pub fn reference(&self) -> HubRef {
         HubRef {
             id: self.id.clone(),
-            urls: vec![self.config.url.clone()],
-            ca: self.tls.ca.clone(),
-            keyset: self.keys.keyset(),
+            urls: self.trust.urls.clone(),
+            ca: self.trust.ca.clone(),
+            keyset: self.trust.keyset.clone(),
         }
     }
 }

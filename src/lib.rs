@@ -11,6 +11,7 @@
 //! - [`bundle`] (P): an engine version's install objects in normal form, named by their digest.
 //! - [`manifests`] (P): the YAML that a cluster owner applies.
 //! - [`kubeapi`] (P), [`assertion`] (P): what hub and agent must agree on about a Kubernetes request.
+//! - [`trust`] (P): what makes an agent believe that a hub is its hub.
 //! - [`heal`] (P): what both ends count of heals.
 //! - [`address`] (P), [`yaml`] (P), [`backoff`] (P), [`secret`] (P), [`keys`] (P), [`ssh`], [`lifetime`], [`telemetry`], [`clock`]: the foundation.
 
@@ -31,6 +32,7 @@ pub mod manifests;
 pub mod secret;
 pub mod ssh;
 pub mod telemetry;
+pub mod trust;
 pub mod tunnel;
 pub mod wire;
 pub mod yaml;

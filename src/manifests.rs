@@ -37,7 +37,7 @@ pub const GUARD_POLICY: &str = "linesman-guard";
 pub const JOIN_SECRET: &str = "linesman-join";
 /// Secret {identity, deploy, deploy.pub}.
 pub const KEYS_SECRET: &str = "linesman-keys";
-/// Secret {assignment.json, redeemed}.
+/// Secret {assignment.json, redeemed, proven, trust.json}.
 pub const STATE_SECRET: &str = "linesman-state";
 /// Secret {session, redis}: what Argo CD's parts share.
 pub const ENGINE_SECRET: &str = "linesman-engine";

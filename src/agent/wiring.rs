@@ -12,7 +12,7 @@ use super::coverage::Covering;
 use super::diagnose::Diagnosing;
 use super::enroll::bundle::Keeper;
 use super::enroll::gitpath::GitPath;
-use super::enroll::join::Joining;
+use super::enroll::join::{Belief, Joining};
 use super::enroll::keyring::Keyring;
 use super::enroll::prepare::Preparing;
 use super::enroll::rotate::Rotating;
@@ -110,6 +110,7 @@ pub(super) fn parts(
         spoken,
         proven,
         doubts: false,
+        belief: Belief::default(),
     };
     tasks.spawn("join", |stop| joining.run(stop));
     let preparing = Preparing {

@@ -26,6 +26,7 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
             id: cluster.id.clone(),
         },
         hub: hub.reference(),
+        trust: Some(hub.trust.clone()),
         catalog: CatalogRef {
             url: hub.catalog.url.clone(),
             line_url: Some(line_url),

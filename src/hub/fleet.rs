@@ -95,6 +95,7 @@ pub fn phase(now: OffsetDateTime, seen: Seen<'_>) -> Phase {
         (ConditionType::Quarantined, Status::True),
         (ConditionType::LineUp, Status::False),
         (ConditionType::HubUnderstood, Status::False),
+        (ConditionType::HubTrusted, Status::False),
     ];
     if degraded.into_iter().any(|(kind, status)| is(kind, status)) {
         return Phase::Degraded;

@@ -105,16 +105,40 @@ pub struct HubInfo {
     pub oidc: bool,
 }
 
+/// The bytes that the hub signs of a trust bundle. No URL, id or key has white space or control characters in it.
+pub fn trust_input(hub_id: &str, bundle: &TrustBundle) -> String {
+    let mut text = format!("linesman/trust/v1\n{hub_id}\n{}\n", bundle.version);
+    for url in &bundle.urls {
+        text.push_str("url ");
+        text.push_str(url);
+        text.push('\n');
+    }
+    for HubKey {
+        kid,
+        key,
+        not_after,
+    } in &bundle.keyset
+    {
+        let end = not_after.map_or_else(|| "-".to_owned(), |end| end.to_string());
+        text.push_str(&format!("key {kid} {key} {end}\n"));
+    }
+    text.push_str("ca\n");
+    text.push_str(&bundle.ca);
+    text
+}
+
 /// CA, URLs and keys of the hub, signed by a key of the set that the agent already holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrustBundle {
+    /// Rises with each change of the other fields.
     pub version: u64,
+    /// In the order in which they are dialled.
     pub urls: Vec<String>,
     /// PEM, empty where the certificate is publicly trusted.
     pub ca: String,
     pub keyset: Vec<HubKey>,
-    /// base64url, Ed25519 over the canonical JSON of the other fields.
+    /// base64url, Ed25519 over [`trust_input`].
     pub sig: String,
 }
 

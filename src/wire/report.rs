@@ -197,6 +197,8 @@ pub enum ConditionType {
     JoinConflict,
     /// The agent knows all words of what the hub tells its cluster to be.
     HubUnderstood,
+    /// What the hub says of its own keys goes back to the key in the adoption YAML.
+    HubTrusted,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -60,6 +60,7 @@ const PURE: &[&str] = &[
     "secret",
     "ssh/known_hosts",
     "ssh/lsrefs",
+    "trust",
     "tunnel/budget",
     "tunnel/credit",
     "tunnel/session",
@@ -81,6 +82,7 @@ const FOUNDATION: &[&str] = &[
     "secret",
     "ssh",
     "telemetry",
+    "trust",
     "yaml",
 ];
 

@@ -28,6 +28,7 @@ mod rotate;
 mod routes;
 mod signers;
 pub(crate) mod support;
+mod trusted;
 mod users;
 use support::{Agent, TestHub};
 

@@ -27,6 +27,11 @@ use crate::wire::PROTOCOL;
 use crate::wire::api::{Assignment, DeployKeyState, HubInfo, JoinRequest};
 use crate::wire::report::{ConditionType, Status, StepName};
 
+mod believe;
+
+pub use believe::Belief;
+use believe::Unmet;
+
 /// Between looks at a deploy key that the Git host has not taken yet.
 const PENDING: Duration = Duration::from_secs(5);
 /// Between tries to drop the token.
@@ -54,6 +59,7 @@ pub struct Joining {
     pub proven: watch::Receiver<String>,
     /// The hub's last answer was not understood in all its parts.
     pub doubts: bool,
+    pub belief: Belief,
 }
 
 /// When the next try is due, and how many there were.
@@ -194,11 +200,16 @@ impl Joining {
         progress.running().await;
         match self.redeem(join).await {
             Ok(answer) if answer.status.is_success() => match self.told(&answer) {
-                Ok(told) => {
-                    self.accept(secrets, join, told.assignment).await;
-                    self.understood(&told.unknown).await;
-                    self.forget(secrets, retry).await;
-                }
+                Ok(told) => match self.accept(secrets, join, told.assignment).await {
+                    Ok(()) => {
+                        self.understood(&told.unknown).await;
+                        self.forget(secrets, retry).await;
+                    }
+                    Err(unmet) => {
+                        progress.failed(&unmet.text).await;
+                        retry.after(unmet.again, None);
+                    }
+                },
                 Err(error) => {
                     let fresh = self.state.is_none().then_some(&answer.body);
                     let again = if let Some(answer) = fresh.and_then(|b| told::unfollowed(b)) {
@@ -246,8 +257,17 @@ impl Joining {
         let Unfollowed {
             cluster,
             hub,
+            trust,
             unknown,
         } = answer;
+        let hub = match self.settle(&hub, trust.as_ref(), Some(join), true) {
+            Ok((hub, _)) => hub,
+            Err(refusal) => {
+                let unmet = self.distrust(&refusal).await;
+                progress.failed(&unmet.text).await;
+                return unmet.again;
+            }
+        };
         let (name, parts) = (&cluster.name, unknown.join("; "));
         let text = format!(
             "the agent is older than the hub and does not know what it is told to be; nothing is installed; apply the \
@@ -330,18 +350,27 @@ impl Joining {
     }
 
     /// The answer is stored before the token is forgotten: a kill between the two costs nothing.
-    async fn accept(&mut self, secrets: &Api<Object>, join: &Join, assignment: Assignment) {
+    async fn accept(
+        &mut self,
+        secrets: &Api<Object>,
+        join: &Join,
+        mut assignment: Assignment,
+    ) -> Result<(), Unmet> {
+        let trust = self.believe(&mut assignment, Some(join), true).await?;
         info!(cluster = %assignment.cluster.name, revision = assignment.revision, "joined");
         let token = join.token.as_ref().and_then(identity::token_id);
         let proven = self.state.as_ref().map(|s| s.proven.clone());
         let state = State {
             assignment,
+            trust,
             redeemed: token.unwrap_or_default().to_owned(),
             proven: proven.unwrap_or_default(),
         };
+        self.keep_trust(secrets, &state).await?;
         self.publish(secrets, state, Some(join)).await;
         let note = "the hub accepted this cluster";
         self.context.event(EventType::Normal, "Joined", note).await;
+        Ok(())
     }
 
     /// Drops the token; tried again soon where that fails.
@@ -410,7 +439,7 @@ impl Joining {
         let call = |base: String| Ok(Call::get(format!("{base}/assignment")));
         let answer = self.caller.cluster(call).await;
         let Told {
-            assignment,
+            mut assignment,
             unknown,
         } = match answer.and_then(|a| self.told(&a)) {
             Ok(told) => told,
@@ -418,6 +447,10 @@ impl Joining {
                 info!(error = format!("{error:#}"), "assignment not fetched");
                 return retry.after(Again::Soon, None);
             }
+        };
+        let trust = match self.believe(&mut assignment, join, false).await {
+            Ok(trust) => trust,
+            Err(unmet) => return retry.after(unmet.again, None),
         };
         self.understood(&unknown).await;
         *retry = Retry {
@@ -427,18 +460,19 @@ impl Joining {
         if assignment.catalog.deploy_key.state == DeployKeyState::Pending {
             retry.due = Some(Instant::now() + PENDING);
         }
-        let Some(state) = self.state.clone().filter(|s| s.assignment != assignment) else {
+        let other = |s: &State| s.assignment != assignment || s.trust != trust;
+        let Some(state) = self.state.clone().filter(other) else {
             return;
         };
         info!(revision = assignment.revision, "assignment changed");
-        self.publish(
-            secrets,
-            State {
-                assignment,
-                ..state
-            },
-            join,
-        )
-        .await;
+        let state = State {
+            assignment,
+            trust,
+            ..state
+        };
+        if let Err(unmet) = self.keep_trust(secrets, &state).await {
+            return retry.after(unmet.again, None);
+        }
+        self.publish(secrets, state, join).await;
     }
 }

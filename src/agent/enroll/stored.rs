@@ -17,6 +17,7 @@ use crate::clock;
 use crate::keys::KeyPair;
 use crate::manifests::{self, EngineNamespaces, JOIN_SECRET, KEYS_SECRET, STATE_SECRET};
 use crate::secret::Secret;
+use crate::trust::Kept;
 use crate::wire::api::{Assignment, EngineKind, HubKey};
 use crate::wire::id::ClusterName;
 
@@ -40,7 +41,10 @@ pub struct Join {
 /// Secret `linesman-state`: the answer to the join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
+    /// Its `hub` is the one in force, its `trust` is kept below.
     pub assignment: Assignment,
+    /// The last set of the hub's URLs, CA and keys that verified.
+    pub trust: Option<Kept>,
     /// The id of the token that was redeemed: should it come back, it is dropped.
     pub redeemed: String,
     /// What [`super::prepare`] has proven to be readable, so that a start without Git host does not wait for it.
@@ -154,6 +158,9 @@ impl State {
             assignment: told::read(data.get("assignment.json")?, None)
                 .ok()?
                 .assignment,
+            trust: data
+                .get("trust.json")
+                .and_then(|bytes| serde_json::from_slice(bytes).ok()),
             redeemed: text("redeemed").unwrap_or_default(),
             proven: text("proven").unwrap_or_default(),
         })
@@ -162,12 +169,16 @@ impl State {
     pub fn to_data(&self) -> Result<SecretData> {
         let assignment =
             serde_json::to_vec(&self.assignment).context("write the assignment's JSON")?;
-        Ok([
+        let mut data = SecretData::from([
             ("assignment.json".to_owned(), assignment),
             ("redeemed".to_owned(), self.redeemed.clone().into_bytes()),
             ("proven".to_owned(), self.proven.clone().into_bytes()),
-        ]
-        .into())
+        ]);
+        if let Some(kept) = &self.trust {
+            let kept = serde_json::to_vec(kept).context("write the hub's keys as JSON")?;
+            data.insert("trust.json".to_owned(), kept);
+        }
+        Ok(data)
     }
 }
 
@@ -346,6 +357,37 @@ mod tests {
         let keys = rescued(false, None, None);
         assert!(!keys.lost && !keys.unsettled);
         assert_ne!(publics(&keys), publics(&rescued(false, None, None)));
+    }
+
+    #[test]
+    fn a_state_is_read_as_it_was_stored_and_without_a_set_that_is_garbled() {
+        let assignment = serde_json::from_value(json!({
+            "cluster": {"name": "eu1", "id": "c"},
+            "hub": {"id": "h", "urls": [], "ca": "", "keyset": []},
+            "catalog": {"url": "", "via": "direct", "branch": "", "path": "", "knownHosts": "", "deployKey": {"state": "pending"}},
+            "engine": {"kind": "flux", "version": "2", "bundle": format!("sha256:{}", "00".repeat(32)), "size": 0},
+            "revision": 1,
+        }));
+        let trust = serde_json::from_value(json!({
+            "hubId": "h", "pins": ["k"],
+            "bundle": {"version": 7, "urls": ["https://h"], "ca": "", "keyset": [], "sig": "s"},
+        }));
+        let state = State {
+            assignment: assignment.unwrap(),
+            trust: Some(trust.unwrap()),
+            redeemed: "r".to_owned(),
+            proven: "p".to_owned(),
+        };
+        let mut data = state.to_data().unwrap();
+        assert_eq!(State::read(&data), Some(state.clone()));
+        data.insert("trust.json".to_owned(), b"{".to_vec());
+        let without = State {
+            trust: None,
+            ..state
+        };
+        assert_eq!(State::read(&data), Some(without.clone()));
+        data.remove("trust.json");
+        assert_eq!(without.to_data().unwrap(), data);
     }
 
     #[test]

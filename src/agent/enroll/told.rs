@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::wire::api::{
     Assignment, CatalogRef, ClusterRef, DeployKeyStatus, EngineRef, HubKey, HubRef, Policy,
-    RotateWish, SignerRef, Via,
+    RotateWish, SignerRef, TrustBundle, Via,
 };
 
 /// Parts of which the words are told.
@@ -52,6 +52,7 @@ pub fn read(body: &[u8], kept: Option<&Assignment>) -> serde_json::Result<Told> 
 pub struct Unfollowed {
     pub cluster: ClusterRef,
     pub hub: HubRef,
+    pub trust: Option<TrustBundle>,
     /// As in [`Told`], at least one.
     pub unknown: Vec<String>,
 }
@@ -68,6 +69,7 @@ pub fn unfollowed(body: &[u8]) -> Option<Unfollowed> {
         told, mut unknown, ..
     } = reading;
     let (cluster, hub) = (told.get("cluster")?.clone(), told.get("hub")?.clone());
+    let trust = told.get("trust").cloned();
     if unknown.is_empty() {
         let whole = serde_json::from_value::<Assignment>(told);
         unknown.extend(whole.err().map(|error| error.to_string()));
@@ -76,6 +78,7 @@ pub fn unfollowed(body: &[u8]) -> Option<Unfollowed> {
     Some(Unfollowed {
         cluster: serde_json::from_value(cluster).ok()?,
         hub: serde_json::from_value(hub).ok()?,
+        trust: trust.and_then(|trust| serde_json::from_value(trust).ok()),
         unknown,
     })
 }
@@ -90,6 +93,7 @@ impl Reading {
     fn parts(&mut self) {
         self.list::<HubKey>("/hub/keyset");
         self.part::<HubRef>("/hub", None);
+        self.part::<Option<TrustBundle>>("/trust", None);
         if self.part::<Via>("/catalog/via", Some(json!(Via::Direct))) {
             let by_line = self.kept_at("/catalog/via") == Some(json!(Via::Line));
             // The host's keys for another way need not name the one that stays.

@@ -165,6 +165,9 @@ fn fix(kind: ConditionType, name: &ClusterName) -> String {
         ConditionType::HubUnderstood => {
             format!("give the cluster an agent of the hub's version: linesman cluster upgrade {name}; where it could not join: linesman cluster readopt {name}")
         }
+        ConditionType::HubTrusted => {
+            format!("compare the fingerprints that it names; if the hub's key was replaced: linesman cluster readopt {name} --file adopt.yaml; if not, see what answers in the hub's place")
+        }
         ConditionType::AgentCurrent => {
             format!("see what it says, then another image, or no wish: linesman cluster upgrade {name}")
         }

@@ -36,7 +36,7 @@ async fn info(State(hub): State<Arc<Hub>>) -> Json<HubInfo> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol: PROTOCOL,
         time: clock::now().unix_timestamp(),
-        trust: None,
+        trust: Some(hub.trust.clone()),
         oidc: hub.oidc.is_some(),
     })
 }

@@ -24,11 +24,12 @@ use crate::hub::store::{Share, Store};
 use crate::hub::tls::{self, Tls, TlsSource};
 use crate::hub::{
     CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, api, audit, catalog, git,
-    notify, replica, safe_heals, tunnels,
+    notify, replica, safe_heals, trust, tunnels,
 };
 use crate::keys::{self, KeyPair};
 use crate::secret::Secret;
 use crate::ssh::{GitUrl, HostPair};
+use crate::wire::api::{HubRef, TrustBundle};
 
 /// Another replica's turn at the data directory takes a second; and how often it is looked whether it is over.
 const TURN: Duration = Duration::from_mins(1);
@@ -56,6 +57,7 @@ pub async fn start(
     let id = store.hub_id().await?;
     let tls = Tls::load(&data, config.tls.clone(), now)?;
     let keys = HubKeys::new(key_pair(&data.join("hub.key"), "linesman hub")?);
+    let trust = trust(&config, &id, &tls, &keys)?;
     let host_pair = host_pair(&data)?;
     let (catalog, git_url) = catalog_host(&config)?;
     let git_keys = HostKeys::open(&store, &git_url, host_pair, now).await?;
@@ -87,6 +89,7 @@ pub async fn start(
         audit,
         audit_readers: api::audit::Readers::default(),
         keys,
+        trust,
         orders: Orders::default(),
         diagnoses: crate::hub::diagnoses::Diagnoses::default(),
         access_changed: tokio::sync::Notify::new(),
@@ -107,6 +110,17 @@ pub async fn start(
         config,
     };
     Ok((Arc::new(hub), chain))
+}
+
+/// What agents believe of this hub.
+fn trust(config: &HubConfig, id: &str, tls: &Tls, keys: &HubKeys) -> Result<TrustBundle> {
+    let hub = HubRef {
+        id: id.to_owned(),
+        urls: vec![config.url.clone()],
+        ca: tls.ca.clone(),
+        keyset: keys.keyset(),
+    };
+    trust::current(&config.data, &hub, keys, clock::now())
 }
 
 fn make(data: &Path) -> Result<()> {

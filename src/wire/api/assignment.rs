@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::super::id::{ClusterName, Digest};
 use super::engine::{EngineKind, five_minutes};
 use super::keys::RotateWish;
-use super::{HubKey, SignerRef};
+use super::{HubKey, SignerRef, TrustBundle};
 
 /// The answer to a join, `GET /v1/clusters/{name}/assignment` ever after: all that a cluster is told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +13,9 @@ use super::{HubKey, SignerRef};
 pub struct Assignment {
     pub cluster: ClusterRef,
     pub hub: HubRef,
+    /// What makes `hub` believed; absent = the hub signs nothing of itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<TrustBundle>,
     pub catalog: CatalogRef,
     pub engine: EngineRef,
     #[serde(default)]

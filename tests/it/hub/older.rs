@@ -8,20 +8,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
-use linesman::agent::News;
 use linesman::agent::caller::Caller;
 use linesman::agent::enroll::Context;
-use linesman::agent::enroll::join::Joining;
-use linesman::agent::enroll::stored::Join;
+use linesman::agent::enroll::join::{Belief, Joining};
+use linesman::agent::enroll::stored::{self, Join};
 use linesman::agent::fault::Faults;
 use linesman::agent::identity::Identity;
 use linesman::agent::link::LinkState;
 use linesman::agent::report::{self, Outlets, ReportConfig};
+use linesman::agent::{Joined, News};
 use linesman::clock;
 use linesman::lifetime::hearts::{Heart, Hearts};
 use linesman::manifests::{EngineNamespaces, scope::Extent};
 use linesman::secret::Secret;
-use linesman::wire::api::AgentBuild;
+use linesman::wire::api::{AgentBuild, HubKey};
 use linesman::wire::id::ClusterName;
 use linesman::wire::report::Facts;
 use serde_json::{Value, json};
@@ -38,16 +38,19 @@ fn cluster() -> ClusterName {
     "eu1".parse().unwrap()
 }
 
-/// The hub behind another certificate; while `later`, the answer to a join names an engine of tomorrow.
-struct Front {
-    url: String,
-    ca: String,
-    later: Arc<AtomicBool>,
+/// What becomes of an answer to this path on its way.
+pub(super) type Change = fn(&str, &mut Value);
+
+/// The hub behind another certificate; while `changing`, its answers are changed.
+pub(super) struct Front {
+    pub(super) url: String,
+    pub(super) ca: String,
+    pub(super) changing: Arc<AtomicBool>,
     _serving: JoinSet<()>,
 }
 
 impl Front {
-    async fn start(hub: &TestHub) -> Self {
+    pub(super) async fn start(hub: &TestHub, change: Change) -> Self {
         let (acceptor, pem) = crate::tls::loopback();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
@@ -57,18 +60,21 @@ impl Front {
             .no_proxy()
             .build()
             .unwrap();
-        let (to, later) = (hub.hub.config.url.clone(), Arc::new(AtomicBool::new(true)));
+        let (to, changing) = (hub.hub.config.url.clone(), Arc::new(AtomicBool::new(true)));
         let mut serving = JoinSet::new();
-        let says = later.clone();
+        let says = changing.clone();
         serving.spawn(async move {
             let mut open = JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
                 let (acceptor, client, to, says) =
                     (acceptor.clone(), client.clone(), to.clone(), says.clone());
                 open.spawn(async move {
-                    let tls = acceptor.accept(socket).await.unwrap();
+                    let Ok(tls) = acceptor.accept(socket).await else {
+                        return;
+                    };
                     let service = hyper::service::service_fn(|request| {
-                        pass(&client, &to, request, says.load(Ordering::Relaxed))
+                        let change = says.load(Ordering::Relaxed).then_some(change);
+                        pass(&client, &to, request, change)
                     });
                     let served = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(tls), service);
@@ -79,7 +85,7 @@ impl Front {
         Self {
             url,
             ca: pem,
-            later,
+            changing,
             _serving: serving,
         }
     }
@@ -89,7 +95,7 @@ async fn pass(
     client: &reqwest::Client,
     to: &str,
     request: http::Request<hyper::body::Incoming>,
-    later: bool,
+    change: Option<Change>,
 ) -> Result<http::Response<Full<Bytes>>, reqwest::Error> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
@@ -101,9 +107,10 @@ async fn pass(
     }
     let answer = asked.body(body).send().await?;
     let (status, mut bytes) = (answer.status(), answer.bytes().await?);
-    if later && parts.uri.path() == "/v1/join" && status.is_success() {
-        let mut told: Value = serde_json::from_slice(&bytes).unwrap();
-        told["engine"]["kind"] = json!("sveltos");
+    if let Some(change) = change.filter(|_| status.is_success())
+        && let Ok(mut told) = serde_json::from_slice::<Value>(&bytes)
+    {
+        change(parts.uri.path(), &mut told);
         bytes = told.to_string().into();
     }
     let mut response = http::Response::new(Full::new(bytes));
@@ -111,9 +118,29 @@ async fn pass(
     Ok(response)
 }
 
+/// The YAML's Secret, as it comes with this token through the front.
+pub(super) fn applied(front: &Front, hub_keys: Vec<HubKey>, token: &str) -> Join {
+    Join {
+        token: Some(Secret::new(token.to_owned())),
+        echoed: false,
+        hub: front.url.clone(),
+        hub_keys,
+        ca: front.ca.clone(),
+        cluster: cluster(),
+        proxy: None,
+    }
+}
+
 /// The agent's part that joins, and its reporter; dropped, they end as by SIGKILL.
-fn agent(front: &Front, token: String) -> JoinSet<()> {
-    let kube = Secrets::default().client();
+pub(super) struct Running {
+    pub(super) joined: watch::Receiver<Option<Joined>>,
+    _tasks: JoinSet<()>,
+}
+
+pub(super) async fn agent(join: Option<Join>, secrets: &Secrets) -> Running {
+    let kube = secrets.client();
+    let stored = stored::secrets(&kube, "linesman");
+    let state = stored::read_state(&stored).await.unwrap();
     let (keys_out, keys) = watch::channel(Identity::from_seeds(&[1; 32], &[101; 32]));
     let (link_out, link) = watch::channel(LinkState::Down {
         since: clock::now(),
@@ -125,7 +152,7 @@ fn agent(front: &Front, token: String) -> JoinSet<()> {
     let (news, told) = mpsc::channel(64);
     let (facts_out, facts) = watch::channel(Facts::new());
     let (proven_out, proven) = watch::channel(String::new());
-    let caller = Caller::new(keys.clone(), joined, link.clone());
+    let caller = Caller::new(keys.clone(), joined.clone(), link.clone());
     let hearts = Hearts::default();
     let joining = Joining {
         context: Context {
@@ -141,22 +168,15 @@ fn agent(front: &Front, token: String) -> JoinSet<()> {
         },
         keys,
         caller: caller.clone(),
-        state: None,
-        applied: Some(Join {
-            token: Some(Secret::new(token)),
-            echoed: false,
-            hub: front.url.clone(),
-            hub_keys: Vec::new(),
-            ca: front.ca.clone(),
-            cluster: cluster(),
-            proxy: None,
-        }),
+        state,
+        applied: join,
         heart: hearts.heart("join", Duration::from_mins(1)),
         joined: joined_out,
         kept: watch::Sender::new(None),
         spoken,
         proven,
         doubts: false,
+        belief: Belief::default(),
     };
     let reporter = (
         kube,
@@ -177,7 +197,10 @@ fn agent(front: &Front, token: String) -> JoinSet<()> {
     let joining = Box::pin(joining.run(CancellationToken::new()));
     tasks.spawn(async move { drop(joining.await) });
     tasks.spawn(reports(reporter, (told, link, assignment)));
-    tasks
+    Running {
+        joined,
+        _tasks: tasks,
+    }
 }
 
 async fn reports(
@@ -213,14 +236,14 @@ async fn reports(
         .unwrap();
 }
 
-/// The cluster's view, as soon as condition `HubUnderstood` is `status`.
-async fn shown(hub: &TestHub, status: &str) -> (Value, Value) {
-    let what = format!("HubUnderstood is {status}");
+/// The condition and the cluster's view, as soon as this condition is `status`.
+pub(super) async fn shown(hub: &TestHub, kind: &str, status: &str) -> (Value, Value) {
+    let what = format!("{kind} is {status}");
     until_some(&what, PATIENCE, async || {
         let (code, view) = hub.get("/v1/clusters/eu1").await;
         assert_eq!(code, 200, "{view}");
         let all = view["conditions"].as_array().unwrap();
-        let told = all.iter().find(|c| c["type"] == json!("HubUnderstood"));
+        let told = all.iter().find(|c| c["type"] == json!(kind));
         match told.filter(|c| c["status"] == json!(status)) {
             Some(told) => Ok((told.clone(), view)),
             None => Err(view),
@@ -235,9 +258,18 @@ async fn shown(hub: &TestHub, status: &str) -> (Value, Value) {
 async fn an_agent_that_cannot_be_what_it_is_told_to_be_says_so_at_the_hub() {
     let hub = TestHub::start("older").await;
     let token = hub.add("eu1").await;
-    let front = Front::start(&hub).await;
-    let _agent = agent(&front, token);
-    let (told, view) = shown(&hub, "False").await;
+    let front = Front::start(&hub, |path, told| {
+        if path == "/v1/join" {
+            told["engine"]["kind"] = json!("sveltos");
+        }
+    })
+    .await;
+    let _agent = agent(
+        Some(applied(&front, Vec::new(), &token)),
+        &Secrets::default(),
+    )
+    .await;
+    let (told, view) = shown(&hub, "HubUnderstood", "False").await;
     let text = told["message"].as_str().unwrap();
     assert_eq!(told["reason"], json!("AgentOlder"));
     for part in ["engine", "`sveltos`", "linesman cluster readopt eu1"] {
@@ -250,11 +282,11 @@ async fn an_agent_that_cannot_be_what_it_is_told_to_be_says_so_at_the_hub() {
         (&json!("failed"), &told["message"], &json!("Degraded"))
     );
 
-    front.later.store(false, Ordering::Relaxed);
+    front.changing.store(false, Ordering::Relaxed);
     let asked = json!({ "seconds": 600, "reason": "the assignment changes" });
     let (code, paused) = hub.post("/v1/clusters/eu1/pause", &asked).await;
     assert_eq!(code, 200, "{paused}");
-    let (_, view) = shown(&hub, "True").await;
+    let (_, view) = shown(&hub, "HubUnderstood", "True").await;
     let steps = view["steps"].as_array().unwrap();
     let join = steps.iter().find(|s| s["step"] == json!("join")).unwrap();
     assert_eq!(join["state"], json!("done"));

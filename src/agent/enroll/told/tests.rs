@@ -10,6 +10,10 @@ fn assignment(n: u8) -> Value {
             "id": format!("h{n}"), "urls": [format!("https://hub{n}.example")], "ca": format!("ca{n}"),
             "keyset": [key(n), key(n + 1)],
         },
+        "trust": {
+            "version": n, "urls": [format!("https://hub{n}.example")], "ca": format!("ca{n}"), "keyset": [key(n)],
+            "sig": format!("s{n}"),
+        },
         "catalog": {
             "url": format!("ssh://git@h{n}/c.git"), "lineUrl": format!("ssh://git@l{n}/c.git"),
             "via": if n == 1 { "line" } else { "direct" }, "branch": format!("b{n}"), "path": format!("clusters/{n}"),
@@ -68,6 +72,7 @@ fn costs(at: &str) -> Vec<&str> {
         }
         "/catalog/via" => vec!["/catalog/via", "/catalog/lineUrl", "/catalog/knownHosts"],
         other if other.starts_with("/hub") => vec!["/hub"],
+        other if other.starts_with("/trust") => vec!["/trust"],
         other if other.starts_with("/catalog") => vec!["/catalog", "/engine"],
         other if other.starts_with("/engine") => vec!["/engine", "/catalog/path"],
         other => vec![other],
@@ -210,7 +215,10 @@ fn a_cluster_that_joins_does_without_what_it_does_not_know() {
         assert!(!error.to_string().is_empty());
         // Who told it, and what it was, is understood.
         let (answer, known) = (unfollowed(body.as_bytes()).unwrap(), typed(&assignment(2)));
-        assert_eq!((answer.cluster, answer.hub), (known.cluster, known.hub));
+        assert_eq!(
+            (answer.cluster, answer.hub, answer.trust),
+            (known.cluster, known.hub, known.trust)
+        );
         let named = at.trim_start_matches('/').split('/').next().unwrap();
         assert!(answer.unknown[0].starts_with(named), "{:?}", answer.unknown);
     }

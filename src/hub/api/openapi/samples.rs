@@ -91,7 +91,13 @@ fn digest() -> String {
 fn hub_info() -> Value {
     json!({
         "hubId": "0197", "version": "0.1.0", "protocol": { "min": 1, "max": 1 }, "time": 1_767_323_045, "oidc": true,
+        "trust": trust_bundle(),
     })
+}
+
+fn trust_bundle() -> Value {
+    let key = json!({ "kid": "k1", "key": "a2V5", "notAfter": 1_767_323_045 });
+    json!({ "version": 1_767_323_045, "urls": ["https://hub.example"], "ca": "", "keyset": [key], "sig": "c2ln" })
 }
 
 fn join_request() -> Value {
@@ -111,6 +117,7 @@ fn assignment() -> Value {
     json!({
         "cluster": { "name": "eu1", "id": "0197" },
         "hub": { "id": "0197", "urls": ["https://hub.example"], "ca": "", "keyset": [key] },
+        "trust": trust_bundle(),
         "catalog": {
             "url": "ssh://git@hub.example:2222/catalog.git",
             "lineUrl": "ssh://git@linesman-git.linesman.svc/catalog.git", "via": "direct", "branch": "main",

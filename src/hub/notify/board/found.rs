@@ -83,7 +83,7 @@ fn judge(condition: &Condition) -> Option<(String, Severity)> {
     use ConditionType as C;
     let (bad, severity) = match condition.kind {
         C::HostKeyMismatch | C::RightsLost | C::JoinConflict => (Status::True, Severity::Critical),
-        C::EngineHealthy => (Status::False, Severity::Critical),
+        C::EngineHealthy | C::HubTrusted => (Status::False, Severity::Critical),
         C::Quarantined | C::SafeHealsOnly => (Status::True, Severity::Warning),
         C::ObserveOnly => (Status::True, Severity::Info),
         // A change that is under way is no trouble; one that was undone is.

@@ -46,6 +46,14 @@ impl Secrets {
         kube::Client::new(service, "linesman")
     }
 
+    /// What the last Event of this reason says.
+    pub(in crate::hub) fn event(&self, reason: &str) -> Option<String> {
+        let all = self.0.lock().unwrap();
+        all.get(&format!("event {reason}"))?
+            .as_str()
+            .map(str::to_owned)
+    }
+
     pub(super) async fn serve(
         &self,
         request: http::Request<kube::client::Body>,
@@ -81,7 +89,13 @@ impl Secrets {
                 ),
             },
             // Events.
-            _ => (201, serde_json::from_slice(&bytes).unwrap()),
+            _ => {
+                let sent: Value = serde_json::from_slice(&bytes).unwrap();
+                if let Some(reason) = sent["reason"].as_str() {
+                    all.insert(format!("event {reason}"), sent["note"].clone());
+                }
+                (201, sent)
+            }
         };
         let answer = serde_json::to_vec(&answer).unwrap();
         http::Response::builder()
