@@ -133,7 +133,9 @@ pub fn judge(said: &Said<'_>, roots: &Roots<'_>) -> Verdict {
     let trusted = roots.keys();
     let pinned = !trusted.is_empty();
     let refused = |why| {
-        let said = said.keyset.or(said.bundle.map(|b| b.keyset.as_slice()));
+        let said = said
+            .keyset
+            .or_else(|| said.bundle.map(|b| b.keyset.as_slice()));
         Verdict::Refused(Refusal {
             why,
             said: fingerprints(said.unwrap_or_default()),

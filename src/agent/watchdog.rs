@@ -239,7 +239,8 @@ impl Watchdog {
         let (kube, seen, over) = (self.context.kube.clone(), view.clone(), watches.clone());
         let (observed, extent) = (install.clone(), self.context.extent);
         observers.spawn(async move { observe::run(kube, &observed, extent, seen, over).await });
-        let (cutter, blade) = cutter::cutter(&self.context, &view, &install);
+        let (cutter, blade) =
+            cutter::cutter(&self.context, &view, (&install, self.history.adopted));
         self.cutter = Some(cutter);
         observers.spawn(blade.run());
         info!(cluster = install.cluster, bundle = %desired.install.bundle.digest, objects = install.wanted.len(), "watching");
@@ -293,22 +294,12 @@ impl Watchdog {
                 install = self.install_anew(&desired);
                 continue;
             }
-            let next_look = self
-                .records
-                .due()
-                .map_or(plan.next_look, |due| due.min(plan.next_look));
-            let wait = (next_look - clock::now())
-                .try_into()
-                .unwrap_or(Duration::ZERO);
-            let wake = Instant::now() + wait.max(Duration::from_millis(50));
+            let wake = self.wake(&plan);
             tokio::select! {
                 changed = seen.changed() => changed.context("the watches ended")?,
                 () = sleep_until(wake) => {}
                 Some(seen) = self.looks.join_next() => self.took_look(seen),
-                hint = self.hints.recv(), if self.hub_speaks => match hint {
-                    Some(Hint::CatalogHead(head)) => self.history.head = Some((head, clock::now())),
-                    None => self.hub_speaks = false,
-                },
+                hint = self.hints.recv(), if self.hub_speaks => self.hear(hint),
                 Some(question) = self.questions.recv() => self.answer(question, (&install, &observed, &plan)),
                 changed = self.desired.changed() => {
                     let next = self.desired.borrow_and_update().clone();
@@ -336,6 +327,23 @@ impl Watchdog {
         }
     }
 
+    /// When to look again, whatever is heard.
+    fn wake(&self, plan: &Plan) -> Instant {
+        let next = match self.records.due() {
+            Some(due) => due.min(plan.next_look),
+            None => plan.next_look,
+        };
+        let wait = (next - clock::now()).try_into().unwrap_or(Duration::ZERO);
+        Instant::now() + wait.max(Duration::from_millis(50))
+    }
+
+    fn hear(&mut self, hint: Option<Hint>) {
+        match hint {
+            Some(Hint::CatalogHead(head)) => self.history.head = Some((head, clock::now())),
+            None => self.hub_speaks = false,
+        }
+    }
+
     /// The open heals, for the metrics and for an agent that goes on here; for that one, also the end of those of which
     /// nobody else keeps it yet.
     async fn keep_open(&mut self, leads: bool) {
@@ -357,7 +365,7 @@ impl Watchdog {
 
     fn tell_cutter(&self, install: &Install) {
         if let Some(cutter) = &self.cutter {
-            cutter.follow(install);
+            cutter.follow(install, self.history.adopted);
         }
     }
 

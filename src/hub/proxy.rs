@@ -159,13 +159,7 @@ impl Case {
         })?;
         // Before anything is looked up that may be taken away meanwhile.
         let judged_at = self.hub.requests.now();
-        let user = match in_time(auth::user(&self.hub, &parts.headers)).await? {
-            Ok(user) => user,
-            Err(error) => {
-                let refusal = refusal::unauthenticated(&error);
-                return Err(self.unknown(&parts, refusal).await);
-            }
-        };
+        let user = self.user(&parts).await?;
         let entry = self.entry(&user, &target, &parts);
         let judged = in_time(self.judge(&user, &target, &parts)).await?;
         let granted = match judged {
@@ -212,6 +206,16 @@ impl Case {
                     .tunnels
                     .denied(&granted.cluster.name, refusal.reason);
                 Err(refusal)
+            }
+        }
+    }
+
+    async fn user(&self, parts: &Parts) -> Result<User, Refusal> {
+        match in_time(auth::user(&self.hub, &parts.headers)).await? {
+            Ok(user) => Ok(user),
+            Err(error) => {
+                let refusal = refusal::unauthenticated(&error);
+                Err(self.unknown(parts, refusal).await)
             }
         }
     }

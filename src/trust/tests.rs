@@ -150,7 +150,7 @@ fn whatever_of_a_set_is_changed_its_signature_is_void() {
         change(|b| b.urls[0].push_str("\nurl https://other.example")),
         change(|b| {
             let HubKey { kid, key, .. } = b.keyset.remove(0);
-            b.urls[0].push_str(&format!("\nkey {kid} {key} -"));
+            b.urls[0].extend(["\nkey ", &kid, " ", &key, " -"]);
         }),
     ] {
         let told = verdict(&changed.keyset, Some(&changed), &[key(1)], None);
@@ -316,20 +316,24 @@ fn a_cluster_without_a_pin_keeps_the_first_set_and_is_pinned_by_it() {
     assert_eq!(judge(&said, &pinned), newer(first, &[1]));
 }
 
+/// With these pins, and a set that is kept.
+fn roots<'a>(pins: &'a [HubKey], held: &'a Kept, anew: bool) -> Roots<'a> {
+    Roots {
+        pins,
+        kept: Some(held),
+        anew,
+        now: NOW,
+    }
+}
+
 #[test]
 fn another_yaml_is_another_root() {
     let held = kept(set(5, &[key(2)], 1), &[1]);
     let (before, old) = (held.hub(), set(4, &[key(1)], 1));
-    let roots = |pins, anew| Roots {
-        pins,
-        kept: Some(&held),
-        anew,
-        now: NOW,
-    };
     // The YAML of today's key, or of the one that the set goes back to: the set stays.
     for pin in [1, 2] {
         let pins = [key(pin)];
-        assert_eq!(roots(&pins, false).kept(), Some(&held), "{pin}");
+        assert_eq!(roots(&pins, &held, false).kept(), Some(&held), "{pin}");
     }
     // One of another hub, as soon as it is applied.
     let (pins, other) = ([key(7)], set(1, &[key(7)], 7));
@@ -337,11 +341,11 @@ fn another_yaml_is_another_root() {
         keyset: vec![key(7)],
         ..before.clone()
     };
-    let settled = settle(&says, Some(&other), &roots(&pins, false), &before);
+    let settled = settle(&says, Some(&other), &roots(&pins, &held, false), &before);
     let now = kept(other, &[7]);
     assert_eq!(settled, Ok((now.hub(), Some(now))));
     // Its hub is gone until then, which costs nothing of what is kept.
-    let settled = settle(&says, None, &roots(&pins, false), &before);
+    let settled = settle(&says, None, &roots(&pins, &held, false), &before);
     assert_eq!(settled, Ok((before.clone(), Some(held.clone()))));
     // A token of a YAML is the owner's word of now: a hub that came back from a backup is joined anew.
     let pins = [key(1)];
@@ -349,7 +353,7 @@ fn another_yaml_is_another_root() {
         keyset: vec![key(1)],
         ..before.clone()
     };
-    let settled = settle(&says, Some(&old), &roots(&pins, true), &before);
+    let settled = settle(&says, Some(&old), &roots(&pins, &held, true), &before);
     let now = kept(old, &[1]);
     assert_eq!(settled, Ok((now.hub(), Some(now))));
 }

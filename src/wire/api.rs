@@ -120,7 +120,7 @@ pub fn trust_input(hub_id: &str, bundle: &TrustBundle) -> String {
     } in &bundle.keyset
     {
         let end = not_after.map_or_else(|| "-".to_owned(), |end| end.to_string());
-        text.push_str(&format!("key {kid} {key} {end}\n"));
+        text.extend(["key ", kid, " ", key, " ", &end, "\n"]);
     }
     text.push_str("ca\n");
     text.push_str(&bundle.ca);

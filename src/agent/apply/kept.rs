@@ -21,7 +21,7 @@ impl Hands<'_> {
         match call.await_at_most(CALL).await {
             Ok(live) => drop(self.learn(id, live)),
             Err(error) => {
-                warn!(%id, %error, "what others had set on it may go with the next change")
+                warn!(%id, %error, "what others had set on it may go with the next change");
             }
         }
     }

@@ -11,6 +11,10 @@ use time::{OffsetDateTime, Weekday};
 pub const CONFIG_MAP: &str = "linesman-policy";
 
 /// What the owner lets the line do.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a key of the ConfigMap, and any may go with any other"
+)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// `line: on | off`

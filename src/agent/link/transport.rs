@@ -149,18 +149,21 @@ pub fn is_old_tls(error: &(dyn std::error::Error + 'static)) -> bool {
     use tokio_rustls::rustls::{AlertDescription, Error, PeerIncompatible};
     let mut next = Some(error);
     while let Some(error) = next {
-        // What an I/O error carries is not its source.
+        if let Some(
+            Error::AlertReceived(AlertDescription::ProtocolVersion)
+            | Error::PeerIncompatible(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig),
+        ) = error.downcast_ref()
+        {
+            return true;
+        }
+        // What an I/O error carries is not its source, and may be another one.
         let carried = error
             .downcast_ref::<std::io::Error>()
-            .and_then(std::io::Error::get_ref)
-            .and_then(|carried| carried.downcast_ref());
-        match error.downcast_ref::<Error>().or(carried) {
-            Some(
-                Error::AlertReceived(AlertDescription::ProtocolVersion)
-                | Error::PeerIncompatible(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig),
-            ) => return true,
-            _ => next = error.source(),
-        }
+            .and_then(std::io::Error::get_ref);
+        next = match carried {
+            Some(carried) => Some(carried),
+            None => error.source(),
+        };
     }
     false
 }

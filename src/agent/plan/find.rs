@@ -9,9 +9,7 @@ use time::{Duration, OffsetDateTime};
 use super::fault::Class;
 use super::server::Symptoms;
 use super::state::{Answer, History, Object, Observed};
-use super::{
-    argocd, burst, children, foreign, giveback, health, latent, ownership, quarantine,
-};
+use super::{argocd, burst, children, foreign, giveback, health, latent, ownership, quarantine};
 use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{self, SIGNERS};

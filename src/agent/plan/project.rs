@@ -101,7 +101,7 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         ours: entries
             .iter()
             .any(|e| matches!(e.manager.as_deref(), Some(MANAGER | KEPT | GUARD))),
-        marked: entries.iter().any(|e| marks(e)),
+        marked: entries.iter().any(marks),
         controller: controller
             .map(|owner| format!("{} {}", owner.kind, owner.name))
             .unwrap_or_default(),

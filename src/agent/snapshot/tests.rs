@@ -1,6 +1,6 @@
 use super::*;
 
-fn live(managed: Value) -> DynamicObject {
+fn live(managed: &Value) -> DynamicObject {
     let object = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {
@@ -40,7 +40,7 @@ fn a_mark_is_kept_only_where_the_engine_or_the_agent_wrote_it() {
             "spec": {"replicas": 1},
         });
         assert_eq!(
-            as_set(&live(managed)).unwrap(),
+            as_set(&live(&managed)).unwrap(),
             expected,
             "{manager} {operation}"
         );

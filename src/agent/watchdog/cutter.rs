@@ -29,7 +29,7 @@ const QUEUE: usize = 16;
 
 /// The watchdog's end.
 pub(super) struct Cutter {
-    install: watch::Sender<Install>,
+    install: watch::Sender<Followed>,
     orders: mpsc::Sender<Order>,
     notes: mpsc::Receiver<Note>,
 }
@@ -41,9 +41,16 @@ pub(super) struct Blade<A> {
     term: Term,
     around: A,
     view: View,
-    install: watch::Receiver<Install>,
+    install: watch::Receiver<Followed>,
     orders: mpsc::Receiver<Order>,
     notes: mpsc::Sender<Note>,
+}
+
+/// What the engine is to be, and whether it was ours before.
+#[derive(Clone)]
+struct Followed {
+    install: Install,
+    adopted: bool,
 }
 
 /// What the watchdog planned, and who waits for it.
@@ -58,9 +65,12 @@ type Note = (Step, Outcome);
 pub(super) fn cutter(
     context: &Context,
     view: &View,
-    install: &Install,
+    (install, adopted): (&Install, bool),
 ) -> (Cutter, Blade<impl Fn(Observed) -> Observed + use<>>) {
-    let (tell, latest) = watch::channel(install.clone());
+    let (tell, latest) = watch::channel(Followed {
+        install: install.clone(),
+        adopted,
+    });
     let (order, orders) = mpsc::channel(QUEUE);
     let (note, notes) = mpsc::channel(QUEUE);
     let cutter = Cutter {
@@ -84,8 +94,20 @@ pub(super) fn cutter(
 
 impl Cutter {
     /// What the engine is to be from now on.
-    pub(super) fn follow(&self, install: &Install) {
-        self.install.send_replace(install.clone());
+    pub(super) fn follow(&self, install: &Install, adopted: bool) {
+        self.install.send_replace(Followed {
+            install: install.clone(),
+            adopted,
+        });
+    }
+
+    /// An engine that was adopted meanwhile is nobody else's.
+    pub(super) fn adopted(&self, adopted: bool) {
+        self.install.send_if_modified(|followed| {
+            let changed = followed.adopted != adopted;
+            followed.adopted = adopted;
+            changed
+        });
     }
 
     /// Until these were cut or could not be, once; what is still there is planned anew.
@@ -112,8 +134,11 @@ impl Watchdog {
         }
     }
 
-    /// What was cut since the last time.
+    /// What was cut since the last time; and whether the engine is ours by now.
     pub(super) fn note_cuts(&mut self, observed: &Observed) {
+        if let Some(cutter) = &self.cutter {
+            cutter.adopted(self.history.adopted);
+        }
         while let Some((step, outcome)) = self.cutter.as_mut().and_then(|c| c.notes.try_recv().ok())
         {
             self.note(&step, &outcome, observed);
@@ -155,14 +180,18 @@ impl<A: Fn(Observed) -> Observed> Blade<A> {
 
     /// The cuts among what would be done now.
     fn planned(&self, seen: &mut watch::Receiver<Observed>) -> Vec<Step> {
-        let install = self.install.borrow().clone();
+        let Followed { install, adopted } = self.install.borrow().clone();
         let observed = seen.borrow_and_update().clone();
         if !is_dying(&install, &observed) {
             return Vec::new();
         }
         let observed = (self.around)(observed);
-        // No cut hangs on what was done before.
-        let plan = plan::plan(clock::now(), &install, &observed, &History::default());
+        // Of what was before, no cut hangs on anything else.
+        let history = History {
+            adopted,
+            ..History::default()
+        };
+        let plan = plan::plan(clock::now(), &install, &observed, &history);
         plan.steps.into_iter().filter(cuts).collect()
     }
 
@@ -173,7 +202,7 @@ impl<A: Fn(Observed) -> Observed> Blade<A> {
         if due.is_empty() || !self.term.holds() {
             return true;
         }
-        let install = self.install.borrow().clone();
+        let install = self.install.borrow().install.clone();
         let hands = Hands {
             kube: &self.kube,
             install: &install,

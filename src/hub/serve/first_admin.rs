@@ -91,7 +91,10 @@ pub async fn outlook(
 ) -> Result<Result<String, String>, StoreError> {
     let tokens = store.api_tokens(None, now).await?;
     let first = tokens.iter().find(|(token, _)| is_first(token));
-    let first = first.map(|(token, _)| token.expires_at);
+    let first = match first {
+        None => First::Gone,
+        Some((token, _)) => token.expires_at.map_or(First::Endless, First::Until),
+    };
     Ok(judged(store.live_admin_tokens(now).await?, first, now))
 }
 
@@ -99,27 +102,32 @@ fn is_first(token: &ApiToken) -> bool {
     token.created_by == "hub" && token.title == TITLE
 }
 
-/// `live` tokens of admins are in force; `first`: the one in `admin.token` is one of them, until then.
-fn judged(
-    live: u32,
-    first: Option<Option<OffsetDateTime>>,
-    now: OffsetDateTime,
-) -> Result<String, String> {
+/// The token in `admin.token`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum First {
+    Gone,
+    /// As hubs of before made it.
+    Endless,
+    Until(OffsetDateTime),
+}
+
+/// `live` tokens of admins are in force, the `first` one among them where it is there.
+fn judged(live: u32, first: First, now: OffsetDateTime) -> Result<String, String> {
     match (live, first) {
         // Whoever reads this got in by another way, such as the identity provider.
         (0, _) => Ok("none in force; a restart of the hub writes a new admin.token".to_owned()),
-        (1, Some(Some(end))) if end - now < SOON => Err(format!(
+        (1, First::Until(end)) if end - now < SOON => Err(format!(
             "the only token of an admin is that of admin.token, which ends at {}",
             clock::rfc3339(end)
         )),
-        (_, Some(None)) => Ok(format!(
+        (_, First::Endless) => Ok(format!(
             "{live} of admins in force; that of admin.token never ends: revoke it once you have another"
         )),
-        (_, Some(Some(end))) => Ok(format!(
+        (_, First::Until(end)) => Ok(format!(
             "{live} of admins in force; that of admin.token ends at {}",
             clock::rfc3339(end)
         )),
-        (_, None) => Ok(format!("{live} of admins in force")),
+        (_, First::Gone) => Ok(format!("{live} of admins in force")),
     }
 }
 
@@ -148,10 +156,16 @@ mod tests {
     #[test]
     fn the_end_of_the_only_way_in_is_told_in_time() {
         let now = OffsetDateTime::UNIX_EPOCH;
-        let soon = Some(Some(now + Duration::days(6)));
-        let later = Some(Some(now + Duration::days(8)));
+        let soon = First::Until(now + Duration::days(6));
+        let later = First::Until(now + Duration::days(8));
         assert!(judged(1, soon, now).is_err());
-        for (live, first) in [(0, None), (1, later), (2, soon), (1, Some(None)), (1, None)] {
+        for (live, first) in [
+            (0, First::Gone),
+            (1, later),
+            (2, soon),
+            (1, First::Endless),
+            (1, First::Gone),
+        ] {
             assert!(judged(live, first, now).is_ok(), "{live} {first:?}");
         }
     }

@@ -3,11 +3,14 @@
 use serde_json::{Value, json};
 
 use super::Catalog;
+use super::taken::{newest, taken_over};
 use crate::healing::LIMIT;
 use crate::support::world::CLUSTER;
 use crate::support::{figure, seconds, shown, until};
 
 const COMMITS: usize = 5;
+/// A snapshot follows ten minutes after the last change.
+const SETTLED: u64 = 780;
 
 /// W20: ten commits, each second one with an image of source-controller that does not exist. What was given back and broke
 /// again stays held, so there are no more heals than bad commits and one; each names its commit.
@@ -57,4 +60,15 @@ fn commits_that_break_and_mend_in_turn_are_followed_with_few_heals() {
         assert!(bad.contains(&told["author"]["id"]), "{told:#}");
     }
     catalog.world.close();
+}
+
+/// W22: what Git took over becomes last known good, and stays as Git has it.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn an_engine_that_git_took_over_becomes_last_known_good() {
+    taken_over(|world, before| {
+        until("the next snapshot is kept", seconds(SETTLED), || {
+            newest(world) > before
+        });
+    });
 }

@@ -74,9 +74,11 @@ pub(super) fn judge(standing: &Standing, told: Told, version: Option<&str>) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Told::{Nothing, Takes, TakesNot};
+    use Verdict::{Classic, Constrained, Undecided};
     use serde_json::{Value, json};
 
-    fn standing(rules: Value, found: Option<&str>) -> Standing {
+    fn standing(rules: &Value, found: Option<&str>) -> Standing {
         let mut role = json!({"metadata": {"name": "r"}, "rules": rules});
         if let Some(found) = found {
             role["metadata"]["annotations"] = json!({FOUND_ON: found});
@@ -95,22 +97,20 @@ mod tests {
         let classic = rule("impersonate", "linesman:ada");
         let on = |version: Option<&str>| Standing::Constrained(version.map(str::to_owned));
         assert_eq!(Standing::of(None), Standing::Empty);
-        assert_eq!(standing(json!([]), None), Standing::Empty);
-        assert_eq!(standing(json!([probing]), None), Standing::Empty);
+        assert_eq!(standing(&json!([]), None), Standing::Empty);
+        assert_eq!(standing(&json!([probing]), None), Standing::Empty);
         assert_eq!(
-            standing(json!([classic, probing]), Some("v1")),
+            standing(&json!([classic, probing]), Some("v1")),
             Standing::Classic
         );
-        assert_eq!(standing(json!([constrained, probing]), None), on(None));
-        assert_eq!(standing(json!([constrained]), Some("v1")), on(Some("v1")));
+        assert_eq!(standing(&json!([constrained, probing]), None), on(None));
+        assert_eq!(standing(&json!([constrained]), Some("v1")), on(Some("v1")));
     }
 
     #[test]
     fn constrained_rules_give_way_only_to_another_api_server_that_says_no() {
         let on = |version: Option<&str>| Standing::Constrained(version.map(str::to_owned));
         let (old, new) = (Some("v1.36.0"), Some("v1.35.4"));
-        use Told::{Nothing, Takes, TakesNot};
-        use Verdict::{Classic, Constrained, Undecided};
         for (standing, told, version, verdict) in [
             (Standing::Empty, Takes, None, Constrained),
             (Standing::Empty, TakesNot, None, Classic),

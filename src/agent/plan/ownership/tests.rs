@@ -25,12 +25,11 @@ fn source() -> ObjectId {
 /// Marks an object as one that `by` brought, a Kustomization or an Application.
 fn mark(cluster: &mut Cluster, id: &ObjectId, by: &ObjectId) {
     let metadata = &mut cluster.objects.get_mut(id).unwrap().fields["metadata"];
-    match by.kind {
-        Kind::Application => metadata["annotations"][TRACKING] = json!(format!("{}:x", by.name)),
-        _ => {
-            metadata["labels"][GIT_OWNER] = json!(by.name);
-            metadata["labels"][GIT_OWNER_NAMESPACE] = json!(by.namespace);
-        }
+    if by.kind == Kind::Application {
+        metadata["annotations"][TRACKING] = json!(format!("{}:x", by.name));
+    } else {
+        metadata["labels"][GIT_OWNER] = json!(by.name);
+        metadata["labels"][GIT_OWNER_NAMESPACE] = json!(by.namespace);
     }
 }
 

@@ -30,7 +30,10 @@ async fn at_work(
     let (leading, ()) = tokio::join!(candidate.try_lead(), leads);
     assert_eq!(leading, Ok(()));
     let view = View::new(&install());
-    let (tell, latest) = watch::channel(install());
+    let (tell, latest) = watch::channel(Followed {
+        install: install(),
+        adopted: true,
+    });
     let (order, orders) = mpsc::channel(QUEUE);
     let (note, notes) = mpsc::channel(QUEUE);
     let cutter = Cutter {

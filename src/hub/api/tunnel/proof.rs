@@ -87,7 +87,7 @@ async fn refused(hub: &Hub, payload: &[u8], peer: &str, refusal: &Refusal) {
     }
     let key = hello.and_then(|hello| Public::from_base64(&hello.key).ok());
     let entry = Entry {
-        target: key.map(|key| key.fingerprint()).unwrap_or_default(),
+        target: key.map(Public::fingerprint).unwrap_or_default(),
         ..line_entry(claimed, peer, "line.open", format!("{code}: {text}"))
     };
     if hub.audit.refused(entry).await.is_err() {

@@ -91,8 +91,8 @@ fn a_flood_from_everywhere_makes_few_records_and_each_is_counted() {
     let count = |entries: Vec<Entry>| -> (u64, u64) {
         let numbers = entries.iter().map(|entry| {
             let reason = entry.reason.as_deref().unwrap();
-            let digits = reason.split(|c: char| !c.is_ascii_digit());
-            digits.filter_map(|n| n.parse::<u64>().ok()).next().unwrap()
+            let mut digits = reason.split(|c: char| !c.is_ascii_digit());
+            digits.find_map(|n| n.parse::<u64>().ok()).unwrap()
         });
         (entries.len() as u64, numbers.sum())
     };

@@ -335,9 +335,7 @@ async fn a_session_that_runs_is_carried_on_past_what_retention_removes() {
     let rows = store.audit(0, None, 99).await.unwrap();
     let since = format!(
         "goes on from record 1 of {}",
-        crate::clock::rfc3339(
-            time::OffsetDateTime::UNIX_EPOCH + time::Duration::milliseconds(open.at)
-        )
+        clock::rfc3339(time::OffsetDateTime::UNIX_EPOCH + time::Duration::milliseconds(open.at))
     );
     assert_eq!(
         stages(&rows),

@@ -133,7 +133,7 @@ fn tables_are_bounded_and_who_floods_them_loses_his_own() {
     let mut pending = Pending::default();
     let begin = |pending: &mut Pending, state: &str, remote: &str| {
         let login = Login {
-            from: crate::address::of(remote),
+            from: address::of(remote),
             ..login(state, 1)
         };
         pending.begin(login, at(0));
