@@ -69,6 +69,8 @@ pub struct Request<'a> {
 pub struct Pass {
     pub claims: Claims,
     pub info: RequestInfo,
+    /// Goes in the place of the request's own query: a list leaves out what the owner does not show.
+    pub query: Option<String>,
 }
 
 /// Judges one request.
@@ -89,8 +91,12 @@ pub fn check(
     mode(policy, &claims, &info)?;
     covered(session.covered, &info)?;
     namespaces(policy, &claims, &info)?;
-    own::check(policy, session.namespace, &info, request.uri.query())?;
-    Ok(Pass { claims, info })
+    let query = own::check(policy, session.namespace, &info, request.uri.query())?;
+    Ok(Pass {
+        claims,
+        info,
+        query,
+    })
 }
 
 fn denied(reason: &'static str, what: impl Into<String>, key: &str) -> Refusal {

@@ -65,6 +65,8 @@ pub struct Exchange {
 }
 
 /// Below the hub's 75 s, so that the answer names the right hop.
+/// What kubectl prints beside a list (RFC 9111, obsolete, and what Kubernetes' clients read: KEP-1693).
+const LEFT_OUT: &str = r#"299 linesman "Secrets with the cluster's private keys are left out""#;
 const HEAD: Duration = Duration::from_secs(70);
 const POLICY: Duration = Duration::from_secs(5);
 
@@ -140,6 +142,9 @@ async fn attempt(
     credential(shared).await?;
     impersonable(shared, &pass, false).await?;
     parts.headers = kept;
+    if let Some(query) = &pass.query {
+        parts.uri = queried(&parts.uri, query)?;
+    }
     let sent = send(shared, &pass, parts, body, &*exchange.stop);
     let response = if pass.info.long_running() {
         sent.await?
@@ -154,8 +159,26 @@ async fn attempt(
             .next("look whether it took effect before repeating it")
         })??
     };
-    let response = finish(shared, exchange, &pass, response, user_side);
+    let mut response = finish(shared, exchange, &pass, response, user_side);
+    if pass.query.is_some() {
+        let told = HeaderValue::from_static(LEFT_OUT);
+        response.headers_mut().append(header::WARNING, told);
+    }
     Ok((response, pass.info.long_running()))
+}
+
+/// The same with another query.
+fn queried(uri: &http::Uri, query: &str) -> Result<http::Uri, Refusal> {
+    let mut parts = uri.clone().into_parts();
+    let target = format!("{}?{query}", uri.path());
+    parts.path_and_query = target.parse().ok();
+    let whole = parts.path_and_query.is_some();
+    let made = http::Uri::from_parts(parts).ok().filter(|_| whole);
+    made.ok_or_else(|| {
+        let what = "a query that nothing can be added to";
+        Refusal::new(Hop::Agent, StatusCode::BAD_REQUEST, "Query", what)
+            .next("ask for less at once")
+    })
 }
 
 /// The owner's policy; waits a moment until it and the covered namespaces were read for the first time.

@@ -26,23 +26,24 @@ struct Place<'a> {
     secret: Option<&'a str>,
 }
 
-/// Judges by the owner's `ownNamespace`; `namespace` is the agent's.
+/// Judges by the owner's `ownNamespace`; `namespace` is the agent's. Some = the query that the request goes on with: a list of
+/// Secrets without those that hold private keys.
 pub(super) fn check(
     policy: &Policy,
     namespace: &str,
     info: &RequestInfo,
     query: Option<&str>,
-) -> Result<(), Refusal> {
+) -> Result<Option<String>, Refusal> {
     if policy.own_namespace || !info.resource_request || scope::asks_about_self(info) {
-        return Ok(());
+        return Ok(None);
     }
     if info.namespace == namespace {
-        return inside(info);
+        return inside(info).map(|()| None);
     }
     if is_secret(info) {
         return secrets(namespace, info, query);
     }
-    cluster_wide(info)
+    cluster_wide(info).map(|()| None)
 }
 
 fn is_secret(info: &RequestInfo) -> bool {
@@ -68,7 +69,7 @@ fn inside(info: &RequestInfo) -> Result<(), Refusal> {
 }
 
 /// The engine's copy of the deploy key by its name, and lists that would show it or the agent's own keys.
-fn secrets(own: &str, info: &RequestInfo, query: Option<&str>) -> Result<(), Refusal> {
+fn secrets(own: &str, info: &RequestInfo, query: Option<&str>) -> Result<Option<String>, Refusal> {
     let place = |namespace, secret| Place { namespace, secret };
     let places = [
         place(own, None),
@@ -81,7 +82,7 @@ fn secrets(own: &str, info: &RequestInfo, query: Option<&str>) -> Result<(), Ref
                 place.namespace == info.namespace && place.secret == Some(info.name.as_str())
             });
         if !held {
-            return Ok(());
+            return Ok(None);
         }
         let what = format!(
             "Secret {} of namespace {} holds the deploy key, and is not reached through the line",
@@ -91,7 +92,7 @@ fn secrets(own: &str, info: &RequestInfo, query: Option<&str>) -> Result<(), Ref
     }
     // What is created shows nothing that was there.
     if info.verb == "create" {
-        return Ok(());
+        return Ok(None);
     }
     let terms = Terms::of(query);
     let shown = places
@@ -99,15 +100,19 @@ fn secrets(own: &str, info: &RequestInfo, query: Option<&str>) -> Result<(), Ref
         .filter(|place| info.namespace.is_empty() || place.namespace == info.namespace)
         .filter(|place| !terms.exclude(place));
     let left_out: Vec<String> = shown
-        .map(|place| match (place.secret, info.namespace.as_str()) {
-            (Some(secret), namespace) if !namespace.is_empty() => {
-                format!("metadata.name!={secret}")
-            }
-            _ => format!("metadata.namespace!={}", place.namespace),
+        .map(|place| match place.secret {
+            Some(secret) => format!("metadata.name!={secret}"),
+            None => format!("metadata.namespace!={}", place.namespace),
         })
         .collect();
     if left_out.is_empty() {
-        return Ok(());
+        return Ok(None);
+    }
+    let selector = left_out.join(",");
+    if scope::reads(info)
+        && let Some(query) = narrowed(query.unwrap_or_default(), &selector)
+    {
+        return Ok(Some(query));
     }
     let (what, other) = if info.namespace.is_empty() {
         ("of all namespaces", "name a namespace")
@@ -118,11 +123,35 @@ fn secrets(own: &str, info: &RequestInfo, query: Option<&str>) -> Result<(), Ref
         "'{}' {what} would show the cluster's private keys",
         scope::describe(info)
     );
-    let selector = left_out.join(",");
     Err(denied(
         what,
         &format!("{other}, or add --field-selector '{selector}'; or "),
     ))
+}
+
+/// The query of a list with one more condition on what it shows; none where a server might read that in another way.
+fn narrowed(query: &str, selector: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    let mut found = false;
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        if plain(key)? != "fieldSelector" {
+            plain(value)?;
+            parts.push(part.to_owned());
+            continue;
+        }
+        // Twice, only one of them would count; an escape could take in the comma between.
+        if found || plain(value)?.contains('\\') {
+            return None;
+        }
+        found = true;
+        let comma = if value.is_empty() { "" } else { "," };
+        parts.push(format!("fieldSelector={value}{comma}{selector}"));
+    }
+    if !found {
+        parts.push(format!("fieldSelector={selector}"));
+    }
+    Some(parts.join("&"))
 }
 
 /// The agent's roles and bindings, and the guard's policy.

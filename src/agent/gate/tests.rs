@@ -440,7 +440,10 @@ fn the_agents_own_namespace_is_the_owners_to_open() {
     assert_eq!(keys().verdict(), "403 OwnNamespace");
     assert_eq!(keys().policy("ownNamespace", "allow").verdict(), "pass");
     let all = |query| Case::new("GET", &format!("/api/v1/secrets?{query}"));
-    assert_eq!(all("limit=500").verdict(), "403 OwnNamespace");
+    assert_eq!(
+        all("fieldSelector=&fieldSelector=").verdict(),
+        "403 OwnNamespace"
+    );
     assert_eq!(all("labelSelector=owner%3Dhelm").verdict(), "pass");
 }
 

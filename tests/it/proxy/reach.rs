@@ -65,7 +65,7 @@ async fn each_key_of_the_owners_policy_holds_against_the_hub() {
     let outside = ("GET", "/api/v1/namespaces/b/pods");
     let hours = another_day();
     let keys = ("GET", "/api/v1/namespaces/linesman/secrets/linesman-keys");
-    let all = ("GET", "/api/v1/secrets");
+    let all = ("GET", "/api/v1/secrets?fieldSelector=&fieldSelector=");
     let policy = (
         "PATCH",
         "/api/v1/namespaces/linesman/configmaps/linesman-policy",

@@ -16,9 +16,10 @@ fn verdict(method: &str, target: &str) -> String {
         own_namespace: true,
         ..Policy::default()
     };
-    assert_eq!(check(&open, "linesman", &info, query), Ok(()), "{target}");
+    assert_eq!(check(&open, "linesman", &info, query), Ok(None), "{target}");
     match judged {
-        Ok(()) => "pass".to_owned(),
+        Ok(None) => "pass".to_owned(),
+        Ok(Some(query)) => format!("narrowed: {query}"),
         Err(refusal) => {
             assert_eq!(
                 (refusal.code.as_u16(), refusal.reason),
@@ -233,6 +234,45 @@ const NOT_LEFT_OUT: [&str; 16] = [
 ];
 
 #[test]
+fn a_list_that_would_show_keys_is_narrowed() {
+    const ALL: &str =
+        "metadata.namespace!=linesman,metadata.name!=flux-system,metadata.name!=linesman-catalog";
+    for (target, expected) in [
+        ("/api/v1/secrets", format!("fieldSelector={ALL}")),
+        (
+            "/api/v1/secrets?watch=1&resourceVersion=7",
+            format!("watch=1&resourceVersion=7&fieldSelector={ALL}"),
+        ),
+        (
+            "/api/v1/secrets?limit=500&fieldSelector=&x=%20",
+            format!("limit=500&fieldSelector={ALL}&x=%20"),
+        ),
+        (
+            "/api/v1/secrets?%66ieldSelector=type%3DOpaque,metadata.namespace!=linesman",
+            "fieldSelector=type%3DOpaque,metadata.namespace!=linesman,metadata.name!=flux-system,metadata.name!=linesman-catalog".to_owned(),
+        ),
+        (
+            "/api/v1/namespaces/flux-system/secrets?fieldSelector=metadata.name%3Dflux-system",
+            "fieldSelector=metadata.name%3Dflux-system,metadata.name!=flux-system".to_owned(),
+        ),
+    ] {
+        assert_eq!(verdict("GET", target), format!("narrowed: {expected}"), "{target}");
+    }
+    // What is deleted is named by whoever deletes it.
+    assert!(!passes("DELETE", "/api/v1/namespaces/flux-system/secrets"));
+    for odd in [
+        "fieldSelector=a\\,metadata.namespace=b",
+        "fieldSelector=metadata.namespace=b;x",
+        "fieldSelector=metadata.namespace=b%ZZ",
+        "x=%ZZ",
+        "fieldSelector=metadata.namespace=b&%66ieldSelector=type=Opaque",
+    ] {
+        let said = verdict("GET", &format!("/api/v1/secrets?{odd}"));
+        assert!(said.contains("would show"), "{odd}: {said}");
+    }
+}
+
+#[test]
 fn a_list_over_all_namespaces_leaves_the_keys_out_or_is_refused() {
     for query in NOT_LEFT_OUT {
         for path in [
@@ -257,11 +297,12 @@ fn a_list_over_all_namespaces_leaves_the_keys_out_or_is_refused() {
         );
     }
     let info = classify(&Method::GET, "/api/v1/secrets", None).unwrap();
-    let refusal = check(&Policy::default(), "linesman", &info, None).unwrap_err();
+    let twice = "fieldSelector=&fieldSelector=metadata.namespace=b";
+    let refusal = check(&Policy::default(), "linesman", &info, Some(twice)).unwrap_err();
     assert_eq!(
         refusal.to_string(),
         "agent: 'list secrets' of all namespaces would show the cluster's private keys; name a namespace, or add --field-selector \
-         'metadata.namespace!=linesman,metadata.namespace!=flux-system,metadata.namespace!=argocd'; or ask the cluster's owner to do it \
+         'metadata.namespace!=linesman,metadata.name!=flux-system,metadata.name!=linesman-catalog'; or ask the cluster's owner to do it \
          there, or to set 'ownNamespace: allow' in ConfigMap linesman-policy"
     );
 }
