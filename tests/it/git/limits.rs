@@ -120,8 +120,8 @@ async fn a_silent_session_and_one_that_lives_too_long_are_cut() {
 async fn silent_connections_keep_nobody_out() {
     let limits = Limits {
         strangers: 8,
-        auth: Duration::from_secs(600),
-        idle: Duration::from_secs(600),
+        auth: Duration::from_mins(10),
+        idle: Duration::from_mins(10),
         ..Limits::default()
     };
     let host = Host::with(limits).await;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use linesman::agent::Joined;
 use linesman::agent::enroll::stored::{self, State};
-use linesman::keys::KeyPair;
+use linesman::keys::{KeyPair, Public};
 use linesman::trust;
 use linesman::wire::api::{HubRef, TrustBundle};
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ fn hub_of(joined: &watch::Receiver<Option<Joined>>) -> Option<HubRef> {
 }
 
 fn assert_names_both(text: &str, hub: &TestHub) {
-    let [said, trusted] = [liar().public(), hub.hub.keys.public()].map(|key| key.fingerprint());
+    let [said, trusted] = [liar().public(), hub.hub.keys.public()].map(Public::fingerprint);
     for part in [said.as_str(), &trusted, "linesman cluster readopt eu1"] {
         assert!(text.contains(part), "{part} in {text}");
     }

@@ -59,7 +59,7 @@ async fn a_file_sink_gets_every_record_or_is_told_of_the_gap() {
     // What the hub signed comes behind it.
     until_some("the sink has the anchor", PATIENCE, async || {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
-        let lines = text.lines().map(|l| serde_json::from_str::<Value>(l));
+        let lines = text.lines().map(serde_json::from_str::<Value>);
         let mut anchors = lines.filter_map(|l| Some(l.ok()?["anchor"].take()));
         anchors
             .find(|a| (&a["seq"], &a["start"]) == (&json!(5), &json!(true)))
