@@ -49,11 +49,6 @@ impl View {
         self.0.subscribe()
     }
 
-    #[cfg(test)]
-    pub fn set(&self, seen: Observed) {
-        self.0.send_replace(seen);
-    }
-
     /// A Lease that was deleted is not looked at again until the next list.
     pub fn forget_lease(&self, controller: &str) {
         self.0

@@ -34,7 +34,6 @@ use crate::wire::report::{Facts, HealRecord};
 
 mod act;
 mod change;
-mod cutter;
 mod fallback;
 mod handover;
 mod open;
@@ -48,7 +47,6 @@ mod status;
 mod tell;
 
 use change::Changing;
-use cutter::Cutter;
 use fallback::Fallback;
 use handover::Handover;
 use open::OpenHeals;
@@ -153,8 +151,6 @@ struct Watchdog {
     unlisted: BTreeSet<Kind>,
     /// Looks for the Events of heals.
     looks: scene::Looks,
-    /// Cuts rights beside all else, while an engine is followed.
-    cutter: Option<Cutter>,
 }
 
 impl Watchdog {
@@ -185,7 +181,6 @@ impl Watchdog {
             snapshot_at: None,
             unlisted: BTreeSet::new(),
             looks: scene::Looks::default(),
-            cutter: None,
         }
     }
 
@@ -239,14 +234,9 @@ impl Watchdog {
         let (kube, seen, over) = (self.context.kube.clone(), view.clone(), watches.clone());
         let (observed, extent) = (install.clone(), self.context.extent);
         observers.spawn(async move { observe::run(kube, &observed, extent, seen, over).await });
-        let (cutter, blade) =
-            cutter::cutter(&self.context, &view, (&install, self.history.adopted));
-        self.cutter = Some(cutter);
-        observers.spawn(blade.run());
         info!(cluster = install.cluster, bundle = %desired.install.bundle.digest, objects = install.wanted.len(), "watching");
         let again = Box::pin(self.rounds(install, desired, &view, &mut observers)).await;
         watches.cancel();
-        self.cutter = None;
         observers.shutdown().await;
         again
     }
@@ -261,7 +251,6 @@ impl Watchdog {
         let mut seen = view.subscribe();
         loop {
             let observed = self.context.around(seen.borrow_and_update().clone());
-            self.note_cuts(&observed);
             let now = clock::now();
             let more = self.history.mourn(now, &install, &observed);
             self.see_fetch(now, &install, &desired, &observed);
@@ -283,7 +272,7 @@ impl Watchdog {
             let asks = leads && self.see_change(&install, &observed, &plan).await;
             if acted {
                 if self.fall_back().await {
-                    install = self.install_anew(&desired);
+                    install = self.install(&desired);
                 }
                 continue;
             }
@@ -291,7 +280,7 @@ impl Watchdog {
                 continue;
             }
             if leads && self.keep_snapshot(&install, &observed, &plan).await {
-                install = self.install_anew(&desired);
+                install = self.install(&desired);
                 continue;
             }
             let wake = self.wake(&plan);
@@ -317,7 +306,6 @@ impl Watchdog {
                     }
                     // The same objects are watched, whatever is to be in them.
                     (install, desired) = (wanted, next);
-                    self.tell_cutter(&install);
                 }
                 ended = observers.join_next() => {
                     ended.context("no watches")?.context("a watch panicked")??;
@@ -353,19 +341,6 @@ impl Watchdog {
             .faults(self.records.open_classes().map(|class| (class, 1)));
         if leads {
             self.open_heals.store(self.records.kept()).await;
-        }
-    }
-
-    /// From what is known now.
-    fn install_anew(&self, desired: &Desired) -> Install {
-        let install = self.install(desired);
-        self.tell_cutter(&install);
-        install
-    }
-
-    fn tell_cutter(&self, install: &Install) {
-        if let Some(cutter) = &self.cutter {
-            cutter.follow(install, self.history.adopted);
         }
     }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use tracing::{debug, info};
 
 use super::Watchdog;
-use super::cutter::cuts;
 use crate::agent::apply::Hands;
 use crate::agent::engine::Install;
 use crate::agent::fault::Stage;
@@ -35,10 +35,22 @@ impl Watchdog {
             observed,
             saves: &store,
         };
-        // They are being used to prune: before anything else.
-        self.cut(plan, observed).await;
+        // Each of these cuts rights that are being used to prune: all at once, before anything else.
+        let cuts: Vec<&Step> = plan
+            .steps
+            .iter()
+            .filter(|s| matches!(s.action, Action::CutRights { .. }))
+            .collect();
+        let done = join_all(cuts.iter().map(|step| hands.act(step, &[]))).await;
+        for (step, done) in cuts.into_iter().zip(done) {
+            self.note(step, &done.outcome, observed);
+        }
         let dying = is_dying(install, observed);
-        for step in plan.steps.iter().filter(|step| !cuts(step)) {
+        for step in plan
+            .steps
+            .iter()
+            .filter(|s| !matches!(s.action, Action::CutRights { .. }))
+        {
             if is_dying(install, &view.subscribe().borrow()) != dying || !self.context.term.holds()
             {
                 return true;
@@ -108,7 +120,7 @@ impl Watchdog {
 }
 
 /// What the engine would prune if it kept its rights.
-pub(super) fn is_dying(install: &Install, observed: &Observed) -> bool {
+fn is_dying(install: &Install, observed: &Observed) -> bool {
     let dies = |(id, live): (&ObjectId, &Arc<Object>)| {
         matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition)
             && live.deleting.is_some()
