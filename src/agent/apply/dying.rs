@@ -9,7 +9,7 @@ use super::{AtMost as _, CALL, Hands, Refused};
 use crate::agent::engine::GUARD;
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::project;
-use crate::bundle::ObjectId;
+use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
 const PAGE: u32 = 500;
@@ -17,7 +17,8 @@ const PAGES: usize = 64;
 
 impl Hands<'_> {
     /// Takes the engine's finalizer from every object of this CRD that is being deleted, in all namespaces, and
-    /// keeps those that Git does not bring back.
+    /// keeps those that Git does not bring back: also the one of which the engine has taken its finalizer itself by then,
+    /// where somebody else's still holds it.
     pub(super) async fn release(
         &self,
         crd: &ObjectId,
@@ -42,17 +43,28 @@ impl Hands<'_> {
                     return Err(anyhow!(refused).context(format!("list {}", served.plural)));
                 }
             };
-            let going = |o: &DynamicObject| o.metadata.deletion_timestamp.is_some() && pinned(o);
-            dying.extend(list.items.into_iter().filter(going));
+            let going = |o: &DynamicObject| pinned(o) || self.dies_along(crd, o);
+            let deleted = list.items.into_iter();
+            let deleted = deleted.filter(|o| o.metadata.deletion_timestamp.is_some());
+            dying.extend(deleted.filter(going));
             match list.metadata.continue_.filter(|next| !next.is_empty()) {
                 Some(next) => params = params.continue_token(&next),
                 None => break,
             }
         }
-        let worth = dying
-            .iter()
-            .filter_map(|live| project::keepsake(&served.api_version, &served.kind, live));
-        kept.extend(worth.filter(|o| !saved.contains(o)));
+        for live in &dying {
+            let Some(object) = project::keepsake(&served.api_version, &served.kind, live) else {
+                continue;
+            };
+            // Without the engine's finalizer it is the lesser one of two.
+            let known = saved
+                .iter()
+                .any(|former| former == &object || (!pinned(live) && is_same(former, &object)));
+            if !known {
+                kept.push(object);
+            }
+        }
+        dying.retain(pinned);
         if !kept.is_empty() {
             // On record before the first one goes: this process may end before they are back.
             let all = [saved, kept.as_slice()].concat();
@@ -61,6 +73,22 @@ impl Hands<'_> {
             }
         }
         self.strip(&served, dying).await
+    }
+
+    /// Whether an object was deleted because its CRD or its Namespace is, and not by somebody who meant it.
+    fn dies_along(&self, crd: &ObjectId, object: &DynamicObject) -> bool {
+        let namespace = object.metadata.namespace.clone().unwrap_or_default();
+        let namespace = ObjectId::new(Kind::Namespace, "", &namespace);
+        let since = [crd, &namespace].into_iter().filter_map(|id| {
+            let live = self.observed.objects.get(id)?;
+            live.deleting
+        });
+        let deleted = object.metadata.deletion_timestamp.as_ref();
+        let deleted = deleted.and_then(project::at);
+        let (Some(since), Some(deleted)) = (since.min(), deleted) else {
+            return false;
+        };
+        deleted >= since
     }
 
     /// How the objects of one of the bundle's CRDs are served.
@@ -164,4 +192,12 @@ impl Hands<'_> {
         }
         first.map_or(Ok(Outcome::Done), Err)
     }
+}
+
+/// Whether two objects of one kind have the same name and namespace.
+fn is_same(one: &Value, other: &Value) -> bool {
+    let at = |object: &Value, field: &str| object.pointer(&format!("/metadata/{field}")).cloned();
+    ["name", "namespace"]
+        .iter()
+        .all(|field| at(one, field) == at(other, field))
 }

@@ -39,6 +39,17 @@ async fn sent(
     observed: &Observed,
     answer: impl Fn(&Method) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Vec<(Method, Value)>, Outcome) {
+    let (calls, done) = done(step, observed, &[], answer).await;
+    (calls, done.outcome)
+}
+
+/// The same with what is saved, before and after.
+async fn done(
+    step: &Step,
+    observed: &Observed,
+    saved: &[Value],
+    answer: impl Fn(&Method) -> (u16, Value) + Send + Sync + 'static,
+) -> (Vec<(Method, Value)>, Done) {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&calls);
     let answer = Arc::new(answer);
@@ -64,9 +75,9 @@ async fn sent(
         observed,
         saves: &Saves::new(&kube, "linesman"),
     };
-    let done = hands.act(step, &[]).await;
+    let done = hands.act(step, saved).await;
     let calls = seen.lock().unwrap().clone();
-    (calls, done.outcome)
+    (calls, done)
 }
 
 fn status(code: u16, message: &str) -> (u16, Value) {
@@ -137,4 +148,73 @@ async fn what_is_made_anew_goes_with_all_that_hangs_on_it() {
         assert_eq!(body["preconditions"], json!({"uid": "uid-1"}));
         assert_eq!(outcome, Outcome::Done);
     }
+}
+
+/// W44: the engine may have let go of an object before the agent sees it. Where something else still holds that, it is put
+/// on record like the others; and one that somebody deleted before is not brought back.
+#[tokio::test]
+async fn what_dies_with_its_crd_is_kept_whoever_took_the_engines_finalizer() {
+    let crd = ObjectId::new(
+        Kind::CustomResourceDefinition,
+        "",
+        "kustomizations.kustomize.toolkit.fluxcd.io",
+    );
+    let mut dying = live(&crd);
+    dying.deleting = clock::parse_rfc3339("2026-01-01T00:00:10Z");
+    let observed = Observed {
+        objects: [(crd.clone(), Arc::new(dying))].into(),
+        ..Observed::default()
+    };
+    let step = Step {
+        action: Action::Release,
+        target: crd,
+        cause: None,
+    };
+    let object = |name: &str, finalizer: &str, deleted: Value| {
+        json!({
+            "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+            "metadata": {
+                "name": name, "namespace": "teams", "uid": name, "deletionTimestamp": deleted,
+                "finalizers": [finalizer, "example.org/mine"],
+            },
+            "spec": {"path": format!("./{name}")},
+        })
+    };
+    let (engines, others) = ("finalizers.fluxcd.io", "example.org/other");
+    let at = |second: u8| json!(format!("2026-01-01T00:00:{second:02}Z"));
+    let items = [
+        object("held", engines, at(10)),
+        object("let-go", others, at(10)),
+        object("meant", others, at(9)),
+        object("stays", engines, Value::Null),
+    ];
+    let answer = move |method: &Method| match *method {
+        Method::GET => {
+            let list = json!({
+                "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "KustomizationList",
+                "metadata": {"resourceVersion": "9"}, "items": items,
+            });
+            (200, list)
+        }
+        _ => (200, json!({"metadata": {"name": "x"}})),
+    };
+    let (calls, first) = done(&step, &observed, &[], answer.clone()).await;
+    let names = |all: &[Value]| -> Vec<String> {
+        let names = all.iter().map(|o| o["metadata"]["name"].as_str());
+        names.map(|name| name.unwrap().to_owned()).collect()
+    };
+    assert_eq!(first.outcome, Outcome::Done);
+    assert_eq!(names(&first.saved), ["held", "let-go"]);
+    assert_eq!(first.saved[1]["spec"], json!({"path": "./let-go"}));
+    let stripped = json!({"metadata": {"finalizers": ["example.org/mine"], "uid": "held"}});
+    let patches = calls.iter().filter(|(method, _)| *method == Method::PATCH);
+    let patches: Vec<&Value> = patches.map(|(_, body)| body).collect();
+    let of_objects = |body: &&&Value| body.pointer("/metadata/finalizers").is_some();
+    assert_eq!(
+        patches.iter().filter(of_objects).collect::<Vec<_>>(),
+        [&&stripped]
+    );
+    // Once they are on record they are not put there again.
+    let (_, second) = done(&step, &observed, &first.saved, answer).await;
+    assert_eq!(names(&second.saved), Vec::<String>::new());
 }

@@ -404,7 +404,7 @@ fn running(containers: &[core::ContainerStatus]) -> Option<OffsetDateTime> {
     all?.into_iter().max()
 }
 
-fn at(time: &Time) -> Option<OffsetDateTime> {
+pub fn at(time: &Time) -> Option<OffsetDateTime> {
     OffsetDateTime::from_unix_timestamp_nanos(time.0.as_nanosecond()).ok()
 }
 
