@@ -17,6 +17,8 @@ const STUCK: Duration = Duration::seconds(70);
 const SKEW: Duration = Duration::seconds(15);
 /// Longer than between two looks of the agent at the catalog while the engine does not reach it: a minute, and a look.
 const BETWEEN_LOOKS: Duration = Duration::seconds(90);
+/// Kubernetes' times are cut to the second before.
+const PRECISION: Duration = Duration::seconds(1);
 
 pub(super) fn latent(
     now: OffsetDateTime,
@@ -69,7 +71,8 @@ pub(super) fn blocked(install: &Install, observed: &Observed, found: &mut [Findi
         let read = since.zip(observed.own_read);
         // Argo CD complains anew each time it tries, as seldom as the agent looks. The look before will do then, for by
         // the time that this is told the next one has come; were it not to, the class would change with each complaint.
-        let read = read.is_some_and(|(at, own)| own.since < at && own.last > at - BETWEEN_LOOKS);
+        let read = read
+            .is_some_and(|(at, own)| own.since < at + PRECISION && own.last > at - BETWEEN_LOOKS);
         if read && is_network(&finding.evidence) {
             finding.class = Class::PolicyBlocks;
             let text = "the agent reads the catalog, the engine beside it does not reach it";

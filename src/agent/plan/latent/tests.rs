@@ -136,6 +136,12 @@ fn an_engine_that_alone_does_not_reach_the_git_host_is_kept_from_it() {
         ),
         // Before the engine complained anew.
         (dial, Some((-minute * 2, -minute)), Class::PolicyBlocks),
+        // In the second of which the engine says that it complained.
+        (
+            dial,
+            Some((Duration::milliseconds(470), minute)),
+            Class::PolicyBlocks,
+        ),
         // It was away, and the engine has not tried again.
         (dial, Some((minute, minute)), Class::GitUnreachable),
         (dial, ever, Class::PolicyBlocks),
