@@ -230,7 +230,8 @@ impl Install {
         let namespace = desired.install.bundle.namespace.clone();
         let rights = ObjectId::new(Kind::RoleBinding, &namespace, manifests::ENGINE_ROLE);
         wanted.insert(rights.clone(), own(agent_rights(&namespace)));
-        let guard = guard::objects(wanted.keys(), [&source, &sync], &labels());
+        let [_, (_, applier)] = traits.controllers;
+        let guard = guard::objects(wanted.keys(), [&source, &sync], applier, &labels());
         wanted.extend(guard.map(|(id, object)| (id, own(object))));
         let policy = &desired.assignment.policy;
         let safe_until = policy.safe_heals_until.as_deref();

@@ -202,22 +202,19 @@ fn a_root_deleted_or_changed_is_mended_and_a_stopped_one_is_left() {
             shown(took),
         );
         let good = world.api.get(&root()).unwrap()["spec"]["source"].clone();
-        for (what, elsewhere) in [
-            (
-                "repoURL and path",
-                json!({ "repoURL": "ssh://git@hub.lab.test:1/other.git", "path": "none" }),
-            ),
-            // What is there can be compared, and would be synced and pruned by.
-            ("path", json!({ "path": "elsewhere" })),
-        ] {
-            world
-                .api
-                .patch(&root(), &json!({ "spec": { "source": elsewhere } }));
+        // What is there can be compared, and would be synced and pruned by: the guard policy does not let it come to that.
+        let elsewhere = json!({ "spec": { "source": { "path": "elsewhere" } } });
+        let (code, message) = world.api.try_patch(&root(), &elsewhere).unwrap_err();
+        assert_eq!(code, 403, "{message}");
+        // What cannot be fetched is not pruned by: with that the second line is seen, which mends what somebody allowed.
+        let led = json!({ "repoURL": "ssh://git@hub.lab.test:1/other.git", "path": "none" });
+        for again in ["changed", "changed again"] {
+            world.patch_guarded(&root(), &json!({ "spec": { "source": led } }));
             let took = until("the root's source is as before", seconds(LIMIT), || {
                 let live = world.api.get(&root());
                 live.is_some_and(|o| o["spec"]["source"] == good)
             });
-            let what = format!("Argo CD: root's {what} changed → as before ({hub})");
+            let what = format!("Argo CD: root's repoURL and path {again} → as before ({hub})");
             figure("W35", &what, "≤ 5 s", shown(took));
         }
         let what = format!("Argo CD: function after that ({hub})");

@@ -42,6 +42,52 @@ fn deleting_what_the_engine_lives_on_is_refused_and_the_message_names_the_way() 
     assert!(world.uid(&sources).is_some());
 }
 
+/// F28: whoever leads a root elsewhere has the engine prune what it brought: 403 for the cluster's admin, with the way in the
+/// message. All else of a root is anybody's, and what the root follows is still written by the agent.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn leading_a_root_elsewhere_is_refused_and_the_message_names_the_way() {
+    let world = world::adopted();
+    active(&world);
+    let [source, sync] = [world::git_repository(FLUX), world::kustomization(FLUX)];
+    let spec = |path: &str| world.api.get(path).unwrap()["spec"].clone();
+    let before = [spec(&source), spec(&sync)];
+    for (path, changed) in [
+        (
+            &source,
+            json!({ "url": "ssh://git@hub.lab.test:1/other.git" }),
+        ),
+        (&source, json!({ "ref": { "tag": "v1" } })),
+        (&source, json!({ "ref": null })),
+        (&sync, json!({ "path": "./elsewhere" })),
+        (&sync, json!({ "sourceRef": { "name": "other" } })),
+        (
+            &sync,
+            json!({ "kubeConfig": { "secretRef": { "name": "elsewhere" } } }),
+        ),
+        (&sync, json!({ "targetNamespace": "default" })),
+        (&sync, json!({ "namePrefix": "a-" })),
+        (&sync, json!({ "nameSuffix": "-a" })),
+    ] {
+        let patch = json!({ "spec": changed });
+        let (code, message) = world.api.try_patch(path, &patch).unwrap_err();
+        assert_eq!(code, 403, "{path}: {patch}: {message}");
+        assert!(
+            message.contains("led elsewhere the engine prunes what it brought")
+                && message.contains("kubectl annotate --overwrite ")
+                && message.contains(" linesman.dev/allow-delete="),
+            "{path}: {message}"
+        );
+    }
+    assert_eq!([spec(&source), spec(&sync)], before);
+    let label = json!({ "metadata": { "labels": { "example.test/a": "b" } } });
+    let none = json!({ "metadata": { "labels": { "example.test/a": null } } });
+    for path in [&source, &sync] {
+        world.api.patch(path, &label);
+        world.api.patch(path, &none);
+    }
+}
+
 /// A permission that is over is taken away, and what is not guarded can be deleted as ever.
 #[test]
 #[ignore = "needs a real cluster: make test"]

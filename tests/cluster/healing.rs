@@ -4,6 +4,7 @@
 //! it does, and the records must arrive when it is back.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -349,7 +350,7 @@ fn root_objects_deleted_or_changed_are_mended() {
             );
         }
         let url = world.api.get(&world::git_repository(FLUX)).unwrap()["spec"]["url"].clone();
-        world.api.patch(
+        world.patch_guarded(
             &world::git_repository(FLUX),
             &json!({ "spec": { "url": "ssh://git@hub.lab.test:1/other.git" } }),
         );
@@ -373,7 +374,7 @@ fn root_objects_deleted_or_changed_are_mended() {
             ("targetNamespace", json!("default")),
         ] {
             let root = world::kustomization(FLUX);
-            world.api.patch(&root, &json!({ "spec": { field: value } }));
+            world.patch_guarded(&root, &json!({ "spec": { field: value } }));
             let took = until(&format!("{field} is taken away"), seconds(LIMIT), || {
                 let live = world.api.get(&root);
                 live.is_some_and(|o| o["spec"][field].is_null())
@@ -488,14 +489,24 @@ pub(crate) fn deleted_at_once(world: &World, parts: &[String]) -> Duration {
 
 /// Before the next fault the last one has to be over and on record, or they become one.
 pub(crate) fn settle(world: &World) {
-    until("the engine is available", seconds(LIMIT), || {
+    // What was not over for one test is seldom so for the next: that shall not cost each of them the whole wait.
+    let limit = if UNSETTLED.swap(true, Ordering::Relaxed) {
+        seconds(30)
+    } else {
+        seconds(LIMIT)
+    };
+    until("the engine is available", limit, || {
         world.engine_available()
     });
-    world.function(seconds(LIMIT));
-    until("no heal is open", seconds(LIMIT), || {
+    world.function(limit);
+    until("no heal is open", limit, || {
         heals(world).iter().all(|h| h["result"] != json!("open"))
     });
+    UNSETTLED.store(false, Ordering::Relaxed);
 }
+
+/// Whether the last wait for that was in vain.
+static UNSETTLED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn heals(world: &World) -> Vec<Value> {
     let list = world
@@ -538,23 +549,19 @@ pub(crate) fn works(world: &World, id: &str, what: &str, bar: &str) {
     }
 }
 
-/// Path and UID of what the catalog brought.
+/// Path and UID of what the catalog brought, which a cluster that was adopted just now has in a moment.
 pub(crate) fn workloads(world: &World) -> BTreeMap<String, String> {
-    [
+    let paths = [
         "/apis/apps/v1/namespaces/hello/deployments/hello",
         "/api/v1/namespaces/hello/services/hello",
         "/api/v1/namespaces/hello",
-    ]
-    .into_iter()
-    .map(|path| {
-        (
-            path.to_owned(),
-            world
-                .uid(path)
-                .unwrap_or_else(|| panic!("{path} is not there")),
-        )
-    })
-    .collect()
+    ];
+    let uid = |path: &str| {
+        let what = format!("{path} is there");
+        let (uid, _) = eventually(&what, seconds(LIMIT), || world.uid(path).ok_or("it is not"));
+        (path.to_owned(), uid)
+    };
+    paths.into_iter().map(uid).collect()
 }
 
 pub(crate) fn unchanged(world: &World, before: &BTreeMap<String, String>) {

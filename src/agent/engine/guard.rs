@@ -1,17 +1,19 @@
-//! The admission policy that keeps the engine's CRDs, Namespace and roots from being deleted by accident: with them
-//! the engine prunes all that it brought. A race against that can be lost; a deletion that is refused cannot.
+//! The admission policy that keeps the engine's CRDs, Namespace and roots from being deleted by accident, and its roots from
+//! being led elsewhere: either way the engine prunes all that it brought. A race against that can be lost; a write that is
+//! refused cannot.
 //!
 //! Everyone is refused, the cluster's admin too, until the object says that it may go. The API server has no clock in
-//! its policies, so the agent takes that word away again when its time is over.
+//! its policies, so the agent takes that word away again when its time is over. What a commit says of a root is for the
+//! agent to answer (`plan::quarantine::root`): a controller that is refused would stop at it.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use crate::bundle::{Kind, ObjectId};
-use crate::manifests::GUARD_POLICY;
+use crate::manifests::{AGENT, GUARD_POLICY, NAMESPACE};
 
-/// On a guarded object: it may be deleted until then, RFC 3339, at most a day ahead.
+/// On a guarded object: it may be deleted until then, and a root led elsewhere, RFC 3339, at most a day ahead.
 pub const ALLOW_DELETE: &str = "linesman.dev/allow-delete";
 
 /// Who deletes for the cluster itself what somebody was allowed to delete before.
@@ -25,6 +27,35 @@ const EXEMPT: [&str; 3] = [
 /// A time in CEL; whether it is over is for the agent to see.
 const TIME: &str = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}";
 
+/// Of a root Application. To pin it to a commit, and to set it free again, is how people stop a delivery.
+const REVISION: &str = "source.targetRevision";
+const COMMIT: &str = "^[0-9a-f]{40}$";
+
+/// What a root follows: with another value there the engine prunes what the former one brought. The agent puts each of
+/// them back when it is changed all the same.
+fn leads(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::GitRepository => &["url", "ref"],
+        Kind::Kustomization => &[
+            "path",
+            "sourceRef",
+            "kubeConfig",
+            "targetNamespace",
+            "namePrefix",
+            "nameSuffix",
+        ],
+        Kind::Application => &[
+            "source.repoURL",
+            "source.path",
+            REVISION,
+            "sources",
+            "sourceHydrator",
+            "destination",
+        ],
+        _ => &[],
+    }
+}
+
 /// Whether an object is one that the policy is about.
 pub fn is_guarded(id: &ObjectId, roots: [&ObjectId; 2]) -> bool {
     matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition) || roots.contains(&id)
@@ -34,6 +65,7 @@ pub fn is_guarded(id: &ObjectId, roots: [&ObjectId; 2]) -> bool {
 pub(super) fn objects<'a>(
     ids: impl Iterator<Item = &'a ObjectId>,
     roots: [&ObjectId; 2],
+    applier: &str,
     labels: &Value,
 ) -> [(ObjectId, Value); 2] {
     let mut guarded: BTreeMap<Kind, Vec<&ObjectId>> = BTreeMap::new();
@@ -46,6 +78,8 @@ pub(super) fn objects<'a>(
     let rules: Vec<Value> = guarded.keys().map(|kind| rule(*kind)).collect();
     let named: Vec<String> = guarded.values().flatten().map(|id| names(id)).collect();
     let exempt: Vec<String> = EXEMPT.iter().map(|user| format!("'{user}'")).collect();
+    let mine = account(NAMESPACE, AGENT);
+    let theirs = account(&roots[1].namespace, applier);
     let spec = json!({
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": rules},
@@ -53,12 +87,23 @@ pub(super) fn objects<'a>(
             {"name": "guarded", "expression": named.join(" || ")},
             {"name": "by-a-person", "expression": format!("!(request.userInfo.username in [{}])", exempt.join(", "))},
         ],
-        "validations": [{
-            "expression": allowed(),
-            "reason": "Forbidden",
-            "message": format!("linesman guards this object; to delete it, annotate it first: {ALLOW_DELETE}=TIME"),
-            "messageExpression": message(),
-        }],
+        "validations": [
+            {
+                "expression": format!("request.operation != 'DELETE' || {}", allowed()),
+                "reason": "Forbidden",
+                "message": format!("linesman guards this object; to delete it, annotate it first: {ALLOW_DELETE}=TIME"),
+                "messageExpression": message("'linesman guards '", "without it", "delete it"),
+            },
+            {
+                "expression": format!(
+                    "request.operation != 'UPDATE' || request.userInfo.username in ['{mine}', '{theirs}'] || {} || {}",
+                    roots.map(follows).join(" && "), allowed()
+                ),
+                "reason": "Forbidden",
+                "message": format!("linesman guards what this object follows; to lead it elsewhere, annotate it first: {ALLOW_DELETE}=TIME"),
+                "messageExpression": message("'linesman guards what is followed by '", "led elsewhere", "change it"),
+            },
+        ],
     });
     [
         (
@@ -81,7 +126,36 @@ pub(super) fn objects<'a>(
 
 fn rule(kind: Kind) -> Value {
     let (group, _, plural) = kind.resource();
-    json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["DELETE"], "resources": [plural]})
+    let operations: &[&str] = if leads(kind).is_empty() {
+        &["DELETE"]
+    } else {
+        &["DELETE", "UPDATE"]
+    };
+    json!({"apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": [plural]})
+}
+
+fn account(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
+}
+
+/// Whether an update of this root, if it is one, leaves alone what the root follows. A field that is absent is like one of
+/// the same kind that was absent before.
+fn follows(root: &ObjectId) -> String {
+    let (_, _, plural) = root.kind.resource();
+    let same = leads(root.kind).iter().map(|field| {
+        let path = format!("?spec.?{}", field.replace('.', ".?"));
+        let same = format!("object.{path} == oldObject.{path}");
+        if *field == REVISION {
+            format!("({same} || [object, oldObject].exists(o, o.{path}.orValue('').matches('{COMMIT}')))")
+        } else {
+            same
+        }
+    });
+    let same: Vec<String> = same.collect();
+    format!(
+        "(request.resource.resource != '{plural}' || ({}))",
+        same.join(" && ")
+    )
 }
 
 /// By the object's own name: a deletion of a whole collection carries none in its request.
@@ -104,17 +178,17 @@ fn names(id: &ObjectId) -> String {
 fn allowed() -> String {
     let annotations = "oldObject.metadata.annotations";
     format!(
-        "has({annotations}) && '{ALLOW_DELETE}' in {annotations} && {annotations}['{ALLOW_DELETE}'].matches('{TIME}')"
+        "(has({annotations}) && '{ALLOW_DELETE}' in {annotations} && {annotations}['{ALLOW_DELETE}'].matches('{TIME}'))"
     )
 }
 
-/// Names the object and the command that allows its deletion.
-fn message() -> String {
+/// Names the object and the command that allows what was tried.
+fn message(guards: &str, without: &str, tried: &str) -> String {
     let kind = "(request.resource.group == '' ? request.resource.resource : request.resource.resource + '.' + request.resource.group)";
     let name = "oldObject.metadata.name";
     let place = "(has(oldObject.metadata.namespace) ? ' -n ' + oldObject.metadata.namespace : '')";
     format!(
-        "'linesman guards ' + {kind} + ' ' + {name} + ': without it the engine prunes what it brought. To delete it all the \
+        "{guards} + {kind} + ' ' + {name} + ': {without} the engine prunes what it brought. To {tried} all the \
          same, allow it first, for at most a day: kubectl annotate --overwrite ' + {kind} + ' ' + {name} + {place} + \
          ' {ALLOW_DELETE}=' + 'TIME, with TIME such as 2030-01-31T12:00:00Z'"
     )
@@ -144,7 +218,12 @@ mod tests {
             roots[0].clone(),
             roots[1].clone(),
         ];
-        let [(_, policy), (_, binding)] = objects(all.iter(), [&roots[0], &roots[1]], &json!({}));
+        let [(_, policy), (_, binding)] = objects(
+            all.iter(),
+            [&roots[0], &roots[1]],
+            "kustomize-controller",
+            &json!({}),
+        );
         let rules = policy["spec"]["matchConstraints"]["resourceRules"].as_array();
         let resources: Vec<&Value> = rules.unwrap().iter().map(|r| &r["resources"][0]).collect();
         assert_eq!(
@@ -156,11 +235,25 @@ mod tests {
                 "kustomizations"
             ]
         );
-        assert!(
-            rules
-                .unwrap()
-                .iter()
-                .all(|r| r["operations"] == json!(["DELETE"]))
+        let operations: Vec<&Value> = rules.unwrap().iter().map(|r| &r["operations"]).collect();
+        let [gone, changed] = [json!(["DELETE"]), json!(["DELETE", "UPDATE"])];
+        assert_eq!(operations, [&gone, &gone, &changed, &changed]);
+        let said = policy["spec"]["validations"][1]["expression"].as_str();
+        assert_eq!(
+            said.unwrap().split(" || ").take(5).collect::<Vec<_>>(),
+            [
+                "request.operation != 'UPDATE'",
+                "request.userInfo.username in ['system:serviceaccount:linesman:linesman-agent', \
+                 'system:serviceaccount:flux-system:kustomize-controller']",
+                "(request.resource.resource != 'gitrepositories'",
+                "(object.?spec.?url == oldObject.?spec.?url && object.?spec.?ref == oldObject.?spec.?ref)) && \
+                 (request.resource.resource != 'kustomizations'",
+                "(object.?spec.?path == oldObject.?spec.?path && object.?spec.?sourceRef == oldObject.?spec.?sourceRef && \
+                 object.?spec.?kubeConfig == oldObject.?spec.?kubeConfig && \
+                 object.?spec.?targetNamespace == oldObject.?spec.?targetNamespace && \
+                 object.?spec.?namePrefix == oldObject.?spec.?namePrefix && \
+                 object.?spec.?nameSuffix == oldObject.?spec.?nameSuffix))",
+            ]
         );
         let guarded = policy["spec"]["matchConditions"][0]["expression"].as_str();
         assert_eq!(

@@ -16,6 +16,9 @@ pub const MAX_ATTEMPTS: usize = 64;
 
 /// Between two attempts against the same fault, at least.
 const SOONEST: Duration = Duration::seconds(2);
+/// The same where the engine already follows something else, and prunes by it within a second or two. The write before
+/// has been seen by then.
+const ASTRAY: Duration = Duration::milliseconds(250);
 /// Spacing does not grow beyond this.
 const LATEST: Duration = Duration::seconds(30);
 /// Repeats within a minute that are only [`SOONEST`] apart.
@@ -113,7 +116,10 @@ fn run(attempts: &[OffsetDateTime], now: OffsetDateTime) -> usize {
 fn back_off(class: Class, object: &ObjectId, tries: usize, seed: &str) -> Duration {
     let quick = if writes_fields(class) { QUICK } else { 0 };
     if tries <= quick {
-        return SOONEST;
+        return match class {
+            Class::SourceAltered => ASTRAY,
+            _ => SOONEST,
+        };
     }
     let doublings = u32::try_from(tries - quick - 1).unwrap_or(u32::MAX);
     let ceiling = 5_000_i64

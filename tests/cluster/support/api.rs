@@ -85,14 +85,18 @@ impl Api {
 
     /// A merge patch, as `kubectl edit` would leave it.
     pub(crate) fn patch(&self, path: &str, patch: &Value) -> Value {
-        let path = format!("{path}?fieldManager=kubectl-edit");
+        self.try_patch(path, patch)
+            .unwrap_or_else(|(_, e)| panic!("PATCH {path}: {e}"))
+    }
+
+    /// The status and text of the answer, where that is no success.
+    pub(crate) fn try_patch(&self, path: &str, patch: &Value) -> Result<Value, (u16, String)> {
         self.call(
             Method::PATCH,
-            &path,
+            &format!("{path}?fieldManager=kubectl-edit"),
             Some("application/merge-patch+json"),
             Some(patch),
         )
-        .unwrap_or_else(|(_, e)| panic!("PATCH {path}: {e}"))
     }
 
     /// A JSON patch, for elements of lists.

@@ -267,6 +267,17 @@ impl World {
 
     /// Deletes what the guard policy keeps, after allowing it as its message says.
     pub(crate) fn delete_guarded(&self, path: &str) {
+        self.allow(path);
+        assert!(self.api.delete(path), "{path} was not there");
+    }
+
+    /// Leads a root elsewhere, after allowing it as the guard policy's message says.
+    pub(crate) fn patch_guarded(&self, path: &str, patch: &Value) {
+        self.allow(path);
+        self.api.patch(path, patch);
+    }
+
+    fn allow(&self, path: &str) {
         let until = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() + 3600;
         let until = time::OffsetDateTime::from_unix_timestamp(until.try_into().unwrap());
         let until = until
@@ -275,7 +286,6 @@ impl World {
             .unwrap();
         let word = json!({ "metadata": { "annotations": { "linesman.dev/allow-delete": until } } });
         self.api.patch(path, &word);
-        assert!(self.api.delete(path), "{path} was not there");
     }
 
     /// All Deployments of the engine are available.
