@@ -26,9 +26,10 @@ const LONGEST: Duration = Duration::hours(2);
 /// How long a fetch may take, unless the `GitRepository` says otherwise (its CRD).
 const FETCH: Duration = Duration::seconds(60);
 /// The longest queue that is waited for.
-const LONGEST_QUEUE: Duration = Duration::minutes(15);
+pub(super) const LONGEST_QUEUE: Duration = Duration::minutes(15);
 
-/// How long a worker may be with an object: from when it said so to when its timeouts are over.
+/// How long a worker may be with an object: from when it said so to when its timeouts are over. Argo CD says only when it was
+/// done with one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn {
     pub began: OffsetDateTime,
@@ -36,11 +37,23 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The turn that a Kustomization has; none where it waits, or is none.
+    /// The turn that a Kustomization has, or that an Application had last; none where it waits, or is none.
     pub fn of(kind: Kind, live: &DynamicObject) -> Option<Self> {
-        if kind != Kind::Kustomization {
-            return None;
+        match kind {
+            Kind::Kustomization => Self::of_kustomization(live),
+            Kind::Application => {
+                let looked = live.data.pointer("/status/reconciledAt")?.as_str()?;
+                let at = parse_rfc3339(looked)?;
+                Some(Self {
+                    began: at,
+                    ends: at,
+                })
+            }
+            _ => None,
         }
+    }
+
+    fn of_kustomization(live: &DynamicObject) -> Option<Self> {
         let conditions = live.data.pointer("/status/conditions")?.as_array()?;
         let text = |c: &Value, name: &str| c.get(name).and_then(Value::as_str).map(str::to_owned);
         let of_type = |c: &&Value, kind: &str| text(c, "type").as_deref() == Some(kind);
@@ -74,6 +87,20 @@ pub fn all_at_work(now: OffsetDateTime, install: &Install, observed: &Observed) 
     let under_way = turns.filter(|turn| turn.began <= now && now < turn.ends);
     let count = under_way.count();
     count > 0 && count >= workers(install, observed)
+}
+
+/// When an Argo CD was last done with an Application below the root: while it goes from one to the next, the root waits for
+/// its turn.
+fn done_with_one(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+) -> Option<OffsetDateTime> {
+    if install.traits.kind != EngineKind::Argocd {
+        return None;
+    }
+    let turns = observed.children.values().filter_map(|c| c.turn);
+    turns.map(|turn| turn.ends).filter(|at| *at <= now).max()
 }
 
 /// How long a fetch of a `GitRepository` takes that may well not end before its time is over: the first one, and one from
@@ -140,6 +167,7 @@ impl History {
         if all_at_work(now, install, observed) {
             self.at_work = Some(now);
         }
+        self.at_work = self.at_work.max(done_with_one(now, install, observed));
         self.saw_operation(now, install, observed);
         self.saw_rights(observed);
     }

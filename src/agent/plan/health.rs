@@ -231,9 +231,11 @@ pub(super) fn roots(
 ) {
     // Then the controller gets the time to answer that it had not.
     let blind = history.blind_until(now);
-    let mute = |id: &ObjectId| {
-        let taken = history.at_work.filter(|_| id.kind == Kind::Kustomization);
-        blind.max(taken)
+    let mute = |id: &ObjectId, asked: OffsetDateTime| {
+        // One worker of Argo CD's may hang while the others go on.
+        let queued = id.kind == Kind::Kustomization
+            || id.kind == Kind::Application && now - asked < busy::LONGEST_QUEUE;
+        blind.max(history.at_work.filter(|_| queued))
     };
     for id in install.roots() {
         let Some(live) = observed.objects.get(id) else {
@@ -277,7 +279,7 @@ pub(super) fn roots(
         if let Some(probe) = unanswered
             && pods_of(observed, controller)
                 .filter_map(|pod| pod.running.or(pod.created))
-                .any(|at| now - at.max(probe.sent).max(mute(id).unwrap_or(at)) > limit)
+                .any(|at| now - at.max(probe.sent).max(mute(id, probe.sent).unwrap_or(at)) > limit)
         {
             let text = format!(
                 "a probe of {} has no answer",

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
+use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::plan::state::Child;
 use crate::agent::plan::tests::{Cluster, start};
 use crate::agent::plan::{Class, plan};
@@ -265,4 +266,50 @@ fn it_is_known_since_when_a_workload_does_not_work() {
     assert_eq!(seen(0, 9), since(1));
     assert_eq!(seen(1, 10), BTreeMap::new());
     assert_eq!(seen(0, 11), since(11));
+}
+
+/// F12: Argo CD's controller goes from one Application to the next, and the root waits for its turn: for a quarter of an
+/// hour, for a worker may hang while the others go on.
+#[test]
+fn an_argo_cd_that_goes_on_with_other_applications_does_not_hang() {
+    let second = Duration::SECOND;
+    let cases: [(Duration, Option<Duration>, bool); 6] = [
+        (second * 91, None, true),
+        // Before it was asked.
+        (second * 91, Some(-second), true),
+        (second * 91, Some(second), false),
+        (second * 100, Some(second * 9), true),
+        (MINUTE * 14, Some(MINUTE * 13), false),
+        (MINUTE * 15, Some(MINUTE * 14), true),
+    ];
+    for (waited, done, expected) in cases {
+        let mut cluster = Cluster::working_of(EngineKind::Argocd);
+        cluster.now += Duration::hours(1);
+        let root = cluster.install.sync.clone();
+        let live = cluster.objects.get_mut(&root).unwrap();
+        let annotations = &mut live.fields["metadata"]["annotations"];
+        annotations[PROBED_AT] = json!(rfc3339(cluster.now));
+        annotations[REFRESH] = json!("normal");
+        let mut observed = cluster.observed();
+        let shop = done.map(|after| {
+            let status = json!({"reconciledAt": rfc3339(cluster.now + after)});
+            let live = json!({
+                "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+                "metadata": {"name": "shop", "namespace": "argocd"}, "status": status,
+            });
+            let live = serde_json::from_value(live).unwrap();
+            let child = Child {
+                turn: Turn::of(Kind::Application, &live),
+                ..Child::default()
+            };
+            (ObjectId::new(Kind::Application, "argocd", "shop"), child)
+        });
+        observed.children = Arc::new(shop.into_iter().collect());
+        let found = wedged(&mut cluster, &observed, &[waited.whole_seconds()]);
+        assert_eq!(
+            found,
+            [expected],
+            "asked {waited} ago, done with another {done:?} after that"
+        );
+    }
 }
