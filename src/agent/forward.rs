@@ -50,6 +50,8 @@ pub struct Context {
     pub server: kube::Config,
     /// The agent's namespace.
     pub namespace: String,
+    /// Where Argo CD is, or would be.
+    pub argocd: String,
     pub hub_id: String,
     pub cluster_id: String,
     pub news: mpsc::Sender<News>,
@@ -96,6 +98,7 @@ pub fn keepers(
         kube,
         server,
         namespace,
+        argocd,
         hub_id,
         cluster_id,
         news,
@@ -129,6 +132,7 @@ pub fn keepers(
         hub_id,
         cluster_id,
         namespace,
+        argocd,
         upstream,
         policy: policies,
         covered,

@@ -33,8 +33,7 @@ pub const CLOCK: &str = "Clock";
 pub struct Session<'a> {
     pub hub: &'a str,
     pub cluster: &'a str,
-    /// The agent's.
-    pub namespace: &'a str,
+    pub homes: Homes<'a>,
     pub epoch: u64,
     pub keyset: &'a [HubKey],
     /// The hub's clock, as the line's handshake gave it.
@@ -44,6 +43,14 @@ pub struct Session<'a> {
     /// When this is, on the clock that nobody sets.
     pub at: Instant,
     pub covered: &'a Covered,
+}
+
+/// Namespaces with private keys of the cluster, beside Flux' own.
+#[derive(Debug, Clone, Copy)]
+pub struct Homes<'a> {
+    pub agent: &'a str,
+    /// Where Argo CD is, or would be.
+    pub argocd: &'a str,
 }
 
 /// Where requests may lie at all, by what the owner adopted.
@@ -91,7 +98,7 @@ pub fn check(
     mode(policy, &claims, &info)?;
     covered(session.covered, &info)?;
     namespaces(policy, &claims, &info)?;
-    let query = own::check(policy, session.namespace, &info, request.uri.query())?;
+    let query = own::check(policy, session.homes, &info, request.uri.query())?;
     Ok(Pass {
         claims,
         info,

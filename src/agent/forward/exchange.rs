@@ -22,7 +22,7 @@ use super::subjects::{Name, Want};
 use super::upstream::{Body, Upstream, full};
 use crate::agent::gate::policy::Policy;
 use crate::agent::gate::replay::Replay;
-use crate::agent::gate::{self, Covered, Pass, Session};
+use crate::agent::gate::{self, Covered, Homes, Pass, Session};
 use crate::assertion::ApiMeta;
 use crate::clock;
 use crate::kubeapi::headers;
@@ -36,6 +36,8 @@ pub struct Shared {
     pub cluster_id: String,
     /// The agent's.
     pub namespace: String,
+    /// Argo CD's.
+    pub argocd: String,
     pub upstream: Upstream,
     pub policy: watch::Receiver<Option<Policy>>,
     /// Where requests may lie.
@@ -221,7 +223,10 @@ fn judge(
     let session = Session {
         hub: &shared.hub_id,
         cluster: &shared.cluster_id,
-        namespace: &shared.namespace,
+        homes: Homes {
+            agent: &shared.namespace,
+            argocd: &shared.argocd,
+        },
         epoch: exchange.epoch,
         keyset: &exchange.keyset,
         hub_now: exchange.hub_now,

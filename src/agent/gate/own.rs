@@ -5,6 +5,7 @@
 
 use http::StatusCode;
 
+use super::Homes;
 use super::policy::Policy;
 use crate::agent::engine::{argocd, flux};
 use crate::kubeapi::path::{self, RequestInfo};
@@ -14,8 +15,6 @@ use crate::kubeapi::status::{Hop, Refusal};
 const KEY: &str = "ownNamespace";
 /// How the agent's objects for the whole cluster begin.
 const PREFIX: &str = "linesman-";
-/// Where Argo CD usually is. In another namespace its Secret is known by its name alone.
-const ARGOCD: &str = "argocd";
 /// Helm's releases, which `helm list` asks for by this label; none of the Secrets below has it.
 const RELEASES: (&str, &str) = ("owner", "helm");
 
@@ -26,22 +25,22 @@ struct Place<'a> {
     secret: Option<&'a str>,
 }
 
-/// Judges by the owner's `ownNamespace`; `namespace` is the agent's. Some = the query that the request goes on with: a list of
+/// Judges by the owner's `ownNamespace`. Some = the query that the request goes on with: a list of
 /// Secrets without those that hold private keys.
 pub(super) fn check(
     policy: &Policy,
-    namespace: &str,
+    homes: Homes<'_>,
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Option<String>, Refusal> {
     if policy.own_namespace || !info.resource_request || scope::asks_about_self(info) {
         return Ok(None);
     }
-    if info.namespace == namespace {
+    if info.namespace == homes.agent {
         return inside(info).map(|()| None);
     }
     if is_secret(info) {
-        return secrets(namespace, info, query);
+        return secrets(homes, info, query);
     }
     cluster_wide(info).map(|()| None)
 }
@@ -69,12 +68,16 @@ fn inside(info: &RequestInfo) -> Result<(), Refusal> {
 }
 
 /// The engine's copy of the deploy key by its name, and lists that would show it or the agent's own keys.
-fn secrets(own: &str, info: &RequestInfo, query: Option<&str>) -> Result<Option<String>, Refusal> {
+fn secrets(
+    homes: Homes<'_>,
+    info: &RequestInfo,
+    query: Option<&str>,
+) -> Result<Option<String>, Refusal> {
     let place = |namespace, secret| Place { namespace, secret };
     let places = [
-        place(own, None),
+        place(homes.agent, None),
         place(flux::NAME, Some(flux::NAME)),
-        place(ARGOCD, Some(argocd::REPOSITORY)),
+        place(homes.argocd, Some(argocd::REPOSITORY)),
     ];
     if !info.name.is_empty() {
         let held = info.name == argocd::REPOSITORY

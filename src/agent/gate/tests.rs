@@ -94,7 +94,10 @@ impl Case {
         let session = Session {
             hub: "hub",
             cluster: "cluster",
-            namespace: "linesman",
+            homes: Homes {
+                agent: "linesman",
+                argocd: "argocd",
+            },
             epoch: 7,
             keyset: &keyset,
             hub_now: OffsetDateTime::from_unix_timestamp(NOW + self.hub_ahead).unwrap(),

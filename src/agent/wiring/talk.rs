@@ -12,7 +12,7 @@ use crate::agent::{DRAIN, Joined, enroll};
 use crate::clock;
 use crate::lifetime::Tasks;
 use crate::lifetime::hearts::Hearts;
-use crate::wire::api::HubRef;
+use crate::wire::api::{EngineKind, HubRef};
 
 /// Streams that wait for the forwarder.
 const INCOMING: usize = 64;
@@ -54,6 +54,7 @@ impl Talk {
             kube: self.context.kube.clone(),
             server: self.server,
             namespace: self.context.namespace.clone(),
+            argocd: self.context.engines.of(EngineKind::Argocd).to_owned(),
             hub_id: first.assignment.hub.id.clone(),
             cluster_id: first.assignment.cluster.id.clone(),
             news: self.context.news.clone(),

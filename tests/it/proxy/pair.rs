@@ -121,6 +121,7 @@ impl Pair {
             hub_id: hub.to_owned(),
             cluster_id: cluster.to_owned(),
             namespace: "linesman".to_owned(),
+            argocd: "argocd".to_owned(),
             upstream: Upstream::new(&config, credentials, renew).unwrap(),
             policy,
             covered: watch::channel(Covered::Cluster).1,

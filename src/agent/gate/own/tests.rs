@@ -3,6 +3,11 @@ use http::Method;
 use super::*;
 use crate::kubeapi::path::classify;
 
+const HOMES: Homes<'static> = Homes {
+    agent: "linesman",
+    argocd: "argocd",
+};
+
 /// `pass`, or the refusal's words.
 fn verdict(method: &str, target: &str) -> String {
     let method: Method = method.parse().unwrap();
@@ -11,12 +16,12 @@ fn verdict(method: &str, target: &str) -> String {
         None => (target, None),
     };
     let info = classify(&method, path, query).unwrap();
-    let judged = check(&Policy::default(), "linesman", &info, query);
+    let judged = check(&Policy::default(), HOMES, &info, query);
     let open = Policy {
         own_namespace: true,
         ..Policy::default()
     };
-    assert_eq!(check(&open, "linesman", &info, query), Ok(None), "{target}");
+    assert_eq!(check(&open, HOMES, &info, query), Ok(None), "{target}");
     match judged {
         Ok(None) => "pass".to_owned(),
         Ok(Some(query)) => format!("narrowed: {query}"),
@@ -298,13 +303,29 @@ fn a_list_over_all_namespaces_leaves_the_keys_out_or_is_refused() {
     }
     let info = classify(&Method::GET, "/api/v1/secrets", None).unwrap();
     let twice = "fieldSelector=&fieldSelector=metadata.namespace=b";
-    let refusal = check(&Policy::default(), "linesman", &info, Some(twice)).unwrap_err();
+    let refusal = check(&Policy::default(), HOMES, &info, Some(twice)).unwrap_err();
     assert_eq!(
         refusal.to_string(),
         "agent: 'list secrets' of all namespaces would show the cluster's private keys; name a namespace, or add --field-selector \
          'metadata.namespace!=linesman,metadata.name!=flux-system,metadata.name!=linesman-catalog'; or ask the cluster's owner to do it \
          there, or to set 'ownNamespace: allow' in ConfigMap linesman-policy"
     );
+}
+
+/// W32: Argo CD lives where its owner put it, and its copy of the deploy key with it.
+#[test]
+fn the_deploy_key_of_an_argo_cd_elsewhere_is_left_out_of_lists_there() {
+    let homes = Homes {
+        argocd: "gitops",
+        ..HOMES
+    };
+    let narrowed = Some("fieldSelector=metadata.name!=linesman-catalog".to_owned());
+    for (namespace, expected) in [("gitops", narrowed), ("argocd", None)] {
+        let path = format!("/api/v1/namespaces/{namespace}/secrets");
+        let info = classify(&Method::GET, &path, None).unwrap();
+        let judged = check(&Policy::default(), homes, &info, None);
+        assert_eq!(judged, Ok(expected), "{namespace}");
+    }
 }
 
 #[test]
