@@ -366,22 +366,19 @@ fn root_objects_deleted_or_changed_are_mended() {
             "≤ 60 s",
             shown(took),
         );
-        for (field, value) in [
-            (
-                "kubeConfig",
-                json!({ "secretRef": { "name": "elsewhere" } }),
-            ),
-            ("targetNamespace", json!("default")),
-        ] {
+        // One that leads nowhere: with another, what was applied there before the root is put right would stay.
+        let elsewhere =
+            json!({ "spec": { "kubeConfig": { "secretRef": { "name": "elsewhere" } } } });
+        for again in ["given", "given again"] {
             let root = world::kustomization(FLUX);
-            world.patch_guarded(&root, &json!({ "spec": { field: value } }));
-            let took = until(&format!("{field} is taken away"), seconds(LIMIT), || {
+            world.patch_guarded(&root, &elsewhere);
+            let took = until("the kubeConfig is taken away", seconds(LIMIT), || {
                 let live = world.api.get(&root);
-                live.is_some_and(|o| o["spec"][field].is_null())
+                live.is_some_and(|o| o["spec"]["kubeConfig"].is_null())
             });
             figure(
                 "roots",
-                &format!("root Kustomization given a {field} → as before ({hub})"),
+                &format!("root Kustomization {again} a kubeConfig → as before ({hub})"),
                 "≤ 5 s",
                 shown(took),
             );
