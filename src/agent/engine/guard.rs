@@ -269,4 +269,24 @@ mod tests {
         assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
         assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
     }
+    /// F29: to pin the root Application to a commit, and to set it free again, is left to people.
+    #[test]
+    fn a_root_application_keeps_its_place_and_may_be_pinned_to_a_commit() {
+        let root = ObjectId::new(Kind::Application, "argocd", "linesman");
+        let same = |field: &str| format!("object.?spec.?{field} == oldObject.?spec.?{field}");
+        let revision = "source.?targetRevision";
+        assert_eq!(
+            follows(&root),
+            format!(
+                "(request.resource.resource != 'applications' || ({} && {} && ({} || [object, oldObject].exists(o, \
+                 o.?spec.?{revision}.orValue('').matches('^[0-9a-f]{{40}}$'))) && {} && {} && {}))",
+                same("source.?repoURL"),
+                same("source.?path"),
+                same(revision),
+                same("sources"),
+                same("sourceHydrator"),
+                same("destination"),
+            )
+        );
+    }
 }
