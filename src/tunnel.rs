@@ -19,6 +19,7 @@ pub mod handshake;
 pub mod session;
 pub mod splice;
 pub mod stream;
+pub mod switched;
 pub mod websocket;
 
 pub use driver::Line;

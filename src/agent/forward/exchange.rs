@@ -28,6 +28,7 @@ use crate::clock;
 use crate::kubeapi::headers;
 use crate::kubeapi::path::Upgrade;
 use crate::kubeapi::status::{self, Hop, Refusal};
+use crate::tunnel::switched;
 use crate::wire::api::HubKey;
 
 /// What the exchanges of all streams share.
@@ -377,8 +378,8 @@ async fn end(user_side: OnUpgrade) {
     }
 }
 
-async fn copy(one: OnUpgrade, other: OnUpgrade) -> anyhow::Result<(u64, u64)> {
-    let (one, other) = tokio::try_join!(one, other)?;
-    let (mut one, mut other) = (TokioIo::new(one), TokioIo::new(other));
-    Ok(tokio::io::copy_bidirectional_with_sizes(&mut one, &mut other, 16 << 10, 16 << 10).await?)
+async fn copy(user: OnUpgrade, server: OnUpgrade) -> anyhow::Result<(u64, u64)> {
+    let (user, server) = tokio::try_join!(user, server)?;
+    let (mut user, mut server) = (TokioIo::new(user), TokioIo::new(server));
+    Ok(switched::carry(&mut user, &mut server, 16 << 10).await?)
 }
