@@ -41,6 +41,7 @@ pub mod lease;
 pub mod link;
 pub mod observe;
 mod own;
+mod owner;
 pub mod plan;
 mod replace;
 pub mod report;

@@ -8,6 +8,7 @@ mod audit;
 mod catalog;
 mod cluster;
 mod completion;
+mod confirm;
 mod connect;
 mod credential;
 mod doctor;
@@ -159,7 +160,10 @@ fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(2));
         }
     };
-    let serves = matches!(cli.verb, Verb::Hub(_) | Verb::Agent(_));
+    let serves = match &cli.verb {
+        Verb::Hub(args) => args.serves(),
+        verb => matches!(verb, Verb::Agent(_)),
+    };
     let filter = cli
         .log
         .unwrap_or_else(|| if serves { "info" } else { "warn" }.to_owned());

@@ -53,6 +53,7 @@ pub mod story;
 pub mod tls;
 pub mod trust;
 pub mod tunnels;
+pub mod unknown;
 
 pub use presence::Presence;
 pub use serve::{serve, start};
@@ -146,6 +147,8 @@ pub struct Hub {
     pub keys: HubKeys,
     /// What agents believe of this hub: its URLs, CA and keys, signed.
     pub trust: TrustBundle,
+    /// How its key came to be ([`crate::wire::api::Assignment::trust_chain`]).
+    pub trust_chain: Vec<TrustBundle>,
     pub orders: Orders,
     pub diagnoses: diagnoses::Diagnoses,
     /// Rung when a grant or a user changed.
@@ -192,13 +195,23 @@ impl Hub {
 pub struct HubKeys {
     active: KeyPair,
     kid: String,
+    former: Vec<HubKey>,
 }
 
 impl HubKeys {
     pub fn new(active: KeyPair) -> Self {
-        let sum = crate::keys::sha256_hex(&active.public().0);
-        let kid = cut(&sum, 16).to_owned();
-        Self { active, kid }
+        let kid = kid(active.public());
+        Self {
+            active,
+            kid,
+            former: Vec::new(),
+        }
+    }
+
+    /// The public halves of the keys before, each with its end.
+    #[must_use]
+    pub fn with_former(self, former: Vec<HubKey>) -> Self {
+        Self { former, ..self }
     }
 
     /// The id of the key that signs now.
@@ -214,14 +227,33 @@ impl HubKeys {
         self.active.public()
     }
 
-    /// What agents check signatures with.
-    pub fn keyset(&self) -> Vec<HubKey> {
-        vec![HubKey {
+    /// The key that signs now, as a cluster's owner pins it.
+    pub fn pin(&self) -> HubKey {
+        HubKey {
             kid: self.kid.clone(),
             key: self.active.public().to_base64(),
             not_after: None,
-        }]
+        }
     }
+
+    /// What agents check signatures with; `now` is unix seconds. A key before counts until its end, for a replica that has not
+    /// been started again may sign with it.
+    pub fn keyset(&self, now: i64) -> Vec<HubKey> {
+        let valid = |key: &&HubKey| key.not_after.is_some_and(|end| now < end);
+        let former = self.former.iter().filter(valid).cloned();
+        std::iter::once(self.pin()).chain(former).collect()
+    }
+
+    /// Every key that ever signed, base64url, the present one first.
+    pub fn all(&self) -> Vec<String> {
+        let former = self.former.iter().map(|key| key.key.clone());
+        std::iter::once(self.pin().key).chain(former).collect()
+    }
+}
+
+/// The id of one of the hub's keys.
+pub fn kid(key: crate::keys::Public) -> String {
+    cut(&crate::keys::sha256_hex(&key.0), 16).to_owned()
 }
 
 /// The catalog's repository and how it is reached.
@@ -261,6 +293,11 @@ impl Orders {
             // An error says that nobody listens.
             let _listeners = sender.send(order);
         }
+    }
+
+    /// Ends the streams of the cluster's agent. It may ask for another, which is judged anew.
+    pub fn end(&self, cluster: &ClusterName) {
+        self.lock().remove(cluster);
     }
 
     /// The clusters whose agents listen now.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::keys::{self, Public};
 use crate::wire::api::{HubKey, HubRef, TrustBundle, trust_input};
 
-/// URLs or keys in a set; more is no hub's.
+/// URLs or keys in a set, or sets in a chain; more is no hub's.
 const MOST: usize = 32;
 
 /// A set that verified, as the agent keeps it.
@@ -85,6 +85,23 @@ pub enum Why {
 }
 
 impl<'a> Roots<'a> {
+    /// Whether there is a key by which a hub can be told from others.
+    pub fn is_rooted(&self) -> bool {
+        !self.keys().is_empty()
+    }
+
+    /// The same once this set is kept.
+    fn after(self, kept: Option<&'a Kept>) -> Self {
+        match kept {
+            Some(kept) => Self {
+                kept: Some(kept),
+                anew: false,
+                ..self
+            },
+            None => self,
+        }
+    }
+
     /// The kept set, unless the YAML's keys say that it is another hub's.
     fn kept(&self) -> Option<&'a Kept> {
         let kept = self.kept.filter(|_| !self.anew || self.pins.is_empty())?;
@@ -176,11 +193,49 @@ pub fn judge(said: &Said<'_>, roots: &Roots<'_>) -> Verdict {
     }
 }
 
-/// The hub that is in force after an answer, and what is kept for it. `now` is what it says of itself, `before` what was in
-/// force without a kept set.
+/// How far the sets with which the hub's key changed lead from what is trusted; what leads nowhere is passed over, for it is
+/// of a time before.
+fn advance(hub_id: &str, chain: &[TrustBundle], roots: &Roots<'_>) -> Option<Kept> {
+    let mut reached: Option<Kept> = None;
+    for bundle in chain.iter().take(MOST) {
+        let said = Said {
+            hub_id,
+            keyset: None,
+            bundle: Some(bundle),
+        };
+        if let Verdict::Newer(next) = judge(&said, &roots.after(reached.as_ref())) {
+            reached = Some(*next);
+        }
+    }
+    reached
+}
+
+/// What is kept after an answer that nothing vouches for but the signatures in it; `None` = what was kept before.
+pub fn unvouched(
+    hub_id: &str,
+    bundle: Option<&TrustBundle>,
+    chain: &[TrustBundle],
+    roots: &Roots<'_>,
+) -> Result<Option<Kept>, Refusal> {
+    let reached = advance(hub_id, chain, roots);
+    let said = Said {
+        hub_id,
+        keyset: None,
+        bundle,
+    };
+    match judge(&said, &roots.after(reached.as_ref())) {
+        Verdict::Newer(kept) => Ok(Some(*kept)),
+        Verdict::Same | Verdict::Older | Verdict::Unsigned | Verdict::Unpinned => Ok(reached),
+        Verdict::Refused(refusal) => Err(refusal),
+    }
+}
+
+/// The hub that is in force after an answer, and what is kept for it. `now` is what it says of itself, `chain` how its key
+/// came to be, `before` what was in force without a kept set.
 pub fn settle(
     now: &HubRef,
     bundle: Option<&TrustBundle>,
+    chain: &[TrustBundle],
     roots: &Roots<'_>,
     before: &HubRef,
 ) -> Result<(HubRef, Option<Kept>), Refusal> {
@@ -189,6 +244,8 @@ pub fn settle(
         keyset: Some(&now.keyset),
         bundle,
     };
+    let reached = advance(&now.id, chain, roots);
+    let roots = &roots.after(reached.as_ref());
     match judge(&said, roots) {
         Verdict::Unpinned => Ok((now.clone(), None)),
         Verdict::Newer(kept) => Ok((kept.hub(), Some(*kept))),

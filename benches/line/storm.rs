@@ -114,6 +114,7 @@ fn start(hub: &watch::Receiver<HubRef>, count: usize) -> (JoinSet<()>, Vec<State
             since: clock::now(),
             cause: String::new(),
             attempt: 0,
+            strange: false,
         });
         let config = LinkConfig {
             hub: hub.clone(),

@@ -111,12 +111,7 @@ pub struct Https {
 impl Https {
     /// `ca` is PEM: where it is not empty, its roots are the only ones.
     pub fn new(urls: &[String], ca: &str, proxy: Option<&ProxyConfig>) -> Result<Self> {
-        let mut builder = reqwest::Client::builder()
-            .connect_timeout(CONNECT)
-            .timeout(DEADLINE)
-            .https_only(true)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy();
+        let mut builder = builder();
         if !ca.trim().is_empty() {
             let roots = reqwest::Certificate::from_pem_bundle(ca.as_bytes())
                 .context("the hub's ca.crt is not PEM")?;
@@ -125,6 +120,20 @@ impl Https {
                 .tls_certs_only(roots)
                 .tls_version_min(reqwest::tls::Version::TLS_1_3);
         }
+        Self::with(builder, urls, proxy)
+    }
+
+    /// Takes whatever certificate there is: for questions that give nothing away, of whose answers nothing is believed but
+    /// what the hub signed.
+    pub fn unverified(urls: &[String], proxy: Option<&ProxyConfig>) -> Result<Self> {
+        Self::with(builder().tls_danger_accept_invalid_certs(true), urls, proxy)
+    }
+
+    fn with(
+        mut builder: reqwest::ClientBuilder,
+        urls: &[String],
+        proxy: Option<&ProxyConfig>,
+    ) -> Result<Self> {
         if let Some(proxy) = proxy {
             builder = builder.proxy(through(proxy)?);
         }
@@ -175,6 +184,15 @@ impl Https {
             body: body.freeze(),
         })
     }
+}
+
+fn builder() -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .connect_timeout(CONNECT)
+        .timeout(DEADLINE)
+        .https_only(true)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
 }
 
 /// The cause below the layers of the HTTP client, which all say the same.
@@ -270,6 +288,11 @@ impl Caller {
             LinkState::Up { line, .. } => Some(line.clone()),
             LinkState::Down { .. } => None,
         }
+    }
+
+    /// Whether there is a line, and why not.
+    pub fn link(&self) -> watch::Receiver<LinkState> {
+        self.inner.link.clone()
     }
 
     /// Over the line, else by HTTPS. `path` comes after `/v1/clusters/<name>`.

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
+use super::gate::policy::Mending;
 use super::plan::change::{Change, Form};
 use super::{Desired, Engine};
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::clock;
 use crate::keys::{sha256, sha256_hex};
 use crate::manifests::{self, EngineNamespaces};
-use crate::wire::api::EngineKind;
+use crate::wire::api::{self, EngineKind};
 use crate::wire::id::Digest;
 
 pub mod argocd;
@@ -163,6 +164,7 @@ impl Body {
     }
 }
 
+/// What hub and owner say on the watchdog's work; what of it is in force at a time, [`super::plan::window`] tells.
 #[derive(Debug, Clone)]
 pub struct Policy {
     pub probe_every: time::Duration,
@@ -174,6 +176,23 @@ pub struct Policy {
     pub safe_until: Option<OffsetDateTime>,
     /// What the hub saw in the fleet.
     pub safe_reason: String,
+    /// None = the owner's policy was not read yet.
+    pub owner: Option<Mending>,
+}
+
+impl Policy {
+    pub fn of(hub: &api::Policy, owner: Option<Mending>) -> Self {
+        let time = |text: &Option<String>| text.as_deref().and_then(clock::parse_rfc3339);
+        Self {
+            probe_every: time::Duration::seconds(hub.probe_every.max(30).into()),
+            snapshot_after: time::Duration::seconds(hub.snapshot_after.into()),
+            paused_until: time(&hub.paused_until),
+            pause_reason: hub.pause_reason.clone().unwrap_or_default(),
+            safe_until: time(&hub.safe_heals_until),
+            safe_reason: hub.safe_heals_reason.clone().unwrap_or_default(),
+            owner,
+        }
+    }
 }
 
 /// What an engine makes of [`Desired`].
@@ -190,13 +209,13 @@ impl Install {
     pub fn new(
         desired: &Desired,
         snapshot: &BTreeMap<ObjectId, Value>,
-        paused_until: Option<OffsetDateTime>,
+        owner: Option<Mending>,
     ) -> Self {
         let parts = match &desired.engine {
             Engine::Flux => flux::parts(desired),
             Engine::Argocd(keys) => argocd::parts(desired, keys),
         };
-        let mut install = Self::of(parts, desired, paused_until);
+        let mut install = Self::of(parts, desired, owner);
         for (id, fields) in snapshot {
             let from_git = is_git_owned(fields) && !always_ours(id, &install);
             let Some(wanted) = install.wanted.get_mut(id) else {
@@ -219,7 +238,7 @@ impl Install {
         install
     }
 
-    fn of(parts: Parts, desired: &Desired, paused_until: Option<OffsetDateTime>) -> Self {
+    fn of(parts: Parts, desired: &Desired, owner: Option<Mending>) -> Self {
         let Parts {
             traits,
             mut wanted,
@@ -233,9 +252,6 @@ impl Install {
         let [_, (_, applier)] = traits.controllers;
         let guard = guard::objects(wanted.keys(), [&source, &sync], applier, &labels());
         wanted.extend(guard.map(|(id, object)| (id, own(object))));
-        let policy = &desired.assignment.policy;
-        let safe_until = policy.safe_heals_until.as_deref();
-        let safe_until = safe_until.and_then(clock::parse_rfc3339);
         let known: String = wanted.values().map(|w| w.expect.to_string()).collect();
         Self {
             traits,
@@ -245,14 +261,7 @@ impl Install {
             sync,
             secret,
             rights,
-            policy: Policy {
-                probe_every: time::Duration::seconds(policy.probe_every.max(30).into()),
-                snapshot_after: time::Duration::seconds(policy.snapshot_after.into()),
-                paused_until,
-                pause_reason: policy.pause_reason.clone().unwrap_or_default(),
-                safe_until,
-                safe_reason: policy.safe_heals_reason.clone().unwrap_or_default(),
-            },
+            policy: Policy::of(&desired.assignment.policy, owner),
             cluster: desired.assignment.cluster.name.as_str().to_owned(),
             digest: Digest::from_bytes(sha256(known.as_bytes())),
             bundle: Arc::clone(&desired.install.bundle),
@@ -263,7 +272,7 @@ impl Install {
     }
 
     /// Where the engine reads the catalog.
-    pub fn catalog(&self) -> &crate::wire::api::CatalogRef {
+    pub fn catalog(&self) -> &api::CatalogRef {
         &self.desired.assignment.catalog
     }
 

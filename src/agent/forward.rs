@@ -1,6 +1,6 @@
 //! Serves each `api` stream of the line: hyper server, gate, hyper client to the kube-apiserver as the
 //! user that the hub asserts. Streams meet the token of `linesman-line` only; the agent's own client is
-//! given to the keepers of token, role and policy, which no stream reaches.
+//! given to the keepers of token and role, which no stream reaches.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use crate::agent::News;
 use crate::agent::gate::Covered;
+use crate::agent::gate::policy::Policy;
 use crate::agent::gate::replay::Replay;
 use crate::agent::link::{self, LinkState};
 use crate::assertion::ApiMeta;
@@ -31,7 +31,6 @@ use crate::wire::frame::{Code, Kind};
 
 pub mod credential;
 pub mod exchange;
-pub mod owner;
 mod send;
 pub mod subjects;
 mod upload;
@@ -44,7 +43,7 @@ use upstream::{Credential, Upstream};
 
 /// What the forwarder works with.
 pub struct Context {
-    /// The agent's own client: for token, role and policy. No stream reaches it.
+    /// The agent's own client: for token and role. No stream reaches it.
     pub kube: kube::Client,
     /// Where the API server is; only address and CA of it are used.
     pub server: kube::Config,
@@ -54,7 +53,7 @@ pub struct Context {
     pub argocd: String,
     pub hub_id: String,
     pub cluster_id: String,
-    pub news: mpsc::Sender<News>,
+    pub policy: watch::Receiver<Option<Policy>>,
     pub covered: watch::Receiver<Covered>,
     /// For the pulses of its tasks.
     pub hearts: Hearts,
@@ -73,7 +72,7 @@ const WANTS: usize = 1_024;
 /// How long after `stop` exchanges may run on; their lines drain by then.
 const DRAIN: Duration = link::DRAIN.saturating_add(Duration::from_secs(2));
 
-/// Serves the line's `api` streams until `stop` and while their lines drain, and keeps token, role and policy.
+/// Serves the line's `api` streams until `stop` and while their lines drain, and keeps token and role.
 pub async fn run(
     context: Context,
     incoming: mpsc::Receiver<Incoming>,
@@ -101,7 +100,7 @@ pub fn keepers(
         argocd,
         hub_id,
         cluster_id,
-        news,
+        policy,
         covered,
         hearts: _,
     } = context;
@@ -109,23 +108,19 @@ pub fn keepers(
     let (renew, renewals) = mpsc::channel(1);
     let (wants, wanted) = mpsc::channel(WANTS);
     let (allowed, known) = watch::channel(BTreeSet::new());
-    let (policy, policies) = watch::channel(None);
     let upstream = Upstream::new(&server, credential, renew)?;
     let keeper = Keeper {
         kube: kube.clone(),
         upstream: upstream.clone(),
         granted,
-        policy: policies.clone(),
+        policy: policy.clone(),
         allowed,
     };
-    let watched = namespace.clone();
+    let own = namespace.clone();
     tasks.spawn("line token", |stop| {
-        credential::keep(kube.clone(), namespace.clone(), token, renewals, stop)
+        credential::keep(kube, own, token, renewals, stop)
     });
     tasks.spawn("line subjects", |stop| subjects::keep(keeper, wanted, stop));
-    tasks.spawn("owner policy", |stop| {
-        owner::keep(kube, watched, policy, news, stop)
-    });
     let replay = Mutex::new(Replay::default());
     let switched = TaskTracker::new();
     Ok(Shared {
@@ -134,7 +129,7 @@ pub fn keepers(
         namespace,
         argocd,
         upstream,
-        policy: policies,
+        policy,
         covered,
         allowed: known,
         wants,

@@ -22,7 +22,7 @@ use crate::secret::Secret;
 use crate::tunnel::handshake::HandshakeError;
 use crate::tunnel::{Ended, Incoming, Line};
 use crate::wire::api::{AgentBuild, HubKey, HubRef};
-use crate::wire::frame::{Code, Goaway};
+use crate::wire::frame::{Code, Goaway, Refusal};
 use crate::wire::id::ClusterName;
 
 pub mod bypass;
@@ -87,6 +87,8 @@ pub enum LinkState {
         cause: String,
         /// Dials since the line was up.
         attempt: u32,
+        /// Whoever answered the last dial is not the hub by the CA and keys that are in force: it may have others now.
+        strange: bool,
     },
     Up {
         line: Line,
@@ -110,6 +112,7 @@ pub async fn run(
     while !stop.is_cancelled() {
         recovered(config.keys.clone(), &line, &stop).await;
         let used = config.keys.borrow().identity.public();
+        let known = config.hub.borrow().clone();
         let dialled = Box::pin(dial::dial(
             &config,
             held.as_ref(),
@@ -155,6 +158,7 @@ pub async fn run(
             () = stop.cancelled() => {}
             () = sleep(wait) => {}
             () = replaced(config.keys.clone(), used) => attempt = 0,
+            () = moved(config.hub.clone(), &known) => attempt = 0,
         }
     }
     // Each line drains by itself when `stop` fires.
@@ -175,6 +179,7 @@ async fn recovered(
         since: clock::now(),
         cause: "the identity key was lost and is being recovered".to_owned(),
         attempt: 0,
+        strange: false,
     });
     let known = async { keys.wait_for(|keys| !keys.lost).await.is_ok() };
     // Without a sender there is nothing to wait for but the stop.
@@ -189,6 +194,15 @@ async fn replaced(mut keys: watch::Receiver<Identity>, used: Public) {
     let gone = other.await.is_err();
     if gone {
         // Nobody is left to replace it.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits until the hub's URLs, CA or keys are others than `known`.
+async fn moved(mut hub: watch::Receiver<HubRef>, known: &HubRef) {
+    let gone = hub.wait_for(|hub| hub != known).await.is_err();
+    if gone {
+        // Nobody is left to change them.
         std::future::pending::<()>().await;
     }
 }
@@ -288,6 +302,7 @@ fn down(state: &watch::Sender<LinkState>, attempt: u32, ended: &Ended) {
         since: clock::now(),
         cause,
         attempt,
+        strange: false,
     });
 }
 
@@ -307,6 +322,7 @@ fn failed(state: &watch::Sender<LinkState>, is_held: bool, attempt: u32, error: 
             since,
             cause,
             attempt: attempt.saturating_add(1),
+            strange: error.is_strange(),
         };
     });
 }
@@ -314,6 +330,14 @@ fn failed(state: &watch::Sender<LinkState>, is_held: bool, attempt: u32, error: 
 /// The wait after a dial that failed.
 fn after(error: &DialError, attempt: u32, unit: f64) -> Duration {
     match error {
+        // Somebody may accept it at any moment, and the hub says how often it wants to be asked meanwhile.
+        DialError::Handshake(HandshakeError::Refused(Refusal {
+            code: Code::UnknownCluster,
+            retry_after_ms: asked @ 1..,
+            ..
+        })) => Duration::from_millis((*asked).into())
+            .min(MAX_RETRY_AFTER)
+            .mul_f64(1.0 + unit / 2.0),
         DialError::Handshake(HandshakeError::Refused(refusal)) => {
             let asked = Duration::from_millis(refusal.retry_after_ms.into());
             let schedule = match refusal.code {
@@ -371,7 +395,6 @@ struct Up<F: Future<Output = Ended>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::frame::Refusal;
 
     fn refused(code: Code, retry_after_ms: u32) -> DialError {
         DialError::Handshake(HandshakeError::Refused(Refusal {
@@ -400,6 +423,20 @@ mod tests {
             }
         }
         assert!(after(&refused(Code::Busy, u32::MAX), 0, 1.0) <= MAX_RETRY_AFTER + BROKEN.cap);
+    }
+
+    /// H23: a listed agent is in within 10 s of its acceptance, however often it was refused before.
+    #[test]
+    fn an_unknown_agent_asks_as_often_as_the_hub_wants() {
+        for attempt in [0, 7, 50] {
+            let waits = [0.0, 1.0].map(|unit| {
+                let listed = after(&refused(Code::UnknownCluster, 5000), attempt, unit);
+                listed.as_millis()
+            });
+            assert_eq!(waits, [5000, 7500]);
+        }
+        let unlisted = after(&refused(Code::UnknownCluster, 0), 50, 1.0);
+        assert_eq!(unlisted, REFUSED.cap);
     }
 
     #[test]

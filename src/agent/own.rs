@@ -18,10 +18,11 @@ use tracing::{debug, info, warn};
 
 use super::apply::lacks_right;
 use super::calls::Calls;
-use super::engine::MANAGER;
+use super::engine::{MANAGER, Policy};
+use super::gate::policy;
 use super::lease::Term;
 use super::observe;
-use super::plan::{Class, Finding, Object, own, project, rights as needs};
+use super::plan::{Class, Finding, Object, own, project, rights as needs, window};
 use super::{Joined, News, enroll};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
@@ -47,6 +48,7 @@ const CALL: Duration = Duration::from_secs(10);
 pub(super) struct Keeping {
     pub(super) context: enroll::Context,
     pub(super) joined: watch::Receiver<Option<Joined>>,
+    pub(super) owner: watch::Receiver<Option<policy::Policy>>,
     pub(super) heart: Heart,
     pub(super) metrics: HealMetrics,
     /// A write of the watchdog's was refused for want of a right.
@@ -114,12 +116,15 @@ impl Keeping {
         if !self.term.holds() || self.calls.gate().is_shut() {
             return;
         }
-        let paused = joined.assignment.policy.paused_until.as_deref();
-        if paused.and_then(clock::parse_rfc3339) > Some(clock::now()) {
+        let owner = self.owner.borrow().as_ref().map(|p| p.mending);
+        let policy = Policy::of(&joined.assignment.policy, owner);
+        if window::paused(clock::now(), &policy).is_some() {
             return;
         }
+        // That the owner's policy cannot be read may come of a right that is gone, which is told then, too.
+        let all = owner.map(|_| own::wanted(&self.context.engines, self.context.extent));
         let mut refused = Vec::new();
-        for (id, wanted) in own::wanted(&self.context.engines, self.context.extent) {
+        for (id, wanted) in all.into_iter().flatten() {
             self.heart.beat();
             match self.keep(&id, &wanted, &mut memory.open).await {
                 Ok(Kept::Forbidden(why)) => refused.push(format!("{id}: {why}")),

@@ -49,6 +49,7 @@ use server::Gate;
 pub use state::{History, Object, Observed, Pod, Scope};
 pub use steps::{Action, Step};
 pub use window::MAINTENANCE;
+use window::{End, Window};
 
 /// The longest time without a look.
 const LOOK: Duration = Duration::seconds(60);
@@ -73,8 +74,8 @@ pub enum Mode {
     Learning,
     /// Somebody else manages the engine.
     ObserveOnly,
-    /// A maintenance window is open until then.
-    Paused(OffsetDateTime),
+    /// A maintenance window is open, or the owner has all left alone.
+    Paused(Window),
 }
 
 /// The one entry.
@@ -117,7 +118,7 @@ pub fn plan(
     }
     change::stage(install.changing && !guarded, &mut steps, &open);
     quarantine::mark::all(install, observed, &mut steps);
-    let safe_only = window::safe_until(now, install).is_some();
+    let safe_only = window::careful(now, &install.policy).is_some();
     if safe_only {
         steps.retain(|step| step.action.is_safe() || steps::guarded_down(observed, &step.target));
     }
@@ -170,9 +171,11 @@ fn acts(
 /// When to look again while nothing is done; `due` = something is to be given back.
 fn rests_until(now: OffsetDateTime, mode: Mode, due: bool) -> OffsetDateTime {
     let at = match mode {
-        Mode::Paused(until) => until.min(now + LOOK),
+        Mode::Paused(Window {
+            end: End::At(end), ..
+        }) => end.min(now + LOOK),
         Mode::Learning => now + Duration::seconds(5),
-        Mode::Act | Mode::ObserveOnly => now + LOOK,
+        Mode::Paused(_) | Mode::Act | Mode::ObserveOnly => now + LOOK,
     };
     if due {
         at.min(now + Duration::seconds(2))

@@ -16,6 +16,7 @@ use super::diagnose::Question;
 use super::engine::Install;
 use super::fault::Faults;
 use super::gate::Covered;
+use super::gate::policy::Policy;
 use super::lease::Term;
 use super::observe::{self, View};
 use super::plan::quarantine;
@@ -77,6 +78,8 @@ pub struct Context {
     /// How the agent itself reads the catalog; none = its last look failed.
     pub read: watch::Receiver<Option<OwnRead>>,
     pub facts: watch::Receiver<Facts>,
+    /// What the cluster's owner lets it do.
+    pub owner: watch::Receiver<Option<Policy>>,
     /// Out: what `/metrics` tells of heals.
     pub metrics: HealMetrics,
     /// What becomes of calls to the API server.
@@ -101,6 +104,16 @@ impl Context {
         let minor = self.facts.borrow().get("kubernetes.minor").cloned();
         observed.kubernetes = minor.and_then(|minor| minor.parse().ok());
         observed
+    }
+
+    /// Whether the owner has said something else since this was asked last. It is asked before each plan, however long
+    /// there is something to do.
+    fn owner_said(&mut self) -> bool {
+        let said = self.owner.has_changed().unwrap_or(false);
+        if said {
+            self.owner.mark_unchanged();
+        }
+        said
     }
 }
 
@@ -251,6 +264,9 @@ impl Watchdog {
         let mut seen = view.subscribe();
         loop {
             let observed = self.context.around(seen.borrow_and_update().clone());
+            if self.context.owner_said() {
+                install = self.install(&desired);
+            }
             let now = clock::now();
             let more = self.history.mourn(now, &install, &observed);
             self.see_fetch(now, &install, &desired, &observed);
@@ -289,6 +305,7 @@ impl Watchdog {
                 () = sleep_until(wake) => {}
                 Some(seen) = self.looks.join_next() => self.took_look(seen),
                 hint = self.hints.recv(), if self.hub_speaks => self.hear(hint),
+                Ok(()) = self.context.owner.changed() => self.context.owner.mark_changed(),
                 Some(question) = self.questions.recv() => self.answer(question, (&install, &observed, &plan)),
                 changed = self.desired.changed() => {
                     let next = self.desired.borrow_and_update().clone();

@@ -26,7 +26,7 @@ use super::link::LinkState;
 use super::own::Keeping;
 use super::report::{Outlets, ReportConfig};
 use super::upgrade::Upgrading;
-use super::{Config, EngineGit, Joined, News, Signs, facts, gitline, report, watchdog};
+use super::{Config, EngineGit, Joined, News, Signs, facts, gitline, owner, report, watchdog};
 use crate::clock;
 use crate::lifetime::Tasks;
 use crate::lifetime::hearts::Hearts;
@@ -70,6 +70,7 @@ pub(super) fn parts(
         since: clock::now(),
         cause: "not dialled yet".to_owned(),
         attempt: 0,
+        strange: false,
     });
     let (kept_out, kept) = watch::channel(None);
     let (proven_out, proven) = watch::channel(first.unwrap_or_default());
@@ -91,6 +92,11 @@ pub(super) fn parts(
     let (diagnose_out, diagnose_ids) = mpsc::channel(DIAGNOSES);
     let (watchdog_asked, questions) = mpsc::channel(DIAGNOSES);
     let removed = CancellationToken::new();
+    let (owner_out, owner) = watch::channel(None);
+    let policies = context.clone();
+    tasks.spawn("owner policy", |stop| {
+        owner::keep(policies, owner_out, stop)
+    });
     let keyring = start.keyring;
     let caller = Caller::new(keyring.current(), joined.clone(), line.clone());
     let path = GitPath {
@@ -98,6 +104,7 @@ pub(super) fn parts(
         carried: carried.clone(),
     };
 
+    let (disowned_out, disowned) = watch::channel(None);
     let joining = Joining {
         context: context.clone(),
         keys: keyring.current(),
@@ -106,6 +113,7 @@ pub(super) fn parts(
         applied: start.join,
         heart: hearts.heart("join", Duration::from_mins(3)),
         joined: joined_out,
+        disowned: disowned_out,
         kept: kept_out,
         spoken,
         proven,
@@ -116,7 +124,7 @@ pub(super) fn parts(
     let preparing = Preparing {
         context: context.clone(),
         keys: keyring.current(),
-        keeper: Keeper::new(context.clone(), caller.clone()),
+        keeper: Keeper::new(context.clone(), caller.clone(), owner.clone()),
         told: changed,
         rest,
         heart: hearts.heart("prepare", Duration::from_mins(3)),
@@ -149,6 +157,7 @@ pub(super) fn parts(
         heart: hearts.heart("rotate", Duration::from_mins(3)),
         joined: joined.clone(),
         fetched,
+        disowned,
         denied,
     };
     tasks.spawn("rotate keys", |stop| rotating.run(stop));
@@ -167,6 +176,7 @@ pub(super) fn parts(
     let keeping = Keeping {
         context: context.clone(),
         joined: joined.clone(),
+        owner: owner.clone(),
         heart: hearts.heart("own objects", Duration::from_mins(4)),
         metrics: metrics.clone(),
         refused: Arc::clone(&refused),
@@ -178,6 +188,7 @@ pub(super) fn parts(
         upgrade: start.upgrade.clone(),
         context: context.clone(),
         joined: joined.clone(),
+        owner: owner.clone(),
         line: line.clone(),
         acked: acked.clone(),
         heart: hearts.heart("own image", Duration::from_mins(3)),
@@ -224,6 +235,7 @@ pub(super) fn parts(
         link: link_out,
         line: line.clone(),
         subjects,
+        owner: owner.clone(),
         covered: covered.clone(),
         hearts: hearts.clone(),
     };
@@ -246,6 +258,7 @@ pub(super) fn parts(
         engine_git: engine_git_out,
         read,
         facts: told_facts,
+        owner,
         metrics,
         calls: config.calls.clone(),
         refused,

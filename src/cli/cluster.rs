@@ -1,5 +1,6 @@
 //! `linesman cluster`: add clusters to the hub, look at them, let them go.
 
+mod accept;
 mod add;
 mod argocd_secret;
 mod engine;
@@ -8,6 +9,7 @@ mod list;
 mod pause;
 mod readopt;
 mod remove;
+mod revoke;
 mod rotate;
 mod show;
 mod upgrade;
@@ -44,6 +46,10 @@ pub(super) enum Verb {
     Resume(pause::Resume),
     /// Let a cluster replace its keys, without a failed fetch or request
     Rotate(rotate::Args),
+    /// Revoke a cluster's keys: the hub takes nothing from it until it is adopted again
+    Revoke(revoke::Args),
+    /// Let in an agent whose key the hub does not know, as the cluster that it claims
+    Accept(Box<accept::Args>),
     /// Print the Secret with which an Argo CD elsewhere uses a cluster through the line
     ArgocdSecret(argocd_secret::Args),
     /// Let a cluster go; its engine and workloads stay
@@ -63,6 +69,8 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Pause(args) => pause::pause(args).await,
         Verb::Resume(args) => pause::resume(args).await,
         Verb::Rotate(args) => rotate::run(args).await,
+        Verb::Revoke(args) => revoke::run(args).await,
+        Verb::Accept(args) => accept::run(*args).await,
         Verb::ArgocdSecret(args) => argocd_secret::run(args).await,
         Verb::Remove(args) => remove::run(args).await,
     }

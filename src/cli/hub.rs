@@ -26,6 +26,7 @@ mod banner;
 pub(super) mod database;
 mod notify;
 mod oidc;
+mod rotate;
 
 use address::{peer, reached_at};
 use audit::AuditArgs;
@@ -52,8 +53,10 @@ to log in. Clusters need to reach --url and --git-url; nothing needs to reach a 
 SIGTERM ends it: running requests get --drain to finish, or until a second SIGTERM.";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     /// Directory of the database (but with --database-url-file), keys, certificates and the catalog
     #[arg(
         long,
@@ -176,6 +179,20 @@ pub struct Args {
     notify: NotifyArgs,
 }
 
+/// What is done to a hub's data directory.
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Replace the hub's signing key or its own CA, with its next start
+    Rotate(rotate::Args),
+}
+
+impl Args {
+    /// Whether a hub is to be run with these.
+    pub fn serves(&self) -> bool {
+        self.verb.is_none()
+    }
+}
+
 /// Whether clusters recover by themselves, as a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum IdentityRecovery {
@@ -191,6 +208,9 @@ enum GitOverLine {
 }
 
 pub async fn run(mut args: Args) -> Result<()> {
+    if let Some(Verb::Rotate(args)) = args.verb.take() {
+        return rotate::run(args).await;
+    }
     let listeners = Listeners {
         https: bind(&mut args.listen, "--listen").await?,
         git: bind(&mut args.git_listen, "--git-listen").await?,

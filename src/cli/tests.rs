@@ -88,8 +88,9 @@ fn fenced(text: Option<&clap::builder::StyledStr>) -> String {
 
 fn verb(command: &clap::Command, path: &str) -> String {
     let path = format!("{path} {}", command.get_name());
-    if subcommands(command).next().is_some() {
-        return subcommands(command).map(|sub| verb(sub, &path)).collect();
+    let below: String = subcommands(command).map(|sub| verb(sub, &path)).collect();
+    if command.is_subcommand_required_set() {
+        return below;
     }
     let about = command
         .get_about()
@@ -100,7 +101,7 @@ fn verb(command: &clap::Command, path: &str) -> String {
     let own = |a: &&clap::Arg| !a.is_global_set() && !a.is_hide_set() && a.get_id() != "help";
     let arguments: String = command.get_arguments().filter(own).map(line).collect();
     let after = fenced(command.get_after_help());
-    format!("\n## {path}\n\n{about}.\n\n```\n{usage}\n```\n\n{arguments}{after}")
+    format!("\n## {path}\n\n{about}.\n\n```\n{usage}\n```\n\n{arguments}{after}{below}")
 }
 
 fn line(arg: &clap::Arg) -> String {

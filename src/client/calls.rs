@@ -6,11 +6,12 @@ use serde::de::DeserializeOwned;
 
 use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
-    AgentImageRequest, AgentImageView, CatalogView, Check, Diagnosis, DropSigner, EngineKind,
-    EngineRequest, EngineView, GitRoute, GitRouteRequest, HealCloseRequest, HubInfo, LineDetail,
-    NewCluster, NewJoinToken, NewSigner, NewSshKey, Page, PauseRequest, Policy, RegistryRequest,
-    RegistryView, RotateRequest, RotateWish, SignersView, ToldAdoption, ToldBundle, ToldCluster,
-    ToldGitRoute, ToldHeal, WhoAmI,
+    AcceptRequest, Acceptance, AgentImageRequest, AgentImageView, CatalogView, Check, Diagnosis,
+    DropSigner, EngineKind, EngineRequest, EngineView, GitRoute, GitRouteRequest, HealCloseRequest,
+    HubInfo, LineDetail, NewCluster, NewJoinToken, NewSigner, NewSshKey, Page, PauseRequest,
+    Policy, RegistryRequest, RegistryView, Revocation, RevokeRequest, RotateRequest, RotateWish,
+    SignersView, ToldAdoption, ToldBundle, ToldCluster, ToldGitRoute, ToldHeal, UnknownAgentView,
+    WhoAmI,
 };
 use crate::wire::id::ClusterName;
 
@@ -99,6 +100,30 @@ impl Client {
     ) -> Result<RotateWish, Error> {
         let path = ["v1", "clusters", name.as_str(), "rotate"];
         self.write(&format!("rotate keys of cluster {name}"), &path, &asked)
+            .await
+    }
+
+    pub async fn unknown_agents(&self) -> Result<Vec<UnknownAgentView>, Error> {
+        let path = ["v1", "unknown-agents"];
+        self.list("list unknown agents", &path, &[], usize::MAX)
+            .await
+    }
+
+    /// Repeatable: an agent that was let in stays so.
+    pub async fn accept(&self, asked: &AcceptRequest) -> Result<Acceptance, Error> {
+        let path = ["v1", "unknown-agents", "accept"];
+        self.write(&format!("accept {}", asked.fingerprint), &path, asked)
+            .await
+    }
+
+    /// Repeatable: the second time nothing is left to revoke.
+    pub async fn revoke(
+        &self,
+        name: &ClusterName,
+        asked: &RevokeRequest,
+    ) -> Result<Revocation, Error> {
+        let path = ["v1", "clusters", name.as_str(), "revoke"];
+        self.write(&format!("revoke cluster {name}"), &path, asked)
             .await
     }
 

@@ -61,7 +61,7 @@ pub fn yaml(hub: &Hub, cluster: &Cluster, options: &AdoptionOptions, token: &Tok
         engine: cluster.engine,
         engines: engines(options),
         hub_url: hub.config.url.clone(),
-        hub_keys: hub.keys.keyset(),
+        hub_keys: vec![hub.keys.pin()],
         hub_ca: hub.tls.ca.clone(),
         token: token.text(Prefix::Join),
         image: image.clone(),

@@ -37,6 +37,7 @@ pub mod precondition;
 pub mod problem;
 mod silence;
 pub mod tunnel;
+pub mod unknown;
 pub mod users;
 
 /// What a body may take to arrive, and the slowest way, in bytes a second, that one may come over beyond that.
@@ -74,6 +75,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .merge(clusters::routes())
         .merge(bundles::routes())
         .merge(grants::routes())
+        .merge(unknown::routes())
         .merge(users::routes())
         .merge(login::routes())
         .merge(heals::routes())

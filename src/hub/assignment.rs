@@ -27,6 +27,7 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
         },
         hub: hub.reference(),
         trust: Some(hub.trust.clone()),
+        trust_chain: hub.trust_chain.clone(),
         catalog: CatalogRef {
             url: hub.catalog.url.clone(),
             line_url: Some(line_url),

@@ -186,6 +186,20 @@ pub async fn files(repo: &Path, branch: &str) -> Result<Files> {
     .await
 }
 
+/// Whether the branch has this directory.
+pub async fn has_directory(repo: &Path, branch: &str, path: &str) -> Result<bool> {
+    let (repo, branch, path) = (repo.to_owned(), branch.to_owned(), PathBuf::from(path));
+    blocking(move || {
+        let git = open(&repo)?;
+        let Some(head) = tip(&git, &branch)? else {
+            return Ok(false);
+        };
+        let found = head.tree()?.get_path(&path);
+        Ok(found.is_ok_and(|entry| entry.kind() == Some(ObjectType::Tree)))
+    })
+    .await
+}
+
 /// Whether `commit` is the branch's head or one of its ancestors.
 pub async fn contains(repo: &Path, branch: &str, commit: &str) -> Result<bool> {
     let (repo, branch, commit) = (repo.to_owned(), branch.to_owned(), Oid::from_str(commit)?);

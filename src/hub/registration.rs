@@ -3,7 +3,9 @@
 
 use time::{Duration, OffsetDateTime};
 
-use crate::hub::store::{Cluster, ClusterKey, JoinToken, KeyKind, KeyState, TokenKind};
+use crate::hub::store::{
+    Cluster, ClusterKey, JoinToken, KeyKind, KeyState, TokenKind, UnknownAgent,
+};
 use crate::keys::{self, Public};
 use crate::secret::Secret;
 use crate::wire::api::AgentBuild;
@@ -152,8 +154,10 @@ pub enum Refusal {
     TokenInvalid,
     /// Someone else's key has redeemed it: the YAML got into two clusters.
     TokenRedeemed,
-    /// The identity key belongs to another cluster or was revoked.
+    /// The identity key belongs to another cluster, or was revoked since it redeemed the token.
     KeyKnown,
+    /// The identity key was this cluster's own until it was revoked: the token is good for another one.
+    KeyRevoked,
     /// Another `kube-system` than the one on record.
     IncarnationChanged,
     Removed,
@@ -228,9 +232,9 @@ fn foreign(
     token: &JoinToken,
     identity: Option<&ClusterKey>,
 ) -> Option<Refusal> {
-    let elsewhere = identity.is_some_and(|k| {
-        k.cluster_id != cluster.id || k.kind != KeyKind::Identity || k.state == KeyState::Revoked
-    });
+    let elsewhere =
+        identity.is_some_and(|k| k.cluster_id != cluster.id || k.kind != KeyKind::Identity);
+    let revoked = identity.is_some_and(|k| k.state == KeyState::Revoked);
     let moved = cluster
         .incarnation
         .as_ref()
@@ -238,7 +242,7 @@ fn foreign(
     match (elsewhere, moved && !token.new_cluster) {
         (true, _) => Some(Refusal::KeyKnown),
         (false, true) => Some(Refusal::IncarnationChanged),
-        (false, false) => None,
+        (false, false) => revoked.then_some(Refusal::KeyRevoked),
     }
 }
 
@@ -254,6 +258,13 @@ fn deploy(cluster: &Cluster, known: Option<&ClusterKey>) -> Deploy {
         }
         Some(_) => Deploy::InUse,
     }
+}
+
+/// Whether all of a cluster's identity keys were revoked. While one is replaced, another is always in force.
+pub fn is_revoked(keys: &[ClusterKey]) -> bool {
+    let mut identities = keys.iter().filter(|k| k.kind == KeyKind::Identity);
+    let joined = identities.clone().next().is_some();
+    joined && !identities.any(|k| k.state.is_valid())
 }
 
 /// What the store and this hub know that bears on the recovery of a lost identity.
@@ -322,6 +333,90 @@ pub fn recover(lost: Lost<'_>) -> Recovery {
         Some(wait) => Recovery::Live(wait),
         None => Recovery::Bind,
     }
+}
+
+/// What the store and this hub know that bears on letting in an agent by its key.
+#[derive(Debug, Clone, Copy)]
+pub struct Accepting<'a> {
+    pub agent: Option<&'a UnknownAgent>,
+    /// The record of its key, whichever cluster has it.
+    pub key: Option<&'a ClusterKey>,
+    /// The cluster of the name that it claims.
+    pub cluster: Option<&'a Cluster>,
+    /// That cluster's identity keys, in any state.
+    pub identities: &'a [ClusterKey],
+    /// The cluster was heard with another key a moment ago.
+    pub live: bool,
+    /// An operator said that the cluster's other identity ends.
+    pub replace: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acceptance {
+    /// There is no cluster of that name.
+    Create,
+    /// Its other identities end.
+    Bind,
+    /// The key is the cluster's identity.
+    Already,
+    Refuse(AcceptRefusal),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AcceptRefusal {
+    /// No such agent is listed.
+    Unknown,
+    /// The key is another cluster's, or is used in two clusters of one name.
+    KeyKnown,
+    /// The key, or the cluster, was revoked.
+    Revoked,
+    /// The cluster is there, with another key.
+    Live,
+    /// The cluster has another identity in force.
+    NeedsReplace,
+}
+
+/// Judges whether the key of an agent that is listed becomes the identity of the cluster that it claims.
+pub fn accept(asked: Accepting<'_>) -> Acceptance {
+    let Some(agent) = asked.agent else {
+        return Acceptance::Refuse(AcceptRefusal::Unknown);
+    };
+    if let Some(key) = asked.key {
+        let own = asked
+            .cluster
+            .filter(|c| key.cluster_id == c.id && key.kind == KeyKind::Identity && !key.removed);
+        return match own {
+            Some(_) if !key.state.is_valid() => Acceptance::Refuse(AcceptRefusal::Revoked),
+            Some(cluster) if is_same_place(cluster, agent) => Acceptance::Already,
+            Some(_) | None => Acceptance::Refuse(AcceptRefusal::KeyKnown),
+        };
+    }
+    if asked.cluster.is_none() {
+        return Acceptance::Create;
+    }
+    if is_revoked(asked.identities) {
+        return Acceptance::Refuse(AcceptRefusal::Revoked);
+    }
+    let other = asked.identities.iter().any(|k| k.state.is_valid());
+    match (other, asked.live, asked.replace) {
+        (true, true, _) => Acceptance::Refuse(AcceptRefusal::Live),
+        (true, false, false) => Acceptance::Refuse(AcceptRefusal::NeedsReplace),
+        (false, ..) | (true, false, true) => Acceptance::Bind,
+    }
+}
+
+/// Whether nothing says that the agent is in another cluster than the one on record.
+pub fn is_same_place(cluster: &Cluster, agent: &UnknownAgent) -> bool {
+    match (&cluster.incarnation, &agent.incarnation) {
+        (Some(known), Some(told)) => known == told,
+        (None, _) | (_, None) => true,
+    }
+}
+
+/// The least epoch of a cluster that a restored hub takes in: higher than any that the hub before counted to, for no
+/// cluster opens a million lines a second.
+pub fn epoch_after_a_restore(now: OffsetDateTime) -> u64 {
+    now.unix_timestamp().unsigned_abs() << 20
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ pub mod first_admin;
 mod forwarded;
 mod guard;
 mod open;
+pub mod renew;
 mod room;
 
 pub use forwarded::{Cidr, NoCidr};

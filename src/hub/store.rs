@@ -23,6 +23,7 @@ pub use changes::AccessChanges;
 pub use opening::{Records, Share};
 pub use records::audit::{Anchor, AuditQuery, AuditRow, Pruned};
 pub use records::replicas::{Changes, LineRow, Located, Noted, Replica};
+pub use records::unknown::{Accept, Accepted, UnknownAgent, UnknownReason};
 pub use records::users::{
     ApiToken, Arrival, Ended, Known, Pair, Provided, Session, SessionToken, SshKey, UserRow,
 };
@@ -116,6 +117,19 @@ contract! {
     clusters(&self, after: Option<&str>, limit: u32) -> Vec<Cluster>;
     /// Leaves a tombstone, revokes keys and tokens; false = there is none.
     [access] remove_cluster(&self, id: &str, now: OffsetDateTime) -> bool;
+    /// Revokes its keys and its join tokens, and keeps `condition`, which says why; gives the keys that ended. Empty = none
+    /// was in force, and nothing was changed.
+    [access] revoke_cluster(&self, id: &str, condition: Condition, now: OffsetDateTime) -> Vec<ClusterKey>;
+    /// Lists an agent that signed well by a key that is not known, or notes that it came again; its `first_seen` counts the
+    /// first time only. False = the list is full of others that came a moment ago.
+    note_unknown(&self, agent: UnknownAgent) -> bool;
+    /// In the order of the clusters that they claim.
+    unknown_agents(&self) -> Vec<UnknownAgent>;
+    unknown_agent(&self, fingerprint: &str) -> Option<UnknownAgent>;
+    /// Decides by [`crate::hub::registration::accept`] and does it, in one transaction.
+    [access] accept_agent(&self, accept: Accept, now: OffsetDateTime) -> Accepted;
+    /// Those of these clusters whose keys an operator revoked.
+    revoked(&self, clusters: Vec<String>) -> Vec<ClusterName>;
     /// What the hub asks of the cluster's watchdog from now on.
     set_policy(&self, id: &str, policy: Policy, now: OffsetDateTime) -> ();
     /// The bundle that the cluster's engine shall run, of the engine that it has, and the seconds in which it has to work; gives the number of the wish.
@@ -134,7 +148,7 @@ contract! {
     set_agent_image(&self, id: &str, image: Option<String>, now: OffsetDateTime) -> ();
     /// The next epoch of the cluster's line; never gives one twice.
     next_epoch(&self, cluster_id: &str) -> u64;
-    /// Living clusters that have joined.
+    /// Living clusters that have joined and have a key in force.
     joined(&self) -> Vec<Joined>;
     /// The same of these ids.
     joined_of(&self, ids: &[String]) -> Vec<Joined>;
@@ -148,11 +162,11 @@ contract! {
     cluster_keys(&self, cluster_id: &str) -> Vec<ClusterKey>;
     /// Notes that the cluster shall replace its present key of this kind; gives that key, None = it has none.
     ask_to_replace(&self, cluster_id: &str, kind: KeyKind, now: OffsetDateTime) -> Option<ClusterKey>;
-    /// Registers a deploy key; idempotent on the key. None = another cluster has it, or it was revoked.
+    /// Registers a deploy key; idempotent on the key. None = another cluster has it, or it or the cluster was revoked.
     add_deploy_key(&self, cluster_id: &str, public: crate::keys::Public, replaces: Option<crate::keys::Public>, now: OffsetDateTime) -> Option<ClusterKey>;
 
     /// Makes `public` the cluster's identity beside those that it has, which retire; idempotent. None = another cluster
-    /// has it, or it was revoked.
+    /// has it, or it or the cluster was revoked.
     add_identity(&self, cluster_id: &str, public: crate::keys::Public, now: OffsetDateTime) -> Option<ClusterKey>;
     /// Gives the cluster a new identity, revokes all its keys but that and `deploy`, and ends its conflict; gives the keys
     /// that ended. None = the identity or the deploy key is no longer what it was.

@@ -75,7 +75,10 @@ impl Tls {
     /// Loads or makes what `source` names. `data` is the hub's data directory.
     pub fn load(data: &Path, source: TlsSource, now: OffsetDateTime) -> Result<Self> {
         let (leaf, ca) = match &source {
-            TlsSource::Own { names } => own(data, names, now)?,
+            TlsSource::Own { names } => {
+                take_up(data)?;
+                own(data, names, now)?
+            }
             TlsSource::Files { cert, key, ca } => (files(cert, key)?, trusted(ca.as_deref())?),
         };
         Ok(Self {
@@ -166,6 +169,79 @@ fn own(data: &Path, names: &[String], now: OffsetDateTime) -> Result<(Leaf, Stri
     Ok((files(&cert, &key)?, ca_pem))
 }
 
+/// Key and certificate of the CA that the next start takes up, in one file, so that there is both or none.
+const NEXT: &str = "ca.next";
+
+/// Makes the CA that the next start takes up; the fingerprints (SHA-256 of the certificate) of the present one and of it.
+pub fn succeed(data: &Path, now: OffsetDateTime) -> Result<(String, String)> {
+    let path = data.join("ca.crt");
+    let present = CertificateDer::from_pem_file(&path).with_context(|| {
+        format!(
+            "read {}; a hub with --tls-cert has no CA of its own to replace",
+            path.display()
+        )
+    })?;
+    let (pem, pair) = new_ca(now)?;
+    let made = CertificateDer::from_pem_slice(pem.as_bytes()).context("read the new CA")?;
+    keep(&data.join(NEXT), &(pair.serialize_pem() + &pem), 0o600)?;
+    Ok((fingerprint(&present), fingerprint(&made)))
+}
+
+/// SHA-256, as `openssl x509 -fingerprint -sha256` prints it without the colons, in lower case.
+fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+    crate::keys::sha256_hex(certificate)
+}
+
+/// Puts a CA that was made for this start in the place of the one before. Cut off at any point, the next start goes on.
+fn take_up(data: &Path) -> Result<()> {
+    let path = data.join(NEXT);
+    if !path.exists() {
+        return Ok(());
+    }
+    let text = read(&path)?;
+    let (key, certificate) = text
+        .find("-----BEGIN CERTIFICATE-----")
+        .map(|at| text.split_at(at))
+        .with_context(|| {
+            let path = path.display();
+            format!("{path} is not what 'linesman hub rotate ca' writes; delete it to stay with the CA that there is")
+        })?;
+    keep(&data.join("ca.key"), key, 0o600)?;
+    keep(&data.join("ca.crt"), certificate, 0o644)?;
+    // The leaf is the former CA's.
+    for name in ["tls.names", NEXT] {
+        let path = data.join(name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("remove {}", path.display()));
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn new_ca(now: OffsetDateTime) -> Result<(String, KeyPair)> {
+    let pair = KeyPair::generate().context("make the CA's key")?;
+    let pem = ca_params(now)
+        .self_signed(&pair)
+        .context("sign the CA")?
+        .pem();
+    Ok((pem, pair))
+}
+
+fn ca_params(now: OffsetDateTime) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "linesman hub CA");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.not_before = now - BACKDATE;
+    params.not_after = now + CA_LIFE;
+    params
+}
+
 fn own_ca(data: &Path, now: OffsetDateTime) -> Result<(String, Issuer<'static, KeyPair>)> {
     let (cert, key) = (data.join("ca.crt"), data.join("ca.key"));
     match (cert.exists(), key.exists()) {
@@ -183,20 +259,12 @@ fn own_ca(data: &Path, now: OffsetDateTime) -> Result<(String, Issuer<'static, K
             key.display()
         ),
         (false, _) => {
-            let pair = KeyPair::generate().context("make the CA's key")?;
-            let mut params = CertificateParams::default();
-            params
-                .distinguished_name
-                .push(DnType::CommonName, "linesman hub CA");
-            params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-            params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-            params.not_before = now - BACKDATE;
-            params.not_after = now + CA_LIFE;
-            let pem = params.self_signed(&pair).context("sign the CA")?.pem();
+            let (pem, pair) = new_ca(now)?;
             // The key first: a certificate without its key could never be used again.
             keep(&key, &pair.serialize_pem(), 0o600)?;
             keep(&cert, &pem, 0o644)?;
-            Ok((pem, Issuer::new(params, pair)))
+            let issuer = Issuer::from_ca_cert_pem(&pem, pair).context("read the new CA")?;
+            Ok((pem, issuer))
         }
     }
 }

@@ -1,61 +1,144 @@
-//! The trust bundle that this hub gives out. Its number is kept in the data directory and rises whenever its content
-//! changes.
+//! The trust bundle that this hub gives out, and how its key came to be. The bundle's number is kept in the data directory
+//! and rises whenever its content changes.
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use crate::hub::HubKeys;
 use crate::hub::serve::keep_secret;
+use crate::hub::{HubKeys, kid};
+use crate::keys::KeyPair;
 use crate::trust;
-use crate::wire::api::{HubRef, TrustBundle};
+use crate::wire::api::{HubKey, HubRef, TrustBundle};
 
-/// In the data directory. Without it, the next number is as late as the clock.
+/// In the data directory. Without it, the next number is as late as the clock, and clusters that know a key before have to
+/// be readopted.
 const FILE: &str = "trust.json";
+/// Changes of the key that a cluster may sleep through.
+const CHAIN: usize = 16;
 
+/// What was given out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Given {
     hub_id: String,
     bundle: TrustBundle,
+    /// The sets that brought another key, oldest first, each signed by the key before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    chain: Vec<TrustBundle>,
+    /// The public halves of the keys before, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    former: Vec<HubKey>,
 }
 
-/// The bundle for what the hub is now. Replicas have a turn at the data directory while they ask.
+fn kept(data: &Path) -> Result<Option<Given>> {
+    let path = data.join(FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+    // A file that a person has to look at is never written over: what it had may be all that clusters go by.
+    let given = serde_json::from_slice(&text).with_context(|| {
+        let path = path.display();
+        format!(
+            "read {path}; restore it from the backup, or delete it: clusters that know a hub key before the present one then \
+             have to be readopted"
+        )
+    })?;
+    Ok(Some(given))
+}
+
+fn keep(data: &Path, given: &Given) -> Result<()> {
+    keep_secret(&data.join(FILE), &serde_json::to_string(given)?)
+}
+
+/// `active`, and the keys before it, each with its end.
+pub fn keys(data: &Path, active: KeyPair) -> Result<HubKeys> {
+    let mut former = kept(data)?.map(|given| given.former).unwrap_or_default();
+    // A change that was cut off has made none of the present one.
+    former.retain(|key| key.key != active.public().to_base64());
+    Ok(HubKeys::new(active).with_former(former))
+}
+
+/// The bundle for what the hub is now, and the sets that lead to its key. Replicas have a turn at the data directory while
+/// they ask.
 pub fn current(
     data: &Path,
     hub: &HubRef,
     keys: &HubKeys,
     now: OffsetDateTime,
-) -> Result<TrustBundle> {
-    let path = data.join(FILE);
-    let kept = std::fs::read(&path).ok();
-    let kept = kept.and_then(|bytes| serde_json::from_slice::<Given>(&bytes).ok());
-    let version = version(kept.as_ref(), hub, now.unix_timestamp());
+) -> Result<(TrustBundle, Vec<TrustBundle>)> {
+    let kept = kept(data)?;
     let bundle = TrustBundle {
-        version,
+        version: version(kept.as_ref(), hub, now.unix_timestamp()),
         urls: hub.urls.clone(),
         ca: hub.ca.clone(),
         keyset: hub.keyset.clone(),
         sig: String::new(),
     };
+    let mine = kept.as_ref().filter(|kept| kept.hub_id == hub.id);
     let given = Given {
         hub_id: hub.id.clone(),
         bundle: trust::sign(&hub.id, bundle, |message| keys.sign(message)),
+        chain: mine.map(|kept| kept.chain.clone()).unwrap_or_default(),
+        former: mine.map(|kept| kept.former.clone()).unwrap_or_default(),
     };
     // Before any agent hears of it: a number is never given to another content.
     if kept.as_ref() != Some(&given) {
-        keep_secret(&path, &serde_json::to_string(&given)?)?;
+        keep(data, &given)?;
     }
-    Ok(given.bundle)
+    Ok((given.bundle, given.chain))
+}
+
+/// Vouches with the key that signs now for the one that shall sign next; the present one counts until `until`. Its private
+/// half is of no use any more: a cluster that sleeps for a year is led by what is written here.
+pub fn succeed(
+    data: &Path,
+    active: &KeyPair,
+    next: &KeyPair,
+    now: OffsetDateTime,
+    until: OffsetDateTime,
+) -> Result<TrustBundle> {
+    let missing = || {
+        let file = data.join(FILE);
+        format!(
+            "{} is not there: this hub has told nobody of its key yet; start it once",
+            file.display()
+        )
+    };
+    let mut given = kept(data)?.with_context(missing)?;
+    let key = |pair: &KeyPair, not_after| HubKey {
+        kid: kid(pair.public()),
+        key: pair.public().to_base64(),
+        not_after,
+    };
+    let clock = u64::try_from(now.unix_timestamp()).unwrap_or_default();
+    let before = key(active, Some(until.unix_timestamp()));
+    // As the hub will say it with its next start, so that this is one change to all that see it.
+    let bundle = TrustBundle {
+        version: given.bundle.version.saturating_add(1).max(clock),
+        keyset: vec![key(next, None), before.clone()],
+        sig: String::new(),
+        ..given.bundle.clone()
+    };
+    let bundle = trust::sign(&given.hub_id, bundle, |message| active.sign(message));
+    given.chain.push(bundle.clone());
+    let over = given.chain.len().saturating_sub(CHAIN);
+    given.chain.drain(..over);
+    given.former.retain(|key| key.key != before.key);
+    given.former.push(before);
+    given.bundle = bundle.clone();
+    keep(data, &given)?;
+    Ok(bundle)
 }
 
 /// The number of what a hub says of itself. Of another content it is later than the clock: a hub that came back from a
 /// backup has forgotten numbers that agents have seen.
 fn version(kept: Option<&Given>, hub: &HubRef, now: i64) -> u64 {
     let clock = u64::try_from(now).unwrap_or_default();
-    let Some(Given { hub_id, bundle }) = kept else {
+    let Some(Given { hub_id, bundle, .. }) = kept else {
         return clock;
     };
     let said = (hub_id, &bundle.urls, &bundle.ca, &bundle.keyset);
@@ -67,39 +150,4 @@ fn version(kept: Option<&Given>, hub: &HubRef, now: i64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::keys::KeyPair;
-
-    const NOW: OffsetDateTime =
-        OffsetDateTime::UNIX_EPOCH.saturating_add(time::Duration::seconds(1000));
-
-    #[test]
-    fn the_number_stays_with_the_content_and_rises_with_each_other_one() {
-        let data = std::env::temp_dir().join(format!("linesman-trust-{}", std::process::id()));
-        drop(std::fs::remove_dir_all(&data));
-        std::fs::create_dir_all(&data).unwrap();
-        let keys = HubKeys::new(KeyPair::from_seed(&[1; 32]));
-        let hub = |ca: &str| HubRef {
-            id: "h".to_owned(),
-            urls: vec!["https://hub.example".to_owned()],
-            ca: ca.to_owned(),
-            keyset: keys.keyset(),
-        };
-        let given = |hub: &HubRef, after: i64| {
-            let now = NOW + time::Duration::seconds(after);
-            current(&data, hub, &keys, now).unwrap()
-        };
-        let first = given(&hub("a"), 0);
-        assert_eq!(first.version, 1000);
-        assert_eq!(given(&hub("a"), 60), first);
-        assert_eq!(given(&hub("b"), 60).version, 1060);
-        // Twice within a second, and by a clock that was set back.
-        assert_eq!(given(&hub("a"), 60).version, 1061);
-        assert_eq!(given(&hub("b"), -500).version, 1062);
-        // A backup of the first day has forgotten these.
-        std::fs::remove_file(data.join(FILE)).unwrap();
-        assert_eq!(given(&hub("a"), 3600).version, 4600);
-        std::fs::remove_dir_all(data).unwrap();
-    }
-}
+mod tests;

@@ -262,6 +262,13 @@ impl Tunnels {
         self.changes.subscribe()
     }
 
+    /// The clusters that have a line here.
+    pub fn clusters(&self) -> Vec<ClusterName> {
+        let clusters = self.lock();
+        let up = clusters.iter().filter(|(_, entry)| !entry.lines.is_empty());
+        up.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Ends the cluster's lines now (it was removed, its key revoked).
     pub fn close(&self, cluster: &ClusterName, code: Code, text: &str) {
         let lines = self

@@ -69,7 +69,7 @@ pub struct Server<A> {
     /// Shown to each connection as it is when that begins.
     pub host_key: watch::Receiver<HostPair>,
     pub limits: Limits,
-    /// Asked for each key that is offered, and again once its ownership is proven.
+    /// Asked for each key that is offered, again once its ownership is proven, and before each command.
     pub authorize: Authorize<A>,
     /// Runs a command; the answer is its exit status. Dropped when the client goes.
     pub run: Run<A>,

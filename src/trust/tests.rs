@@ -266,7 +266,7 @@ fn a_hub_that_signs_no_sets_changes_nothing() {
         now: NOW,
     };
     assert_eq!(
-        settle(&says, None, &roots, &before),
+        settle(&says, None, &[], &roots, &before),
         Ok((before.clone(), None))
     );
     let held = kept(set(5, &[key(1)], 1), &[1]);
@@ -275,7 +275,7 @@ fn a_hub_that_signs_no_sets_changes_nothing() {
         anew: false,
         ..roots
     };
-    let settled = settle(&says, None, &roots, &before);
+    let settled = settle(&says, None, &[], &roots, &before);
     assert_eq!(settled, Ok((held.hub(), Some(held.clone()))));
     // Without any pin, as it always was.
     let roots = Roots {
@@ -283,7 +283,7 @@ fn a_hub_that_signs_no_sets_changes_nothing() {
         kept: None,
         ..roots
     };
-    assert_eq!(settle(&says, None, &roots, &before), Ok((says, None)));
+    assert_eq!(settle(&says, None, &[], &roots, &before), Ok((says, None)));
 }
 
 #[test]
@@ -341,11 +341,17 @@ fn another_yaml_is_another_root() {
         keyset: vec![key(7)],
         ..before.clone()
     };
-    let settled = settle(&says, Some(&other), &roots(&pins, &held, false), &before);
+    let settled = settle(
+        &says,
+        Some(&other),
+        &[],
+        &roots(&pins, &held, false),
+        &before,
+    );
     let now = kept(other, &[7]);
     assert_eq!(settled, Ok((now.hub(), Some(now))));
     // Its hub is gone until then, which costs nothing of what is kept.
-    let settled = settle(&says, None, &roots(&pins, &held, false), &before);
+    let settled = settle(&says, None, &[], &roots(&pins, &held, false), &before);
     assert_eq!(settled, Ok((before.clone(), Some(held.clone()))));
     // A token of a YAML is the owner's word of now: a hub that came back from a backup is joined anew.
     let pins = [key(1)];
@@ -353,7 +359,7 @@ fn another_yaml_is_another_root() {
         keyset: vec![key(1)],
         ..before.clone()
     };
-    let settled = settle(&says, Some(&old), &roots(&pins, &held, true), &before);
+    let settled = settle(&says, Some(&old), &[], &roots(&pins, &held, true), &before);
     let now = kept(old, &[1]);
     assert_eq!(settled, Ok((now.hub(), Some(now))));
 }
@@ -388,4 +394,46 @@ fn the_signed_bytes_are_as_the_protocol_says() {
              key k1 {one} -\nkey k2 {two} 1000\nca\nCA\n"
         )
     );
+}
+
+/// What is asked without TLS that verifies gives nothing but a set that a trusted key signed.
+#[test]
+fn of_an_answer_that_nothing_vouches_for_only_the_signed_sets_count() {
+    let (pins, held) = ([key(1)], kept(set(5, &[key(1)], 1), &[1]));
+    let roots = Roots {
+        pins: &pins,
+        kept: Some(&held),
+        anew: false,
+        now: NOW,
+    };
+    let said = |bundle: Option<&TrustBundle>, chain: &[TrustBundle]| {
+        unvouched(HUB, bundle, chain, &roots).map_err(|refusal| refusal.why)
+    };
+    let next = set(6, &[key(1)], 1);
+    assert_eq!(said(Some(&next), &[]), Ok(Some(kept(next.clone(), &[1]))));
+    // The hub, as it was: its certificate is at fault, or this is a replay.
+    assert_eq!(said(Some(&held.bundle), &[]), Ok(None));
+    assert_eq!(said(Some(&set(4, &[key(1)], 1)), &[]), Ok(None));
+    assert_eq!(said(None, &[]), Err(Why::Foreign));
+    assert_eq!(said(Some(&set(6, &[key(2)], 2)), &[]), Err(Why::Signature));
+    // Led by a link, and by one that is somebody else's.
+    let (link, last) = (set(6, &[key(2), ended(1)], 1), set(7, &[key(2)], 2));
+    let led = said(Some(&last), std::slice::from_ref(&link));
+    assert_eq!(led, Ok(Some(kept(last.clone(), &[1]))));
+    let forged = set(6, &[key(2)], 2);
+    assert_eq!(said(Some(&last), &[forged]), Err(Why::Signature));
+    // A link of a time before what is kept, and the others behind it.
+    let long_ago = set(3, &[key(1)], 9);
+    assert_eq!(said(Some(&last), &[long_ago, link.clone()]), led);
+    // More links than any hub has are not looked at.
+    let endless = vec![set(3, &[key(1)], 9); MOST];
+    let chain = [&endless[..], &[link]].concat();
+    assert_eq!(said(Some(&last), &chain), Err(Why::Signature));
+    let unrooted = Roots {
+        pins: &[],
+        kept: None,
+        ..roots
+    };
+    assert!(!unrooted.is_rooted());
+    assert!(unvouched(HUB, Some(&next), &[], &unrooted).is_err());
 }

@@ -20,6 +20,7 @@ mod line;
 mod login;
 mod signer;
 mod told;
+mod unknown;
 
 pub use access::{
     AnchorView, ApiTokenAnswer, ApiTokenView, AuditView, ClusterChoice, GrantCheck, GrantOpinion,
@@ -43,7 +44,10 @@ pub use githost::{
     MAX_HOST_KEY, MAX_HOST_KEYS, OfferedKey, RotateHostKey, ShownKey,
 };
 pub use heal::{CommitView, HealCloseRequest, HealView, StoryLine, Took};
-pub use keys::{DeployKeyRequest, IdentityRequest, RecoverRequest, RotateRequest, RotateWish};
+pub use keys::{
+    DeployKeyRequest, IdentityRequest, RecoverRequest, Revocation, RevokeRequest, RotateRequest,
+    RotateWish,
+};
 pub use line::{LineClass, LineDetail};
 pub use login::{DeviceLogin, EndSession, SessionAnswer, TokenRequest};
 pub use signer::{DropSigner, NewSigner, SignerRef, SignerView, SignersView};
@@ -51,6 +55,7 @@ pub use told::{
     ToldAdoption, ToldBundle, ToldCluster, ToldCondition, ToldGitHost, ToldGitHostCluster,
     ToldGitRoute, ToldHeal, ToldHealRecord, ToldStep,
 };
+pub use unknown::{AcceptRequest, Acceptance, UnknownAgentView};
 
 /// `POST` bodies are refused above this many bytes, bundle uploads excepted.
 pub const MAX_BODY: usize = 1 << 20;
@@ -100,6 +105,9 @@ pub struct HubInfo {
     pub time: i64,
     #[serde(default, deserialize_with = "report::known_part")]
     pub trust: Option<TrustBundle>,
+    /// As in [`Assignment::trust_chain`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trust_chain: Vec<TrustBundle>,
     /// Whether people log in with an identity provider.
     #[serde(default)]
     pub oidc: bool,

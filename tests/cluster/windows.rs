@@ -1,4 +1,4 @@
-//! W24: in a maintenance window the agent only looks.
+//! W24: in a maintenance window, and where the cluster's owner has switched healing off, the agent only looks.
 
 use std::thread;
 
@@ -6,8 +6,8 @@ use linesman::clock;
 use serde_json::{Value, json};
 use time::format_description::well_known::Rfc3339;
 
-use crate::healing::{on_record, settle, since};
-use crate::support::api::{deployment, path};
+use crate::healing::{on_record, settle, since, with_and_without_hub};
+use crate::support::api::{Api, deployment, path};
 use crate::support::world::{self, CLUSTER, FLUX, World};
 use crate::support::{eventually, figure, seconds, shown, until};
 
@@ -97,6 +97,119 @@ fn a_fault_that_outlasts_its_window_raises_an_alarm_and_is_mended() {
         (&json!("alarm"), &json!(said)),
         "{heal:#}"
     );
+}
+
+/// W24: the owner's word in the cluster is obeyed with the hub away too, and switching healing on again mends at once.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn what_the_owner_switches_off_is_left_alone_with_and_without_the_hub() {
+    let mut world = world::adopted();
+    let _policy = Policy::new(&world);
+    let path = deployment(FLUX, "source-controller");
+    with_and_without_hub(&mut world, |world, hub| {
+        policy(world, &json!({"heal": "off"}));
+        // It is with the agent within a second; nothing but the hub tells when.
+        if hub == "hub there" {
+            let text = "key heal of ConfigMap linesman-policy is off";
+            until(
+                "the agent says that it is switched off",
+                seconds(60),
+                || paused(world).starts_with(text),
+            );
+        } else {
+            thread::sleep(seconds(5));
+        }
+        assert!(world.api.delete(&path));
+        // The absence of a heal has no event to wait for: longer than any heal of this fault takes.
+        thread::sleep(seconds(15));
+        assert!(world.api.get(&path).is_none(), "it was mended ({hub})");
+        policy(world, &json!({"heal": "on"}));
+        let took = until("it is back", seconds(60), || world.uid(&path).is_some());
+        let what = format!("the owner's heal: off, then on → deleted Deployment back ({hub})");
+        figure("W24", &what, "", shown(took));
+        until("the engine is available", seconds(240), || {
+            world.engine_available()
+        });
+        world.answers(seconds(240));
+    });
+    until("nothing is paused any more", seconds(60), || {
+        paused(&world).is_empty()
+    });
+}
+
+/// W24: the owner's window is one like the hub's; a word that cannot be read changes nothing, and says so.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn the_owners_window_holds_until_its_end_whatever_else_he_writes() {
+    let world = world::adopted();
+    settle(&world);
+    let _policy = Policy::new(&world);
+    let end = clock::now() + time::Duration::seconds(30);
+    let end = end.replace_nanosecond(0).unwrap();
+    let until_then = end.format(&Rfc3339).unwrap();
+    policy(&world, &json!({"pausedUntil": until_then}));
+    until("the agent says that it is paused", seconds(20), || {
+        paused(&world).contains("key pausedUntil of ConfigMap linesman-policy")
+    });
+    policy(&world, &json!({"pausedUntil": null, "heal": "never"}));
+    until("the agent refuses the word", seconds(20), || {
+        refused(&world).contains("'heal: never' cannot be read; write on, safe or off")
+    });
+    let service = path("v1", "Service", FLUX, "source-controller");
+    assert!(world.api.delete(&service));
+    until("it is back", seconds(120), || world.uid(&service).is_some());
+    let late = clock::now() - end;
+    assert!(
+        late >= time::Duration::ZERO,
+        "it was mended {late} before the window's end"
+    );
+    figure(
+        "W24",
+        "the owner's window over by itself → deleted Service back",
+        "",
+        shown(late.unsigned_abs()),
+    );
+    assert!(world.api.delete(&policy_path()));
+    until("the agent accepts that", seconds(20), || {
+        refused(&world).is_empty()
+    });
+}
+
+/// The owner's policy, which is gone with this whatever comes of the test.
+struct Policy(Api);
+
+impl Policy {
+    fn new(world: &World) -> Self {
+        let maps = "/api/v1/namespaces/linesman/configmaps";
+        let empty = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "linesman-policy"}, "data": {},
+        });
+        world.api.create(maps, &empty);
+        Self(Api::of(&world.place.kubeconfig))
+    }
+}
+
+impl Drop for Policy {
+    fn drop(&mut self) {
+        drop(self.0.try_delete(&policy_path()));
+    }
+}
+
+fn policy_path() -> String {
+    path("v1", "ConfigMap", "linesman", "linesman-policy")
+}
+
+/// What the owner writes.
+fn policy(world: &World, data: &Value) {
+    world.api.patch(&policy_path(), &json!({ "data": data }));
+}
+
+/// Why the hub shows that the owner's policy is not accepted; nothing where it is.
+fn refused(world: &World) -> String {
+    let view = world.hub.json(&["cluster", "show", CLUSTER]);
+    let mut all = view["conditions"].as_array().unwrap().iter();
+    let told = all.find(|c| c["type"] == "PolicyAccepted" && c["status"] == "False");
+    told.map_or_else(String::new, |c| c["message"].as_str().unwrap().to_owned())
 }
 
 /// What the hub shows of the window; nothing where there is none.

@@ -63,6 +63,11 @@ pub fn judge(status: u16, slug: &str) -> Refusal {
             "IncarnationChanged",
             "the hub knows this name as another cluster; run 'linesman cluster readopt --new-cluster'",
         ),
+        (403, "revoked") => refusal(
+            Again::Slowly,
+            "KeysRevoked",
+            "an operator revoked this cluster's keys; the agent makes new ones for this token",
+        ),
         (410, _) => refusal(
             Again::Never,
             "ClusterRemoved",
@@ -120,6 +125,7 @@ mod tests {
             judge(409, "token-redeemed").event,
             Some("JoinTokenRedeemed")
         );
+        assert_eq!(judge(403, "revoked").event, Some("KeysRevoked"));
         assert_eq!(judge(410, "cluster-removed").again, Again::Never);
         assert_eq!(judge(426, "").again, Again::Quarter);
         assert_eq!(judge(403, "signature-invalid").again, Again::Quarter);

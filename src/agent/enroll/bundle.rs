@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -20,6 +21,7 @@ use super::{Context, FIELD_MANAGER};
 use crate::agent::caller::{Call, Caller};
 use crate::agent::engine::{self, Site};
 use crate::agent::fault::Stage;
+use crate::agent::gate::policy::Policy;
 use crate::agent::plan::change::{self, Change, Form, Next};
 use crate::agent::{InForce, Rest, Verdict};
 use crate::bundle::{Bundle, UnpackError};
@@ -41,6 +43,7 @@ const AFTER: &str = "after.zst";
 pub struct Keeper {
     context: Context,
     caller: Caller,
+    owner: watch::Receiver<Option<Policy>>,
     held: Option<InForce>,
     /// What the watchdog said last is done.
     heeded: Option<Verdict>,
@@ -66,10 +69,11 @@ pub struct Wish<'a> {
 }
 
 impl Keeper {
-    pub fn new(context: Context, caller: Caller) -> Self {
+    pub fn new(context: Context, caller: Caller, owner: watch::Receiver<Option<Policy>>) -> Self {
         Self {
             context,
             caller,
+            owner,
             held: None,
             heeded: None,
             ending: None,

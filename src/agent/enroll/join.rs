@@ -19,8 +19,10 @@ use super::told::{self, Told, Unfollowed};
 use super::{Context, Progress};
 use crate::agent::caller::{Answer, Call, Caller, Https, Reach};
 use crate::agent::identity::{self, Identity, SecretData, Signed};
+use crate::agent::link::LinkState;
 use crate::agent::{Joined, facts};
 use crate::clock;
+use crate::keys::Public;
 use crate::lifetime::hearts::Heart;
 use crate::manifests::{JOIN_SECRET, STATE_SECRET};
 use crate::wire::PROTOCOL;
@@ -37,6 +39,8 @@ const PENDING: Duration = Duration::from_secs(5);
 /// Between tries to drop the token.
 const FORGET: Duration = Duration::from_secs(2);
 const NO_TOKEN: &str = "Secret linesman-join has no token; run 'linesman cluster readopt' and apply the YAML it prints";
+/// Between questions to whoever answers in the hub's place.
+const ASKED: Duration = Duration::from_secs(5);
 /// The longest pause between two turns of the loop.
 const TURN: Duration = Duration::from_secs(20);
 
@@ -55,6 +59,8 @@ pub struct Joining {
     pub kept: watch::Sender<Option<SecretData>>,
     /// In: the newest revision of the assignment that the hub spoke of.
     pub spoken: watch::Receiver<u64>,
+    /// Out: the identity that the hub revoked, where a good token waits for another.
+    pub disowned: watch::Sender<Option<Public>>,
     /// In: what was proven readable, to be remembered.
     pub proven: watch::Receiver<String>,
     /// The hub's last answer was not understood in all its parts.
@@ -96,6 +102,7 @@ impl Joining {
         tokio::pin!(events);
         let mut progress = Progress::new(&self.context, StepName::Join);
         let (mut retry, mut fetch) = (Retry::now(), Retry::now());
+        let mut link = self.caller.link();
         let mut applied = self.applied.take();
         if applied.is_none() {
             retry.due = None;
@@ -131,7 +138,18 @@ impl Joining {
                         retry = Retry::now();
                     }
                 }
+                Ok(()) = link.changed() => {
+                    let now = link.borrow_and_update().clone();
+                    if self.met(now, &secrets, applied.as_ref()).await {
+                        fetch = Retry::now();
+                    }
+                }
                 Ok(()) = self.proven.changed() => self.remember(&secrets).await,
+                Ok(()) = self.keys.changed() => {
+                    if self.wants_join(applied.as_ref()) {
+                        retry = Retry::now();
+                    }
+                }
                 event = events.next() => {
                     let seen = event.context("the watch of Secret linesman-join ended")?;
                     if let Some(join) = self.applied(seen).await? {
@@ -225,6 +243,10 @@ impl Joining {
                 let refusal = answer::judge(answer.status.as_u16(), &answer.slug());
                 let text = answer.refusal();
                 warn!(text, next = refusal.next, "join refused");
+                if answer.slug() == "revoked" {
+                    let own = self.keys.borrow().identity.public();
+                    self.disowned.send_replace(Some(own));
+                }
                 if let Some(reason) = refusal.event {
                     let note = format!("{text}; {}", refusal.next);
                     self.context.event(EventType::Warning, reason, &note).await;
@@ -258,9 +280,11 @@ impl Joining {
             cluster,
             hub,
             trust,
+            trust_chain,
             unknown,
         } = answer;
-        let hub = match self.settle(&hub, trust.as_ref(), Some(join), true) {
+        let signed = (trust.as_ref(), trust_chain.as_slice());
+        let hub = match self.settle(&hub, signed, Some(join), true) {
             Ok((hub, _)) => hub,
             Err(refusal) => {
                 let unmet = self.distrust(&refusal).await;
@@ -322,7 +346,12 @@ impl Joining {
             &join.ca,
             join.proxy.as_ref(),
         )?;
-        let hub: HubInfo = https.send(&Call::get("/v1/hub"), None).await?.json()?;
+        let asked = https.send(&Call::get("/v1/hub"), None).await;
+        let (https, hub) = match asked.and_then(|answer| answer.json::<HubInfo>()) {
+            Ok(hub) => (https, hub),
+            // Its CA may be another one since the YAML was made.
+            Err(error) => self.led(join).await.ok_or(error)?,
+        };
         self.caller.set_hub_time(hub.time);
         let cluster = &self.context.cluster;
         let keys = self.keys.borrow().clone();
@@ -432,6 +461,41 @@ impl Joining {
             let state = state.clone();
             self.store(secrets, &state).await;
         }
+    }
+
+    /// What the line says of the hub; true = ask for the assignment now.
+    async fn met(&mut self, link: LinkState, secrets: &Api<Object>, join: Option<&Join>) -> bool {
+        match link {
+            // It is the hub, as it is known: what was refused is over.
+            LinkState::Up { .. } => self.belief.refused,
+            LinkState::Down { strange: false, .. } => false,
+            LinkState::Down { strange: true, .. } => {
+                let due = |at: Instant| at.elapsed() >= ASKED;
+                if !self.belief.asked.is_none_or(due) {
+                    return false;
+                }
+                self.belief.asked = Some(Instant::now());
+                self.renew(secrets, join).await
+            }
+        }
+    }
+
+    /// M0 unverified, because whoever answers is not the hub as it is known; true = it is, and what it is now is in force.
+    async fn renew(&mut self, secrets: &Api<Object>, join: Option<&Join>) -> bool {
+        let Some(state) = self.ask(join).await else {
+            return false;
+        };
+        // Tried again with the next dial.
+        if self.keep_trust(secrets, &state).await.is_err() {
+            return false;
+        }
+        self.trusted().await;
+        self.publish(secrets, state, join).await;
+        let note = "the hub has another URL, CA or key, signed by a key that was trusted";
+        self.context
+            .event(EventType::Normal, "HubTrustRenewed", note)
+            .await;
+        true
     }
 
     /// M3: the assignment as it is now. The stored one stands while the hub is away.

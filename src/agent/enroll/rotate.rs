@@ -24,7 +24,7 @@ use crate::agent::identity::{self, Identity};
 use crate::agent::{Joined, facts};
 use crate::backoff::Schedule;
 use crate::clock;
-use crate::keys::KeyPair;
+use crate::keys::{KeyPair, Public};
 use crate::lifetime::hearts::Heart;
 use crate::wire::api::{
     Assignment, DeployKeyRequest, DeployKeyState, DeployKeyStatus, RecoverRequest,
@@ -56,6 +56,8 @@ pub struct Rotating {
     pub joined: watch::Receiver<Option<Joined>>,
     /// The fingerprint of the deploy key that the engine last fetched with, as far as that is proven.
     pub fetched: watch::Receiver<String>,
+    /// The identity that the hub revoked, where a good token waits for another.
+    pub disowned: watch::Receiver<Option<Public>>,
     /// How many looks at the catalog in a row the Git host refused the deploy key.
     pub denied: watch::Receiver<u32>,
 }
@@ -92,7 +94,7 @@ impl Rotating {
                 warn!(?work, error = text, "key not replaced yet");
                 if !matches!(
                     work,
-                    Work::Recover | Work::MakeIdentity | Work::ProveIdentity
+                    Work::Renew | Work::Recover | Work::MakeIdentity | Work::ProveIdentity
                 ) {
                     self.tell("Rotating", &text).await;
                 }
@@ -112,6 +114,10 @@ impl Rotating {
                     wake = Instant::now();
                 }
                 changed = self.fetched.changed() => changed.context("the watchdog has ended")?,
+                changed = self.disowned.changed() => {
+                    changed.context("the task that joins has ended")?;
+                    wake = Instant::now();
+                }
                 changed = self.denied.changed() => changed.context("the task that looks at Git has ended")?,
                 changed = keys.changed() => changed.context("the keys are gone")?,
             }
@@ -119,6 +125,10 @@ impl Rotating {
     }
 
     fn due(&mut self) -> Option<Work> {
+        let own = self.keyring.current().borrow().identity.public();
+        if *self.disowned.borrow_and_update() == Some(own) {
+            return Some(Work::Renew);
+        }
         let joined = self.joined.borrow_and_update();
         let assignment = &joined.as_ref()?.assignment;
         let fetched = self.fetched.borrow_and_update();
@@ -132,10 +142,15 @@ impl Rotating {
     }
 
     async fn work(&self, work: Work) -> Result<()> {
+        if work == Work::Renew {
+            // Also of an agent that lost what it was told when it joined.
+            return self.renew().await;
+        }
         let joined = self.joined.borrow().clone().context("not joined yet")?;
         let assignment = joined.assignment;
         let identity = self.keyring.current().borrow().clone();
         match work {
+            Work::Renew => Ok(()),
             Work::Recover => self.recover(identity, &assignment).await,
             Work::Make => self.make_deploy(identity).await,
             Work::Prove => self.try_deploy(identity, &assignment).await,
@@ -144,6 +159,23 @@ impl Rotating {
             Work::MakeIdentity => self.make_identity(identity).await,
             Work::ProveIdentity => self.prove_identity(identity, &assignment).await,
         }
+    }
+
+    /// What was revoked may be in somebody else's hands: neither key is used again.
+    async fn renew(&self) -> Result<()> {
+        let keys = Identity::from_seeds(&clock::random(), &clock::random());
+        let new = keys.identity.public().fingerprint();
+        let replaced = self.keyring.replace(keys).await;
+        replaced.context("store new keys in place of the revoked ones")?;
+        info!(
+            new,
+            "the keys were revoked; new ones are made for the token"
+        );
+        let note = "an operator revoked the keys of this cluster; the new YAML's token is redeemed with new ones";
+        self.context
+            .event(EventType::Normal, "KeysRenewed", note)
+            .await;
+        Ok(())
     }
 
     async fn make_deploy(&self, identity: Identity) -> Result<()> {

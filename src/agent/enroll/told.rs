@@ -53,6 +53,7 @@ pub struct Unfollowed {
     pub cluster: ClusterRef,
     pub hub: HubRef,
     pub trust: Option<TrustBundle>,
+    pub trust_chain: Vec<TrustBundle>,
     /// As in [`Told`], at least one.
     pub unknown: Vec<String>,
 }
@@ -70,6 +71,7 @@ pub fn unfollowed(body: &[u8]) -> Option<Unfollowed> {
     } = reading;
     let (cluster, hub) = (told.get("cluster")?.clone(), told.get("hub")?.clone());
     let trust = told.get("trust").cloned();
+    let chain = told.get("trustChain").cloned();
     if unknown.is_empty() {
         let whole = serde_json::from_value::<Assignment>(told);
         unknown.extend(whole.err().map(|error| error.to_string()));
@@ -79,6 +81,9 @@ pub fn unfollowed(body: &[u8]) -> Option<Unfollowed> {
         cluster: serde_json::from_value(cluster).ok()?,
         hub: serde_json::from_value(hub).ok()?,
         trust: trust.and_then(|trust| serde_json::from_value(trust).ok()),
+        trust_chain: chain
+            .and_then(|chain| serde_json::from_value(chain).ok())
+            .unwrap_or_default(),
         unknown,
     })
 }
@@ -94,6 +99,7 @@ impl Reading {
         self.list::<HubKey>("/hub/keyset");
         self.part::<HubRef>("/hub", None);
         self.part::<Option<TrustBundle>>("/trust", None);
+        self.list::<TrustBundle>("/trustChain");
         if self.part::<Via>("/catalog/via", Some(json!(Via::Direct))) {
             let by_line = self.kept_at("/catalog/via") == Some(json!(Via::Line));
             // The host's keys for another way need not name the one that stays.

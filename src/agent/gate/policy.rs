@@ -1,5 +1,5 @@
-//! The owner's policy: the `ConfigMap` `linesman-policy`. It can only narrow what the hub grants. A value or key
-//! that cannot be read makes the whole policy invalid, so that a typing error never widens access.
+//! The owner's policy: the `ConfigMap` `linesman-policy`. It can only narrow what the hub grants or wishes. A value or key
+//! that cannot be read makes the whole policy invalid, so that a typing error never widens anything.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,10 +7,13 @@ use std::fmt;
 
 use time::{OffsetDateTime, Weekday};
 
+use crate::agent::plan::window::LONGEST;
+use crate::clock::parse_rfc3339;
+
 /// The `ConfigMap`'s name, in the agent's namespace.
 pub const CONFIG_MAP: &str = "linesman-policy";
 
-/// What the owner lets the line do.
+/// What the owner lets the line and the watchdog do.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a key of the ConfigMap, and any may go with any other"
@@ -31,6 +34,29 @@ pub struct Policy {
     pub node_proxy: bool,
     /// `ownNamespace: allow | deny`: the agent's own objects and the cluster's keys.
     pub own_namespace: bool,
+    /// `heal` and `pausedUntil`
+    pub mending: Mending,
+}
+
+/// How far the agent mends what is wrong with the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mending {
+    /// `heal: on | safe | off`
+    pub heal: Heal,
+    /// `pausedUntil`, RFC 3339: a maintenance window. One that is over stays here, for what it left behind.
+    pub paused_until: Option<OffsetDateTime>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Heal {
+    #[default]
+    On,
+    /// Only what is missing is put back.
+    Safe,
+    /// Nothing is written, as in a maintenance window.
+    Off,
+    /// The first policy that was read is invalid: it may have said `off`.
+    Unclear,
 }
 
 impl Default for Policy {
@@ -43,6 +69,7 @@ impl Default for Policy {
             hours: None,
             node_proxy: false,
             own_namespace: false,
+            mending: Mending::default(),
         }
     }
 }
@@ -62,19 +89,30 @@ pub enum PolicyError {
         value: String,
         expected: &'static str,
     },
+    #[error(
+        "'pausedUntil: {0}' is more than a day ahead; write a nearer time, and a later one before it is over"
+    )]
+    Far(String),
 }
 
 impl Policy {
-    /// Nothing passes: what is in force where the first policy that is read is invalid.
+    /// Nothing passes, and nothing is mended: what is in force where the first policy that is read is invalid.
     pub fn closed() -> Self {
         Self {
             line: false,
+            mending: Mending {
+                heal: Heal::Unclear,
+                paused_until: None,
+            },
             ..Self::default()
         }
     }
 
     /// Reads the `ConfigMap`'s `data`.
-    pub fn parse(data: &BTreeMap<String, String>) -> Result<Self, PolicyError> {
+    pub fn parse(
+        data: &BTreeMap<String, String>,
+        now: OffsetDateTime,
+    ) -> Result<Self, PolicyError> {
         let mut policy = Self::default();
         for (key, value) in data {
             let value = value.trim();
@@ -92,8 +130,8 @@ impl Policy {
                 }
                 "namespaces" => policy.namespaces = Some(namespaces(value)?),
                 "hours" => policy.hours = Some(Hours::parse(value)?),
-                // Read by the watchdog.
-                "heal" | "pausedUntil" => {}
+                "heal" => policy.mending.heal = heal(value)?,
+                "pausedUntil" => policy.mending.paused_until = Some(paused_until(value, now)?),
                 other => return Err(PolicyError::Key(other.chars().take(60).collect())),
             }
         }
@@ -127,6 +165,25 @@ fn word(key: &'static str, value: &str, words: [&'static str; 2]) -> Result<bool
             },
         )),
     }
+}
+
+fn heal(value: &str) -> Result<Heal, PolicyError> {
+    match value {
+        "on" => Ok(Heal::On),
+        "safe" => Ok(Heal::Safe),
+        "off" => Ok(Heal::Off),
+        _ => Err(unreadable("heal", value, "on, safe or off")),
+    }
+}
+
+/// One that is over is no mistake: nobody has to take it away.
+fn paused_until(value: &str, now: OffsetDateTime) -> Result<OffsetDateTime, PolicyError> {
+    let expected = "a time such as 2026-11-21T18:00:00Z";
+    let until = parse_rfc3339(value).ok_or_else(|| unreadable("pausedUntil", value, expected))?;
+    if until - now > LONGEST {
+        return Err(PolicyError::Far(value.chars().take(60).collect()));
+    }
+    Ok(until)
 }
 
 fn namespaces(value: &str) -> Result<BTreeSet<String>, PolicyError> {
@@ -259,107 +316,4 @@ fn minute(text: &str) -> Option<u16> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use time::{Date, Month, Time};
-
-    fn parse(rows: &[(&str, &str)]) -> Result<Policy, PolicyError> {
-        Policy::parse(
-            &rows
-                .iter()
-                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-                .collect(),
-        )
-    }
-
-    #[test]
-    fn no_config_map_means_what_the_hub_grants() {
-        assert_eq!(parse(&[]), Ok(Policy::default()));
-        assert_eq!(
-            parse(&[("line", "on"), ("heal", "off"), ("pausedUntil", "x")]),
-            Ok(Policy::default())
-        );
-    }
-
-    #[test]
-    fn each_key_narrows() {
-        let policy = parse(&[
-            ("line", "off"),
-            ("readOnly", "true"),
-            ("maxGroups", "3"),
-            ("namespaces", "a, b"),
-            ("nodeProxy", "deny"),
-            ("ownNamespace", "deny"),
-        ]);
-        let expected = Policy {
-            line: false,
-            read_only: true,
-            max_groups: 3,
-            namespaces: Some(["a".to_owned(), "b".to_owned()].into()),
-            hours: None,
-            node_proxy: false,
-            own_namespace: false,
-        };
-        assert_eq!(policy, Ok(expected));
-        let open = Policy {
-            own_namespace: true,
-            ..Policy::default()
-        };
-        assert_eq!(parse(&[("ownNamespace", "allow")]), Ok(open));
-    }
-
-    #[test]
-    fn what_cannot_be_read_makes_the_policy_invalid() {
-        for row in [
-            ("Line", "on"),
-            ("line", "yes"),
-            ("readOnly", "True"),
-            ("maxGroups", "33"),
-            ("maxGroups", "-1"),
-            ("namespaces", ""),
-            ("namespaces", "a,,b"),
-            ("namespaces", "A"),
-            ("hours", "always"),
-            ("hours", "Mon 25:00-26:00"),
-            ("hours", "Mon-Foo 08:00-09:00"),
-            ("nodeProxy", "on"),
-            ("ownNamespace", "true"),
-        ] {
-            assert!(parse(&[row]).is_err(), "{row:?}");
-        }
-    }
-
-    #[test]
-    fn hours_are_windows_of_the_week_in_utc() {
-        let hours = parse(&[("hours", "Mon-Fri 08:00-18:00, Sat 22:00-02:00")])
-            .unwrap()
-            .hours
-            .unwrap();
-        // 2026-11-16 is a Monday.
-        let at = |day: u8, hour: u8, minute: u8| {
-            let date = Date::from_calendar_date(2026, Month::November, day).unwrap();
-            hours.contain(
-                date.with_time(Time::from_hms(hour, minute, 0).unwrap())
-                    .assume_utc(),
-            )
-        };
-        assert!(at(16, 8, 0) && at(20, 17, 59) && at(21, 23, 0) && at(22, 1, 59));
-        assert!(
-            !at(16, 7, 59) && !at(20, 18, 0) && !at(21, 12, 0) && !at(22, 2, 0) && !at(21, 1, 0)
-        );
-        let nightly = parse(&[("hours", "22:00-06:00")]).unwrap().hours.unwrap();
-        let date = Date::from_calendar_date(2026, Month::November, 16).unwrap();
-        assert!(
-            nightly.contain(
-                date.with_time(Time::from_hms(23, 0, 0).unwrap())
-                    .assume_utc()
-            )
-        );
-        assert!(
-            !nightly.contain(
-                date.with_time(Time::from_hms(12, 0, 0).unwrap())
-                    .assume_utc()
-            )
-        );
-    }
-}
+mod tests;

@@ -63,7 +63,11 @@ impl Case {
     }
 
     fn policy(mut self, key: &str, value: &str) -> Self {
-        self.policy = Policy::parse(&[(key.to_owned(), value.to_owned())].into()).unwrap();
+        self.policy = Policy::parse(
+            &[(key.to_owned(), value.to_owned())].into(),
+            OffsetDateTime::UNIX_EPOCH,
+        )
+        .unwrap();
         self
     }
 

@@ -64,6 +64,22 @@ pub enum DialError {
 }
 
 impl DialError {
+    /// Whether somebody answered, whose certificate or signature is not the hub's as far as the agent knows it.
+    pub fn is_strange(&self) -> bool {
+        match self {
+            Self::Connect { source, .. } => transport::is_foreign(source),
+            Self::Handshake(error) => matches!(error, HandshakeError::Signature),
+            Self::Url(_)
+            | Self::Tls(_)
+            | Self::OldTls(_)
+            | Self::Status { .. }
+            | Self::Upgrade { .. }
+            | Self::Answer(_)
+            | Self::Late(_)
+            | Self::Line(_) => false,
+        }
+    }
+
     /// With all causes, on one line.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::version::TLS13;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore};
 
 use super::bypass::bypassed;
 use super::{DialError, ProxyConfig};
@@ -146,14 +146,33 @@ async fn through(proxy: &ProxyConfig, target: &Target) -> Result<TcpStream, Dial
 
 /// Whether a connection failed because the other end speaks nothing above TLS 1.2.
 pub fn is_old_tls(error: &(dyn std::error::Error + 'static)) -> bool {
-    use tokio_rustls::rustls::{AlertDescription, Error, PeerIncompatible};
+    use tokio_rustls::rustls::{AlertDescription, PeerIncompatible};
+    tls_error(error, |error| {
+        matches!(
+            error,
+            TlsError::AlertReceived(AlertDescription::ProtocolVersion)
+                | TlsError::PeerIncompatible(
+                    PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
+                )
+        )
+    })
+}
+
+/// Whether a connection failed by the other end's certificate.
+pub(super) fn is_foreign(error: &(dyn std::error::Error + 'static)) -> bool {
+    tls_error(error, |error| {
+        matches!(error, TlsError::InvalidCertificate(_))
+    })
+}
+
+/// Whether one of the causes is such an error of TLS.
+fn tls_error(
+    error: &(dyn std::error::Error + 'static),
+    is_such: impl Fn(&TlsError) -> bool,
+) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(
-            Error::AlertReceived(AlertDescription::ProtocolVersion)
-            | Error::PeerIncompatible(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig),
-        ) = error.downcast_ref()
-        {
+        if error.downcast_ref().is_some_and(&is_such) {
             return true;
         }
         // What an I/O error carries is not its source, and may be another one.

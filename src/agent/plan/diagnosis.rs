@@ -3,9 +3,12 @@
 
 use time::{Duration, OffsetDateTime};
 
-use super::{Class, Finding, History, Mode, Object, Observed, Plan, children, find, health};
+use super::{
+    Class, Finding, History, Mode, Object, Observed, Plan, children, find, health, window,
+};
 use crate::agent::engine::argocd::KNOWN_HOSTS;
 use crate::agent::engine::{Install, is_workload};
+use crate::agent::gate::policy::CONFIG_MAP;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
 use crate::wire::api::{Component, Verdict};
@@ -95,22 +98,25 @@ pub fn components(moment: &Moment<'_>) -> Vec<Component> {
 /// Whether the watchdog mends what is wrong.
 fn acting(moment: &Moment<'_>) -> Component {
     let (works, found, fix) = match moment.plan.mode {
-        Mode::Act => (Verdict::Yes, "mends what it can".to_owned(), String::new()),
+        Mode::Act => match window::careful(moment.now, &moment.install.policy) {
+            None => (Verdict::Yes, "mends what it can".to_owned(), String::new()),
+            Some(_) => (
+                Verdict::Yes,
+                "only puts back what is missing: condition SafeHealsOnly says why".to_owned(),
+                String::new(),
+            ),
+        },
         Mode::Learning => {
             let mut found = moment.plan.findings.iter();
             match found.find(|f| f.class == Class::ApiUnhealthy) {
                 Some(silent) => (Verdict::No, told(silent), silent.class.advice().to_owned()),
-                None => (
-                    Verdict::Unknown,
-                    "looks at the cluster for the first time".to_owned(),
-                    String::new(),
-                ),
+                None => (Verdict::Unknown, unread(moment.install), String::new()),
             }
         }
-        Mode::Paused(until) => (
+        Mode::Paused(window) => (
             Verdict::No,
-            format!("only looks: maintenance until {}", rfc3339(until)),
-            format!("end it: linesman cluster resume {}", moment.install.cluster),
+            format!("only looks {}, by {}", window.end, window.by),
+            window.remedy(&moment.install.cluster),
         ),
         Mode::ObserveOnly => {
             let mut found = moment.plan.findings.iter();
@@ -125,6 +131,14 @@ fn acting(moment: &Moment<'_>) -> Component {
         fix,
         ..row("watchdog")
     }
+}
+
+/// What an agent that has just begun does not know yet.
+fn unread(install: &Install) -> String {
+    if install.policy.owner.is_none() {
+        return format!("has not read ConfigMap {CONFIG_MAP} yet");
+    }
+    "looks at the cluster for the first time".to_owned()
 }
 
 /// Objects that share a row.

@@ -11,6 +11,7 @@ use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::engine::flux::SIGNERS;
 use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::engine::is_workload;
+use crate::agent::gate::policy::Mending;
 use crate::agent::plan::state::Answer;
 use crate::agent::{DeployKey, Desired, Engine, EngineKeys, InForce};
 use crate::bundle::{Bundle, Kind, ObjectId};
@@ -119,7 +120,11 @@ pub(in crate::agent) fn install() -> Install {
 }
 
 pub(in crate::agent) fn install_of(kind: EngineKind) -> Install {
-    Install::new(&desired_of(kind), &BTreeMap::new(), None)
+    Install::new(
+        &desired_of(kind),
+        &BTreeMap::new(),
+        Some(Mending::default()),
+    )
 }
 
 pub(in crate::agent) fn desired_of(kind: EngineKind) -> Desired {
@@ -173,7 +178,7 @@ pub(in crate::agent) fn install_signed() -> Install {
         fingerprint: "A8".repeat(20),
         public_key: "armor".to_owned(),
     }];
-    Install::new(&desired, &BTreeMap::new(), None)
+    Install::new(&desired, &BTreeMap::new(), Some(Mending::default()))
 }
 
 /// W43: Flux reads the keys from a Secret of their own, each value of which is a key ring.
@@ -333,7 +338,13 @@ fn a_window_and_a_foreign_manager_stop_all_writes() {
     let paused = cluster.plan();
     assert_eq!(
         (paused.mode, paused.steps),
-        (Mode::Paused(until), Vec::new())
+        (
+            Mode::Paused(Window {
+                end: End::At(until),
+                by: window::By::Namespace
+            }),
+            Vec::new()
+        )
     );
     cluster.now = until + Duration::seconds(1);
     assert_eq!(cluster.plan().mode, Mode::Act);

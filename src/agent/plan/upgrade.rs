@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use super::window::Window;
 use crate::clock;
 use crate::wire::report::Status;
 
@@ -160,9 +161,9 @@ pub enum Turn<'a> {
 )]
 pub struct Lead<'a> {
     pub wished: Option<&'a str>,
-    /// What is wished is not known yet: no assignment was read since the start.
+    /// What is wished, or what the owner allows, is not known yet: it was not read since the start.
     pub unknown: bool,
-    pub paused: bool,
+    pub paused: Option<Window>,
     /// The hub hears it now.
     pub heard: bool,
     /// The hub has acknowledged a report since it leads.
@@ -201,7 +202,7 @@ pub enum Stay {
     Current,
     /// The Deployment is to make another Pod of this one.
     Rollout,
-    Paused,
+    Paused(Window),
     Unheard,
     OnTrial,
     Failed,
@@ -317,9 +318,9 @@ fn untried(seen: &Seen<'_>, lead: &Lead<'_>) -> Step {
         }
     }
     match (lead.paused, lead.heard) {
-        (true, _) => Step::Stay(Stay::Paused),
-        (false, false) => Step::Stay(Stay::Unheard),
-        (false, true) => Step::Try(wished.to_owned()),
+        (Some(window), _) => Step::Stay(Stay::Paused(window)),
+        (None, false) => Step::Stay(Stay::Unheard),
+        (None, true) => Step::Try(wished.to_owned()),
     }
 }
 
@@ -355,7 +356,7 @@ pub fn condition(step: &Step, deployed: &Deployed, own: &str, wished: Option<&st
             "{wished}: the Deployment has {}, this Pod runs {own}",
             deployed.image
         )),
-        Step::Stay(Stay::Paused) => waits("it waits for the end of the maintenance window"),
+        Step::Stay(Stay::Paused(window)) => waits(&format!("it {}", window.waits())),
         Step::Stay(Stay::Unheard) => match failed {
             Some(failed) => waits(&format!("{}; again when the hub is there", failed.why)),
             None => waits("it waits until the hub hears this agent"),

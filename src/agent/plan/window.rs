@@ -1,4 +1,7 @@
-//! When nothing is written, and what is held back: maintenance windows.
+//! When nothing is written, and what is held back: maintenance windows, by the word of the hub, of the cluster's owner, or
+//! of an annotation. Of several the one that lasts longest is in force, so each of them can only narrow.
+
+use std::fmt;
 
 use time::{Duration, OffsetDateTime};
 
@@ -7,10 +10,11 @@ use super::find::{self, Finding, dies};
 use super::quarantine::shield;
 use super::state::{History, Object, Observed};
 use super::{Class, Mode};
-use crate::agent::engine::Install;
 use crate::agent::engine::guard::ALLOW_DELETE;
+use crate::agent::engine::{Install, Policy};
+use crate::agent::gate::policy::{CONFIG_MAP, Heal};
 use crate::bundle::{Kind, ObjectId};
-use crate::clock::parse_rfc3339;
+use crate::clock::{parse_rfc3339, rfc3339};
 
 /// The annotation that opens a maintenance window, RFC 3339: on the engine's Namespace for all of it, on one object
 /// for that object.
@@ -21,6 +25,89 @@ pub const LONGEST: Duration = Duration::hours(24);
 const SAFE: Duration = Duration::hours(1);
 /// The end of a window is told of for so long.
 const TOLD: Duration = Duration::hours(1);
+
+/// A time in which the agent holds back; of two, the greater one ends later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Window {
+    pub end: End,
+    pub by: By,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    At(OffsetDateTime),
+    /// When whoever began it says so.
+    Open,
+}
+
+/// Whose word it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum By {
+    Hub,
+    /// [`MAINTENANCE`] on the engine's Namespace.
+    Namespace,
+    /// `pausedUntil` of the owner's policy.
+    PausedUntil,
+    /// `heal` of the owner's policy.
+    Heal,
+    /// The owner's policy, of which nothing could be read yet that is valid.
+    Invalid,
+}
+
+impl Window {
+    fn at(end: OffsetDateTime, by: By) -> Self {
+        let end = End::At(end);
+        Self { end, by }
+    }
+
+    /// What is said of that which it keeps from beginning.
+    pub fn waits(self) -> String {
+        match self.by {
+            By::Hub | By::Namespace | By::PausedUntil => {
+                "waits for the end of the maintenance window".to_owned()
+            }
+            By::Heal => format!("waits while {} is off", self.by),
+            By::Invalid => format!("waits until ConfigMap {CONFIG_MAP} is valid"),
+        }
+    }
+
+    /// How somebody ends it before its time.
+    pub fn remedy(self, cluster: &str) -> String {
+        match self.by {
+            By::Hub => format!("end it: linesman cluster resume {cluster}"),
+            By::Namespace => {
+                format!("end it: take annotation {MAINTENANCE} off the engine's Namespace")
+            }
+            By::PausedUntil => "ask the cluster's owner to take it away".to_owned(),
+            By::Heal => "ask the cluster's owner to set it to on".to_owned(),
+            By::Invalid => {
+                "ask the cluster's owner to mend it: condition PolicyAccepted says what is wrong"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(end) => write!(f, "until {}", rfc3339(*end)),
+            Self::Open => f.write_str("without an end"),
+        }
+    }
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hub => f.write_str("the hub"),
+            Self::Namespace => write!(f, "annotation {MAINTENANCE} on the engine's Namespace"),
+            Self::PausedUntil => write!(f, "key pausedUntil of ConfigMap {CONFIG_MAP}"),
+            Self::Heal => write!(f, "key heal of ConfigMap {CONFIG_MAP}"),
+            Self::Invalid => write!(f, "ConfigMap {CONFIG_MAP}, which is not valid"),
+        }
+    }
+}
 
 pub(super) fn mode(
     now: OffsetDateTime,
@@ -40,21 +127,54 @@ pub(super) fn mode(
     if findings.iter().any(|f| f.class == Class::ForeignManager) {
         return Mode::ObserveOnly;
     }
-    if observed.gate.is_shut() {
+    // What the owner lets it do is not known for a moment after the start.
+    if observed.gate.is_shut() || install.policy.owner.is_none() {
         return Mode::Learning;
     }
+    whole(now, install, observed).map_or(Mode::Act, Mode::Paused)
+}
+
+/// The window that is open on all of the engine.
+fn whole(now: OffsetDateTime, install: &Install, observed: &Observed) -> Option<Window> {
     let namespace = ObjectId::new(Kind::Namespace, "", &install.namespace);
     let here = observed.objects.get(&namespace);
     let here = here.and_then(|live| until(now, live, MAINTENANCE));
-    let hub = install.policy.paused_until;
-    let hub = hub.filter(|until| counts(now, *until));
-    here.max(hub).map_or(Mode::Act, Mode::Paused)
+    let here = here.map(|end| Window::at(end, By::Namespace));
+    here.max(paused(now, &install.policy))
 }
 
-/// Until when only what is missing is put back, by the hub's wish. One that reaches further than [`SAFE`] counts for nothing.
-pub fn safe_until(now: OffsetDateTime, install: &Install) -> Option<OffsetDateTime> {
-    let until = install.policy.safe_until?;
-    (until > now && until - now <= SAFE).then_some(until)
+/// The window that hub or owner opened.
+pub fn paused(now: OffsetDateTime, policy: &Policy) -> Option<Window> {
+    let open = |end: Option<OffsetDateTime>, by| {
+        let end = end.filter(|end| counts(now, *end));
+        end.map(|end| Window::at(end, by))
+    };
+    let owner = policy.owner.unwrap_or_default();
+    let hub = open(policy.paused_until, By::Hub);
+    let time = open(owner.paused_until, By::PausedUntil);
+    let by = match owner.heal {
+        Heal::On | Heal::Safe => None,
+        Heal::Off => Some(By::Heal),
+        Heal::Unclear => Some(By::Invalid),
+    };
+    let end = End::Open;
+    hub.max(time).max(by.map(|by| Window { end, by }))
+}
+
+/// In which only what is missing is put back, by the word of hub or owner. A hub's that reaches further than [`SAFE`] counts
+/// for nothing.
+pub fn careful(now: OffsetDateTime, policy: &Policy) -> Option<Window> {
+    let near = |until: &OffsetDateTime| *until > now && *until - now <= SAFE;
+    let hub = policy.safe_until.filter(near);
+    let hub = hub.map(|end| Window::at(end, By::Hub));
+    let owner = match policy.owner.unwrap_or_default().heal {
+        Heal::Safe => Some(Window {
+            end: End::Open,
+            by: By::Heal,
+        }),
+        Heal::On | Heal::Off | Heal::Unclear => None,
+    };
+    hub.max(owner)
 }
 
 /// Whether a finding is about an object with a window of its own. A guarded deletion is never held back.
@@ -94,13 +214,23 @@ pub fn overdue(
     history: &History,
     findings: &[Finding],
 ) -> Vec<(Key, OffsetDateTime)> {
+    // The one that lasts longest is told of, when it is over.
+    if whole(now, install, observed).is_some() {
+        return Vec::new();
+    }
     let over = |end: &OffsetDateTime| *end <= now && now - *end < TOLD;
     let ended = |id: &ObjectId| {
         let live = observed.objects.get(id)?;
         parse_rfc3339(live.annotation(MAINTENANCE)?).filter(over)
     };
     let namespace = ObjectId::new(Kind::Namespace, "", &install.namespace);
-    let whole = ended(&namespace).max(install.policy.paused_until.filter(over));
+    let policy = &install.policy;
+    let said = [
+        policy.paused_until,
+        policy.owner.and_then(|owner| owner.paused_until),
+    ];
+    let said = said.into_iter().flatten().filter(over);
+    let whole = ended(&namespace).max(said.max());
     let overdue = findings.iter().filter_map(|f| {
         let end = ended(&f.object).max(whole)?;
         let key = (f.class, f.object.clone());

@@ -11,12 +11,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use super::{Upgrade, over};
+use crate::agent::engine::Policy;
+use crate::agent::gate::policy;
 use crate::agent::lease::Term;
 use crate::agent::link::LinkState;
 use crate::agent::plan::upgrade::{
     DEADLINE, Deployed, FAILED, Lead, PREVIOUS, Part, Said, Step, TRIED, Turn, WITHIN, condition,
     decide,
 };
+use crate::agent::plan::window;
 use crate::agent::{Joined, enroll, gitline};
 use crate::clock;
 use crate::lifetime::hearts::Heart;
@@ -36,6 +39,7 @@ pub(in crate::agent) struct Upgrading {
     pub(in crate::agent) upgrade: Upgrade,
     pub(in crate::agent) context: enroll::Context,
     pub(in crate::agent) joined: watch::Receiver<Option<Joined>>,
+    pub(in crate::agent) owner: watch::Receiver<Option<policy::Policy>>,
     pub(in crate::agent) line: watch::Receiver<LinkState>,
     pub(in crate::agent) acked: watch::Receiver<Option<Instant>>,
     pub(in crate::agent) heart: Heart,
@@ -115,14 +119,15 @@ impl Upgrading {
     ) -> Lead<'a> {
         let failed = deployed.failed.as_ref();
         told.failed = failed.map(|_| told.failed.unwrap_or_else(Instant::now));
-        let paused = assignment.and_then(|a| a.policy.paused_until.as_deref());
+        let owner = self.owner.borrow().as_ref().map(|p| p.mending);
+        let policy = assignment.map(|a| Policy::of(&a.policy, owner));
         let acked = *self.acked.borrow();
         let up = matches!(*self.line.borrow(), LinkState::Up { .. });
         let memory = self.upgrade.memory();
         Lead {
             wished: assignment.and_then(|a| a.agent_image.as_deref()),
-            unknown: assignment.is_none(),
-            paused: paused.and_then(clock::parse_rfc3339) > Some(clock::now()),
+            unknown: assignment.is_none() || owner.is_none(),
+            paused: policy.and_then(|policy| window::paused(clock::now(), &policy)),
             heard: up || acked.is_some_and(|at| at.elapsed() <= HEARD),
             acked: acked.is_some(),
             lent: memory.trial.as_ref().is_some_and(|sight| sight.lent),

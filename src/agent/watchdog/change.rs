@@ -85,7 +85,7 @@ impl Watchdog {
             }
             Mode::Paused(_) | Mode::ObserveOnly => self.changing.held = Some(now),
         }
-        if window::safe_until(now, install).is_some() {
+        if window::careful(now, &install.policy).is_some() {
             // Only what is missing is put back now.
             self.changing.held = Some(now);
         }

@@ -29,7 +29,6 @@ impl Watchdog {
         let since = since.and_then(clock::parse_rfc3339);
         let old = self.snapshot.as_ref().map(|s| s.taken) < since;
         kept.retain(|_, fields| !old || is_git_owned(fields));
-        let paused = desired.assignment.policy.paused_until.as_deref();
         let mut bundled = Vec::new();
         for (id, (_, fields)) in &self.fallback.older {
             match fields {
@@ -41,7 +40,8 @@ impl Watchdog {
                 }
             }
         }
-        let mut install = Install::new(desired, &kept, paused.and_then(clock::parse_rfc3339));
+        let owner = self.context.owner.borrow().as_ref().map(|p| p.mending);
+        let mut install = Install::new(desired, &kept, owner);
         for id in bundled {
             install.leave_to_git(id);
         }

@@ -8,16 +8,17 @@ use crate::agent::plan::fault::Budget;
 use crate::agent::plan::find::answer;
 use crate::agent::plan::state::Answer;
 use crate::agent::plan::undecodable::aside;
-use crate::agent::plan::window::safe_until;
+use crate::agent::plan::window::{By, Window, careful};
 use crate::agent::plan::{
-    Class, Finding, History, MAINTENANCE, Mode, Object, Observed, Plan, children, health,
-    quarantine, replace,
+    Class, Finding, History, Mode, Object, Observed, Plan, children, health, quarantine, replace,
 };
 use crate::bundle::Kind;
 use crate::clock::rfc3339;
 use crate::wire::report::{Condition, ConditionType, Status, StepName, StepReport, StepState};
 
 const MAX_TEXT: usize = 1000;
+/// Why a condition `Paused` stands that ends by itself.
+const WINDOW: &str = "Maintenance";
 /// Sync objects that are out of the way; more do not fit into a text.
 const MAX_ASIDE: usize = 8;
 
@@ -169,10 +170,7 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
             Some(("ForeignManager".to_owned(), foreign(moment.plan))),
             None,
         ),
-        Mode::Paused(until) => (
-            None,
-            Some(("Maintenance".to_owned(), maintenance(moment, until))),
-        ),
+        Mode::Paused(window) => (None, Some(maintenance(moment, window))),
         Mode::Act | Mode::Learning => (None, None),
     };
     let installed = apply(moment).map(|message| ("ObjectsMissing".to_owned(), message));
@@ -210,7 +208,7 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
         stands(
             moment,
             ConditionType::SafeHealsOnly,
-            careful(moment),
+            only_safe(moment),
             "MendsAll",
         ),
     ];
@@ -295,27 +293,40 @@ fn from_git(moment: &Moment<'_>) -> Because {
     (!named.is_empty()).then(|| ("FromGit".to_owned(), text))
 }
 
-/// Until when nothing is mended, and why, as far as the hub was told.
-fn maintenance(moment: &Moment<'_>, until: OffsetDateTime) -> String {
-    let reason = &moment.install.policy.pause_reason;
-    let ours = moment.install.policy.paused_until == Some(until) && !reason.is_empty();
-    let text = format!("until {}", rfc3339(until));
-    if ours {
-        format!("{text}: {reason}; end it with 'linesman cluster resume'")
-    } else {
-        format!("{text}; annotation {MAINTENANCE} on the engine's Namespace")
-    }
+/// Until when nothing is mended, and by whose word.
+fn maintenance(moment: &Moment<'_>, window: Window) -> (String, String) {
+    let Window { end, by } = window;
+    let remedy = window.remedy(&moment.install.cluster);
+    let (reason, text) = match by {
+        By::Hub => {
+            let reason = &moment.install.policy.pause_reason;
+            let text = format!("{end}: {reason}; end it with 'linesman cluster resume'");
+            (WINDOW, text)
+        }
+        By::Namespace => (WINDOW, format!("{end}; {by}")),
+        By::PausedUntil => (WINDOW, format!("{end}; {by}; {remedy}")),
+        By::Heal => ("HealOff", format!("{by} is off; {remedy}")),
+        By::Invalid => ("PolicyInvalid", format!("{by}; {remedy}")),
+    };
+    (reason.to_owned(), text)
 }
 
 /// Until when only what is missing is put back, and why.
-fn careful(moment: &Moment<'_>) -> Because {
-    let until = safe_until(moment.now, moment.install)?;
-    let reason = &moment.install.policy.safe_reason;
-    let text = format!(
-        "until {}: {reason}; find out what they have in common",
-        rfc3339(until)
-    );
-    Some(("Incident".to_owned(), text))
+fn only_safe(moment: &Moment<'_>) -> Because {
+    let window = careful(moment.now, &moment.install.policy)?;
+    let Window { end, by } = window;
+    let (reason, text) = match by {
+        By::Heal => {
+            let remedy = window.remedy(&moment.install.cluster);
+            ("HealSafe", format!("{by} is safe; {remedy}"))
+        }
+        By::Hub | By::Namespace | By::PausedUntil | By::Invalid => {
+            let reason = &moment.install.policy.safe_reason;
+            let text = format!("{end}: {reason}; find out what they have in common");
+            ("Incident", text)
+        }
+    };
+    Some((reason.to_owned(), text))
 }
 
 type Because = Option<(String, String)>;

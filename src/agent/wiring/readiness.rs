@@ -72,6 +72,7 @@ mod tests {
             since: clock::now(),
             cause: "connection refused".into(),
             attempt: 3,
+            strange: false,
         };
         let text = "the hub is not reached: connection refused".to_owned();
         assert_eq!(judge(true, &down, None), Readiness::NotReady(text.clone()));

@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::forward::{self, Subjects};
 use crate::agent::gate::Covered;
+use crate::agent::gate::policy::Policy;
 use crate::agent::identity::Identity;
 use crate::agent::link::{self, LinkConfig, LinkState};
 use crate::agent::{DRAIN, Joined, enroll};
@@ -26,6 +27,7 @@ pub(super) struct Talk {
     pub(super) link: watch::Sender<LinkState>,
     pub(super) line: watch::Receiver<LinkState>,
     pub(super) subjects: watch::Receiver<Subjects>,
+    pub(super) owner: watch::Receiver<Option<Policy>>,
     pub(super) covered: watch::Receiver<Covered>,
     pub(super) hearts: Hearts,
 }
@@ -57,7 +59,7 @@ impl Talk {
             argocd: self.context.engines.of(EngineKind::Argocd).to_owned(),
             hub_id: first.assignment.hub.id.clone(),
             cluster_id: first.assignment.cluster.id.clone(),
-            news: self.context.news.clone(),
+            policy: self.owner,
             covered: self.covered,
             hearts: self.hearts.clone(),
         };

@@ -16,6 +16,7 @@ use crate::cli::output::emit;
 use crate::client::Client;
 use crate::hub::audit::chain::{self, Broken, Follower, Hashed, Head};
 use crate::hub::store::{Store, postgres::Postgres, sqlite::Sqlite};
+use crate::hub::trust;
 use crate::keys::{self, KeyPair, Public};
 
 const EXAMPLES: &str = "\
@@ -149,14 +150,14 @@ async fn of_hub(connect: &Connect) -> Result<(Source, Follower)> {
     let client = connect.client().await?;
     let hub = client.info().await?;
     let views = client.audit_anchors().await?;
-    let key = match views.first() {
-        Some(view) => Public::from_base64(&view.key).context("read the hub's key")?,
-        // Nothing is signed yet.
-        None => Public([0; 32]),
-    };
+    let mut keys: Vec<&str> = views.iter().map(|view| view.key.as_str()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let keys = read_keys(keys)?;
     let anchors: Option<Vec<_>> = views.iter().map(chain::anchor).collect();
     let anchors = anchors.context("read the hub's signatures")?;
-    let follower = Follower::new(&hub.hub_id, anchors, key).map_err(|e| broken(&e.to_string()))?;
+    let follower =
+        Follower::new(&hub.hub_id, anchors, &keys).map_err(|e| broken(&e.to_string()))?;
     Ok((Source::Hub(client), follower))
 }
 
@@ -179,8 +180,16 @@ async fn of_database(data: &Path, url: Option<&Path>) -> Result<(Source, Followe
     })?;
     let key = KeyPair::from_openssh(&key).context("read the hub's key")?;
     let anchors = store.audit_anchors().await?;
-    let follower = Follower::new(&id, anchors, key.public()).map_err(|e| broken(&e.to_string()))?;
+    let all = trust::keys(data, key)?.all();
+    let keys = read_keys(all.iter().map(String::as_str))?;
+    let follower = Follower::new(&id, anchors, &keys).map_err(|e| broken(&e.to_string()))?;
     Ok((Source::Database(store), follower))
+}
+
+fn read_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Result<Vec<Public>> {
+    let read = keys.into_iter().map(Public::from_base64);
+    read.collect::<Result<_, _>>()
+        .context("read the hub's keys")
 }
 
 impl Source {

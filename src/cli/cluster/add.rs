@@ -258,7 +258,7 @@ fn wait_with_stdout_closed(
     anyhow!(command.stdout(Stdio::null()).exec()).context("go on as 'linesman cluster wait'")
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(format!("'{text}' is not a label; write KEY=VALUE")),

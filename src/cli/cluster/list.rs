@@ -3,14 +3,17 @@
 use anyhow::Result;
 
 use crate::cli::connect::Connect;
-use crate::cli::output::{Column, Output, ago, list, phase, short};
-use crate::wire::api::ToldCluster;
+use crate::cli::output::{Column, Format, Output, ago, list, phase, progress_line, short};
+use crate::wire::api::{ToldCluster, UnknownAgentView};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Only clusters with this label; may be given again
     #[arg(long, short = 'l', value_name = "KEY=VALUE")]
     selector: Vec<String>,
+    /// Instead: agents that sign well, and whose keys the hub does not know
+    #[arg(long, conflicts_with = "selector")]
+    unknown: bool,
     #[command(flatten)]
     connect: Connect,
     #[command(flatten)]
@@ -38,7 +41,36 @@ const COLUMNS: [Column<ToldCluster>; 10] = [
     Column::wide("LABELS", |c, _| labels(c)),
 ];
 
+const UNKNOWN: [Column<UnknownAgentView>; 6] = [
+    Column::new("FINGERPRINT", |a, _| a.fingerprint.clone()),
+    Column::new("CLAIMS", |a, _| a.cluster.to_string()),
+    Column::new("WHY", |a, _| a.reason.clone()),
+    Column::new("FIRST", |a, now| ago(&a.first_seen, now)),
+    Column::new("SEEN", |a, now| ago(&a.last_seen, now)),
+    Column::new("ADDRESS", |a, _| a.address.clone()),
+];
+
+async fn unknown(args: Args) -> Result<()> {
+    let agents = args.connect.client().await?.unknown_agents().await?;
+    list(
+        args.output.output,
+        &agents,
+        &UNKNOWN,
+        |a| a.fingerprint.clone(),
+        "no agent whose key is not known has come",
+    )?;
+    if !agents.is_empty() && matches!(args.output.output, Format::Table | Format::Wide) {
+        progress_line(
+            "let one in, when you know that it is yours: linesman cluster accept FINGERPRINT",
+        );
+    }
+    Ok(())
+}
+
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    if args.unknown {
+        return unknown(args).await;
+    }
     let mut clusters = args.connect.client().await?.clusters().await?;
     clusters.retain(|c| args.selector.iter().all(|wanted| has(c, wanted)));
     // A phase that is not known here may be the worst of all.

@@ -1,11 +1,9 @@
 //! `linesman cluster remove`: the hub forgets a cluster; the cluster keeps its engine and workloads.
 
-use std::io::{self, BufRead as _, IsTerminal as _};
+use anyhow::Result;
 
-use anyhow::{Context as _, Result};
-
+use crate::cli::confirm::{Question, confirm};
 use crate::cli::connect::Connect;
-use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{phase, progress_line};
 use crate::wire::api::ToldCluster;
 use crate::wire::id::ClusterName;
@@ -34,7 +32,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
     let cluster = client.cluster(&args.name).await?;
     if !args.yes {
-        confirm(&cluster)?;
+        ask(&cluster)?;
     }
     client.remove_cluster(&args.name, cluster.rev).await?;
     progress_line(&format!(
@@ -49,28 +47,15 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-fn confirm(cluster: &ToldCluster) -> Result<()> {
+fn ask(cluster: &ToldCluster) -> Result<()> {
     let name = &cluster.name;
-    if !io::stdin().is_terminal() {
-        return Err(Failure::new(
-            Code::Usage,
-            format!("removing cluster {name} needs a yes, and nobody is here to ask"),
-            format!("run: linesman cluster remove {name} --yes"),
-        )
-        .into());
-    }
-    progress_line(&format!(
-        "This ends the line of cluster {name} ({}).",
-        phase(&cluster.phase)
-    ));
-    progress_line("Type the cluster's name to go on:");
-    let mut answer = String::new();
-    io::stdin()
-        .lock()
-        .read_line(&mut answer)
-        .context("read the answer")?;
-    if answer.trim() == name.as_str() {
-        return Ok(());
-    }
-    Err(Failure::new(Code::Failed, "not confirmed; nothing was changed", "").into())
+    confirm(&Question {
+        doing: format!("removing cluster {name}"),
+        means: vec![format!(
+            "This ends the line of cluster {name} ({}).",
+            phase(&cluster.phase)
+        )],
+        word: (name.as_str(), "the cluster's name"),
+        unasked: format!("linesman cluster remove {name} --yes"),
+    })
 }

@@ -13,6 +13,7 @@ use crate::cli::progress;
 use crate::clock;
 use crate::wire::api::{ToldCluster, ToldHeal};
 use crate::wire::id::ClusterName;
+use crate::wire::report::ConditionType;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -148,6 +149,7 @@ fn describe(cluster: &ToldCluster, wide: bool, now: OffsetDateTime) -> String {
 /// What stands above the tables.
 fn record(cluster: &ToldCluster, now: OffsetDateTime) -> String {
     let engine = format!("{} {}", cluster.engine, cluster.engine_version);
+    let revoked = revoked(cluster, now).map(|text| ("revoked", text));
     rows_text(
         None,
         [
@@ -164,8 +166,21 @@ fn record(cluster: &ToldCluster, now: OffsetDateTime) -> String {
             ("labels", labels(cluster)),
             ("added", cluster.created_at.clone()),
         ]
+        .into_iter()
+        .chain(revoked)
         .map(|(key, value)| vec![key.to_owned(), value]),
     )
+}
+
+/// Since when, by whom, why, and the way back.
+fn revoked(cluster: &ToldCluster, now: OffsetDateTime) -> Option<String> {
+    let mut conditions = cluster.conditions.iter();
+    let revoked = conditions.find(|c| c.kind == ConditionType::IdentityRevoked)?;
+    Some(format!(
+        "{} ago {}",
+        ago(&revoked.since, now),
+        revoked.message
+    ))
 }
 
 /// What the YAML was made for; what is in force is the cluster's to say.

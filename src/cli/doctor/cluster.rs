@@ -120,6 +120,7 @@ fn condition(condition: &ToldCondition, cluster: &ClusterName) -> Option<Check> 
             | ConditionType::Uncovered
             | ConditionType::RightsLost
             | ConditionType::JoinConflict
+            | ConditionType::IdentityRevoked
     );
     let wanted = if bad { Status::False } else { Status::True };
     let text = [&condition.reason, &condition.message]
@@ -140,7 +141,7 @@ fn condition(condition: &ToldCondition, cluster: &ClusterName) -> Option<Check> 
 
 fn fix(kind: ConditionType, name: &ClusterName) -> String {
     match kind {
-        ConditionType::Joined | ConditionType::JoinConflict => {
+        ConditionType::Joined | ConditionType::JoinConflict | ConditionType::IdentityRevoked => {
             format!("apply new YAML in the cluster: linesman cluster readopt {name} --file adopt.yaml")
         }
         ConditionType::RightsLost => {

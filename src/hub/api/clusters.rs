@@ -30,11 +30,13 @@ mod engine;
 mod git_route;
 mod line;
 mod pause;
+mod revoke;
 mod rotate;
 mod view;
 
 pub(super) use git_route::view as git_route;
-pub(super) use pause::announce;
+pub(super) use pause::{announce, is_one_line};
+pub use revoke::cut_off;
 pub use rotate::{announce_changed, announce_old};
 pub use view::{beating, count, each, pages};
 
@@ -53,6 +55,7 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/v1/clusters/{name}/image-registry", put(engine::registry))
         .route("/v1/hub/image-registry", put(engine::default_registry))
         .route("/v1/clusters/{name}/rotate", post(rotate::ask))
+        .route("/v1/clusters/{name}/revoke", post(revoke::revoke))
         .route(
             "/v1/clusters/{name}/pause",
             post(pause::pause).delete(pause::resume),
@@ -200,7 +203,7 @@ fn files(hub: &Hub, caller: &Caller, new: &NewCluster) -> git::Change {
     }
 }
 
-async fn choose(hub: &Hub, new: &NewCluster) -> Result<BundleView, Problem> {
+pub(super) async fn choose(hub: &Hub, new: &NewCluster) -> Result<BundleView, Problem> {
     let engine = new.engine;
     let Some(digest) = &new.bundle else {
         let newest = hub.store.newest_bundle(new.engine).await?;
@@ -223,7 +226,7 @@ async fn choose(hub: &Hub, new: &NewCluster) -> Result<BundleView, Problem> {
     })
 }
 
-fn check(new: &NewCluster) -> Result<(), Problem> {
+pub(super) fn check(new: &NewCluster) -> Result<(), Problem> {
     check_options(&new.adoption)?;
     if !new.adoption.engine_namespace.is_empty() && new.engine != EngineKind::Argocd {
         return Err(Problem::new(

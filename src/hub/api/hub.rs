@@ -37,6 +37,7 @@ async fn info(State(hub): State<Arc<Hub>>) -> Json<HubInfo> {
         protocol: PROTOCOL,
         time: clock::now().unix_timestamp(),
         trust: Some(hub.trust.clone()),
+        trust_chain: hub.trust_chain.clone(),
         oidc: hub.oidc.is_some(),
     })
 }

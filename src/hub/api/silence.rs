@@ -56,7 +56,7 @@ impl Class {
             "/v1/audit" | "/v1/audit/chain" | "/v1/bundles/{digest}" => Self::Heavy,
             "/login/callback" | "/v1/login/token" => Self::Login,
             _ if reads => Self::Read,
-            // The same key, the same content, the same report again change nothing.
+            // The same key, the same content, the same report again change nothing; what is revoked or accepted stays so.
             "/v1/join"
             | "/v1/recover"
             | "/v1/bundles"
@@ -64,6 +64,8 @@ impl Class {
             | "/v1/clusters/{name}/reports"
             | "/v1/clusters/{name}/deploy-keys"
             | "/v1/clusters/{name}/identity"
+            | "/v1/clusters/{name}/revoke"
+            | "/v1/unknown-agents/accept"
             | "/v1/clusters/{name}/diagnoses" => Self::Write(Again::Harmless),
             "/v1/clusters" | "/v1/grants" | "/v1/api-tokens" => Self::Write(Again::ByKey),
             _ if matches!(*method, Method::PUT | Method::DELETE) => Self::Write(Again::Harmless),

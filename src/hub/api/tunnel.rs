@@ -186,6 +186,7 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
         taken_over(&hub, &cluster, &peer, before).await;
     }
     info!(%cluster, epoch, peer, "line up");
+    revoked_meanwhile(&hub, &cluster, &key.fingerprint).await;
     agents::identity::in_use(&hub, &key).await;
     hub.presence.heard(&cluster_id, clock::now(), true);
     tokio::pin!(running);
@@ -204,6 +205,15 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
     Box::pin(directory::went(&hub, &cluster_id, epoch)).await;
     hub.presence.heard(&cluster_id, clock::now(), true);
     info!(%cluster, epoch, code = %ended.code, text = ended.text, "line down");
+}
+
+/// Ends a line whose key was revoked between its proof and its place among the lines: who revoked it did not see it.
+async fn revoked_meanwhile(hub: &Hub, cluster: &ClusterName, fingerprint: &str) {
+    let key = hub.store.cluster_key_by_fingerprint(fingerprint).await;
+    if matches!(key, Ok(Some(key)) if key.removed || !key.state.is_valid()) {
+        hub.tunnels
+            .close(cluster, Code::Revoked, "the key was revoked");
+    }
 }
 
 /// Another process of the agent had the line.

@@ -88,12 +88,19 @@ pub struct Follower {
     kept: Option<Head>,
 }
 
+/// The key that signed it.
+pub fn signer(hub_id: &str, anchor: &Anchor, keys: &[Public]) -> Option<Public> {
+    let input = anchor_input(hub_id, anchor.seq, &anchor.hash, anchor.at);
+    let signed = |key: &&Public| key.verify(input.as_bytes(), &anchor.sig);
+    keys.iter().find(signed).copied()
+}
+
 impl Follower {
-    /// `anchors` in the order of their records; the chain begins at the last one below which records were removed.
-    pub fn new(hub_id: &str, anchors: Vec<Anchor>, key: Public) -> Result<Self, Broken> {
+    /// `anchors` in the order of their records, each signed by one of `keys`; the chain begins at the last one below which
+    /// records were removed.
+    pub fn new(hub_id: &str, anchors: Vec<Anchor>, keys: &[Public]) -> Result<Self, Broken> {
         for anchor in &anchors {
-            let input = anchor_input(hub_id, anchor.seq, &anchor.hash, anchor.at);
-            if !key.verify(input.as_bytes(), &anchor.sig) {
+            if signer(hub_id, anchor, keys).is_none() {
                 return Err(Broken::Signature(anchor.seq));
             }
         }

@@ -19,6 +19,7 @@ use super::record::{Counted, Recorded, Running};
 use super::refusal;
 use super::rewrite::{self, Outgoing};
 use crate::kubeapi::status::{Hop, Refusal};
+use crate::tunnel::switched;
 
 /// Buffer of a switched protocol, each way.
 const COPY: usize = 16 << 10;
@@ -109,6 +110,6 @@ async fn copy(user: OnUpgrade, line: OnUpgrade, bytes: Arc<AtomicU64>) -> anyhow
         bytes,
     };
     let mut line = TokioIo::new(line);
-    tokio::io::copy_bidirectional_with_sizes(&mut user, &mut line, COPY, COPY).await?;
+    switched::carry(&mut user, &mut line, COPY).await?;
     Ok(())
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::hub::store::UnknownReason;
 use crate::hub::store::records::Redemption;
 use crate::keys::KeyPair;
 use crate::wire::api::{AdoptionOptions, EngineKind, GitRoute, Policy};
@@ -204,7 +205,7 @@ fn a_spent_token_names_the_conflict() {
 fn a_key_of_elsewhere_is_refused() {
     for known in [
         key("c2", KeyKind::Identity, 1, KeyState::Active),
-        key("c1", KeyKind::Identity, 1, KeyState::Revoked),
+        key("c2", KeyKind::Identity, 1, KeyState::Revoked),
         key("c1", KeyKind::Deploy, 1, KeyState::Active),
     ] {
         let verdict = case(|case, _| case.identity = Some(known));
@@ -212,6 +213,50 @@ fn a_key_of_elsewhere_is_refused() {
     }
     let own = key("c1", KeyKind::Identity, 1, KeyState::Active);
     assert_eq!(case(|case, _| case.identity = Some(own)), BIND);
+}
+
+/// H17: what was revoked does not come back by a token; the token is not spent, and good for another key.
+#[test]
+fn a_key_that_was_revoked_needs_a_successor() {
+    let revoked = key("c1", KeyKind::Identity, 1, KeyState::Revoked);
+    for kind in [TokenKind::Join, TokenKind::Readopt] {
+        let verdict = case(|case, _| {
+            case.identity = Some(revoked.clone());
+            case.token.as_mut().unwrap().kind = kind;
+        });
+        assert_eq!(verdict, refuse(Refusal::KeyRevoked));
+    }
+}
+
+/// H17
+#[test]
+fn a_cluster_is_revoked_when_no_identity_is_in_force() {
+    use KeyState::{Active, Pending, Retiring, Revoked};
+    let rows: [(&[(KeyKind, KeyState)], bool); 7] = [
+        (&[], false),
+        (&[(KeyKind::Identity, Active)], false),
+        (&[(KeyKind::Identity, Retiring)], false),
+        (
+            &[(KeyKind::Identity, Revoked), (KeyKind::Identity, Active)],
+            false,
+        ),
+        (
+            &[(KeyKind::Identity, Revoked), (KeyKind::Deploy, Active)],
+            true,
+        ),
+        (
+            &[(KeyKind::Identity, Revoked), (KeyKind::Identity, Pending)],
+            true,
+        ),
+        (&[(KeyKind::Deploy, Revoked)], false),
+    ];
+    for (states, revoked) in rows {
+        let keys = states
+            .iter()
+            .map(|(kind, state)| key("c1", *kind, 1, *state));
+        let keys: Vec<ClusterKey> = keys.collect();
+        assert_eq!(is_revoked(&keys), revoked, "{states:?}");
+    }
 }
 
 #[test]
@@ -341,4 +386,107 @@ fn a_recovery_is_repeated_for_its_own_key_and_for_no_other() {
     ] {
         assert_eq!(judged(&other), Recovery::KeyKnown, "{other:?}");
     }
+}
+
+fn listed() -> UnknownAgent {
+    UnknownAgent {
+        public: public(1),
+        cluster: "eu1".parse().unwrap(),
+        incarnation: None,
+        reason: UnknownReason::UnknownIdentity,
+        addr: "192.0.2.1:1".to_owned(),
+        first_seen: NOW,
+        last_seen: NOW,
+    }
+}
+
+/// Agent, the record of its key, the cluster that it claims, that one's identities, and whether it has a line.
+type Listing<'a> = (
+    Option<&'a UnknownAgent>,
+    Option<&'a ClusterKey>,
+    Option<&'a Cluster>,
+    Vec<ClusterKey>,
+    bool,
+);
+
+/// H22, H23: what is known of a listed agent, and the verdict on it, without and with the word that the other key ends.
+#[test]
+fn an_unknown_agent_is_let_in_where_nothing_of_another_is_lost() {
+    use AcceptRefusal::{KeyKnown, Live, NeedsReplace, Revoked, Unknown};
+    use Acceptance::{Already, Bind, Create, Refuse};
+    let agent = listed();
+    let elsewhere = UnknownAgent {
+        incarnation: Some("uid-2".to_owned()),
+        ..listed()
+    };
+    let eu1 = Cluster {
+        incarnation: Some("uid-1".to_owned()),
+        ..cluster()
+    };
+    let identity = |seed, state| key("c1", KeyKind::Identity, seed, state);
+    let (other, gone) = (
+        identity(9, KeyState::Active),
+        identity(9, KeyState::Revoked),
+    );
+    let (own, revoked) = (
+        identity(1, KeyState::Active),
+        identity(1, KeyState::Revoked),
+    );
+    let (foreign, deploy) = (
+        key("c2", KeyKind::Identity, 1, KeyState::Active),
+        key("c1", KeyKind::Deploy, 1, KeyState::Active),
+    );
+    let none = || (None, None, None, vec![], false);
+    let at = |key, identities: &[&ClusterKey], live| {
+        let identities = identities.iter().map(|k| (*k).clone()).collect();
+        (Some(&agent), key, Some(&eu1), identities, live)
+    };
+    let rows: [(Listing<'_>, [Acceptance; 2]); 11] = [
+        (none(), [Refuse(Unknown); 2]),
+        ((Some(&agent), None, None, vec![], false), [Create; 2]),
+        (at(None, &[], false), [Bind; 2]),
+        (at(None, &[], true), [Bind; 2]),
+        (at(None, &[&other], false), [Refuse(NeedsReplace), Bind]),
+        (at(None, &[&other], true), [Refuse(Live); 2]),
+        (at(None, &[&gone], false), [Refuse(Revoked); 2]),
+        (at(Some(&own), &[&own], true), [Already; 2]),
+        (at(Some(&revoked), &[&revoked], false), [Refuse(Revoked); 2]),
+        (at(Some(&foreign), &[&other], false), [Refuse(KeyKnown); 2]),
+        (at(Some(&deploy), &[&other], false), [Refuse(KeyKnown); 2]),
+    ];
+    let judged = |case: &Listing<'_>| {
+        let (agent, key, cluster, identities, live) = case;
+        [false, true].map(|replace| {
+            accept(Accepting {
+                agent: *agent,
+                key: *key,
+                cluster: *cluster,
+                identities,
+                live: *live,
+                replace,
+            })
+        })
+    };
+    for (case, expected) in &rows {
+        assert_eq!(judged(case), *expected, "{case:?}");
+    }
+    // One key in two clusters: whose identity it is, nobody can say.
+    let cloned = (
+        Some(&elsewhere),
+        Some(&own),
+        Some(&eu1),
+        vec![own.clone()],
+        false,
+    );
+    assert_eq!(judged(&cloned), [Refuse(KeyKnown); 2]);
+}
+
+/// hub.md §8: a restored hub never gives out a lower epoch.
+#[test]
+fn epochs_after_a_restore_are_above_all_before_it() {
+    let first = epoch_after_a_restore(NOW);
+    assert!(first > 1 << 40, "{first}");
+    assert!(i64::try_from(first).is_ok());
+    let second = epoch_after_a_restore(NOW + Duration::seconds(1));
+    assert_eq!(second - first, 1 << 20);
 }

@@ -187,7 +187,8 @@ impl Follower {
         }
         if self.clusters != Some(now.clusters) {
             own.count.notify_one();
-            let told = orders(hub, &mut self.told).await;
+            let ended = revoked(hub).await;
+            let told = ended.and(orders(hub, &mut self.told).await);
             done(&mut self.clusters, now.clusters, told);
         }
         if self.pushes != Some(now.pushes) {
@@ -264,6 +265,17 @@ async fn common(hub: &Hub) -> Result<()> {
         });
     }
     api::clusters::announce_changed(hub).await;
+    Ok(())
+}
+
+/// Ends what agents have open here whose cluster was revoked.
+async fn revoked(hub: &Hub) -> Result<()> {
+    let mut present = hub.tunnels.clusters();
+    present.extend(hub.orders.listening());
+    let names = present.iter().map(ToString::to_string).collect();
+    for name in hub.store.revoked(names).await? {
+        api::clusters::cut_off(hub, &name);
+    }
     Ok(())
 }
 

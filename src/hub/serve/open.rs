@@ -34,6 +34,9 @@ use crate::wire::api::{HubRef, TrustBundle};
 /// Another replica's turn at the data directory takes a second; and how often it is looked whether it is over.
 const TURN: Duration = Duration::from_mins(1);
 const TURN_LOOK: Duration = Duration::from_millis(20);
+/// The hub's signing key, in the data directory.
+pub(super) const KEY: &str = "hub.key";
+pub(super) const KEY_COMMENT: &str = "linesman hub";
 /// Joins at once; more are told to come again.
 const JOINS: usize = 50;
 
@@ -56,8 +59,8 @@ pub async fn start(
     config.tls = with_names(&config)?;
     let id = store.hub_id().await?;
     let tls = Tls::load(&data, config.tls.clone(), now)?;
-    let keys = HubKeys::new(key_pair(&data.join("hub.key"), "linesman hub")?);
-    let trust = trust(&config, &id, &tls, &keys)?;
+    let keys = trust::keys(&data, key_pair(&data.join(KEY), KEY_COMMENT)?)?;
+    let (trust, trust_chain) = trust(&config, &id, &tls, &keys)?;
     let host_pair = host_pair(&data)?;
     let (catalog, git_url) = catalog_host(&config)?;
     let git_keys = HostKeys::open(&store, &git_url, host_pair, now).await?;
@@ -90,6 +93,7 @@ pub async fn start(
         audit_readers: api::audit::Readers::default(),
         keys,
         trust,
+        trust_chain,
         orders: Orders::default(),
         diagnoses: crate::hub::diagnoses::Diagnoses::default(),
         access_changed: tokio::sync::Notify::new(),
@@ -112,15 +116,21 @@ pub async fn start(
     Ok((Arc::new(hub), chain))
 }
 
-/// What agents believe of this hub.
-fn trust(config: &HubConfig, id: &str, tls: &Tls, keys: &HubKeys) -> Result<TrustBundle> {
+/// What agents believe of this hub, and why.
+fn trust(
+    config: &HubConfig,
+    id: &str,
+    tls: &Tls,
+    keys: &HubKeys,
+) -> Result<(TrustBundle, Vec<TrustBundle>)> {
+    let now = clock::now();
     let hub = HubRef {
         id: id.to_owned(),
         urls: vec![config.url.clone()],
         ca: tls.ca.clone(),
-        keyset: keys.keyset(),
+        keyset: keys.keyset(now.unix_timestamp()),
     };
-    trust::current(&config.data, &hub, keys, clock::now())
+    trust::current(&config.data, &hub, keys, now)
 }
 
 fn make(data: &Path) -> Result<()> {

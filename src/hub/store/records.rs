@@ -14,6 +14,7 @@ use crate::wire::report::{Condition, Facts, HealRecord, LaterCondition, StepRepo
 
 pub mod audit;
 pub mod replicas;
+pub mod unknown;
 pub mod users;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +92,14 @@ impl KeyKind {
         match self {
             Self::Identity => "identity",
             Self::Deploy => "deploy",
+        }
+    }
+
+    /// How the audit calls the end of a key.
+    pub fn dropped(self) -> &'static str {
+        match self {
+            Self::Identity => "cluster.identity.drop",
+            Self::Deploy => "cluster.deploy-key.drop",
         }
     }
 }

@@ -46,14 +46,18 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
     channel: Channel<Msg>,
     handle: Handle,
     shared: Arc<Shared<A>>,
-    (who, key, peer): (A, Public, SocketAddr),
+    (key, peer): (Public, SocketAddr),
 ) {
     let id = channel.id();
     let (mut read, write) = channel.split();
     let waiting = timeout(shared.server.limits.auth, wait(&mut read)).await;
     let status = match waiting {
-        Ok(Some(Wish::Exec { text, git_protocol })) => match shared.places.take(key) {
-            Ok(place) => {
+        // Asked again: a connection may outlive the right that it began with.
+        Ok(Some(Wish::Exec { text, git_protocol })) => match (
+            (shared.server.authorize)(key).await,
+            shared.places.take(key),
+        ) {
+            (Some(who), Ok(place)) => {
                 let command = Command {
                     who,
                     key,
@@ -71,7 +75,8 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
                 drop(place);
                 status
             }
-            Err(full) => refuse(&write, busy(full)).await,
+            (Some(_), Err(full)) => refuse(&write, busy(full)).await,
+            (None, _) => refuse(&write, "the key may not do this any more").await,
         },
         Ok(Some(Wish::Refused(why))) => refuse(&write, why).await,
         Ok(None) | Err(_) => 1,

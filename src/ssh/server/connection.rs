@@ -122,7 +122,8 @@ async fn overdue(
 struct Client<A> {
     shared: Arc<Shared<A>>,
     peer: SocketAddr,
-    who: Option<(A, Public)>,
+    /// Whose key it is proven that the client has.
+    who: Option<Public>,
     seat: Arc<Seat>,
     /// Cancelled once the client is authenticated.
     known: CancellationToken,
@@ -131,11 +132,11 @@ struct Client<A> {
 }
 
 impl<A: Clone + Send + Sync + 'static> Client<A> {
-    async fn authorize(&self, key: &ssh_key::PublicKey) -> Option<(A, Public)> {
+    async fn authorize(&self, key: &ssh_key::PublicKey) -> Option<Public> {
         debug!(peer = %self.peer, key = fingerprint(key), "SSH key offered");
         let public = key.key_data().ed25519().map(|k| Public(k.0))?;
-        let who = (self.shared.server.authorize)(public).await?;
-        Some((who, public))
+        (self.shared.server.authorize)(public).await?;
+        Some(public)
     }
 }
 
@@ -181,7 +182,7 @@ impl<A: Clone + Send + Sync + 'static> Handler for Client<A> {
         session: &mut Session,
     ) -> Result<(), russh::Error> {
         while self.channels.try_join_next().is_some() {}
-        let Some((who, key)) = self.who.clone() else {
+        let Some(key) = self.who else {
             return Ok(());
         };
         if self.channels.len() >= CHANNELS {
@@ -194,7 +195,7 @@ impl<A: Clone + Send + Sync + 'static> Handler for Client<A> {
             channel,
             session.handle(),
             Arc::clone(&self.shared),
-            (who, key, self.peer),
+            (key, self.peer),
         );
         let cut = self.cut.clone();
         self.channels.spawn(async move {

@@ -16,6 +16,10 @@ pub struct Assignment {
     /// What makes `hub` believed; absent = the hub signs nothing of itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<TrustBundle>,
+    /// The sets with which the hub's key changed, oldest first, each signed by a key of the one before: from what an agent
+    /// trusts to what signed `trust`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trust_chain: Vec<TrustBundle>,
     pub catalog: CatalogRef,
     pub engine: EngineRef,
     #[serde(default)]

@@ -43,6 +43,27 @@ pub struct RotateRequest {
     pub identity: bool,
 }
 
+/// `POST /v1/clusters/{name}/revoke`: nothing of the cluster's keys counts from now on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RevokeRequest {
+    /// Why, one line.
+    pub reason: String,
+}
+
+/// What was revoked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Revocation {
+    pub cluster: ClusterName,
+    /// The fingerprints of the keys that ended with this call.
+    pub keys: Vec<String>,
+    /// It had been revoked before: nothing was changed.
+    pub already: bool,
+    /// The way back.
+    pub next: String,
+}
+
 /// `POST /v1/clusters/{name}/identity`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -321,3 +321,56 @@ fn the_doctor_looks_at_both_ends() {
         );
     }
 }
+
+/// What it takes to replace the hub's key and CA is a command and a start; what is no hub's is left alone.
+#[test]
+fn key_and_ca_are_replaced_with_the_next_start() {
+    let home = Home::new();
+    let nowhere = home.0.join("nowhere");
+    let args = ["hub", "rotate", "key", "--data", nowhere.to_str().unwrap()];
+    home.run(&args).fails(1, "is not a hub's data directory");
+    assert!(!nowhere.exists());
+
+    let hub = Hub::start(&home);
+    let data = hub.data().to_owned();
+    let rotate = |what: &str| {
+        let ran = home.run(&[
+            "hub",
+            "rotate",
+            what,
+            "--data",
+            data.to_str().unwrap(),
+            "-o",
+            "json",
+        ]);
+        let told = json_of(&ran);
+        assert!(ran.err.contains("when the hub starts again"), "{ran:?}");
+        ["before", "after"].map(|when| told[when].as_str().unwrap().to_owned())
+    };
+    let before = fs::read(data.join("ca.crt")).unwrap();
+    let keys = [rotate("key"), rotate("key")];
+    assert_eq!(keys[0][1], keys[1][0]);
+    let authorities = rotate("ca");
+    // The hub that runs has what it had.
+    assert_eq!(fs::read(data.join("ca.crt")).unwrap(), before);
+    hub.log_in(&home);
+    for secret in ["hub.key", "ca.next", "trust.json"] {
+        assert_eq!(mode(&data.join(secret)), 0o600, "{secret}");
+    }
+    drop(hub);
+
+    let hub = Hub::start(&home);
+    assert!(!data.join("ca.next").exists());
+    let ran = home.run(&[
+        "login",
+        &hub.url,
+        "--token-file",
+        &hub.token_file(),
+        "--ca",
+        &hub.ca_file(),
+    ]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_ne!(fs::read(data.join("ca.crt")).unwrap(), before);
+    assert_eq!(rotate("ca")[0], authorities[1]);
+    assert_eq!(rotate("key")[0], keys[1][1]);
+}

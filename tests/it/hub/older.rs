@@ -14,7 +14,7 @@ use linesman::agent::enroll::join::{Belief, Joining};
 use linesman::agent::enroll::stored::{self, Join};
 use linesman::agent::fault::Faults;
 use linesman::agent::identity::Identity;
-use linesman::agent::link::LinkState;
+use linesman::agent::link::{self, LinkConfig, LinkState};
 use linesman::agent::report::{self, Outlets, ReportConfig};
 use linesman::agent::{Joined, News};
 use linesman::clock;
@@ -134,10 +134,21 @@ pub(super) fn applied(front: &Front, hub_keys: Vec<HubKey>, token: &str) -> Join
 /// The agent's part that joins, and its reporter; dropped, they end as by SIGKILL.
 pub(super) struct Running {
     pub(super) joined: watch::Receiver<Option<Joined>>,
+    pub(super) line: watch::Receiver<LinkState>,
     _tasks: JoinSet<()>,
 }
 
+/// One that dials no line.
 pub(super) async fn agent(join: Option<Join>, secrets: &Secrets) -> Running {
+    begun(join, secrets, false).await
+}
+
+/// One with a line to the hub that is in force.
+pub(super) async fn dialling(join: Option<Join>, secrets: &Secrets) -> Running {
+    begun(join, secrets, true).await
+}
+
+async fn begun(join: Option<Join>, secrets: &Secrets, dials: bool) -> Running {
     let kube = secrets.client();
     let stored = stored::secrets(&kube, "linesman");
     let state = stored::read_state(&stored).await.unwrap();
@@ -146,6 +157,7 @@ pub(super) async fn agent(join: Option<Join>, secrets: &Secrets) -> Running {
         since: clock::now(),
         cause: "not dialled".to_owned(),
         attempt: 0,
+        strange: false,
     });
     let (joined_out, joined) = watch::channel(None);
     let (assignment, spoken) = watch::channel(0);
@@ -153,6 +165,7 @@ pub(super) async fn agent(join: Option<Join>, secrets: &Secrets) -> Running {
     let (facts_out, facts) = watch::channel(Facts::new());
     let (proven_out, proven) = watch::channel(String::new());
     let caller = Caller::new(keys.clone(), joined.clone(), link.clone());
+    let dialled_as = keys.clone();
     let hearts = Hearts::default();
     let joining = Joining {
         context: Context {
@@ -172,6 +185,7 @@ pub(super) async fn agent(join: Option<Join>, secrets: &Secrets) -> Running {
         applied: join,
         heart: hearts.heart("join", Duration::from_mins(1)),
         joined: joined_out,
+        disowned: watch::Sender::new(None),
         kept: watch::Sender::new(None),
         spoken,
         proven,
@@ -187,20 +201,53 @@ pub(super) async fn agent(join: Option<Join>, secrets: &Secrets) -> Running {
     let mut tasks = JoinSet::new();
     // Who tells these is not part of it.
     tasks.spawn(async move {
-        tokio::join!(
-            keys_out.closed(),
-            link_out.closed(),
-            facts_out.closed(),
-            proven_out.closed()
-        );
+        tokio::join!(keys_out.closed(), facts_out.closed(), proven_out.closed());
     });
+    let dialled = link.clone();
+    if dials {
+        tasks.spawn(dial(dialled_as, joined.clone(), link_out));
+    } else {
+        tasks.spawn(async move { link_out.closed().await });
+    }
     let joining = Box::pin(joining.run(CancellationToken::new()));
     tasks.spawn(async move { drop(joining.await) });
     tasks.spawn(reports(reporter, (told, link, assignment)));
     Running {
         joined,
+        line: dialled,
         _tasks: tasks,
     }
+}
+
+/// Keeps a line, as soon as the cluster has joined, to the hub that is in force.
+async fn dial(
+    keys: watch::Receiver<Identity>,
+    mut joined: watch::Receiver<Option<Joined>>,
+    line: watch::Sender<LinkState>,
+) {
+    let hub_of = |joined: &Option<Joined>| joined.as_ref().map(|j| j.assignment.hub.clone());
+    let first = joined.wait_for(Option::is_some).await.unwrap().clone();
+    let (hub_out, hub) = watch::channel(hub_of(&first).unwrap());
+    let config = LinkConfig {
+        hub,
+        cluster: cluster(),
+        keys,
+        build: AgentBuild::default(),
+        instance: uuid::Uuid::now_v7().to_string(),
+        proxy: None,
+    };
+    let (streams, _incoming) = mpsc::channel(8);
+    let following = async {
+        while joined.changed().await.is_ok() {
+            let now = hub_of(&joined.borrow_and_update()).unwrap();
+            hub_out.send_if_modified(|hub| std::mem::replace(hub, now.clone()) != now);
+        }
+    };
+    let (ran, ()) = tokio::join!(
+        link::run(config, line, streams, CancellationToken::new()),
+        following
+    );
+    ran.unwrap();
 }
 
 async fn reports(

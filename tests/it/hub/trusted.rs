@@ -87,7 +87,7 @@ async fn a_cluster_does_not_join_a_hub_whose_keys_go_back_to_no_pinned_one() {
     let hub = TestHub::start("trust-join").await;
     let token = hub.add("eu1").await;
     let front = Front::start(&hub, own_keys).await;
-    let (secrets, keyset) = (Secrets::default(), hub.hub.keys.keyset());
+    let (secrets, keyset) = (Secrets::default(), vec![hub.hub.keys.pin()]);
     let join = applied(&front, keyset.clone(), &token);
     {
         let agent = agent(Some(join.clone()), &secrets).await;
@@ -126,7 +126,7 @@ async fn an_assignment_with_foreign_keys_is_refused_and_shown() {
         _ => own_keys(path, told),
     })
     .await;
-    let (secrets, keyset) = (Secrets::default(), hub.hub.keys.keyset());
+    let (secrets, keyset) = (Secrets::default(), vec![hub.hub.keys.pin()]);
     let agent = agent(Some(applied(&front, keyset.clone(), &token)), &secrets).await;
     let (told, view) = shown(&hub, "HubTrusted", "False").await;
     assert_names_both(told["message"].as_str().unwrap(), &hub);
@@ -156,7 +156,7 @@ async fn url_and_ca_without_a_signature_stay_as_the_yaml_has_them() {
     let hub = TestHub::start("trust-ways").await;
     let token = hub.add("eu1").await;
     let front = Front::start(&hub, own_ways).await;
-    let (secrets, keyset) = (Secrets::default(), hub.hub.keys.keyset());
+    let (secrets, keyset) = (Secrets::default(), vec![hub.hub.keys.pin()]);
     let join = applied(&front, keyset.clone(), &token);
     let agent = agent(Some(join), &secrets).await;
     let wanted = HubRef {

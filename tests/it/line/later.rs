@@ -232,6 +232,7 @@ async fn an_agent_keeps_its_line_to_a_hub_of_a_later_build() {
         since: clock::now(),
         cause: String::new(),
         attempt: 0,
+        strange: false,
     });
     let (streams, mut incoming) = mpsc::channel(4);
     let mut tasks = JoinSet::new();

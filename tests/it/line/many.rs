@@ -94,6 +94,7 @@ impl World {
                 since: clock::now(),
                 cause: String::new(),
                 attempt: 0,
+                strange: false,
             });
             let config = LinkConfig {
                 hub: hub.clone(),

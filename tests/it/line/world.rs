@@ -250,6 +250,7 @@ impl World {
             since,
             cause: String::new(),
             attempt: 0,
+            strange: false,
         });
         let (streams, incoming) = mpsc::channel(64);
         let stop = CancellationToken::new();

@@ -77,7 +77,7 @@ async fn record(left: &Left) -> Vec<AuditRow> {
     let key = std::fs::read_to_string(left.data.join("hub.key")).unwrap();
     let key = KeyPair::from_openssh(&key).unwrap().public();
     let anchors = store.audit_anchors().await.unwrap();
-    let mut follower = Follower::new(&left.reference.id, anchors, key).unwrap();
+    let mut follower = Follower::new(&left.reference.id, anchors, &[key]).unwrap();
     let rows = store.audit(0, None, 500).await.unwrap();
     for row in &rows {
         follower.follow(row).unwrap();

@@ -74,7 +74,7 @@ impl Pair {
         let policy = policy
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-        let policy = Policy::parse(&policy.collect()).unwrap();
+        let policy = Policy::parse(&policy.collect(), clock::now()).unwrap();
         let url = format!("http://{}/", server.authority());
         Arc::new(Self::reaching(&url, hub, cluster, policy))
     }
@@ -156,7 +156,8 @@ impl Pair {
     }
 
     pub(super) fn policy(&self, key: &str, value: &str) {
-        let policy = Policy::parse(&[(key.to_owned(), value.to_owned())].into()).unwrap();
+        let policy =
+            Policy::parse(&[(key.to_owned(), value.to_owned())].into(), clock::now()).unwrap();
         self.policy.send_replace(Some(policy));
     }
 

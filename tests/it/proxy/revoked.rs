@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt as _;
 use linesman::clock;
+use linesman::wire::report::{Condition, ConditionType, Status};
 use tokio::time::timeout;
 
 use super::apiserver::ApiServer;
@@ -73,4 +74,62 @@ async fn a_cluster_that_one_replica_removes_loses_its_line_at_another() {
         since.elapsed()
     );
     assert_eq!(b.hub.store.line_of(&name()).await.unwrap(), None);
+}
+
+/// H17, L41: line, requests on it from any replica, and the next handshake.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_one_replica_revokes_loses_its_line_at_another() {
+    let server = ApiServer::start().await;
+    let [a, b] = two(&server).await;
+    let mut body = b.send(get("/api/v1/pods?watch=1")).await.into_body();
+    server.event("event\n");
+    let frame = timeout(PATIENCE, body.frame()).await.unwrap();
+    assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "event\n");
+    let condition = Condition {
+        kind: ConditionType::IdentityRevoked,
+        status: Status::True,
+        reason: "Revoked".to_owned(),
+        message: String::new(),
+        since: clock::rfc3339(clock::now()),
+    };
+    let since = Instant::now();
+    let ended = b
+        .hub
+        .store
+        .revoke_cluster(&b.cluster_id, condition, clock::now());
+    assert_eq!(ended.await.unwrap().len(), 2);
+    let closed = async {
+        while a.hub.tunnels.view(&name()).up.is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        while let Some(Ok(_)) = body.frame().await {}
+    };
+    assert!(timeout(REVOKED, closed).await.is_ok(), "its line stays");
+    println!(
+        "FIGURE the line of a revoked cluster at another replica ended after {:?}",
+        since.elapsed()
+    );
+    assert_eq!(b.hub.store.line_of(&name()).await.unwrap(), None);
+    let refused = async {
+        while a
+            .hub
+            .store
+            .audit_tail(Some("eu1"), 50)
+            .await
+            .unwrap()
+            .iter()
+            .all(|row| {
+                row.reason
+                    .as_deref()
+                    .is_none_or(|why| !why.contains("linesman cluster readopt eu1"))
+            })
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(
+        timeout(PATIENCE, refused).await.is_ok(),
+        "the next line is not refused on record"
+    );
+    assert!(a.hub.tunnels.view(&name()).up.is_none());
 }

@@ -599,6 +599,7 @@ pub(super) fn not_dialled() -> LinkState {
         since: clock::now(),
         cause: String::new(),
         attempt: 0,
+        strange: false,
     }
 }
 

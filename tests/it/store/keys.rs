@@ -2,10 +2,15 @@
 
 use futures_util::future::join_all;
 use linesman::hub::githost::hostkeys::{Standing, TrustedKey};
-use linesman::hub::store::{ClusterKey, KeyKind, KeyState, Store, StoreError};
+use linesman::hub::registration::{Redeemed, Refusal};
+use linesman::hub::store::{
+    ClusterKey, JoinToken, KeyKind, KeyState, Store, StoreError, TokenKind, UnknownAgent,
+    UnknownReason,
+};
 use linesman::keys::{KeyPair, Public};
 use linesman::ssh::known_hosts::HostKey;
 use linesman::wire::api::MAX_HOST_KEY;
+use linesman::wire::report::{Condition, ConditionType, Status};
 
 use super::{at, claim, cluster, join_token, on_both};
 
@@ -15,6 +20,8 @@ on_both! {
     a_deploy_key_belongs_to_one_cluster,
     a_cluster_has_a_bounded_number_of_keys,
     a_lost_identity_is_recovered_by_the_deploy_key_once,
+    a_revoked_cluster_has_no_key_and_gets_none_without_a_token,
+    unknown_agents_are_a_bounded_list,
     host_keys_change_from_what_they_were,
 }
 
@@ -151,6 +158,133 @@ async fn a_lost_identity_is_recovered_by_the_deploy_key_once(store: Store) {
         states(&store, &id, KeyKind::Deploy).await,
         [(public(101), KeyState::Active)]
     );
+}
+
+fn by_ada() -> Condition {
+    Condition {
+        kind: ConditionType::IdentityRevoked,
+        status: Status::True,
+        reason: "Revoked".to_owned(),
+        message: "by ada".to_owned(),
+        since: "2026-01-01T00:00:00.000Z".to_owned(),
+    }
+}
+
+/// H17
+async fn a_revoked_cluster_has_no_key_and_gets_none_without_a_token(store: Store) {
+    let id = joined(&store).await;
+    let us1 = cluster(&store, "us1").await;
+    let names = || vec!["eu1".to_owned(), "us1".to_owned(), "none".to_owned()];
+    let token = |n| {
+        let of = us1.clone();
+        let (token, text) = join_token(&of, n);
+        let cluster_id = id.clone();
+        (
+            JoinToken {
+                cluster_id,
+                ..token
+            },
+            text,
+        )
+    };
+    let (open, open_text) = token(2);
+    store.issue_join_token(open).await.unwrap();
+    assert_eq!(store.revoked(names()).await.unwrap(), []);
+    let condition = by_ada();
+    let revoke = || store.revoke_cluster(&id, condition.clone(), at(3));
+    let ended: Vec<Vec<ClusterKey>> = join_all((0..3).map(|_| revoke()))
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .filter(|ended| !ended.is_empty())
+        .collect();
+    let ended: Vec<Vec<Public>> = ended
+        .iter()
+        .map(|keys| keys.iter().map(|k| k.public).collect())
+        .collect();
+    assert_eq!(ended, [[public(1), public(101)]]);
+    assert_eq!(
+        store.revoked(names()).await.unwrap(),
+        ["eu1".parse().unwrap()]
+    );
+    let told = async || {
+        let details = store.details(std::slice::from_ref(&id)).await.unwrap();
+        details[0].conditions.clone()
+    };
+    assert_eq!(told().await, std::slice::from_ref(&condition));
+    // Who was let in a moment before gets no key in.
+    assert_eq!(
+        store.add_identity(&id, public(5), at(4)).await.unwrap(),
+        None
+    );
+    let deploy = store.add_deploy_key(&id, public(105), None, at(4)).await;
+    assert_eq!(deploy.unwrap(), None);
+    let redeem = async |text, seed| store.redeem(claim(text, "eu1", seed), at(5)).await.unwrap();
+    let refusal = |redeemed| match redeemed {
+        Redeemed::Refused { refusal, .. } => Some(refusal),
+        Redeemed::Bound { .. } => None,
+    };
+    assert_eq!(
+        refusal(redeem(&open_text, 6).await),
+        Some(Refusal::TokenInvalid)
+    );
+    let (readopt, text) = token(3);
+    let readopt = JoinToken {
+        kind: TokenKind::Readopt,
+        new_cluster: true,
+        ..readopt
+    };
+    store.issue_join_token(readopt).await.unwrap();
+    assert_eq!(refusal(redeem(&text, 1).await), Some(Refusal::KeyRevoked));
+    assert_eq!(refusal(redeem(&text, 6).await), None);
+    assert_eq!(store.revoked(names()).await.unwrap(), []);
+    assert_eq!(told().await, []);
+    assert_eq!(key(&store, 1).await.state, KeyState::Revoked);
+}
+
+/// H23: agents that come again keep their place; a newcomer gets the place of one that is quiet, or none.
+async fn unknown_agents_are_a_bounded_list(store: Store) {
+    let agent = |n: u16, ms| {
+        let mut seed = [0; 32];
+        seed[..2].copy_from_slice(&n.to_be_bytes());
+        UnknownAgent {
+            public: KeyPair::from_seed(&seed).public(),
+            cluster: "eu1".parse().unwrap(),
+            incarnation: (n == 0).then(|| "uid-1".to_owned()),
+            reason: UnknownReason::UnknownIdentity,
+            addr: "192.0.2.1:1".to_owned(),
+            first_seen: at(ms),
+            last_seen: at(ms),
+        }
+    };
+    for n in 0..256 {
+        assert!(store.note_unknown(agent(n, i64::from(n))).await.unwrap());
+    }
+    assert!(!store.note_unknown(agent(256, 300)).await.unwrap());
+    let print = agent(0, 0).public.fingerprint();
+    let first = async || store.unknown_agent(&print).await.unwrap();
+    // It comes again and again, and says once where it is.
+    for (said, kept) in [(19_000, 0), (21_000, 21_000), (40_000, 21_000)] {
+        let again = UnknownAgent {
+            incarnation: None,
+            ..agent(0, said)
+        };
+        assert!(store.note_unknown(again).await.unwrap());
+        let expected = UnknownAgent {
+            last_seen: at(kept),
+            ..agent(0, 0)
+        };
+        assert_eq!(first().await, Some(expected));
+    }
+    assert!(store.note_unknown(agent(256, 60_002)).await.unwrap());
+    let gone = agent(1, 1).public.fingerprint();
+    assert_eq!(store.unknown_agent(&gone).await.unwrap(), None);
+    assert_eq!(store.unknown_agents().await.unwrap().len(), 256);
+    // A key that is known by now is not unknown.
+    let id = joined(&store).await;
+    let known = agent(0, 0).public;
+    store.add_identity(&id, known, at(70_000)).await.unwrap();
+    assert_eq!(store.unknown_agents().await.unwrap().len(), 255);
 }
 
 async fn host_keys_change_from_what_they_were(store: Store) {

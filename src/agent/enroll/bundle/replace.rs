@@ -8,9 +8,10 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{AFTER, CHANGE_MAP, Keeper, Turn, Wish};
-use crate::agent::engine::Site;
+use crate::agent::engine::{Policy, Site};
+use crate::agent::gate::policy::CONFIG_MAP;
 use crate::agent::plan::change::{self, Change, Form};
-use crate::agent::plan::replace;
+use crate::agent::plan::{replace, window};
 use crate::agent::replace::{hindered, still};
 use crate::agent::{InForce, Rest};
 use crate::bundle::{Bundle, ObjectId};
@@ -169,15 +170,15 @@ impl Keeper {
             bail!("{}", replace::UNVERIFIED);
         }
         let now = clock::now();
-        let policy = &wished.policy;
-        let until = |text: &Option<String>| text.as_deref().and_then(clock::parse_rfc3339);
-        if until(&policy.paused_until).is_some_and(|until| until > now) {
-            bail!(
-                "{} waits for the end of the maintenance window",
-                engine.kind
-            );
+        let owner = self.owner.borrow().as_ref().map(|p| p.mending);
+        if owner.is_none() {
+            bail!("{} waits until ConfigMap {CONFIG_MAP} is read", engine.kind);
         }
-        if until(&policy.safe_heals_until).is_some_and(|until| until > now) {
+        let policy = Policy::of(&wished.policy, owner);
+        if let Some(window) = window::paused(now, &policy) {
+            bail!("{} {}", engine.kind, window.waits());
+        }
+        if window::careful(now, &policy).is_some() {
             bail!(
                 "{} waits until more than safe heals are allowed",
                 engine.kind

@@ -3,20 +3,28 @@
 
 use kube::api::Api;
 use kube::runtime::events::EventType;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{Again, Join, Joining, Object, State, stored};
+use crate::agent::caller::{Call, Https};
+use crate::agent::link::ProxyConfig;
 use crate::clock;
 use crate::manifests::STATE_SECRET;
 use crate::trust::{self, Kept, Refusal, Roots};
-use crate::wire::api::{Assignment, HubRef, TrustBundle};
+use crate::wire::api::{Assignment, HubInfo, HubRef, TrustBundle};
 use crate::wire::report::{ConditionType, Status};
+
+/// Bytes of what an unverified hub may say of itself.
+const MAX_INFO: usize = 256 << 10;
 
 /// What is held of the hub's trust beside the stored set.
 #[derive(Debug, Default)]
 pub struct Belief {
     /// The last answer was refused.
-    refused: bool,
+    pub(super) refused: bool,
+    /// When whoever answers in the hub's place was last asked.
+    pub(super) asked: Option<Instant>,
 }
 
 /// Why an answer is not followed, and when to ask again.
@@ -35,7 +43,8 @@ impl Joining {
         anew: bool,
     ) -> Result<Option<Kept>, Unmet> {
         let bundle = assignment.trust.take();
-        match self.settle(&assignment.hub, bundle.as_ref(), join, anew) {
+        let chain = std::mem::take(&mut assignment.trust_chain);
+        match self.settle(&assignment.hub, (bundle.as_ref(), &chain), join, anew) {
             Ok((hub, kept)) => {
                 assignment.hub = hub;
                 self.trusted().await;
@@ -48,17 +57,11 @@ impl Joining {
     pub(super) fn settle(
         &self,
         hub: &HubRef,
-        bundle: Option<&TrustBundle>,
+        (bundle, chain): (Option<&TrustBundle>, &[TrustBundle]),
         join: Option<&Join>,
         anew: bool,
     ) -> Result<(HubRef, Option<Kept>), Refusal> {
-        let pins = join.map_or(&[][..], |join| &join.hub_keys);
-        let roots = Roots {
-            pins,
-            kept: self.state.as_ref().and_then(|state| state.trust.as_ref()),
-            anew,
-            now: clock::now().unix_timestamp(),
-        };
+        let roots = self.roots(join, anew);
         let before = match (&self.state, join) {
             (Some(state), _) if !anew => state.assignment.hub.clone(),
             (_, Some(join)) => HubRef {
@@ -69,7 +72,83 @@ impl Joining {
             },
             (_, None) => hub.clone(),
         };
-        trust::settle(hub, bundle, &roots, &before)
+        trust::settle(hub, bundle, chain, &roots, &before)
+    }
+
+    fn roots<'a>(&'a self, join: Option<&'a Join>, anew: bool) -> Roots<'a> {
+        Roots {
+            pins: join.map_or(&[][..], |join| &join.hub_keys),
+            kept: self.state.as_ref().and_then(|state| state.trust.as_ref()),
+            anew,
+            now: clock::now().unix_timestamp(),
+        }
+    }
+
+    /// Asks whoever answers in the hub's place what the hub is, and believes nothing but what a trusted key signed; gives
+    /// the state with the newer set, where there is one.
+    pub(super) async fn ask(&mut self, join: Option<&Join>) -> Option<State> {
+        let state = self.state.clone()?;
+        let roots = self.roots(join, false);
+        if !roots.is_rooted() {
+            return None;
+        }
+        let proxy = self.joined.borrow().as_ref().and_then(|j| j.proxy.clone());
+        let asked = self.unverified(&state.assignment.hub.urls, proxy.as_ref());
+        let info = match asked.await {
+            Ok(info) => info,
+            Err(error) => {
+                info!(error = format!("{error:#}"), "the hub's keys not asked");
+                return None;
+            }
+        };
+        let bundle = info.trust.as_ref();
+        match trust::unvouched(&info.hub_id, bundle, &info.trust_chain, &roots) {
+            Ok(Some(kept)) => {
+                let mut assignment = state.assignment;
+                assignment.hub = kept.hub();
+                Some(State {
+                    assignment,
+                    trust: Some(kept),
+                    ..state
+                })
+            }
+            // It is the hub, and is what it was: its certificate is at fault.
+            Ok(None) => None,
+            Err(refusal) => {
+                self.distrust(&refusal).await;
+                None
+            }
+        }
+    }
+
+    /// Where the pinned key of a YAML leads whose hub cannot be verified by its CA.
+    pub(super) async fn led(&self, join: &Join) -> Option<(Https, HubInfo)> {
+        let roots = self.roots(Some(join), true);
+        if !roots.is_rooted() {
+            return None;
+        }
+        let (urls, proxy) = (std::slice::from_ref(&join.hub), join.proxy.as_ref());
+        let info = self.unverified(urls, proxy).await.ok()?;
+        let bundle = info.trust.as_ref();
+        let kept = trust::unvouched(&info.hub_id, bundle, &info.trust_chain, &roots).ok()??;
+        let hub = kept.hub();
+        let https = Https::new(&hub.urls, &hub.ca, proxy).ok()?;
+        // Once more, from whom that set vouches for.
+        let answer = https.send(&Call::get("/v1/hub"), None).await.ok()?;
+        Some((https, answer.json().ok()?))
+    }
+
+    async fn unverified(
+        &self,
+        urls: &[String],
+        proxy: Option<&ProxyConfig>,
+    ) -> anyhow::Result<HubInfo> {
+        let call = Call {
+            limit: MAX_INFO,
+            ..Call::get("/v1/hub")
+        };
+        let https = Https::unverified(urls, proxy)?;
+        https.send(&call, None).await?.json()
     }
 
     /// Tells the operator whose keys the answer says, and the next action.
@@ -96,7 +175,7 @@ impl Joining {
     }
 
     /// Nothing is said of a hub that was never refused.
-    async fn trusted(&mut self) {
+    pub(super) async fn trusted(&mut self) {
         if self.belief.refused {
             info!("the hub's keys are trusted again");
             let kind = ConditionType::HubTrusted;

@@ -9,6 +9,8 @@ const DENIED: u32 = 2;
 /// A step of a rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
+    /// Both keys were revoked, and a token waits for others: they are made.
+    Renew,
     /// The hub is asked to take a new identity for one that was lost, on the word of the deploy key.
     Recover,
     /// A successor of the deploy key is made.

@@ -14,6 +14,7 @@ fn assignment(n: u8) -> Value {
             "version": n, "urls": [format!("https://hub{n}.example")], "ca": format!("ca{n}"), "keyset": [key(n)],
             "sig": format!("s{n}"),
         },
+        "trustChain": [chained(n), chained(n + 1)],
         "catalog": {
             "url": format!("ssh://git@h{n}/c.git"), "lineUrl": format!("ssh://git@l{n}/c.git"),
             "via": if n == 1 { "line" } else { "direct" }, "branch": format!("b{n}"), "path": format!("clusters/{n}"),
@@ -33,6 +34,14 @@ fn assignment(n: u8) -> Value {
         "rotate": { "deployKey": format!("SHA256:d{n}"), "identity": format!("SHA256:i{n}") },
         "agentImage": format!("linesman:{n}"),
         "revision": n,
+    })
+}
+
+fn chained(n: u8) -> Value {
+    let key = json!({ "kid": format!("c{n}"), "key": format!("b{n}") });
+    json!({
+        "version": n, "urls": [format!("https://before{n}.example")], "ca": format!("before{n}"), "keyset": [key],
+        "sig": format!("t{n}"),
     })
 }
 
@@ -72,6 +81,7 @@ fn costs(at: &str) -> Vec<&str> {
         }
         "/catalog/via" => vec!["/catalog/via", "/catalog/lineUrl", "/catalog/knownHosts"],
         other if other.starts_with("/hub") => vec!["/hub"],
+        other if other.starts_with("/trustChain") => vec!["/trustChain"],
         other if other.starts_with("/trust") => vec!["/trust"],
         other if other.starts_with("/catalog") => vec!["/catalog", "/engine"],
         other if other.starts_with("/engine") => vec!["/engine", "/catalog/path"],
@@ -127,10 +137,9 @@ fn a_foreign_word_costs_only_the_part_that_it_stands_in() {
             assert!(names.starts_with(part), "{at} is named {:?}", read.unknown);
             let costs = costs(at);
             let mut rest = serde_json::to_value(&read.assignment).unwrap();
-            for part in costs
-                .iter()
-                .filter(|part| !matches!(**part, "/hub/keyset" | "/catalog/signers"))
-            {
+            for part in costs.iter().filter(|part| {
+                !matches!(**part, "/hub/keyset" | "/trustChain" | "/catalog/signers")
+            }) {
                 let now = [now.pointer(part), before.pointer(part)];
                 assert!(now.contains(&rest.pointer(part)), "{at}: {part}");
             }

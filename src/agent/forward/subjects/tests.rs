@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -255,7 +256,7 @@ async fn what_the_owner_narrows_is_not_widened_on_the_way() {
     for mood in [Mood::Busy, Mood::Takes] {
         server.state().mood = mood;
         let read_only = [("readOnly".to_owned(), "true".to_owned())];
-        let policy = Policy::parse(&read_only.into()).unwrap();
+        let policy = Policy::parse(&read_only.into(), OffsetDateTime::UNIX_EPOCH).unwrap();
         kept.policy.send_replace(Some(policy));
         kept.look().await;
         let verbs = server.verbs();

@@ -1,5 +1,6 @@
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
+use crate::agent::gate::policy::{Heal, Mending};
 use crate::agent::plan::state::{Child, Lease};
 use crate::agent::plan::tests::{Cluster, Damage};
 
@@ -91,9 +92,29 @@ fn what_is_gone_and_what_does_not_work_are_told_apart_with_the_next_action() {
 fn a_window_is_shown_with_the_way_out() {
     let mut cluster = Cluster::working();
     cluster.install.policy.paused_until = Some(cluster.now + Duration::hours(1));
+    let until = rfc3339(cluster.now + Duration::hours(1));
     let rows = diagnosed(&mut cluster);
     assert_eq!(wrong(&rows), [("watchdog", Verdict::None, Verdict::No)]);
-    assert!(rows[0].fix.starts_with("end it: linesman cluster resume"));
+    let said = |rows: &[Component]| (rows[0].found.clone(), rows[0].fix.clone());
+    assert_eq!(
+        said(&rows),
+        (
+            format!("only looks until {until}, by the hub"),
+            "end it: linesman cluster resume eu1".to_owned()
+        )
+    );
+    cluster.install.policy.owner = Some(Mending {
+        heal: Heal::Off,
+        paused_until: None,
+    });
+    let rows = diagnosed(&mut cluster);
+    assert_eq!(
+        said(&rows),
+        (
+            "only looks without an end, by key heal of ConfigMap linesman-policy".to_owned(),
+            "ask the cluster's owner to set it to on".to_owned()
+        )
+    );
 }
 
 #[test]

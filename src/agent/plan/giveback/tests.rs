@@ -7,6 +7,7 @@ use super::*;
 use crate::agent::engine::GUARD;
 use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::plan::tests::{Cluster, Damage};
+use crate::agent::plan::window::{By, End, Window};
 use crate::agent::plan::{MAINTENANCE, Plan, plan};
 use crate::clock::rfc3339;
 
@@ -145,7 +146,11 @@ fn in_a_window_the_engine_gets_back_what_the_guard_took_and_no_more() {
     let until = Cluster::working().now + Duration::hours(1);
     let mut cluster = dying(|cluster| cluster.install.policy.paused_until = Some(until));
     assert_eq!(ends(&mut cluster), given_back());
-    assert_eq!(cluster.plan().mode, Mode::Paused(until));
+    let window = Window {
+        end: End::At(until),
+        by: By::Hub,
+    };
+    assert_eq!(cluster.plan().mode, Mode::Paused(window));
     assert!(!cluster.objects.contains_key(&crd()), "somebody deleted it");
     assert!(cluster.history.cut.is_empty());
     cluster.now = until;

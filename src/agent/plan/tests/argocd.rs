@@ -499,7 +499,11 @@ fn a_snapshot_makes_nobody_elses_host_keys_known_good() {
         "data": {"ssh_known_hosts": "elsewhere.test ssh-ed25519 AAAA"},
     });
     let snapshot = BTreeMap::from([(known.clone(), theirs)]);
-    let install = Install::new(&desired_of(EngineKind::Argocd), &snapshot, None);
+    let install = Install::new(
+        &desired_of(EngineKind::Argocd),
+        &snapshot,
+        Some(Mending::default()),
+    );
     let usual = install_of(EngineKind::Argocd);
     assert!(!install.wanted[&known].git_owned);
     assert_eq!(install.body(&known), usual.body(&known));
@@ -512,7 +516,7 @@ fn an_install_in_another_namespace_has_nothing_in_the_usual_one() {
     let mut desired = desired_of(EngineKind::Argocd);
     let bundle = desired.install.bundle.as_ref().clone();
     desired.install.bundle = Arc::new(bundle.within("gitops"));
-    let install = Install::new(&desired, &BTreeMap::new(), None);
+    let install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
     let usual = install_of(EngineKind::Argocd);
     let there = |id: &ObjectId| {
         let of_cluster = id.namespace.is_empty();

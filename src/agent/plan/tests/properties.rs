@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use time::Duration;
 
 use super::*;
+use crate::agent::gate::policy::Heal;
 
 const FLUX: [&str; 2] = ["source-controller", "kustomize-controller"];
 const ARGOCD: [&str; 3] = [
@@ -49,6 +50,40 @@ proptest! {
         }
         cluster.settle(400);
         prop_assert!(cluster.now - began < Duration::minutes(10), "{}", cluster.now - began);
+    }
+
+    /// What the owner switches off is left as in a window of the hub's, and what he calls safe as where many clusters fail
+    /// alike: no steps but the guard's, and only safe ones. Switched on again, it is repaired.
+    #[test]
+    fn the_owners_word_is_obeyed_whatever_is_broken((engine, damage) in damages()) {
+        let mut cluster = Cluster::working_of(engine);
+        for one in &damage {
+            cluster.damage(one);
+        }
+        let owner = |heal| Some(Mending { heal, paused_until: None });
+        let guarded = cluster.plan().findings.iter().any(find::dies);
+        for _ in 0..20 {
+            let by_hub = |cluster: &mut Cluster, safe: bool| {
+                let policy = &mut cluster.install.policy;
+                policy.owner = owner(Heal::On);
+                policy.paused_until = (!safe).then_some(cluster.now + Duration::HOUR);
+                policy.safe_until = safe.then_some(cluster.now + Duration::HOUR);
+                let plan = cluster.plan();
+                let policy = &mut cluster.install.policy;
+                (policy.paused_until, policy.safe_until) = (None, None);
+                plan
+            };
+            let hubs = by_hub(&mut cluster, true);
+            cluster.install.policy.owner = owner(Heal::Safe);
+            prop_assert_eq!(cluster.plan(), hubs);
+            let hubs = by_hub(&mut cluster, false);
+            cluster.install.policy.owner = owner(Heal::Off);
+            let plan = cluster.round();
+            prop_assert_eq!(&plan.steps, &hubs.steps);
+            prop_assert!(guarded || plan.steps.is_empty(), "{:?}", plan.steps);
+        }
+        cluster.install.policy.owner = owner(Heal::On);
+        cluster.settle(400);
     }
 
     #[test]

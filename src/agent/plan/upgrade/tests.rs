@@ -1,8 +1,14 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::agent::plan::window::{By, End};
 
 const NOW: &str = "2026-01-01T00:00:00Z";
+/// The owner has all left alone.
+const OFF: Window = Window {
+    end: End::Open,
+    by: By::Heal,
+};
 
 fn at(seconds: i64) -> OffsetDateTime {
     clock::parse_rfc3339(NOW).unwrap() + time::Duration::seconds(seconds)
@@ -87,6 +93,22 @@ fn a_refused_image_is_remembered_until_it_is_known_what_is_wished() {
     assert_eq!(leads("a", &refused, 0, unwished), Step::Forget);
 }
 
+/// Whoever waits is told for whom.
+#[test]
+fn an_image_that_waits_for_the_owner_says_so() {
+    let step = Step::Stay(Stay::Paused(OFF));
+    let said = condition(&step, &plain(None), "a", Some("b"));
+    let text = "b: it waits while key heal of ConfigMap linesman-policy is off";
+    assert_eq!(
+        said,
+        Said {
+            status: Status::False,
+            reason: "Waits",
+            text: text.to_owned()
+        }
+    );
+}
+
 #[test]
 fn an_image_is_tried_where_it_is_wished_and_the_hub_hears_the_one_that_is_there() {
     let now = plain(None);
@@ -97,16 +119,19 @@ fn an_image_is_tried_where_it_is_wished_and_the_hub_hears_the_one_that_is_there(
         ..Lead::default()
     };
     for (lead, step) in [
-        (with(None, false, true), Step::Stay(Stay::Unwished)),
-        (with(Some("a"), false, true), Step::Stay(Stay::Current)),
-        (with(Some("b"), true, true), Step::Stay(Stay::Paused)),
-        (with(Some("b"), false, false), Step::Stay(Stay::Unheard)),
-        (with(Some("b"), false, true), Step::Try("b".to_owned())),
+        (with(None, None, true), Step::Stay(Stay::Unwished)),
+        (with(Some("a"), None, true), Step::Stay(Stay::Current)),
+        (
+            with(Some("b"), Some(OFF), true),
+            Step::Stay(Stay::Paused(OFF)),
+        ),
+        (with(Some("b"), None, false), Step::Stay(Stay::Unheard)),
+        (with(Some("b"), None, true), Step::Try("b".to_owned())),
     ] {
         assert_eq!(leads("a", &now, 100, lead.clone()), step, "{lead:?}");
     }
     // Its Pod is to be replaced, by whatever the Deployment has.
-    let other = leads("x", &now, 100, with(Some("b"), false, true));
+    let other = leads("x", &now, 100, with(Some("b"), None, true));
     assert_eq!(other, Step::Stay(Stay::Rollout));
 }
 

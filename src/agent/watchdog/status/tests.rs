@@ -4,6 +4,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::agent::gate::policy::{Heal, Mending};
 use crate::agent::plan;
 use crate::agent::plan::state::{Answer, Child, Scope};
 use crate::agent::plan::{Object, project};
@@ -170,6 +171,76 @@ fn a_missing_controller_is_the_engines_fault() {
         (Status::False, "ObjectMissing".to_owned())
     );
     assert_eq!(status(&told, "Synced"), (Status::True, "Synced".to_owned()));
+}
+
+/// Whoever asks why nothing is mended finds who said so, and where.
+#[test]
+fn what_holds_the_agent_back_is_told_with_whose_word_it_is() {
+    let mut install = plan::tests::install();
+    let observed = working(&install);
+    let stands = |reason: &str, text: &str| (Status::True, reason.to_owned(), text.to_owned());
+    let acts = (Status::False, "Acts".to_owned(), String::new());
+    let mends = (Status::False, "MendsAll".to_owned(), String::new());
+    let end = rfc3339(at(600));
+    let owner = |heal, paused_until| Mending { heal, paused_until };
+    for (hub, owner, paused, safe) in [
+        (None, owner(Heal::On, None), acts.clone(), mends.clone()),
+        (
+            Some(at(600)),
+            owner(Heal::On, Some(at(300))),
+            stands(
+                "Maintenance",
+                &format!("until {end}: nodes; end it with 'linesman cluster resume'"),
+            ),
+            mends.clone(),
+        ),
+        (
+            Some(at(300)),
+            owner(Heal::On, Some(at(600))),
+            stands(
+                "Maintenance",
+                &format!(
+                    "until {end}; key pausedUntil of ConfigMap linesman-policy; ask the cluster's owner to take it away"
+                ),
+            ),
+            mends.clone(),
+        ),
+        (
+            Some(at(300)),
+            owner(Heal::Off, None),
+            stands(
+                "HealOff",
+                "key heal of ConfigMap linesman-policy is off; ask the cluster's owner to set it to on",
+            ),
+            mends.clone(),
+        ),
+        (
+            None,
+            owner(Heal::Safe, None),
+            acts.clone(),
+            stands(
+                "HealSafe",
+                "key heal of ConfigMap linesman-policy is safe; ask the cluster's owner to set it to on",
+            ),
+        ),
+        (
+            None,
+            owner(Heal::Unclear, None),
+            stands(
+                "PolicyInvalid",
+                "ConfigMap linesman-policy, which is not valid; ask the cluster's owner to mend it: condition \
+                 PolicyAccepted says what is wrong",
+            ),
+            mends.clone(),
+        ),
+    ] {
+        install.policy.paused_until = hub;
+        "nodes".clone_into(&mut install.policy.pause_reason);
+        install.policy.owner = Some(owner);
+        let told = told(&install, &observed);
+        let said = (told["Paused"].clone(), told["SafeHealsOnly"].clone());
+        assert_eq!(said, (paused, safe), "{hub:?} {owner:?}");
+    }
 }
 
 /// F14: what is not known is not judged; that it is not known is told.

@@ -13,8 +13,8 @@ use crate::clock;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::registration::{Claim, Deploy, Prefix, Redeemed, Refusal, TokenText};
 use crate::hub::store::records::Redemption;
-use crate::hub::store::{Cluster, KeyKind, KeyState, patience};
-use crate::hub::{Hub, assignment, auth, cut};
+use crate::hub::store::{Cluster, KeyKind, KeyState, UnknownReason, patience};
+use crate::hub::{Hub, assignment, auth, cut, unknown};
 use crate::keys::Public;
 use crate::wire::PROTOCOL;
 use crate::wire::api::{Assignment, JoinRequest, MAX_BODY};
@@ -100,6 +100,7 @@ async fn redeem(hub: &Hub, claim: Claim, request_id: String) -> Result<Assignmen
     let fingerprint = claim.identity.fingerprint();
     let addr = claim.addr.clone();
     let now = clock::now();
+    let said = claim.clone();
     let entry = |cluster: &Cluster, verdict, reason| Entry {
         actor: format!("agent:{}", cluster.name),
         action: "cluster.join".to_owned(),
@@ -140,11 +141,16 @@ async fn redeem(hub: &Hub, claim: Claim, request_id: String) -> Result<Assignmen
                 tracing::info!(addr, "a join token that is not valid");
                 return Err(problem);
             };
+            if let Some(reason) = listed(refusal) {
+                let claimed = (said.identity, said.cluster.as_str(), Some(said.incarnation));
+                unknown::claimed(hub, claimed, reason, &addr).await;
+            }
             let reason = Some(problem.slug.as_str().to_owned());
             hub.audit
                 .refused(entry(&cluster, Verdict::Deny, reason))
                 .await?;
-            if refusal != Refusal::Removed {
+            // With a revoked key the agent comes again at once, with another.
+            if !matches!(refusal, Refusal::Removed | Refusal::KeyRevoked) {
                 let text = conflict(&cluster, refusal, &fingerprint, &addr, winner.as_ref());
                 let condition = Condition {
                     kind: ConditionType::JoinConflict,
@@ -156,6 +162,17 @@ async fn redeem(hub: &Hub, claim: Claim, request_id: String) -> Result<Assignmen
                 hub.store.set_condition(&cluster.id, condition, now).await?;
             }
             Err(problem)
+        }
+    }
+}
+
+/// A token that is good does not bind what is refused so: an operator may, knowing both.
+fn listed(refusal: Refusal) -> Option<UnknownReason> {
+    match refusal {
+        Refusal::KeyKnown => Some(UnknownReason::KeyKnown),
+        Refusal::IncarnationChanged => Some(UnknownReason::IncarnationChanged),
+        Refusal::TokenInvalid | Refusal::TokenRedeemed | Refusal::KeyRevoked | Refusal::Removed => {
+            None
         }
     }
 }
@@ -212,6 +229,12 @@ fn refused(refusal: Refusal) -> Problem {
             Slug::KeyKnown,
             "this identity key belongs to another cluster or was revoked",
             "delete the Secret linesman-keys and restart the agent",
+        ),
+        Refusal::KeyRevoked => Problem::new(
+            Slug::Revoked,
+            "this identity key was revoked; the token is good for a new one",
+            "agents of this version make new keys by themselves; for an older one, scale it to zero, delete the Secret linesman-keys, \
+             and scale it up",
         ),
         Refusal::IncarnationChanged => Problem::new(
             Slug::IncarnationChanged,

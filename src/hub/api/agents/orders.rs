@@ -20,9 +20,9 @@ use tokio::time::timeout;
 use super::super::problem::Problem;
 use super::{Came, own};
 use crate::clock;
-use crate::hub::auth::AgentPrincipal;
+use crate::hub::auth::{AgentPrincipal, AuthError};
 use crate::hub::store::Cluster;
-use crate::hub::{Hub, assignment, git, grants};
+use crate::hub::{Hub, assignment, git, grants, registration};
 use crate::wire::api::Order;
 
 /// How often a silent stream shows that it lives.
@@ -39,6 +39,10 @@ pub(super) async fn orders(
     let cluster = own(&hub, &agent, &name, came).await?;
     // Subscribed before the state is read: what changes in between comes as an order.
     let orders = hub.orders.subscribe(&cluster.name);
+    // Who was let in a moment before it was revoked shall not listen for good.
+    if registration::is_revoked(&hub.store.cluster_keys(&cluster.id).await?) {
+        return Err(AuthError::Revoked.into());
+    }
     let waiting = present(&hub, &cluster).await?;
     let state = Stream {
         hub,

@@ -14,8 +14,8 @@ use crate::clock;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::registration::{self, Lost, Recovery};
 use crate::hub::replica::lines::Elsewhere;
-use crate::hub::store::{Cluster, ClusterKey, StoreError, patience};
-use crate::hub::{Hub, assignment, auth, cut};
+use crate::hub::store::{Cluster, ClusterKey, StoreError, UnknownReason, patience};
+use crate::hub::{Hub, assignment, auth, cut, unknown};
 use crate::keys::{self, Public};
 use crate::wire::api::{Assignment, MAX_BODY, RecoverRequest, recovery_input};
 use crate::wire::report::{Condition, ConditionType, Status};
@@ -97,6 +97,16 @@ async fn judge(hub: &Hub, claim: &Claim) -> Result<Assignment, Problem> {
         allowed: hub.config.keys.recovery,
         wait,
     });
+    if let Recovery::Unknown { .. } = verdict
+        && identity.is_none()
+    {
+        let claimed = (
+            claim.identity,
+            claim.cluster.as_str(),
+            Some(claim.incarnation.clone()),
+        );
+        unknown::claimed(hub, claimed, UnknownReason::UnknownIdentity, &claim.remote).await;
+    }
     let (Some(cluster), Some(deploy)) = (&cluster, &deploy) else {
         // A cluster that is known, with a key that is not: both of its keys are lost.
         if let (Recovery::Unknown { genuine: true }, Some(cluster)) = (verdict, &cluster) {
@@ -162,8 +172,7 @@ async fn bind(
     let reason = Some(format!("on the word of deploy key {}", deploy.fingerprint));
     hub.audit.event(Entry { reason, ..entry }).await?;
     for old in ended {
-        let action = format!("cluster.{}.drop", keyword(&old));
-        let entry = claim.entry(cluster, &action, Verdict::Allow);
+        let entry = claim.entry(cluster, old.kind.dropped(), Verdict::Allow);
         let dropped = Entry {
             target: old.fingerprint,
             reason: Some("it was lost in the cluster".to_owned()),
@@ -173,13 +182,6 @@ async fn bind(
     }
     hub.presence.heard(&cluster.id, now, false);
     Ok(())
-}
-
-fn keyword(key: &ClusterKey) -> &'static str {
-    match key.kind {
-        crate::hub::store::KeyKind::Identity => "identity",
-        crate::hub::store::KeyKind::Deploy => "deploy-key",
-    }
 }
 
 async fn both_lost(

@@ -63,9 +63,7 @@ fn paused(
     now: OffsetDateTime,
 ) -> Result<Policy, Problem> {
     let reason = asked.reason.trim();
-    let one_line = !reason.is_empty()
-        && reason.chars().count() <= MAX_REASON
-        && !reason.chars().any(char::is_control);
+    let one_line = is_one_line(reason);
     let wrong = |what: &str, next: &str| Problem::new(Slug::BadRequest, what.to_owned(), next);
     if !(60..=86_400).contains(&asked.seconds) {
         return Err(wrong(
@@ -86,6 +84,13 @@ fn paused(
         pause_reason: Some(format!("{reason} ({by})")),
         ..cluster.policy.clone()
     })
+}
+
+/// Whether a reason is one that tables and logs can show.
+pub(in crate::hub::api) fn is_one_line(reason: &str) -> bool {
+    !reason.is_empty()
+        && reason.chars().count() <= MAX_REASON
+        && !reason.chars().any(char::is_control)
 }
 
 /// Keeps the policy and lets the agent fetch it now; one that is away fetches it when it is back.

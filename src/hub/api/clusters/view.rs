@@ -203,9 +203,10 @@ fn last_seen(
         .max()
 }
 
-/// What an agent said before it fell silent is no longer known.
+/// What an agent said before it fell silent is no longer known; what the hub itself saw is.
 fn outdated(condition: &mut Condition, last_seen: Option<OffsetDateTime>) {
-    if condition.kind == ConditionType::JoinConflict {
+    let own = [ConditionType::JoinConflict, ConditionType::IdentityRevoked];
+    if own.contains(&condition.kind) {
         return;
     }
     let was = format!("{:?}", condition.status);

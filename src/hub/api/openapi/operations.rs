@@ -110,6 +110,24 @@ pub const OPERATIONS: &[Operation] = &[
         ("RotateRequest", "RotateWish"),
     ),
     operation(
+        ("post", "/v1/clusters/{name}/revoke"),
+        User,
+        "Revoke all keys of a cluster; its record, its grants and what its agent does alone stay",
+        ("RevokeRequest", "Revocation"),
+    ),
+    operation(
+        ("get", "/v1/unknown-agents"),
+        User,
+        "Agents with good signatures by keys that the hub does not know",
+        ("", "[]UnknownAgentView"),
+    ),
+    operation(
+        ("post", "/v1/unknown-agents/accept"),
+        User,
+        "Make an unknown agent's key the identity of the cluster that it claims",
+        ("AcceptRequest", "Acceptance"),
+    ),
+    operation(
         ("get", "/v1/clusters/{name}/orders"),
         Agent,
         "The hub's orders, a JSON object a line",

@@ -10,7 +10,14 @@ const AGENT_IMAGE: &str = "registry.example.org/linesman@sha256:0123456789abcdef
 
 /// Name and sample of every body that operations name.
 pub fn all() -> Vec<(&'static str, Value)> {
-    [parts(), access::all(), engine::all(), keys::all()].concat()
+    [
+        parts(),
+        access::all(),
+        engine::all(),
+        keys::all(),
+        keys::unknown_agents(),
+    ]
+    .concat()
 }
 
 fn parts() -> Vec<(&'static str, Value)> {
@@ -91,7 +98,7 @@ fn digest() -> String {
 fn hub_info() -> Value {
     json!({
         "hubId": "0197", "version": "0.1.0", "protocol": { "min": 1, "max": 1 }, "time": 1_767_323_045, "oidc": true,
-        "trust": trust_bundle(),
+        "trust": trust_bundle(), "trustChain": [trust_bundle()],
     })
 }
 
@@ -118,6 +125,7 @@ fn assignment() -> Value {
         "cluster": { "name": "eu1", "id": "0197" },
         "hub": { "id": "0197", "urls": ["https://hub.example"], "ca": "", "keyset": [key] },
         "trust": trust_bundle(),
+        "trustChain": [trust_bundle()],
         "catalog": {
             "url": "ssh://git@hub.example:2222/catalog.git",
             "lineUrl": "ssh://git@linesman-git.linesman.svc/catalog.git", "via": "direct", "branch": "main",

@@ -9,7 +9,8 @@ use crate::clock::{self, Steady};
 use crate::hub::Hub;
 use crate::hub::audit::Entry;
 use crate::hub::auth::AgentPrincipal;
-use crate::hub::store::{ClusterKey, KeyKind};
+use crate::hub::store::{ClusterKey, KeyKind, UnknownAgent, UnknownReason};
+use crate::hub::unknown;
 use crate::keys::Public;
 use crate::tunnel::driver::{self, ExchangeError};
 use crate::tunnel::handshake::{self, Hello, Limits, Welcome};
@@ -36,11 +37,11 @@ pub(super) async fn prove(
     let Frame::Hello(payload) = driver::receive(socket).await? else {
         return Err(ExchangeError::Shape);
     };
-    let refusal = match check(hub, &challenge, &payload).await {
+    let refusal = match check(hub, &challenge, &payload, peer).await {
         Ok((agent, key, hello, epoch)) => {
             let session = uuid::Uuid::now_v7().to_string();
             let (time_ms, at) = (millis(), Instant::now());
-            let ours = hub.keys.keyset();
+            let ours = hub.keys.keyset(time_ms / 1000);
             let held = ours.iter().all(|key| hello.keyset.contains(&key.kid))
                 && ours.len() == hello.keyset.len();
             let welcome = Welcome {
@@ -100,6 +101,7 @@ async fn check(
     hub: &Hub,
     challenge: &[u8],
     payload: &[u8],
+    peer: &str,
 ) -> Result<(AgentPrincipal, ClusterKey, Hello, u64), Refusal> {
     let refuse = |code, retry_after_ms, text: &str| Refusal {
         code,
@@ -123,25 +125,38 @@ async fn check(
         .cluster_key_by_fingerprint(&key.fingerprint())
         .await
         .map_err(unavailable)?;
-    let record =
-        record.filter(|record| record.kind == KeyKind::Identity && record.cluster == claim.cluster);
-    let Some(record) = record else {
-        let text = "the key is not registered for the cluster; run 'linesman cluster readopt' if it should be";
-        return Err(refuse(Code::UnknownCluster, 0, text));
-    };
     let host = hub.config.url.parse::<http::Uri>().ok();
     let host = host
         .as_ref()
         .and_then(http::Uri::authority)
         .map(http::uri::Authority::as_str)
         .unwrap_or_default();
-    let hello = handshake::check_hello(challenge, payload, record.public, &hub.id, &[host])?;
-    if record.removed || !record.state.is_valid() {
-        return Err(refuse(
-            Code::Revoked,
-            0,
-            "the cluster was removed or its key revoked",
-        ));
+    let proven = || handshake::check_hello(challenge, payload, key, &hub.id, &[host]);
+    let own =
+        |record: &ClusterKey| record.kind == KeyKind::Identity && record.cluster == claim.cluster;
+    let Some(record) = record.as_ref().filter(|r| own(r)).cloned() else {
+        let again = match proven() {
+            Ok(hello) => {
+                unknown::said(hub, unknown_agent(&hello, key, record.is_some(), peer)).await
+            }
+            Err(_) => 0,
+        };
+        let print = key.fingerprint();
+        let text = format!(
+            "the key {print} is not registered for the cluster; if it should be, see 'linesman cluster list --unknown', or run 'linesman cluster readopt'"
+        );
+        return Err(refuse(Code::UnknownCluster, again, &text));
+    };
+    let hello = proven()?;
+    if record.removed {
+        return Err(refuse(Code::Revoked, 0, "the cluster was removed"));
+    }
+    if !record.state.is_valid() {
+        let name = &record.cluster;
+        let text = format!(
+            "the key was revoked; the way back: linesman cluster readopt {name}, and apply the new YAML"
+        );
+        return Err(refuse(Code::Revoked, 0, &text));
     }
     let epoch = hub
         .store
@@ -153,6 +168,22 @@ async fn check(
         cluster_id: record.cluster_id.clone(),
     };
     Ok((agent, record, hello, epoch))
+}
+
+fn unknown_agent(hello: &Hello, key: Public, known: bool, peer: &str) -> UnknownAgent {
+    UnknownAgent {
+        public: key,
+        cluster: hello.cluster.clone(),
+        incarnation: None,
+        reason: if known {
+            UnknownReason::KeyKnown
+        } else {
+            UnknownReason::UnknownIdentity
+        },
+        addr: peer.to_owned(),
+        first_seen: clock::now(),
+        last_seen: clock::now(),
+    }
 }
 
 /// Unix milliseconds.

@@ -49,7 +49,7 @@ fn anchored(row: &AuditRow, start: bool) -> Anchor {
 
 fn followed(rows: &[AuditRow], anchors: Vec<Anchor>) -> Result<(i64, usize), Broken> {
     let key = KeyPair::from_seed(&[5; 32]).public();
-    let mut follower = Follower::new("hub-1", anchors, key)?;
+    let mut follower = Follower::new("hub-1", anchors, &[key])?;
     let mut again = follower.clone();
     let alone = rows.iter().try_for_each(|row| follower.follow(row));
     // The same in pieces, their hashes first.
@@ -79,7 +79,7 @@ fn a_cut_tail_is_found_by_a_record_that_was_kept_elsewhere() {
     };
     let beside = |rows: &[AuditRow], kept: Head| {
         let anchors = vec![anchored(&rows[0], true)];
-        let mut follower = Follower::new("hub-1", anchors, key)?.with(kept)?;
+        let mut follower = Follower::new("hub-1", anchors, &[key])?.with(kept)?;
         let mut rest = rows.iter().skip(1);
         rest.try_for_each(|row| follower.follow(row))?;
         follower.end().map(|(end, _)| end.seq)

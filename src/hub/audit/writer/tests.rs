@@ -348,7 +348,7 @@ async fn a_session_that_runs_is_carried_on_past_what_retention_removes() {
     assert_eq!(rows.iter().map(|r| r.seq).collect::<Vec<_>>(), [5, 6, 7]);
     assert_eq!(store.audit_open().await.unwrap(), []);
     let anchors = store.audit_anchors().await.unwrap();
-    let mut follower = chain::Follower::new("hub-1", anchors, keys().public()).unwrap();
+    let mut follower = chain::Follower::new("hub-1", anchors, &[keys().public()]).unwrap();
     for row in &rows {
         follower.follow(row).unwrap();
     }

@@ -42,9 +42,12 @@ pub(super) fn found(seen: &Seen) -> Look {
     if seen.phase == Phase::Offline {
         return alone(AGENT_LOST, Severity::Critical, cut(&silence(seen)));
     }
-    let paused = |c: &&Condition| c.kind == ConditionType::Paused && c.status == Status::True;
+    let paused = |c: &&Condition| {
+        c.kind == ConditionType::Paused && c.status == Status::True && c.reason == "Maintenance"
+    };
     if let Some(window) = seen.conditions.iter().find(paused) {
-        // Nothing is mended in a window, and whoever opened it knows that. What is wrong behind its end is told then.
+        // Nothing is mended in a window, and whoever opened it knows that. What is wrong behind its end is told then. What
+        // the owner switched off has no end: there, all is told at once.
         return alone("Paused", Severity::Info, cut(&window.message));
     }
     let mut found = BTreeMap::new();
@@ -85,7 +88,7 @@ fn judge(condition: &Condition) -> Option<(String, Severity)> {
         C::HostKeyMismatch | C::RightsLost | C::JoinConflict => (Status::True, Severity::Critical),
         C::EngineHealthy | C::HubTrusted => (Status::False, Severity::Critical),
         C::Quarantined | C::SafeHealsOnly => (Status::True, Severity::Warning),
-        C::ObserveOnly => (Status::True, Severity::Info),
+        C::ObserveOnly | C::Paused => (Status::True, Severity::Info),
         // A change that is under way is no trouble; one that was undone is.
         C::EngineCurrent | C::AgentCurrent if condition.reason == "Returned" => {
             (Status::False, Severity::Warning)
@@ -97,7 +100,6 @@ fn judge(condition: &Condition) -> Option<(String, Severity)> {
         | C::HubUnderstood => (Status::False, Severity::Warning),
         // An engine that is being installed is not broken; the others are shown, and call nobody.
         C::Joined
-        | C::Paused
         | C::LineUp
         | C::HostKeysKnown
         | C::GitOverLine
@@ -108,6 +110,8 @@ fn judge(condition: &Condition) -> Option<(String, Severity)> {
         | C::Guarded
         | C::AgentCurrent
         | C::PolicyAccepted
+        // Whoever revoked it knows.
+        | C::IdentityRevoked
         | C::Uncovered => return None,
     };
     // A rotation on its way is not a trouble.

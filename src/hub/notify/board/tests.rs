@@ -294,6 +294,26 @@ fn in_a_window_its_beginning_and_end_are_told_and_what_is_wrong_behind_it() {
     );
 }
 
+/// Nobody waits for an end that does not come.
+#[test]
+fn where_the_owner_switched_healing_off_faults_are_told_all_the_same() {
+    let mut board = Board::default();
+    let mut off = with("eu1", ConditionType::Paused, Status::True, "HealOff");
+    let broken = with(
+        "eu1",
+        ConditionType::EngineHealthy,
+        Status::False,
+        "ScaledToZero",
+    );
+    off.conditions.extend(broken.conditions);
+    let off = [off];
+    assert_eq!(at(&mut board, 0, &off), one(State::Open, "Paused", "eu1"));
+    assert_eq!(
+        at(&mut board, 60, &off),
+        one(State::Open, "ScaledToZero", "eu1")
+    );
+}
+
 #[test]
 fn a_removed_cluster_is_forgotten_without_a_word() {
     let mut board = Board::default();

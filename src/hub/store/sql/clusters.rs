@@ -3,7 +3,7 @@
 use sqlx::FromRow;
 use time::OffsetDateTime;
 
-use super::{Database, corrupt, db, from_json, from_ms, to_json, to_ms};
+use super::{Connection, Database, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::hub::store::{Cluster, Joined, NewClusterRow, Result, StoreError};
 use crate::wire::api::{EngineKind, GitRoute, Policy};
 use crate::wire::id::ClusterName;
@@ -104,7 +104,9 @@ pub(super) fn route_text(route: GitRoute) -> &'static str {
 /// Clusters as [`joined`] reads them.
 macro_rules! joined {
     () => {
-        "SELECT id, name, last_seen FROM cluster WHERE removed_at IS NULL AND joined_at IS NOT NULL"
+        "SELECT id, name, last_seen FROM cluster WHERE removed_at IS NULL AND joined_at IS NOT NULL
+         AND EXISTS (SELECT 1 FROM cluster_key k WHERE k.cluster_id = cluster.id AND k.kind = 'identity'
+             AND k.state IN ('active', 'retiring'))"
     };
 }
 
@@ -118,36 +120,46 @@ fn joined((id, name, last_seen): JoinedRow) -> Result<Joined> {
     })
 }
 
+pub(super) async fn insert(
+    connection: &mut Connection,
+    new: &NewClusterRow,
+    now: OffsetDateTime,
+) -> Result<Cluster> {
+    const DOING: &str = "create a cluster";
+    let insert = sqlx::query_as(
+        "INSERT INTO cluster (id, name, labels, engine, engine_version, bundle, catalog_path, git_route, adoption, policy, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING *",
+    )
+    .bind(uuid::Uuid::now_v7().to_string())
+    .bind(new.name.as_str())
+    .bind(to_json(&new.labels))
+    .bind(engine_text(new.engine))
+    .bind(&new.engine_version)
+    .bind(new.bundle.as_str())
+    .bind(&new.catalog_path)
+    .bind(route_text(new.git_route))
+    .bind(to_json(&new.adoption))
+    .bind(to_json(&Policy::default()))
+    .bind(to_ms(now))
+    .bind(to_ms(now))
+    .fetch_one(connection)
+    .await;
+    let row: Row = insert.map_err(|e| match &e {
+        sqlx::Error::Database(d) if d.is_unique_violation() => {
+            StoreError::Exists(format!("cluster {}", new.name))
+        }
+        _ => db(DOING)(e),
+    })?;
+    row.cluster()
+}
+
 impl Database {
     pub async fn create_cluster(&self, new: NewClusterRow, now: OffsetDateTime) -> Result<Cluster> {
         const DOING: &str = "create a cluster";
         let mut write = self.begin(DOING).await?;
-        let insert = sqlx::query_as(
-            "INSERT INTO cluster (id, name, labels, engine, engine_version, bundle, catalog_path, git_route, adoption, policy, created_at, updated_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING *",
-        )
-        .bind(uuid::Uuid::now_v7().to_string())
-        .bind(new.name.as_str())
-        .bind(to_json(&new.labels))
-        .bind(engine_text(new.engine))
-        .bind(&new.engine_version)
-        .bind(new.bundle.as_str())
-        .bind(&new.catalog_path)
-        .bind(route_text(new.git_route))
-        .bind(to_json(&new.adoption))
-        .bind(to_json(&Policy::default()))
-        .bind(to_ms(now))
-        .bind(to_ms(now))
-        .fetch_one(&mut *write.tx)
-        .await;
-        let row: Row = insert.map_err(|e| match &e {
-            sqlx::Error::Database(d) if d.is_unique_violation() => {
-                StoreError::Exists(format!("cluster {}", new.name))
-            }
-            _ => db(DOING)(e),
-        })?;
+        let cluster = insert(&mut write.tx, &new, now).await?;
         write.commit(DOING).await?;
-        row.cluster()
+        Ok(cluster)
     }
 
     pub async fn cluster(&self, name: &ClusterName) -> Result<Option<Cluster>> {

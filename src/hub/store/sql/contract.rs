@@ -24,6 +24,7 @@ mod shared;
 mod signers;
 mod tokens;
 mod troubles;
+mod unknown;
 mod users;
 mod wishes;
 

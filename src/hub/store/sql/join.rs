@@ -267,8 +267,10 @@ impl Bind<'_> {
         .execute(&mut *connection)
         .await
         .map_err(db(DOING))?;
-        // A join that went well ends the conflict that an earlier one left.
-        sqlx::query("DELETE FROM condition WHERE cluster_id = $1 AND type = 'JoinConflict'")
+        // A join that went well ends the conflict that an earlier one left, and a revocation.
+        sqlx::query(
+            "DELETE FROM condition WHERE cluster_id = $1 AND type IN ('JoinConflict', 'IdentityRevoked')",
+        )
             .bind(&self.cluster.id)
             .execute(connection)
             .await

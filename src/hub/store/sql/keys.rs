@@ -3,9 +3,12 @@
 use sqlx::FromRow;
 use time::OffsetDateTime;
 
-use super::{Connection, Database, corrupt, db, from_ms, to_ms};
+use super::{Connection, Database, corrupt, db, from_ms, reports, to_json, to_ms};
+use crate::hub::registration;
 use crate::hub::store::{ClusterKey, KeyKind, KeyState, Result, StoreError};
 use crate::keys::Public;
+use crate::wire::id::ClusterName;
+use crate::wire::report::Condition;
 
 /// Keys of one kind that one cluster may have in force.
 const MAX_VALID: usize = 8;
@@ -66,7 +69,7 @@ pub(super) async fn by_fingerprint(
     row.map(Row::key).transpose()
 }
 
-async fn of_cluster(
+pub(super) async fn of_cluster(
     connection: &mut Connection,
     cluster_id: &str,
     kind: KeyKind,
@@ -83,8 +86,18 @@ async fn of_cluster(
     rows.into_iter().map(Row::key).collect()
 }
 
+/// Asked within the transaction: the caller may have been let in before it was revoked.
+async fn is_revoked(connection: &mut Connection, cluster_id: &str) -> Result<bool> {
+    let identities = of_cluster(connection, cluster_id, KeyKind::Identity).await?;
+    Ok(registration::is_revoked(&identities))
+}
+
 /// Before one more key: the oldest of those that were revoked long since go.
-async fn make_room(connection: &mut Connection, cluster_id: &str, kind: KeyKind) -> Result<()> {
+pub(super) async fn make_room(
+    connection: &mut Connection,
+    cluster_id: &str,
+    kind: KeyKind,
+) -> Result<()> {
     let known = of_cluster(connection, cluster_id, kind).await?;
     if known
         .iter()
@@ -191,7 +204,7 @@ impl Database {
         let foreign = known.as_ref().is_some_and(|k| {
             k.cluster_id != cluster_id || k.kind != KeyKind::Deploy || k.state == KeyState::Revoked
         });
-        if foreign {
+        if foreign || is_revoked(&mut write.tx, cluster_id).await? {
             return Ok(None);
         }
         if known.is_none() {
@@ -227,6 +240,9 @@ impl Database {
         if let Some(known) = by_fingerprint(&mut write.tx, &fingerprint).await? {
             let own = known.cluster_id == cluster_id && known.kind == KeyKind::Identity;
             return Ok((own && known.state.is_valid()).then_some(known));
+        }
+        if is_revoked(&mut write.tx, cluster_id).await? {
+            return Ok(None);
         }
         make_room(&mut write.tx, cluster_id, KeyKind::Identity).await?;
         sqlx::query(
@@ -282,6 +298,59 @@ impl Database {
             .map_err(db(DOING))?;
         write.commit(DOING).await?;
         Ok(Some(ended))
+    }
+
+    pub async fn revoke_cluster(
+        &self,
+        id: &str,
+        condition: Condition,
+        now: OffsetDateTime,
+    ) -> Result<Vec<ClusterKey>> {
+        const DOING: &str = "revoke a cluster's keys";
+        let mut write = self.begin(DOING).await?;
+        let mut ended = of_cluster(&mut write.tx, id, KeyKind::Identity).await?;
+        ended.extend(of_cluster(&mut write.tx, id, KeyKind::Deploy).await?);
+        ended.retain(|k| k.state != KeyState::Revoked);
+        if ended.is_empty() {
+            return Ok(ended);
+        }
+        for sql in [
+            "UPDATE cluster_key SET state = 'revoked', updated_at = $1 WHERE cluster_id = $2 AND state <> 'revoked'",
+            "UPDATE join_token SET revoked_at = $1 WHERE cluster_id = $2 AND revoked_at IS NULL",
+        ] {
+            sqlx::query(sql)
+                .bind(to_ms(now))
+                .bind(id)
+                .execute(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?;
+        }
+        // No replica leads a request to its line any more, be it up for another moment.
+        sqlx::query("DELETE FROM line WHERE cluster_id = $1")
+            .bind(id)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        reports::put_condition(&mut write.tx, id, condition, now).await?;
+        write.commit(DOING).await?;
+        Ok(ended)
+    }
+
+    pub async fn revoked(&self, clusters: Vec<String>) -> Result<Vec<ClusterName>> {
+        const DOING: &str = "look which clusters were revoked";
+        let names: Vec<String> = sqlx::query_scalar(concat!(
+            "SELECT name FROM cluster c WHERE removed_at IS NULL AND name IN ",
+            each!("$1"),
+            " AND EXISTS (SELECT 1 FROM cluster_key k WHERE k.cluster_id = c.id AND k.kind = 'identity')
+              AND NOT EXISTS (SELECT 1 FROM cluster_key k WHERE k.cluster_id = c.id AND k.kind = 'identity'
+                AND k.state IN ('active', 'retiring'))"
+        ))
+        .bind(to_json(&clusters))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db(DOING))?;
+        let names = names.iter().map(|name| name.parse());
+        names.collect::<Result<_, _>>().map_err(corrupt(DOING))
     }
 
     pub async fn end_retired(

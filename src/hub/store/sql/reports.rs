@@ -20,6 +20,24 @@ fn known<T: serde::de::DeserializeOwned>(word: &str) -> Option<T> {
     serde_json::from_value(serde_json::Value::from(word)).ok()
 }
 
+/// A cluster that was accepted by its key alone says its incarnation with its first report; what is known stays.
+async fn note_incarnation(
+    connection: &mut Connection,
+    cluster_id: &str,
+    facts: &Facts,
+) -> Result<()> {
+    let Some(incarnation) = facts.get("incarnation").filter(|i| !i.is_empty()) else {
+        return Ok(());
+    };
+    sqlx::query("UPDATE cluster SET incarnation = $1 WHERE id = $2 AND incarnation IS NULL")
+        .bind(incarnation)
+        .bind(cluster_id)
+        .execute(connection)
+        .await
+        .map_err(db("note a cluster's incarnation"))?;
+    Ok(())
+}
+
 pub(super) async fn replace_facts(
     connection: &mut Connection,
     cluster_id: &str,
@@ -83,6 +101,32 @@ async fn replace_conditions(
         .await
         .map_err(db(DOING))?;
     }
+    Ok(())
+}
+
+/// What the hub itself sees.
+pub(super) async fn put_condition(
+    connection: &mut Connection,
+    cluster_id: &str,
+    condition: Condition,
+    now: OffsetDateTime,
+) -> Result<()> {
+    sqlx::query(
+        "INSERT INTO condition (cluster_id, type, source, status, reason, message, since, observed_at)
+         VALUES ($1, $2, 'hub', $3, $4, $5, $6, $7)
+         ON CONFLICT (cluster_id, type) DO UPDATE SET source = 'hub', reason = $4, message = $5, observed_at = $7,
+           since = CASE WHEN condition.status = $3 THEN condition.since ELSE $6 END, status = $3",
+    )
+    .bind(cluster_id)
+    .bind(word(&condition.kind))
+    .bind(word(&condition.status))
+    .bind(&condition.reason)
+    .bind(&condition.message)
+    .bind(&condition.since)
+    .bind(to_ms(now))
+    .execute(connection)
+    .await
+    .map_err(db("store a condition"))?;
     Ok(())
 }
 
@@ -245,6 +289,7 @@ impl Database {
         .map_err(db(DOING))?;
         if let Some(facts) = &reported.facts {
             replace_facts(&mut write.tx, cluster_id, facts, now).await?;
+            note_incarnation(&mut write.tx, cluster_id, facts).await?;
         }
         if let Some(conditions) = &reported.conditions {
             let said = (conditions.as_slice(), reported.later.as_slice());
@@ -280,19 +325,8 @@ impl Database {
         now: OffsetDateTime,
     ) -> Result<()> {
         const DOING: &str = "store a condition";
-        let statement = sqlx::query(
-            "INSERT INTO condition (cluster_id, type, source, status, reason, message, since, observed_at)
-             VALUES ($1, $2, 'hub', $3, $4, $5, $6, $7)
-             ON CONFLICT (cluster_id, type) DO UPDATE SET source = 'hub', reason = $4, message = $5, observed_at = $7,
-               since = CASE WHEN condition.status = $3 THEN condition.since ELSE $6 END, status = $3",
-        )
-        .bind(cluster_id)
-        .bind(word(&condition.kind))
-        .bind(word(&condition.status))
-        .bind(&condition.reason)
-        .bind(&condition.message)
-        .bind(&condition.since)
-        .bind(to_ms(now));
-        self.change_row(DOING, statement).await.map(drop)
+        let mut write = self.begin_row(DOING).await?;
+        put_condition(&mut write.tx, cluster_id, condition, now).await?;
+        write.commit(DOING).await
     }
 }

@@ -8,8 +8,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use linesman::agent::caller::{Call, Caller};
 use linesman::agent::enroll::gitpath::GitPath;
+use linesman::agent::enroll::join::{Belief, Joining};
 use linesman::agent::enroll::keyring::Keyring;
 use linesman::agent::enroll::rotate::Rotating;
+use linesman::agent::enroll::stored::Join;
 use linesman::agent::enroll::{Context, stored};
 use linesman::agent::fault::Faults;
 use linesman::agent::gitline::Carried;
@@ -17,7 +19,7 @@ use linesman::agent::identity::{self, Identity};
 use linesman::agent::link::{self, LinkConfig, LinkState};
 use linesman::agent::{Joined, News};
 use linesman::clock;
-use linesman::keys::KeyPair;
+use linesman::keys::{KeyPair, Public};
 use linesman::lifetime::hearts::Hearts;
 use linesman::manifests::{EngineNamespaces, scope::Extent};
 use linesman::wire::api::{AgentBuild, Assignment, EngineKind};
@@ -146,38 +148,38 @@ impl Secrets {
 }
 
 /// An agent's part that replaces keys, with what feeds it; dropped, it ends as by SIGKILL.
-pub(super) struct Running {
-    pub(super) identity: watch::Receiver<Identity>,
+pub(in crate::hub) struct Running {
+    pub(in crate::hub) identity: watch::Receiver<Identity>,
     pub(super) denied: watch::Sender<u32>,
     /// Calls to the hub that failed.
     pub(super) failed: Arc<Mutex<Vec<String>>>,
-    pub(super) line: watch::Receiver<LinkState>,
+    pub(in crate::hub) line: watch::Receiver<LinkState>,
     pub(super) _tasks: JoinSet<()>,
 }
 
 /// How the engine in the cluster fares meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct Fetches {
-    pub(super) good: u32,
-    pub(super) failed: Vec<String>,
+pub(in crate::hub) struct Fetches {
+    pub(in crate::hub) good: u32,
+    pub(in crate::hub) failed: Vec<String>,
     /// The fingerprint of the key in its Secret.
     pub(super) key: String,
 }
 
-pub(super) struct World {
-    pub(super) hub: TestHub,
+pub(in crate::hub) struct World {
+    pub(in crate::hub) hub: TestHub,
     pub(super) secrets: Secrets,
     pub(super) assignment: Assignment,
     /// What the engine's Secret holds.
     pub(super) given: watch::Sender<KeyPair>,
     /// The key of the last good fetch.
     pub(super) fetched: watch::Sender<String>,
-    pub(super) log: Arc<Mutex<Fetches>>,
+    pub(in crate::hub) log: Arc<Mutex<Fetches>>,
     pub(super) _engine: JoinSet<()>,
 }
 
 impl World {
-    pub(super) async fn new(name: &str) -> Self {
+    pub(in crate::hub) async fn new(name: &str) -> Self {
         let hub = TestHub::start(name).await;
         let token = hub.add("eu1").await;
         let (_, joined) = Agent::new(1).join(&hub, "eu1", &token).await;
@@ -225,7 +227,12 @@ impl World {
     }
 
     /// A process of the agent, which finds what the one before stored.
-    pub(super) async fn agent(&self, faults: Faults) -> Running {
+    pub(in crate::hub) async fn agent(&self, faults: Faults) -> Running {
+        self.agent_of(faults, None).await
+    }
+
+    /// The same to which new YAML was applied.
+    pub(in crate::hub) async fn agent_of(&self, faults: Faults, applied: Option<Join>) -> Running {
         let keyring = Keyring::new(
             stored::secrets(&self.secrets.client(), "linesman"),
             &cluster(),
@@ -241,6 +248,7 @@ impl World {
             since: clock::now(),
             cause: "not dialled".to_owned(),
             attempt: 0,
+            strange: false,
         });
         let dial = LinkConfig {
             hub: watch::channel(self.assignment.hub.clone()).1,
@@ -253,6 +261,11 @@ impl World {
         let (news, mut told) = mpsc::channel::<News>(64);
         let caller = Caller::new(identity.clone(), joined.subscribe(), link.clone());
         let denied = watch::Sender::new(0);
+        let (disowned_out, disowned) = watch::channel(None);
+        let joining = applied.map(|join| {
+            let outs = (joined.clone(), disowned_out.clone());
+            self.joining(join, (news.clone(), caller.clone()), identity.clone(), outs)
+        });
         let rotating = Rotating {
             context: self.context(faults, news),
             keyring,
@@ -264,9 +277,11 @@ impl World {
             heart: Hearts::default().heart("rotate", Duration::from_mins(1)),
             joined: joined.subscribe(),
             fetched: self.fetched.subscribe(),
+            disowned,
             denied: denied.subscribe(),
         };
         let mut tasks = JoinSet::new();
+        tasks.spawn(joins(joining, disowned_out));
         tasks.spawn(async move {
             let (streams, _incoming) = mpsc::channel(8);
             link::run(dial, dialled, streams, CancellationToken::new())
@@ -288,6 +303,31 @@ impl World {
         }
     }
 
+    /// The agent's part that joins with YAML that was applied.
+    fn joining(
+        &self,
+        join: Join,
+        (news, caller): (mpsc::Sender<News>, Caller),
+        keys: watch::Receiver<Identity>,
+        (joined, disowned): (watch::Sender<Option<Joined>>, watch::Sender<Option<Public>>),
+    ) -> Joining {
+        Joining {
+            context: self.context(Faults::default(), news),
+            keys,
+            caller,
+            state: None,
+            applied: Some(join),
+            heart: Hearts::default().heart("join", Duration::from_mins(1)),
+            joined,
+            disowned,
+            kept: watch::Sender::new(None),
+            spoken: watch::Sender::new(0).subscribe(),
+            proven: watch::Sender::new(String::new()).subscribe(),
+            doubts: false,
+            belief: Belief::default(),
+        }
+    }
+
     pub(super) async fn ask(&self) -> Value {
         let asked = json!({"deployKey": true});
         let (code, wish) = self.hub.post("/v1/clusters/eu1/rotate", &asked).await;
@@ -296,7 +336,7 @@ impl World {
     }
 
     /// Kind, state and fingerprint of the cluster's keys that are in force.
-    pub(super) async fn in_force(&self, kind: &str) -> Vec<String> {
+    pub(in crate::hub) async fn in_force(&self, kind: &str) -> Vec<String> {
         let (_, view) = self.hub.get("/v1/clusters/eu1").await;
         let keys = view["keys"].as_array().unwrap().clone();
         let of_kind = keys
@@ -308,7 +348,7 @@ impl World {
     }
 
     /// Until hub, Secret and line have one and the same identity, which is not `old`.
-    pub(super) async fn identified(&self, agent: &Running, old: &KeyPair) -> KeyPair {
+    pub(in crate::hub) async fn identified(&self, agent: &Running, old: &KeyPair) -> KeyPair {
         until_some("another identity is in force", PATIENCE, async || {
             let keys = agent.identity.borrow().clone();
             let own = keys.identity.public();
@@ -348,6 +388,15 @@ impl World {
 
 pub(super) fn cluster() -> linesman::wire::id::ClusterName {
     "eu1".parse().unwrap()
+}
+
+/// Joins, where there is YAML to join with; the channel is there in any case.
+async fn joins(joining: Option<Joining>, _disowned: watch::Sender<Option<Public>>) {
+    if let Some(joining) = joining {
+        let joined = Box::pin(joining.run(CancellationToken::new()));
+        joined.await.unwrap();
+    }
+    std::future::pending::<()>().await;
 }
 
 /// The assignment is followed, and the engine's Secret after the keys.
@@ -390,6 +439,7 @@ pub(super) async fn fetch(
         since: clock::now(),
         cause: "none here".to_owned(),
         attempt: 0,
+        strange: false,
     });
     let path = GitPath {
         link,

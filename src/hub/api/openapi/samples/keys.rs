@@ -23,6 +23,14 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
             json!({ "deployKey": true, "identity": false }),
         ),
         ("RotateWish", json!({ "deployKey": "SHA256:AAAA" })),
+        ("RevokeRequest", json!({ "reason": "a laptop was stolen" })),
+        (
+            "Revocation",
+            json!({
+                "cluster": "eu1", "keys": ["SHA256:AAAA"], "already": false,
+                "next": "linesman cluster readopt eu1",
+            }),
+        ),
         ("GitHostView", githost()),
         (
             "AcceptHostKey",
@@ -51,6 +59,29 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
         (
             "DeployKeyStatus",
             json!({ "state": "registered", "reason": "" }),
+        ),
+    ]
+}
+
+pub(super) fn unknown_agents() -> Vec<(&'static str, Value)> {
+    vec![
+        (
+            "UnknownAgentView",
+            json!({
+                "fingerprint": "SHA256:AAAA", "cluster": "eu1", "reason": "unknown-identity", "address": "192.0.2.1:4711",
+                "incarnation": "5d0f", "firstSeen": "2026-01-01T00:00:00Z", "lastSeen": "2026-01-01T00:00:00Z",
+            }),
+        ),
+        (
+            "AcceptRequest",
+            json!({
+                "fingerprint": "SHA256:AAAA", "reason": "the hub was restored", "replace": false, "engine": "flux",
+                "labels": { "env": "prod" },
+            }),
+        ),
+        (
+            "Acceptance",
+            json!({ "cluster": "eu1", "created": true, "already": false, "ended": ["SHA256:BBBB"], "catalog": true }),
         ),
     ]
 }

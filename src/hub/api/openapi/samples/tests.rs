@@ -200,6 +200,11 @@ fn each_sample_is_a_body_of_its_type() {
     assert!(reads_as::<api::AcceptHostKey>("AcceptHostKey"));
     assert!(reads_as::<api::DropHostKey>("DropHostKey"));
     assert!(reads_as::<api::RotateHostKey>("RotateHostKey"));
+    assert!(reads_as::<api::UnknownAgentView>("UnknownAgentView"));
+    assert!(reads_as::<api::AcceptRequest>("AcceptRequest"));
+    assert!(reads_as::<api::Acceptance>("Acceptance"));
+    assert!(reads_as::<api::RevokeRequest>("RevokeRequest"));
+    assert!(reads_as::<api::Revocation>("Revocation"));
     assert!(reads_as::<api::Check>("Check"));
     assert!(reads_as::<api::Problem>("Problem"));
 }
