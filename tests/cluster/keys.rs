@@ -3,8 +3,10 @@
 use linesman::clock;
 use serde_json::{Value, json};
 
+use crate::healing::{settle, unchanged, workloads};
 use crate::support::api::deployment;
-use crate::support::world::{self, CLUSTER, FLUX, World};
+use crate::support::place::output;
+use crate::support::world::{self, CLUSTER, FLUX, World, git_repository};
 use crate::support::{figure, seconds, shown, until};
 
 pub(crate) mod host;
@@ -139,6 +141,70 @@ fn lost_keys_come_back_and_the_cluster_stays_the_same() {
     });
 }
 
+/// H17: nothing of a revoked cluster is taken any more, which it survives: it heals alone, and comes back by new YAML with keys
+/// that nobody has seen.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_revoked_cluster_heals_alone_and_comes_back_with_other_keys() {
+    let world = world::adopted();
+    settle(&world);
+    let (before, workloads) = (of_kinds(&world), workloads(&world));
+    let revoke = ["cluster", "revoke", CLUSTER, "--yes", "--reason", "a test"];
+    let told = world.hub.json(&revoke);
+    assert_eq!(told["already"], json!(false), "{told}");
+    let took = until("the line is down", seconds(30), || !world.line_is_up());
+    figure("H17", "cluster revoked → line down", "≤ 2 s", shown(took));
+    assert_eq!(world.hub.json(&revoke)["already"], json!(true));
+    let asked = output(world.through_line().args(["get", "nodes"]));
+    assert!(
+        !asked.status.success(),
+        "kubectl still works through the line"
+    );
+    let source = git_repository(FLUX);
+    let asked =
+        json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": "revoked" } } });
+    world.api.patch(&source, &asked);
+    until("the engine is refused too", seconds(120), || {
+        let conditions = world.api.get(&source).unwrap()["status"]["conditions"].clone();
+        let all = conditions.as_array().cloned().unwrap_or_default();
+        all.iter()
+            .any(|c| c["type"] == json!("Ready") && c["status"] == json!("False"))
+    });
+
+    let controller = deployment(FLUX, "kustomize-controller");
+    let old = world.uid(&controller);
+    assert!(world.api.delete(&controller));
+    let took = until("it is healed without the hub", seconds(60), || {
+        let now = world.uid(&controller);
+        now.is_some() && now != old
+    });
+    figure(
+        "H17",
+        "revoked: deleted Deployment → back",
+        "≤ 5 s",
+        shown(took),
+    );
+
+    readopted(
+        &world,
+        "H17",
+        "revoked, YAML of the readoption applied → line back",
+    );
+    until(
+        "there are other keys, one of each kind",
+        seconds(60),
+        || {
+            let (identity, deploy) = of_kinds(&world);
+            let other = identity != before.0 && deploy != before.1;
+            other && identity.len() == 1 && deploy.len() == 1
+        },
+    );
+    unchanged(&world, &workloads);
+    until("the cluster is healthy", seconds(120), || {
+        world.phase() == "Healthy"
+    });
+}
+
 fn lose_both_and_readopt(world: &World, keys: &str) {
     let git = format!("/api/v1/namespaces/{FLUX}/secrets/flux-system");
     stop_agent(world);
@@ -149,6 +215,15 @@ fn lose_both_and_readopt(world: &World, keys: &str) {
         let all = view["conditions"].as_array().cloned().unwrap_or_default();
         all.iter().any(|c| c["reason"] == json!("KeysLost"))
     });
+    readopted(
+        world,
+        "H15",
+        "both lost, YAML of the readoption applied → line back",
+    );
+}
+
+/// New YAML, until the line is back and the engine works.
+fn readopted(world: &World, number: &str, what: &str) {
     let yaml = world.directory.join("readopt.yaml");
     let file = yaml.to_str().unwrap();
     world
@@ -156,14 +231,9 @@ fn lose_both_and_readopt(world: &World, keys: &str) {
         .linesman(&["cluster", "readopt", CLUSTER, "--file", file]);
     world.apply(&yaml);
     let took = until("the line is back", seconds(180), || world.line_is_up());
-    figure(
-        "H15",
-        "both lost, YAML of the readoption applied → line back",
-        "≤ 60 s",
-        shown(took),
-    );
+    figure(number, what, "≤ 60 s", shown(took));
     let took = world.function(seconds(120));
-    figure("H15", "then function", "", shown(took));
+    figure(number, "then function", "", shown(took));
 }
 
 pub(crate) fn stop_agent(world: &World) {

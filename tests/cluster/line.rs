@@ -12,6 +12,9 @@ use crate::support::place::{lab, output, run};
 use crate::support::world::{self, World};
 use crate::support::{figure, seconds, shown, until};
 
+/// What the agent keeps of the hub.
+const JOINED: &str = "/api/v1/namespaces/linesman/secrets/linesman-state";
+
 /// H30: a push is in the cluster ≤ 10 s later, the interval left at its default.
 #[test]
 #[ignore = "needs a real cluster: make test"]
@@ -119,6 +122,39 @@ fn the_line_comes_back_after_a_hub_restart() {
         "≤ 30 s",
         shown(took),
     );
+}
+
+/// H19, L17: the hub comes back with another CA and another key: the agent follows by itself, and requests that the new key
+/// signs are served. What the key before signed of the audit verifies still.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn the_line_comes_back_to_a_hub_with_another_ca_and_key() {
+    let mut world = world::adopted();
+    until("the line is up", seconds(60), || world.line_is_up());
+    let pid = agent_pid(&world);
+    let known = |world: &World| world.api.get(JOINED).unwrap()["data"]["trust.json"].clone();
+    let (before, data) = (known(&world), world.hub.data());
+    for what in ["key", "ca"] {
+        let rotate = ["hub", "rotate", what, "--data", data.to_str().unwrap()];
+        world.hub.linesman(&rotate);
+    }
+    // It has the CA before in it.
+    std::fs::remove_file(world.line_kubeconfig()).unwrap();
+    world.hub.stop();
+    world.hub.up();
+    let took = until("the line is back", seconds(120), || world.line_is_up());
+    figure(
+        "H19",
+        "hub with another CA and key ready → line back",
+        "≤ 30 s",
+        shown(took),
+    );
+    assert_ne!(known(&world), before, "what the agent keeps of the hub");
+    assert_eq!(agent_pid(&world), pid, "the agent was started again");
+    watch_works(&world, "after-another-key");
+    world.hub.linesman(&["audit", "verify"]);
+    let offline = ["audit", "verify", "--data", data.to_str().unwrap()];
+    world.hub.linesman(&offline);
 }
 
 /// The agent is killed: the line is back ≤ 30 s, and a watch started then works.
