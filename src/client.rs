@@ -190,11 +190,31 @@ impl Client {
         path: &[&str],
         body: &impl serde::Serialize,
     ) -> Result<T, Error> {
+        self.change(Method::PUT, operation, path, body).await
+    }
+
+    /// The same for a part of it.
+    async fn patch<T: DeserializeOwned>(
+        &self,
+        operation: &str,
+        path: &[&str],
+        body: &impl serde::Serialize,
+    ) -> Result<T, Error> {
+        self.change(Method::PATCH, operation, path, body).await
+    }
+
+    async fn change<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        operation: &str,
+        path: &[&str],
+        body: &impl serde::Serialize,
+    ) -> Result<T, Error> {
         let body =
             serde_json::to_vec(body).map_err(|e| self.unexpected(operation, e.to_string()))?;
         let call = Call {
             operation,
-            method: Method::PUT,
+            method,
             url: self.url(path, &[]),
             headers: json_headers(),
             body: Some(body),

@@ -5,6 +5,7 @@ mod add;
 mod argocd_secret;
 mod engine;
 mod git;
+mod label;
 mod list;
 mod pause;
 mod readopt;
@@ -34,6 +35,8 @@ pub(super) enum Verb {
     Wait(wait::Args),
     /// Print new adoption YAML for a cluster that the hub knows
     Readopt(Box<readopt::Args>),
+    /// Set and remove labels, by which grants and rollouts choose clusters
+    Label(label::Args),
     /// Choose a cluster's way to the Git host: over the line, directly, or as its agent finds
     Git(git::Args),
     /// Tell a cluster's engine, or let the other one take its place
@@ -63,6 +66,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Show(args) => show::run(args).await,
         Verb::Wait(args) => wait::run(args).await,
         Verb::Readopt(args) => readopt::run(*args).await,
+        Verb::Label(args) => label::run(args).await,
         Verb::Git(args) => git::run(args).await,
         Verb::Engine(args) => engine::run(*args).await,
         Verb::Upgrade(args) => upgrade::run(args).await,

@@ -8,10 +8,10 @@ use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
     AcceptRequest, Acceptance, AgentImageRequest, AgentImageView, CatalogView, Check, Diagnosis,
     DropSigner, EngineKind, EngineRequest, EngineView, GitRoute, GitRouteRequest, HealCloseRequest,
-    HubInfo, LineDetail, NewCluster, NewJoinToken, NewSigner, NewSshKey, Page, PauseRequest,
-    Policy, RegistryRequest, RegistryView, Revocation, RevokeRequest, RotateRequest, RotateWish,
-    SignersView, ToldAdoption, ToldBundle, ToldCluster, ToldGitRoute, ToldHeal, UnknownAgentView,
-    WhoAmI,
+    HubInfo, LabelsRequest, LabelsView, LineDetail, NewCluster, NewJoinToken, NewSigner, NewSshKey,
+    Page, PauseRequest, Policy, RegistryRequest, RegistryView, Revocation, RevokeRequest,
+    RotateRequest, RotateWish, SignersView, ToldAdoption, ToldBundle, ToldCluster, ToldGitRoute,
+    ToldHeal, UnknownAgentView, WhoAmI,
 };
 use crate::wire::id::ClusterName;
 
@@ -141,6 +141,16 @@ impl Client {
         let path = ["v1", "clusters", name.as_str(), "git-route"];
         let operation = format!("choose the way to Git of cluster {name}");
         self.put(&operation, &path, &GitRouteRequest { route })
+            .await
+    }
+
+    pub async fn label(
+        &self,
+        name: &ClusterName,
+        asked: &LabelsRequest,
+    ) -> Result<LabelsView, Error> {
+        let path = ["v1", "clusters", name.as_str(), "labels"];
+        self.patch(&format!("label cluster {name}"), &path, asked)
             .await
     }
 

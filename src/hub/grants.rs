@@ -78,6 +78,33 @@ pub async fn groups_lost(
     Ok(())
 }
 
+/// Whether one of the user's own grants takes a cluster in once its labels are other ones.
+pub async fn gains(
+    hub: &Hub,
+    asker: &Asker<'_>,
+    before: &Place<'_>,
+    after: &Place<'_>,
+) -> Result<bool, StoreError> {
+    let own = hub.store.grants_of(&asker.subjects()).await?;
+    let now = clock::now();
+    let reaches = |grant: &Grant, place| grant.reaches(asker, place, now).is_ok();
+    Ok(own
+        .iter()
+        .any(|grant| reaches(grant, after) && !reaches(grant, before)))
+}
+
+/// Ends what runs on a cluster by grants that its labels take it out of. To be called when the store has them.
+pub async fn relabelled(hub: &Hub, id: &str, now: &Place<'_>) -> Result<(), StoreError> {
+    let grants = all(hub).await?;
+    let lost = grants.iter().filter(|grant| !grant.clusters.contain(now));
+    let lost: Vec<String> = lost.map(|grant| grant.id.clone()).collect();
+    hub.requests.end(Gone::Reach {
+        cluster: id,
+        grants: &lost,
+    });
+    Ok(())
+}
+
 /// Tells the agents that listen whenever a grant or a user changed, and when a grant ends.
 pub async fn announce(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     loop {

@@ -267,6 +267,7 @@ impl Case {
             by: By {
                 user_id: user.id.clone(),
                 token_id: user.token_id.clone(),
+                cluster_id: Some(cluster.id.clone()),
                 grants: allowed.by,
                 until: allowed.until.into_iter().chain(user.runs_until).min(),
             },

@@ -14,6 +14,8 @@ use crate::clock;
 pub struct By {
     pub user_id: String,
     pub token_id: String,
+    /// The id of the cluster that it goes to; None = it is no request to one.
+    pub cluster_id: Option<String>,
     /// The ids of the grants that cover it.
     pub grants: Vec<String>,
     /// When the first of them ends by itself.
@@ -31,6 +33,11 @@ pub enum Gone<'a> {
         user: &'a str,
         grants: &'a [String],
     },
+    /// Grants that a cluster is not among any more, though others are.
+    Reach {
+        cluster: &'a str,
+        grants: &'a [String],
+    },
 }
 
 impl Gone<'_> {
@@ -42,6 +49,10 @@ impl Gone<'_> {
             Self::Held { user, grants } => {
                 by.user_id == user && by.grants.iter().any(|g| grants.contains(g))
             }
+            Self::Reach { cluster, grants } => {
+                by.cluster_id.as_deref() == Some(cluster)
+                    && by.grants.iter().any(|g| grants.contains(g))
+            }
         }
     }
 
@@ -51,6 +62,7 @@ impl Gone<'_> {
             Self::Token(id) => Kept::Token(id.to_owned()),
             Self::Grant(id) => Kept::Grant(id.to_owned()),
             Self::Held { user, grants } => Kept::Held(user.to_owned(), grants.to_vec()),
+            Self::Reach { cluster, grants } => Kept::Reach(cluster.to_owned(), grants.to_vec()),
         }
     }
 }
@@ -89,6 +101,7 @@ enum Kept {
     Token(String),
     Grant(String),
     Held(String, Vec<String>),
+    Reach(String, Vec<String>),
 }
 
 impl Kept {
@@ -98,6 +111,7 @@ impl Kept {
             Self::Token(id) => Gone::Token(id),
             Self::Grant(id) => Gone::Grant(id),
             Self::Held(user, grants) => Gone::Held { user, grants },
+            Self::Reach(cluster, grants) => Gone::Reach { cluster, grants },
         }
     }
 }
@@ -144,8 +158,12 @@ impl Requests {
         let mut all: Vec<By> = Vec::new();
         for (by, _) in seats.taken.values() {
             let same = |known: &By| {
-                (&known.user_id, &known.token_id, &known.grants)
-                    == (&by.user_id, &by.token_id, &by.grants)
+                (
+                    &known.user_id,
+                    &known.token_id,
+                    &known.cluster_id,
+                    &known.grants,
+                ) == (&by.user_id, &by.token_id, &by.cluster_id, &by.grants)
             };
             if !all.iter().any(same) {
                 all.push(by.clone());

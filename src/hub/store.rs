@@ -1,6 +1,8 @@
 //! The store: records behind one type. What any database must do stands in the table of [`Store`]'s methods; the
 //! statements that do it are one text, `sql/`, built for SQLite and for PostgreSQL.
 
+use std::collections::BTreeMap;
+
 use time::OffsetDateTime;
 
 use crate::hub::access::Grant;
@@ -130,6 +132,9 @@ contract! {
     [access] accept_agent(&self, accept: Accept, now: OffsetDateTime) -> Accepted;
     /// Those of these clusters whose keys an operator revoked.
     revoked(&self, clusters: Vec<String>) -> Vec<ClusterName>;
+    /// Puts these labels in place of those, and counts as a change of access, which grants choose clusters by; false = the
+    /// cluster has others by now or was removed, and nothing changed.
+    [access] relabel(&self, id: &str, before: &BTreeMap<String, String>, after: &BTreeMap<String, String>, now: OffsetDateTime) -> bool;
     /// What the hub asks of the cluster's watchdog from now on.
     set_policy(&self, id: &str, policy: Policy, now: OffsetDateTime) -> ();
     /// The bundle that the cluster's engine shall run, of the engine that it has, and the seconds in which it has to work; gives the number of the wish.

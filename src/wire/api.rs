@@ -32,8 +32,8 @@ pub use assignment::{
 };
 pub use cluster::{
     AccessLevel, AdoptionAnswer, AdoptionChanges, AdoptionOptions, AgentImageRequest,
-    AgentImageView, ClusterView, GitRoute, GitRouteRequest, GitRouteView, KeyView, LineView,
-    NewCluster, NewJoinToken, PauseRequest, ScopeOptions,
+    AgentImageView, ClusterView, GitRoute, GitRouteRequest, GitRouteView, KeyView, LabelsRequest,
+    LabelsView, LineView, NewCluster, NewJoinToken, PauseRequest, ScopeOptions,
 };
 pub use doctor::{Component, Diagnosis, DiagnosisAnswer, Verdict};
 pub use engine::{

@@ -15,6 +15,7 @@ mod heals;
 mod hostkeys;
 mod incident;
 mod joins;
+mod labels;
 mod login;
 mod lost;
 mod moved;

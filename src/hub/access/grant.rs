@@ -88,7 +88,7 @@ pub enum Clusters {
 }
 
 impl Clusters {
-    pub(super) fn contain(&self, place: &Place<'_>) -> bool {
+    pub fn contain(&self, place: &Place<'_>) -> bool {
         match self {
             Self::All => true,
             Self::Named(names) => names.contains(place.name),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
-use axum::routing::{get, post, put};
+use axum::routing::{get, patch, post, put};
 use axum::{Json, Router};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -28,6 +28,7 @@ mod agent_image;
 mod diagnosis;
 mod engine;
 mod git_route;
+mod labels;
 mod line;
 mod pause;
 mod revoke;
@@ -50,6 +51,7 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/v1/clusters/{name}/line", get(line::show))
         .route("/v1/clusters/{name}/diagnosis", get(diagnosis::ask))
         .route("/v1/clusters/{name}/git-route", put(git_route::choose))
+        .route("/v1/clusters/{name}/labels", patch(labels::change))
         .route("/v1/clusters/{name}/agent-image", put(agent_image::choose))
         .route("/v1/clusters/{name}/engine", put(engine::set))
         .route("/v1/clusters/{name}/image-registry", put(engine::registry))
@@ -235,30 +237,7 @@ pub(super) fn check(new: &NewCluster) -> Result<(), Problem> {
             "leave engineNamespace out, or choose engine argocd",
         ));
     }
-    let word = |text: &str, max: usize| {
-        text.len() <= max
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b))
-    };
-    let fits = |(key, value): (&String, &String)| {
-        !key.is_empty() && word(key, 253) && word(value, 63) && !value.contains('/')
-    };
-    if new.labels.len() > 64 || !new.labels.iter().all(fits) {
-        return Err(Problem::new(
-            Slug::BadRequest,
-            "a label is not one that Kubernetes takes, or there are more than 64",
-            "use letters, digits, '-', '_' and '.'",
-        ));
-    }
-    if new.labels.keys().any(|k| k.starts_with("linesman.")) {
-        return Err(Problem::new(
-            Slug::BadRequest,
-            "labels that begin with 'linesman.' are the hub's own",
-            "choose another key",
-        ));
-    }
-    Ok(())
+    labels::check(&new.labels)
 }
 
 fn check_options(options: &AdoptionOptions) -> Result<(), Problem> {

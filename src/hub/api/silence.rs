@@ -65,6 +65,7 @@ impl Class {
             | "/v1/clusters/{name}/deploy-keys"
             | "/v1/clusters/{name}/identity"
             | "/v1/clusters/{name}/revoke"
+            | "/v1/clusters/{name}/labels"
             | "/v1/unknown-agents/accept"
             | "/v1/clusters/{name}/diagnoses" => Self::Write(Again::Harmless),
             "/v1/clusters" | "/v1/grants" | "/v1/api-tokens" => Self::Write(Again::ByKey),

@@ -228,12 +228,33 @@ async fn ended(hub: &Hub, by: &By) -> Result<(), StoreError> {
         groups: &user.groups,
     };
     let held = hub.store.grants_of(&asker.subjects()).await?;
-    let held: BTreeSet<&str> = held.iter().map(|grant| grant.id.as_str()).collect();
-    let gone = by.grants.iter().filter(|id| !held.contains(id.as_str()));
-    let gone: Vec<String> = gone.cloned().collect();
+    let lost = |has: &dyn Fn(&str) -> bool| {
+        let gone = by.grants.iter().filter(|id| !has(id));
+        gone.cloned().collect::<Vec<String>>()
+    };
+    let gone = lost(&|id| held.iter().any(|grant| grant.id == id));
     if !gone.is_empty() {
         hub.requests.end(Gone::Held {
             user: &by.user_id,
+            grants: &gone,
+        });
+    }
+    let Some(id) = &by.cluster_id else {
+        return Ok(());
+    };
+    // One that was removed has no line.
+    let Some(cluster) = hub.store.cluster_by_id(id).await? else {
+        return Ok(());
+    };
+    let place = access::Place {
+        name: &cluster.name,
+        labels: &cluster.labels,
+    };
+    let there: Vec<&access::Grant> = held.iter().filter(|g| g.clusters.contain(&place)).collect();
+    let gone = lost(&|id| there.iter().any(|grant| grant.id == id));
+    if !gone.is_empty() {
+        hub.requests.end(Gone::Reach {
+            cluster: id,
             grants: &gone,
         });
     }

@@ -6,6 +6,7 @@ fn by(user: &str, token: &str, grant: &str) -> By {
     By {
         user_id: user.to_owned(),
         token_id: token.to_owned(),
+        cluster_id: Some("c1".to_owned()),
         grants: vec![grant.to_owned()],
         until: None,
     }
@@ -40,6 +41,14 @@ async fn requests_end_with_what_they_run_by() {
         ),
         (2, 0)
     );
+    let both = ["g1".to_owned(), "g2".to_owned()];
+    let reach = |cluster| {
+        requests.end(Gone::Reach {
+            cluster,
+            grants: &both,
+        })
+    };
+    assert_eq!((reach("c1"), reach("c2")), (3, 0));
     assert_eq!(requests.tokens().len(), 3);
     drop(seats);
     assert!(requests.seats.lock().unwrap().taken.is_empty());

@@ -1,6 +1,6 @@
 //! A cluster as people add, see and change it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -33,6 +33,25 @@ pub struct GitRouteRequest {
 pub struct GitRouteView<R = GitRoute, V = Via> {
     pub route: R,
     pub via: V,
+}
+
+/// `PATCH /v1/clusters/{name}/labels`. What is not named stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct LabelsRequest {
+    pub set: BTreeMap<String, String>,
+    /// Keys; one that is not there is not missed.
+    pub remove: BTreeSet<String>,
+    /// Whether a key that has another value gets this one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub overwrite: bool,
+}
+
+/// The answer: all labels that the cluster has now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelsView {
+    pub labels: BTreeMap<String, String>,
 }
 
 /// `PUT /v1/clusters/{name}/agent-image`.

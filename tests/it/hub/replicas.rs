@@ -214,6 +214,7 @@ async fn granted(hub: &TestHub, name: &str) -> By {
     By {
         user_id: format!("id-{name}"),
         token_id: id,
+        cluster_id: None,
         grants: vec![grant["id"].as_str().unwrap().to_owned()],
         until: None,
     }

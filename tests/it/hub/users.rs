@@ -197,6 +197,7 @@ async fn a_changed_user_is_changed_at_once() {
         let by = By {
             user_id: "id-ada".to_owned(),
             token_id: String::new(),
+            cluster_id: None,
             grants: grants.iter().map(|g| (*g).to_owned()).collect(),
             until: None,
         };

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt as _;
 use linesman::clock;
+use linesman::hub::access::{Clusters, Grant};
 use linesman::wire::report::{Condition, ConditionType, Status};
 use tokio::time::timeout;
 
@@ -52,6 +53,64 @@ async fn a_watch_at_one_replica_ends_with_the_token_that_another_one_revokes() {
     );
     server.no_watches().await;
     assert_eq!(b.send(get("/api/v1/pods")).await.status(), 401);
+}
+
+/// H17: a grant that chooses clusters by a label ends with the label, at each replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_at_one_replica_ends_with_the_label_that_another_one_takes_away() {
+    let server = ApiServer::start().await;
+    let [a, b] = two(&server).await;
+    let cluster = b.hub.store.cluster(&name()).await.unwrap().unwrap();
+    let labelled = [("env".to_owned(), "prod".to_owned())].into();
+    let relabel = a
+        .hub
+        .store
+        .relabel(&cluster.id, &cluster.labels, &labelled, clock::now());
+    assert!(relabel.await.unwrap());
+    // The only grant there is is for clusters with the label from now on.
+    for grant in a.hub.store.grants(None, 100).await.unwrap() {
+        let by_label = Grant {
+            id: format!("{}-by-label", grant.id),
+            clusters: Clusters::Labelled("env=prod".parse().unwrap()),
+            ..grant.clone()
+        };
+        let added = a.hub.store.add_grant(by_label, None, clock::now());
+        added.await.unwrap();
+        a.hub
+            .store
+            .revoke_grant(&grant.id, clock::now())
+            .await
+            .unwrap();
+    }
+    let watching = async {
+        loop {
+            let answer = b.send(get("/api/v1/pods?watch=1")).await;
+            if answer.status() == 200 {
+                return answer.into_body();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let mut body = timeout(PATIENCE, watching)
+        .await
+        .expect("the label lets in");
+    server.event("event\n");
+    let frame = timeout(PATIENCE, body.frame()).await.unwrap();
+    assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "event\n");
+    let since = Instant::now();
+    let relabel = a
+        .hub
+        .store
+        .relabel(&cluster.id, &labelled, &cluster.labels, clock::now());
+    assert!(relabel.await.unwrap());
+    let ended = async { while let Some(Ok(_)) = body.frame().await {} };
+    assert!(timeout(REVOKED, ended).await.is_ok(), "it goes on");
+    println!(
+        "FIGURE a watch at another replica ended with the label after {:?}",
+        since.elapsed()
+    );
+    server.no_watches().await;
+    assert_eq!(b.send(get("/api/v1/pods")).await.status(), 403);
 }
 
 /// L41

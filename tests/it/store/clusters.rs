@@ -14,6 +14,7 @@ on_both! {
     a_name_is_taken_until_its_cluster_is_removed,
     lists_go_on_behind_the_last_name_in_the_order_of_bytes,
     every_change_counts_up_the_revision,
+    labels_are_changed_as_they_were_seen,
     a_bundle_is_stored_once,
     of_many_claims_with_one_token_one_is_bound,
     a_newer_join_token_ends_the_one_before,
@@ -61,6 +62,21 @@ async fn lists_go_on_behind_the_last_name_in_the_order_of_bytes(store: Store) {
         names.extend(page.into_iter().map(|c| c.name.as_str().to_owned()));
     }
     assert_eq!(names, ordered);
+}
+
+async fn labels_are_changed_as_they_were_seen(store: Store) {
+    let made = cluster(&store, "eu1").await;
+    let blue = [("env".to_owned(), "blue".to_owned())].into();
+    let dev = [("env".to_owned(), "dev".to_owned())].into();
+    let before = &made.labels;
+    assert!(store.relabel(&made.id, before, &blue, at(1)).await.unwrap());
+    // Somebody else was quicker.
+    assert!(!store.relabel(&made.id, before, &dev, at(2)).await.unwrap());
+    let name = "eu1".parse().unwrap();
+    let now = store.cluster(&name).await.unwrap().unwrap();
+    assert_eq!((&now.labels, now.rev), (&blue, made.rev + 1));
+    store.remove_cluster(&made.id, at(3)).await.unwrap();
+    assert!(!store.relabel(&made.id, &blue, &dev, at(4)).await.unwrap());
 }
 
 async fn every_change_counts_up_the_revision(store: Store) {

@@ -194,6 +194,12 @@ pub const OPERATIONS: &[Operation] = &[
         ("GitRouteRequest", "GitRouteView"),
     ),
     operation(
+        ("patch", "/v1/clusters/{name}/labels"),
+        User,
+        "Set and remove labels, by which grants and rollouts choose clusters",
+        ("LabelsRequest", "LabelsView"),
+    ),
+    operation(
         ("put", "/v1/clusters/{name}/agent-image"),
         User,
         "Change the image of a cluster's agent; undone where it is not heard of in time",

@@ -1,5 +1,7 @@
 //! What operators ask of clusters: policy, engine, where images come from, the way to the Git host, the agent's image.
 
+use std::collections::BTreeMap;
+
 use sqlx::query::QueryScalar;
 use time::OffsetDateTime;
 
@@ -18,6 +20,25 @@ impl Database {
         .bind(to_ms(now))
         .bind(id);
         self.change(DOING, statement).await.map(drop)
+    }
+
+    pub async fn relabel(
+        &self,
+        id: &str,
+        before: &BTreeMap<String, String>,
+        after: &BTreeMap<String, String>,
+        now: OffsetDateTime,
+    ) -> Result<bool> {
+        const DOING: &str = "set a cluster's labels";
+        let statement = sqlx::query(
+            "UPDATE cluster SET labels = $1, updated_at = $2, rev = rev + 1
+             WHERE id = $3 AND labels = $4 AND removed_at IS NULL",
+        )
+        .bind(to_json(after))
+        .bind(to_ms(now))
+        .bind(id)
+        .bind(to_json(before));
+        Ok(self.change(DOING, statement).await? == 1)
     }
 
     /// Writes what the engine is to be from now on; gives the number of this change.

@@ -83,6 +83,7 @@ async fn groups_and_people_that_are_gone_end_what_they_ran() {
         let by = By {
             user_id: user.id.clone(),
             token_id: id.clone(),
+            cluster_id: None,
             grants: grants.iter().map(|g| (*g).to_owned()).collect(),
             until: None,
         };

@@ -53,6 +53,11 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
             "NewApiToken",
             json!({ "user": "ci", "title": "deploy", "lasts": 2_592_000, "scopes": ["kube"], "clusters": ["eu1"] }),
         ),
+        (
+            "LabelsRequest",
+            json!({ "set": { "env": "prod" }, "remove": ["frozen"], "overwrite": true }),
+        ),
+        ("LabelsView", json!({ "labels": { "env": "prod" } })),
         ("ApiTokenView", api_token()),
         ("ApiTokenAnswer", {
             let mut answer = api_token();

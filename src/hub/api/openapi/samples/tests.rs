@@ -165,6 +165,8 @@ fn each_sample_is_a_body_of_its_type() {
     assert!(reads_as::<api::LineDetail>("LineDetail"));
     assert!(reads_as::<api::AgentImageRequest>("AgentImageRequest"));
     assert!(reads_as::<api::AgentImageView>("AgentImageView"));
+    assert!(reads_as::<api::LabelsRequest>("LabelsRequest"));
+    assert!(reads_as::<api::LabelsView>("LabelsView"));
     assert!(reads_as::<api::GitRouteRequest>("GitRouteRequest"));
     assert!(reads_as::<api::GitRouteView>("GitRouteView"));
     assert!(reads_as::<api::EngineRequest>("EngineRequest"));
