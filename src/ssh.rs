@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 pub use host_pair::HostPair;
 pub use probe::{Head, Probe, ProbeError, Step, probe, probe_over};
-pub use server::{Authorize, Command, Input, Limits, Output, Run, Server, serve};
+pub use server::{Authorize, Command, Input, Limits, Output, Right, Run, Server, serve};
 
 /// russh's algorithms without compression: packs are compressed already, and nobody can send us a bomb.
 fn uncompressed() -> russh::Preferred {

@@ -92,6 +92,8 @@ pub enum AuthError {
     Missing,
     #[error("the hub token is unknown, expired or revoked")]
     Invalid,
+    #[error("the identity provider has not vouched for this token's user for too long")]
+    Unvouched,
     #[error("this call needs a signature in the header Linesman-Signature")]
     Unsigned,
     #[error("the signature does not fit the call")]
@@ -130,12 +132,33 @@ pub async fn user(hub: &Hub, headers: &HeaderMap) -> Result<User, AuthError> {
         return Err(AuthError::Invalid);
     };
     let (stored, row) = &*known;
-    let over = stored.expires_at.is_some_and(|e| clock::now() >= e);
+    let (now, oidc) = (clock::now(), hub.config.oidc.as_ref());
+    let over = stored.expires_at.is_some_and(|e| now >= e);
     if over || stored.revoked_at.is_some() || row.disabled {
         return Err(AuthError::Invalid);
     }
-    let roles = roles(row, hub.config.oidc.as_ref());
-    Ok(principal(row.clone(), roles, stored.clone()))
+    let vouched = vouched_until(row, oidc);
+    if vouched.is_some_and(|until| now >= until) {
+        return Err(AuthError::Unvouched);
+    }
+    let roles = roles(row, oidc);
+    let user = principal(row.clone(), roles, stored.clone());
+    Ok(User {
+        runs_until: user.runs_until.into_iter().chain(vouched).min(),
+        ..user
+    })
+}
+
+/// Until when a user's own tokens and SSH keys hold, whatever their own end: the identity provider tells the hub nothing of
+/// who left, but it does not vouch for them any more. None = a local user, or it was said so.
+pub fn vouched_until(row: &UserRow, oidc: Option<&oidc::Config>) -> Option<OffsetDateTime> {
+    let provided = row.provider.as_ref()?;
+    let within = oidc.map_or(oidc::VOUCHED_WITHIN, |config| config.vouched_within);
+    (!within.is_zero()).then(|| {
+        provided
+            .vouched_at
+            .saturating_add(time::Duration::try_from(within).unwrap_or(time::Duration::MAX))
+    })
 }
 
 async fn by_session(hub: &Hub, token: &TokenText) -> Result<User, AuthError> {

@@ -277,6 +277,8 @@ pub struct Lost<'a> {
     pub identity: Option<&'a ClusterKey>,
     /// The record of the deploy key that signed.
     pub deploy: Option<&'a ClusterKey>,
+    /// An operator revoked the cluster.
+    pub revoked: bool,
     /// Whether the hub recovers at all.
     pub allowed: bool,
     /// The cluster was heard so lately that it may still be there with the old key: for so long it has to be silent.
@@ -294,6 +296,8 @@ pub enum Recovery {
         genuine: bool,
     },
     Removed,
+    /// The cluster was revoked, and the key that signed was its.
+    Revoked,
     IncarnationChanged,
     KeyKnown,
     Manual,
@@ -303,9 +307,14 @@ pub enum Recovery {
 /// Judges whether a cluster's deploy key may name a new identity. Who does not hold a deploy key of the cluster learns
 /// nothing of it.
 pub fn recover(lost: Lost<'_>) -> Recovery {
-    let signed = lost.deploy.zip(lost.cluster).filter(|(key, cluster)| {
-        key.cluster_id == cluster.id && key.kind == KeyKind::Deploy && key.state.is_valid()
-    });
+    let own = lost
+        .deploy
+        .zip(lost.cluster)
+        .filter(|(key, cluster)| key.cluster_id == cluster.id && key.kind == KeyKind::Deploy);
+    if own.is_some() && lost.revoked {
+        return Recovery::Revoked;
+    }
+    let signed = own.filter(|(key, _)| key.state.is_valid());
     let same = |cluster: &Cluster| cluster.incarnation.as_deref() == Some(lost.incarnation);
     let Some((_, cluster)) = signed else {
         if lost.deploy.is_some_and(|key| key.removed) {

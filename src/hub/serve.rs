@@ -8,8 +8,8 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::githost::embedded::{self, GitAccess, GitServer, Push, RefusedPush};
-use super::store::KeyKind;
+use super::githost::embedded::{self, GitAccess, GitServer, Push, RefusedPush, Right};
+use super::store::{KeyKind, UserRow};
 use super::{Hub, HubConfig, Listeners, api, audit, auth, directory, peers, replica};
 use crate::clock;
 use crate::hub::auth::Role;
@@ -197,7 +197,7 @@ fn once(hub: &Arc<Hub>, tasks: &mut Tasks) {
 }
 
 /// What the holder of an SSH key may do with the catalog.
-async fn git_access(hub: &Hub, key: Public) -> Option<GitAccess> {
+async fn git_access(hub: &Hub, key: Public) -> Right<GitAccess> {
     let store = &hub.store;
     let fingerprint = key.fingerprint();
     let lookup = async {
@@ -209,8 +209,14 @@ async fn git_access(hub: &Hub, key: Public) -> Option<GitAccess> {
             }));
         }
         let user = store.ssh_key_by_fingerprint(&fingerprint).await?;
-        Ok(user.filter(|(_, u)| !u.disabled).map(|(_, user)| {
-            let roles = auth::roles(&user, hub.config.oidc.as_ref());
+        let oidc = hub.config.oidc.as_ref();
+        let vouched = |user: &UserRow| {
+            let until = auth::vouched_until(user, oidc);
+            until.is_none_or(|until| clock::now() < until)
+        };
+        let holds = |user: &UserRow| !user.disabled && vouched(user);
+        Ok(user.filter(|(_, user)| holds(user)).map(|(_, user)| {
+            let roles = auth::roles(&user, oidc);
             GitAccess {
                 who: user.name,
                 push: roles.contains(&Role::Operator) || roles.contains(&Role::Admin),
@@ -218,11 +224,12 @@ async fn git_access(hub: &Hub, key: Public) -> Option<GitAccess> {
         }))
     };
     match lookup.await {
-        Ok(access) => access,
+        Ok(Some(access)) => Right::Held(access),
+        Ok(None) => Right::None,
         Err(error) => {
             let error: super::store::StoreError = error;
             tracing::error!(error = %super::chain_of(&error), "look up an SSH key");
-            None
+            Right::Unknown
         }
     }
 }

@@ -43,6 +43,8 @@ pub struct Limits {
     pub idle: Duration,
     /// A connection's whole life.
     pub life: Duration,
+    /// How often it is asked anew whether a key may go on with what it runs.
+    pub again: Duration,
     /// Time for running commands to end when the server stops.
     pub drain: Duration,
 }
@@ -59,6 +61,7 @@ impl Default for Limits {
             auth_tries: 3,
             idle: Duration::from_mins(1),
             life: Duration::from_mins(10),
+            again: Duration::from_secs(1),
             drain: Duration::from_secs(5),
         }
     }
@@ -69,13 +72,31 @@ pub struct Server<A> {
     /// Shown to each connection as it is when that begins.
     pub host_key: watch::Receiver<HostPair>,
     pub limits: Limits,
-    /// Asked for each key that is offered, again once its ownership is proven, and before each command.
+    /// Asked for each key that is offered, again once its ownership is proven, before each command, and while it runs.
     pub authorize: Authorize<A>,
     /// Runs a command; the answer is its exit status. Dropped when the client goes.
     pub run: Run<A>,
 }
 
-pub type Authorize<A> = Arc<dyn Fn(Public) -> BoxFuture<'static, Option<A>> + Send + Sync>;
+/// What a key's holder may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Right<A> {
+    Held(A),
+    None,
+    /// It could not be looked up: nobody begins anything, and what runs goes on.
+    Unknown,
+}
+
+impl<A> Right<A> {
+    fn held(self) -> Option<A> {
+        match self {
+            Self::Held(right) => Some(right),
+            Self::None | Self::Unknown => None,
+        }
+    }
+}
+
+pub type Authorize<A> = Arc<dyn Fn(Public) -> BoxFuture<'static, Right<A>> + Send + Sync>;
 pub type Run<A> = Arc<dyn Fn(Command<A>) -> BoxFuture<'static, u32> + Send + Sync>;
 pub type Output = std::pin::Pin<Box<dyn AsyncWrite + Send>>;
 

@@ -78,6 +78,7 @@ impl Idp {
             roles: vec![],
             ca: None,
             sessions: Lifetimes::default(),
+            vouched_within: linesman::hub::oidc::VOUCHED_WITHIN,
             keys_again: Duration::ZERO,
         }
     }

@@ -14,6 +14,7 @@ use crate::hub::oidc::{Config, Lifetimes, is_group};
 
 /// A key set is fetched again for a key that it does not hold at most this often.
 const KEYS_AGAIN: Duration = Duration::from_mins(1);
+const DAY: Duration = Duration::from_hours(24);
 /// What the hub itself sets in an authorization request.
 const RESERVED: [&str; 9] = [
     "response_type",
@@ -118,6 +119,10 @@ pub(super) struct OidcArgs {
         requires = "oidc_issuer"
     )]
     oidc_ca: Option<PathBuf>,
+    /// API tokens and SSH keys of a user hold for this long after the provider vouched for the user last, at a login or a
+    /// session's renewal; 0 = to their own end, also for people who left
+    #[arg(long, env = "LINESMAN_OIDC_VOUCHED_WITHIN", value_name = "TIME", default_value = "30d", value_parser = duration::parse)]
+    oidc_vouched_within: Duration,
     /// A session that is not used for this long ends
     #[arg(long, env = "LINESMAN_SESSION_IDLE", value_name = "TIME", default_value = "12h", value_parser = duration::parse)]
     session_idle: Duration,
@@ -147,6 +152,13 @@ impl OidcArgs {
                 "add openid",
             ));
         }
+        let within = self.oidc_vouched_within;
+        if !within.is_zero() && within < DAY {
+            return Err(usage(
+                "--oidc-vouched-within is shorter than a day".to_owned(),
+                "choose 0 or a day at least: logins are noted to the hour",
+            ));
+        }
         let parameters = self.oidc_parameters.iter().map(|text| parameter(text));
         let roles = self.oidc_roles.iter().map(|text| role(text));
         Ok(Some(Config {
@@ -168,6 +180,7 @@ impl OidcArgs {
                 whole: self.session_life,
                 ..Lifetimes::default()
             },
+            vouched_within: self.oidc_vouched_within,
             keys_again: KEYS_AGAIN,
         }))
     }
@@ -260,6 +273,22 @@ mod tests {
         );
         assert_eq!(config.sessions.whole, Duration::from_hours(24));
         assert_eq!(config.mapping, Mapping::default());
+    }
+
+    #[test]
+    fn the_providers_word_holds_for_ever_or_a_day_at_least() {
+        let within = |text| {
+            let flags = [
+                "--oidc-issuer",
+                "https://id.example",
+                "--oidc-vouched-within",
+                text,
+            ];
+            parsed(&flags).map(|config| config.unwrap().vouched_within)
+        };
+        assert_eq!(within("0").unwrap(), Duration::ZERO);
+        assert_eq!(within("1d").unwrap(), DAY);
+        assert!(within("23h").is_err());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::{Caller, UserBody};
 use crate::clock;
 use crate::heal::AGENT_LOST;
 use crate::hub::auth::Role;
+use crate::hub::store::StoreError;
 use crate::hub::{Hub, git, story};
 use crate::wire::api::{HealCloseRequest, HealView, Page};
 use crate::wire::id::ClusterName;
@@ -84,16 +85,35 @@ async fn close(
         caller
             .record(&hub, "heal.close", Some(name), &target)
             .await?;
-        let by = caller.user.name.as_str();
-        let closed = HealRecord {
-            result: HealResult::Failed,
-            next: format!("nothing{}; closed by {by}: {reason}", until(&heal.class)),
-            ..heal
-        };
+        let closed = closed(heal, &caller.user.name, reason);
         hub.store.close_heal(closed, clock::now()).await?;
     }
     let now = find(&hub, &id).await?;
     Ok(Json(whole(&hub, now).await))
+}
+
+/// Closes that the agent of a cluster is not heard, where that is open: it was revoked, and nobody waits for it.
+pub(super) async fn close_silence(
+    hub: &Hub,
+    cluster: &ClusterName,
+    by: &str,
+    reason: &str,
+) -> Result<(), StoreError> {
+    let silent = hub.store.last_unrestored(AGENT_LOST).await?;
+    let own = |(of, heal): &(ClusterName, HealRecord)| of == cluster && is_open(heal);
+    for (_, heal) in silent.into_iter().filter(own) {
+        let closed = closed(heal, by, reason);
+        hub.store.close_heal(closed, clock::now()).await?;
+    }
+    Ok(())
+}
+
+fn closed(heal: HealRecord, by: &str, reason: &str) -> HealRecord {
+    HealRecord {
+        result: HealResult::Failed,
+        next: format!("nothing{}; closed by {by}: {reason}", until(&heal.class)),
+        ..heal
+    }
 }
 
 /// How long what is closed stays so: another heal tells of what is found anew.

@@ -235,6 +235,11 @@ impl From<AuthError> for Problem {
             AuthError::Missing | AuthError::Invalid => {
                 Self::new(Slug::LoginRequired, text, "run: linesman login HUB")
             }
+            AuthError::Unvouched => Self::new(
+                Slug::LoginRequired,
+                text,
+                "its user logs in once, and the token works again: linesman login HUB",
+            ),
             AuthError::Unsigned => Self::new(
                 Slug::Unsigned,
                 text,

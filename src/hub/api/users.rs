@@ -104,6 +104,7 @@ async fn add(
 fn shown(user: UserRow, tokens: usize) -> UserView {
     UserView {
         tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
+        vouched_at: user.provider.as_ref().map(|p| clock::rfc3339(p.vouched_at)),
         provider: user.provider.map(|p| p.issuer),
         name: user.name,
         roles: user.roles,

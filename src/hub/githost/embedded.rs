@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-pub use crate::ssh::Limits;
+pub use crate::ssh::{Limits, Right};
 
 use crate::keys::Public;
 use crate::ssh;
@@ -71,7 +71,7 @@ pub struct Push {
 pub async fn serve(
     listener: TcpListener,
     server: GitServer,
-    authorize: impl Fn(Public) -> BoxFuture<'static, Option<GitAccess>> + Send + Sync + 'static,
+    authorize: impl Fn(Public) -> BoxFuture<'static, Right<GitAccess>> + Send + Sync + 'static,
     pushed: mpsc::Sender<Push>,
     stop: CancellationToken,
 ) -> Result<()> {

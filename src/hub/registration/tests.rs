@@ -323,6 +323,7 @@ fn a_lost_identity_is_recovered_by_a_deploy_key_of_the_same_cluster_alone() {
             incarnation: "uid-1",
             identity: None,
             deploy: Some(deploy),
+            revoked: false,
             allowed: true,
             wait: None,
         };
@@ -340,7 +341,13 @@ fn a_lost_identity_is_recovered_by_a_deploy_key_of_the_same_cluster_alone() {
         judged(&|l| l.incarnation = "uid-2", &own),
         Recovery::IncarnationChanged
     );
+    // Revoked is said to who held a key of the cluster, and to nobody else.
+    let ended = deploy("c1", KeyState::Revoked);
+    assert_eq!(judged(&|l| l.revoked = true, &ended), Recovery::Revoked);
+    assert_eq!(judged(&|l| l.revoked = true, &own), Recovery::Revoked);
     let unknown = |genuine| Recovery::Unknown { genuine };
+    let stranger = deploy("c2", KeyState::Active);
+    assert_ne!(judged(&|l| l.revoked = true, &stranger), Recovery::Revoked);
     for foreign in [
         deploy("c2", KeyState::Active),
         deploy("c1", KeyState::Revoked),
@@ -373,6 +380,7 @@ fn a_recovery_is_repeated_for_its_own_key_and_for_no_other() {
             incarnation: "uid-1",
             identity: Some(identity),
             deploy: Some(&deploy),
+            revoked: false,
             allowed: false,
             wait: Some(Duration::SECOND),
         })

@@ -2,19 +2,23 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use russh::server::{Handle, Msg};
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use super::{Command, Full, Shared};
+use super::{Command, Full, Right, Shared};
 use crate::keys::Public;
 
 /// Longer commands are refused.
 const MAX_COMMAND: usize = 1024;
 const STDERR: u32 = 1;
+const LOST: &str = "the key may not do this any more";
+/// A client that reads nothing is not told why.
+const TOLD: Duration = Duration::from_secs(1);
 
 /// What the client sends to the command's standard input.
 pub struct Input {
@@ -54,7 +58,7 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
     let status = match waiting {
         // Asked again: a connection may outlive the right that it began with.
         Ok(Some(Wish::Exec { text, git_protocol })) => match (
-            (shared.server.authorize)(key).await,
+            (shared.server.authorize)(key).await.held(),
             shared.places.take(key),
         ) {
             (Some(who), Ok(place)) => {
@@ -71,12 +75,18 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
                     output: Box::pin(write.make_writer()),
                     errors: Box::pin(write.make_writer_ext(Some(STDERR))),
                 };
-                let status = (shared.server.run)(command).await;
+                let status = tokio::select! {
+                    status = (shared.server.run)(command) => status,
+                    () = lost(&shared, key) => {
+                        debug!(%peer, key = %key.fingerprint(), "SSH command cut: the key lost its right");
+                        refuse(&write, LOST).await
+                    }
+                };
                 drop(place);
                 status
             }
             (Some(_), Err(full)) => refuse(&write, busy(full)).await,
-            (None, _) => refuse(&write, "the key may not do this any more").await,
+            (None, _) => refuse(&write, LOST).await,
         },
         Ok(Some(Wish::Refused(why))) => refuse(&write, why).await,
         Ok(None) | Err(_) => 1,
@@ -86,6 +96,16 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
     handle.eof(id).await.ok();
     handle.close(id).await.ok();
     debug!(status, "SSH command ended");
+}
+
+/// Returns once the key may not do what it runs any more.
+async fn lost<A>(shared: &Shared<A>, key: Public) {
+    loop {
+        sleep(shared.server.limits.again).await;
+        if matches!((shared.server.authorize)(key).await, Right::None) {
+            return;
+        }
+    }
 }
 
 enum Wish {
@@ -141,6 +161,8 @@ fn busy(full: Full) -> &'static str {
 
 async fn refuse(write: &ChannelWriteHalf<Msg>, why: &'static str) -> u32 {
     let text = format!("linesman: {why}\n");
-    write.extended_data_bytes(STDERR, text).await.ok();
+    timeout(TOLD, write.extended_data_bytes(STDERR, text))
+        .await
+        .ok();
     1
 }

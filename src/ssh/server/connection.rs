@@ -135,7 +135,7 @@ impl<A: Clone + Send + Sync + 'static> Client<A> {
     async fn authorize(&self, key: &ssh_key::PublicKey) -> Option<Public> {
         debug!(peer = %self.peer, key = fingerprint(key), "SSH key offered");
         let public = key.key_data().ed25519().map(|k| Public(k.0))?;
-        (self.shared.server.authorize)(public).await?;
+        (self.shared.server.authorize)(public).await.held()?;
         Some(public)
     }
 }

@@ -200,6 +200,9 @@ pub struct UserView {
     /// The identity provider whose word the groups are; absent = a local user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
+    /// RFC 3339: when it vouched for the user last, to the hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vouched_at: Option<String>,
     #[serde(default)]
     pub rev: i64,
 }

@@ -3,13 +3,13 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use linesman::hub::catalog;
 use linesman::hub::git::{self, BRANCH};
-use linesman::hub::githost::embedded::{self, GitAccess, GitServer, Limits, Push};
+use linesman::hub::githost::embedded::{self, GitAccess, GitServer, Limits, Push, Right};
 use linesman::keys::{KeyPair, Public};
 use linesman::ssh::known_hosts::known_hosts_line;
 use tokio::net::TcpListener;
@@ -75,6 +75,7 @@ pub(crate) struct Host {
     port: u16,
     pushed: mpsc::Receiver<Push>,
     asked: Arc<AtomicUsize>,
+    standing: Arc<Mutex<Standing>>,
     stop: CancellationToken,
     task: JoinHandle<anyhow::Result<()>>,
 }
@@ -99,7 +100,20 @@ fn access(key: Public) -> Option<GitAccess> {
     })
 }
 
+/// What the host's records say of all keys.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Standing {
+    Good,
+    Revoked,
+    /// They cannot be read.
+    Away,
+}
+
 impl Host {
+    pub(crate) fn stand(&self, standing: Standing) {
+        *self.standing.lock().unwrap() = standing;
+    }
+
     pub(crate) async fn start() -> Self {
         Self::with(Limits::default()).await
     }
@@ -124,9 +138,16 @@ impl Host {
         };
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
+        let standing = Arc::new(Mutex::new(Standing::Good));
+        let now = Arc::clone(&standing);
         let authorize = move |key| {
             count.fetch_add(1, Ordering::Relaxed);
-            Box::pin(async move { access(key) }) as _
+            let right = match *now.lock().unwrap() {
+                Standing::Good => access(key).map_or(Right::None, Right::Held),
+                Standing::Revoked => Right::None,
+                Standing::Away => Right::Unknown,
+            };
+            Box::pin(async move { right }) as _
         };
         let serve = embedded::serve(listener, server, authorize, sender, stop.clone());
         #[expect(clippy::disallowed_methods, reason = "the host owns and joins it")]
@@ -136,6 +157,7 @@ impl Host {
             port,
             pushed,
             asked,
+            standing,
             stop,
             task,
         };

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::host::{Host, Who, cluster_key};
+use super::host::{Host, Standing, Who, cluster_key};
 
 /// Long enough for a busy machine; no test waits for it to pass.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -113,6 +113,51 @@ async fn a_silent_session_and_one_that_lives_too_long_are_cut() {
         assert!(!status.success());
         host.end().await;
     }
+}
+
+/// H17: what is revoked ends what runs by it, with a word on why. Records that cannot be read end nothing, and let nothing begin.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fetch_ends_with_the_right_of_its_key() {
+    let limits = Limits {
+        again: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    let host = Host::with(limits).await;
+    let file = host.key_file(&cluster_key(0), "cluster");
+    let mut child = held(&host, &file).await;
+    host.stand(Standing::Away);
+    // It was asked meanwhile, and more than once.
+    let asked = host.asked();
+    let asked_again = async {
+        while host.asked() < asked + 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, asked_again).await.unwrap();
+    assert_eq!(child.try_wait().unwrap(), None, "the fetch was cut");
+    assert!(
+        host.fetch_with(&file)
+            .await
+            .refused()
+            .contains("Permission denied")
+    );
+    // Its client keeps the session open.
+    let _open = child.stdin.take();
+    host.stand(Standing::Revoked);
+    let ended = timeout(PATIENCE, child.wait_with_output()).await.unwrap();
+    let ended = ended.unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    let words = String::from_utf8_lossy(&ended.stderr);
+    assert!(
+        words.contains("the key may not do this any more"),
+        "{words}"
+    );
+    host.stand(Standing::Good);
+    let again = host
+        .ssh(Who::User, &["git-upload-pack '/catalog.git'"])
+        .await;
+    assert!(again.out.contains("refs/heads/main"), "{}", again.err);
+    host.end().await;
 }
 
 /// Whoever says nothing makes way for the next one, and an engine still gets its catalog.

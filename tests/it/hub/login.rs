@@ -11,6 +11,7 @@ use super::support::TestHub;
 use crate::provider::{Browser, Idp, Seen};
 
 mod sessions;
+mod vouched;
 
 const REDIRECT: &str = "http://127.0.0.1:9/done";
 const VERIFIER: &str = "the-verifier-of-a-program-that-waits-for-its-browser";

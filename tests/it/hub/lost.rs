@@ -69,7 +69,7 @@ async fn a_silence_that_is_closed_says_until_when() {
     hub.stop().await;
 }
 
-fn silence(id: &str) -> HealRecord {
+pub(super) fn silence(id: &str) -> HealRecord {
     HealRecord {
         id: id.to_owned(),
         class: "AgentLost".to_owned(),

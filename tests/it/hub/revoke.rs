@@ -11,6 +11,7 @@ use linesman::secret::Secret;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::lost::silence;
 use super::rotate::world::{PATIENCE, Running, World};
 use super::slug;
 use super::support::{Agent, TestHub, token_of};
@@ -189,8 +190,25 @@ async fn nobody_is_called_for_the_silence_of_a_revoked_cluster() {
         all.iter().map(|c| c.name.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(awaited().await, ["eu1"]);
+    let cluster = hub.hub.store.cluster(&"eu1".parse().unwrap()).await;
+    let id = "01930000-0000-7000-8000-000000000003";
+    let note = silence(id);
+    let cluster = cluster.unwrap().unwrap();
+    hub.hub
+        .store
+        .note_heal(&cluster.id, note, linesman::clock::now())
+        .await
+        .unwrap();
     let (code, told) = hub.post(PATH, &json!({})).await;
     assert_eq!(code, 200, "{told}");
     assert_eq!(awaited().await, [] as [String; 0]);
+    // What was told of it before is over, too.
+    let (_, closed) = hub.get(&format!("/v1/heals/{id}")).await;
+    let next =
+        "nothing until the agent is heard and lost again; closed by admin: the cluster was revoked";
+    assert_eq!(
+        (&closed["result"], &closed["next"]),
+        (&json!("failed"), &json!(next))
+    );
     hub.stop().await;
 }

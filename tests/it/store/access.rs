@@ -276,6 +276,16 @@ async fn who_gets_a_new_name_keeps_the_grants(store: Store) {
         panic!("she is known");
     };
     assert_eq!((user.id.as_str(), user.rev), ("id-ada", 2));
+    // Vouched for again is no change of the user, and to the hour only.
+    let vouched = async |now| {
+        let Known::User { user, .. } = store.arrive(arrival("eva"), now).await.unwrap() else {
+            panic!("she is known");
+        };
+        (user.rev, user.provider.unwrap().vouched_at)
+    };
+    let hour = time::Duration::hours(1);
+    assert_eq!(vouched(at(3)).await, (2, at(2)));
+    assert_eq!(vouched(at(2) + hour).await, (2, at(2) + hour));
     assert_eq!(before.unwrap().name, "ada");
     let subject = store.grant("g1").await.unwrap().unwrap().subject;
     assert_eq!(subject, Subject::User("eva".to_owned()));

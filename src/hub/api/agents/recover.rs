@@ -85,15 +85,19 @@ async fn judge(hub: &Hub, claim: &Claim) -> Result<Assignment, Problem> {
     let identity = store.cluster_key_by_fingerprint(&identity).await?;
     let deploy = claim.deploy.fingerprint();
     let deploy = store.cluster_key_by_fingerprint(&deploy).await?;
-    let wait = match &cluster {
-        Some(cluster) => wait(hub, cluster, now).await?,
-        None => None,
+    let (wait, keys) = match &cluster {
+        Some(cluster) => (
+            wait(hub, cluster, now).await?,
+            store.cluster_keys(&cluster.id).await?,
+        ),
+        None => (None, Vec::new()),
     };
     let verdict = registration::recover(Lost {
         cluster: cluster.as_ref(),
         incarnation: &claim.incarnation,
         identity: identity.as_ref(),
         deploy: deploy.as_ref(),
+        revoked: registration::is_revoked(&keys),
         allowed: hub.config.keys.recovery,
         wait,
     });
@@ -123,6 +127,7 @@ async fn judge(hub: &Hub, claim: &Claim) -> Result<Assignment, Problem> {
         }
         Recovery::Unknown { genuine: false }
         | Recovery::Removed
+        | Recovery::Revoked
         | Recovery::IncarnationChanged
         | Recovery::KeyKnown
         | Recovery::Manual => {
@@ -229,6 +234,7 @@ fn refused(verdict: Recovery) -> Problem {
     let problem = |slug, text: &str| Problem::new(slug, text, READOPT);
     match verdict {
         Recovery::Removed => auth::AuthError::Removed.into(),
+        Recovery::Revoked => auth::AuthError::Revoked.into(),
         Recovery::IncarnationChanged => Problem::new(
             Slug::IncarnationChanged,
             "this is another cluster than the one that joined under this name",

@@ -8,12 +8,12 @@ use axum::extract::{Path, State};
 use time::OffsetDateTime;
 
 use super::super::problem::{Problem, Slug};
-use super::super::{Caller, UserBody};
+use super::super::{Caller, UserBody, heals};
 use super::{find, pause};
 use crate::clock;
 use crate::hub::auth::Role;
 use crate::hub::store::{Cluster, KeyKind, patience};
-use crate::hub::{Hub, registration};
+use crate::hub::{Hub, chain_of, registration};
 use crate::wire::api::{Revocation, RevokeRequest};
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
@@ -84,6 +84,11 @@ async fn end(
         let mut entry = caller.entry(key.kind.dropped(), Some(name), &key.fingerprint);
         entry.reason.clone_from(&because);
         hub.audit.event(entry).await?;
+    }
+    let by = &caller.user.name;
+    let closed = heals::close_silence(hub, &cluster.name, by, "the cluster was revoked").await;
+    if let Err(error) = closed {
+        tracing::error!(cluster = name, error = %chain_of(&error), "close that its agent is lost");
     }
     // Somebody else was quicker.
     let already = ended.is_empty();

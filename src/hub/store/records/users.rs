@@ -25,6 +25,8 @@ pub struct UserRow {
 pub struct Provided {
     pub issuer: String,
     pub subject: String,
+    /// When it vouched for the user last, to the hour.
+    pub vouched_at: OffsetDateTime,
 }
 
 /// Someone whom an identity provider vouches for.

@@ -7,6 +7,8 @@ use super::users::User;
 use super::{Database, Write, db, from_ms, hash32, to_json, to_ms};
 use crate::hub::store::{Arrival, Known, Pair, Result, Session, SessionToken, StoreError, UserRow};
 
+/// How exactly it is kept when the provider vouched for someone: each change of a user is one of access for every replica.
+const VOUCHED: time::Duration = time::Duration::hours(1);
 /// How long an ended session can still be looked up.
 const KEEP: time::Duration = time::Duration::days(30);
 /// Pairs of one session; more is a client gone mad, and the session ends.
@@ -249,8 +251,8 @@ impl Database {
 
 async fn insert(write: &mut Write, arrival: &Arrival, now: OffsetDateTime) -> Result<()> {
     sqlx::query(
-        "INSERT INTO \"user\" (id, name, issuer, subject, roles, groups, created_at, updated_at)
-         VALUES ($1, $2, $3, $4, '[]', $5, $6, $6)",
+        "INSERT INTO \"user\" (id, name, issuer, subject, roles, groups, created_at, updated_at, vouched_at)
+         VALUES ($1, $2, $3, $4, '[]', $5, $6, $6, $6)",
     )
     .bind(&arrival.id)
     .bind(&arrival.name)
@@ -273,15 +275,18 @@ async fn update(
 ) -> Result<()> {
     const DOING: &str = "store what changed of a user";
     let groups: Vec<String> = arrival.groups.iter().cloned().collect();
-    if user.name == arrival.name && user.groups == groups {
+    let same = user.name == arrival.name && user.groups == groups;
+    let vouched = user.provider.as_ref().map(|p| p.vouched_at);
+    if same && vouched.is_some_and(|at| now - at < VOUCHED) {
         return Ok(());
     }
     sqlx::query(
-        "UPDATE \"user\" SET name = $1, groups = $2, updated_at = $3, rev = rev + 1 WHERE id = $4",
+        "UPDATE \"user\" SET name = $1, groups = $2, updated_at = $3, rev = rev + $4, vouched_at = $3 WHERE id = $5",
     )
     .bind(&arrival.name)
     .bind(to_json(&groups))
     .bind(to_ms(now))
+    .bind(i64::from(!same))
     .bind(&user.id)
     .execute(&mut *write.tx)
     .await

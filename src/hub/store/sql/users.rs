@@ -3,7 +3,7 @@
 use sqlx::FromRow;
 use time::OffsetDateTime;
 
-use super::{Database, corrupt, db, from_json, hash32, to_json, to_ms};
+use super::{Database, corrupt, db, from_json, from_ms, hash32, to_json, to_ms};
 use crate::hub::store::{Provided, Result, SshKey, UserRow};
 use crate::keys::Public;
 
@@ -15,6 +15,7 @@ pub(super) struct User {
     groups: String,
     issuer: String,
     subject: Option<String>,
+    vouched_at: Option<i64>,
     rev: i64,
     disabled_at: Option<i64>,
 }
@@ -29,6 +30,8 @@ impl User {
             provider: self.subject.map(|subject| Provided {
                 issuer: self.issuer,
                 subject,
+                // One that a hub of before made counts as vouched for long ago: a login mends it.
+                vouched_at: from_ms(self.vouched_at.unwrap_or_default()),
             }),
             rev: self.rev,
             id: self.id,

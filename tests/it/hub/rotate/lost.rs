@@ -80,6 +80,22 @@ async fn a_cluster_that_lost_both_keys_is_shown_and_not_recovered() {
     world.hub.stop().await;
 }
 
+/// H17: the deploy key of a revoked cluster is no way back. Who holds it is told why, others learn nothing.
+#[tokio::test]
+async fn a_revoked_cluster_is_not_recovered_by_its_deploy_key() {
+    let world = World::new("recover-revoked").await;
+    let path = "/v1/clusters/eu1/revoke";
+    assert_eq!(world.hub.post(path, &json!({})).await.0, 200);
+    let own = Identity::from_seeds(&[70; 32], &[101; 32]);
+    let (code, problem) = recover(&world, &own, "uid-of-eu1").await;
+    assert_eq!((code, slug(&problem)), (403, "revoked"));
+    let stranger = Identity::from_seeds(&[70; 32], &[102; 32]);
+    let (code, problem) = recover(&world, &stranger, "guessed").await;
+    assert_eq!((code, slug(&problem)), (403, "unknown-identity"));
+    assert_eq!(world.in_force("identity").await, [] as [String; 0]);
+    world.hub.stop().await;
+}
+
 /// `POST /v1/recover` as a cluster of this incarnation with these keys.
 async fn recover(world: &World, keys: &Identity, incarnation: &str) -> (u16, Value) {
     let body = json!({

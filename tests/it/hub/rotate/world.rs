@@ -22,7 +22,8 @@ use linesman::clock;
 use linesman::keys::{KeyPair, Public};
 use linesman::lifetime::hearts::Hearts;
 use linesman::manifests::{EngineNamespaces, scope::Extent};
-use linesman::wire::api::{AgentBuild, Assignment, EngineKind};
+use linesman::ssh::{Head, ProbeError};
+use linesman::wire::api::{AgentBuild, Assignment, CatalogRef, EngineKind};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -428,13 +429,11 @@ pub(super) async fn follow(
     }
 }
 
-/// The engine: fetches without end with what its Secret holds, and tells of each good fetch.
-pub(super) async fn fetch(
-    assignment: Assignment,
-    mut given: watch::Receiver<KeyPair>,
-    told: watch::Sender<String>,
-    fetches: Arc<Mutex<Fetches>>,
-) {
+/// A look at the catalog with this key, over real SSH.
+pub(in crate::hub) async fn read_catalog(
+    catalog: &CatalogRef,
+    key: &KeyPair,
+) -> Result<Head, ProbeError> {
     let (_, link) = watch::channel(LinkState::Down {
         since: clock::now(),
         cause: "none here".to_owned(),
@@ -445,11 +444,21 @@ pub(super) async fn fetch(
         link,
         carried: watch::Sender::new(Carried::default()),
     };
-    let url = assignment.catalog.url.parse().unwrap();
+    let url = catalog.url.parse().unwrap();
+    let private = identity::private_file(key, &cluster()).unwrap();
+    path.walk(&url, catalog, &private).await
+}
+
+/// The engine: fetches without end with what its Secret holds, and tells of each good fetch.
+pub(super) async fn fetch(
+    assignment: Assignment,
+    mut given: watch::Receiver<KeyPair>,
+    told: watch::Sender<String>,
+    fetches: Arc<Mutex<Fetches>>,
+) {
     loop {
         let key = given.borrow_and_update().clone();
-        let private = identity::private_file(&key, &cluster()).unwrap();
-        let read = path.walk(&url, &assignment.catalog, &private).await;
+        let read = read_catalog(&assignment.catalog, &key).await;
         let print = key.public().fingerprint();
         {
             let mut fetches = fetches.lock().unwrap();
