@@ -34,6 +34,7 @@ use crate::wire::api::EngineKind;
 use crate::wire::report::{Facts, HealRecord};
 
 mod act;
+mod budgets;
 mod change;
 mod fallback;
 mod handover;
@@ -357,7 +358,15 @@ impl Watchdog {
             .metrics
             .faults(self.records.open_classes().map(|class| (class, 1)));
         if leads {
-            self.open_heals.store(self.records.kept()).await;
+            self.open_heals.store(self.left()).await;
+        }
+    }
+
+    /// What an agent after this one goes on with.
+    fn left(&self) -> open::Left {
+        open::Left {
+            heals: self.records.kept(),
+            tried: budgets::kept(&self.history),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The open heals in the cluster: an agent that ends leaves them to the next one.
+//! The open heals in the cluster, and what was tried of late: an agent that ends leaves them to the next one.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,38 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
+use serde::de::DeserializeOwned;
 use tracing::warn;
 
+use super::budgets::Tried;
 use super::record::Kept;
 use crate::agent::apply::{AtMost as _, CALL};
 use crate::agent::engine::MANAGER;
 
 const NAME: &str = "linesman-open-heals";
-const KEY: &str = "heals.json";
+const HEALS: &str = "heals.json";
+const BUDGETS: &str = "budgets.json";
+/// Bytes of the heals. A ConfigMap holds 1 MiB in all (k8s.io/api/core/v1 `ConfigMap`); budgets take up to 300 KiB.
+const MOST: usize = 600 << 10;
+
+/// What is left to the next agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Left {
+    pub(super) heals: Vec<Kept>,
+    pub(super) tried: Vec<Tried>,
+}
 
 /// ConfigMap `linesman-open-heals` in the agent's namespace.
 pub(super) struct OpenHeals {
     maps: Api<ConfigMap>,
-    written: Vec<Kept>,
+    written: Left,
 }
 
 impl OpenHeals {
     pub(super) fn new(kube: &Client, namespace: &str) -> Self {
         Self {
             maps: Api::namespaced(kube.clone(), namespace),
-            written: Vec::new(),
+            written: Left::default(),
         }
     }
 
@@ -33,43 +45,50 @@ impl OpenHeals {
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(super) async fn load(&mut self) -> Result<Vec<Kept>> {
+    pub(super) async fn load(&mut self) -> Result<Left> {
         let map = self.maps.get_opt(NAME).await_at_most(CALL).await;
         let map = map.with_context(|| format!("read ConfigMap {NAME}"))?;
-        let text = map.and_then(|m| m.data).and_then(|mut d| d.remove(KEY));
-        let Some(text) = text else {
-            return Ok(Vec::new());
+        let data = map.and_then(|m| m.data).unwrap_or_default();
+        self.written = Left {
+            heals: read(&data, HEALS),
+            tried: read(&data, BUDGETS),
         };
-        self.written = serde_json::from_str(&text).unwrap_or_else(|error| {
-            warn!(%error, "ConfigMap {NAME} holds no open heals");
-            Vec::new()
-        });
         Ok(self.written.clone())
     }
 
     /// Writes them where they changed.
-    pub(super) async fn store(&mut self, open: Vec<Kept>) {
-        if open == self.written {
+    pub(super) async fn store(&mut self, left: Left) {
+        if left == self.written {
             return;
         }
-        if let Err(error) = self.write(&open).await {
+        if let Err(error) = self.write(&left).await {
             warn!(
                 error = format!("{error:#}"),
                 "open heals are kept in memory only"
             );
             return;
         }
-        self.written = open;
+        self.written = left;
     }
 
-    async fn write(&self, open: &[Kept]) -> Result<()> {
-        let text = serde_json::to_string(open).context("write the open heals")?;
+    async fn write(&self, left: &Left) -> Result<()> {
+        let (heals, beyond) = fitting(&left.heals)?;
+        if beyond > 0 {
+            warn!(
+                beyond,
+                "more heals are open than ConfigMap {NAME} holds: an agent after this one does not know these"
+            );
+        }
+        let tried = serde_json::to_string(&left.tried).context("write what was tried")?;
         let map = ConfigMap {
             metadata: ObjectMeta {
                 name: Some(NAME.to_owned()),
                 ..ObjectMeta::default()
             },
-            data: Some(BTreeMap::from([(KEY.to_owned(), text)])),
+            data: Some(BTreeMap::from([
+                (HEALS.to_owned(), heals),
+                (BUDGETS.to_owned(), tried),
+            ])),
             ..ConfigMap::default()
         };
         let params = PatchParams::apply(MANAGER).force();
@@ -79,5 +98,92 @@ impl OpenHeals {
             .await
             .with_context(|| format!("write ConfigMap {NAME}"))?;
         Ok(())
+    }
+}
+
+/// One list; items that this version cannot read are left out, and the others are not lost with them.
+fn read<T: DeserializeOwned>(data: &BTreeMap<String, String>, key: &str) -> Vec<T> {
+    let Some(text) = data.get(key) else {
+        return Vec::new();
+    };
+    let items: Vec<serde_json::Value> = serde_json::from_str(text).unwrap_or_else(|error| {
+        warn!(%error, key, "ConfigMap {NAME} holds no list");
+        Vec::new()
+    });
+    let all = items.len();
+    let known = items.into_iter().map(serde_json::from_value);
+    let known: Vec<T> = known.filter_map(Result::ok).collect();
+    if known.len() < all {
+        let unknown = all - known.len();
+        warn!(
+            unknown,
+            key, "ConfigMap {NAME} has items that this version cannot read"
+        );
+    }
+    known
+}
+
+/// As many of the heals as fit, in their order, as text, and how many do not.
+fn fitting(heals: &[Kept]) -> Result<(String, usize)> {
+    let (mut text, mut beyond) = (String::from("["), 0);
+    for heal in heals {
+        let item = serde_json::to_string(heal).context("write an open heal")?;
+        // Brackets and comma.
+        if text.len() + item.len() + 2 > MOST {
+            beyond += 1;
+            continue;
+        }
+        if text.len() > 1 {
+            text.push(',');
+        }
+        text.push_str(&item);
+    }
+    text.push(']');
+    Ok((text, beyond))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(n: usize, evidence: usize) -> Kept {
+        let kept = serde_json::json!({
+            "kind": "Deployment", "namespace": "flux-system", "name": format!("c{n}"), "record": {
+                "id": format!("id-{n}"), "class": "ObjectMissing", "object": "x", "evidence": "é".repeat(evidence),
+                "writer": "", "revision": "", "steps": [], "faultAt": null, "detectedAt": "2026-01-01T00:00:00Z",
+                "actedAt": null, "restoredAt": null, "result": "open", "next": "",
+            },
+        });
+        serde_json::from_value(kept).unwrap()
+    }
+
+    /// What does not fit costs nothing of what does.
+    #[test]
+    fn heals_that_do_not_fit_are_counted() {
+        let heals: Vec<Kept> = (0..128).map(|n| kept(n, 4_096)).collect();
+        let (text, beyond) = fitting(&heals).unwrap();
+        assert!(text.len() <= MOST, "{}", text.len());
+        let data = BTreeMap::from([(HEALS.to_owned(), text)]);
+        let again: Vec<Kept> = read(&data, HEALS);
+        assert_eq!(again, heals[..128 - beyond]);
+        assert!((1..128).contains(&beyond), "{beyond}");
+        let few = [kept(1, 1), kept(2, 1)];
+        let (text, beyond) = fitting(&few).unwrap();
+        let data = BTreeMap::from([(HEALS.to_owned(), text)]);
+        assert_eq!((read::<Kept>(&data, HEALS), beyond), (few.to_vec(), 0));
+        assert_eq!(fitting(&[]).unwrap(), ("[]".to_owned(), 0));
+    }
+
+    #[test]
+    fn one_item_that_cannot_be_read_does_not_take_the_others_along() {
+        let good = serde_json::to_value(kept(1, 1)).unwrap();
+        let text = serde_json::json!([good, {"kind": 7}, "?"]).to_string();
+        let data = BTreeMap::from([(HEALS.to_owned(), text)]);
+        assert_eq!(read::<Kept>(&data, HEALS), [kept(1, 1)]);
+        for broken in ["", "{}", "[", "null"] {
+            let data = BTreeMap::from([(HEALS.to_owned(), broken.to_owned())]);
+            assert_eq!(read::<Kept>(&data, HEALS), [], "{broken}");
+        }
+        assert_eq!(read::<Kept>(&BTreeMap::new(), HEALS), []);
     }
 }

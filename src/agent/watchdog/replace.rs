@@ -29,7 +29,7 @@ impl Watchdog {
             for heal in &left {
                 self.context.metrics.ended(heal);
             }
-            self.open_heals.store(self.records.kept()).await;
+            self.open_heals.store(self.left()).await;
             self.tell(left).await;
             self.history = History {
                 head: self.history.head.take(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::Watchdog;
+use super::{Watchdog, budgets};
 use crate::bundle::ObjectId;
 use crate::clock;
 
@@ -23,7 +23,8 @@ impl Watchdog {
         };
         let (saved, open) = left;
         self.history.saved = saved;
-        let ended = self.records.resume(open);
+        budgets::resume(&mut self.history, &open.tried, clock::now());
+        let ended = self.records.resume(open.heals);
         self.history.cut = self.records.cut();
         for heal in &ended {
             self.context.metrics.ended(heal);
