@@ -40,6 +40,7 @@ pub(super) use refused::{AtMost, Refused, lacks_right};
 /// For one call of the API server's.
 pub(super) const CALL: Duration = Duration::from_secs(15);
 /// What steps act on.
+#[derive(Clone, Copy)]
 pub struct Hands<'a> {
     pub kube: &'a Client,
     pub install: &'a Install,

@@ -34,6 +34,7 @@ use crate::wire::api::EngineKind;
 use crate::wire::report::{Facts, HealRecord};
 
 mod act;
+mod attend;
 mod budgets;
 mod change;
 mod fallback;

@@ -61,8 +61,12 @@ impl Watchdog {
             };
             let saved = saved.cloned().unwrap_or_default();
             // What is applied to the root leaves alone what is held, also by the step before.
-            let install = &*shield::shielded(install, &view.subscribe().borrow());
-            let done = Hands { install, ..hands }.act(step, &saved).await;
+            let shielded = shield::shielded(install, &view.subscribe().borrow());
+            let hands = Hands {
+                install: &shielded,
+                ..hands
+            };
+            let done = Box::pin(self.attended(hands, install, step, &saved)).await;
             let applied = !step.action.asks() && done.outcome == Outcome::Done;
             if install.changing && applied {
                 self.context.faults.change(Stage::Applied);
@@ -120,7 +124,7 @@ impl Watchdog {
 }
 
 /// What the engine would prune if it kept its rights.
-fn is_dying(install: &Install, observed: &Observed) -> bool {
+pub(super) fn is_dying(install: &Install, observed: &Observed) -> bool {
     let dies = |(id, live): (&ObjectId, &Arc<Object>)| {
         matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition)
             && live.deleting.is_some()
