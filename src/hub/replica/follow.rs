@@ -228,15 +228,14 @@ async fn ended(hub: &Hub, by: &By) -> Result<(), StoreError> {
         groups: &user.groups,
     };
     let held = hub.store.grants_of(&asker.subjects()).await?;
-    let lost = |has: &dyn Fn(&str) -> bool| {
-        let gone = by.grants.iter().filter(|id| !has(id));
-        gone.cloned().collect::<Vec<String>>()
-    };
-    let gone = lost(&|id| held.iter().any(|grant| grant.id == id));
+    let (kept, gone): (Vec<&String>, Vec<&String>) = by
+        .grants
+        .iter()
+        .partition(|id| held.iter().any(|grant| grant.id == **id));
     if !gone.is_empty() {
         hub.requests.end(Gone::Held {
             user: &by.user_id,
-            grants: &gone,
+            grants: &owned(gone),
         });
     }
     let Some(id) = &by.cluster_id else {
@@ -250,15 +249,23 @@ async fn ended(hub: &Hub, by: &By) -> Result<(), StoreError> {
         name: &cluster.name,
         labels: &cluster.labels,
     };
-    let there: Vec<&access::Grant> = held.iter().filter(|g| g.clusters.contain(&place)).collect();
-    let gone = lost(&|id| there.iter().any(|grant| grant.id == id));
+    // Of those that the user has alone: what one user lost, others may have.
+    let elsewhere = |id: &&String| {
+        let grant = held.iter().find(|grant| grant.id == **id);
+        grant.is_some_and(|grant| !grant.clusters.contain(&place))
+    };
+    let gone: Vec<&String> = kept.into_iter().filter(elsewhere).collect();
     if !gone.is_empty() {
         hub.requests.end(Gone::Reach {
             cluster: id,
-            grants: &gone,
+            grants: &owned(gone),
         });
     }
     Ok(())
+}
+
+fn owned(ids: Vec<&String>) -> Vec<String> {
+    ids.into_iter().cloned().collect()
 }
 
 /// The Git host's keys, the standing incident, and whatever else all clusters are told.

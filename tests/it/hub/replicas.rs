@@ -7,7 +7,7 @@ use linesman::hub::audit::{Entry, chain};
 use linesman::hub::incident::Incident;
 use linesman::hub::running::By;
 use linesman::hub::store::postgres::Target;
-use linesman::hub::store::{Noted, Records, Share, Store};
+use linesman::hub::store::{Ended, Noted, Records, Share, Store};
 use linesman::wire::api::Order;
 use linesman::wire::id::ClusterName;
 use serde_json::{Value, json};
@@ -290,6 +290,31 @@ async fn what_is_not_revoked_goes_on() {
     let ends = b.hub.requests.enter(bob.clone(), b.hub.requests.now());
     let path = format!("/v1/api-tokens/{}", bob.token_id);
     assert_eq!(a.delete(&path, None).await, 204);
+    assert!(timeout(REVOKED, ends.over()).await.is_ok());
+    assert!(timeout(REVOKED, stays.over()).await.is_err());
+    end([a, b]).await;
+}
+
+/// H17: a group that one user is not in any more ends what that user runs by it, and nothing of the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_that_one_user_loses_ends_nothing_of_the_others() {
+    let ([a, b], _) = TestHub::replicas("replicas-group").await;
+    a.add("eu1").await;
+    let cluster = a.hub.store.cluster(&eu1()).await.unwrap().unwrap();
+    let grant = json!({"subject": "group:sre", "clusters": "all", "groups": ["edit"]});
+    let (code, grant) = a.post("/v1/grants", &grant).await;
+    assert_eq!(code, 201, "{grant}");
+    let by_group = async |name| By {
+        cluster_id: Some(cluster.id.clone()),
+        grants: vec![grant["id"].as_str().unwrap().to_owned()],
+        ..granted(&a, name).await
+    };
+    let [ada, bob] = [by_group("ada").await, by_group("bob").await];
+    let [ends, stays] = [ada, bob].map(|by| b.hub.requests.enter(by, b.hub.requests.now()));
+    let mut user = a.hub.store.user("ada").await.unwrap().unwrap();
+    user.groups.clear();
+    let set = a.hub.store.set_user(user, linesman::clock::now()).await;
+    assert_eq!(set.unwrap(), Ended::Done);
     assert!(timeout(REVOKED, ends.over()).await.is_ok());
     assert!(timeout(REVOKED, stays.over()).await.is_err());
     end([a, b]).await;
