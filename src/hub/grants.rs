@@ -94,14 +94,23 @@ pub async fn gains(
 }
 
 /// Ends what runs on a cluster by grants that its labels take it out of. To be called when the store has them.
-pub async fn relabelled(hub: &Hub, id: &str, now: &Place<'_>) -> Result<(), StoreError> {
+pub async fn relabelled(
+    hub: &Hub,
+    id: &str,
+    before: &Place<'_>,
+    after: &Place<'_>,
+) -> Result<(), StoreError> {
     let grants = all(hub).await?;
-    let lost = grants.iter().filter(|grant| !grant.clusters.contain(now));
+    let lost = grants
+        .iter()
+        .filter(|grant| grant.clusters.contain(before) && !grant.clusters.contain(after));
     let lost: Vec<String> = lost.map(|grant| grant.id.clone()).collect();
-    hub.requests.end(Gone::Reach {
-        cluster: id,
-        grants: &lost,
-    });
+    if !lost.is_empty() {
+        hub.requests.end(Gone::Reach {
+            cluster: id,
+            grants: &lost,
+        });
+    }
     Ok(())
 }
 

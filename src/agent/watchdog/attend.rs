@@ -41,6 +41,10 @@ impl Watchdog {
             }
         };
         let cut = || async {
+            // Another agent leads by now, and has a guard of its own.
+            if !self.context.term.holds() {
+                return None;
+            }
             let seen = self.context.around(hands.view.subscribe().borrow().clone());
             let plan = plan::plan(clock::now(), install, &seen, &self.history);
             let guards = Hands {
@@ -60,7 +64,7 @@ impl Watchdog {
                 let ends = join_all(steps.iter().map(|step| guards.act(step, &[]))).await;
                 done.extend(steps.into_iter().zip(ends));
             }
-            Cut { seen, done }
+            Some(Cut { seen, done })
         };
         // What died before the step was planned has its cut already.
         let dying = is_dying(install, hands.observed);
@@ -69,7 +73,7 @@ impl Watchdog {
         } else {
             beside(hands.act(step, saved), begins, cut).await
         };
-        if let Some(cut) = cut {
+        if let Some(cut) = cut.flatten() {
             warn!(
                 step = step.action.as_str(), object = %step.target,
                 "something began to die while this step was under way; the guard did not wait for it"

@@ -322,6 +322,49 @@ fn the_doctor_looks_at_both_ends() {
     }
 }
 
+/// Labels as kubectl has them; what cannot be undone is asked for, and what is not there is said.
+#[test]
+fn clusters_are_labelled_revoked_and_accepted_in_words() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    let added = home.run(&["cluster", "add", "eu1", "--label", "env=dev"]);
+    assert_eq!(added.code, 0, "{added:?}");
+    let label = |changes: &[&str]| {
+        let words = ["cluster", "label", "eu1", "-o", "json"];
+        home.run(&[&words, changes].concat())
+    };
+    let told = json_of(&label(&["team=shop"]));
+    assert_eq!(told, json!({"labels": {"env": "dev", "team": "shop"}}));
+    label(&["env=prod"]).fails(5, "the cluster has the label env=dev");
+    let told = label(&["env=prod", "team-", "--overwrite"]);
+    assert!(
+        told.err.contains("cluster eu1 has now: env=prod"),
+        "{told:?}"
+    );
+    assert_eq!(json_of(&told), json!({"labels": {"env": "prod"}}));
+    for (changes, says) in [
+        (&["env"][..], "write KEY=VALUE, or KEY- to remove it"),
+        (&[], "<KEY=VALUE|KEY->"),
+    ] {
+        let ran = label(changes);
+        assert!(ran.code == 2 && ran.err.contains(says), "{ran:?}");
+    }
+
+    let revoke = ["cluster", "revoke", "eu1"];
+    home.run(&revoke)
+        .fails(2, "run: linesman cluster revoke eu1 --yes");
+    home.run(&[&revoke[..], &["--yes"]].concat())
+        .fails(3, "cluster eu1 has not joined: there is no key to revoke");
+    let accept = ["cluster", "accept", "SHA256:dGhlIGZpbmdlcnByaW50"];
+    home.run(&accept)
+        .fails(3, "see: linesman cluster list --unknown");
+    home.run(&[&accept[..], &["--yes"]].concat()).fails(3, "");
+    let unknown = home.run(&["cluster", "list", "--unknown", "-o", "json"]);
+    assert_eq!(json_of(&unknown), json!([]));
+}
+
 /// What it takes to replace the hub's key and CA is a command and a start; what is no hub's is left alone.
 #[test]
 fn key_and_ca_are_replaced_with_the_next_start() {

@@ -10,6 +10,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::host::{Host, Standing, Who, cluster_key};
+use crate::wait::until;
 
 /// Long enough for a busy machine; no test waits for it to pass.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -128,12 +129,8 @@ async fn a_fetch_ends_with_the_right_of_its_key() {
     host.stand(Standing::Away);
     // It was asked meanwhile, and more than once.
     let asked = host.asked();
-    let asked_again = async {
-        while host.asked() < asked + 3 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(PATIENCE, asked_again).await.unwrap();
+    let again = async || host.asked() >= asked + 3;
+    until("the key is asked for again", PATIENCE, again).await;
     assert_eq!(child.try_wait().unwrap(), None, "the fetch was cut");
     assert!(
         host.fetch_with(&file)

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::apiserver::ApiServer;
 use super::world::{PATIENCE, World, get, name};
+use crate::wait::until_some;
 
 /// H17, L41: on each replica.
 const REVOKED: Duration = Duration::from_secs(2);
@@ -82,18 +83,14 @@ async fn a_watch_at_one_replica_ends_with_the_label_that_another_one_takes_away(
             .await
             .unwrap();
     }
-    let watching = async {
-        loop {
-            let answer = b.send(get("/api/v1/pods?watch=1")).await;
-            if answer.status() == 200 {
-                return answer.into_body();
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+    let watch = async || {
+        let answer = b.send(get("/api/v1/pods?watch=1")).await;
+        match answer.status().as_u16() {
+            200 => Ok(answer.into_body()),
+            other => Err(other),
         }
     };
-    let mut body = timeout(PATIENCE, watching)
-        .await
-        .expect("the label lets in");
+    let mut body = until_some("the label lets in", PATIENCE, watch).await;
     server.event("event\n");
     let frame = timeout(PATIENCE, body.frame()).await.unwrap();
     assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "event\n");

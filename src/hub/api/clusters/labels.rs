@@ -74,7 +74,7 @@ async fn put(
     if !hub.store.relabel(&cluster.id, before, &after, now).await? {
         return Ok(None);
     }
-    grants::relabelled(hub, &cluster.id, &will).await?;
+    grants::relabelled(hub, &cluster.id, &was, &will).await?;
     hub.access_changed.notify_one();
     tracing::info!(
         cluster = name,
