@@ -381,10 +381,14 @@ impl Install {
         (Form::of(engine), engine.change)
     }
 
-    /// The controller of a root object.
-    pub fn controller(&self, root: &ObjectId) -> ObjectId {
+    /// The controller of a root object, or of a release.
+    pub fn controller(&self, of: &ObjectId) -> ObjectId {
         let [source, sync] = self.traits.controllers;
-        let (kind, name) = if *root == self.source { source } else { sync };
+        let (kind, name) = match of.kind {
+            Kind::HelmRelease => (Kind::Deployment, flux::HELM),
+            _ if *of == self.source => source,
+            _ => sync,
+        };
         ObjectId::new(kind, &self.namespace, name)
     }
 
@@ -400,6 +404,14 @@ impl Install {
     pub fn roots(&self) -> impl Iterator<Item = &ObjectId> {
         let sync = Some(&self.sync).filter(|sync| **sync != self.source);
         std::iter::once(&self.source).chain(sync)
+    }
+
+    /// What controllers beside those of the roots are asked with.
+    pub fn canaries(&self) -> impl Iterator<Item = &ObjectId> {
+        let mut wanted = self.wanted.keys();
+        wanted
+            .find(|id| id.kind == Kind::HelmRelease && id.name == flux::CANARY)
+            .into_iter()
     }
 
     /// The controllers and what they need.
@@ -472,6 +484,7 @@ pub fn extras(site: &Site) -> Vec<ObjectId> {
             (Kind::Secret, flux::SIGNERS),
             (Kind::GitRepository, flux::NAME),
             (Kind::Kustomization, flux::NAME),
+            (Kind::HelmRelease, flux::CANARY),
         ],
         EngineKind::Argocd => &[
             (Kind::ConfigMap, argocd::KNOWN_HOSTS),
@@ -533,7 +546,8 @@ fn always_ours(id: &ObjectId, install: &Install) -> bool {
         &install.rights,
     ];
     let kinds = matches!(id.kind, Kind::Namespace | Kind::AppProject);
-    kinds || id.kind.optional() || roots.contains(&id) || install.trusts(id)
+    let canary = install.canaries().any(|canary| canary == id);
+    kinds || canary || id.kind.optional() || roots.contains(&id) || install.trusts(id)
 }
 
 pub fn is_git_owned(fields: &Value) -> bool {

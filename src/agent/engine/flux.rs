@@ -12,8 +12,15 @@ use crate::wire::api::EngineKind;
 /// The namespace of the install, and the name of its Secret, source and sync object: those of `flux bootstrap`.
 pub const NAME: &str = "flux-system";
 
+/// What helm-controller is asked with: a `HelmRelease` of nothing, suspended, which it answers for all the same and never installs.
+/// The releases of the catalog are others', and asked, they would be reconciled.
+pub const CANARY: &str = "linesman-probe";
+
 /// The Secret with the public keys of which one has to have signed the head.
 pub const SIGNERS: &str = "linesman-signers";
+
+/// The controller of releases, which a bundle may do without.
+pub const HELM: &str = "helm-controller";
 
 pub const TRAITS: Traits = Traits {
     kind: EngineKind::Flux,
@@ -25,7 +32,7 @@ pub const TRAITS: Traits = Traits {
     ],
     pruners: &[
         (Kind::Deployment, "kustomize-controller"),
-        (Kind::Deployment, "helm-controller"),
+        (Kind::Deployment, HELM),
     ],
     pruning_crds: &[
         "kustomizations.kustomize.toolkit.fluxcd.io",
@@ -64,6 +71,11 @@ pub(super) fn parts(desired: &Desired) -> Parts {
     }
     wanted.insert(source.clone(), own(git_repository(desired)));
     wanted.insert(sync.clone(), own(kustomization(desired)));
+    let controller = ObjectId::new(Kind::Deployment, NAME, HELM);
+    if wanted.contains_key(&controller) {
+        let canary = ObjectId::new(Kind::HelmRelease, NAME, CANARY);
+        wanted.insert(canary, own(helm_release()));
+    }
     Parts {
         traits: &TRAITS,
         wanted,
@@ -150,6 +162,26 @@ fn git_repository(desired: &Desired) -> Value {
         repository["spec"]["verify"] = json!({"mode": "HEAD", "secretRef": {"name": SIGNERS}});
     }
     repository
+}
+
+fn helm_release() -> Value {
+    const WHY: &str =
+        "Linesman asks helm-controller with it whether it works; nothing is installed";
+    json!({
+        "apiVersion": Kind::HelmRelease.api_version(), "kind": Kind::HelmRelease.as_str(),
+        "metadata": {
+            "name": CANARY, "namespace": NAME, "labels": labels(),
+            "annotations": {"linesman.dev/purpose": WHY},
+        },
+        "spec": {
+            "interval": "24h0m0s",
+            "suspend": true,
+            "chart": {"spec": {
+                "chart": CANARY,
+                "sourceRef": {"kind": Kind::HelmRepository.as_str(), "name": CANARY},
+            }},
+        },
+    })
 }
 
 /// Unlike the stock root: an end to each attempt, quick retries, and nothing pruned when the root is deleted.

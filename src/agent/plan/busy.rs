@@ -14,8 +14,10 @@ use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
 use crate::wire::api::EngineKind;
 
-/// Kustomizations that kustomize-controller works on at a time, unless its argument says otherwise (its `main.go`).
+/// Objects that kustomize-controller, and helm-controller, work on at a time, unless an argument says otherwise (their `main.go`).
 const WORKERS: usize = 4;
+/// How long one action of Helm's may take, unless the `HelmRelease` says otherwise (its CRD).
+const ACTION: Duration = Duration::minutes(5);
 /// As many repositories does source-controller fetch at a time (its `main.go`).
 const FETCHERS: usize = 2;
 const WORKERS_FLAG: &str = "--concurrent=";
@@ -37,10 +39,11 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The turn that a Kustomization has, or that an Application had last; none where it waits, or is none.
+    /// The turn that a Kustomization or a `HelmRelease` has, or that an Application had last; none where it waits, or is none.
     pub fn of(kind: Kind, live: &DynamicObject) -> Option<Self> {
         match kind {
-            Kind::Kustomization => Self::of_kustomization(live),
+            Kind::Kustomization => Self::since(live, timeout(&live.data)? * 2),
+            Kind::HelmRelease => Self::since(live, of_release(&live.data)),
             Kind::Application => {
                 let looked = live.data.pointer("/status/reconciledAt")?.as_str()?;
                 let at = parse_rfc3339(looked)?;
@@ -53,7 +56,8 @@ impl Turn {
         }
     }
 
-    fn of_kustomization(live: &DynamicObject) -> Option<Self> {
+    /// From when it said that it is neither ready nor not, for at most so `long`.
+    fn since(live: &DynamicObject, long: Duration) -> Option<Self> {
         let conditions = live.data.pointer("/status/conditions")?.as_array()?;
         let text = |c: &Value, name: &str| c.get(name).and_then(Value::as_str).map(str::to_owned);
         let of_type = |c: &&Value, kind: &str| text(c, "type").as_deref() == Some(kind);
@@ -63,30 +67,48 @@ impl Turn {
             return None;
         }
         let began = parse_rfc3339(&text(ready, "lastTransitionTime")?)?;
-        // What it applies has its timeout, and what it waits for after that has it again.
-        let long: Duration = timeout(&live.data)? * 2 + LEAST;
         Some(Self {
             began,
-            ends: began.checked_add(long.min(LONGEST))?,
+            ends: began.checked_add((long + LEAST).min(LONGEST))?,
         })
     }
 }
 
+/// An upgrade, its test and what undoes it, one after the other, each with a time of its own (`HelmRelease` v2, `timeout`).
+fn of_release(data: &Value) -> Duration {
+    let at = |pointer: &str| duration(data.pointer(pointer)?.as_str()?);
+    let whole = at("/spec/timeout").unwrap_or(ACTION);
+    let longest = |names: &[&str]| {
+        let own = names
+            .iter()
+            .filter_map(|name| at(&format!("/spec/{name}/timeout")));
+        own.max().unwrap_or(whole).clamp(LEAST, LONGEST)
+    };
+    longest(&["install", "upgrade"]) + longest(&["test"]) + longest(&["rollback", "uninstall"])
+}
+
+/// The time that a Kustomization has to be applied; after that, what it waits for has it again.
 fn timeout(data: &Value) -> Option<Duration> {
     let at = |pointer: &str| duration(data.pointer(pointer)?.as_str()?);
     let timeout = at("/spec/timeout").or_else(|| Some(at("/spec/interval")? - LEAST))?;
     Some(timeout.clamp(LEAST, LONGEST))
 }
 
-/// Whether each worker of the controller that applies is with an object below the root.
-pub fn all_at_work(now: OffsetDateTime, install: &Install, observed: &Observed) -> bool {
+/// Whether each worker of the controller of `asked` is with an object of that kind below the root.
+pub fn all_at_work(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    asked: &ObjectId,
+) -> bool {
     if install.traits.kind != EngineKind::Flux {
         return false;
     }
-    let turns = observed.children.values().filter_map(|c| c.turn);
+    let below = observed.children.iter();
+    let turns = below.filter_map(|(id, child)| child.turn.filter(|_| id.kind == asked.kind));
     let under_way = turns.filter(|turn| turn.began <= now && now < turn.ends);
     let count = under_way.count();
-    count > 0 && count >= workers(install, observed)
+    count > 0 && count >= concurrent(install, observed, asked).unwrap_or(WORKERS)
 }
 
 /// When an Argo CD was last done with an Application below the root: while it goes from one to the next, the root waits for
@@ -137,13 +159,9 @@ pub fn queue(install: &Install, observed: &Observed) -> Duration {
     (ahead / i32::try_from(fetchers.max(1)).unwrap_or(i32::MAX)).min(LONGEST_QUEUE)
 }
 
-fn workers(install: &Install, observed: &Observed) -> usize {
-    concurrent(install, observed, &install.sync).unwrap_or(WORKERS)
-}
-
-/// What the controller of a root was told of its workers.
-fn concurrent(install: &Install, observed: &Observed, root: &ObjectId) -> Option<usize> {
-    let controller = install.controller(root);
+/// What the controller of an object was told of its workers.
+fn concurrent(install: &Install, observed: &Observed, asked: &ObjectId) -> Option<usize> {
+    let controller = install.controller(asked);
     let live = observed.objects.get(&controller);
     let args = live.and_then(|live| {
         live.fields
@@ -164,8 +182,14 @@ impl History {
             .filter(|id| live(id).is_some_and(|live| !works(live)));
         let since = |id: &ObjectId| self.down.get(id).copied().unwrap_or(now);
         self.down = down.map(|id| (id.clone(), since(id))).collect();
-        if all_at_work(now, install, observed) {
+        if all_at_work(now, install, observed, &install.sync) {
             self.at_work = Some(now);
+        }
+        if install
+            .canaries()
+            .any(|id| all_at_work(now, install, observed, id))
+        {
+            self.releasing = Some(now);
         }
         self.at_work = self.at_work.max(done_with_one(now, install, observed));
         self.saw_operation(now, install, observed);

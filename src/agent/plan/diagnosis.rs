@@ -41,7 +41,12 @@ pub fn components(moment: &Moment<'_>) -> Vec<Component> {
     let of = |fits: &dyn Fn(&ObjectId) -> bool| -> Vec<&ObjectId> {
         ids.iter().copied().filter(|id| fits(id)).collect()
     };
-    let root = |id: &ObjectId| install.roots().any(|root| root == id);
+    let root = |id: &ObjectId| {
+        install
+            .roots()
+            .chain(install.canaries())
+            .any(|root| root == id)
+    };
     let key = |id: &ObjectId| *id == install.secret || id.name == KNOWN_HOSTS;
     let rights = |id: &ObjectId| {
         matches!(
@@ -89,6 +94,7 @@ pub fn components(moment: &Moment<'_>) -> Vec<Component> {
     ];
     rows.extend(install.workloads().map(|id| workload(moment, id)));
     rows.extend(install.roots().map(|id| follows(moment, id)));
+    rows.extend(install.canaries().map(|id| follows(moment, id)));
     rows.push(below(moment));
     rows.push(snapshot(moment));
     rows.extend(others(moment));
@@ -226,7 +232,7 @@ fn workload(moment: &Moment<'_>, id: &ObjectId) -> Component {
     row
 }
 
-/// A root object: what it follows, and whether its controller answered when it was asked last.
+/// A root object or a canary: what it follows, and whether its controller answered when it was asked last.
 fn follows(moment: &Moment<'_>, id: &ObjectId) -> Component {
     let mut row = group(moment, &id.to_string(), &[id], |_| true);
     let live = moment.observed.objects.get(id);
@@ -244,7 +250,8 @@ fn follows(moment: &Moment<'_>, id: &ObjectId) -> Component {
         Some(p) => format!("has not answered the question of {}", rfc3339(p.sent)),
     };
     if row.exists == Verdict::Yes && row.works == Verdict::Yes {
-        let revision = health::revision(moment.install, moment.observed);
+        let follows = moment.install.roots().any(|root| root == id);
+        let revision = health::revision(moment.install, moment.observed).filter(|_| follows);
         let at = revision.map(|r| format!("at {r}; ")).unwrap_or_default();
         row.found = at + &asked;
     }

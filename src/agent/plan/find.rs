@@ -125,6 +125,7 @@ pub fn find(
     }
     health::workloads(now, install, observed, &mut found);
     health::roots(now, install, observed, history, &mut found);
+    health::canaries(now, install, observed, history, &mut found);
     latent::latent(now, install, observed, &mut found);
     children::children(install, observed, &mut found);
     latent::blocked(install, observed, &mut found);
@@ -282,7 +283,6 @@ fn missing(id: &ObjectId) -> Finding {
         | Kind::OciRepository
         | Kind::Bucket
         | Kind::HelmChart
-        | Kind::HelmRelease
         | Kind::Application
         | Kind::ApplicationSet => Class::RootDeleted,
         Kind::Secret
@@ -296,6 +296,7 @@ fn missing(id: &ObjectId) -> Finding {
         | Kind::NetworkPolicy
         | Kind::Deployment
         | Kind::StatefulSet
+        | Kind::HelmRelease
         | Kind::ValidatingAdmissionPolicy
         | Kind::ValidatingAdmissionPolicyBinding => Class::ObjectMissing,
     };
@@ -322,6 +323,8 @@ fn suspended(install: &Install, id: &ObjectId, live: &Object) -> Option<String> 
         return argocd::suspended(live).map(|how| format!("{how} by '{}'", live.writer));
     }
     let flag = live.fields.pointer("/spec/suspend") == Some(&Value::Bool(true));
+    // A canary is never anything else.
+    let flag = flag && !install.canaries().any(|canary| canary == id);
     (flag && id.namespace == install.namespace)
         .then(|| format!("spec.suspend is set by '{}'", live.writer))
 }

@@ -276,18 +276,53 @@ pub(super) fn roots(
         };
         let looked = |p: Probe| id.kind == Kind::Application && argocd::has_looked(live, p, now);
         let unanswered = live.probe().filter(|p| !p.answered && up && !looked(*p));
-        if let Some(probe) = unanswered
-            && pods_of(observed, controller)
-                .filter_map(|pod| pod.running.or(pod.created))
-                .any(|at| now - at.max(probe.sent).max(mute(id, probe.sent).unwrap_or(at)) > limit)
-        {
-            let text = format!(
-                "a probe of {} has no answer",
-                crate::clock::rfc3339(probe.sent)
-            );
-            found.push(Finding::new(Class::QueueWedged, id, text));
-        }
+        let since = |probe: Probe| probe.sent.max(mute(id, probe.sent).unwrap_or(probe.sent));
+        let silent = unanswered.filter(|p| {
+            pods_of(observed, controller).any(|pod| is_silent(pod, now - limit, since(*p)))
+        });
+        found.extend(silent.map(|probe| wedged(id, probe)));
     }
+}
+
+/// Controllers that no root is asked of. One that is busy with every worker it has is left alone: a release that is cut in the
+/// middle is worse than one that is late.
+pub(super) fn canaries(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+    found: &mut Vec<Finding>,
+) {
+    for id in install.canaries() {
+        let controller = install.controller(id);
+        let up = answers(install, observed, &controller) && !undecodable::blinds(observed, id.kind);
+        let live = observed
+            .objects
+            .get(id)
+            .filter(|l| up && l.deleting.is_none());
+        let unanswered = live.and_then(|l| l.probe()).filter(|p| !p.answered);
+        let busy = history.blind_until(now).max(history.releasing);
+        let since = |probe: Probe| probe.sent.max(busy.unwrap_or(probe.sent));
+        let silent = unanswered.filter(|p| {
+            pods_of(observed, &controller.name).any(|pod| is_silent(pod, now - WEDGED, since(*p)))
+        });
+        found.extend(silent.map(|probe| wedged(id, probe)));
+    }
+}
+
+/// Whether a Pod had the time to answer: it runs since before `limit`, and so long ago is the question, too.
+fn is_silent(pod: &Pod, limit: OffsetDateTime, asked: OffsetDateTime) -> bool {
+    let up = pod.running.or(pod.created);
+    up.is_some_and(|at| at.max(asked) < limit)
+}
+
+fn wedged(id: &ObjectId, probe: Probe) -> Finding {
+    let sent = crate::clock::rfc3339(probe.sent);
+    Finding::new(
+        Class::QueueWedged,
+        id,
+        format!("a probe of {sent} has no answer"),
+    )
 }
 
 /// What a root complains of, whoever is to blame.

@@ -99,6 +99,8 @@ pub fn probes(
     if moved {
         steps.extend(below(install, observed, history));
     }
+    let canaries: Vec<&ObjectId> = canaries(install, observed, due).filter(|_| up).collect();
+    steps.extend(canaries.iter().filter(|id| spaced(id)).map(|id| nudge(id)));
     let project = ObjectId::new(Kind::AppProject, &install.namespace, PROJECT);
     if up && observed.objects.contains_key(&project) {
         let reached = fetched && up && !latent::awaits_network(install, observed);
@@ -121,8 +123,21 @@ pub fn probes(
         let since = now - at;
         since <= ROLLED || since < WATCHED && !answered
     });
-    let quiet = up && fetched && !due(source) && !due(sync) && !moved && !watched && !mounts;
+    let quiet = up && fetched && !due(source) && !due(sync) && canaries.is_empty();
+    let quiet = quiet && !moved && !watched && !mounts;
     (steps, if quiet { at } else { waiting })
+}
+
+/// What other controllers are asked with, where that is due.
+fn canaries<'a>(
+    install: &'a Install,
+    observed: &'a Observed,
+    due: impl Fn(&Object) -> bool + 'a,
+) -> impl Iterator<Item = &'a ObjectId> + 'a {
+    install.canaries().filter(move |id| {
+        let live = observed.objects.get(*id);
+        live.is_some_and(|live| live.deleting.is_none() && due(live))
+    })
 }
 
 /// A new commit may mend what is held; by itself an Application below the root looks minutes later.

@@ -258,6 +258,8 @@ pub struct History {
     pub blinded: Option<OffsetDateTime>,
     /// The last time that the controller that applies had no worker left.
     pub at_work: Option<OffsetDateTime>,
+    /// The same of the controller of releases.
+    pub releasing: Option<OffsetDateTime>,
     /// How far the operation of the root Application that runs has come, and since when it was seen to be there.
     pub operation: Option<(String, OffsetDateTime)>,
     /// Since when each workload that does not work has not, without a break.

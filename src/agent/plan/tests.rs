@@ -23,6 +23,7 @@ mod argocd;
 mod cluster;
 mod crds;
 mod damage;
+mod helm;
 mod properties;
 
 pub(in crate::agent) use cluster::Cluster;
@@ -85,9 +86,17 @@ fn argocd() -> Vec<(Kind, &'static str)> {
 }
 
 fn bundle(engine: EngineKind) -> Bundle {
-    let (install, registry, part_of) = match engine {
-        EngineKind::Flux => (flux(), "ghcr.io/fluxcd", "flux"),
-        EngineKind::Argocd => (argocd(), "quay.io/argoproj/argocd", "argocd"),
+    let install = match engine {
+        EngineKind::Flux => flux(),
+        EngineKind::Argocd => argocd(),
+    };
+    bundle_of(engine, install)
+}
+
+fn bundle_of(engine: EngineKind, install: Vec<(Kind, &'static str)>) -> Bundle {
+    let (registry, part_of) = match engine {
+        EngineKind::Flux => ("ghcr.io/fluxcd", "flux"),
+        EngineKind::Argocd => ("quay.io/argoproj/argocd", "argocd"),
     };
     let objects = install.into_iter().map(|(kind, name)| {
         let mut object = json!({

@@ -59,8 +59,36 @@ fn a_turn_ends_with_its_timeouts() {
             ends: start() + long,
         });
         assert_eq!(turn, expected, "{ready} {spec}");
-        let release = Turn::of(Kind::HelmRelease, &kustomization(ready, &spec));
-        assert_eq!(release, None, "another controller's");
+        let source = Turn::of(Kind::GitRepository, &kustomization(ready, &spec));
+        assert_eq!(source, None, "it has none");
+    }
+}
+
+#[test]
+fn a_release_has_its_turn_until_upgrade_test_and_rollback_have_had_their_time() {
+    let minute = Duration::MINUTE;
+    let second = Duration::SECOND;
+    for (ready, spec, long) in [
+        ("Unknown", json!({}), Some(minute * 15)),
+        ("Unknown", json!({"timeout": "1m"}), Some(minute * 3)),
+        (
+            "Unknown",
+            json!({
+                "timeout": "1m", "install": {"timeout": "2m"}, "upgrade": {"timeout": "10m"},
+                "test": {"timeout": "5s"}, "uninstall": {"timeout": "3m"},
+            }),
+            Some(minute * 13 + second * 30),
+        ),
+        ("Unknown", json!({"timeout": "24h"}), Some(LONGEST - LEAST)),
+        ("True", json!({}), None),
+        ("False", json!({}), None),
+    ] {
+        let turn = Turn::of(Kind::HelmRelease, &kustomization(ready, &spec));
+        let expected = long.map(|long| Turn {
+            began: start(),
+            ends: start() + long + LEAST,
+        });
+        assert_eq!(turn, expected, "{ready} {spec}");
     }
 }
 

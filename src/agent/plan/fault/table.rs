@@ -111,8 +111,9 @@ faults! {
               install is created as `ObjectMissing`";
         advice "";
     QueueWedged: 12, Budget::PerHour(3), 0 s;
-        seen "a probe of a root has had no answer for 90 s (330 s while it makes progress) although its controller is available; not while each worker of \
-              kustomize-controller is with another Kustomization whose timeouts are not over, nor, for a quarter of an hour, while Argo CD goes on with other \
+        seen "a probe of a root, or of the suspended HelmRelease `linesman-probe`, has had no answer for 90 s (330 s while a root makes progress) although its \
+              controller is available; not while each worker of kustomize-controller is with another Kustomization, or each of helm-controller with another \
+              HelmRelease, whose timeouts are not over, nor, for a quarter of an hour, while Argo CD goes on with other \
               Applications, nor while the Git host is away for the agent, too";
         evidence "when the probe was sent";
         does "deletes the controller's Pod";

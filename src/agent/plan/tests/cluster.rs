@@ -45,8 +45,12 @@ impl Cluster {
     }
 
     pub(in crate::agent::plan) fn empty_of(engine: EngineKind) -> Self {
+        Self::empty_with(install_of(engine))
+    }
+
+    pub(in crate::agent::plan) fn empty_with(install: Install) -> Self {
         Self {
-            install: install_of(engine),
+            install,
             history: History::default(),
             objects: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -65,7 +69,11 @@ impl Cluster {
     }
 
     pub(in crate::agent::plan) fn working_of(engine: EngineKind) -> Self {
-        let mut cluster = Self::empty_of(engine);
+        Self::working_with(install_of(engine))
+    }
+
+    pub(in crate::agent::plan) fn working_with(install: Install) -> Self {
+        let mut cluster = Self::empty_with(install);
         cluster.settle(200);
         cluster.history = History {
             adopted: true,
@@ -440,7 +448,7 @@ impl Cluster {
         let rights = rights.map(|name| ObjectId::new(Kind::ClusterRoleBinding, "", name));
         let rights = rights.into_iter().all(|id| self.objects.contains_key(&id));
         let now = rfc3339(self.now);
-        for id in self.install.roots() {
+        for id in self.install.roots().chain(self.install.canaries()) {
             let controller = self.install.controller(id).name;
             let works = rights && up.get(&controller).copied().unwrap_or_default();
             if let Some(root) = self.objects.get_mut(id).filter(|_| works) {

@@ -283,7 +283,6 @@ pub(in crate::agent::plan) fn against(
     let mut actions = vec![(Action::Aside(turn), id.clone())];
     // It ended for want of an answer, and waits for up to five minutes before it asks again.
     let controller = match id.kind {
-        Kind::HelmRelease => ObjectId::new(Kind::Deployment, &install.namespace, "helm-controller"),
         source if source.is_source() => install.controller(&install.source),
         _ => install.controller(id),
     };

@@ -1,0 +1,146 @@
+use super::*;
+use crate::agent::engine::extras;
+use crate::agent::engine::flux::{CANARY, HELM};
+use crate::agent::engine::{Install, Site};
+use crate::agent::plan::busy::Turn;
+use crate::agent::plan::state::Child;
+use crate::manifests::EngineNamespaces;
+
+const SECOND: Duration = Duration::SECOND;
+
+fn canary() -> ObjectId {
+    ObjectId::new(Kind::HelmRelease, "flux-system", CANARY)
+}
+
+/// Flux with helm-controller, too.
+fn install() -> Install {
+    let mut objects = flux();
+    objects.extend([
+        (
+            Kind::CustomResourceDefinition,
+            "helmreleases.helm.toolkit.fluxcd.io",
+        ),
+        (Kind::ServiceAccount, HELM),
+        (Kind::Deployment, HELM),
+    ]);
+    let mut desired = desired_of(EngineKind::Flux);
+    desired.install.bundle = Arc::new(bundle_of(EngineKind::Flux, objects));
+    Install::new(&desired, &BTreeMap::new(), Some(Mending::default()))
+}
+
+/// Working, and asked at this moment without an answer.
+fn asked() -> Cluster {
+    let mut cluster = Cluster::working_with(install());
+    let live = cluster.objects.get_mut(&canary()).unwrap();
+    live.fields["metadata"]["annotations"][REQUESTED_AT] = json!(rfc3339(cluster.now));
+    cluster
+}
+
+/// What is called a wedge, and what is done against it, `ago` after the question, with so many releases under way.
+fn after(cluster: &Cluster, ago: Duration, releases: usize) -> Vec<(Class, String, String)> {
+    let now = cluster.now + ago;
+    let mut observed = cluster.observed();
+    let began = cluster.now;
+    let turn = Some(Turn {
+        began,
+        ends: began + Duration::minutes(15),
+    });
+    let child = Child {
+        turn,
+        ..Child::default()
+    };
+    let releases = (0..releases).map(|n| {
+        let id = ObjectId::new(Kind::HelmRelease, "apps", &n.to_string());
+        (id, child.clone())
+    });
+    observed.children = Arc::new(releases.collect());
+    for scope in observed.scopes.values_mut() {
+        scope.answered = Some(now);
+    }
+    observed.pods_at = Some(now);
+    let mut history = cluster.history.clone();
+    history.noted(now, &cluster.install, &observed);
+    let plan = plan(now, &cluster.install, &observed, &history);
+    let steps = plan.steps.into_iter().filter_map(|step| {
+        let (class, object) = step.cause?;
+        let did = format!("{} {}", step.action.as_str(), step.target);
+        Some((class, object.to_string(), did))
+    });
+    steps.collect()
+}
+
+/// F12, W12: no answer for 90 s although its Pod is ready, and nobody but it is restarted.
+#[test]
+fn a_helm_controller_that_does_not_answer_is_restarted() {
+    let cluster = asked();
+    assert_eq!(after(&cluster, SECOND * 90, 0), []);
+    let restarted = (
+        Class::QueueWedged,
+        canary().to_string(),
+        format!("restart Deployment flux-system/{HELM}"),
+    );
+    assert_eq!(after(&cluster, SECOND * 91, 0), [restarted]);
+}
+
+/// W12: cut in the middle, a release would be left half done. With one worker to spare it should have answered.
+#[test]
+fn a_helm_controller_with_a_release_for_each_worker_is_left_alone() {
+    let cluster = asked();
+    assert_eq!(after(&cluster, SECOND * 91, 4), []);
+    assert_eq!(after(&cluster, SECOND * 91, 3).len(), 1);
+    // Their time is over.
+    assert_eq!(after(&cluster, Duration::minutes(15), 4).len(), 1);
+}
+
+#[test]
+fn it_is_asked_with_a_release_of_nothing_that_goes_with_flux() {
+    let cluster = Cluster::working_with(install());
+    let probe = cluster.objects[&canary()].probe().unwrap();
+    assert!(probe.answered);
+    let body = cluster.install.body(&canary()).unwrap();
+    assert_eq!(body["spec"]["suspend"], json!(true));
+    let site = Site::of(EngineKind::Flux, &EngineNamespaces::default());
+    assert!(extras(&site).contains(&canary()));
+    assert_eq!(
+        super::install().canaries().next(),
+        None,
+        "without helm-controller"
+    );
+}
+
+#[test]
+fn it_is_asked_now_and_then_and_when_something_was_mended() {
+    let every = install().policy.probe_every;
+    let mut cluster = Cluster::working_with(install());
+    let last = cluster.objects[&canary()].probe().unwrap().sent;
+    let nudged = |cluster: &Cluster| {
+        let steps = cluster.plan().steps;
+        steps
+            .iter()
+            .any(|s| s.action == Action::Nudge && s.target == canary())
+    };
+    cluster.now = last + every - SECOND;
+    assert!(!nudged(&cluster));
+    cluster.now = last + every;
+    assert!(nudged(&cluster));
+    cluster.now = last + every - SECOND;
+    cluster.history.last_write = Some(last + SECOND);
+    assert!(nudged(&cluster));
+}
+
+/// Somebody tidied up.
+#[test]
+fn a_canary_that_is_gone_or_runs_is_as_before_again() {
+    let mut cluster = Cluster::working_with(install());
+    let known = cluster.objects[&canary()].fields["spec"].clone();
+    cluster.objects.remove(&canary());
+    let found = cluster.plan().findings;
+    let classes: Vec<Class> = found.iter().map(|f| f.class).collect();
+    assert_eq!(classes, [Class::ObjectMissing]);
+    cluster.settle(100);
+    let live = cluster.objects.get_mut(&canary()).unwrap();
+    live.fields["spec"]["suspend"] = json!(false);
+    live.generation += 1;
+    cluster.settle(100);
+    assert_eq!(cluster.objects[&canary()].fields["spec"], known);
+}
