@@ -13,13 +13,16 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::stored::within;
+use crate::agent::engine::flux;
+use crate::agent::observe;
 use crate::agent::plan::coverage;
+use crate::bundle::Kind;
 use crate::manifests::scope::{BINDINGS, Extent, SCOPE};
 use crate::manifests::{AGENT, ENGINE_ROLE, GUARD_POLICY, LINE_ACCOUNT, LINE_SUBJECTS, READ_ROLE};
 
@@ -101,6 +104,10 @@ async fn last(kube: &kube::Client, namespace: &str, extent: Extent) -> Result<()
             depend(&policies, GUARD_POLICY, &owner).await;
             let policies = Api::<ValidatingAdmissionPolicyBinding>::all(kube.clone());
             depend(&policies, GUARD_POLICY, &owner).await;
+            let releases = observe::resource(Kind::HelmRelease);
+            let releases: Api<DynamicObject> =
+                Api::namespaced_with(kube.clone(), flux::NAME, &releases);
+            depend(&releases, flux::CANARY, &owner).await;
         }
         delete(&roles, name).await;
     }
