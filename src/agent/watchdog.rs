@@ -25,7 +25,7 @@ use super::plan::{self, Class, History, Mode, Observed, Plan, health, window};
 use super::saves::Saves;
 use super::snapshot::{self, Snapshot};
 use super::{Desired, EngineGit, Hint, News, Rest, Verdict};
-use crate::bundle::Kind;
+use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::heal;
 use crate::manifests::{EngineNamespaces, scope::Extent};
@@ -37,6 +37,7 @@ mod act;
 mod attend;
 mod budgets;
 mod change;
+mod events;
 mod fallback;
 mod handover;
 mod open;
@@ -49,6 +50,7 @@ mod settled;
 mod status;
 mod tell;
 
+use attend::Guard;
 use change::Changing;
 use fallback::Fallback;
 use handover::Handover;
@@ -137,6 +139,26 @@ pub async fn run(
     stop.run_until_cancelled(Box::pin(work))
         .await
         .unwrap_or(Ok(()))
+}
+
+/// How a round goes on after its steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// Plan anew, from another snapshot.
+    Renew,
+    Plan,
+    Wait,
+}
+
+/// What a round of the watchdog leaves to be kept and told.
+struct After<'a> {
+    observed: &'a Observed,
+    plan: &'a Plan,
+    heals: Vec<HealRecord>,
+    /// CRDs whose objects are to be brought back.
+    more: BTreeSet<ObjectId>,
+    leads: bool,
+    acted: bool,
 }
 
 struct Watchdog {
@@ -281,24 +303,22 @@ impl Watchdog {
             let acted = leads && self.act(&install, view, &observed, &plan).await;
             self.look_around(&install);
             // After the steps: nothing comes before the rights are cut.
-            for crd in more {
-                self.keep_saves(&crd).await;
-            }
-            self.keep_open(leads).await;
-            self.report(&install, &observed, &plan, heals).await;
-            // The controllers are to be asked now, also where nothing else will happen for a while.
-            let asks = leads && self.see_change(&install, &observed, &plan).await;
-            if acted {
-                if self.fall_back().await {
-                    install = self.install(&desired);
-                }
-                continue;
-            }
-            if asks {
-                continue;
-            }
-            if leads && self.keep_snapshot(&install, &observed, &plan).await {
+            let guard = self.guard(&install, view, &observed);
+            let after = After {
+                observed: &observed,
+                plan: &plan,
+                heals,
+                more,
+                leads,
+                acted,
+            };
+            let after = Box::pin(self.after(&install, after));
+            let (next, cut) = Guard::beside(guard.as_ref(), after).await;
+            let cut = self.heed(cut, "records and reports");
+            if next == Next::Renew {
                 install = self.install(&desired);
+            }
+            if cut || next != Next::Wait {
                 continue;
             }
             let wake = self.wake(&plan);
@@ -317,7 +337,10 @@ impl Watchdog {
                     let wanted = self.renew(&next, &desired);
                     let goes_on = !next.rests && next.kind() == desired.kind();
                     if plan.mode == Mode::Act && goes_on {
-                        self.hand_over(&install, &wanted, view, &observed).await;
+                        let guard = self.guard(&install, view, &view.subscribe().borrow());
+                        let work = Box::pin(self.hand_over(&install, &wanted, view, &observed));
+                        let ((), cut) = Guard::beside(guard.as_ref(), work).await;
+                        self.heed(cut, "another key");
                     }
                     if !goes_on || !wanted.wanted.keys().eq(install.wanted.keys()) {
                         self.desired.mark_changed();
@@ -332,6 +355,39 @@ impl Watchdog {
                 }
             }
         }
+    }
+
+    /// What follows the steps, or their want: to keep and to tell.
+    async fn after(&mut self, install: &Install, after: After<'_>) -> Next {
+        let After {
+            observed,
+            plan,
+            heals,
+            more,
+            leads,
+            acted,
+        } = after;
+        for crd in more {
+            self.keep_saves(&crd).await;
+        }
+        self.keep_open(leads).await;
+        self.report(install, observed, plan, heals).await;
+        // The controllers are to be asked now, also where nothing else will happen for a while.
+        let asks = leads && self.see_change(install, observed, plan).await;
+        if acted {
+            return if self.fall_back().await {
+                Next::Renew
+            } else {
+                Next::Plan
+            };
+        }
+        if asks {
+            return Next::Plan;
+        }
+        if leads && self.keep_snapshot(install, observed, plan).await {
+            return Next::Renew;
+        }
+        Next::Wait
     }
 
     /// When to look again, whatever is heard.

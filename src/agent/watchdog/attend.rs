@@ -1,27 +1,113 @@
-//! A step may take long, for an API server may: nothing that begins to die meanwhile waits for it. The engine prunes
-//! within seconds.
+//! A call may take long, for an API server or a webhook may: nothing that begins to die meanwhile waits for it. The engine
+//! prunes within seconds.
 
 use std::pin::pin;
 
 use futures_util::future::join_all;
 use tracing::warn;
 
-use super::Watchdog;
 use super::act::is_dying;
+use super::{Context, Watchdog};
 use crate::agent::apply::{Done, Hands};
 use crate::agent::engine::Install;
-use crate::agent::plan::{self, Action, Observed, Step};
+use crate::agent::observe::View;
+use crate::agent::plan::{self, Action, History, Observed, Step};
+use crate::agent::saves::Saves;
 use crate::clock;
 
-/// What the guard did beside a step.
-struct Cut {
+/// Stands beside what the watchdog does. All that it needs is its own.
+pub(super) struct Guard {
+    context: Context,
+    saves: Saves,
+    install: Install,
+    view: View,
+    history: History,
+}
+
+/// What a guard did.
+pub(super) struct Cut {
     seen: Observed,
     done: Vec<(Step, Done)>,
 }
 
+impl Guard {
+    /// Does `work`. Where something begins to die before it is done, the engine's rights are cut and its controllers
+    /// stopped beside it, as the plan of that moment has it.
+    pub(super) async fn beside<T>(
+        guard: Option<&Self>,
+        work: impl Future<Output = T>,
+    ) -> (T, Option<Cut>) {
+        match guard {
+            Some(guard) => {
+                let (done, cut) = beside(work, guard.begins(), || guard.cut()).await;
+                (done, cut.flatten())
+            }
+            None => (work.await, None),
+        }
+    }
+
+    /// Ready when something dies.
+    async fn begins(&self) {
+        let mut seen = self.view.subscribe();
+        loop {
+            if is_dying(&self.install, &seen.borrow_and_update()) {
+                return;
+            }
+            if seen.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    async fn cut(&self) -> Option<Cut> {
+        // Another agent leads by now, and has a guard of its own.
+        if !self.context.term.holds() {
+            return None;
+        }
+        let seen = self.view.subscribe().borrow().clone();
+        let seen = self.context.around(seen);
+        let plan = plan::plan(clock::now(), &self.install, &seen, &self.history);
+        let hands = Hands {
+            kube: &self.context.kube,
+            install: &self.install,
+            view: &self.view,
+            observed: &seen,
+            saves: &self.saves,
+        };
+        let mut done = Vec::new();
+        let (cuts, others): (Vec<Step>, Vec<Step>) = plan
+            .steps
+            .into_iter()
+            .partition(|step| matches!(step.action, Action::CutRights { .. }));
+        let stops = others.into_iter();
+        let stops = stops.filter(|step| step.action == Action::ScaleToZero);
+        // Rights first, as ever.
+        for steps in [cuts, stops.collect()] {
+            let ends = join_all(steps.iter().map(|step| hands.act(step, &[]))).await;
+            done.extend(steps.into_iter().zip(ends));
+        }
+        Some(Cut { seen, done })
+    }
+}
+
 impl Watchdog {
-    /// Does one step. Where something begins to die before it is done, the engine's rights are cut and its controllers
-    /// stopped beside it, as the plan of that moment has it; `install` is the one that plans are made from.
+    /// A guard for what is done next; `install` is the one that plans are made from. What dies already has its cut.
+    pub(super) fn guard(
+        &self,
+        install: &Install,
+        view: &View,
+        observed: &Observed,
+    ) -> Option<Guard> {
+        (self.context.term.holds() && !is_dying(install, observed)).then(|| Guard {
+            context: self.context.clone(),
+            saves: self.saves.clone(),
+            install: install.clone(),
+            view: view.clone(),
+            history: self.history.clone(),
+        })
+    }
+
+    /// Does one step under guard.
     pub(super) async fn attended(
         &mut self,
         hands: Hands<'_>,
@@ -29,60 +115,29 @@ impl Watchdog {
         step: &Step,
         saved: &[serde_json::Value],
     ) -> Done {
-        let mut seen = hands.view.subscribe();
-        let begins = async {
-            loop {
-                if is_dying(install, &seen.borrow_and_update()) {
-                    return;
-                }
-                if seen.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
-            }
-        };
-        let cut = || async {
-            // Another agent leads by now, and has a guard of its own.
-            if !self.context.term.holds() {
-                return None;
-            }
-            let seen = self.context.around(hands.view.subscribe().borrow().clone());
-            let plan = plan::plan(clock::now(), install, &seen, &self.history);
-            let guards = Hands {
-                install,
-                observed: &seen,
-                ..hands
-            };
-            let mut done = Vec::new();
-            let (cuts, others): (Vec<Step>, Vec<Step>) = plan
-                .steps
-                .into_iter()
-                .partition(|step| matches!(step.action, Action::CutRights { .. }));
-            let stops = others.into_iter();
-            let stops = stops.filter(|step| step.action == Action::ScaleToZero);
-            // Rights first, as ever.
-            for steps in [cuts, stops.collect()] {
-                let ends = join_all(steps.iter().map(|step| guards.act(step, &[]))).await;
-                done.extend(steps.into_iter().zip(ends));
-            }
-            Some(Cut { seen, done })
-        };
-        // What died before the step was planned has its cut already.
-        let dying = is_dying(install, hands.observed);
-        let (done, cut) = if dying {
-            (hands.act(step, saved).await, None)
-        } else {
-            beside(hands.act(step, saved), begins, cut).await
-        };
-        if let Some(cut) = cut.flatten() {
-            warn!(
-                step = step.action.as_str(), object = %step.target,
-                "something began to die while this step was under way; the guard did not wait for it"
-            );
-            for (step, done) in cut.done {
-                self.note(&step, &done.outcome, &cut.seen);
-            }
-        }
+        let guard = self.guard(install, hands.view, hands.observed);
+        let work = Box::pin(hands.act(step, saved));
+        let (done, cut) = Guard::beside(guard.as_ref(), work).await;
+        self.heed(
+            cut,
+            &format!("step {} of {}", step.action.as_str(), step.target),
+        );
         done
+    }
+
+    /// Takes in what a guard did. Whether it did anything.
+    pub(super) fn heed(&mut self, cut: Option<Cut>, meanwhile: &str) -> bool {
+        let Some(cut) = cut else {
+            return false;
+        };
+        warn!(
+            meanwhile,
+            "something began to die; the guard did not wait for what was under way"
+        );
+        for (step, done) in cut.done {
+            self.note(&step, &done.outcome, &cut.seen);
+        }
+        true
     }
 }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event, EventType};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
+use super::events::{Outbox, Posting};
 use super::record::ALARM;
 use super::{Context, Watchdog};
 use crate::agent::News;
@@ -22,14 +22,13 @@ use crate::wire::report::{
 
 /// Heals that wait for somebody to take the news.
 const MAX_UNTOLD: usize = 256;
-const CALL: Duration = Duration::from_secs(3);
 
 pub(super) struct Teller {
     news: mpsc::Sender<News>,
     namespace: String,
     /// Where the engine is.
     home: String,
-    events: Recorder,
+    events: Outbox,
     steps: BTreeMap<StepName, (StepState, String)>,
     /// The install that the steps are about.
     episode: Option<Digest>,
@@ -39,15 +38,11 @@ pub(super) struct Teller {
 
 impl Teller {
     pub(super) fn new(context: &Context, news: mpsc::Sender<News>) -> Self {
-        let reporter = Reporter {
-            controller: AGENT.to_owned(),
-            instance: Some(context.pod.clone()),
-        };
         Self {
             news,
             namespace: context.namespace.clone(),
             home: String::new(),
-            events: Recorder::new(context.kube.clone(), reporter),
+            events: Outbox::new(context),
             steps: BTreeMap::new(),
             episode: None,
             conditions: BTreeMap::new(),
@@ -129,11 +124,11 @@ impl Teller {
             class = heal.class, object = heal.object, evidence = heal.evidence, result = ?heal.result,
             detected = heal.detected_at, acted = heal.acted_at, restored = heal.restored_at, "heal"
         );
-        self.publish(heal).await;
+        self.publish(heal);
         true
     }
 
-    async fn publish(&self, heal: &HealRecord) {
+    fn publish(&self, heal: &HealRecord) {
         let alarm = heal.steps.last().filter(|s| s.action == ALARM);
         let note = match &heal.restored_at {
             None if alarm.is_some() => {
@@ -168,29 +163,19 @@ impl Teller {
             .to_owned(),
             secondary: None,
         };
-        if let Some(object) = regarding(heal, &self.home)
-            && self.written(&event, &object).await
-        {
-            return;
-        }
-        // Of a cluster's object, and of one in a namespace that goes, the agent's own tells.
-        let agent = ObjectReference {
+        let about = regarding(heal, &self.home);
+        let instead = ObjectReference {
             api_version: Some("apps/v1".to_owned()),
             kind: Some("Deployment".to_owned()),
             name: Some(AGENT.to_owned()),
             namespace: Some(self.namespace.clone()),
             ..ObjectReference::default()
         };
-        self.written(&event, &agent).await;
-    }
-
-    async fn written(&self, event: &Event, about: &ObjectReference) -> bool {
-        match timeout(CALL, self.events.publish(event, about)).await {
-            Ok(Ok(())) => return true,
-            Ok(Err(error)) => debug!(%error, "no Event was written"),
-            Err(_) => debug!("no Event was written in time"),
-        }
-        false
+        self.events.put(Posting {
+            event,
+            about,
+            instead,
+        });
     }
 
     /// No heal waits for whoever carries the news to the hub.
