@@ -4,6 +4,7 @@
 mod abuse;
 mod access;
 mod apiserver;
+mod bare;
 mod cutoff;
 mod errors;
 mod figures;
