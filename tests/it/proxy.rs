@@ -5,6 +5,7 @@ mod abuse;
 mod access;
 mod apiserver;
 mod bare;
+mod broken;
 mod cutoff;
 mod errors;
 mod figures;

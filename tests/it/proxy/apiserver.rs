@@ -255,6 +255,13 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
             full(StatusCode::OK, "{}")
         }
         "endless" => endless(state),
+        // More than is ever read of it.
+        "promised" => {
+            let mut response = endless(state);
+            let length = "1000000000".parse().unwrap();
+            response.headers_mut().insert("content-length", length);
+            response
+        }
         "broken" => {
             // The head and the half leave before it dies.
             let half = stream::iter([Ok(Frame::data(Bytes::from("half")))]);
