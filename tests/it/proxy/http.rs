@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::apiserver::ApiServer;
+use super::hostile::{ACTS, acting};
 use super::world::{PATIENCE, World};
 
 mod user;
@@ -387,26 +388,103 @@ async fn trailers_of_http2_end_at_the_hub() {
         .unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(async move { drop(connection.await) });
-    let mut trailers = HeaderMap::new();
-    trailers.insert("impersonate-user", "root".parse().unwrap());
-    let parts = [Frame::data(Bytes::from("body")), Frame::trailers(trailers)];
-    let body = stream::iter(parts.map(Ok::<_, std::io::Error>));
-    let request = Request::post("https://localhost/clusters/eu1/api/v1/namespaces/a/echo")
-        .header("authorization", format!("Bearer {}", world.token))
-        .header("te", "trailers")
-        .header("trailer", "impersonate-user")
-        .body(StreamBody::new(body))
+    for rows in [
+        &[("impersonate-user", "root")][..],
+        &[("impersonate-group", "a"), ("impersonate-group", "a")],
+        &[
+            ("impersonate_user", "root, ada "),
+            ("x-remote-user", "root"),
+        ],
+        &[
+            ("impersonate-uid", "0"),
+            ("impersonate-extra-scopes", "all"),
+        ],
+    ] {
+        let before = server.seen().len();
+        let mut trailers = HeaderMap::new();
+        for (name, value) in rows {
+            trailers.append(*name, value.parse().unwrap());
+        }
+        let parts = [Frame::data(Bytes::from("body")), Frame::trailers(trailers)];
+        let body = stream::iter(parts.map(Ok::<_, std::io::Error>));
+        let request = Request::post("https://localhost/clusters/eu1/api/v1/namespaces/a/echo")
+            .header("authorization", format!("Bearer {}", world.token))
+            .header("te", "trailers")
+            .header("trailer", "impersonate-user")
+            .body(StreamBody::new(body))
+            .unwrap();
+        let asked = timeout(PATIENCE, sender.send_request(request)).await;
+        let answer = asked.expect("it is answered").unwrap();
+        assert_eq!(answer.status(), 201);
+        let body = answer.into_body().collect().await.unwrap();
+        assert_eq!(body.to_bytes(), "body");
+        let seen = server.seen().split_off(before);
+        let [seen] = seen.as_slice() else {
+            panic!("{rows:?}: {seen:?}")
+        };
+        assert_eq!(acting(seen), ACTS, "{rows:?}");
+        assert!(!seen.headers.contains_key("te"), "{rows:?}");
+        assert_eq!(seen.trailers, None, "{rows:?}");
+    }
+}
+
+/// Headers that a user of HTTP/2 adds, and the code. What passes must arrive as if they had not been there.
+const ADDED: [(&[(&str, &str)], u16); 14] = [
+    (&[("impersonate-user", "root")], 403),
+    (&[("impersonate-user", "ada")], 403),
+    (&[("impersonate-user", "ada, root")], 403),
+    (&[("impersonate-user", "root ")], 403),
+    (&[("impersonate-user", "")], 403),
+    (
+        &[("impersonate-user", "ada"), ("impersonate-user", "root")],
+        403,
+    ),
+    (&[("impersonate_user", "root")], 403),
+    (&[("impersonate-group", "a, system:masters")], 403),
+    (
+        &[("impersonate-group", "a"), ("impersonate-group", "a")],
+        403,
+    ),
+    (&[("impersonate-uid", "0")], 403),
+    (&[("impersonate-extra-scopes", "all")], 403),
+    (&[("impersonate_extra_scopes", "all")], 403),
+    (
+        &[
+            ("x-remote-user", "root"),
+            ("x_remote_group", "system:masters"),
+        ],
+        200,
+    ),
+    (&[("te", "trailers"), ("trailer", "impersonate-user")], 200),
+];
+
+/// L34: the same rules as over HTTP/1.1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_of_http2_never_become_an_identity() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let tls = TokioIo::new(world.connect(&[b"h2"]).await);
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), tls)
+        .await
         .unwrap();
-    let asked = timeout(PATIENCE, sender.send_request(request)).await;
-    let answer = asked.expect("it is answered").unwrap();
-    assert_eq!(answer.status(), 201);
-    let body = answer.into_body().collect().await.unwrap();
-    assert_eq!(body.to_bytes(), "body");
-    let all = server.seen();
-    let [seen] = all.as_slice() else {
-        panic!("{all:?}")
-    };
-    assert_eq!(seen.headers["impersonate-user"], "linesman:ada");
-    assert!(!seen.headers.contains_key("trailer") && !seen.headers.contains_key("te"));
-    assert_eq!(seen.trailers, None);
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move { drop(connection.await) });
+    for (rows, code) in ADDED {
+        let before = server.seen().len();
+        let mut request = Request::get("https://localhost/clusters/eu1/api/v1/pods")
+            .header("authorization", format!("Bearer {}", world.token));
+        for (name, value) in rows {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(Bytes::new())).unwrap();
+        let asked = timeout(PATIENCE, sender.send_request(request)).await;
+        let answer = asked.expect("it is answered").unwrap();
+        assert_eq!(answer.status().as_u16(), code, "{rows:?}");
+        let seen = server.seen().split_off(before);
+        match seen.as_slice() {
+            [] => assert_ne!(code, 200, "{rows:?}"),
+            [one] if code == 200 => assert_eq!(acting(one), ACTS, "{rows:?}"),
+            seen => panic!("{rows:?}: {seen:?}"),
+        }
+    }
 }

@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
 use super::super::apiserver::ApiServer;
+use super::super::hostile::{ACTS, acting};
 use super::super::world::{PATIENCE, World, name};
 use super::{beside, left_with};
 
@@ -311,3 +312,57 @@ async fn what_breaks_the_protocol_ends_its_connection_only() {
     }
     left_with(&world, 1).await;
 }
+
+/// L34: names that no client library sends. Nothing of such a request arrives, as anybody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_http2_does_not_know_never_become_an_identity() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    for fields in [
+        &[("Impersonate-User", "root")][..],
+        &[("IMPERSONATE-GROUP", "system:masters")],
+        &[("impersonate-user ", "root")],
+        &[(" impersonate-user", "root")],
+        &[("impersonate-user:", "root")],
+        &[("impersonate-user\r\nx", "root")],
+        &[("x", "y\r\nImpersonate-User: root")],
+        &[("impersonate-user", "root\n")],
+        &[("impersonate-user", "ro\0ot")],
+        &[
+            ("connection", "impersonate-user"),
+            ("impersonate-user", "root"),
+        ],
+        &[("connection", "impersonate-user")],
+        &[("transfer-encoding", "chunked")],
+        &[(":path", "/clusters/eu1/api")],
+        &[("x", "y"), (":authority", "root")],
+    ] {
+        let added = fields.iter().flat_map(|(name, value)| field(name, value));
+        let block = [head(&world, GET, "pods"), added.collect()].concat();
+        let sent = begun(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block));
+        let over = |end: &End| !end.answers.is_empty() || !end.reset.is_empty();
+        let asked = ended(dialled(&world).await, sent, 16 << 10, over);
+        let end = timeout(PATIENCE, asked).await;
+        let end = end.unwrap_or_else(|_| panic!("{fields:?}: it goes on"));
+        let refused = end.answers.iter().any(|answer| BAD.contains(&answer[0]));
+        assert!(
+            refused || end.reset.contains(&1) || end.goaway.is_some(),
+            "{fields:?}: {end:?}"
+        );
+        assert_eq!(server.seen().len(), 0, "{fields:?}: {:?}", server.seen());
+    }
+    // The same by hand, and good.
+    let block = [head(&world, GET, "pods"), field("x-remote-user", "root")].concat();
+    let sent = begun(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block));
+    let asked = ended(dialled(&world).await, sent, 16 << 10, |end| {
+        !end.answers.is_empty()
+    });
+    let end = timeout(PATIENCE, asked).await.expect("it is answered");
+    assert_eq!(end.answers[0][0], 0x88, "{end:?}");
+    let seen = server.seen();
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert_eq!(acting(&seen[0]), ACTS);
+}
+
+/// `:status` 400 by index, and the beginning of one that is told as a literal: 403.
+const BAD: [u8; 2] = [0x8c, 0x48];
