@@ -12,7 +12,7 @@ use linesman::clock;
 use linesman::hub::git::{self, BRANCH};
 use linesman::keys::KeyPair;
 use linesman::secret::Secret;
-use linesman::ssh::known_hosts::known_hosts_line;
+use linesman::ssh::known_hosts::{KnownHosts, known_hosts_line};
 use linesman::ssh::{self, Head, Probe, ProbeError};
 use linesman::tunnel::{Line, Stream, carry};
 use linesman::wire::api::{Assignment, GitRoute};
@@ -153,6 +153,11 @@ async fn git_clones_over_the_line_and_refuses_another_host_key() {
     let refused = wary.clone_from(&relay, "clone").await;
     let words = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(words.contains("Host key verification failed"), "{words}");
+    // Whose key it is that was shown.
+    let known = KnownHosts::parse(&assignment.catalog.known_hosts).unwrap();
+    let real = known.host_keys(SERVICE, 22);
+    assert!(words.contains(&real[0].fingerprint), "{words}");
+    assert!(!wary.file("clone").exists());
     world.end().await;
 }
 
@@ -255,7 +260,7 @@ fn is_catalog(clone: &Path) -> bool {
     clone.join("base").is_dir() && clone.join(".git").is_dir()
 }
 
-/// The agent's own look goes the same way and names the step that fails.
+/// L51: the agent's own look goes the same way and names the step that fails; of a wrong host key it tells both fingerprints.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_agents_own_probe_goes_over_the_line() {
     let world = World::new().await;
@@ -268,16 +273,27 @@ async fn the_agents_own_probe_goes_over_the_line() {
     let (carried, _) = watch::channel(Carried::Nothing);
     let key = world.deploy.openssh("test").unwrap();
     let head = git::head(&world.hub.catalog.repo, BRANCH).await.unwrap();
-    let found = probe(&agent, &carried, &assignment, &key).await;
-    assert_eq!(found.map(|read| read.commit), Ok(head.unwrap()));
+    let found = probe(&agent, &carried, &assignment, &key).await.unwrap();
+    assert_eq!(found.commit, head.unwrap());
+    let real = found.host_key;
     assert_eq!(*carried.borrow(), Carried::Well);
     let mut other = assignment;
     let wrong = KeyPair::from_seed(&[7; 32]).public();
     other.catalog.known_hosts = known_hosts_line(SERVICE, 22, wrong);
     let found = probe(&agent, &carried, &other, &key).await;
+    let Err(ProbeError::HostKey {
+        presented,
+        expected,
+        text,
+    }) = found
+    else {
+        panic!("a wrong host key is refused at its step: {found:?}");
+    };
+    assert_eq!(presented.as_ref(), Some(&real));
+    assert_eq!(expected, [wrong.fingerprint()]);
     assert!(
-        matches!(found, Err(ProbeError::HostKey { .. })),
-        "{found:?}"
+        text.contains(&real.fingerprint) && text.contains(&expected[0]),
+        "{text}"
     );
     world.end().await;
 }
