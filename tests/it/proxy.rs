@@ -27,6 +27,7 @@ mod told;
 mod twin;
 mod unparsed;
 mod upload;
+mod watches;
 mod world;
 
 use std::time::Duration;

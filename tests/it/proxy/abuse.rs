@@ -25,6 +25,21 @@ const IN_TIME: Duration = Duration::from_secs(2);
 /// What the hub gives a client for a TLS handshake or a head, and some time for a busy machine.
 const LET_GO: Duration = Duration::from_secs(13);
 
+/// Both ends of each are in this process; a shell gives it 1,024 files.
+pub(super) fn make_room() {
+    const NEEDED: usize = 8_192;
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let row = limits.lines().find(|row| row.starts_with("Max open files"));
+    let soft = row.and_then(|row| row.split_whitespace().nth(3)).unwrap();
+    if soft.parse().is_ok_and(|soft: usize| soft < NEEDED) {
+        let id = std::process::id().to_string();
+        let raised = std::process::Command::new("prlimit")
+            .args(["--pid", &id, &format!("--nofile={NEEDED}:")])
+            .status();
+        assert!(raised.unwrap().success(), "{soft} files are too few");
+    }
+}
+
 /// One answer to a user who behaves.
 async fn served(world: &World) {
     let began = Instant::now();

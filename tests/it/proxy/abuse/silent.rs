@@ -10,27 +10,12 @@ use tokio_rustls::client::TlsStream;
 use super::super::apiserver::ApiServer;
 use super::super::world::World;
 use super::line::UPGRADE;
-use super::{left_with, served};
+use super::{left_with, make_room, served};
 
 /// As many as the hub takes before they say who they are.
 const SILENT: usize = 1_024;
 /// TLS handshakes that a client has under way.
 const AT_ONCE: usize = 32;
-
-/// Both ends of each are in this process; a shell gives it 1,024 files.
-fn make_room() {
-    const NEEDED: usize = 8_192;
-    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
-    let row = limits.lines().find(|row| row.starts_with("Max open files"));
-    let soft = row.and_then(|row| row.split_whitespace().nth(3)).unwrap();
-    if soft.parse().is_ok_and(|soft: usize| soft < NEEDED) {
-        let id = std::process::id().to_string();
-        let raised = std::process::Command::new("prlimit")
-            .args(["--pid", &id, &format!("--nofile={NEEDED}:")])
-            .status();
-        assert!(raised.unwrap().success(), "{soft} files are too few");
-    }
-}
 
 /// Connections with TLS that say this and no more, with the code of the answer where there is one.
 async fn connected(
