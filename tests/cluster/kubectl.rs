@@ -19,6 +19,7 @@ use crate::support::world::{self, CLUSTER, World};
 use crate::support::{eventually, figure, seconds, until};
 
 mod aggregated;
+mod bare;
 mod benches;
 mod bulk;
 mod clients;

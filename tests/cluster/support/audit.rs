@@ -42,13 +42,29 @@ impl Mark {
         }
     }
 
-    /// Requests answered since, in their order. The last line may be half written.
+    /// All of it.
+    pub(crate) fn beginning(log: &Path) -> Self {
+        Self {
+            file: log.to_owned(),
+            from: 0,
+        }
+    }
+
+    /// Requests answered since, in their order.
     pub(crate) fn answered(&self) -> Vec<Answered> {
+        self.events().iter().filter_map(answered).collect()
+    }
+
+    /// All that was written since, as it is there. The last line may be half written.
+    pub(crate) fn events(&self) -> Vec<Value> {
         let mut file = File::open(&self.file).unwrap();
         file.seek(SeekFrom::Start(self.from)).unwrap();
         let mut text = String::new();
         file.read_to_string(&mut text).unwrap();
-        text.lines().filter_map(answered).collect()
+        let lines = text.lines();
+        lines
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
     }
 
     /// The first write of the agent that mends something: neither its Lease nor its records, nor a probe.
@@ -98,8 +114,7 @@ impl Mark {
     }
 }
 
-fn answered(line: &str) -> Option<Answered> {
-    let event: Value = serde_json::from_str(line).ok()?;
+fn answered(event: &Value) -> Option<Answered> {
     if event["stage"] != "ResponseComplete" {
         return None;
     }
