@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read as _;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use serde_json::json;
 
 use super::{NAMESPACE, ready};
 use crate::figures::{hub_pid, rss};
-use crate::line::agent_pid;
+use crate::line::{agent_pid, agent_pids};
 use crate::support::place::run;
 use crate::support::world::{self, World};
-use crate::support::{figure, shown};
+use crate::support::{figure, seconds, shown, until};
 
 const OBJECTS: usize = 5_000;
 /// Bytes of each object's payload: some 100 MB together.
@@ -28,7 +28,7 @@ const GROWTH: f64 = 32.0;
 fn a_large_list_passes_without_being_held() {
     let world = world::adopted();
     ready(&world);
-    make(&world);
+    make(&world, OBJECTS, PAYLOAD);
     let pids = [("hub", hub_pid(&world)), ("agent", agent_pid(&world))];
     let before = pids.map(|(_, pid)| rss(pid));
     let over = AtomicBool::new(false);
@@ -81,6 +81,55 @@ fn a_large_list_passes_without_being_held() {
             "{name} grew from {before} to {peak} MB"
         );
     }
+    unmake(&world);
+}
+
+/// L9: the agent dies in the middle of a list: what came until then is no whole answer to kubectl.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_list_whose_agent_is_killed_is_an_error_to_kubectl() {
+    // More than all buffers on the way take in.
+    const LARGE: (usize, usize) = (100, 1_000_000);
+    let world = world::adopted();
+    ready(&world);
+    make(&world, LARGE.0, LARGE.1);
+    let pid = agent_pid(&world);
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?labelSelector=bulk");
+    let mut list = world
+        .through_line()
+        .args(["get", "--raw", &path])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = list.stdout.take().unwrap();
+    // Nobody reads on: the rest waits at its source.
+    out.read_exact(&mut vec![0; 1 << 20]).unwrap();
+    run(Command::new("kill").args(["-KILL", &pid.to_string()]));
+    let began = Instant::now();
+    let mut rest = Vec::new();
+    out.read_to_end(&mut rest).unwrap();
+    let ended = list.wait_with_output().unwrap();
+    let took = began.elapsed();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let read = (1 << 20) + rest.len();
+    figure(
+        "L9",
+        "agent killed in the middle of a list → kubectl over, not with 0",
+        "",
+        format!("{}, after {read} bytes: {}", shown(took), said.trim()),
+    );
+    assert!(read < LARGE.0 * LARGE.1, "all of it came: {read} bytes");
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(!said.is_empty());
+    until("a new line is up", seconds(120), || {
+        agent_pids(&world).iter().any(|new| *new != pid) && world.line_is_up()
+    });
+    unmake(&world);
+}
+
+fn unmake(world: &World) {
     run(world.place.kubectl().args([
         "-n",
         NAMESPACE,
@@ -95,15 +144,15 @@ fn a_large_list_passes_without_being_held() {
 }
 
 /// Made by the admin directly, many at a time.
-fn make(world: &World) {
-    let payload = "x".repeat(PAYLOAD);
-    let items: Vec<_> = (0..OBJECTS).map(|n| json!({
+fn make(world: &World, objects: usize, payload: usize) {
+    let payload = "x".repeat(payload);
+    let items: Vec<_> = (0..objects).map(|n| json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": format!("bulk-{n}"), "namespace": NAMESPACE, "labels": {"bulk": "yes"}},
         "data": {"payload": payload},
     })).collect();
     thread::scope(|scope| {
-        for part in items.chunks(OBJECTS.div_ceil(8)) {
+        for part in items.chunks(objects.div_ceil(8)) {
             scope.spawn(move || {
                 for item in part {
                     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
