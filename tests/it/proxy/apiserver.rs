@@ -255,13 +255,7 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
             full(StatusCode::OK, "{}")
         }
         "endless" => endless(state),
-        // More than is ever read of it.
-        "promised" => {
-            let mut response = endless(state);
-            let length = "1000000000".parse().unwrap();
-            response.headers_mut().insert("content-length", length);
-            response
-        }
+        "promised" => promised(state),
         "broken" => {
             // The head and the half leave before it dies.
             let half = stream::iter([Ok(Frame::data(Bytes::from("half")))]);
@@ -338,6 +332,14 @@ fn endless(state: &State) -> Response<Body> {
         Ok(Frame::data(chunk))
     });
     Response::new(StreamBody::new(body).boxed_unsync())
+}
+
+/// The same with a length, of which less is ever read.
+fn promised(state: &State) -> Response<Body> {
+    let mut response = endless(state);
+    let length = "1000000000".parse().unwrap();
+    response.headers_mut().insert("content-length", length);
+    response
 }
 
 fn evil() -> Response<Body> {
