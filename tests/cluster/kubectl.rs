@@ -23,6 +23,7 @@ mod bare;
 mod benches;
 mod bulk;
 mod clients;
+mod forms;
 mod helm;
 mod objects;
 mod own;

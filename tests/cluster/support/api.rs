@@ -1,7 +1,9 @@
 //! The Kubernetes API as the cluster's admin, by path, blocking. Cheap enough to poll.
 
 use http::{Method, Request};
+use http_body_util::BodyExt as _;
 use kube::Client;
+use kube::client::Body;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -48,6 +50,18 @@ impl Api {
         self.runtime
             .block_on(self.client.request_text(request))
             .map_err(|e| e.to_string())
+    }
+
+    /// Code, kind and bytes of the answer to a request as it is.
+    pub(crate) fn raw(&self, request: Request<Vec<u8>>) -> (u16, String, Vec<u8>) {
+        self.runtime.block_on(async {
+            let answer = self.client.send(request.map(Body::from)).await.unwrap();
+            let (head, body) = answer.into_parts();
+            let kind = head.headers.get("content-type");
+            let kind = kind.map_or("", |kind| kind.to_str().unwrap()).to_owned();
+            let body = body.collect().await.unwrap().to_bytes();
+            (head.status.as_u16(), kind, body.to_vec())
+        })
     }
 
     /// True if there was something to delete.
