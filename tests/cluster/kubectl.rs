@@ -32,6 +32,7 @@ mod revoked;
 mod sessions;
 mod soak;
 mod switched_off;
+mod traced;
 
 const NAMESPACE: &str = "kubectl-tests";
 const POD: &str = "box";

@@ -18,10 +18,15 @@ pub(crate) struct Hub {
     name: String,
     image: String,
     ports: [u16; 3],
+    /// What it logs when it is started the next time.
+    pub(crate) level: &'static str,
     /// What makes it one of several.
     replica: Option<Replica>,
     child: Option<Child>,
 }
+
+/// What it logs unless a test wants more.
+pub(crate) const LEVEL: &str = "info,linesman=debug";
 
 /// A hub among others on the same data directory.
 #[derive(Clone)]
@@ -52,6 +57,7 @@ impl Hub {
             name,
             image,
             ports,
+            level: LEVEL,
             replica,
             child: None,
         };
@@ -86,7 +92,7 @@ impl Hub {
             .args(["--url", &format!("https://{}:{outer_https}", self.name)])
             .args(["--git-url", &format!("ssh://git@{}:{outer_git}", self.name)])
             .args(["--agent-image", &self.image])
-            .args(["--log", "info,linesman=debug"])
+            .args(["--log", self.level])
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
