@@ -76,7 +76,7 @@ pub struct ApiMeta {
     /// The request id.
     pub id: String,
     pub epoch: u64,
-    /// W3C trace context, where the hub traces.
+    /// W3C Trace Context: the user's trace with the hub as parent, or one that begins at the hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
     pub assertion: String,

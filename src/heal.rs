@@ -6,15 +6,20 @@ use crate::clock::parse_rfc3339;
 use crate::wire::api::Took;
 use crate::wire::report::{HealRecord, HealResult};
 
-/// The class of the one fault that only the hub sees, as the agent's table has it.
+/// The classes of the faults that only the hub sees, as the agent's table has them.
 pub const AGENT_LOST: &str = "AgentLost";
 pub const AGENT_LOST_NUMBER: u8 = 50;
 pub const AGENT_LOST_SEEN: &str =
     "at the hub: nothing was heard of a cluster's agent, on its line or beside it";
 pub const AGENT_LOST_ADVICE: &str = "look whether the cluster is up and reaches the hub; then at its agent: 'kubectl --namespace linesman get pods', and its log";
 
+pub const DUPLICATE_AGENT: &str = "DuplicateAgent";
+pub const DUPLICATE_AGENT_NUMBER: u8 = 57;
+pub const DUPLICATE_AGENT_SEEN: &str = "at the hub: three times in ten minutes another agent with a cluster's keys took its line while the one before answered";
+pub const DUPLICATE_AGENT_ADVICE: &str = "find the other agent by its address: a copy of the cluster, or of its Secret linesman-keys; end it there ('kubectl delete namespace linesman' in the copy, which 'linesman cluster add' adopts under a name of its own); where it is not yours, 'linesman cluster revoke', then 'linesman cluster readopt' gives the cluster new keys";
+
 /// Every class of fault; the agent's table of them is held against this list by a test.
-pub const CLASSES: [&str; 60] = [
+pub const CLASSES: [&str; 61] = [
     "AgentDrift",
     "AgentLost",
     "ApiUnhealthy",
@@ -31,6 +36,7 @@ pub const CLASSES: [&str; 60] = [
     "CrdStoredVersion",
     "CrdTerminating",
     "DependencyNotReady",
+    "DuplicateAgent",
     "EngineConfigBroken",
     "EngineRemovedByCommit",
     "EngineSecretMissing",

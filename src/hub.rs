@@ -53,6 +53,7 @@ pub mod story;
 pub mod tls;
 pub mod trust;
 pub mod tunnels;
+pub mod twin;
 pub mod unknown;
 
 pub use presence::Presence;

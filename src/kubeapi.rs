@@ -10,3 +10,4 @@ pub mod message;
 pub mod path;
 pub mod scope;
 pub mod status;
+pub mod trace;

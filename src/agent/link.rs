@@ -157,6 +157,7 @@ pub async fn run(
         tokio::select! {
             () = stop.cancelled() => {}
             () = sleep(wait) => {}
+            () = over(held.as_ref(), &line) => {}
             () = replaced(config.keys.clone(), used) => attempt = 0,
             () = moved(config.hub.clone(), &known) => attempt = 0,
         }
@@ -196,6 +197,17 @@ async fn replaced(mut keys: watch::Receiver<Identity>, used: Public) {
         // Nobody is left to replace it.
         std::future::pending::<()>().await;
     }
+}
+
+/// Says of a line that drains when it has ended: a wait for the next one may be longer than that takes. Never completes.
+async fn over(held: Option<&Line>, state: &watch::Sender<LinkState>) {
+    if let Some(held) = held {
+        let ended = held.closed().await;
+        if matches!(*state.borrow(), LinkState::Up { .. }) {
+            down(state, 0, &ended);
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 /// Waits until the hub's URLs, CA or keys are others than `known`.
@@ -371,18 +383,22 @@ fn at_least(asked: Duration, jitter: Duration) -> Duration {
 
 fn after_end(ended: &Ended, attempt: u32, unit: f64) -> Duration {
     match ended.code {
-        Code::Superseded => SUPERSEDED.mul_f64(1.0 + unit),
+        Code::Superseded => superseded(ended.retry_after.unwrap_or_default(), unit),
         _ => BROKEN.full_jitter(attempt, unit),
     }
 }
 
 fn after_goaway(goaway: &Goaway, unit: f64) -> Duration {
+    let asked = Duration::from_millis(goaway.retry_after_ms.into());
     match goaway.code {
-        Code::Superseded => SUPERSEDED.mul_f64(1.0 + unit),
-        _ => Duration::from_millis(goaway.retry_after_ms.into())
-            .min(MAX_RETRY_AFTER)
-            .mul_f64(unit),
+        Code::Superseded => superseded(asked, unit),
+        _ => asked.min(MAX_RETRY_AFTER).mul_f64(unit),
     }
+}
+
+/// What the hub asks for, and [`SUPERSEDED`] at least.
+fn superseded(asked: Duration, unit: f64) -> Duration {
+    asked.clamp(SUPERSEDED, MAX_RETRY_AFTER).mul_f64(1.0 + unit)
 }
 
 /// A dialled line.
@@ -447,7 +463,28 @@ mod tests {
             drain_ms: 0,
             text: String::new(),
         };
-        assert!(after_goaway(&goaway, 0.0) >= SUPERSEDED);
+        let ended = |retry_after| Ended {
+            code: Code::Superseded,
+            text: String::new(),
+            retry_after,
+            by_peer: true,
+        };
+        let waits = |asked: Duration| {
+            let retry_after_ms = u32::try_from(asked.as_millis()).unwrap();
+            let goaway = Goaway {
+                retry_after_ms,
+                ..goaway.clone()
+            };
+            let ended = ended(Some(asked));
+            [0.0, 1.0].map(|unit| (after_goaway(&goaway, unit), after_end(&ended, 0, unit)))
+        };
+        // L41: what the hub asks for counts where that is longer, within bounds.
+        for (asked, least) in [(0, 30), (30, 30), (45, 45), (4_000, 600)] {
+            let least = Duration::from_secs(least);
+            let expected = [(least, least), (least * 2, least * 2)];
+            assert_eq!(waits(Duration::from_secs(asked)), expected, "{asked} s");
+        }
+        assert_eq!(after_end(&ended(None), 0, 0.0), SUPERSEDED);
         let goaway = Goaway {
             code: Code::Draining,
             retry_after_ms: 2000,

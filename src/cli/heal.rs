@@ -49,7 +49,8 @@ An agent ends its heals by itself, also those of the agent before it, and counts
 that was lost, or the agent is gone for good, a heal stays open at the hub, is counted and told again. Look first whether what it
 names is over: an agent that still knows of it tells its end all the same, and a fault that is found anew has a heal of its own.
 What is closed counts as failed, with who closed it and why; the audit has it, too (heal.close). An AgentLost that is closed stays
-so for as long as the agent is silent: there is another one only when it was heard meanwhile and is lost again.
+so for as long as the agent is silent: there is another one only when it was heard meanwhile and is lost again. After a DuplicateAgent
+that is closed there is another one with three more takeovers in ten minutes.
 
 Examples:
   linesman heal close 26b5e3 --reason 'the namespace was made anew by hand'";

@@ -6,6 +6,7 @@ use http::Method;
 use time::OffsetDateTime;
 
 use crate::assertion::{self, Actor, ApiMeta, AssertionError, Claims, LIFETIME, Mode};
+use crate::kubeapi::trace::TraceParent;
 
 /// The request as it leaves on a stream.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +23,7 @@ pub struct Request<'a> {
     pub target: &'a str,
     /// The user's address.
     pub ip: &'a str,
+    pub trace: TraceParent,
 }
 
 /// Whom the request acts as.
@@ -72,7 +74,7 @@ pub fn issue(
     Ok(ApiMeta {
         id: request.id.to_owned(),
         epoch: request.epoch,
-        traceparent: None,
+        traceparent: Some(request.trace.to_string()),
         assertion,
     })
 }
@@ -102,6 +104,7 @@ mod tests {
             method: &Method::GET,
             target: "/api/v1/pods",
             ip: "10.0.0.1",
+            trace: TraceParent::begin([1; 16], [1; 8]),
         };
         let groups = ["linesman:admin".to_owned()];
         let subject = Subject {
@@ -112,6 +115,8 @@ mod tests {
             namespaces: None,
         };
         let meta = issue(&request, &subject, now, "k", |input| pair.sign(input)).unwrap();
+        let trace = "00-01010101010101010101010101010101-0101010101010101-00";
+        assert_eq!(meta.traceparent.as_deref(), Some(trace));
         let expected = Expected {
             hub: "hub",
             cluster: "c1",

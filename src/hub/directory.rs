@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::peers::{Peer, PeerError, Peers};
 use super::store::{Bell, LineRow, Located, Replica, StoreError};
-use super::tunnels::{self, NoLine, Takeover};
+use super::tunnels::{self, NoLine};
+use super::twin::takeovers::Holder;
 use super::{Hub, chain_of};
 use crate::clock::{self, Steady};
 use crate::tunnel::{Line, LineError, Stream};
@@ -183,7 +184,7 @@ fn there(peers: &Peers, cluster: &ClusterName, located: Located) -> Way {
 }
 
 /// Tells the others of a line that came. Gives whose place it took at another replica.
-pub async fn came(hub: &Hub, cluster: &ClusterName, id: &str, line: &Line) -> Option<Takeover> {
+pub async fn came(hub: &Hub, cluster: &ClusterName, id: &str, line: &Line) -> Option<Holder> {
     let (own, _) = several(hub)?;
     let row = tunnels::row(own, id.to_owned(), line);
     let put = async {
@@ -212,12 +213,12 @@ pub async fn came(hub: &Hub, cluster: &ClusterName, id: &str, line: &Line) -> Op
 }
 
 /// The line of another process of the agent, where that was at another replica and the older one.
-fn taken_over(before: Option<Located>, row: &LineRow) -> Option<Takeover> {
+fn taken_over(before: Option<Located>, row: &LineRow) -> Option<Holder> {
     let before = before?.line;
     let another = before.replica != row.replica
         && before.instance != row.instance
         && before.epoch < row.epoch;
-    another.then_some(Takeover {
+    another.then_some(Holder {
         instance: before.instance,
         remote: before.remote,
     })

@@ -24,6 +24,7 @@ use crate::hub::auth::{self, User};
 use crate::hub::running::By;
 use crate::hub::store::Cluster;
 use crate::kubeapi::status::{self, Hop, Refusal};
+use crate::kubeapi::trace::TraceParent;
 
 mod answer;
 pub mod exchange;
@@ -94,6 +95,8 @@ struct Case {
     /// The user's address and port.
     remote: String,
     ip: String,
+    /// What the API server is told of the trace.
+    trace: TraceParent,
 }
 
 async fn handle(hub: Arc<Hub>, limits: Arc<Limits>, request: Request) -> Response {
@@ -105,7 +108,12 @@ async fn handle(hub: Arc<Hub>, limits: Arc<Limits>, request: Request) -> Respons
         .extensions
         .get::<Remote>()
         .map(|remote| remote.0.ip().to_string());
+    let trace = match TraceParent::of(&parts.headers) {
+        Some(users) => users.child(clock::random()),
+        None => TraceParent::begin(clock::random(), clock::random()),
+    };
     let case = Case {
+        trace,
         id: api::request_id(&parts),
         remote: api::remote(&parts),
         ip: ip.unwrap_or_default(),
@@ -123,6 +131,7 @@ async fn handle(hub: Arc<Hub>, limits: Arc<Limits>, request: Request) -> Respons
             case.hub.metrics.refused(refusal.reason);
             debug!(
                 request = case.id,
+                trace = %case.trace.id(),
                 code = refusal.code.as_u16(),
                 reason = refusal.reason,
                 "refused"
@@ -178,6 +187,7 @@ impl Case {
         let opened = in_time(self.hub.audit.open(entry))
             .await?
             .map_err(|_| refusal::unrecorded())?;
+        debug!(request = self.id, trace = %self.trace.id(), "let through");
         let running = Running {
             opened,
             place,

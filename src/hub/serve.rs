@@ -173,6 +173,7 @@ fn looks(hub: &Arc<Hub>, tasks: &mut Tasks) {
         api::clusters::announce_old(hub.clone(), stop)
     });
     tasks.spawn("first admin", |stop| first_admin::watch(hub.clone(), stop));
+    tasks.spawn("takeovers", |stop| super::twin::watch(hub.clone(), stop));
     tasks.spawn("flush", |stop| flush(hub.clone(), stop));
     tasks.spawn("certificate", |stop| renew(hub.clone(), stop));
 }
@@ -191,6 +192,9 @@ fn once(hub: &Arc<Hub>, tasks: &mut Tasks) {
         api::githosts::watch_over(hub.clone(), stop)
     });
     tasks.spawn("lost agents", |stop| super::lost::run(hub.clone(), stop));
+    tasks.spawn("duplicate agents", |stop| {
+        super::twin::run(hub.clone(), stop)
+    });
     tasks.spawn("incidents", |stop| {
         super::safe_heals::run(hub.clone(), stop)
     });

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use crate::hub::access::Grant;
 use crate::hub::audit::Durability;
 use crate::hub::registration::{Claim, Redeemed};
+use crate::hub::twin::fault::Unrestored;
 use crate::wire::api::{BundleView, EngineKind, GitRoute, Policy};
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, HealRecord};
@@ -218,6 +219,9 @@ contract! {
     /// The newest heal of this class of each living cluster that has one whose end was not seen: it is open, or was closed
     /// by hand.
     last_unrestored(&self, class: &str) -> Vec<(ClusterName, HealRecord)>;
+    /// Heals of this class of living clusters that are open, and the newest of each cluster where it was closed by hand; by
+    /// cluster, oldest first.
+    unrestored(&self, class: &str) -> Vec<Unrestored>;
     /// Stores a heal of which the hub itself tells, or what became of it.
     note_heal(&self, cluster_id: &str, heal: HealRecord, now: OffsetDateTime) -> ();
     /// Troubles that people were told of, as [`crate::hub::notify`] encodes them.

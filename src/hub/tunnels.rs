@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use time::OffsetDateTime;
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, watch};
 
 use crate::clock;
 use crate::hub::store::LineRow;
+use crate::hub::twin::takeovers::{Holder, Takeover, Takeovers};
 use crate::tunnel::budget::Budget;
 use crate::tunnel::{Ended, Line, LineFacts, LineLoad, driver};
 use crate::wire::frame::Code;
@@ -29,6 +30,8 @@ const MAX_HANDSHAKES: usize = 256;
 const MOVE: Duration = Duration::from_mins(10);
 /// A line that another process took over ends soon: mostly nobody is behind it any more.
 const TAKEN_OVER: Duration = Duration::from_secs(5);
+/// Lines that were taken over and wait to be judged.
+const FENCED: usize = 256;
 /// Agents come back spread over this time when the hub stops.
 const SPREAD: Duration = Duration::from_secs(2);
 
@@ -39,6 +42,8 @@ pub struct Tunnels {
     changes: watch::Sender<u64>,
     past: Arc<Mutex<Past>>,
     parked: Arc<Semaphore>,
+    fenced: mpsc::Sender<Fenced>,
+    judged: Arc<Mutex<Option<mpsc::Receiver<Fenced>>>>,
     pub(super) unproven: Arc<Semaphore>,
     pub(super) handshakes: Arc<Semaphore>,
     /// For what all lines hold unread.
@@ -62,6 +67,8 @@ struct Entry {
     elsewhere: Option<(u64, OffsetDateTime)>,
     /// Requests that were refused, by rule.
     denied: BTreeMap<&'static str, u64>,
+    /// Of the cluster's line, those that were seen here.
+    takeovers: Takeovers,
 }
 
 /// Why a request gets no line.
@@ -84,16 +91,23 @@ pub struct LineView {
     pub last_cause: Option<String>,
 }
 
-/// A line of another process of the cluster's agent, which the new one took over while it was up.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Takeover {
-    pub instance: String,
-    pub remote: String,
+/// A line that had to give way to a newer one while it was up. It was asked for a sign of life.
+#[derive(Debug)]
+pub struct Fenced {
+    pub cluster: ClusterName,
+    pub cluster_id: String,
+    pub line: Line,
+    /// Who has the newer one; None = that is at another replica, and may be the same process.
+    pub by: Option<Holder>,
+    pub at: OffsetDateTime,
 }
 
 impl Default for Tunnels {
     fn default() -> Self {
+        let (fenced, judged) = mpsc::channel(FENCED);
         Self {
+            fenced,
+            judged: Arc::new(Mutex::new(Some(judged))),
             clusters: Arc::default(),
             changes: watch::Sender::new(0),
             past: Arc::default(),
@@ -208,14 +222,47 @@ impl Tunnels {
 
     /// Newer lines than that of this epoch are at another replica: those here up to it take no more streams.
     pub fn superseded(&self, cluster: &ClusterName, epoch: u64) {
-        let clusters = self.lock();
-        let lines = clusters.get(cluster).map(|entry| entry.lines.clone());
+        let (now, clusters) = (clock::now(), self.lock());
+        let Some(entry) = clusters.get(cluster) else {
+            return;
+        };
+        let (cluster_id, lines) = (entry.cluster_id.clone(), entry.lines.clone());
+        let wait = entry.takeovers.wait(now);
         drop(clusters);
-        let lines = lines.into_iter().flatten();
+        let lines = lines.into_iter();
         for line in lines.filter(|line| line.facts().epoch <= epoch && line.takes_streams()) {
             let text = "a newer line is at another replica";
-            line.goaway(Code::Superseded, Duration::ZERO, MOVE, text);
+            line.ask();
+            line.goaway(Code::Superseded, wait, MOVE, text);
+            self.fence(Fenced {
+                cluster: cluster.clone(),
+                cluster_id: cluster_id.clone(),
+                line,
+                by: None,
+                at: now,
+            });
         }
+    }
+
+    /// The lines that are taken over from here on, for the one who judges them.
+    pub(super) fn fenced(&self) -> Option<mpsc::Receiver<Fenced>> {
+        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        judged.take()
+    }
+
+    fn fence(&self, fenced: Fenced) {
+        if let Err(error) = self.fenced.try_send(fenced) {
+            let cluster = error.into_inner().cluster;
+            tracing::warn!(%cluster, "a takeover is not judged: too many at once");
+        }
+    }
+
+    /// Counts a takeover of the cluster's line; gives the last ones.
+    pub(super) fn taken(&self, cluster: &ClusterName, takeover: Takeover) -> Takeovers {
+        let mut clusters = self.lock();
+        let entry = clusters.entry(cluster.clone()).or_default();
+        entry.takeovers.add(takeover);
+        entry.takeovers.clone()
     }
 
     /// The newest line of each cluster here, as other replicas are told of it.
@@ -300,12 +347,12 @@ impl Tunnels {
         cluster_id: &str,
         line: Line,
         resumes: Option<u64>,
-    ) -> Option<Takeover> {
-        let facts = line.facts();
+    ) -> Option<Holder> {
+        let (now, facts) = (clock::now(), line.facts());
         let mut clusters = self.lock();
         let entry = clusters.entry(cluster.clone()).or_default();
         cluster_id.clone_into(&mut entry.cluster_id);
-        let older = entry.lines.clone();
+        let (older, wait) = (entry.lines.clone(), entry.takeovers.wait(now));
         entry.in_vain = false;
         entry.lines.push(line);
         entry.lines.sort_by_key(|line| line.facts().epoch);
@@ -319,8 +366,19 @@ impl Tunnels {
             let was = old.facts();
             let text = format!("line {} took over", facts.epoch);
             if was.instance != facts.instance {
-                old.goaway(Code::Superseded, Duration::ZERO, TAKEN_OVER, &text);
-                takeover = Some(Takeover {
+                old.ask();
+                old.goaway(Code::Superseded, wait, TAKEN_OVER, &text);
+                self.fence(Fenced {
+                    cluster: cluster.clone(),
+                    cluster_id: cluster_id.to_owned(),
+                    line: old,
+                    by: Some(Holder {
+                        instance: facts.instance.clone(),
+                        remote: facts.remote.clone(),
+                    }),
+                    at: now,
+                });
+                takeover = Some(Holder {
                     instance: was.instance,
                     remote: was.remote,
                 });

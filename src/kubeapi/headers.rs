@@ -56,7 +56,7 @@ const REQUEST: [&str; 9] = [
     "origin",
     "referer",
     "host",
-    "traceparent",
+    super::trace::TRACEPARENT,
 ];
 const REQUEST_PREFIXES: [&str; 4] = ["impersonate-", "x-remote-", "x-forwarded-", "proxy-"];
 

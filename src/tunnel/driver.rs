@@ -174,6 +174,16 @@ impl Line {
         self.shared.wake.notify_one();
     }
 
+    /// Asks the peer for a sign of life; [`Line::answered`] says whether one came.
+    pub fn ask(&self) {
+        self.shared.with(|state| state.session.ask());
+    }
+
+    /// Whether the peer answered since it was asked last.
+    pub fn answered(&self) -> bool {
+        self.shared.with(|state| state.session.answered())
+    }
+
     /// Says goodbye and ends the line now.
     pub fn close(&self, code: Code, text: &str) {
         self.shared.with(|state| state.session.leave(code, text));

@@ -170,6 +170,9 @@ pub struct Session {
 
     pong: Option<u64>,
     path: Path,
+    /// The serial of the PING before the one of [`Session::ask`], until that is answered.
+    asked: Option<u64>,
+    answered: bool,
     goaway: Option<Goaway>,
     /// When drained (by either end), until when.
     draining: Option<Drain>,
@@ -224,6 +227,8 @@ impl Session {
             stops: VecDeque::new(),
             pong: None,
             path,
+            asked: None,
+            answered: false,
             goaway: None,
             draining: None,
             stalls: 0,
@@ -257,6 +262,17 @@ impl Session {
     /// Something arrived at the socket, be it part of a message.
     pub fn heard(&mut self, now: Instant) {
         self.path.heard(now);
+    }
+
+    /// Asks the peer for a sign of life; [`Session::answered`] says whether one came.
+    pub fn ask(&mut self) {
+        self.asked = Some(self.path.ask());
+        self.answered = false;
+    }
+
+    /// Whether the peer answered since it was asked last.
+    pub fn answered(&self) -> bool {
+        self.answered
     }
 
     pub fn handle_timeout(&mut self, now: Instant) {

@@ -54,6 +54,8 @@ const PURE: &[&str] = &[
     "hub/registration",
     "hub/rotation",
     "hub/selector",
+    "hub/twin/fault",
+    "hub/twin/takeovers",
     "keys",
     "kubeapi",
     "manifests",

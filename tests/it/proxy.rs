@@ -76,6 +76,10 @@ async fn a_request_arrives_as_its_user_with_our_headers_only() {
         .header("x-forwarded-for", "6.6.6.6")
         .header("forwarded", "for=6.6.6.6")
         .header("audit-id", "theirs")
+        .header(
+            "traceparent",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        )
         .header("origin", "https://evil")
         .header("referer", "https://evil")
         .header("proxy-authorization", "Basic x")
@@ -116,6 +120,7 @@ async fn a_request_arrives_as_its_user_with_our_headers_only() {
             "if-none-match",
             "impersonate-group",
             "impersonate-user",
+            "traceparent",
             "user-agent",
             "x-forwarded-for",
         ]
@@ -128,6 +133,9 @@ async fn a_request_arrives_as_its_user_with_our_headers_only() {
     assert_eq!(header(one, "authorization"), ["Bearer line-token"]);
     assert_eq!(header(one, "audit-id"), [Pair::id(1).as_str()]);
     assert_eq!(header(one, "x-forwarded-for"), ["10.1.2.3"]);
+    // The stream's meta says it, and nothing beside that.
+    let traced = "00-07070707070707070707070707070707-0707070707070707-00";
+    assert_eq!(header(one, "traceparent"), [traced]);
     assert_eq!(
         header(one, "accept"),
         ["application/json;as=Table", "application/json"]

@@ -28,6 +28,7 @@ use crate::clock;
 use crate::kubeapi::headers;
 use crate::kubeapi::path::Upgrade;
 use crate::kubeapi::status::{self, Hop, Refusal};
+use crate::kubeapi::trace::{TRACEPARENT, TraceParent};
 use crate::tunnel::switched;
 use crate::wire::api::HubKey;
 
@@ -138,6 +139,7 @@ async fn attempt(
         );
     }
     identify(&mut kept, &pass)?;
+    traced(&mut kept, &exchange.meta);
     if let Some(token) = upgrade {
         headers::set_upgrade(&mut kept, token);
     }
@@ -283,6 +285,16 @@ fn identify(kept: &mut HeaderMap, pass: &Pass) -> Result<(), Refusal> {
         );
     }
     Ok(())
+}
+
+/// Sets where the request is in its trace, by the hub's word alone: what came beside it was removed.
+fn traced(kept: &mut HeaderMap, meta: &ApiMeta) {
+    let said = meta.traceparent.as_deref();
+    if let Some(trace) = said.and_then(|text| text.parse::<TraceParent>().ok())
+        && let Ok(value) = HeaderValue::from_str(&trace.to_string())
+    {
+        kept.insert(HeaderName::from_static(TRACEPARENT), value);
+    }
 }
 
 /// Waits until the role lets `linesman-line` act as these names.

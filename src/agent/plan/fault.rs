@@ -87,7 +87,8 @@ impl Class {
             | Self::ClockSkew
             | Self::KubernetesUnsupported
             | Self::AgentDrift
-            | Self::AgentLost => true,
+            | Self::AgentLost
+            | Self::DuplicateAgent => true,
             Self::ObjectMissing
             | Self::ServiceAccountMissing
             | Self::ScaledToZero

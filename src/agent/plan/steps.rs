@@ -411,6 +411,7 @@ fn remedy(
         | Class::PolicyBlocks
         | Class::AgentDrift
         | Class::AgentLost
+        | Class::DuplicateAgent
         | Class::KubernetesUnsupported
         | Class::SuspendedByHuman
         | Class::SignatureFailed

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::problem::{Problem, Slug};
 use super::{Caller, UserBody};
 use crate::clock;
-use crate::heal::AGENT_LOST;
+use crate::heal::{AGENT_LOST, DUPLICATE_AGENT};
 use crate::hub::auth::Role;
 use crate::hub::store::StoreError;
 use crate::hub::{Hub, git, story};
@@ -120,6 +120,7 @@ fn closed(heal: HealRecord, by: &str, reason: &str) -> HealRecord {
 fn until(class: &str) -> &'static str {
     match class {
         AGENT_LOST => " until the agent is heard and lost again",
+        DUPLICATE_AGENT => " until three more takeovers are seen within ten minutes",
         _ => "",
     }
 }

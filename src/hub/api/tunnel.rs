@@ -29,7 +29,7 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::AgentPrincipal;
-use crate::hub::tunnels::Takeover;
+use crate::hub::twin::takeovers::Holder;
 use crate::hub::{directory, gitline};
 use crate::tunnel::driver::{self, Identity};
 use crate::tunnel::handshake::{Limits, SUBPROTOCOL};
@@ -217,8 +217,8 @@ async fn revoked_meanwhile(hub: &Hub, cluster: &ClusterName, fingerprint: &str) 
 }
 
 /// Another process of the agent had the line.
-async fn taken_over(hub: &Hub, cluster: &ClusterName, peer: &str, before: Takeover) {
-    let Takeover { instance, remote } = before;
+async fn taken_over(hub: &Hub, cluster: &ClusterName, peer: &str, before: Holder) {
+    let Holder { instance, remote } = before;
     hub.metrics.taken_over();
     warn!(%cluster, peer, before = remote, "another process of the agent took the line over");
     let reason = format!("instance {instance} at {remote} held it");

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
-use crate::heal::AGENT_LOST;
+use crate::heal::{AGENT_LOST, DUPLICATE_AGENT};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{Condition, HealRecord, HealResult, Phase};
 
@@ -267,8 +267,8 @@ impl Trouble {
 /// How long a trouble has to last before anyone is told. What heals by itself in that time is in the heals' history.
 fn patience(class: &str) -> Duration {
     match class {
-        AGENT_LOST | "HostKeyMismatch" | "JoinConflict" | "RightsLost" | "BadEngineCommit"
-        | "SafeHealsOnly" | "Paused" => Duration::ZERO,
+        AGENT_LOST | DUPLICATE_AGENT | "HostKeyMismatch" | "JoinConflict" | "RightsLost"
+        | "BadEngineCommit" | "SafeHealsOnly" | "Paused" => Duration::ZERO,
         "NotSynced" | "Ready" | "NotRead" | "NoRoute" => Duration::minutes(5),
         _ => Duration::minutes(1),
     }

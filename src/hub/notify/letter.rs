@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use super::board::{Notice, Severity, State};
+use crate::heal::DUPLICATE_AGENT;
 use crate::keys;
 use crate::secret::Secret;
 use crate::wire::id::ClusterName;
@@ -107,6 +108,7 @@ fn next(notice: &Notice) -> String {
         (_, State::Open | State::Reminder) if notice.class == "HostKeyMismatch" => {
             "linesman githost show".to_owned()
         }
+        ([one], _) if notice.class == DUPLICATE_AGENT => format!("linesman cluster show {one}"),
         ([one], _) => format!("linesman doctor --cluster {one}"),
         _ => "linesman cluster list".to_owned(),
     }

@@ -11,6 +11,7 @@ use crate::kubeapi::acting::{self, Acting};
 use crate::kubeapi::headers;
 use crate::kubeapi::path::{self, RequestInfo, Upgrade};
 use crate::kubeapi::status::{Hop, Refusal};
+use crate::kubeapi::trace::{self, TraceParent};
 use crate::wire::id::ClusterName;
 
 const ROOT: &str = "/clusters/";
@@ -83,6 +84,10 @@ pub fn outgoing(parts: &Parts, target: &Target) -> Result<Outgoing, Refusal> {
             return Err(headers::HeaderError::Upgrade(token.as_str().to_owned()).refusal(Hop::Hub));
         }
         headers::set_upgrade(&mut kept, token);
+    }
+    if TraceParent::of(&parts.headers).is_none() {
+        // The trace begins at the hub: what was said of another one is not of it (W3C Trace Context §4.3).
+        kept.remove(trace::TRACESTATE);
     }
     let bodyless = matches!(parts.method, Method::GET | Method::HEAD);
     kept.insert(header::HOST, HeaderValue::from_static("kubernetes"));

@@ -144,6 +144,7 @@ impl Case {
             method: &outgoing.method,
             target: outgoing.rest.as_str(),
             ip: &self.ip,
+            trace: self.trace,
         };
         let subject = Subject {
             user: &subject.user,

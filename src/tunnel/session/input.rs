@@ -82,7 +82,11 @@ impl Session {
                 Ok(())
             }
             Frame::Pong(serial) => {
-                self.path.pong(now, serial);
+                let answers = self.path.pong(now, serial);
+                let later = |before: &mut u64| answers && serial > *before;
+                if self.asked.take_if(later).is_some() {
+                    self.answered = true;
+                }
                 Ok(())
             }
             Frame::Goaway(goaway) => {

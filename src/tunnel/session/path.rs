@@ -99,10 +99,11 @@ impl Path {
         self.least
     }
 
-    pub(super) fn pong(&mut self, now: Instant, serial: u64) {
+    /// True where it answers a PING of ours.
+    pub(super) fn pong(&mut self, now: Instant, serial: u64) -> bool {
         // An answer to a PING that a later one replaced, or to none of ours.
         if !self.unanswered.iter().any(|ping| ping.serial == serial) {
-            return;
+            return false;
         }
         while let Some(ping) = self.unanswered.pop_front() {
             if ping.serial != serial {
@@ -129,6 +130,13 @@ impl Path {
             (self.answered, self.answered_at) = (ping.bulk, now);
             break;
         }
+        true
+    }
+
+    /// Has a PING go out; gives the serial of the one before it.
+    pub(super) fn ask(&mut self) -> u64 {
+        self.due = true;
+        self.serial
     }
 
     pub(super) fn count_bulk(&mut self, now: Instant, len: usize) {

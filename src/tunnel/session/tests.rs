@@ -314,3 +314,23 @@ fn a_drained_line_takes_no_streams_and_ends_when_it_is_empty() {
         Some(Code::Draining)
     );
 }
+
+/// L41: a sign of life is one that was asked for after the question, not one that was on its way.
+#[test]
+fn a_peer_answers_only_while_it_is_there() {
+    let mut net = Net::new();
+    assert!(!net.ends[1].answered());
+    // The PING that each line begins with.
+    net.transmit(1);
+    net.deliver(1);
+    net.transmit(0);
+    net.ends[1].ask();
+    net.deliver(0);
+    assert!(net.ends[1].rtt().is_some());
+    assert!(!net.ends[1].answered());
+    net.settle();
+    assert!(net.ends[1].answered());
+    net.ends[1].ask();
+    net.transmit(1);
+    assert!(!net.ends[1].answered(), "it is asked anew");
+}

@@ -225,12 +225,13 @@ const HEADERS: [(&str, u16); 43] = [
 ];
 
 /// The names that reach the API server, besides those of an upgrade.
-const OURS: [&str; 6] = [
+const OURS: [&str; 7] = [
     "audit-id",
     "authorization",
     "host",
     "impersonate-group",
     "impersonate-user",
+    "traceparent",
     "x-forwarded-for",
 ];
 

@@ -27,6 +27,49 @@ async fn a_users_request_crosses_the_line_as_that_user() {
     assert_eq!(seen[0].headers["x-forwarded-for"], "127.0.0.1");
 }
 
+/// The trace that the API server is told of: version and flags, its id, whose child the request is.
+fn traced(server: &ApiServer) -> [String; 4] {
+    let seen = server.seen().pop().unwrap();
+    let values: Vec<_> = seen.headers.get_all("traceparent").iter().collect();
+    let [value] = values.as_slice() else {
+        panic!("{values:?}")
+    };
+    let parts = value.to_str().unwrap().split('-').map(str::to_owned);
+    parts.collect::<Vec<_>>().try_into().unwrap()
+}
+
+/// W3C Trace Context: a user's trace goes on, with the hub between; what is none begins one that nobody else has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_users_trace_goes_on_to_the_api_server_and_any_other_begins_at_the_hub() {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    const SPAN: &str = "00f067aa0ba902b7";
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let ask = async |traceparent: &[&str]| {
+        let mut request = get("/api/v1/pods");
+        for value in traceparent {
+            let value = value.parse().unwrap();
+            request.headers_mut().append("traceparent", value);
+        }
+        assert_eq!(world.send(request).await.status(), 200);
+        traced(&server)
+    };
+    let users = format!("00-{TRACE}-{SPAN}-01");
+    let [version, trace, parent, flags] = ask(&[&users]).await;
+    assert_eq!([&*version, &*trace, &*flags], ["00", TRACE, "01"]);
+    assert_ne!(parent, SPAN);
+    let malformed = format!("00-{}-{SPAN}-01", TRACE.to_uppercase());
+    let mut begun = std::collections::BTreeSet::from([TRACE.to_owned()]);
+    let (users, malformed) = (users.as_str(), malformed.as_str());
+    for sent in [&[][..], &[malformed], &[users, users], &["ff"]] {
+        let [version, trace, parent, flags] = ask(sent).await;
+        assert_eq!([&*version, &*flags], ["00", "00"], "{sent:?}");
+        assert_eq!((trace.len(), parent.len()), (32, 16), "{sent:?}");
+        assert_ne!(parent, SPAN);
+        assert!(begun.insert(trace), "{sent:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_body_crosses_both_ways() {
     let server = ApiServer::start().await;

@@ -22,6 +22,7 @@ use linesman::hub::proxy::exchange::{self, Answer, Failed};
 use linesman::hub::proxy::rewrite::{self, Outgoing};
 use linesman::keys::KeyPair;
 use linesman::kubeapi::status::Refusal;
+use linesman::kubeapi::trace::TraceParent;
 use linesman::secret::Secret;
 use linesman::wire::api::HubKey;
 use tokio::sync::{mpsc, watch};
@@ -177,6 +178,7 @@ impl Pair {
             method: &method,
             target,
             ip: "10.1.2.3",
+            trace: TraceParent::begin([7; 16], [7; 8]),
         };
         let groups = ["linesman:admin".to_owned(), "linesman:ops".to_owned()];
         let subject = Subject {

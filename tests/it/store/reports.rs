@@ -2,7 +2,8 @@
 
 use futures_util::future::join_all;
 use linesman::hub::incident::{Acted, Seen};
-use linesman::hub::store::{Details, Reported, Store};
+use linesman::hub::store::{Cluster, Details, Reported, Store};
+use linesman::hub::twin::fault::Unrestored;
 use linesman::wire::api::{AgentBuild, HostKeysReport};
 use linesman::wire::report::{
     Condition, ConditionType, HealRecord, HealResult, HealStep, LaterCondition, Scene, Status,
@@ -18,6 +19,7 @@ on_both! {
     heals_are_listed_newest_first_behind_an_id,
     a_lost_agent_is_the_hubs_own_to_tell,
     of_what_was_not_restored_the_newest_of_a_cluster_counts,
+    all_that_is_open_is_listed_with_when_it_was_written,
     what_agents_acted_on_is_seen_across_the_fleet,
     what_clusters_say_of_host_keys_keeps_its_age,
     troubles_are_kept_until_they_are_gone,
@@ -261,6 +263,54 @@ async fn of_what_was_not_restored_the_newest_of_a_cluster_counts(store: Store) {
     assert_eq!(last().await.unwrap(), both(closed));
     store.note_heal(&eu1.id, lost("4"), at(4)).await.unwrap();
     assert_eq!(last().await.unwrap(), both(lost("4")));
+}
+
+/// F57: an agent's list of its open heals does not end it, and it is known when it was told last.
+async fn all_that_is_open_is_listed_with_when_it_was_written(store: Store) {
+    let (eu1, us1) = (cluster(&store, "eu1").await, cluster(&store, "us1").await);
+    let duplicate = |id: &str| HealRecord {
+        class: "DuplicateAgent".to_owned(),
+        ..heal(id, HealResult::Reported)
+    };
+    let closed = |id: &str| HealRecord {
+        result: HealResult::Failed,
+        ..duplicate(id)
+    };
+    let told = async |of: &Cluster, record: HealRecord, written| {
+        let note = store.note_heal(&of.id, record, at(written));
+        note.await.unwrap();
+    };
+    told(&us1, duplicate("1"), 1).await;
+    told(&eu1, closed("2"), 2).await;
+    told(&eu1, closed("3"), 3).await;
+    told(&eu1, lost("4"), 4).await;
+    told(&us1, duplicate("5"), 5).await;
+    told(&us1, duplicate("1"), 6).await;
+    let none = Reported {
+        open_heals: Some(vec![]),
+        ..Reported::default()
+    };
+    store.report(&us1.id, none, at(7)).await.unwrap();
+    let one = |of: &Cluster, record: HealRecord, written| Unrestored {
+        cluster: of.name.clone(),
+        cluster_id: of.id.clone(),
+        record,
+        written: at(written),
+    };
+    let all = || store.unrestored("DuplicateAgent");
+    let expected = [
+        one(&eu1, closed("3"), 3),
+        one(&us1, duplicate("1"), 6),
+        one(&us1, duplicate("5"), 5),
+    ];
+    assert_eq!(all().await.unwrap(), expected);
+    let over = HealRecord {
+        restored_at: Some("2026-01-01T00:00:09.000Z".to_owned()),
+        ..duplicate("5")
+    };
+    told(&us1, over, 8).await;
+    store.remove_cluster(&eu1.id, at(9)).await.unwrap();
+    assert_eq!(all().await.unwrap(), expected[1..2]);
 }
 
 async fn what_agents_acted_on_is_seen_across_the_fleet(store: Store) {

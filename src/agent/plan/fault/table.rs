@@ -328,6 +328,12 @@ faults! {
         does "reports, at most 45 s after the agent's end (phase *Offline*): there is nobody in the cluster to act. In the cluster, the kubelet starts an \
               agent that fails its probe anew; the engine goes on with what it has";
         advice "look whether the cluster is up and reaches the hub; then at its agent: 'kubectl --namespace linesman get pods', and its log";
+    DuplicateAgent: 57, Budget::Report, 0 s;
+        seen "at the hub: three times in ten minutes another agent with a cluster's keys took its line while the one before answered";
+        evidence "both processes, their addresses, and when it was last";
+        does "reports, and tells the one that loses the line to wait 30 s, so that the cluster stays in reach; over after ten minutes without a takeover. An \
+              agent that is restarted or rolled out drains its line first, and one that died does not answer: neither counts";
+        advice "find the other agent by its address: a copy of the cluster, or of its Secret linesman-keys; end it there ('kubectl delete namespace linesman' in the copy, which 'linesman cluster add' adopts under a name of its own); where it is not yours, 'linesman cluster revoke', then 'linesman cluster readopt' gives the cluster new keys";
     ProjectMissing: 51, Budget::Spaced, 0 s;
         seen "Argo CD: the AppProject `default`, which the root refers to, is gone or changed";
         evidence "the object; the fields, who wrote them and when";

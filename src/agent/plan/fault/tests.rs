@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::*;
+use crate::heal;
 
 fn budget(class: Class) -> String {
     match class.budget() {
@@ -79,7 +80,7 @@ fn each_number_has_one_class() {
     let numbered = Class::ALL.iter().map(|c| c.about().number);
     let mut all: Vec<u8> = numbered.filter(|n| *n > 0).collect();
     all.sort_unstable();
-    assert_eq!(all, (1..=56).collect::<Vec<u8>>());
+    assert_eq!(all, (1..=57).collect::<Vec<u8>>());
     let names: BTreeSet<&str> = Class::ALL.iter().map(|c| c.as_str()).collect();
     assert_eq!(names.len(), Class::ALL.len());
 }
@@ -89,22 +90,30 @@ fn each_number_has_one_class() {
 fn every_class_is_a_label() {
     let mut names: Vec<&str> = Class::ALL.iter().map(|c| c.as_str()).collect();
     names.sort_unstable();
-    assert_eq!(names, crate::heal::CLASSES);
+    assert_eq!(names, heal::CLASSES);
 }
 
-/// F50: the hub, which sees it, does not know the table.
+/// F50, F57: the hub, which sees them, does not know the table.
 #[test]
-fn the_hub_tells_a_lost_agent_in_the_words_of_the_table() {
-    let row = Class::AgentLost.about();
-    assert_eq!(
-        (row.name, row.number, row.seen, row.advice),
-        (
-            crate::heal::AGENT_LOST,
-            crate::heal::AGENT_LOST_NUMBER,
-            crate::heal::AGENT_LOST_SEEN,
-            crate::heal::AGENT_LOST_ADVICE,
-        )
+fn the_hub_tells_what_only_it_sees_in_the_words_of_the_table() {
+    let told = |class: Class| {
+        let row = class.about();
+        (row.name, row.number, row.seen, row.advice)
+    };
+    let lost = (
+        heal::AGENT_LOST,
+        heal::AGENT_LOST_NUMBER,
+        heal::AGENT_LOST_SEEN,
+        heal::AGENT_LOST_ADVICE,
     );
+    assert_eq!(told(Class::AgentLost), lost);
+    let duplicate = (
+        heal::DUPLICATE_AGENT,
+        heal::DUPLICATE_AGENT_NUMBER,
+        heal::DUPLICATE_AGENT_SEEN,
+        heal::DUPLICATE_AGENT_ADVICE,
+    );
+    assert_eq!(told(Class::DuplicateAgent), duplicate);
 }
 
 /// Who is told of a fault that nobody mends is told what to do.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Seen, Severity, cut};
-use crate::heal::AGENT_LOST;
+use crate::heal::{AGENT_LOST, DUPLICATE_AGENT};
 use crate::hub::lost::fault::words;
 use crate::wire::report::{Condition, ConditionType, Phase, Status};
 
@@ -53,7 +53,11 @@ pub(super) fn found(seen: &Seen) -> Look {
     let mut found = BTreeMap::new();
     for heal in &seen.heals {
         let text = cut(&format!("{}: {}", heal.object, heal.evidence));
-        let severity = Severity::Warning;
+        let severity = match heal.class.as_str() {
+            // Somebody may have a copy of the cluster's keys.
+            DUPLICATE_AGENT => Severity::Critical,
+            _ => Severity::Warning,
+        };
         found
             .entry(heal.class.clone())
             .or_insert(Found { severity, text });

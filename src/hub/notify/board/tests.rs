@@ -110,6 +110,20 @@ fn a_lost_agent_is_told_with_its_silence() {
     assert_eq!(told, [("AgentLost", text)]);
 }
 
+/// F57: somebody may have a copy of the cluster's keys.
+#[test]
+fn a_duplicate_agent_is_told_at_once_as_the_worst() {
+    let mut board = Board::default();
+    let mut twins = seen("eu1", Phase::Healthy);
+    twins.heals = vec![heal("DuplicateAgent", HealResult::Reported)];
+    let notices = board.look(START, REMIND, &[twins]);
+    let told: Vec<_> = notices
+        .iter()
+        .map(|n| (n.state, n.severity, n.class.as_str()))
+        .collect();
+    assert_eq!(told, [(State::Open, Severity::Critical, "DuplicateAgent")]);
+}
+
 #[test]
 fn what_comes_and_goes_is_one_trouble() {
     let mut board = Board::default();

@@ -81,6 +81,18 @@ fn ours_are_added_after_theirs_are_removed() {
     assert_eq!(request.uri().to_string(), "/api");
 }
 
+/// W3C Trace Context: the state of a trace goes on with it only.
+#[test]
+fn the_state_of_a_trace_that_is_not_taken_ends_here() {
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    for (traceparent, state) in [(trace, true), ("00-0-0-01", false)] {
+        let rows = [("traceparent", traceparent), ("tracestate", "a=1")];
+        let out = plan("GET", "/clusters/eu1/api", &rows).unwrap();
+        let kept = ["traceparent", "tracestate"].map(|name| out.headers.contains_key(name));
+        assert_eq!(kept, [false, state], "{traceparent}");
+    }
+}
+
 /// L10: whom the user asks for is judged, and never sent on as it came.
 #[test]
 fn whom_to_act_as_is_read_and_cut() {

@@ -3,10 +3,11 @@
 use time::OffsetDateTime;
 
 use super::reports::word;
-use super::{Connection, Database, corrupt, db, from_json, to_json, to_ms};
+use super::{Connection, Database, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::heal;
 use crate::hub::incident::{Acted, Seen};
 use crate::hub::store::Result;
+use crate::hub::twin::fault::Unrestored;
 use crate::wire::id::ClusterName;
 use crate::wire::report::{HealRecord, HealResult};
 
@@ -76,15 +77,17 @@ pub(super) async fn forgotten(
 ) -> Result<Vec<HealRecord>> {
     const DOING: &str = "end heals that no agent knows any more";
     let records: Vec<String> = sqlx::query_scalar(concat!(
-        "SELECT record FROM heal WHERE cluster_id = $1 AND restored_at IS NULL AND result <> 'failed' AND class <> $3 AND id NOT IN ",
+        "SELECT record FROM heal WHERE cluster_id = $1 AND restored_at IS NULL AND result <> 'failed' AND class NOT IN ($3, $4)
+           AND id NOT IN ",
         each!("$2"),
         " ORDER BY id LIMIT 1000",
         locked!()
     ))
     .bind(cluster_id)
     .bind(to_json(&open))
-    // That one the hub ends itself.
+    // Those the hub ends itself.
     .bind(heal::AGENT_LOST)
+    .bind(heal::DUPLICATE_AGENT)
     .fetch_all(&mut *connection)
     .await
     .map_err(db(DOING))?;
@@ -212,5 +215,29 @@ impl Database {
         .await
         .map_err(db(DOING))?;
         rows.into_iter().map(|row| told(DOING, row)).collect()
+    }
+
+    pub async fn unrestored(&self, class: &str) -> Result<Vec<Unrestored>> {
+        const DOING: &str = "list faults whose end was not seen";
+        let rows: Vec<(String, String, String, i64)> = sqlx::query_as(
+            "SELECT c.name, c.id, h.record, h.updated_at FROM heal h JOIN cluster c ON c.id = h.cluster_id
+             WHERE h.class = $1 AND h.restored_at IS NULL AND c.removed_at IS NULL AND (h.result <> 'failed' OR h.id IN (
+               SELECT max(id) FROM heal WHERE class = $1 AND restored_at IS NULL GROUP BY cluster_id))
+             ORDER BY c.name, h.id",
+        )
+        .bind(class)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db(DOING))?;
+        let one = |(name, cluster_id, record, written)| {
+            let (cluster, record) = told(DOING, (name, record))?;
+            Ok(Unrestored {
+                cluster,
+                cluster_id,
+                record,
+                written: from_ms(written),
+            })
+        };
+        rows.into_iter().map(one).collect()
     }
 }
