@@ -108,7 +108,9 @@ mod tests {
     /// What becomes of it with the last of these takeovers, seconds after noon.
     fn with(at: &[i64], last: Option<Unrestored>) -> Option<HealRecord> {
         let mut all = Takeovers::default();
-        at.iter().for_each(|at| all.add(takeover(*at)));
+        for at in at {
+            all.add(takeover(*at));
+        }
         let newest = *at.last().unwrap();
         let seen = (&takeover(newest), &all);
         taken(after(newest + 6), &name(), seen, last, || "1".to_owned())

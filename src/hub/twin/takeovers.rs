@@ -96,7 +96,9 @@ pub(super) mod tests {
 
     fn seen(at: &[i64]) -> Takeovers {
         let mut takeovers = Takeovers::default();
-        at.iter().for_each(|at| takeovers.add(taken(*at)));
+        for at in at {
+            takeovers.add(taken(*at));
+        }
         takeovers
     }
 

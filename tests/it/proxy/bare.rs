@@ -10,6 +10,7 @@ use linesman::assertion::{ApiMeta, Mode};
 use linesman::clock;
 use linesman::hub::assertion::{self, Subject};
 use linesman::keys::KeyPair;
+use linesman::kubeapi::trace::TraceParent;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -31,6 +32,7 @@ fn meta(signer: [u8; 32], user: &str, groups: &[&str]) -> ApiMeta {
         method: &Method::GET,
         target: "/api/v1/pods",
         ip: "10.1.2.3",
+        trace: TraceParent::begin([7; 16], [7; 8]),
     };
     let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
     let subject = Subject {

@@ -255,7 +255,7 @@ async fn two_agents_that_take_the_line_from_each_other_are_a_fault_until_they_st
     let now = clock::now();
     let minutes = time::Duration::minutes;
     twin::look(&world.hub, now + minutes(9)).await.unwrap();
-    assert_eq!(heals(&world).await, [fault.clone()]);
+    assert_eq!(heals(&world).await, std::slice::from_ref(&fault));
     let later = now + minutes(10);
     twin::look(&world.hub, later).await.unwrap();
     let over = HealRecord {
