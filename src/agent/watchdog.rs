@@ -21,7 +21,7 @@ use super::lease::Term;
 use super::observe::{self, View};
 use super::plan::quarantine;
 use super::plan::state::OwnRead;
-use super::plan::{self, Class, History, Mode, Observed, Plan, health, window};
+use super::plan::{self, History, Mode, Observed, Plan, health, window};
 use super::saves::Saves;
 use super::snapshot::{self, Snapshot};
 use super::{Desired, EngineGit, Hint, News, Rest, Verdict};
@@ -483,10 +483,7 @@ impl Watchdog {
         let engine_git = EngineGit {
             other_key: status::other_host_key(&moment),
             trusted: handover::trusted(install, observed),
-            unreachable: plan.findings.iter().any(|f| {
-                let git = matches!(f.class, Class::GitUnreachable | Class::PolicyBlocks);
-                git && install.roots().any(|root| *root == f.object)
-            }),
+            unreachable: status::is_kept_out(&moment),
         };
         self.context.engine_git.send_if_modified(|before| {
             let changed = *before != engine_git;

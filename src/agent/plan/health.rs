@@ -14,7 +14,7 @@ use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
 
 /// A probe without an answer for this long, while its controller is up, is a wedged queue.
-const WEDGED: Duration = Duration::seconds(90);
+pub(super) const WEDGED: Duration = Duration::seconds(90);
 /// The same for an object whose reconciliation makes progress.
 const SLOW: Duration = Duration::seconds(330);
 

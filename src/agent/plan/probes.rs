@@ -1,6 +1,7 @@
 //! Writes that are no heals: questions to the engine whether it works, and permissions to delete that are over.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use time::{Duration, OffsetDateTime};
 
@@ -43,11 +44,14 @@ const ROLLED: Duration = Duration::seconds(20);
 /// For so long after such a change its answers are looked for every [`SPACING`].
 const WATCHED: Duration = Duration::minutes(5);
 
+/// An answer is missed from then on.
+const LATE: Duration = health::WEDGED.saturating_add(Duration::SECOND);
+
 /// Host keys that a Pod mounts reach it a moment after they were written, or in a minute or two.
 const MOUNTED: Duration = Duration::minutes(2);
 
-/// Probes that are due: after a heal, now and then, when the engine should have looked by itself and has not, and
-/// when the hub says that the catalog moved.
+/// Probes that are due: after a heal, now and then, when the engine should have looked by itself and has not, when the agent
+/// reads the catalog again, and when the hub says that it moved.
 pub fn probes(
     now: OffsetDateTime,
     install: &Install,
@@ -63,6 +67,7 @@ pub fn probes(
     };
     let changed = quarantine::changed(install, observed);
     let mounts = history.host_keys.is_some_and(|at| now - at < MOUNTED);
+    let reads = observed.own_read.map(|own| own.since);
     let due = |live: &Object| {
         let Some(probe) = live.probe() else {
             return true;
@@ -76,7 +81,9 @@ pub fn probes(
         // The look that was asked for may have come before the keys: by itself Argo CD looks a minute later.
         let unread = !probe.answered || argocd::doubts_host(live);
         let unread = mounts && unread && now - probe.sent >= SPACING;
-        unproven || unread || old && probe.answered
+        // What failed for long the engine tries again ever later.
+        let again = reads.is_some_and(|since| probe.sent < since) && cannot_read(install, live);
+        unproven || unread || (old || again) && probe.answered
     };
     let spaced = |id: &ObjectId| {
         let last = history.nudged.get(id);
@@ -111,8 +118,7 @@ pub fn probes(
         };
         steps.extend(misled(now, observed, history, moment));
     }
-    let sent = [source, sync].into_iter().filter_map(|o| o.probe());
-    let soonest = sent.map(|p| p.sent + every).min();
+    let soonest = soonest(now, [source, sync], every);
     let waiting = now + SPACING;
     let at = soonest.unwrap_or(waiting).max(now + Duration::seconds(1));
     // After a commit to the engine the answers are waited for: silence is what shows that it did harm.
@@ -137,6 +143,31 @@ fn canaries<'a>(
     install.canaries().filter(move |id| {
         let live = observed.objects.get(*id);
         live.is_some_and(|live| live.deleting.is_none() && due(live))
+    })
+}
+
+/// When the first of these is asked again, or its answer is missed.
+fn soonest(
+    now: OffsetDateTime,
+    roots: [&Arc<Object>; 2],
+    every: Duration,
+) -> Option<OffsetDateTime> {
+    let sent = roots.into_iter().filter_map(|root| root.probe());
+    let again = sent.clone().map(|probe| probe.sent + every).min();
+    let missed = sent
+        .filter(|probe| !probe.answered)
+        .map(|probe| probe.sent + LATE);
+    again.into_iter().chain(missed.filter(|at| *at > now)).min()
+}
+
+/// Whether a root says that the Git host is away or does not let it in.
+fn cannot_read(install: &Install, live: &Object) -> bool {
+    let complaints = health::complaints(install, &install.source, live);
+    complaints.iter().any(|(class, _)| {
+        matches!(
+            class,
+            Class::GitUnreachable | Class::KeyRevoked | Class::HostKeyMismatch
+        )
     })
 }
 

@@ -152,6 +152,16 @@ pub(super) fn other_host_key(moment: &Moment<'_>) -> Option<String> {
     named(moment, &[Class::HostKeyMismatch]).map(|(_, text)| text)
 }
 
+/// Whether a root does not get at the catalog, so that the agent's own look tells whose fault that is. Where its key is
+/// refused that look is what has the hub register the key again: the refusal is told first.
+pub(super) fn is_kept_out(moment: &Moment<'_>) -> bool {
+    let of_root = |f: &&Finding| moment.install.roots().any(|root| *root == f.object);
+    let mut away = moment.plan.findings.iter().filter(of_root);
+    let mut told = ripe(moment).filter(of_root);
+    away.any(|f| matches!(f.class, Class::GitUnreachable | Class::PolicyBlocks))
+        || told.any(|f| f.class == Class::KeyRevoked)
+}
+
 /// All that is told while too little is known: why, once it lasts.
 pub(super) fn blind(moment: &Moment<'_>) -> Vec<Condition> {
     let silent = named(moment, &[Class::ApiUnhealthy]);

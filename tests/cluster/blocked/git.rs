@@ -166,7 +166,7 @@ impl Drop for Fence<'_> {
 }
 
 /// Asks the engine to fetch now.
-pub(super) fn asks(world: &World) {
+pub(crate) fn asks(world: &World) {
     let (root, annotations) = if world.engine == ARGOCD {
         (argocd::root(), json!({ argocd::REFRESH: "normal" }))
     } else {

@@ -1,10 +1,14 @@
-//! The whole list, for `make chaos` only: each fault with the hub there and with the hub stopped, then random days.
+//! The whole list, for `make chaos` only: each fault with the hub there and with the hub stopped, then random days; and what
+//! takes minutes to show.
 
 use super::{episode, faults, random};
 use crate::blocked::git::argo_cd_without_git;
 use crate::blocked::queue::behind_slow_repositories;
 use crate::support::place::var;
 use crate::support::world;
+
+mod refused;
+mod wedged;
 
 /// Random days after the list; their seeds are their numbers.
 fn days() -> u64 {

@@ -98,7 +98,7 @@ fn refused(world: &World) -> bool {
 }
 
 /// Whether the engine has read the catalog's head, later than `since`.
-fn reads(world: &World, since: time::OffsetDateTime) -> Result<(), String> {
+pub(crate) fn reads(world: &World, since: time::OffsetDateTime) -> Result<(), String> {
     if world.engine == ARGOCD {
         world.synced()?;
         let root = world.api.get(&argocd::root()).unwrap_or_default();

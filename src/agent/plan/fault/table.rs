@@ -197,12 +197,13 @@ faults! {
     KeyRevoked: 26, Budget::Report, 10 s;
         seen "the source says that the Git host refused the key";
         evidence "the engine's message";
-        does "reports; source-controller is not restarted, it holds the only copy of what was fetched";
+        does "reports; source-controller is not restarted, it holds the only copy of what was fetched. Where the agent's own look is refused, too, \
+              it asks the hub to register the key again, and makes another one where that key was revoked; the engine is asked to fetch as soon as the agent can";
         advice "register the cluster's deploy key at the Git host again: 'linesman cluster readopt'";
     GitUnreachable: 27, Budget::Report, 60 s;
         seen "the source cannot be fetched for another reason";
         evidence "the engine's message";
-        does "reports; drift is still corrected from what was fetched";
+        does "reports; drift is still corrected from what was fetched, and the engine is asked to fetch as soon as the agent can";
         advice "make the Git host reachable from the cluster";
     SourceAltered: 28, Budget::PerHour(5), 0 s;
         seen "URL, branch, path, Secret or deletion policy of a root differ from what the hub assigned; it is pinned to a commit, tag or version; it applies to another cluster, to one Namespace or under other names; the root Application has more sources than that, or a commit stopped it";

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
-use crate::agent::plan::state::Child;
+use crate::agent::plan::state::{Child, OwnRead};
 use crate::agent::plan::tests::Cluster;
 use crate::clock::rfc3339;
 
@@ -55,6 +55,10 @@ fn each_root_is_asked_in_its_time_and_the_source_first() {
         // Nobody is asked twice; what was not fetched cannot be applied.
         (fresh, (every, false), (nobody(), SECOND)),
         ((every, false), (every, true), (nobody(), SPACING)),
+        // Looked at again as soon as the silence says something.
+        (fresh, (SECOND * 20, false), (nobody(), SECOND * 71)),
+        ((SECOND * 20, false), fresh, (nobody(), SPACING)),
+        (fresh, (SECOND * 90, false), (nobody(), SECOND)),
     ] {
         let cluster = asked(of_source, of_sync);
         assert_eq!(next(&cluster), expected, "{of_source:?} {of_sync:?}");
@@ -109,6 +113,43 @@ fn what_was_written_after_a_question_is_asked_about() {
     }
 }
 
+/// W13, W14: an engine that was refused, or found nobody, for long tries again much later by itself.
+#[test]
+fn a_source_that_could_not_read_is_asked_once_the_agent_can() {
+    let refused = (
+        "False",
+        "ssh: handshake failed: ssh: unable to authenticate",
+    );
+    let away = ("False", "dial tcp 10.0.0.1:22: connect: connection refused");
+    let asked_ago = SECOND * 20;
+    for (said, answered, reads, due) in [
+        (refused, true, Some(19), true),
+        (away, true, Some(19), true),
+        // It was asked since, or has not answered yet.
+        (refused, true, Some(20), false),
+        (refused, true, Some(21), false),
+        (refused, false, Some(19), false),
+        (refused, true, None, false),
+        (("True", "stored artifact"), true, Some(19), false),
+    ] {
+        let mut cluster = asked((asked_ago, answered), (SECOND, true));
+        let source = cluster.install.source.clone();
+        let live = cluster.objects.get_mut(&source).unwrap();
+        let (status, message) = said;
+        live.fields["status"]["conditions"] = json!([
+            {"type": "Ready", "status": status, "reason": "GitOperationFailed", "message": message}
+        ]);
+        let mut observed = cluster.observed();
+        observed.own_read = reads.map(|ago| OwnRead {
+            since: cluster.now - SECOND * ago,
+            last: cluster.now,
+        });
+        let (steps, _) = probes(cluster.now, &cluster.install, &observed, &cluster.history);
+        let expected = if due { vec![nudge(&source)] } else { vec![] };
+        assert_eq!(steps, expected, "{said:?} {answered} {reads:?}");
+    }
+}
+
 #[test]
 fn a_head_that_the_hub_named_is_asked_for_once_until_it_is_fetched() {
     let fresh = (SECOND * 10, true);
@@ -147,7 +188,7 @@ fn after_a_commit_to_the_engine_its_new_pod_is_asked_and_watched() {
         (20, (1, true), (1, true), true, SPACING),
         (21, (0, true), (0, false), false, SPACING),
         (299, (0, true), (0, false), false, SPACING),
-        (300, (0, true), (0, false), false, every),
+        (300, (0, true), (0, false), false, LATE),
     ] {
         let ago = |(seconds, answered)| (SECOND * seconds, answered);
         let mut cluster = asked(ago(source), ago(sync));

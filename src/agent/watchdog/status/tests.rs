@@ -134,6 +134,38 @@ fn a_suspended_root_is_not_synced_and_the_message_names_who_and_what_next() {
     );
 }
 
+/// W13: a key that is refused is told before it is registered again.
+#[test]
+fn the_agent_looks_itself_at_once_where_git_is_away_and_where_a_key_is_refused_for_long() {
+    let install = plan::tests::install();
+    for (message, after, looks) in [
+        ("dial tcp: i/o timeout", 0, true),
+        ("ssh: unable to authenticate", 0, false),
+        ("ssh: unable to authenticate", 9, false),
+        ("ssh: unable to authenticate", 10, true),
+        ("knownhosts: key mismatch", 60, false),
+    ] {
+        let mut observed = working(&install);
+        alter(&mut observed, &install.source, |fields| {
+            fields["status"]["conditions"] = json!([
+                {"type": "Ready", "status": "False", "reason": "GitOperationFailed", "message": message}
+            ]);
+        });
+        let mut history = History::default();
+        let first = plan::plan(at(0), &install, &observed, &history);
+        history.saw(at(0), &first);
+        let plan = plan::plan(at(after), &install, &observed, &history);
+        let moment = Moment {
+            now: at(after),
+            install: &install,
+            observed: &observed,
+            history: &history,
+            plan: &plan,
+        };
+        assert_eq!(is_kept_out(&moment), looks, "{message} after {after} s");
+    }
+}
+
 #[test]
 fn a_working_install_has_nothing_against_it() {
     let install = plan::tests::install();
