@@ -91,7 +91,7 @@ fn quotas(world: &World) -> String {
 }
 
 /// Ends the Pods of what fetches that run, so that others are needed.
-fn end_pods(world: &World) {
+pub(crate) fn end_pods(world: &World) {
     for pod in fetchers(world) {
         let meta = &pod["metadata"];
         if meta["deletionTimestamp"].is_null() && pod["status"]["phase"] == "Running" {
@@ -208,7 +208,7 @@ fn a_failed_pod_of_the_engine_is_dropped() {
 }
 
 /// What fetches, and the label that its Pods have.
-fn fetcher(world: &World) -> (&'static str, &'static str) {
+pub(crate) fn fetcher(world: &World) -> (&'static str, &'static str) {
     if world.engine == ARGOCD {
         ("app.kubernetes.io/name", "argocd-repo-server")
     } else {

@@ -25,14 +25,26 @@ const KEYED: [(&str, &[&str]); 9] = [
 const WHOLE: [&str; 3] = ["selector", "podSelector", "namespaceSelector"];
 
 /// Fields of a Pod template that stop a controller when somebody else adds them.
-const ADDED: [&str; 7] = [
+const ADDED: [&str; 9] = [
     "nodeSelector",
     "affinity",
     "runtimeClassName",
     "hostNetwork",
+    // As the one above, a namespace's Pod Security may take no such Pod.
+    "hostPID",
+    "hostIPC",
     "schedulingGates",
     "activeDeadlineSeconds",
     "nodeName",
+];
+
+/// Where a Pod or container has more rights than a namespace's Pod Security may allow.
+const RIGHTS: [&str; 5] = [
+    "/securityContext/capabilities/add",
+    "/securityContext/privileged",
+    "/securityContext/procMount",
+    "/securityContext/runAsUser",
+    "/securityContext/sysctls",
 ];
 
 /// Paths at which `live` lacks what `wanted` says. What only `live` has (defaults, other managers' fields) is no
@@ -68,6 +80,7 @@ pub fn additions(wanted: &Value, live: &Value) -> Vec<String> {
             paths.push(format!("{pod}/{field}"));
         }
     }
+    added_rights(wanted, live, pod, &mut paths);
     for list in ["containers", "initContainers", "volumes"] {
         added_items(
             wanted.get(list),
@@ -79,6 +92,7 @@ pub fn additions(wanted: &Value, live: &Value) -> Vec<String> {
     for container in items(wanted.get("containers")) {
         let same = items(live.get("containers")).find(|c| c.get("name") == container.get("name"));
         let at = format!("{pod}/containers");
+        added_rights(container, same.unwrap_or(&Value::Null), &at, &mut paths);
         for list in ["env", "volumeMounts"] {
             let there = same.and_then(|c| c.get(list));
             added_items(
@@ -96,6 +110,15 @@ pub fn additions(wanted: &Value, live: &Value) -> Vec<String> {
     }
     paths.truncate(MAX_PATHS);
     paths
+}
+
+/// Rights of a Pod or container that nobody wanted. As a user 0 is one, too: root.
+fn added_rights(wanted: &Value, live: &Value, at: &str, paths: &mut Vec<String>) {
+    let added = RIGHTS.iter().filter(|right| {
+        let of = |object: &Value| object.pointer(right).is_some_and(|v| !v.is_null());
+        of(live) && !of(wanted)
+    });
+    paths.extend(added.map(|right| format!("{at}{right}")));
 }
 
 /// `base` with what only `more` has: fields, and items of lists that are told apart by keys. Any other list is one value.

@@ -8,6 +8,7 @@ use crate::support::place::var;
 use crate::support::world;
 
 mod refused;
+mod rejected;
 mod wedged;
 
 /// Random days after the list; their seeds are their numbers.

@@ -83,6 +83,33 @@ fn what_somebody_added_to_a_pod_is_named() {
     assert_eq!(additions(&wanted, &wanted), Vec::<String>::new());
 }
 
+/// F36: a namespace's Pod Security takes no Pod with these.
+#[test]
+fn rights_that_somebody_added_to_a_pod_are_named() {
+    let pod = |spec: Value| json!({"spec": {"template": {"spec": spec}}});
+    let dropped = json!({"capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true});
+    let mut more = dropped.clone();
+    more["capabilities"]["add"] = json!(["NET_ADMIN"]);
+    more["runAsUser"] = json!(0);
+    more["seccompProfile"] = json!({"type": "RuntimeDefault"});
+    let wanted = pod(json!({"containers": [{"name": "m", "securityContext": dropped}]}));
+    let live = pod(json!({
+        "hostPID": true, "hostIPC": true, "securityContext": {"sysctls": []},
+        "containers": [{"name": "m", "securityContext": more}],
+    }));
+    assert_eq!(
+        additions(&wanted, &live),
+        [
+            "/spec/template/spec/hostPID",
+            "/spec/template/spec/hostIPC",
+            "/spec/template/spec/securityContext/sysctls",
+            "/spec/template/spec/containers/securityContext/capabilities/add",
+            "/spec/template/spec/containers/securityContext/runAsUser",
+        ]
+    );
+    assert_eq!(additions(&live, &live), Vec::<String>::new());
+}
+
 #[test]
 fn settings_that_differ_are_named_added_ones_too() {
     let known = json!({"a": "1", "b": "2", "c": "3"});
