@@ -1,6 +1,7 @@
 //! Where a commit's version of an object of the engine shows that it does harm. Until then it is an upgrade, and
 //! nobody's business but Git's.
 
+use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::commit;
@@ -34,6 +35,11 @@ pub fn broken(
 ) -> Option<Finding> {
     let mut paths = drift(&wanted.expect, &live.fields);
     paths.extend(additions(&wanted.whole(), &live.fields));
+    // Argo CD's manifest leaves the number of Pods to people, but none is no number.
+    let none = live.fields.pointer("/spec/replicas") == Some(&Value::from(0));
+    if is_workload(id.kind) && none && paths.is_empty() {
+        paths.push("/spec/replicas".to_owned());
+    }
     if let Some(known) = &wanted.known {
         paths.extend(settings(known, &live.fields));
     }

@@ -135,6 +135,33 @@ fn a_binding_that_a_commit_emptied_is_held_when_the_engine_shows_it() {
     assert_eq!(writes(&after(&mut cluster, 25)), held);
 }
 
+/// W18: Argo CD's manifest leaves the number of Pods to people.
+#[test]
+fn a_commit_of_no_pods_is_held_although_the_install_names_no_number() {
+    for (replicas, mended) in [(3, false), (0, true)] {
+        let mut cluster = working(EngineKind::Argocd, true);
+        let id = ObjectId::new(Kind::Deployment, "argocd", "argocd-repo-server");
+        let wanted = cluster.install.wanted.get_mut(&id).unwrap();
+        let mut expect = wanted.expect.as_ref().clone();
+        expect["spec"].as_object_mut().unwrap().remove("replicas");
+        wanted.expect = Arc::new(expect);
+        let mut spec = cluster.objects[&id].fields["spec"].clone();
+        spec["replicas"] = json!(replicas);
+        let by = cluster.install.traits.applier;
+        written(&mut cluster, &id, by, "spec", spec);
+        let plan = after(&mut cluster, 10);
+        let found = plan.findings.iter();
+        let found = found.filter(|f| f.class == Class::BadEngineCommit);
+        let found: Vec<&ObjectId> = found.map(|f| &f.object).collect();
+        assert_eq!(!found.is_empty(), mended, "{replicas}");
+        let writes = writes(&plan);
+        for step in ["hold", "apply"] {
+            let does = writes.contains(&(step, "argocd-repo-server"));
+            assert_eq!(does, mended, "{replicas} {step}: {writes:?}");
+        }
+    }
+}
+
 /// A binding to another role is made anew: with the hold that the old one has by then.
 #[test]
 fn a_binding_to_another_role_is_held_and_made_anew() {
