@@ -31,7 +31,7 @@ bench: ## kubectl through the hub, the line beside its peers, make try: measured
 soak: ## Half an hour (FOR=30, in minutes) of cuts, sessions, copies and watches on a lab: nothing stuck, wrong or growing
 	@tests/run soak $(or $(FOR),30)
 
-chaos: ## Every fault of the list and random days (DAYS=10, RUNS=20) on both engines: an hour; writes its part of docs/benchmarks.md
+chaos: ## Every fault of the list and random days (DAYS=10, RUNS=20) on both engines: two hours; writes its part of docs/benchmarks.md
 	@tests/run chaos $(or $(RUNS),20) $(or $(DAYS),10)
 
 fuzz: ## Every fuzz target for a minute each (FOR=60, in seconds); needs the nightly toolchain

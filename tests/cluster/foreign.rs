@@ -4,17 +4,22 @@ use serde_json::{Value, json};
 
 use crate::support::audit::Mark;
 use crate::support::place::{Place, run};
-use crate::support::world::{CLUSTER, FLUX, World};
+use crate::support::world::{ARGOCD, CLUSTER, FLUX, World};
 use crate::support::{eventually, figure, seconds, shown, until};
 
 const LABEL: &str = "app.kubernetes.io/managed-by";
 
 /// All that the engine consists of in its namespace but for Services: what is wanted of each, and who wrote it.
-fn objects(world: &World) -> Vec<String> {
-    let kinds = "deployments,serviceaccounts,networkpolicies,resourcequotas,secrets,configmaps,gitrepositories,kustomizations";
+pub(crate) fn objects(world: &World) -> Vec<String> {
+    // Argo CD makes some of its settings and its project itself.
+    let kinds = if world.engine == ARGOCD {
+        "deployments,statefulsets,serviceaccounts,networkpolicies"
+    } else {
+        "deployments,serviceaccounts,networkpolicies,resourcequotas,secrets,configmaps,gitrepositories,kustomizations"
+    };
     let text = run(world.place.kubectl().args([
         "-n",
-        FLUX,
+        world.namespace(),
         "get",
         kinds,
         "-o",
@@ -45,7 +50,7 @@ fn condition(world: &World, kind: &str) -> Option<Value> {
 }
 
 /// Whose the engine is, as the hub shows it: the condition's reason and message, where it holds.
-fn observed_only(world: &World) -> Option<(String, String)> {
+pub(crate) fn observed_only(world: &World) -> Option<(String, String)> {
     let told = condition(world, "ObserveOnly").filter(|c| c["status"] == "True")?;
     let text = |field: &str| told[field].as_str().unwrap_or_default().to_owned();
     Some((text("reason"), text("message")))
@@ -93,6 +98,13 @@ fn nothing_is_mended(world: &World, mark: &Mark) {
     world.api.create(&services, &service);
 }
 
+/// Whether a step of the adoption stands still for that.
+pub(crate) fn says_why(world: &World, message: &str) -> bool {
+    let view = world.hub.json(&["cluster", "show", CLUSTER]);
+    let mut steps = view["steps"].as_array().unwrap().iter();
+    steps.any(|s| s["state"] == "failed" && s["reason"] == json!(message))
+}
+
 /// F45: a Flux that runs and that Helm installed is left as it is, and the hub names whose it is. When Helm's mark is
 /// gone, the adoption goes on.
 #[test]
@@ -116,11 +128,7 @@ fn a_flux_that_helm_manages_is_only_observed_until_helm_lets_it_go() {
     until(
         "the adoption says why it does not go on",
         seconds(60),
-        || {
-            let view = world.hub.json(&["cluster", "show", CLUSTER]);
-            let mut steps = view["steps"].as_array().unwrap().iter();
-            steps.any(|s| s["state"] == "failed" && s["reason"] == json!(message))
-        },
+        || says_why(&world, &message),
     );
     nothing_is_mended(&world, &mark);
     assert_eq!(objects(&world), before);

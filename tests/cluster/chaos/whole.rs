@@ -7,6 +7,8 @@ use crate::blocked::queue::behind_slow_repositories;
 use crate::support::place::var;
 use crate::support::world;
 
+mod again;
+mod foreign;
 mod refused;
 mod rejected;
 mod wedged;

@@ -83,6 +83,14 @@ impl Mark {
             .collect()
     }
 
+    /// How many requests the agent made, of whatever kind; watches count when they end.
+    pub(crate) fn requests_of_agent(&self) -> usize {
+        let all = self.answered();
+        all.iter()
+            .filter(|a| a.user.ends_with(":linesman:linesman-agent"))
+            .count()
+    }
+
     /// What the agent wrote in a namespace, and of what belongs to none but the engines'.
     pub(crate) fn written_in(&self, namespace: &str) -> Vec<String> {
         let of_engines = ["customresourcedefinitions", "namespaces"];

@@ -1,0 +1,52 @@
+//! W41 in full: an object that somebody deletes as soon as it is there.
+
+use std::time::{Duration, Instant};
+
+use crate::healing::{LIMIT, settle, works};
+use crate::support::audit::Mark;
+use crate::support::world::{self, FLUX};
+use crate::support::{figure, seconds, shown, until};
+
+const TIMES: usize = 50;
+
+/// W41: it comes back each time, ever less often, and the agent asks for no more than it has to.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn an_object_deleted_fifty_times_comes_back_each_time() {
+    let world = world::adopted();
+    settle(&world);
+    let path = format!("/api/v1/namespaces/{FLUX}/services/source-controller");
+    let mark = Mark::now(&world.audit);
+    let (began, mut slowest) = (Instant::now(), Duration::ZERO);
+    for time in 1..=TIMES {
+        let uid = world.uid(&path).unwrap();
+        assert!(world.api.delete(&path));
+        let took = until(
+            &format!("back for the {time}th time"),
+            seconds(LIMIT),
+            || world.uid(&path).is_some_and(|new| new != uid),
+        );
+        slowest = slowest.max(took);
+    }
+    let all = began.elapsed();
+    let (requests, written) = (mark.requests_of_agent(), mark.written_in(FLUX));
+    let what = format!("a Service deleted {TIMES} times, as soon as it is back");
+    figure("W41", &format!("{what}: all of it"), "10 min", shown(all));
+    figure("W41", &format!("{what}: slowest"), "", shown(slowest));
+    #[allow(clippy::cast_precision_loss, reason = "a few hundred requests")]
+    let rate = (requests - written.len()) as f64 / all.as_secs_f64();
+    figure(
+        "W41",
+        &format!(
+            "{what}: requests of the agent beyond the {} that mend",
+            written.len()
+        ),
+        "< 1 /s",
+        format!("{rate:.2} /s"),
+    );
+    let other = written
+        .iter()
+        .find(|write| !write.ends_with(" services/source-controller"));
+    assert_eq!((written.len(), other), (TIMES, None), "{written:?}");
+    works(&world, "W41", "function after that", "≤ 60 s");
+}
