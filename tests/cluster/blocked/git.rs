@@ -179,7 +179,7 @@ pub(crate) fn asks(world: &World) {
 
 /// F33: the agent reads the catalog, the engine beside it does not get there. That is neither the Git host's fault nor the
 /// agent's to mend, and over as soon as the way is free.
-fn kept_from_the_git_host(world: &World) {
+pub(crate) fn kept_from_the_git_host(world: &World) {
     settle(world);
     // Where the hub was away just now, the agent has to have read the catalog before it can tell whose fault that is.
     until("the agent reads the catalog", seconds(LIMIT), || {
@@ -246,16 +246,4 @@ pub(super) fn pods_of(world: &World) -> Vec<String> {
     let all = fetchers(world).into_iter();
     all.map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned())
         .collect()
-}
-
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn an_engine_that_is_kept_from_the_git_host_is_told_from_a_host_that_is_down() {
-    kept_from_the_git_host(&world::adopted());
-}
-
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn argo_cd_that_is_kept_from_the_git_host_is_told_from_a_host_that_is_down() {
-    kept_from_the_git_host(&world::adopted_argocd());
 }

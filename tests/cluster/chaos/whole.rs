@@ -2,13 +2,14 @@
 //! takes minutes to show.
 
 use super::{episode, faults, random};
-use crate::blocked::git::argo_cd_without_git;
+use crate::blocked::git::{argo_cd_without_git, kept_from_the_git_host};
 use crate::blocked::queue::behind_slow_repositories;
 use crate::support::place::var;
 use crate::support::world;
 
 mod again;
 mod foreign;
+mod helm;
 mod refused;
 mod rejected;
 mod wedged;
@@ -60,4 +61,18 @@ fn argo_cd_whose_git_host_is_away_is_left_alone() {
 #[ignore = "takes minutes: make chaos"]
 fn a_source_behind_slow_repositories_is_left_alone() {
     behind_slow_repositories(&world::adopted());
+}
+
+/// F33: what keeps it is named, and a host that is down is not taken for that.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn an_engine_that_is_kept_from_the_git_host_is_told_from_a_host_that_is_down() {
+    kept_from_the_git_host(&world::adopted());
+}
+
+/// W30: the same with Argo CD.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn argo_cd_that_is_kept_from_the_git_host_is_told_from_a_host_that_is_down() {
+    kept_from_the_git_host(&world::adopted_argocd());
 }

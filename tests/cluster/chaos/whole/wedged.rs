@@ -143,7 +143,7 @@ fn reconcile(world: &World, root: &str) {
 }
 
 /// W12: it does not answer although it leads and is well to the kubelet: named, and its Pod ended by the agent.
-fn is_restarted(world: &World, name: &'static str, root: &str) {
+pub(super) fn is_restarted(world: &World, name: &'static str, root: &str) {
     settle(world);
     let (known, workloads) = (on_record(world), workloads(world));
     let mark = Mark::now(&world.audit);
