@@ -153,7 +153,12 @@ fn mends(request: &Answered) -> bool {
         "selfsubjectrulesreviews",
     ];
     // Asking a sync object for an answer and giving one back to the catalog are both patches of it.
-    let asked = ["gitrepositories", "kustomizations", "applications"];
+    let asked = [
+        "gitrepositories",
+        "kustomizations",
+        "applications",
+        "helmreleases",
+    ];
     let probe = request.verb == "patch"
         && asked.contains(&request.resource.as_str())
         && request.code == 200;
