@@ -1,12 +1,11 @@
 //! Writes that are no heals: questions to the engine whether it works, and permissions to delete that are over.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
-use super::state::{History, Object, Observed};
+use super::state::{History, Object, Observed, Probe};
 use super::steps::{Action, Step};
 use super::window::until;
 use super::{argocd, health, latent, quarantine};
@@ -118,7 +117,7 @@ pub fn probes(
         };
         steps.extend(misled(now, observed, history, moment));
     }
-    let soonest = soonest(now, [source, sync], every);
+    let soonest = soonest(now, install, observed);
     let waiting = now + SPACING;
     let at = soonest.unwrap_or(waiting).max(now + Duration::seconds(1));
     // After a commit to the engine the answers are waited for: silence is what shows that it did harm.
@@ -147,14 +146,14 @@ fn canaries<'a>(
 }
 
 /// When the first of these is asked again, or its answer is missed.
-fn soonest(
-    now: OffsetDateTime,
-    roots: [&Arc<Object>; 2],
-    every: Duration,
-) -> Option<OffsetDateTime> {
-    let sent = roots.into_iter().filter_map(|root| root.probe());
-    let again = sent.clone().map(|probe| probe.sent + every).min();
+fn soonest(now: OffsetDateTime, install: &Install, observed: &Observed) -> Option<OffsetDateTime> {
+    let every = install.policy.probe_every;
+    let asked = install.roots().chain(install.canaries());
+    let live = asked.filter_map(|id| observed.objects.get(id));
+    let sent: Vec<Probe> = live.filter_map(|live| live.probe()).collect();
+    let again = sent.iter().map(|probe| probe.sent + every).min();
     let missed = sent
+        .iter()
         .filter(|probe| !probe.answered)
         .map(|probe| probe.sent + LATE);
     again.into_iter().chain(missed.filter(|at| *at > now)).min()

@@ -82,6 +82,14 @@ fn a_helm_controller_that_does_not_answer_is_restarted() {
     assert_eq!(after(&cluster, SECOND * 91, 0), [restarted]);
 }
 
+/// F12: an answer is missed when it is due, not at the next look of all.
+#[test]
+fn an_answer_that_is_late_is_looked_for_then() {
+    let mut cluster = asked();
+    cluster.now += SECOND * 80;
+    assert_eq!(cluster.plan().next_look, cluster.now + SECOND * 11);
+}
+
 /// W12: cut in the middle, a release would be left half done. With one worker to spare it should have answered.
 #[test]
 fn a_helm_controller_with_a_release_for_each_worker_is_left_alone() {
