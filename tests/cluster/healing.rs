@@ -301,15 +301,11 @@ fn the_git_secret_deleted_or_emptied_is_written_again() {
     });
 }
 
-/// W41: the same object deleted as soon as it is back, again and again.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn an_object_deleted_again_and_again_comes_back_each_time() {
-    let world = world::adopted();
-    settle(&world);
+/// Deletes a Service so many times, as soon as it is back; gives how long the slowest return took.
+pub(crate) fn deleted_again(world: &World, times: usize) -> Duration {
     let path = format!("/api/v1/namespaces/{FLUX}/services/source-controller");
     let mut slowest = Duration::ZERO;
-    for time in 1..=6 {
+    for time in 1..=times {
         let uid = world.uid(&path).unwrap();
         assert!(world.api.delete(&path));
         let took = until(
@@ -319,6 +315,16 @@ fn an_object_deleted_again_and_again_comes_back_each_time() {
         );
         slowest = slowest.max(took);
     }
+    slowest
+}
+
+/// W41: the same object deleted as soon as it is back, again and again.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn an_object_deleted_again_and_again_comes_back_each_time() {
+    let world = world::adopted();
+    settle(&world);
+    let slowest = deleted_again(&world, 6);
     figure(
         "W41",
         "a Service deleted 6 times in a row, as soon as it is back: slowest",

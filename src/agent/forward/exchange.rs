@@ -68,9 +68,9 @@ pub struct Exchange {
     pub stop: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// Below the hub's 75 s, so that the answer names the right hop.
 /// What kubectl prints beside a list (RFC 9111, obsolete, and what Kubernetes' clients read: KEP-1693).
 const LEFT_OUT: &str = r#"299 linesman "Secrets with the cluster's private keys are left out""#;
+/// Below the hub's 75 s, so that the answer names the right hop.
 const HEAD: Duration = Duration::from_secs(70);
 const POLICY: Duration = Duration::from_secs(5);
 

@@ -198,6 +198,18 @@ impl<'a> Catalog<'a> {
             || self.delivered() == json!(marker),
         );
         self.world.function(seconds(LIMIT));
+        // What a sync writes that began before the hold is taken back each time, also the last one.
+        until(
+            "the sync that was under way is over",
+            seconds(LIMIT),
+            || {
+                let app = self.live(&application(ENGINE));
+                let runs = app["status"]["operationState"]["phase"] == "Running";
+                let over = app["operation"].is_null() && !runs;
+                over && !self.image(path).contains("missing-")
+            },
+        );
+        self.world.function(seconds(LIMIT));
         assert!(
             !self.image(path).contains("missing-"),
             "Git had its way again"

@@ -1,11 +1,11 @@
 //! W41 in full: an object that somebody deletes as soon as it is there.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::healing::{LIMIT, settle, works};
+use crate::healing::{deleted_again, settle, works};
 use crate::support::audit::Mark;
 use crate::support::world::{self, FLUX};
-use crate::support::{figure, seconds, shown, until};
+use crate::support::{figure, shown};
 
 const TIMES: usize = 50;
 
@@ -15,19 +15,9 @@ const TIMES: usize = 50;
 fn an_object_deleted_fifty_times_comes_back_each_time() {
     let world = world::adopted();
     settle(&world);
-    let path = format!("/api/v1/namespaces/{FLUX}/services/source-controller");
     let mark = Mark::now(&world.audit);
-    let (began, mut slowest) = (Instant::now(), Duration::ZERO);
-    for time in 1..=TIMES {
-        let uid = world.uid(&path).unwrap();
-        assert!(world.api.delete(&path));
-        let took = until(
-            &format!("back for the {time}th time"),
-            seconds(LIMIT),
-            || world.uid(&path).is_some_and(|new| new != uid),
-        );
-        slowest = slowest.max(took);
-    }
+    let began = Instant::now();
+    let slowest = deleted_again(&world, TIMES);
     let all = began.elapsed();
     let (requests, written) = (mark.requests_of_agent(), mark.written_in(FLUX));
     let what = format!("a Service deleted {TIMES} times, as soon as it is back");
