@@ -474,6 +474,7 @@ impl Watchdog {
             observed,
             history: &self.history,
             plan,
+            lacks: self.changing.lacks(),
         };
         if plan.mode == Mode::Learning {
             self.teller.conditions(status::blind(&moment)).await;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, Preconditions};
 use time::OffsetDateTime;
 use tokio::time::timeout;
@@ -35,6 +36,8 @@ pub(super) struct Changing {
     trimmed: Option<OffsetDateTime>,
     /// Since when the Pods of the engine that was replaced are waited for.
     ending: Option<OffsetDateTime>,
+    /// What keeps it from its end although all is as wanted, for people.
+    lacks: Option<String>,
 }
 
 impl Changing {
@@ -42,6 +45,10 @@ impl Changing {
     pub(super) fn is_old(&self, now: OffsetDateTime, change: &Change) -> bool {
         let since = self.held.max(self.since);
         since.is_some_and(|since| now - since >= change.limit())
+    }
+
+    pub(super) fn lacks(&self) -> Option<&str> {
+        self.lacks.as_deref()
     }
 }
 
@@ -99,7 +106,7 @@ impl Watchdog {
             adopted: self.history.adopted || change.both,
         };
         match change::progress(change, &seen) {
-            Progress::Going(_) => self.changing.rolled = None,
+            Progress::Going(_) => (self.changing.rolled, self.changing.lacks) = (None, None),
             Progress::Failed(why) => self.tell_change(Verdict::Failed(change.number, why)),
             Progress::Rolled => {
                 let new = self.changing.rolled.is_none();
@@ -113,14 +120,17 @@ impl Watchdog {
                     let why = "its controllers run, and do not answer, or cannot read the catalog";
                     Some(why.to_owned())
                 };
-                match lacks {
+                match &lacks {
                     None => self.end_change(change, install).await,
                     // What was replaced may be half gone already: then it goes on as it is.
                     Some(_) if change.both && self.changing.trimmed.is_some() => {}
                     Some(why) if change::is_late(change, &seen) => {
-                        self.tell_change(Verdict::Failed(change.number, why));
+                        self.tell_change(Verdict::Failed(change.number, why.clone()));
                     }
                     Some(_) => {}
+                }
+                if lacks.is_some() {
+                    self.changing.lacks = lacks;
                 }
                 return new;
             }
@@ -138,18 +148,27 @@ impl Watchdog {
         self.context.faults.change(Stage::Proven);
         match self.left_behind(change, install).await {
             Ok(None) => {}
-            Ok(Some(left)) => return info!(left, "the engine of before does not stand still"),
+            Ok(Some(left)) => {
+                info!(left, "the engine of before does not stand still");
+                self.changing.lacks = Some(format!("the engine of before: {left}"));
+                return;
+            }
             Err(error) => {
                 let error = format!("{error:#}");
-                return warn!(error, "the engine of before is not removed; trying again");
+                warn!(error, "the engine of before is not removed; trying again");
+                self.changing.lacks = Some(format!("cannot remove the engine of before: {error}"));
+                return;
             }
         }
         for id in change::surplus(change, install) {
-            if let Err(error) = self.trim(&id).await {
+            if let Err(error) = trim(&self.context.kube, &id).await {
                 let error = format!("{error:#}");
-                return warn!(object = %id, error, "not removed; trying again");
+                warn!(object = %id, error, "not removed; trying again");
+                self.changing.lacks = Some(format!("cannot remove {id}: {error}"));
+                return;
             }
         }
+        self.changing.lacks = None;
         self.context.faults.change(Stage::Trimmed);
         self.tell_change(if change.failed.is_some() {
             Verdict::Trimmed(change.number)
@@ -188,38 +207,6 @@ impl Watchdog {
         Ok(None)
     }
 
-    /// Deletes an object that a bundle brought, if it is still ours.
-    async fn trim(&self, id: &ObjectId) -> Result<()> {
-        let api = api(&self.context.kube, id.kind, &id.namespace);
-        let live = timeout(CALL, api.get_opt(&id.name)).await;
-        let live = live.context("no answer in time")?;
-        let Some(live) = live.with_context(|| format!("read {id}"))? else {
-            return Ok(());
-        };
-        if !is_ours(&live) {
-            info!(object = %id, "left over, and left to whoever else wrote it");
-            return Ok(());
-        }
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: live.metadata.uid.clone(),
-                resource_version: None,
-            }),
-            ..DeleteParams::background()
-        };
-        let deleted = timeout(CALL, api.delete(&id.name, &params)).await;
-        match deleted.context("no answer in time")? {
-            Ok(_) => info!(object = %id, "removed; the engine has no use for it any more"),
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            // Roles for the whole cluster are not the agent's to remove.
-            Err(kube::Error::Api(status)) if status.code == 403 && !id.kind.namespaced() => {
-                warn!(object = %id, "left over; remove it by hand");
-            }
-            Err(error) => return Err(error).with_context(|| format!("delete {id}")),
-        }
-        Ok(())
-    }
-
     fn tell_change(&self, told: Verdict) {
         let told = Some(told);
         self.context.changed.send_if_modified(|before| {
@@ -230,6 +217,40 @@ impl Watchdog {
     }
 }
 
+/// Deletes an object that a bundle brought, if it is still ours.
+async fn trim(kube: &Client, id: &ObjectId) -> Result<()> {
+    let api = api(kube, id.kind, &id.namespace);
+    let live = timeout(CALL, api.get(&id.name)).await;
+    let live = match live.context("no answer in time")? {
+        Ok(live) => live,
+        // Where its kind is not served, either: that answer has no reason, and `get_opt` wants one.
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("read {id}")),
+    };
+    if !is_ours(&live) {
+        info!(object = %id, "left over, and left to whoever else wrote it");
+        return Ok(());
+    }
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: live.metadata.uid.clone(),
+            resource_version: None,
+        }),
+        ..DeleteParams::background()
+    };
+    let deleted = timeout(CALL, api.delete(&id.name, &params)).await;
+    match deleted.context("no answer in time")? {
+        Ok(_) => info!(object = %id, "removed; the engine has no use for it any more"),
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        // Roles for the whole cluster are not the agent's to remove.
+        Err(kube::Error::Api(status)) if status.code == 403 && !id.kind.namespaced() => {
+            warn!(object = %id, "left over; remove it by hand");
+        }
+        Err(error) => return Err(error).with_context(|| format!("delete {id}")),
+    }
+    Ok(())
+}
+
 fn is_ours(live: &DynamicObject) -> bool {
     let managers = live.metadata.managed_fields.iter().flatten();
     let mut managers = managers.filter_map(|entry| entry.manager.as_deref());
@@ -238,3 +259,6 @@ fn is_ours(live: &DynamicObject) -> bool {
     }});
     managers.any(|manager| manager == MANAGER) && !is_git_owned(&labels)
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,6 +29,8 @@ pub(super) struct Moment<'a> {
     pub(super) observed: &'a Observed,
     pub(super) history: &'a History,
     pub(super) plan: &'a Plan,
+    /// What keeps the change that is under way from its end although all is as wanted.
+    pub(super) lacks: Option<&'a str>,
 }
 
 /// The adoption's steps from `apply` on: all that are done, and the first that is not.
@@ -284,6 +286,7 @@ fn changing(moment: &Moment<'_>, change: &Change) -> (Status, &'static str, Stri
     let left = moment.plan.findings.iter().filter(differ).count();
     let waits = match left {
         0 => replace::lacks(change, moment.install, moment.observed)
+            .or_else(|| moment.lacks.map(str::to_owned))
             .unwrap_or_else(|| "waits for the controllers".to_owned()),
         left => format!("{left} objects to go"),
     };

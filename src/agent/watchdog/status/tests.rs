@@ -6,9 +6,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::agent::gate::policy::{Heal, Mending};
 use crate::agent::plan;
+use crate::agent::plan::change::Form;
 use crate::agent::plan::state::{Answer, Child, Scope};
 use crate::agent::plan::{Object, project};
 use crate::bundle::ObjectId;
+use crate::wire::api::EngineKind;
 
 const START: i64 = 1_800_000_000;
 
@@ -66,6 +68,7 @@ fn told(install: &Install, observed: &Observed) -> BTreeMap<String, (Status, Str
         observed,
         history: &history,
         plan: &plan,
+        lacks: None,
     };
     let all = conditions(&moment, None).into_iter();
     all.map(|c| (format!("{:?}", c.kind), (c.status, c.reason, c.message)))
@@ -161,6 +164,7 @@ fn the_agent_looks_itself_at_once_where_git_is_away_and_where_a_key_is_refused_f
             observed: &observed,
             history: &history,
             plan: &plan,
+            lacks: None,
         };
         assert_eq!(is_kept_out(&moment), looks, "{message} after {after} s");
     }
@@ -295,6 +299,7 @@ fn an_api_server_that_does_not_answer_is_told_and_nothing_else() {
             observed: &observed,
             history: &history,
             plan: &plan,
+            lacks: None,
         };
         let all = blind(&moment).into_iter();
         all.map(|c| (c.kind, c.status, c.reason, c.message))
@@ -313,4 +318,51 @@ fn an_api_server_that_does_not_answer_is_told_and_nothing_else() {
             text.to_owned()
         )]
     );
+}
+
+#[test]
+fn a_change_that_cannot_end_says_why() {
+    let mut desired = plan::tests::desired_of(EngineKind::Flux);
+    let now = desired.install.form.clone();
+    let before = Form {
+        version: "2.8.0".to_owned(),
+        ..now.clone()
+    };
+    desired.install.change = Some(Change {
+        from: before.clone(),
+        to: now.clone(),
+        number: 7,
+        since: "2027-01-15T08:00:00Z".to_owned(),
+        within: 300,
+        both: false,
+        objects: Vec::new(),
+        failed: None,
+    });
+    let install = Install::new(&desired, &BTreeMap::new(), None);
+    let observed = working(&install);
+    let history = History {
+        adopted: true,
+        ..History::default()
+    };
+    let plan = plan::plan(at(60), &install, &observed, &history);
+    let told = |lacks| {
+        let moment = Moment {
+            now: at(60),
+            install: &install,
+            observed: &observed,
+            history: &history,
+            plan: &plan,
+            lacks,
+        };
+        let said = current(&moment);
+        (said.status, said.reason, said.message)
+    };
+    let text = |waits: &str| {
+        let (before, now) = (before.words(), now.words());
+        let text = format!("change 7: {before} to {now}: {waits}");
+        (Status::False, "Changing".to_owned(), text)
+    };
+    assert_eq!(told(None), text("waits for the controllers"));
+    let why = "cannot remove HelmRelease flux-system/linesman-probe: forbidden";
+    assert_eq!(told(Some(why)), text(why));
 }
