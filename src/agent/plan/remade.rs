@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Event;
-use kube::api::DynamicObject;
+use kube::core::DynamicObject;
 use serde_json::Value;
 use time::OffsetDateTime;
 
