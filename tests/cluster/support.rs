@@ -17,7 +17,13 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Polls until `look` sees something; says how long that took. Panics with the last word of `look` at the end.
+/// Between two looks.
+const SHORTEST: Duration = Duration::from_millis(40);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Polls until `look` sees something; says how long that took. Panics with the last word of `look` at the end. A look that takes
+/// long, such as a program that is started for it, is taken less often: else the waiting takes all of a processor that the
+/// cluster needs.
 pub(crate) fn eventually<T, E: Display>(
     what: &str,
     limit: Duration,
@@ -25,12 +31,13 @@ pub(crate) fn eventually<T, E: Display>(
 ) -> (T, Duration) {
     let began = Instant::now();
     loop {
+        let looks = Instant::now();
         match look() {
             Ok(seen) => return (seen, began.elapsed()),
             Err(e) if began.elapsed() > limit => {
                 panic!("{what}: not within {} s: {e}", limit.as_secs())
             }
-            Err(_) => thread::sleep(Duration::from_millis(40)),
+            Err(_) => thread::sleep((looks.elapsed() * 2).clamp(SHORTEST, LONGEST)),
         }
     }
 }
