@@ -105,6 +105,28 @@ fn live(name: &str, owner: &str) -> Value {
     })
 }
 
+/// A commit's deletions are heard of while it works on them or just after that, so its end has to be known.
+#[test]
+fn a_kustomization_is_done_with_what_was_new_to_it_when_it_says_so() {
+    let mut place = Place::new();
+    let mut busy = live("a", ROOT);
+    busy["metadata"]["generation"] = json!(2);
+    busy["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
+    let now = place.cluster.now;
+    let at_once = BTreeMap::from([(app("a"), now)]);
+    for (name, then, moved) in [
+        ("goes on", Some(busy.clone()), BTreeMap::new()),
+        ("is done", Some(live("a", ROOT)), at_once.clone()),
+        ("is gone", None, at_once),
+    ] {
+        place.seen.moved.clear();
+        place.hear("a", Some(busy.clone()));
+        assert_eq!(place.seen.moved, BTreeMap::new(), "begins");
+        place.hear("a", then);
+        assert_eq!(place.seen.moved, moved, "{name}");
+    }
+}
+
 fn dying(mut live: Value) -> Value {
     live["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
     live
