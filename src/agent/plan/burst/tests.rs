@@ -125,6 +125,33 @@ fn a_kustomization_is_done_with_what_was_new_to_it_when_it_says_so() {
         place.hear("a", then);
         assert_eq!(place.seen.moved, moved, "{name}");
     }
+    place.hear("a", Some(live("a", ROOT)));
+    place.seen.moved.clear();
+    place.hear("a", Some(live("a", ROOT)));
+    assert_eq!(place.seen.moved, BTreeMap::new(), "was not at work");
+}
+
+#[test]
+fn a_deletion_counts_until_the_object_is_there_again() {
+    let mut place = Place::new();
+    let names = ["a", "b"];
+    let counted = |place: &Place, names: &[&str]| {
+        let counted: Vec<ObjectId> = place.seen.deletions.keys().cloned().collect();
+        let expected: Vec<ObjectId> = names.iter().map(|name| app(name)).collect();
+        assert_eq!(counted, expected);
+    };
+    for name in names {
+        place.hear(name, Some(live(name, ROOT)));
+    }
+    for name in names {
+        place.delete(name, ROOT);
+    }
+    counted(&place, &names);
+    // It is heard of more than once while it dies.
+    place.delete("b", ROOT);
+    counted(&place, &names);
+    place.hear("a", Some(live("a", ROOT)));
+    counted(&place, &["b"]);
 }
 
 fn dying(mut live: Value) -> Value {
