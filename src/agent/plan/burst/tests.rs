@@ -132,6 +132,29 @@ fn a_kustomization_is_done_with_what_was_new_to_it_when_it_says_so() {
 }
 
 #[test]
+fn an_end_of_work_is_remembered_as_long_as_its_deletions_may_be_heard_of_and_so_many_of_them() {
+    let mut place = Place::new();
+    let now = place.cluster.now;
+    let mut at = |name: &str, later: Duration| {
+        moved(&mut place.seen, &app(name), now + later);
+        place.seen.moved.clone()
+    };
+    let just = LATE - Duration::SECOND;
+    let first = (app("a"), now);
+    assert_eq!(at("a", Duration::ZERO), BTreeMap::from([first.clone()]));
+    let second = (app("b"), now + just);
+    assert_eq!(at("b", just), BTreeMap::from([first, second.clone()]));
+    let third = (app("c"), now + LATE);
+    assert_eq!(at("c", LATE), BTreeMap::from([second, third]));
+    for (there, then) in [(MAX_KEPT - 1, MAX_KEPT), (MAX_KEPT, MAX_KEPT)] {
+        let all = (0..there).map(|n| (app(&format!("d{n}")), now));
+        place.seen.moved = all.collect();
+        moved(&mut place.seen, &app("e"), now);
+        assert_eq!(place.seen.moved.len(), then);
+    }
+}
+
+#[test]
 fn a_deletion_counts_until_the_object_is_there_again() {
     let mut place = Place::new();
     let names = ["a", "b"];
