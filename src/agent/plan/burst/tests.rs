@@ -341,17 +341,46 @@ fn a_commit_soon_after_a_burst_is_a_wish_all_the_same() {
 #[test]
 fn the_guard_goes_on_until_the_last_one_is_let_go() {
     let mut place = Place::new();
+    let is_on = |place: &Place| is_on(&place.cluster.install, &place.seen);
+    // Another one is there all the time, and a third goes that nothing holds.
+    place.hear("b", Some(live("b", ROOT)));
+    let mut loose = dying(live("c", ROOT));
+    loose["metadata"]["finalizers"] = json!([]);
+    place.hear("c", Some(loose));
     place.hear("a", Some(live("a", ROOT)));
     place.delete("a", ROOT);
-    assert_eq!(place.actions(), [""; 0]);
+    assert_eq!((place.actions(), is_on(&place)), (vec![], false));
     let id = ObjectId::new(Kind::Deployment, ROOT, "kustomize-controller");
     let controller = place.cluster.objects.get_mut(&id).unwrap();
     controller.fields["spec"]["replicas"] = json!(0);
     GUARD.clone_into(&mut controller.writer);
     place.look();
-    assert_eq!(place.actions(), ["cut-rights", "cut-rights", "release"]);
+    let cut = vec!["cut-rights", "cut-rights", "release"];
+    assert_eq!((place.actions(), is_on(&place)), (cut, true));
     place.hear("a", None);
-    assert_eq!(place.actions(), ["apply"]);
+    assert_eq!((place.actions(), is_on(&place)), (vec!["apply"], false));
+}
+
+#[test]
+fn five_are_named_and_the_others_counted() {
+    for (count, end) in [
+        (5, "apps/e"),
+        (6, "apps/e and 1 more"),
+        (7, "apps/e and 2 more"),
+    ] {
+        let mut place = Place::new();
+        let names = &["a", "b", "c", "d", "e", "f", "g"][..count];
+        for name in names {
+            place.hear(name, Some(live(name, ROOT)));
+        }
+        for name in names {
+            place.delete(name, ROOT);
+        }
+        let found = place.plan().findings.into_iter();
+        let mut told = found.filter(|f| f.class == Class::SyncObjectsDeleted);
+        let told = told.next().unwrap().evidence;
+        assert!(told.ends_with(end), "{told}");
+    }
 }
 
 #[test]
@@ -371,6 +400,12 @@ fn a_root_that_would_prune_is_let_go_at_once() {
         place.look();
         let expected: &[&str] = if guarded { &GUARDED } else { &[] };
         assert_eq!(place.actions(), expected, "{spec}");
+
+        // Nothing holds it, so nothing is pruned.
+        let root = place.cluster.objects.get_mut(&sync).unwrap();
+        root.finalizers = Vec::new();
+        place.look();
+        assert!(!is_on(&place.cluster.install, &place.seen), "{spec}");
     }
 }
 

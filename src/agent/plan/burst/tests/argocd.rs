@@ -126,7 +126,13 @@ fn three_applications_that_git_brings_cost_the_engine_its_rights() {
 /// A commit's own deletions are a wish, and what the Application says of one of them says nothing of the others.
 #[test]
 fn what_the_application_that_brought_them_gives_up_is_left_to_it() {
-    for (given, guarded) in [(&NAMES[..], false), (&NAMES[..1], false), (&[][..], true)] {
+    let another = &["d"][..];
+    for (given, guarded) in [
+        (&NAMES[..], false),
+        (&NAMES[..1], false),
+        (another, true),
+        (&[][..], true),
+    ] {
         let mut place = Place::of(EngineKind::Argocd);
         place.root_says(pruning(given));
         let actions = place.three_go(|name| live(name, ROOT));
