@@ -4,7 +4,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -80,7 +79,6 @@ impl Loop {
         let ends = thread::spawn(move || {
             let (mut good, mut bad) = (0_u32, Vec::new());
             while !ends.load(Ordering::SeqCst) {
-                let began = Instant::now();
                 let output = if flux {
                     // As the flux command asks.
                     let now = linesman::clock::rfc3339(linesman::clock::now());
@@ -96,8 +94,6 @@ impl Loop {
                 } else {
                     bad.push(String::from_utf8_lossy(&output.stderr).into_owned());
                 }
-                // The cluster has to have some of the processors, too.
-                thread::sleep(began.elapsed());
             }
             (good, bad)
         });
