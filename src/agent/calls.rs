@@ -1,16 +1,20 @@
-//! What becomes of the agent's calls to the API server, for the gate: counted where they are sent, and `/readyz` beside them.
+//! The agent's calls to the API server: repeated for less than a second, and what becomes of them, for the gate: counted where they
+//! are sent, and `/readyz` beside them.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
 use http::{Method, Request, Response};
-use kube::client::Body;
-use tokio::time::{Instant, timeout};
+use kube::client::{Body, ClientBuilder, retry::RetryPolicy};
+use tokio::time::{Instant, Sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tower::{Layer, Service};
+use tower::buffer::BufferLayer;
+use tower::retry::{Policy, RetryLayer};
+use tower::{BoxError, Layer, Service};
 
 use super::plan::server::{Call, Calls as Tally, Gate};
 use crate::clock;
@@ -20,11 +24,44 @@ const ASK: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_secs(5);
 
+/// A call that is answered with 429, 503 or 504 is repeated so often, after about so long, doubled each time. Together it is less
+/// than a second: a server that is away for longer is told of, not waited for. kube's own policy goes on until the caller's deadline.
+const AGAIN: u32 = 3;
+const FIRST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_millis(300);
+/// Calls that wait for their turn at the connection.
+const QUEUE: usize = 256;
+
 /// All calls of this process, of which the last half minute counts.
 #[derive(Debug, Clone, Default)]
 pub struct Calls(Arc<Mutex<Tally>>);
 
 impl Calls {
+    /// A client of this API server, whose calls are repeated and counted here.
+    pub fn client(&self, mut server: kube::Config) -> Result<kube::Client> {
+        server.default_retry = false;
+        let stack = ClientBuilder::try_from(server).context("prepare calls to the API server")?;
+        self.around(stack)
+    }
+
+    fn around<S, B>(&self, stack: ClientBuilder<S>) -> Result<kube::Client>
+    where
+        S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
+        S::Future: Send + 'static,
+        S::Error: Into<BoxError> + Send + Sync + 'static,
+        B: hyper::body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        // No Retry-After is waited for: what a server may write there has no bound. The caller comes again in its own time.
+        let again = RetryPolicy::new(FIRST, LONGEST, AGAIN, false);
+        let again = again.context("prepare the repetition of calls to the API server")?;
+        Ok(stack
+            .with_layer(self)
+            .with_layer(&BufferLayer::new(QUEUE))
+            .with_layer(&RetryLayer::new(Repeats(again)))
+            .build())
+    }
+
     pub fn gate(&self) -> Gate {
         self.tally(|tally| tally.gate(clock::now()))
     }
@@ -84,7 +121,36 @@ impl<S> Layer<S> for Calls {
     }
 }
 
-/// Notes what each reading call comes to.
+/// kube's policy, whose repetitions are known as such.
+#[derive(Clone)]
+struct Repeats(RetryPolicy);
+
+/// Of a request that is sent once more.
+#[derive(Debug, Clone, Copy)]
+struct Repeated;
+
+impl<B> Policy<Request<Body>, Response<B>, BoxError> for Repeats {
+    type Future = Sleep;
+
+    fn retry(
+        &mut self,
+        request: &mut Request<Body>,
+        result: &mut Result<Response<B>, BoxError>,
+    ) -> Option<Sleep> {
+        self.0.retry(request, result)
+    }
+
+    fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
+        let policy: &mut dyn Policy<Request<Body>, Response<B>, BoxError, Future = Sleep> =
+            &mut self.0;
+        let mut again = policy.clone_request(request)?;
+        again.extensions_mut().insert(Repeated);
+        Some(again)
+    }
+}
+
+/// Notes what each reading call comes to at its first try: a repetition says nothing new of the server, and one that passes does not
+/// make it well.
 #[derive(Debug, Clone)]
 pub struct Counted<S> {
     inner: S,
@@ -105,7 +171,8 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let reads = request.method() == Method::GET;
+        let first = request.extensions().get::<Repeated>().is_none();
+        let reads = request.method() == Method::GET && first;
         let waits = request.uri().query().is_some_and(|q| q.contains("watch="));
         let (calls, began) = (self.calls.clone(), Instant::now());
         let answer = self.inner.call(request);
@@ -123,64 +190,4 @@ where
 }
 
 #[cfg(test)]
-mod tests {
-    use tower::service_fn;
-
-    use super::*;
-
-    /// A client whose API server answers with this code.
-    fn client(calls: &Calls, code: u16) -> kube::Client {
-        let server = service_fn(move |_: Request<Body>| async move {
-            let answer = Response::builder()
-                .status(code)
-                .body(Body::from(b"not JSON".to_vec()));
-            Ok::<_, tower::BoxError>(answer.unwrap())
-        });
-        kube::Client::new(calls.layer(server), "linesman")
-    }
-
-    async fn get(kube: &kube::Client, path: &str) {
-        let request = Request::get(path).body(Vec::new()).unwrap();
-        drop(kube.request_text(request).await);
-    }
-
-    /// F14, W25: errors shut the gate; a webhook's refusal of a write, and what is not found, do not.
-    #[tokio::test]
-    async fn the_errors_of_reads_shut_the_gate() {
-        for (code, shut) in [(200, false), (404, false), (500, true), (503, true)] {
-            let calls = Calls::default();
-            let kube = client(&calls, code);
-            for path in ["/api/v1/pods", "/api/v1/pods?watch=true", "/apis"] {
-                get(&kube, path).await;
-            }
-            assert_eq!(calls.gate().is_shut(), shut, "{code}");
-        }
-        let calls = Calls::default();
-        let kube = client(&calls, 500);
-        for _ in 0..5 {
-            let request = Request::post("/api/v1/pods").body(Vec::new()).unwrap();
-            drop(kube.request_text(request).await);
-        }
-        assert_eq!(calls.gate(), Gate::Open);
-        for _ in 0..3 {
-            calls.wrote(false);
-        }
-        assert!(calls.gate().is_shut());
-    }
-
-    #[tokio::test]
-    async fn readyz_is_believed_where_it_may_be_asked() {
-        for (code, ready) in [
-            (200, Some(true)),
-            (500, Some(false)),
-            (503, Some(false)),
-            (401, None),
-            (403, None),
-            (404, None),
-            (429, None),
-        ] {
-            let kube = client(&Calls::default(), code);
-            assert_eq!(readyz(&kube).await, ready, "{code}");
-        }
-    }
-}
+mod tests;

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
-use kube::client::ClientBuilder;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -53,9 +52,7 @@ pub async fn run(args: Args) -> Result<()> {
         .await
         .context("find the cluster: neither a Pod's ServiceAccount nor a kubeconfig")?;
     let calls = Calls::default();
-    let kube =
-        ClientBuilder::try_from(server.clone()).context("prepare calls to the API server")?;
-    let kube = kube.with_layer(&calls).build();
+    let kube = calls.client(server.clone())?;
     let health = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("listen on {}", args.listen))?;
