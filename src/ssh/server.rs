@@ -30,7 +30,7 @@ pub struct Limits {
     /// Commands running at once, of all keys.
     pub sessions: usize,
     pub sessions_per_key: usize,
-    /// Connections of clients that have said who they are.
+    /// Connections of clients that have said who they are; over that the oldest of the key that has the most makes way.
     pub connections: usize,
     /// Connections of those that have not, of all addresses and of one; over that the oldest make way.
     pub strangers: usize,

@@ -167,7 +167,9 @@ impl<A: Clone + Send + Sync + 'static> Handler for Client<A> {
     }
 
     async fn auth_succeeded(&mut self, _session: &mut Session) -> Result<(), russh::Error> {
-        if !self.seat.known() {
+        // None has none: only a key is asked for.
+        let fits = self.who.is_some_and(|key| self.seat.known(key));
+        if !fits {
             debug!(peer = %self.peer, "too many SSH connections");
             return Err(russh::Error::Disconnect);
         }

@@ -218,3 +218,24 @@ async fn known_connections_beyond_the_limit_are_ended() {
     drop(session);
     host.end().await;
 }
+
+/// One key's connections, as many as it likes, keep no other out.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_with_all_connections_keeps_no_other_out() {
+    let limits = Limits {
+        connections: 3,
+        ..Limits::default()
+    };
+    let host = Host::with(limits).await;
+    let greedy = host.key_file(&cluster_key(0), "greedy");
+    let other = host.key_file(&cluster_key(1), "other");
+    let sessions = [
+        held(&host, &greedy).await,
+        held(&host, &greedy).await,
+        held(&host, &greedy).await,
+    ];
+    let fetched = host.fetch_with(&other).await;
+    assert!(fetched.out.contains("refs/heads/main"), "{}", fetched.err);
+    drop(sessions);
+    host.end().await;
+}
