@@ -171,6 +171,27 @@ impl Found {
     }
 }
 
+/// The API server says that all there was was told: what is known is as good as a new list, if the last one was answered.
+pub(super) fn confirmed(what: What, view: &View) {
+    let now = clock::now();
+    view.0.send_if_modified(|seen| {
+        match what {
+            What::Objects(kind) => {
+                if let Some(scope) = seen.scopes.get_mut(&kind)
+                    && scope.answer == Answer::Whole
+                    && scope.answered.is_some()
+                {
+                    scope.answered = Some(now);
+                }
+            }
+            What::Pods => seen.pods_at = seen.pods_at.and(Some(now)),
+            What::Children(_) | What::Leases | What::Elsewhere => {}
+        }
+        // Nothing is planned anew for it.
+        false
+    });
+}
+
 /// Takes in what a sync object says. Whether that changed anything.
 pub(super) fn heard(seen: &mut Observed, id: ObjectId, said: Heard) -> bool {
     let is_of_use =

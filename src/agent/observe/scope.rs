@@ -13,21 +13,23 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::View;
-use super::found::{Found, Heard, gone, heard};
+use super::found::{self, Found, Heard, gone, heard};
 use crate::agent::engine::Install;
 use crate::agent::plan::state::Answer;
 use crate::agent::plan::{Observed, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
-/// A full list this often, whatever the watch says.
-const RELIST: Duration = Duration::from_mins(1);
+/// A full list this often where no bookmark comes, with which the API server says about once a minute that a watch told all there was:
+/// <https://kubernetes.io/docs/reference/using-api/api-concepts/#watch-bookmarks>. With the list's own time it is less than
+/// `plan::find::FRESH`.
+const RELIST: Duration = Duration::from_secs(66);
 /// The API server closes watches by itself after 290 s; it is asked to, so that both ends agree.
 const WATCH_SECONDS: u32 = 290;
 const CALL: Duration = Duration::from_secs(20);
 /// Objects of one answer; sync objects with their inventories can be large.
 const PAGE: u32 = 100;
-/// What is far from sudden is listed this often.
+/// A full list this often, whatever the watch says; also of what is far from sudden.
 const SELDOM: Duration = Duration::from_mins(5);
 
 pub(super) struct Scope {
@@ -81,6 +83,7 @@ impl Scope {
     async fn observe(&self, view: &View) {
         let mut place = Place {
             relist_at: Instant::now(),
+            whole_by: Instant::now(),
             floor: 0,
             resume: String::new(),
             events: None,
@@ -115,6 +118,8 @@ impl Scope {
                     }
                     Some(Ok(WatchEvent::Bookmark(mark))) => {
                         place.at(Some(mark.metadata.resource_version));
+                        found::confirmed(self.what, view);
+                        place.relist_at = spread(self.every()).min(place.whole_by);
                     }
                     Some(Ok(WatchEvent::Error(_)) | Err(_)) => {
                         place.events = None;
@@ -138,8 +143,8 @@ impl Scope {
                     place.resume = version;
                 }
                 place.failures = 0;
-                let every = self.every();
-                place.relist_at = Instant::now() + every + every.mul_f64(clock::unit() / 10.0);
+                place.relist_at = spread(self.every());
+                place.whole_by = spread(SELDOM);
                 return true;
             }
             Listed::Unserved => {
@@ -327,9 +332,16 @@ fn unbound(seen: &Observed, rights: &[ObjectId]) -> bool {
     })
 }
 
+/// After about so long; all of an agent's lists are not at one moment.
+fn spread(every: Duration) -> Instant {
+    Instant::now() + every + every.mul_f64(clock::unit() / 20.0)
+}
+
 /// How far one scope has come.
 struct Place {
     relist_at: Instant,
+    /// No bookmark puts the next list off beyond this.
+    whole_by: Instant,
     /// Events up to this resourceVersion are older than the last list.
     floor: u64,
     /// Where the next watch goes on.
@@ -354,104 +366,4 @@ enum Listed {
 }
 
 #[cfg(test)]
-mod tests {
-    use http::{Request, Response};
-    use serde_json::json;
-
-    use super::*;
-    use crate::agent::observe::scopes_of;
-    use crate::agent::plan::tests::install_of;
-    use crate::wire::api::EngineKind;
-
-    fn refusing() -> kube::Client {
-        let service = tower::service_fn(|_: Request<kube::client::Body>| async {
-            let status =
-                json!({"kind": "Status", "apiVersion": "v1", "code": 403, "reason": "Forbidden"});
-            let body = kube::client::Body::from(status.to_string().into_bytes());
-            let answer = Response::builder().status(403).body(body);
-            Ok::<_, std::convert::Infallible>(answer.unwrap())
-        });
-        kube::Client::new(service, "default")
-    }
-
-    /// What is known of a kind, all of which was there, once its list is refused: the answer, and whether it is there.
-    async fn refused(kind: Kind, bound: bool) -> (Answer, bool) {
-        let install = install_of(EngineKind::Flux);
-        let view = View::new(&install);
-        let whole = |kind: Kind, there: bool| {
-            let ids = install.wanted.keys().filter(|id| id.kind == kind && there);
-            let live = |id: &ObjectId| serde_json::from_value(install.body(id).unwrap()).unwrap();
-            let all = ids.map(|id| (id.clone(), project::object(kind, live(id))));
-            Found::Objects(kind, all.collect()).put(&view, Answer::Whole);
-        };
-        whole(kind, true);
-        whole(Kind::RoleBinding, bound);
-        let scopes = scopes_of(
-            &refusing(),
-            &install,
-            crate::manifests::scope::Extent::Cluster,
-        );
-        let mut scopes = scopes.iter();
-        let scope = scopes.find(|s| matches!(s.what, What::Objects(k) if k == kind));
-        let listed = scope.unwrap().list(&view).await;
-        assert!(matches!(listed, Listed::Unserved));
-        let seen = view.0.borrow();
-        let there = seen.objects.keys().any(|id| id.kind == kind);
-        (seen.scopes[&kind].answer, there)
-    }
-
-    /// H35: before an install, and after its namespace was deleted, where the agent may list in some namespaces only.
-    #[tokio::test]
-    async fn a_refused_list_in_a_namespace_that_is_not_there_is_an_empty_one() {
-        let install = install_of(EngineKind::Flux);
-        for there in [false, true] {
-            let view = View::new(&install);
-            let ids = install
-                .wanted
-                .keys()
-                .filter(|id| id.kind == Kind::Namespace && there);
-            let live = |id: &ObjectId| serde_json::from_value(install.body(id).unwrap()).unwrap();
-            let all = ids.map(|id| (id.clone(), project::object(Kind::Namespace, live(id))));
-            Found::Objects(Kind::Namespace, all.collect()).put(&view, Answer::Whole);
-            for scope in scopes_of(
-                &refusing(),
-                &install,
-                crate::manifests::scope::Extent::Namespaces,
-            ) {
-                if matches!(
-                    scope.what,
-                    What::Objects(Kind::RoleBinding | Kind::Deployment) | What::Pods
-                ) {
-                    assert!(matches!(scope.list(&view).await, Listed::Unserved));
-                }
-            }
-            let seen = view.0.borrow();
-            let told = if there {
-                Answer::Refused
-            } else {
-                Answer::Nothing
-            };
-            assert_eq!(seen.scopes[&Kind::RoleBinding].answer, told);
-            assert_eq!(seen.scopes[&Kind::Deployment].answer, told);
-            assert_eq!(seen.pods_at.is_some(), !there);
-        }
-    }
-
-    #[tokio::test]
-    async fn a_refused_list_tells_of_an_absence_only_where_the_rights_went_with_the_namespace() {
-        for (kind, bound, told) in [
-            (Kind::Secret, true, (Answer::Refused, true)),
-            (Kind::Secret, false, (Answer::Nothing, false)),
-            (Kind::Service, true, (Answer::Refused, true)),
-            (Kind::ClusterRole, true, (Answer::Refused, true)),
-            (Kind::ClusterRole, false, (Answer::Refused, true)),
-            (
-                Kind::ValidatingAdmissionPolicy,
-                true,
-                (Answer::Nothing, false),
-            ),
-        ] {
-            assert_eq!(refused(kind, bound).await, told, "{kind}, bound: {bound}");
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,185 @@
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{Request, Response};
+use serde_json::json;
+
+use super::*;
+use crate::agent::observe::scopes_of;
+use crate::agent::plan::tests::install_of;
+use crate::wire::api::EngineKind;
+
+fn refusing() -> kube::Client {
+    let service = tower::service_fn(|_: Request<kube::client::Body>| async {
+        let status =
+            json!({"kind": "Status", "apiVersion": "v1", "code": 403, "reason": "Forbidden"});
+        let body = kube::client::Body::from(status.to_string().into_bytes());
+        let answer = Response::builder().status(403).body(body);
+        Ok::<_, Infallible>(answer.unwrap())
+    });
+    kube::Client::new(service, "default")
+}
+
+/// What is known of a kind, all of which was there, once its list is refused: the answer, and whether it is there.
+async fn refused(kind: Kind, bound: bool) -> (Answer, bool) {
+    let install = install_of(EngineKind::Flux);
+    let view = View::new(&install);
+    let whole = |kind: Kind, there: bool| {
+        let ids = install.wanted.keys().filter(|id| id.kind == kind && there);
+        let live = |id: &ObjectId| serde_json::from_value(install.body(id).unwrap()).unwrap();
+        let all = ids.map(|id| (id.clone(), project::object(kind, live(id))));
+        Found::Objects(kind, all.collect()).put(&view, Answer::Whole);
+    };
+    whole(kind, true);
+    whole(Kind::RoleBinding, bound);
+    let scopes = scopes_of(
+        &refusing(),
+        &install,
+        crate::manifests::scope::Extent::Cluster,
+    );
+    let mut scopes = scopes.iter();
+    let scope = scopes.find(|s| matches!(s.what, What::Objects(k) if k == kind));
+    let listed = scope.unwrap().list(&view).await;
+    assert!(matches!(listed, Listed::Unserved));
+    let seen = view.0.borrow();
+    let there = seen.objects.keys().any(|id| id.kind == kind);
+    (seen.scopes[&kind].answer, there)
+}
+
+/// H35: before an install, and after its namespace was deleted, where the agent may list in some namespaces only.
+#[tokio::test]
+async fn a_refused_list_in_a_namespace_that_is_not_there_is_an_empty_one() {
+    let install = install_of(EngineKind::Flux);
+    for there in [false, true] {
+        let view = View::new(&install);
+        let ids = install
+            .wanted
+            .keys()
+            .filter(|id| id.kind == Kind::Namespace && there);
+        let live = |id: &ObjectId| serde_json::from_value(install.body(id).unwrap()).unwrap();
+        let all = ids.map(|id| (id.clone(), project::object(Kind::Namespace, live(id))));
+        Found::Objects(Kind::Namespace, all.collect()).put(&view, Answer::Whole);
+        for scope in scopes_of(
+            &refusing(),
+            &install,
+            crate::manifests::scope::Extent::Namespaces,
+        ) {
+            if matches!(
+                scope.what,
+                What::Objects(Kind::RoleBinding | Kind::Deployment) | What::Pods
+            ) {
+                assert!(matches!(scope.list(&view).await, Listed::Unserved));
+            }
+        }
+        let seen = view.0.borrow();
+        let told = if there {
+            Answer::Refused
+        } else {
+            Answer::Nothing
+        };
+        assert_eq!(seen.scopes[&Kind::RoleBinding].answer, told);
+        assert_eq!(seen.scopes[&Kind::Deployment].answer, told);
+        assert_eq!(seen.pods_at.is_some(), !there);
+    }
+}
+
+#[tokio::test]
+async fn a_refused_list_tells_of_an_absence_only_where_the_rights_went_with_the_namespace() {
+    for (kind, bound, told) in [
+        (Kind::Secret, true, (Answer::Refused, true)),
+        (Kind::Secret, false, (Answer::Nothing, false)),
+        (Kind::Service, true, (Answer::Refused, true)),
+        (Kind::ClusterRole, true, (Answer::Refused, true)),
+        (Kind::ClusterRole, false, (Answer::Refused, true)),
+        (
+            Kind::ValidatingAdmissionPolicy,
+            true,
+            (Answer::Nothing, false),
+        ),
+    ] {
+        assert_eq!(refused(kind, bound).await, told, "{kind}, bound: {bound}");
+    }
+}
+
+/// An API server with nothing of any kind, whose watches say so every `bookmarks`, as long as they last; counts lists.
+fn quiet(bookmarks: Option<Duration>, lists: Arc<AtomicUsize>) -> kube::Client {
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let watches = request.uri().query().unwrap_or_default().contains("watch=");
+        let lists = Arc::clone(&lists);
+        async move {
+            let meta = json!({"resourceVersion": "7"});
+            if !watches {
+                lists.fetch_add(1, Ordering::Relaxed);
+                let list = json!({"kind": "ServiceList", "apiVersion": "v1", "metadata": meta, "items": []});
+                return Ok::<_, Infallible>(Response::new(Body::from(list.to_string())));
+            }
+            let mark = json!({"type": "BOOKMARK", "object": {"kind": "Service", "apiVersion": "v1", "metadata": meta}});
+            let marks = futures_util::stream::unfold((), move |()| {
+                let line = Bytes::from(format!("{mark}\n"));
+                async move {
+                    match bookmarks {
+                        Some(every) => tokio::time::sleep(every).await,
+                        None => std::future::pending().await,
+                    }
+                    Some((Ok::<_, Infallible>(line), ()))
+                }
+            });
+            let end = tokio::time::sleep(Duration::from_secs(WATCH_SECONDS.into()));
+            Ok(Response::new(Body::from_stream(marks.take_until(end))))
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// How often Services are listed in an hour in which nothing happens.
+async fn lists(bookmarks: Option<Duration>) -> usize {
+    let install = install_of(EngineKind::Flux);
+    let view = View::new(&install);
+    let count = Arc::new(AtomicUsize::new(0));
+    let kube = quiet(bookmarks, Arc::clone(&count));
+    let scopes = scopes_of(&kube, &install, crate::manifests::scope::Extent::Cluster);
+    let mut scopes = scopes.into_iter();
+    let scope = scopes.find(|s| matches!(s.what, What::Objects(Kind::Service)));
+    let hour = Duration::from_mins(60);
+    drop(timeout(hour, scope.unwrap().observe(&view)).await);
+    count.load(Ordering::Relaxed)
+}
+
+/// W41: where the API server says that a watch told all, nothing is listed for that; what is silent is not believed for long.
+#[tokio::test(start_paused = true)]
+async fn bookmarks_take_the_place_of_lists_for_five_minutes() {
+    let minute = Some(Duration::from_mins(1));
+    assert!((11..=13).contains(&lists(minute).await));
+    assert!((51..=55).contains(&lists(None).await));
+}
+
+#[test]
+fn a_bookmark_is_as_good_as_a_list_where_there_was_one() {
+    let install = install_of(EngineKind::Flux);
+    let view = View::new(&install);
+    let kind = Kind::Service;
+    let answered = || {
+        let seen = view.0.borrow();
+        let scope = seen.scopes.get(&kind).copied().unwrap_or_default();
+        (scope.answered, scope.answer)
+    };
+    let confirm = || found::confirmed(What::Objects(kind), &view);
+    confirm();
+    assert_eq!(answered().0, None, "nothing was listed yet");
+    let old = clock::now() - time::Duration::minutes(2);
+    for (answer, renewed) in [
+        (Answer::Whole, true),
+        (Answer::Nothing, false),
+        (Answer::Refused, false),
+    ] {
+        Found::nothing(What::Objects(kind)).put(&view, answer);
+        view.0.send_modify(|seen| {
+            seen.scopes.get_mut(&kind).unwrap().answered = Some(old);
+        });
+        confirm();
+        assert_eq!(answered().0 != Some(old), renewed, "{answer:?}");
+        assert_eq!(answered().1, answer);
+    }
+}
