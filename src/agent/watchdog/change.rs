@@ -146,35 +146,32 @@ impl Watchdog {
         }
         self.changing.trimmed = Some(now);
         self.context.faults.change(Stage::Proven);
-        match self.left_behind(change, install).await {
-            Ok(None) => {}
-            Ok(Some(left)) => {
-                info!(left, "the engine of before does not stand still");
-                self.changing.lacks = Some(format!("the engine of before: {left}"));
-                return;
-            }
-            Err(error) => {
-                let error = format!("{error:#}");
-                warn!(error, "the engine of before is not removed; trying again");
-                self.changing.lacks = Some(format!("cannot remove the engine of before: {error}"));
-                return;
-            }
+        self.changing.lacks = self.left_over(change, install).await;
+        if let Some(left) = &self.changing.lacks {
+            warn!(left, "the change is not over; trying again");
+            return;
         }
-        for id in change::surplus(change, install) {
-            if let Err(error) = trim(&self.context.kube, &id).await {
-                let error = format!("{error:#}");
-                warn!(object = %id, error, "not removed; trying again");
-                self.changing.lacks = Some(format!("cannot remove {id}: {error}"));
-                return;
-            }
-        }
-        self.changing.lacks = None;
         self.context.faults.change(Stage::Trimmed);
         self.tell_change(if change.failed.is_some() {
             Verdict::Trimmed(change.number)
         } else {
             Verdict::Works(change.number)
         });
+    }
+
+    /// Removes what the engine has no use for. What is still there and why, for people; none = nothing.
+    async fn left_over(&mut self, change: &Change, install: &Install) -> Option<String> {
+        match self.left_behind(change, install).await {
+            Ok(None) => {}
+            Ok(Some(left)) => return Some(format!("the engine of before: {left}")),
+            Err(error) => return Some(format!("cannot remove the engine of before: {error:#}")),
+        }
+        for id in change::surplus(change, install) {
+            if let Err(error) = trim(&self.context.kube, &id).await {
+                return Some(format!("cannot remove {id}: {error:#}"));
+            }
+        }
+        None
     }
 
     /// Removes what the catalog brought for the engine that was replaced, once it stands still. None = that is done.
