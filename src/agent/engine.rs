@@ -176,6 +176,8 @@ pub struct Policy {
     pub safe_until: Option<OffsetDateTime>,
     /// What the hub saw in the fleet.
     pub safe_reason: String,
+    /// What was held back from Git by then is given back once.
+    pub lift_before: Option<OffsetDateTime>,
     /// None = the owner's policy was not read yet.
     pub owner: Option<Mending>,
 }
@@ -190,6 +192,7 @@ impl Policy {
             pause_reason: hub.pause_reason.clone().unwrap_or_default(),
             safe_until: time(&hub.safe_heals_until),
             safe_reason: hub.safe_heals_reason.clone().unwrap_or_default(),
+            lift_before: time(&hub.lift_before),
             owner,
         }
     }

@@ -6,6 +6,7 @@ mod argocd_secret;
 mod engine;
 mod git;
 mod label;
+mod lift;
 mod list;
 mod pause;
 mod readopt;
@@ -47,6 +48,8 @@ pub(super) enum Verb {
     Pause(pause::Pause),
     /// End a cluster's maintenance window
     Resume(pause::Resume),
+    /// Give back to Git what the agent holds back because its commit broke the engine
+    Lift(lift::Args),
     /// Let a cluster replace its keys, without a failed fetch or request
     Rotate(rotate::Args),
     /// Revoke a cluster's keys: the hub takes nothing from it until it is adopted again
@@ -72,6 +75,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Upgrade(args) => upgrade::run(args).await,
         Verb::Pause(args) => pause::pause(args).await,
         Verb::Resume(args) => pause::resume(args).await,
+        Verb::Lift(args) => lift::run(args).await,
         Verb::Rotate(args) => rotate::run(args).await,
         Verb::Revoke(args) => revoke::run(args).await,
         Verb::Accept(args) => accept::run(*args).await,

@@ -8,10 +8,10 @@ use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
     AcceptRequest, Acceptance, AgentImageRequest, AgentImageView, CatalogView, Check, Diagnosis,
     DropSigner, EngineKind, EngineRequest, EngineView, GitRoute, GitRouteRequest, HealCloseRequest,
-    HubInfo, LabelsRequest, LabelsView, LineDetail, NewCluster, NewJoinToken, NewSigner, NewSshKey,
-    Page, PauseRequest, Policy, RegistryRequest, RegistryView, Revocation, RevokeRequest,
-    RotateRequest, RotateWish, SignersView, ToldAdoption, ToldBundle, ToldCluster, ToldGitRoute,
-    ToldHeal, UnknownAgentView, WhoAmI,
+    HubInfo, LabelsRequest, LabelsView, LiftRequest, LineDetail, NewCluster, NewJoinToken,
+    NewSigner, NewSshKey, Page, PauseRequest, Policy, RegistryRequest, RegistryView, Revocation,
+    RevokeRequest, RotateRequest, RotateWish, SignersView, ToldAdoption, ToldBundle, ToldCluster,
+    ToldGitRoute, ToldHeal, UnknownAgentView, WhoAmI,
 };
 use crate::wire::id::ClusterName;
 
@@ -90,6 +90,12 @@ impl Client {
         let path = ["v1", "clusters", name.as_str(), "pause"];
         self.write(&format!("pause cluster {name}"), &path, asked)
             .await
+    }
+
+    pub async fn lift(&self, name: &ClusterName, asked: &LiftRequest) -> Result<Policy, Error> {
+        let path = ["v1", "clusters", name.as_str(), "lift"];
+        let operation = format!("give back to Git what cluster {name} holds back");
+        self.write(&operation, &path, asked).await
     }
 
     /// Lets the cluster replace its present keys; gives the fingerprints of those.

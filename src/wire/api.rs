@@ -33,7 +33,7 @@ pub use assignment::{
 pub use cluster::{
     AccessLevel, AdoptionAnswer, AdoptionChanges, AdoptionOptions, AgentImageRequest,
     AgentImageView, ClusterView, GitRoute, GitRouteRequest, GitRouteView, KeyView, LabelsRequest,
-    LabelsView, LineView, NewCluster, NewJoinToken, PauseRequest, ScopeOptions,
+    LabelsView, LiftRequest, LineView, NewCluster, NewJoinToken, PauseRequest, ScopeOptions,
 };
 pub use doctor::{Component, Diagnosis, DiagnosisAnswer, Verdict};
 pub use engine::{

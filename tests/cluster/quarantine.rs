@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::healing::LIMIT;
 use crate::support::api::deployment;
 use crate::support::audit::Mark;
-use crate::support::place::Place;
+use crate::support::place::{Place, output};
 use crate::support::world::{CLUSTER, World, condition};
 use crate::support::{eventually, figure, seconds, shown, until};
 
@@ -110,6 +110,7 @@ fn a_commit_that_breaks_the_engine_is_held_back_until_one_mends_it() {
     let catalog = Catalog::adopted();
     another_version_and_back(&catalog);
     an_image_that_is_missing(&catalog);
+    an_image_that_came_later(&catalog);
     a_controller_that_is_deaf(&catalog);
     a_good_commit(&catalog);
     an_engine_that_is_removed(&catalog);
@@ -190,6 +191,46 @@ fn an_image_that_is_missing(catalog: &Catalog) {
     assert!(
         first.starts_with(&format!("{author} committed")),
         "{told:#}"
+    );
+}
+
+/// The same commit is good from then on: a person says so, and nobody has to commit for it.
+fn an_image_that_came_later(catalog: &Catalog) {
+    let world = &catalog.world;
+    let image = |controller: &Value| {
+        let image = &controller["spec"]["template"]["spec"]["containers"][0]["image"];
+        image.as_str().unwrap().to_owned()
+    };
+    let good = image(&catalog.controller("source-controller"));
+    let later = good.replace("source-controller:", "source-controller:missing-");
+    world.place.tag_image(&good, &later);
+    let mark = Mark::now(&world.audit);
+    let reason = "the image is there now";
+    let lift = ["cluster", "lift", CLUSTER, "--reason", reason, "--wait"];
+    world.hub.linesman(&lift);
+    let took = until("the commit's version runs", seconds(120), || {
+        let controller = catalog.controller("source-controller");
+        image(&controller) == later && rolled(&controller)
+    });
+    figure(
+        "W17",
+        "its image arrived, cluster lift → the same commit's version runs",
+        "",
+        shown(took),
+    );
+    world.function(seconds(LIMIT));
+    assert!(!catalog.is_held("source-controller"));
+    let mended = mark.written_in(FLUX);
+    assert_eq!(
+        mended,
+        ["patch deployments/source-controller"],
+        "given back once"
+    );
+    let again = output(&mut world.hub.cli(&lift));
+    let said = String::from_utf8_lossy(&again.stderr);
+    assert!(
+        again.status.success() && said.contains("nothing was changed"),
+        "{said}"
     );
 }
 

@@ -3,8 +3,8 @@
 //! A hold stands on the object itself, so it outlives the agent and its memory: [`HELD`] says what is held and why.
 //! Flux leaves an object alone that carries its own annotation [`RECONCILE`] with the value `disabled`; for Argo CD
 //! the Application that brings the object has to be told ([`shield`]). All else of the commit is delivered. When the
-//! catalog has another commit the object is given back, sooner or later, by how often that went wrong before; once it
-//! has worked for [`PROBATION`] the hold is forgotten.
+//! catalog has another commit, or somebody says so at the hub, the object is given back; sooner or later, by how often that went
+//! wrong before. Once it has worked for [`PROBATION`] the hold is forgotten.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::health::{self, works};
 use super::state::{Object, Observed};
 use super::steps::{Action, Step};
 use crate::agent::engine::compare::{additions, drift};
-use crate::agent::engine::{GIT_OWNER, Install, Wanted, is_workload};
+use crate::agent::engine::{GIT_OWNER, Install, Policy, Wanted, is_workload};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::api::EngineKind;
@@ -57,6 +57,10 @@ pub struct Hold {
     /// When it was given back to Git, RFC 3339; absent = it is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifted: Option<String>,
+    /// The hub's order ([`Policy::lift_before`]) that it was lifted by, RFC 3339: each is obeyed once, also where the hub's clock is
+    /// ahead of this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<String>,
 }
 
 impl Hold {
@@ -68,6 +72,14 @@ impl Hold {
             PROBATION * 2_i32.saturating_pow(n.min(10))
         });
         Some(since + wait.min(LONGEST))
+    }
+
+    /// The hub's order to give back what was held by then, where this was, and it was not obeyed yet.
+    fn ordered(&self, policy: &Policy) -> Option<OffsetDateTime> {
+        let since = parse_rfc3339(&self.since)?;
+        let obeyed = self.order.as_deref().and_then(parse_rfc3339);
+        let order = policy.lift_before?;
+        (since <= order && obeyed.is_none_or(|obeyed| obeyed < order)).then_some(order)
     }
 
     /// Whether the catalog's commit `seen` is a reason to give the object back.
@@ -241,8 +253,9 @@ fn again(now: OffsetDateTime, revision: String, reason: String, before: Option<H
             revision,
             since: rfc3339(now),
             reason,
-            attempt: before.map_or(1, |before| before.attempt.saturating_add(1)),
+            attempt: (before.as_ref()).map_or(1, |before| before.attempt.saturating_add(1)),
             lifted: None,
+            order: before.and_then(|before| before.order),
         },
     }
 }
@@ -377,11 +390,14 @@ pub fn lifts(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec
                 let root = install.roots().any(|root| root == id);
                 !root || root::is_fetched_anew(install, observed)
             };
-            let (id, held) = holds.iter().find(|(id, held)| {
-                held.hold.ends(now, &seen) && !removed(install, observed, id) && ours(id)
-            })?;
+            let ends = |id: &ObjectId, hold: &Hold| {
+                hold.ordered(&install.policy).is_some() || hold.ends(now, &seen) && ours(id)
+            };
+            let (id, held) = holds
+                .iter()
+                .find(|(id, held)| ends(id, &held.hold) && !removed(install, observed, id))?;
             Some(vec![
-                step(lift(now, &held.hold), id),
+                step(lift(now, install, &held.hold), id),
                 step(Action::Nudge, &install.sync),
             ])
         }),
@@ -403,9 +419,11 @@ fn sound(id: &ObjectId, live: &Object) -> bool {
     !is_workload(id.kind) || works(live)
 }
 
-fn lift(now: OffsetDateTime, hold: &Hold) -> Action {
+fn lift(now: OffsetDateTime, install: &Install, hold: &Hold) -> Action {
+    let ordered = hold.ordered(&install.policy).map(rfc3339);
     let lifted = Hold {
         lifted: Some(rfc3339(now)),
+        order: ordered.or_else(|| hold.order.clone()),
         ..hold.clone()
     };
     let note = lifted.text();
@@ -429,14 +447,16 @@ fn given_back(
             let trusted = install.trusts(id);
             let assigned = **id == install.sync || trusted;
             let mended = !trusted || as_assigned(install, observed, id);
-            let ours = ours && (!assigned || said.rests && mended);
-            held.hold.ends(now, &said.seen) && ours && !said.extra.contains(*id) && !said.behind
+            let calm = !assigned || said.rests && mended;
+            let ordered = held.hold.ordered(&install.policy).is_some();
+            let ends = ordered || held.hold.ends(now, &said.seen) && ours;
+            ends && calm && !said.extra.contains(*id) && !said.behind
         };
         observed.objects.contains_key(*id) && said.is_some_and(ends)
     })?;
     let mut rest = holds.clone();
     rest.remove(id);
-    let mut steps = vec![step(lift(now, &held.hold), id)];
+    let mut steps = vec![step(lift(now, install, &held.hold), id)];
     // The object's Application first: what the root gives back to Git is to be as it was.
     let shields = shielding(install, observed, &rest);
     let shields = shields.into_iter().rev();

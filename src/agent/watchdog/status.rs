@@ -313,8 +313,7 @@ fn maintenance(moment: &Moment<'_>, window: Window) -> (String, String) {
     let (reason, text) = match by {
         By::Hub => {
             let reason = &moment.install.policy.pause_reason;
-            let text = format!("{end}: {reason}; end it with 'linesman cluster resume'");
-            (WINDOW, text)
+            (WINDOW, format!("{end}: {reason}; {remedy}"))
         }
         By::Namespace => (WINDOW, format!("{end}; {by}")),
         By::PausedUntil => (WINDOW, format!("{end}; {by}; {remedy}")),
@@ -420,8 +419,9 @@ fn held(moment: &Moment<'_>) -> Because {
         })
         .collect();
     let text = format!(
-        "{}; mend it in the catalog: a commit gives it back to Git",
-        named.join("; ")
+        "{}; mend it in the catalog: a commit gives it back to Git, and so does linesman cluster lift {}",
+        named.join("; "),
+        moment.install.cluster
     );
     let aside = aside::all(moment.observed).take(MAX_ASIDE);
     let aside: Vec<String> = aside.map(|(id, aside)| aside.told(id)).collect();

@@ -29,6 +29,7 @@ mod diagnosis;
 mod engine;
 mod git_route;
 mod labels;
+mod lift;
 mod line;
 mod pause;
 mod revoke;
@@ -62,6 +63,7 @@ pub fn routes() -> Router<Arc<Hub>> {
             "/v1/clusters/{name}/pause",
             post(pause::pause).delete(pause::resume),
         )
+        .route("/v1/clusters/{name}/lift", post(lift::lift))
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -181,6 +181,7 @@ mod tests {
                 "post /v1/clusters/{name}/rotate",
                 "post /v1/clusters/{name}/join-tokens",
                 "post /v1/clusters/{name}/pause",
+                "post /v1/clusters/{name}/lift",
                 "post /v1/heals/{id}/close",
                 "post /v1/users",
                 "patch /v1/users/{name}",

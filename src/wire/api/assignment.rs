@@ -146,6 +146,9 @@ pub struct Policy {
     /// What was seen in the fleet, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub safe_heals_reason: Option<String>,
+    /// RFC 3339; what was held back from Git by then is given back once, whatever its commit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lift_before: Option<String>,
 }
 
 impl Default for Policy {
@@ -157,6 +160,7 @@ impl Default for Policy {
             pause_reason: None,
             safe_heals_until: None,
             safe_heals_reason: None,
+            lift_before: None,
         }
     }
 }

@@ -244,6 +244,14 @@ pub struct PauseRequest {
     pub reason: String,
 }
 
+/// `POST /v1/clusters/{name}/lift`: what is held back from Git there is given back to it, once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LiftRequest {
+    /// At most 200 characters in one line.
+    pub reason: String,
+}
+
 /// One cluster as `GET /v1/clusters` and `GET /v1/clusters/{name}` show it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(

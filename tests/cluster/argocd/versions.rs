@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::healing::{LIMIT, on_record, settle, since, unchanged, workloads};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::{CONTROLLER, root};
-use crate::support::place::{lab, run};
+use crate::support::place::run;
 use crate::support::world::{self, ARGOCD, CLUSTER, World};
 use crate::support::{figure, seconds, shown, until};
 
@@ -124,15 +124,6 @@ fn images(world: &World) -> Vec<String> {
     all.iter().map(image).collect()
 }
 
-/// Gives images that the lab has another name.
-fn tagged(world: &World, from: &str, to: &str) {
-    let socket = world.place.kubeconfig.with_file_name("containerd.sock");
-    let mut ctr = lab();
-    ctr.args(["exec", world.place.lab(), "ctr", "--address"]);
-    ctr.arg(socket).args(["--namespace", "k8s.io"]);
-    run(ctr.args(["images", "tag", "--force", from, to]));
-}
-
 fn another_version_from_another_registry(world: &World) {
     let own = fs::read_to_string(world.directory.join("argocd.yaml")).unwrap();
     let list = world.hub.json(&["engine", "list"]);
@@ -151,7 +142,7 @@ fn another_version_from_another_registry(world: &World) {
         let from = image.as_str().unwrap();
         let (_, name) = from.split_once('/').unwrap();
         let name = name.replace(&format!("argocd:v{version}"), &format!("argocd:v{NEXT}"));
-        tagged(world, from, &format!("{MIRROR}/{name}"));
+        world.place.tag_image(from, &format!("{MIRROR}/{name}"));
     }
     let began = std::time::Instant::now();
     let mirror = ["engine", "mirror", MIRROR, "--cluster", CLUSTER];

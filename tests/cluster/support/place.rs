@@ -68,6 +68,15 @@ impl Place {
             .expect("this test needs the lab's powers; run it without LINESMAN_TEST_KUBECONFIG")
     }
 
+    /// Gives an image that the lab has another name.
+    pub(crate) fn tag_image(&self, from: &str, to: &str) {
+        let socket = self.kubeconfig.with_file_name("containerd.sock");
+        let mut ctr = lab();
+        ctr.args(["exec", self.lab(), "ctr", "--address"]);
+        ctr.arg(socket).args(["--namespace", "k8s.io"]);
+        run(ctr.args(["images", "tag", "--force", from, to]));
+    }
+
     /// The engine's install manifests.
     pub(crate) fn bundle(engine: &str) -> String {
         let given = var("LINESMAN_TEST_BUNDLE").filter(|_| engine == "flux");

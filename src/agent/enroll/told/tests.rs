@@ -30,6 +30,7 @@ fn assignment(n: u8) -> Value {
         "policy": {
             "snapshotAfter": n, "probeEvery": n, "pausedUntil": format!("p{n}"), "pauseReason": format!("pr{n}"),
             "safeHealsUntil": format!("s{n}"), "safeHealsReason": format!("sr{n}"),
+            "liftBefore": format!("l{n}"),
         },
         "rotate": { "deployKey": format!("SHA256:d{n}"), "identity": format!("SHA256:i{n}") },
         "agentImage": format!("linesman:{n}"),

@@ -7,6 +7,8 @@ use crate::agent::plan::tests::Cluster;
 use crate::agent::plan::{Class, Plan, Pod};
 use crate::bundle::Kind;
 
+mod ordered;
+
 fn deployment(name: &str) -> ObjectId {
     ObjectId::new(Kind::Deployment, "flux-system", name)
 }
@@ -166,6 +168,7 @@ fn a_commit_whose_image_cannot_be_pulled_is_held_and_undone() {
             reason: plan.findings[0].evidence.clone(),
             attempt: 1,
             lifted: None,
+            order: None,
         }
     );
     assert_eq!(live.writer, OURS);

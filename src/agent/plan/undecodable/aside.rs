@@ -168,6 +168,7 @@ impl Suspect {
                 reason: text(&self.bad),
                 attempt: before.map_or(1, again),
                 lifted: None,
+                order: None,
             },
             former,
             suspended: !self.suspended || before.is_some_and(|aside| aside.suspended),

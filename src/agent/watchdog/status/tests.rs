@@ -226,7 +226,7 @@ fn what_holds_the_agent_back_is_told_with_whose_word_it_is() {
             owner(Heal::On, Some(at(300))),
             stands(
                 "Maintenance",
-                &format!("until {end}: nodes; end it with 'linesman cluster resume'"),
+                &format!("until {end}: nodes; end it: linesman cluster resume eu1"),
             ),
             mends.clone(),
         ),

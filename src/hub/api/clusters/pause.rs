@@ -94,7 +94,11 @@ pub(in crate::hub::api) fn is_one_line(reason: &str) -> bool {
 }
 
 /// Keeps the policy and lets the agent fetch it now; one that is away fetches it when it is back.
-async fn tell(hub: &Hub, mut cluster: Cluster, policy: Policy) -> Result<Policy, Problem> {
+pub(super) async fn tell(
+    hub: &Hub,
+    mut cluster: Cluster,
+    policy: Policy,
+) -> Result<Policy, Problem> {
     hub.store
         .set_policy(&cluster.id, policy.clone(), clock::now())
         .await?;

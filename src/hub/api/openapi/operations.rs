@@ -182,6 +182,12 @@ pub const OPERATIONS: &[Operation] = &[
         ("", ""),
     ),
     operation(
+        ("post", "/v1/clusters/{name}/lift"),
+        User,
+        "Give back to Git, once, what the watchdog holds back there",
+        ("LiftRequest", "Policy"),
+    ),
+    operation(
         ("get", "/v1/clusters/{name}/line"),
         User,
         "The cluster's line: streams, bytes, round trip, why the last one ended",

@@ -56,6 +56,10 @@ fn parts() -> Vec<(&'static str, Value)> {
             json!({ "seconds": 7200, "reason": "node upgrade" }),
         ),
         (
+            "LiftRequest",
+            json!({ "reason": "the image is in the registry now" }),
+        ),
+        (
             "HealCloseRequest",
             json!({ "reason": "the agent was removed by hand" }),
         ),
@@ -69,7 +73,7 @@ fn parts() -> Vec<(&'static str, Value)> {
         ("GitRouteView", json!({ "route": "auto", "via": "line" })),
         (
             "Policy",
-            json!({ "snapshotAfter": 600, "probeEvery": 300, "pausedUntil": TIME, "pauseReason": "node upgrade (admin)" }),
+            json!({ "snapshotAfter": 600, "probeEvery": 300, "pausedUntil": TIME, "pauseReason": "node upgrade (admin)", "liftBefore": TIME }),
         ),
         ("AdoptionAnswer", adoption_answer()),
         ("HealView", heal_view()),

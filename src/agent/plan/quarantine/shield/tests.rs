@@ -129,6 +129,26 @@ fn root_ignores(cluster: &Cluster) -> Vec<Value> {
     items(root.fields.pointer("/spec/ignoreDifferences"))
 }
 
+/// What a person gives back at the hub is given back by the Application, too.
+#[test]
+fn an_order_gives_back_what_the_root_brought() {
+    let mut cluster = owned("linesman");
+    let before = root_ignores(&cluster);
+    bad_commit(&mut cluster, "linesman", "2");
+    let plan = after_a_while(&mut cluster);
+    do_all(&mut cluster, &plan);
+    works_again(&mut cluster);
+    cluster.history.faults.clear();
+    assert_eq!(writes(&cluster.plan()), []);
+    cluster.now += Duration::seconds(1);
+    cluster.install.policy.lift_before = Some(cluster.now);
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("lift", SERVER), ("shield", "linesman")]);
+    do_all(&mut cluster, &plan);
+    assert_eq!(root_ignores(&cluster), before);
+    assert_eq!(cluster.objects[&server()].annotation(OPTIONS), None);
+}
+
 /// W17, W18: the root brings the engine itself.
 #[test]
 fn what_the_root_brought_is_held_by_the_root() {

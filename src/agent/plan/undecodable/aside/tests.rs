@@ -78,6 +78,7 @@ fn just_what_cannot_be_read_is_replaced_and_the_object_suspended() {
             reason: format!("spec.interval '{FAR}' is no duration that Go can hold"),
             attempt: 1,
             lifted: None,
+            order: None,
         },
         former: BTreeMap::from([("/interval".to_owned(), FAR.to_owned())]),
         suspended: true,

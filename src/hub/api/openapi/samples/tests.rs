@@ -161,6 +161,7 @@ fn each_sample_is_a_body_of_its_type() {
     assert!(reads_as::<api::NewCluster>("NewCluster"));
     assert!(reads_as::<api::NewJoinToken>("NewJoinToken"));
     assert!(reads_as::<api::PauseRequest>("PauseRequest"));
+    assert!(reads_as::<api::LiftRequest>("LiftRequest"));
     assert!(reads_as::<api::HealCloseRequest>("HealCloseRequest"));
     assert!(reads_as::<api::LineDetail>("LineDetail"));
     assert!(reads_as::<api::AgentImageRequest>("AgentImageRequest"));

@@ -1,0 +1,108 @@
+//! What a person gives back to Git at the hub.
+
+use super::*;
+
+const NAME: &str = "source-controller";
+
+/// Commit 2 scaled a controller to zero; it is held, and works again.
+fn held() -> Cluster {
+    let mut cluster = owned();
+    scaled_to_zero(&mut cluster);
+    cluster
+}
+
+fn scaled_to_zero(cluster: &mut Cluster) {
+    commit(cluster, "main@sha1:2", NAME, "/spec/replicas", json!(0));
+    let plan = after_a_while(cluster);
+    assert_eq!(writes(&plan), [("hold", NAME), ("apply", NAME)]);
+    do_all(cluster, &plan);
+    cluster.history.faults.clear();
+    works(cluster);
+    assert_eq!(writes(&cluster.plan()), []);
+}
+
+fn order(cluster: &mut Cluster, ahead: Duration) -> OffsetDateTime {
+    // As the hub writes it.
+    let order = rfc3339(cluster.now + ahead);
+    let order = parse_rfc3339(&order);
+    cluster.install.policy.lift_before = order;
+    order.unwrap()
+}
+
+/// Its commit is good meanwhile: somebody pushed the image that it names, or means what it says.
+#[test]
+fn a_person_gives_back_what_the_same_commit_may_apply_now() {
+    let mut cluster = held();
+    let since = cluster.now;
+    cluster.now += Duration::minutes(3);
+    let order = order(&mut cluster, Duration::ZERO);
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("lift", NAME)]);
+    assert_eq!(
+        plan.steps[1].target, cluster.install.sync,
+        "it is asked to apply at once"
+    );
+    do_all(&mut cluster, &plan);
+    let expected = Hold {
+        revision: "main@sha1:2".to_owned(),
+        since: rfc3339(since),
+        reason: "is scaled to 0 by Git; commit main@sha1:2 changed /spec/replicas".to_owned(),
+        attempt: 1,
+        lifted: Some(rfc3339(cluster.now)),
+        order: Some(rfc3339(order)),
+    };
+    assert_eq!(hold(&cluster.objects[&deployment(NAME)]), Some(expected));
+    works(&mut cluster);
+    assert_eq!(writes(&cluster.plan()), []);
+    cluster.now += PROBATION;
+    assert_eq!(writes(&cluster.plan()), [("settle", NAME)]);
+}
+
+/// Whatever the two clocks say, one order gives back once: where the commit still does harm, it is held again, and stays so.
+#[test]
+fn an_order_is_obeyed_once() {
+    for ahead in [Duration::ZERO, Duration::hours(1)] {
+        let mut cluster = held();
+        cluster.now += Duration::seconds(1);
+        let first = order(&mut cluster, ahead);
+        let plan = cluster.plan();
+        assert_eq!(writes(&plan), [("lift", NAME)], "{ahead}");
+        do_all(&mut cluster, &plan);
+        works(&mut cluster);
+        scaled_to_zero(&mut cluster);
+        let live = &cluster.objects[&deployment(NAME)];
+        assert_eq!(hold(live).unwrap().order, Some(rfc3339(first)));
+        cluster.now += Duration::hours(2);
+        assert_eq!(writes(&cluster.plan()), [], "{ahead}");
+        order(&mut cluster, Duration::ZERO);
+        assert_eq!(writes(&cluster.plan()), [("lift", NAME)], "{ahead}");
+    }
+}
+
+#[test]
+fn an_order_is_for_what_was_held_by_then() {
+    let mut cluster = owned();
+    order(&mut cluster, Duration::ZERO);
+    cluster.now += Duration::seconds(1);
+    scaled_to_zero(&mut cluster);
+    cluster.now += Duration::hours(1);
+    assert_eq!(writes(&cluster.plan()), []);
+}
+
+/// It would be pruned at once.
+#[test]
+fn what_is_not_in_git_is_not_given_back_by_order() {
+    let mut cluster = held();
+    let sync = cluster.install.sync.clone();
+    let id = deployment(NAME);
+    let label = json!({ GIT_OWNER: sync.name });
+    cluster.objects.get_mut(&id).unwrap().fields["metadata"]["labels"] = label;
+    let root = cluster.objects.get_mut(&sync).unwrap();
+    root.fields["status"]["inventory"] =
+        json!({"entries": [{"id": "flux-system_other_apps_Deployment", "v": "v1"}]});
+    cluster.now += Duration::seconds(1);
+    assert!(removed(&cluster.install, &cluster.observed(), &id));
+    order(&mut cluster, Duration::ZERO);
+    let lifted = |plan: &Plan| writes(plan).iter().any(|(action, _)| *action == "lift");
+    assert!(!lifted(&cluster.plan()));
+}

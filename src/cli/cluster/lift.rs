@@ -1,0 +1,116 @@
+//! `linesman cluster lift`: what is held back from Git is given back to it.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::cli::connect::Connect;
+use crate::cli::duration;
+use crate::cli::output::progress_line;
+use crate::cli::wait::{self, Found, Patience};
+use crate::wire::api::{LiftRequest, ToldCluster};
+use crate::wire::id::ClusterName;
+use crate::wire::report::{ConditionType, Status};
+
+const EXAMPLES: &str = "\
+Where a commit breaks the engine, the agent mends the object and holds it back from Git until another commit comes; condition
+Quarantined of 'linesman cluster show' names object and commit. Where the same commit does no harm any more (the image that it
+names is in the registry now), nobody has to commit for it: this gives all of it back at once. What breaks the engine once more
+is held again, and another lift is needed. What the catalog has no more stays held: the engine would prune it. An agent that is
+out of reach does it when it is back.
+
+Examples:
+  linesman cluster lift eu1 --reason 'the image is in the registry now' --wait";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The cluster's name
+    name: ClusterName,
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// Then wait until nothing is held any more
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1m", value_parser = duration::parse)]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    let client = args.connect.client().await?;
+    let name = &args.name;
+    let cluster = client.cluster(name).await?;
+    let Some(held) = held(&cluster) else {
+        progress_line(&format!(
+            "cluster {name} holds nothing back from Git; nothing was changed"
+        ));
+        return Ok(());
+    };
+    let asked = LiftRequest {
+        reason: args.reason,
+    };
+    client.lift(name, &asked).await?;
+    progress_line(&format!("cluster {name} is to give back to Git: {held}"));
+    let Some(limit) = args.wait else {
+        progress_line(&format!("see how it goes: linesman cluster show {name}"));
+        return Ok(());
+    };
+    let next = format!(
+        "what the catalog has no more stays held; look closer: linesman cluster show {name}"
+    );
+    let patience = Patience { limit, next: &next };
+    let given = wait::until("nothing is held any more", patience, async || {
+        let cluster = client.cluster(name).await?;
+        let lack = self::held(&cluster).map(|_| still(&cluster));
+        Ok(Found::of((), lack))
+    });
+    let ((), took) = given.await?;
+    progress_line(&format!("cluster {name} holds nothing back ({took:.1} s)"));
+    Ok(())
+}
+
+/// What is held back from Git, in the agent's words.
+fn held(cluster: &ToldCluster) -> Option<&str> {
+    let mut conditions = cluster.conditions.iter();
+    let told = conditions.find(|c| c.kind == ConditionType::Quarantined)?;
+    // The other reason of this condition is for the catalog's own sync objects.
+    (told.status == Status::True && told.reason == "BadEngineCommit").then_some(&told.message)
+}
+
+fn still(cluster: &ToldCluster) -> String {
+    let name = &cluster.name;
+    if cluster.line.up {
+        format!("cluster {name} still holds something back")
+    } else {
+        format!("the line of cluster {name} is down")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::cluster::wait::tests::cluster;
+    use crate::wire::api::ToldCondition;
+    use crate::wire::report::Phase;
+
+    #[test]
+    fn what_the_engines_own_commits_broke_is_given_back_and_nothing_else() {
+        let said = |status: Status, reason: &str| {
+            let condition = ToldCondition {
+                kind: ConditionType::Quarantined.into(),
+                status: status.into(),
+                reason: reason.to_owned(),
+                message: "Deployment".to_owned(),
+                since: String::new(),
+            };
+            let cluster = cluster(Phase::Healthy, &[], vec![condition]);
+            held(&cluster).map(str::to_owned)
+        };
+        let deployment = Some("Deployment".to_owned());
+        assert_eq!(said(Status::True, "BadEngineCommit"), deployment);
+        assert_eq!(said(Status::True, "UndecodableObject"), None);
+        assert_eq!(said(Status::False, "None"), None);
+        assert_eq!(held(&cluster(Phase::Healthy, &[], Vec::new())), None);
+    }
+}
