@@ -4,7 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{Body, Parts, Traits, comparable, entry, labels, of_bundle, one_key_per_line, own};
+use super::install::Parts;
+use super::wanted::{Body, comparable, entry, of_bundle, own};
+use super::{Traits, labels, one_key_per_line};
 use crate::agent::Desired;
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::wire::api::EngineKind;
