@@ -3,18 +3,23 @@
 use time::OffsetDateTime;
 
 use crate::agent::engine::{Install, is_git_owned};
-use crate::agent::plan::change::Change;
 use crate::agent::plan::fault::Budget;
 use crate::agent::plan::find::answer;
 use crate::agent::plan::state::Answer;
 use crate::agent::plan::undecodable::aside;
 use crate::agent::plan::window::{By, Window, careful};
 use crate::agent::plan::{
-    Class, Finding, History, Mode, Object, Observed, Plan, children, health, quarantine, replace,
+    Class, Finding, History, Mode, Observed, Plan, children, health, quarantine,
 };
-use crate::bundle::Kind;
 use crate::clock::rfc3339;
-use crate::wire::report::{Condition, ConditionType, Status, StepName, StepReport, StepState};
+use crate::wire::report::{Condition, ConditionType, Status};
+
+mod adoption;
+mod current;
+
+pub(super) use adoption::steps;
+use adoption::{apply, revision};
+use current::current;
 
 const MAX_TEXT: usize = 1000;
 /// Why a condition `Paused` stands that ends by itself.
@@ -31,122 +36,6 @@ pub(super) struct Moment<'a> {
     pub(super) plan: &'a Plan,
     /// What keeps the change that is under way from its end although all is as wanted.
     pub(super) lacks: Option<&'a str>,
-}
-
-/// The adoption's steps from `apply` on: all that are done, and the first that is not.
-pub(super) fn steps(moment: &Moment<'_>) -> Vec<StepReport> {
-    let all: [(StepName, Option<String>); 5] = [
-        (StepName::Apply, apply(moment)),
-        (StepName::Secret, blocked(moment, &[Class::GitSecretBad])),
-        (StepName::Sync, sync(moment)),
-        (StepName::Revision, revision(moment)),
-        (
-            StepName::Adopted,
-            (!moment.history.adopted).then(|| unproven(moment)),
-        ),
-    ];
-    let mut reports = Vec::new();
-    for (step, waits) in all {
-        let (state, reason) = match &waits {
-            None => (StepState::Done, String::new()),
-            Some(_) if moment.plan.mode == Mode::ObserveOnly => {
-                (StepState::Failed, foreign(moment.plan))
-            }
-            Some(reason) if step == StepName::Apply => (StepState::Running, short(reason)),
-            Some(reason) => (StepState::Waiting, short(reason)),
-        };
-        reports.push(StepReport {
-            step,
-            state,
-            reason,
-            at: rfc3339(moment.now),
-        });
-        if waits.is_some() {
-            break;
-        }
-    }
-    reports
-}
-
-fn apply(moment: &Moment<'_>) -> Option<String> {
-    let install = moment
-        .install
-        .wanted
-        .keys()
-        .filter(|id| id.kind.installable() && id.kind != Kind::Secret);
-    let (total, there) = install.fold((0, 0), |(total, there), id| {
-        (
-            total + 1,
-            there + usize::from(moment.observed.objects.contains_key(id)),
-        )
-    });
-    let last = moment.plan.findings.first();
-    (there < total).then(|| match last {
-        Some(f) => format!("{there} of {total} objects; {}: {}", f.class, f.object),
-        None => format!("{there} of {total} objects"),
-    })
-}
-
-/// What an engine that has applied the catalog waits for.
-fn unproven(moment: &Moment<'_>) -> String {
-    let mut all = moment.plan.findings.iter();
-    let wrong = all.find(|f| !children::is_well(moment.observed, std::slice::from_ref(f)));
-    wrong.map_or_else(
-        || "waits for the engine's answer to a probe".to_owned(),
-        text,
-    )
-}
-
-fn blocked(moment: &Moment<'_>, classes: &[Class]) -> Option<String> {
-    let found = moment
-        .plan
-        .findings
-        .iter()
-        .find(|f| classes.contains(&f.class));
-    found.map(text).or_else(|| {
-        (!moment.observed.objects.contains_key(&moment.install.secret))
-            .then(|| "is not applied yet".to_owned())
-    })
-}
-
-fn sync(moment: &Moment<'_>) -> Option<String> {
-    let mut roots = moment.install.roots();
-    let absent = roots.find(|id| !moment.observed.objects.contains_key(*id));
-    absent.map(|id| format!("{id} is not applied yet"))
-}
-
-fn revision(moment: &Moment<'_>) -> Option<String> {
-    if health::revision(moment.install, moment.observed).is_some() {
-        return None;
-    }
-    let at_fault = moment
-        .plan
-        .findings
-        .iter()
-        .find(|f| f.class != Class::SuspendedByHuman && !children::is_child(moment.observed, f))
-        .map(text);
-    let said = [&moment.install.sync, &moment.install.source]
-        .into_iter()
-        .find_map(|id| {
-            if id.kind == Kind::Application {
-                return of_application(moment.observed.objects.get(id)?);
-            }
-            let (status, reason, message) = moment.observed.objects.get(id)?.condition("Ready")?;
-            (status != "True").then(|| format!("{id}: {reason}: {message}"))
-        });
-    Some(
-        at_fault
-            .or(said)
-            .unwrap_or_else(|| "waits for the first revision".to_owned()),
-    )
-}
-
-/// How far the root Application is, where it says so.
-fn of_application(root: &Object) -> Option<String> {
-    let sync = root.text("/status/sync/status");
-    let phase = root.text("/status/operationState/phase");
-    let message = root.text("/status/operationState/message");
-    (!sync.is_empty()).then(|| format!("the root is {sync}; operation {phase}: {message}"))
 }
 
 /// The engine's words about a key of the Git host that it does not know.
@@ -242,56 +131,6 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
         all.push(holds(moment, ConditionType::GitReachable, git, "Fetched"));
     }
     all
-}
-
-/// Whether version and images are as the hub wants them. Its number says which wish this is about.
-fn current(moment: &Moment<'_>) -> Condition {
-    let (status, reason, text) = match moment.install.change() {
-        Some(change) => changing(moment, change),
-        None => in_force(moment),
-    };
-    let kind = ConditionType::EngineCurrent;
-    condition(moment.now, kind, status, reason, &text)
-}
-
-fn in_force(moment: &Moment<'_>) -> (Status, &'static str, String) {
-    let form = moment.install.form();
-    let (wish, number) = moment.install.wish();
-    let words = form.words();
-    if wish == *form {
-        let text = format!("change {number}: {words}");
-        (Status::True, "InForce", text)
-    } else {
-        let text = format!("{words}; waits for the bundle of change {number}");
-        (Status::False, "Waiting", text)
-    }
-}
-
-fn changing(moment: &Moment<'_>, change: &Change) -> (Status, &'static str, String) {
-    let (from, to) = (change.from.words(), change.to.words());
-    let Change { number, within, .. } = change;
-    if let Some(why) = &change.failed {
-        let again = if change.replaces() {
-            "linesman cluster engine --replace"
-        } else {
-            "linesman engine set"
-        };
-        let text = format!(
-            "change {number}: {to} did not work within {within} s: {why}; back at {from}; mend it, then '{again}' again"
-        );
-        return (Status::False, "Returned", text);
-    }
-    let differ =
-        |f: &&Finding| moment.install.wanted.contains_key(&f.object) && !f.class.is_beside();
-    let left = moment.plan.findings.iter().filter(differ).count();
-    let waits = match left {
-        0 => replace::lacks(change, moment.install, moment.observed)
-            .or_else(|| moment.lacks.map(str::to_owned))
-            .unwrap_or_else(|| "waits for the controllers".to_owned()),
-        left => format!("{left} objects to go"),
-    };
-    let text = format!("change {number}: {from} to {to}: {waits}");
-    (Status::False, "Changing", text)
 }
 
 /// Controllers that the catalog itself brings.

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::agent::gate::policy::{Heal, Mending};
 use crate::agent::plan;
-use crate::agent::plan::change::Form;
+use crate::agent::plan::change::{Change, Form};
 use crate::agent::plan::state::{Answer, Child, Scope};
 use crate::agent::plan::{Object, project};
-use crate::bundle::ObjectId;
+use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
 
 const START: i64 = 1_800_000_000;

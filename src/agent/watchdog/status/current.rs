@@ -1,0 +1,56 @@
+//! Whether the engine is in the version and from the registry that the hub wants, and what a change of that waits for.
+
+use super::{Moment, condition};
+use crate::agent::plan::change::Change;
+use crate::agent::plan::{Finding, replace};
+use crate::wire::report::{Condition, ConditionType, Status};
+
+/// Whether version and images are as the hub wants them. Its number says which wish this is about.
+pub(super) fn current(moment: &Moment<'_>) -> Condition {
+    let (status, reason, text) = match moment.install.change() {
+        Some(change) => changing(moment, change),
+        None => in_force(moment),
+    };
+    let kind = ConditionType::EngineCurrent;
+    condition(moment.now, kind, status, reason, &text)
+}
+
+fn in_force(moment: &Moment<'_>) -> (Status, &'static str, String) {
+    let form = moment.install.form();
+    let (wish, number) = moment.install.wish();
+    let words = form.words();
+    if wish == *form {
+        let text = format!("change {number}: {words}");
+        (Status::True, "InForce", text)
+    } else {
+        let text = format!("{words}; waits for the bundle of change {number}");
+        (Status::False, "Waiting", text)
+    }
+}
+
+fn changing(moment: &Moment<'_>, change: &Change) -> (Status, &'static str, String) {
+    let (from, to) = (change.from.words(), change.to.words());
+    let Change { number, within, .. } = change;
+    if let Some(why) = &change.failed {
+        let again = if change.replaces() {
+            "linesman cluster engine --replace"
+        } else {
+            "linesman engine set"
+        };
+        let text = format!(
+            "change {number}: {to} did not work within {within} s: {why}; back at {from}; mend it, then '{again}' again"
+        );
+        return (Status::False, "Returned", text);
+    }
+    let differ =
+        |f: &&Finding| moment.install.wanted.contains_key(&f.object) && !f.class.is_beside();
+    let left = moment.plan.findings.iter().filter(differ).count();
+    let waits = match left {
+        0 => replace::lacks(change, moment.install, moment.observed)
+            .or_else(|| moment.lacks.map(str::to_owned))
+            .unwrap_or_else(|| "waits for the controllers".to_owned()),
+        left => format!("{left} objects to go"),
+    };
+    let text = format!("change {number}: {from} to {to}: {waits}");
+    (Status::False, "Changing", text)
+}
