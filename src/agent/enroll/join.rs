@@ -15,30 +15,26 @@ use tracing::{info, warn};
 
 use super::answer::{self, Again};
 use super::stored::{self, Join, State};
-use super::told::{self, Told, Unfollowed};
+use super::told::{self, Told};
 use super::{Context, Progress};
-use crate::agent::caller::{Answer, Call, Caller, Https, Reach};
-use crate::agent::identity::{self, Identity, SecretData, Signed};
+use crate::agent::Joined;
+use crate::agent::caller::{Answer, Call, Caller};
+use crate::agent::identity::{Identity, SecretData};
 use crate::agent::link::LinkState;
-use crate::agent::{Joined, facts};
 use crate::clock;
 use crate::keys::Public;
 use crate::lifetime::hearts::Heart;
 use crate::manifests::{JOIN_SECRET, STATE_SECRET};
-use crate::wire::PROTOCOL;
-use crate::wire::api::{Assignment, DeployKeyState, HubInfo, JoinRequest};
+use crate::wire::api::DeployKeyState;
 use crate::wire::report::{ConditionType, Status, StepName};
 
 mod believe;
+mod redeem;
 
 pub use believe::Belief;
-use believe::Unmet;
 
 /// Between looks at a deploy key that the Git host has not taken yet.
 const PENDING: Duration = Duration::from_secs(5);
-/// Between tries to drop the token.
-const FORGET: Duration = Duration::from_secs(2);
-const NO_TOKEN: &str = "Secret linesman-join has no token; run 'linesman cluster readopt' and apply the YAML it prints";
 /// Between questions to whoever answers in the hub's place.
 const ASKED: Duration = Duration::from_secs(5);
 /// The longest pause between two turns of the loop.
@@ -187,84 +183,6 @@ impl Joining {
         }
     }
 
-    fn wants_join(&self, applied: Option<&Join>) -> bool {
-        let Some(token) = applied.and_then(|join| join.token.as_ref()) else {
-            return false;
-        };
-        let redeemed = self.state.as_ref().map(|s| s.redeemed.as_str());
-        redeemed.is_none() || redeemed != identity::token_id(token)
-    }
-
-    /// Drops a token that was redeemed, redeems one that was not.
-    async fn turn(
-        &mut self,
-        secrets: &Api<Object>,
-        join: &Join,
-        progress: &mut Progress,
-        retry: &mut Retry,
-    ) {
-        if !retry.is_due() {
-            return;
-        }
-        if !self.wants_join(Some(join)) {
-            retry.due = None;
-            if self.state.is_none() {
-                progress.waiting(NO_TOKEN).await;
-            } else if join.token.is_some() || join.echoed {
-                self.forget(secrets, retry).await;
-            }
-            return;
-        }
-        progress.running().await;
-        match self.redeem(join).await {
-            Ok(answer) if answer.status.is_success() => match self.told(&answer) {
-                Ok(told) => match self.accept(secrets, join, told.assignment).await {
-                    Ok(()) => {
-                        self.understood(&told.unknown).await;
-                        self.forget(secrets, retry).await;
-                    }
-                    Err(unmet) => {
-                        progress.failed(&unmet.text).await;
-                        retry.after(unmet.again, None);
-                    }
-                },
-                Err(error) => {
-                    let fresh = self.state.is_none().then_some(&answer.body);
-                    let again = if let Some(answer) = fresh.and_then(|b| told::unfollowed(b)) {
-                        self.confess(answer, join, progress).await
-                    } else {
-                        progress.waiting(&format!("{error:#}")).await;
-                        Again::Soon
-                    };
-                    retry.after(again, None);
-                }
-            },
-            Ok(answer) => {
-                let refusal = answer::judge(answer.status.as_u16(), &answer.slug());
-                let text = answer.refusal();
-                warn!(text, next = refusal.next, "join refused");
-                if answer.slug() == "revoked" {
-                    let own = self.keys.borrow().identity.public();
-                    self.disowned.send_replace(Some(own));
-                }
-                if let Some(reason) = refusal.event {
-                    let note = format!("{text}; {}", refusal.next);
-                    self.context.event(EventType::Warning, reason, &note).await;
-                    progress.failed(&note).await;
-                } else {
-                    progress.waiting(&text).await;
-                }
-                retry.after(refusal.again, answer.retry_after);
-            }
-            Err(error) => {
-                let text = format!("{error:#}");
-                warn!(error = text, "hub not reached");
-                progress.waiting(&text).await;
-                retry.after(Again::Soon, None);
-            }
-        }
-    }
-
     /// A 2xx answer, as far as this build understands it.
     fn told(&self, answer: &Answer) -> Result<Told> {
         if !answer.status.is_success() {
@@ -272,45 +190,6 @@ impl Joining {
         }
         let kept = self.state.as_ref().map(|s| &s.assignment);
         told::read(&answer.body, kept).context("read the hub's answer")
-    }
-
-    /// Tells a hub that took the cluster in that its agent cannot be what it is told to be.
-    async fn confess(&mut self, answer: Unfollowed, join: &Join, progress: &mut Progress) -> Again {
-        let Unfollowed {
-            cluster,
-            hub,
-            trust,
-            trust_chain,
-            unknown,
-        } = answer;
-        let signed = (trust.as_ref(), trust_chain.as_slice());
-        let hub = match self.settle(&hub, signed, Some(join), true) {
-            Ok((hub, _)) => hub,
-            Err(refusal) => {
-                let unmet = self.distrust(&refusal).await;
-                progress.failed(&unmet.text).await;
-                return unmet.again;
-            }
-        };
-        let (name, parts) = (&cluster.name, unknown.join("; "));
-        let text = format!(
-            "the agent is older than the hub and does not know what it is told to be; nothing is installed; apply the \
-             YAML of a newer agent: linesman cluster readopt {name}; not known: {parts}"
-        );
-        warn!(parts, "the hub says what this version does not know");
-        let reach = Reach {
-            cluster: cluster.name,
-            hub,
-            proxy: join.proxy.clone(),
-        };
-        self.caller.introduce(reach);
-        let kind = ConditionType::HubUnderstood;
-        self.context
-            .condition(kind, Status::False, "AgentOlder", &text)
-            .await;
-        progress.failed(&text).await;
-        self.doubts = true;
-        Again::Slowly
     }
 
     /// Names what a hub of a later version said and this build does not know. Nothing is said of a hub that was always
@@ -336,82 +215,6 @@ impl Joining {
                 .await;
         }
         self.doubts = !unknown.is_empty();
-    }
-
-    /// M0 for the hub's id, then M1.
-    async fn redeem(&self, join: &Join) -> Result<Answer> {
-        let token = join.token.as_ref().context("no token")?;
-        let https = Https::new(
-            std::slice::from_ref(&join.hub),
-            &join.ca,
-            join.proxy.as_ref(),
-        )?;
-        let asked = https.send(&Call::get("/v1/hub"), None).await;
-        let (https, hub) = match asked.and_then(|answer| answer.json::<HubInfo>()) {
-            Ok(hub) => (https, hub),
-            // Its CA may be another one since the YAML was made.
-            Err(error) => self.led(join).await.ok_or(error)?,
-        };
-        self.caller.set_hub_time(hub.time);
-        let cluster = &self.context.cluster;
-        let keys = self.keys.borrow().clone();
-        let request = JoinRequest {
-            protocol: PROTOCOL,
-            token: token.expose().clone(),
-            cluster: cluster.clone(),
-            incarnation: facts::incarnation(&self.context.kube).await?,
-            identity_key: keys.identity.public().to_base64(),
-            deploy_key: identity::public_line(&keys.deploy, cluster)?,
-            deploy_proof: keys.deploy_proof(&keys.deploy, &hub.hub_id, cluster),
-            agent: self.context.build.clone(),
-            facts: facts::collect(&self.context.kube, &self.context.namespace, None).await,
-        };
-        let call = Call::post("/v1/join", &request)?;
-        let signed = Signed {
-            hub_id: &hub.hub_id,
-            method: "POST",
-            path_and_query: &call.path,
-            time: hub.time,
-            body: &call.body,
-        };
-        let signature = identity::signature(&keys.identity, signed);
-        https.send(&call, Some(signature)).await
-    }
-
-    /// The answer is stored before the token is forgotten: a kill between the two costs nothing.
-    async fn accept(
-        &mut self,
-        secrets: &Api<Object>,
-        join: &Join,
-        mut assignment: Assignment,
-    ) -> Result<(), Unmet> {
-        let trust = self.believe(&mut assignment, Some(join), true).await?;
-        info!(cluster = %assignment.cluster.name, revision = assignment.revision, "joined");
-        let token = join.token.as_ref().and_then(identity::token_id);
-        let proven = self.state.as_ref().map(|s| s.proven.clone());
-        let state = State {
-            assignment,
-            trust,
-            redeemed: token.unwrap_or_default().to_owned(),
-            proven: proven.unwrap_or_default(),
-        };
-        self.keep_trust(secrets, &state).await?;
-        self.publish(secrets, state, Some(join)).await;
-        let note = "the hub accepted this cluster";
-        self.context.event(EventType::Normal, "Joined", note).await;
-        Ok(())
-    }
-
-    /// Drops the token; tried again soon where that fails.
-    async fn forget(&self, secrets: &Api<Object>, retry: &mut Retry) {
-        *retry = Retry {
-            attempt: 0,
-            due: None,
-        };
-        if let Err(error) = stored::forget_token(secrets).await {
-            warn!(error = format!("{error:#}"), "token not removed");
-            retry.due = Some(Instant::now() + FORGET);
-        }
     }
 
     /// Stores the state, then tells everybody.
