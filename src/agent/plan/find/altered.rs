@@ -1,0 +1,244 @@
+//! An object of the install that is there, but not as wanted: what of it differs, and which fault that is.
+
+use serde_json::Value;
+use time::{Duration, OffsetDateTime};
+
+use super::{Finding, keeps_secrets, pruned, secret_class};
+use crate::agent::engine::compare::{additions, drift};
+use crate::agent::engine::flux::{self, SIGNERS};
+use crate::agent::engine::{GUARD, Install, Wanted, is_workload};
+use crate::agent::plan::fault::Class;
+use crate::agent::plan::state::{History, Object, Observed};
+use crate::agent::plan::{argocd, health, ownership, quarantine};
+use crate::bundle::{Kind, ObjectId};
+
+/// Where a GitRepository says whose signature it wants.
+const VERIFY: &str = "/spec/verify";
+
+/// What others added to a workload after it was last known good counts only when it has not worked for so long: a node may
+/// just be drained.
+pub(in crate::agent::plan) const DOWN: Duration = Duration::seconds(30);
+
+pub(super) fn altered(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    (id, live, held): (&ObjectId, &Object, bool),
+    history: &History,
+) -> Vec<Finding> {
+    let Some(wanted) = install.wanted.get(id) else {
+        return Vec::new();
+    };
+    if let Some(since) = live.deleting {
+        let text = format!("is being deleted, held by {}", live.finalizers.join(", "));
+        let finding = Finding::new(Class::LeftoverFinalizers, id, text);
+        let guarded = matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition);
+        let long = now - since > Duration::seconds(60) && !live.finalizers.is_empty() && !guarded;
+        return if long { vec![finding] } else { Vec::new() };
+    }
+    let mut found = Vec::new();
+    if let Some(text) = stopped(install, observed, id, live) {
+        found.push(Finding::new(Class::SuspendedByHuman, id, text).written_by(live));
+    }
+    if let Some(finding) = unservable(id, wanted, live) {
+        found.push(finding);
+        return found;
+    }
+    if !held && quarantine::removed(install, observed, id) {
+        let commit = quarantine::commit(install, observed, id);
+        found.push(pruned(id, "would be pruned").brought_by(commit));
+        return found;
+    }
+    if quarantine::is_from_git(install, wanted, live) && !held {
+        found.extend(quarantine::broken(
+            now,
+            install,
+            observed,
+            (id, wanted, live),
+        ));
+        return found;
+    }
+    // What is held is ours for as long.
+    let others = (id, wanted, live);
+    if let Some(finding) = quarantine::unsettled(now, install, observed, others, held) {
+        found.push(finding);
+        return found;
+    }
+    if wanted.git_owned && !held && health::works(live)
+        || wanted.taken && !held && !quarantine::harms(now, install, observed, (id, live))
+        || id.kind == Kind::Namespace && ownership::is_from_catalog(install, observed, live)
+        || history.settled.get(id) == Some(&live.mark())
+    {
+        return found;
+    }
+    let down = history.down.get(id).is_some_and(|at| now - *at >= DOWN);
+    let paths = differing(wanted, (id, live), !found.is_empty(), down);
+    // Held for the commit before, it would be given back at once, and broken a second time.
+    let told = held || !quarantine::root::is_untold(now, install, observed, (id, live));
+    if !paths.is_empty() && told {
+        let class = if posts_in_vain(wanted, live) {
+            Class::EventSinkMissing
+        } else {
+            altered_class(id, &paths, live)
+        };
+        let text = format!("differs at {}", paths.join(", "));
+        let finding = Finding::new(class, id, text).written_by(live);
+        found.push(if held {
+            finding
+        } else {
+            quarantine::root::brought(install, observed, (id, live), finding)
+        });
+    }
+    found
+}
+
+/// Who stopped a root, in words that say how.
+fn suspended(install: &Install, id: &ObjectId, live: &Object) -> Option<String> {
+    if id.kind == Kind::Application {
+        return argocd::suspended(live).map(|how| format!("{how} by '{}'", live.writer));
+    }
+    let flag = live.fields.pointer("/spec/suspend") == Some(&Value::Bool(true));
+    // A canary is never anything else.
+    let flag = flag && !install.canaries().any(|canary| canary == id);
+    (flag && id.namespace == install.namespace)
+        .then(|| format!("spec.suspend is set by '{}'", live.writer))
+}
+
+/// The same, unless it was a commit.
+fn stopped(install: &Install, observed: &Observed, id: &ObjectId, live: &Object) -> Option<String> {
+    let commits = quarantine::root::is_stopped_by_a_commit(install, observed, (id, live));
+    suspended(install, id, live).filter(|_| !commits)
+}
+
+/// Where an object is not as wanted. What stops a root has a finding of its own; what others added to a workload is looked at
+/// where it is `down`.
+fn differing(
+    wanted: &Wanted,
+    (id, live): (&ObjectId, &Object),
+    stopped: bool,
+    down: bool,
+) -> Vec<String> {
+    let mut paths = drift(&wanted.expect, &live.fields);
+    paths.extend(still_verifies(&wanted.expect, &live.fields).then(|| VERIFY.to_owned()));
+    paths.extend(quarantine::root::astray(id, live));
+    if id.kind == Kind::Application && stopped {
+        paths.retain(|path| !argocd::is_stop(path));
+    }
+    // Argo CD's manifest leaves the number of Pods to people, but none is no number.
+    let none = live.fields.pointer("/spec/replicas") == Some(&Value::from(0));
+    if is_workload(id.kind) && none && paths.is_empty() {
+        paths.push("/spec/replicas".to_owned());
+    }
+    let looked_at = down && is_workload(id.kind) && !health::works(live);
+    if !wanted.git_owned && paths.is_empty() && looked_at {
+        paths = additions(&wanted.whole(), &live.fields);
+    }
+    paths
+}
+
+/// Verification that we set up and that nobody asks for any more. One that an owner added stays.
+fn still_verifies(wanted: &Value, live: &Value) -> bool {
+    let by = live.pointer("/spec/verify/secretRef/name");
+    wanted.pointer(VERIFY).is_none() && by.and_then(Value::as_str) == Some(SIGNERS)
+}
+
+/// A CRD that the API server would not let us apply: objects are stored in a version that the bundle lacks.
+fn unservable(id: &ObjectId, wanted: &Wanted, live: &Object) -> Option<Finding> {
+    if id.kind != Kind::CustomResourceDefinition || wanted.taken {
+        return None;
+    }
+    let versions = wanted.expect.pointer("/spec/versions")?.as_array()?;
+    let stored = live.fields.pointer("/status/storedVersions")?.as_array()?;
+    let kept = |version: &&Value| versions.iter().any(|v| v.get("name") == Some(*version));
+    let lost: Vec<&str> = stored
+        .iter()
+        .filter(|version| !kept(version))
+        .filter_map(Value::as_str)
+        .collect();
+    (!lost.is_empty()).then(|| {
+        let text = format!(
+            "stores objects in {}, which the bundle does not have",
+            lost.join(", ")
+        );
+        Finding::new(Class::CrdStoredVersion, id, text)
+    })
+}
+
+/// The version that a CRD stores new objects in, where the bundle has that, too.
+pub(in crate::agent::plan) fn storage(
+    install: &Install,
+    observed: &Observed,
+    id: &ObjectId,
+) -> Option<String> {
+    let versions = |fields: &Value| {
+        let all = fields.pointer("/spec/versions").and_then(Value::as_array);
+        all.cloned().unwrap_or_default()
+    };
+    let live = versions(&observed.objects.get(id)?.fields);
+    let stores = |v: &&Value| v.get("storage") == Some(&Value::Bool(true));
+    let to = live.iter().find(stores)?.get("name")?;
+    let kept = versions(&install.wanted.get(id)?.expect);
+    let kept = kept.iter().any(|v| v.get("name") == Some(to));
+    to.as_str().filter(|_| kept).map(str::to_owned)
+}
+
+/// Whether a controller posts events that nobody of the install takes.
+fn posts_in_vain(wanted: &Wanted, live: &Object) -> bool {
+    const FLAG: &str = "--events-addr=";
+    let addresses = |fields: &Value| -> Vec<String> {
+        let containers = fields.pointer("/spec/template/spec/containers");
+        let containers = containers.and_then(Value::as_array).into_iter().flatten();
+        let args = containers.filter_map(|c| c.get("args")?.as_array());
+        let args = args.flatten().filter_map(Value::as_str);
+        args.filter_map(|a| a.strip_prefix(FLAG).map(str::to_owned))
+            .collect()
+    };
+    let emptied = addresses(&wanted.expect).iter().any(String::is_empty);
+    emptied && addresses(&live.fields).iter().any(|a| !a.is_empty())
+}
+
+fn altered_class(id: &ObjectId, paths: &[String], live: &Object) -> Class {
+    let any = |part: &str| paths.iter().any(|p| p.contains(part));
+    match id.kind {
+        Kind::Deployment | Kind::StatefulSet => {
+            if any("/image") {
+                Class::BadImage
+            } else if any("/args") || any("/env") || any("/serviceAccountName") {
+                Class::ReadyButUseless
+            } else if any("/spec/replicas")
+                && live.number("/spec/replicas") == 0
+                && live.writer != GUARD
+            {
+                Class::ScaledToZero
+            } else {
+                Class::ObjectAltered
+            }
+        }
+        Kind::ClusterRole | Kind::ClusterRoleBinding | Kind::Role | Kind::RoleBinding => {
+            Class::RbacAltered
+        }
+        Kind::Secret | Kind::ConfigMap if keeps_secrets(id) => secret_class(id),
+        Kind::ConfigMap if id.namespace != flux::NAME => Class::EngineConfigBroken,
+        Kind::AppProject => Class::ProjectMissing,
+        Kind::GitRepository | Kind::Kustomization | Kind::Application => Class::SourceAltered,
+        Kind::Namespace
+        | Kind::CustomResourceDefinition
+        | Kind::ServiceAccount
+        | Kind::ResourceQuota
+        | Kind::Secret
+        | Kind::ConfigMap
+        | Kind::Service
+        | Kind::NetworkPolicy
+        | Kind::HelmRepository
+        | Kind::OciRepository
+        | Kind::Bucket
+        | Kind::HelmChart
+        | Kind::HelmRelease
+        | Kind::ApplicationSet
+        | Kind::ValidatingAdmissionPolicy
+        | Kind::ValidatingAdmissionPolicyBinding => Class::ObjectAltered,
+    }
+}
+
+#[cfg(test)]
+mod tests;

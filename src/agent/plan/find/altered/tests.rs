@@ -1,0 +1,260 @@
+use serde_json::json;
+
+use super::*;
+use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS};
+use crate::agent::plan::find::tests::{flux_told, id, object, source, told};
+use crate::agent::plan::tests::Cluster;
+use crate::wire::api::EngineKind;
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a row for each case")]
+fn what_differs_has_the_class_of_its_kind_and_field() {
+    let live = |replicas: i64, writer: &str| Object {
+        writer: writer.to_owned(),
+        ..object(json!({"spec": {"replicas": replicas}}))
+    };
+    let zero = live(0, "kubectl");
+    for (kind, name, path, live, class) in [
+        (Kind::Deployment, "a", "/0/image", &zero, Class::BadImage),
+        (Kind::StatefulSet, "a", "/0/image", &zero, Class::BadImage),
+        (
+            Kind::Deployment,
+            "a",
+            "/0/args",
+            &zero,
+            Class::ReadyButUseless,
+        ),
+        (
+            Kind::Deployment,
+            "a",
+            "/0/env",
+            &zero,
+            Class::ReadyButUseless,
+        ),
+        (
+            Kind::Deployment,
+            "a",
+            "/spec/template/spec/serviceAccountName",
+            &zero,
+            Class::ReadyButUseless,
+        ),
+        (
+            Kind::Deployment,
+            "a",
+            "/spec/replicas",
+            &zero,
+            Class::ScaledToZero,
+        ),
+        (
+            Kind::Deployment,
+            "a",
+            "/spec/replicas",
+            &live(2, "kubectl"),
+            Class::ObjectAltered,
+        ),
+        (
+            Kind::Deployment,
+            "a",
+            "/spec/replicas",
+            &live(0, GUARD),
+            Class::ObjectAltered,
+        ),
+        (
+            Kind::Deployment,
+            "a",
+            "/metadata/labels",
+            &zero,
+            Class::ObjectAltered,
+        ),
+        (Kind::ClusterRole, "a", "/rules", &zero, Class::RbacAltered),
+        (
+            Kind::RoleBinding,
+            "a",
+            "/subjects",
+            &zero,
+            Class::RbacAltered,
+        ),
+        (
+            Kind::Secret,
+            flux::NAME,
+            "/data",
+            &zero,
+            Class::GitSecretBad,
+        ),
+        (
+            Kind::Secret,
+            REDIS,
+            "/data",
+            &zero,
+            Class::EngineSecretMissing,
+        ),
+        (Kind::Secret, "a", "/data", &zero, Class::ObjectAltered),
+        (
+            Kind::ConfigMap,
+            KNOWN_HOSTS,
+            "/data",
+            &zero,
+            Class::GitSecretBad,
+        ),
+        (Kind::ConfigMap, "a", "/data", &zero, Class::ObjectAltered),
+        (Kind::AppProject, "a", "/spec", &zero, Class::ProjectMissing),
+        (
+            Kind::GitRepository,
+            "a",
+            "/spec",
+            &zero,
+            Class::SourceAltered,
+        ),
+        (
+            Kind::Kustomization,
+            "a",
+            "/spec",
+            &zero,
+            Class::SourceAltered,
+        ),
+        (Kind::Application, "a", "/spec", &zero, Class::SourceAltered),
+        (Kind::Service, "a", "/spec", &zero, Class::ObjectAltered),
+    ] {
+        let said = altered_class(&id(kind, name), &[path.to_owned()], live);
+        assert_eq!(said, class, "{kind} {name} {path}");
+    }
+    let settings = ObjectId::new(Kind::ConfigMap, "argocd", "argocd-cm");
+    let said = altered_class(&settings, &["/data".to_owned()], &zero);
+    assert_eq!(said, Class::EngineConfigBroken);
+}
+
+#[test]
+fn an_object_that_is_held_by_finalizers_for_a_minute_is_told() {
+    let service = id(Kind::Service, "source-controller");
+    for (seconds, finalizers, told) in [
+        (61, &["a", "b"][..], true),
+        (60, &["a", "b"], false),
+        (61, &[], false),
+    ] {
+        let said = flux_told(|cluster| {
+            let live = cluster.objects.get_mut(&service).unwrap();
+            live.deleting = Some(cluster.now - Duration::seconds(seconds));
+            live.finalizers = finalizers.iter().map(|f| (*f).to_owned()).collect();
+        });
+        let text = "is being deleted, held by a, b".to_owned();
+        let expected = if told {
+            vec![(Class::LeftoverFinalizers, text)]
+        } else {
+            vec![]
+        };
+        assert_eq!(said, expected, "{seconds} {finalizers:?}");
+    }
+    // A dying CRD is the guard's.
+    let said = flux_told(|cluster| {
+        let crd = id(
+            Kind::CustomResourceDefinition,
+            "gitrepositories.source.toolkit.fluxcd.io",
+        );
+        let live = cluster.objects.get_mut(&crd).unwrap();
+        live.deleting = Some(cluster.now - Duration::hours(1));
+        live.finalizers = vec!["customresourcecleanup.apiextensions.k8s.io".to_owned()];
+    });
+    assert_eq!(
+        said,
+        [(Class::CrdTerminating, "is being deleted".to_owned())]
+    );
+}
+
+#[test]
+fn events_are_posted_in_vain_where_none_are_wanted_and_an_address_is_given() {
+    let fields =
+        |arg: &str| json!({"spec": {"template": {"spec": {"containers": [{"args": [arg]}]}}}});
+    let wanted = |arg: &str| {
+        let mut wanted = Cluster::working().install.wanted[&source()].clone();
+        wanted.expect = std::sync::Arc::new(fields(arg));
+        wanted
+    };
+    for (ours, theirs, vain) in [
+        ("--events-addr=", "--events-addr=http://a", true),
+        ("--events-addr=", "--events-addr=", false),
+        ("--events-addr=http://a", "--events-addr=http://b", false),
+        ("--log-level=info", "--events-addr=http://a", false),
+    ] {
+        let said = posts_in_vain(&wanted(ours), &object(fields(theirs)));
+        assert_eq!(said, vain, "{ours} {theirs}");
+    }
+}
+
+/// Each is left as it is: that nobody of the install does.
+#[test]
+fn a_suspension_is_told_of_the_installs_own_objects_only() {
+    let said = |namespace: &str, flag: Value| {
+        let install = Cluster::working().install;
+        let id = ObjectId::new(Kind::Kustomization, namespace, "a");
+        suspended(&install, &id, &object(json!({"spec": {"suspend": flag}})))
+    };
+    let text = Some("spec.suspend is set by 'kubectl'".to_owned());
+    assert_eq!(said("flux-system", json!(true)), text);
+    assert_eq!(said("flux-system", json!(false)), None);
+    assert_eq!(said("team-a", json!(true)), None);
+}
+
+/// A workload whose fields are all as wanted is looked at for what others added, where it has not worked for a while. What
+/// was there when it was last known good is no reason for that.
+#[test]
+fn what_others_added_to_a_workload_counts_only_while_it_does_not_work() {
+    for (down, owned, known, told) in [
+        (Some(30), false, false, true),
+        (Some(29), false, false, false),
+        (Some(30), false, true, false),
+        (None, false, false, false),
+        (Some(30), true, false, false),
+    ] {
+        let said = flux_told(|cluster| {
+            let env = json!([{"name": "HTTPS_PROXY", "value": "http://proxy.test"}]);
+            let wanted = cluster.install.wanted.get_mut(&source()).unwrap();
+            wanted.git_owned = owned;
+            let live = cluster.objects.get_mut(&source()).unwrap();
+            let container = "/spec/template/spec/containers/0";
+            live.fields.pointer_mut(container).unwrap()["env"] = env.clone();
+            "kubectl".clone_into(&mut live.writer);
+            if let Some(seconds) = down {
+                live.fields["status"]["availableReplicas"] = json!(0);
+                let since = cluster.now - Duration::seconds(seconds);
+                cluster.history.down.insert(source(), since);
+            }
+            if known {
+                let containers = json!([{"name": "manager", "env": env}]);
+                let added = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+                cluster.install.keep(&[(source(), added)].into());
+            }
+        });
+        let differs = said.iter().any(|(_, text)| text.starts_with("differs at "));
+        assert_eq!(differs, told, "{down:?} {owned} {known} {said:?}");
+    }
+}
+
+/// Only where somebody stopped it is a difference how he did that.
+#[test]
+fn a_root_that_follows_another_branch_differs_and_one_that_is_pinned_is_stopped() {
+    let pinned = "a".repeat(40);
+    for (revision, expected) in [
+        (
+            "feature",
+            (
+                Class::SourceAltered,
+                "differs at /spec/source/targetRevision",
+            ),
+        ),
+        (
+            pinned.as_str(),
+            (
+                Class::SuspendedByHuman,
+                "spec.source.targetRevision is pinned to a commit by 'kubectl'",
+            ),
+        ),
+    ] {
+        let said = told(EngineKind::Argocd, |cluster| {
+            let sync = cluster.install.sync.clone();
+            let live = cluster.objects.get_mut(&sync).unwrap();
+            live.fields["spec"]["source"]["targetRevision"] = json!(revision);
+            "kubectl".clone_into(&mut live.writer);
+        });
+        assert_eq!(said, [(expected.0, expected.1.to_owned())]);
+    }
+}
