@@ -7,27 +7,29 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, HOST, RETRY_AFTER};
-use http::{HeaderMap, Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Full};
-use hyper_util::rt::TokioIo;
+use anyhow::{Context as _, Result, bail};
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Method, StatusCode};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::agent::Joined;
 use crate::agent::identity::{self, Identity, Signed};
-use crate::agent::link::bypass::bypassed;
-use crate::agent::link::{LinkState, ProxyConfig, is_old_tls};
+use crate::agent::link::{LinkState, ProxyConfig};
 use crate::clock;
-use crate::tunnel::{Line, Stream};
-use crate::wire::api::{HubRef, Problem, SIGNATURE_HEADER};
-use crate::wire::frame::{Class, Kind};
+use crate::tunnel::Line;
+use crate::wire::api::{HubRef, Problem};
 use crate::wire::id::ClusterName;
 
+mod https;
+mod stream;
+
+pub use https::Https;
+pub use stream::follow;
+use stream::over_line;
+
 const DEADLINE: Duration = Duration::from_secs(30);
-const CONNECT: Duration = Duration::from_secs(10);
 /// Answers other than bundles are refused above this many bytes.
 pub const MAX_ANSWER: usize = 1 << 20;
 
@@ -99,132 +101,6 @@ impl Answer {
             None => format!("hub answered {}", self.status),
         }
     }
-}
-
-/// HTTPS to the hub, with its CA and the cluster's proxy.
-#[derive(Debug, Clone)]
-pub struct Https {
-    client: reqwest::Client,
-    urls: Vec<String>,
-}
-
-impl Https {
-    /// `ca` is PEM: where it is not empty, its roots are the only ones.
-    pub fn new(urls: &[String], ca: &str, proxy: Option<&ProxyConfig>) -> Result<Self> {
-        let mut builder = builder();
-        if !ca.trim().is_empty() {
-            let roots = reqwest::Certificate::from_pem_bundle(ca.as_bytes())
-                .context("the hub's ca.crt is not PEM")?;
-            // As the line does.
-            builder = builder
-                .tls_certs_only(roots)
-                .tls_version_min(reqwest::tls::Version::TLS_1_3);
-        }
-        Self::with(builder, urls, proxy)
-    }
-
-    /// Takes whatever certificate there is: for questions that give nothing away, of whose answers nothing is believed but
-    /// what the hub signed.
-    pub fn unverified(urls: &[String], proxy: Option<&ProxyConfig>) -> Result<Self> {
-        Self::with(builder().tls_danger_accept_invalid_certs(true), urls, proxy)
-    }
-
-    fn with(
-        mut builder: reqwest::ClientBuilder,
-        urls: &[String],
-        proxy: Option<&ProxyConfig>,
-    ) -> Result<Self> {
-        if let Some(proxy) = proxy {
-            builder = builder.proxy(through(proxy)?);
-        }
-        let client = builder.build().context("prepare HTTPS to the hub")?;
-        let urls = urls
-            .iter()
-            .map(|u| u.trim_end_matches('/').to_owned())
-            .collect();
-        Ok(Self { client, urls })
-    }
-
-    /// Sends to the first URL that can be reached.
-    pub async fn send(&self, call: &Call, signature: Option<String>) -> Result<Answer> {
-        let mut last = anyhow!("no URL of the hub is known");
-        for url in &self.urls {
-            match self.send_to(url, call, signature.clone()).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
-
-    async fn send_to(&self, url: &str, call: &Call, signature: Option<String>) -> Result<Answer> {
-        let mut request = self
-            .client
-            .request(call.method.clone(), format!("{url}{}", call.path));
-        if !call.body.is_empty() {
-            request = request
-                .header(CONTENT_TYPE, "application/json")
-                .body(call.body.clone());
-        }
-        if let Some(signature) = signature {
-            request = request.header(SIGNATURE_HEADER, signature);
-        }
-        let sent = request.send().await;
-        let mut response = sent.map_err(|error| anyhow!("reach {url}: {}", root(&error)))?;
-        let mut body = BytesMut::new();
-        while let Some(chunk) = response.chunk().await.context("read the hub's answer")? {
-            if body.len() + chunk.len() > call.limit {
-                bail!("the hub's answer is longer than {} bytes", call.limit);
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(Answer {
-            status: response.status(),
-            retry_after: retry_after(response.headers()),
-            body: body.freeze(),
-        })
-    }
-}
-
-fn builder() -> reqwest::ClientBuilder {
-    reqwest::Client::builder()
-        .connect_timeout(CONNECT)
-        .timeout(DEADLINE)
-        .https_only(true)
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-}
-
-/// The cause below the layers of the HTTP client, which all say the same.
-fn root(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    if error.is_timeout() {
-        return "no answer in time".to_owned();
-    }
-    if is_old_tls(error) {
-        return "it speaks no TLS 1.3; turn that on at what stands before the hub".to_owned();
-    }
-    cause.to_string()
-}
-
-fn through(config: &ProxyConfig) -> Result<reqwest::Proxy> {
-    let address: reqwest::Url = format!("http://{}", config.address)
-        .parse()
-        .context("the proxy's address is not host:port")?;
-    let rules = config.bypass.clone();
-    let mut proxy = reqwest::Proxy::custom(move |url| {
-        let (host, port) = (url.host_str()?, url.port_or_known_default()?);
-        (!bypassed(&rules, host, port)).then(|| address.clone())
-    });
-    if let Some(credentials) = &config.credentials {
-        let text = credentials.expose();
-        let (user, password) = text.split_once(':').unwrap_or((text, ""));
-        proxy = proxy.basic_auth(user, password);
-    }
-    Ok(proxy)
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
@@ -392,103 +268,5 @@ impl Caller {
         let https = Https::new(&hub.urls, &hub.ca, proxy.as_ref())?;
         *held = Some((hub.clone(), https.clone()));
         Ok(https)
-    }
-}
-
-/// One exchange on a stream of the line.
-async fn over_line(line: &Line, call: &Call) -> Result<Answer> {
-    let (mut sender, connection) = connect(line).await?;
-    let exchange = async {
-        let response = sender
-            .send_request(request(call)?)
-            .await
-            .context("send on the line")?;
-        let (head, body) = response.into_parts();
-        let body = http_body_util::Limited::new(body, call.limit)
-            .collect()
-            .await
-            .map_err(|e| anyhow!("read from the line: {e}"))?;
-        Ok(Answer {
-            status: head.status,
-            retry_after: retry_after(&head.headers),
-            body: body.to_bytes(),
-        })
-    };
-    drive(connection, exchange).await
-}
-
-/// Reads a body of lines that has no end; `line` gets each. Ends with the stream, or when it is silent for
-/// `silence`.
-pub async fn follow(
-    line: &Line,
-    call: &Call,
-    silence: Duration,
-    mut on_line: impl FnMut(&[u8]),
-) -> Result<()> {
-    let (mut sender, connection) = connect(line).await?;
-    let exchange = async {
-        let response = timeout(silence, sender.send_request(request(call)?))
-            .await
-            .context("no answer")?
-            .context("send on the line")?;
-        if !response.status().is_success() {
-            bail!("hub answered {}", response.status());
-        }
-        let mut body = response.into_body();
-        let mut held = BytesMut::new();
-        while let Some(frame) = timeout(silence, body.frame()).await.context("silent")? {
-            let Ok(data) = frame.context("read from the line")?.into_data() else {
-                continue;
-            };
-            held.extend_from_slice(&data);
-            while let Some(end) = held.iter().position(|b| *b == b'\n') {
-                on_line(&held.split_to(end + 1));
-            }
-            if held.len() > call.limit {
-                bail!("a line of more than {} bytes", call.limit);
-            }
-        }
-        Ok(())
-    };
-    drive(connection, exchange).await
-}
-
-type Connection = hyper::client::conn::http1::Connection<TokioIo<Stream>, Full<Bytes>>;
-type Sender = hyper::client::conn::http1::SendRequest<Full<Bytes>>;
-
-async fn connect(line: &Line) -> Result<(Sender, Connection)> {
-    let stream = line
-        .open(Kind::Report, Class::Normal, Bytes::new())
-        .await
-        .context("open a stream on the line")?;
-    hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .context("start HTTP on the line")
-}
-
-fn request(call: &Call) -> Result<Request<Full<Bytes>>> {
-    let mut request = Request::builder()
-        .method(call.method.clone())
-        .uri(&call.path)
-        .header(HOST, "hub");
-    if !call.body.is_empty() {
-        request = request.header(CONTENT_TYPE, "application/json");
-    }
-    request
-        .body(Full::new(call.body.clone()))
-        .context("make the request")
-}
-
-/// Polls the connection beside the exchange, in one task.
-async fn drive<T>(connection: Connection, exchange: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::pin!(connection, exchange);
-    tokio::select! {
-        biased;
-        result = &mut exchange => result,
-        ended = &mut connection => match ended {
-            // What was received before the end is still to be read.
-            Ok(()) => exchange.await,
-            Err(error) => Err(error).context("the line's stream failed"),
-        },
     }
 }
