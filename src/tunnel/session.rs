@@ -11,23 +11,26 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::budget::{Budget, Meter};
-use super::credit::INITIAL_WINDOW;
+use super::budget::Meter;
 use super::{ClassLoad, Classes, LineError, LineLoad};
 use crate::wire::frame::{Class, Code, Goaway, Kind};
 
 mod commands;
+mod config;
 mod input;
 mod output;
 mod path;
 mod queue;
 mod room;
 mod state;
+mod timeout;
 
+pub use config::{Config, Role};
 use path::Path;
 pub use path::TOGETHER;
 use queue::Queue;
 use state::{Lane, StreamState};
+use timeout::Drain;
 
 /// Bytes that one stream may have queued.
 const MAX_QUEUED: usize = 64 << 10;
@@ -37,53 +40,6 @@ const ALWAYS_QUEUED: usize = 8 << 10;
 const MAX_LINE_QUEUED: usize = 4 << 20;
 /// No FIN so long after STOP: RST.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
-/// Drained and empty, a line stays a little for streams that the peer opened before it heard of it.
-const LINGER: Duration = Duration::from_millis(200);
-
-/// Which end this is; the agent's streams have odd ids.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    Agent,
-    Hub,
-}
-
-/// What both ends agreed on.
-#[derive(Debug, Clone)]
-pub struct Config {
-    pub role: Role,
-    /// What the peer may send on a new stream.
-    pub window: u32,
-    /// What we may send on a stream that we open.
-    pub peer_window: u32,
-    /// Streams that the peer may have open.
-    pub max_streams: usize,
-    /// Streams that we may have open.
-    pub peer_max_streams: usize,
-    /// Memory that unread input of this line may take.
-    pub budget: usize,
-    /// The same for all lines of the process.
-    pub process: Budget,
-    /// In 0..1; spreads timers.
-    pub unit: f64,
-}
-
-impl Config {
-    pub fn new(role: Role) -> Self {
-        Self {
-            role,
-            window: INITIAL_WINDOW,
-            peer_window: INITIAL_WINDOW,
-            max_streams: 16_384,
-            peer_max_streams: 16_384,
-            budget: match role {
-                Role::Agent => 24 << 20,
-                Role::Hub => 32 << 20,
-            },
-            process: Budget::unlimited(),
-            unit: 0.5,
-        }
-    }
-}
 
 /// Something for the driver to pass on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,15 +140,6 @@ pub struct Session {
     events: VecDeque<Event>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Drain {
-    since: Instant,
-    until: Instant,
-    /// We asked for it and close the line when it is empty.
-    ours: bool,
-    code: Code,
-}
-
 impl Session {
     pub fn new(now: Instant, config: Config) -> Self {
         let meter = Meter::new(config.budget, &config.process);
@@ -273,69 +220,6 @@ impl Session {
     /// Whether the peer answered since it was asked last.
     pub fn answered(&self) -> bool {
         self.answered
-    }
-
-    pub fn handle_timeout(&mut self, now: Instant) {
-        if self.path.timeout(now) && self.over.is_none() {
-            self.over = Some(Over {
-                code: Code::LineLost,
-                text: "nothing was heard from the peer for 25 s".to_owned(),
-                fault: false,
-                by_peer: self.peer_goaway.clone(),
-            });
-        }
-        while let Some(&(at, id)) = self.stops.front() {
-            if at > now {
-                break;
-            }
-            self.stops.pop_front();
-            if self
-                .streams
-                .get(&id)
-                .is_some_and(|stream| !stream.fin_received)
-            {
-                self.reset(id, Code::Cancelled, "no end within 30 s after STOP");
-            }
-        }
-        self.end_of_drain(now);
-        self.relieve(now);
-    }
-
-    fn end_of_drain(&mut self, now: Instant) {
-        let Some(drain) = self.draining.filter(|_| self.over.is_none()) else {
-            return;
-        };
-        let linger = self.path.rtt().map_or(LINGER, |rtt| (rtt * 2).max(LINGER));
-        let empty =
-            drain.ours && self.live() == 0 && now >= drain.since + linger && self.goaway.is_none();
-        if empty || now >= drain.until {
-            self.over = Some(Over {
-                code: drain.code,
-                text: if empty {
-                    "drained".to_owned()
-                } else {
-                    "the time to drain is over".to_owned()
-                },
-                fault: false,
-                by_peer: self.peer_goaway.clone(),
-            });
-        }
-    }
-
-    /// When to call [`Session::handle_timeout`].
-    pub fn poll_timeout(&self) -> Instant {
-        let mut next = self.path.next_timeout();
-        if let Some((at, _)) = self.stops.front() {
-            next = next.min(*at);
-        }
-        if let Some(drain) = self.draining {
-            next = next.min(drain.until);
-            if drain.ours && self.live() == 0 && self.goaway.is_none() {
-                next = next
-                    .min(drain.since + self.path.rtt().map_or(LINGER, |rtt| (rtt * 2).max(LINGER)));
-            }
-        }
-        next
     }
 
     pub fn poll_event(&mut self) -> Option<Event> {

@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::byte;
+use crate::tunnel::budget::Budget;
 use crate::tunnel::websocket::{self, Reader, Received};
 use crate::wire::frame::MAX_MESSAGE;
 

@@ -7,6 +7,7 @@ use bytes::BytesMut;
 use super::super::*;
 use super::opened;
 use crate::tunnel::ClassLoad;
+use crate::tunnel::budget::Budget;
 use crate::wire::frame::{self, Frame, MAX_PAYLOAD};
 
 /// A hub's session whose peer takes everything: it gives credit for all and answers each PING after `rtt`, or when
