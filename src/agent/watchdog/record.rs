@@ -1,30 +1,27 @@
 //! The record of each heal, from detection to restored function. Pure: ids and times are passed in.
 
 mod aftermath;
+mod kept;
+mod open;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::agent::plan::history::Outcome;
-use crate::agent::plan::{
-    Action, Class, Finding, History, Key, Mode, Observed, Plan, Step, find, scene,
-};
-use crate::bundle::{Kind, ObjectId};
-use crate::clock::{parse_rfc3339, rfc3339};
-use crate::heal;
+use crate::agent::plan::{Class, Finding, History, Key, Mode, Observed, Plan, Step, find};
+use crate::bundle::ObjectId;
+use crate::clock::rfc3339;
 use crate::wire::report::{HealRecord, HealResult, HealStep, ObjectEvent, Remade};
 use aftermath::Aftermaths;
+pub(super) use kept::Kept;
+pub(super) use open::ALARM;
+use open::{Open, alarmed, closed, comes_of, is_collapse, is_over, opened};
 
 /// Heals that are open at the same time; further faults are mended without a record of their own.
 const MAX_OPEN: usize = 64;
 /// Steps that are written down for one heal; the rest is counted.
 const MAX_STEPS: usize = 40;
-const MAX_EVIDENCE: usize = 4096;
-/// The entry that says that a maintenance window ended over a fault.
-pub(super) const ALARM: &str = "alarm";
-
 const NO_RIGHT: &str = "the agent has no right to do that: condition RightsLost says which ones are missing; apply the adoption YAML again: \
                         'linesman cluster readopt'";
 
@@ -36,27 +33,6 @@ pub(super) struct Records {
     /// Heals that opened and whose Events nobody has looked for: their ids and objects.
     unseen: Vec<(String, ObjectId)>,
     aftermaths: Aftermaths,
-}
-
-/// An open heal as the cluster keeps it, for an agent that goes on where this one ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Kept {
-    kind: String,
-    namespace: String,
-    name: String,
-    #[serde(default)]
-    stepped_at: Option<String>,
-    record: HealRecord,
-}
-
-#[derive(Debug)]
-struct Open {
-    record: HealRecord,
-    last_step: Option<OffsetDateTime>,
-    exhausted: bool,
-    /// What a person has to do is another thing than was told.
-    untold: bool,
 }
 
 /// What the cluster was like when the plan was made.
@@ -81,26 +57,6 @@ pub(super) struct Moment<'a> {
 }
 
 impl Records {
-    /// What is open, for [`Self::resume`].
-    pub(super) fn kept(&self) -> Vec<Kept> {
-        let kept = |((_, id), open): (&Key, &Open)| Kept {
-            kind: id.kind.as_str().to_owned(),
-            namespace: id.namespace.clone(),
-            name: id.name.clone(),
-            stepped_at: open.last_step.map(rfc3339),
-            record: open.record.clone(),
-        };
-        let ended = |((_, id), record): &(Key, HealRecord)| Kept {
-            kind: id.kind.as_str().to_owned(),
-            namespace: id.namespace.clone(),
-            name: id.name.clone(),
-            stepped_at: None,
-            record: record.clone(),
-        };
-        let ended = self.ended.iter().map(ended);
-        self.open.iter().map(kept).chain(ended).collect()
-    }
-
     pub(super) fn open_classes(&self) -> impl Iterator<Item = &'static str> {
         self.open.keys().map(|(class, _)| class.as_str())
     }
@@ -152,47 +108,6 @@ impl Records {
         }
         self.ended.push((key, record.clone()));
         record
-    }
-
-    /// Goes on with what an agent before this one left open. Returns what is to be told: those that had ended, which that
-    /// agent may not have said, and those that this version does not know, whose end will not be seen.
-    pub(super) fn resume(&mut self, all: Vec<Kept>) -> Vec<HealRecord> {
-        let mut told = Vec::new();
-        for kept in all.into_iter().take(2 * MAX_OPEN) {
-            let mut record = kept.record;
-            let class = Class::ALL.iter().find(|c| c.as_str() == record.class);
-            let kind = Kind::ALL.iter().find(|k| k.as_str() == kept.kind);
-            let (Some(class), Some(kind)) = (class, kind) else {
-                record.result = HealResult::Failed;
-                "another version of the agent opened this, and its end was not seen: look whether it is over"
-                    .clone_into(&mut record.next);
-                told.push(record);
-                continue;
-            };
-            let id = ObjectId::new(*kind, &kept.namespace, &kept.name);
-            if heal::is_over(&record) {
-                told.push(self.end((*class, id), record));
-                continue;
-            }
-            let open = Open {
-                record,
-                last_step: kept.stepped_at.as_deref().and_then(parse_rfc3339),
-                exhausted: false,
-                untold: false,
-            };
-            self.open.insert((*class, id), open);
-        }
-        told
-    }
-
-    /// Rights that the guard took in the course of what is open; which ones exactly an agent before this one knew.
-    pub(super) fn cut(&self) -> BTreeMap<ObjectId, String> {
-        let took = Action::CutRights { uid: String::new() };
-        let steps = self.open.values().flat_map(|open| &open.record.steps);
-        let cut =
-            steps.filter(|s| s.action == took.as_str() && s.outcome == Outcome::Done.as_str());
-        cut.filter_map(|s| Some((s.object.parse().ok()?, String::new())))
-            .collect()
     }
 
     /// Closes all: another engine takes the place of the one that they are about.
@@ -345,144 +260,6 @@ impl Records {
             });
         }
     }
-}
-
-/// Puts the end of a window on record, once.
-fn alarmed(open: &mut Open, end: OffsetDateTime, now: OffsetDateTime) -> Option<HealRecord> {
-    let since = rfc3339(end);
-    let steps = &mut open.record.steps;
-    if steps.iter().any(|s| s.action == ALARM && s.at >= since) || steps.len() >= MAX_STEPS {
-        return None;
-    }
-    steps.push(HealStep {
-        action: ALARM.to_owned(),
-        object: open.record.object.clone(),
-        at: rfc3339(now),
-        outcome: format!("the maintenance window ended at {since} with this fault there"),
-    });
-    if open.record.next.is_empty() {
-        "if somebody is still at work there, open another window: 'linesman cluster pause'"
-            .clone_into(&mut open.record.next);
-    }
-    Some(open.record.clone())
-}
-
-fn is_collapse(class: Class) -> bool {
-    matches!(
-        class,
-        Class::NamespaceTerminating
-            | Class::NamespaceMissing
-            | Class::CrdTerminating
-            | Class::CrdMissing
-            | Class::SyncObjectsDeleted
-    )
-}
-
-/// Whether a fault may come of this collapse: of a Namespace's end everything, of a CRD's what it takes along, and what the
-/// cascade guard takes from the engine meanwhile.
-fn comes_of(collapse: &Key, key: &Key) -> bool {
-    let (class, kind) = (key.0, key.1.kind);
-    match collapse.1.kind {
-        Kind::CustomResourceDefinition => {
-            let guarded = matches!(
-                kind,
-                Kind::CustomResourceDefinition | Kind::ClusterRoleBinding | Kind::RoleBinding
-            );
-            !kind.installable() || guarded || class == Class::ObjectAltered
-        }
-        _ => true,
-    }
-}
-
-fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open {
-    let key = (finding.class, finding.object.clone());
-    let since = moment
-        .history
-        .faults
-        .get(&key)
-        .and_then(|past| past.since)
-        .unwrap_or(moment.now);
-    let live = moment.observed.objects.get(&finding.object);
-    let reported =
-        finding.reported || finding.class.budget() == crate::agent::plan::fault::Budget::Report;
-    Open {
-        record: HealRecord {
-            id,
-            class: finding.class.as_str().to_owned(),
-            number: finding.class.about().number,
-            meaning: finding.class.about().seen.to_owned(),
-            object: finding.object.to_string(),
-            evidence: finding.evidence.chars().take(MAX_EVIDENCE).collect(),
-            writer: finding.writer.clone(),
-            revision: moment.revision.to_owned(),
-            commit: commit(moment, finding).to_owned(),
-            steps: Vec::new(),
-            fault_at: finding.fault_at.map(rfc3339),
-            detected_at: rfc3339(since),
-            acted_at: None,
-            restored_at: None,
-            result: if reported {
-                HealResult::Reported
-            } else {
-                HealResult::Open
-            },
-            next: finding.class.advice().to_owned(),
-            scene: scene::of(live.map(AsRef::as_ref)),
-        },
-        last_step: None,
-        exhausted: false,
-        untold: false,
-    }
-}
-
-/// A heal ends when its fault is gone and, where something was done, a probe sent after that was answered.
-fn is_over(key: &Key, open: &Open, moment: &Moment<'_>) -> bool {
-    let there = moment
-        .plan
-        .findings
-        .iter()
-        .any(|f| f.class == key.0 && f.object == key.1);
-    // A collapse is over when nothing is missing any more, not when the last old object is gone.
-    let rebuilding = is_collapse(key.0)
-        && moment
-            .plan
-            .findings
-            .iter()
-            .filter(|f| comes_of(key, &(f.class, f.object.clone())))
-            .any(|f| f.class.debounce().is_zero());
-    if there || rebuilding {
-        return false;
-    }
-    match open.last_step {
-        Some(at) => moment.proven.is_some_and(|proven| proven >= at),
-        None => !is_collapse(key.0) || moment.proven.is_some(),
-    }
-}
-
-/// The catalog revision that brought what is wrong, where it came from Git.
-fn commit<'a>(moment: &Moment<'a>, finding: &'a Finding) -> &'a str {
-    let from_git = finding.class.of_catalog() || finding.writer == moment.applier;
-    match finding.commit.as_str() {
-        "" if from_git => moment.tried,
-        known => known,
-    }
-}
-
-fn closed(class: Class, mut record: HealRecord, moment: &Moment<'_>) -> HealRecord {
-    record.restored_at = Some(rfc3339(moment.now));
-    moment.revision.clone_into(&mut record.scene.revision_after);
-    match record.result {
-        HealResult::Open => record.result = HealResult::Healed,
-        HealResult::Reported | HealResult::Healed | HealResult::Failed => {}
-    }
-    // Where it went by itself, nothing of ours is left.
-    let untouched = !record.steps.iter().any(|step| step.outcome == "ok");
-    let next = match class {
-        Class::UndecodableObject if untouched => "",
-        _ => class.afterwards(),
-    };
-    next.clone_into(&mut record.next);
-    record
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
 use super::*;
+use crate::agent::plan::Action;
+use crate::bundle::Kind;
 
-fn at(seconds: i64) -> OffsetDateTime {
+pub(super) fn at(seconds: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(1_800_000_000 + seconds).unwrap()
 }
 
-fn deployment() -> ObjectId {
+pub(super) fn deployment() -> ObjectId {
     ObjectId::new(Kind::Deployment, "flux-system", "source-controller")
 }
 
 /// One round of the loop: what is found at `seconds`, with function proven since `proven`.
-fn round(
+pub(super) fn round(
     records: &mut Records,
     history: &mut History,
     seconds: i64,
@@ -44,7 +46,7 @@ fn round(
     records.update(&moment, || format!("id-{seconds}"))
 }
 
-fn step(class: Class, id: &ObjectId) -> Step {
+pub(super) fn step(class: Class, id: &ObjectId) -> Step {
     Step {
         action: Action::Create,
         target: id.clone(),
@@ -52,7 +54,7 @@ fn step(class: Class, id: &ObjectId) -> Step {
     }
 }
 
-fn adopted() -> (Records, History) {
+pub(super) fn adopted() -> (Records, History) {
     let history = History {
         adopted: true,
         ..History::default()
@@ -140,62 +142,6 @@ fn a_heal_does_not_end_while_nothing_is_judged() {
     let over = round(&mut records, &mut history, 110, &[], Some(105));
     let over: Vec<_> = over.iter().map(|heal| heal.class.as_str()).collect();
     assert_eq!(over, ["RegistryDown", "ApiUnhealthy"]);
-}
-
-/// An agent that was restarted closes what the one before it opened, under the same id.
-#[test]
-fn another_agent_closes_what_was_left_open() {
-    let (mut records, mut history) = adopted();
-    let fault = [(Class::ObjectMissing, deployment())];
-    let opened = round(&mut records, &mut history, 0, &fault, None);
-    records.acted(at(1), &step(fault[0].0, &fault[0].1), &Outcome::Done);
-    let kept = serde_json::to_string(&records.kept()).unwrap();
-    let (mut records, mut history) = adopted();
-    let unknown = records.resume(serde_json::from_str(&kept).unwrap());
-    assert_eq!(unknown, []);
-    assert_eq!(round(&mut records, &mut history, 20, &[], Some(0)), []);
-    let closed = round(&mut records, &mut history, 30, &[], Some(25));
-    assert_eq!(closed[0].id, opened[0].id);
-    assert_eq!(closed[0].result, HealResult::Healed);
-    assert_eq!(closed[0].steps.len(), 1);
-}
-
-/// An agent that is killed after a heal's end, before anybody else has that, leaves it to the next one to tell.
-#[test]
-fn the_end_of_a_heal_is_kept_until_it_is_on_record() {
-    let (mut records, mut history) = adopted();
-    let fault = [(Class::ObjectMissing, deployment())];
-    round(&mut records, &mut history, 0, &fault, None);
-    let closed = round(&mut records, &mut history, 9, &[], None);
-    let kept = serde_json::to_string(&records.kept()).unwrap();
-    assert_eq!(records.open_classes().count(), 0);
-    records.stored(&["another".to_owned()]);
-    assert_eq!(records.kept().len(), 1);
-    records.stored(&[closed[0].id.clone()]);
-    assert_eq!(records.kept(), []);
-
-    let (mut next, mut history) = adopted();
-    let told = next.resume(serde_json::from_str(&kept).unwrap());
-    assert_eq!(told, closed);
-    // It does not end a second time.
-    assert_eq!(round(&mut next, &mut history, 20, &[], Some(0)), []);
-    assert_eq!(serde_json::to_string(&next.kept()).unwrap(), kept);
-    next.stored(&[closed[0].id.clone()]);
-    assert_eq!(next.kept(), []);
-}
-
-#[test]
-fn a_heal_of_a_class_that_is_not_known_here_is_told_and_not_followed() {
-    let (mut records, mut history) = adopted();
-    let fault = [(Class::ObjectMissing, deployment())];
-    round(&mut records, &mut history, 0, &fault, None);
-    let mut kept = records.kept();
-    kept[0].record.class = "SomethingNew".to_owned();
-    let mut records = Records::default();
-    let unknown = records.resume(kept);
-    assert_eq!(unknown[0].result, HealResult::Failed);
-    assert!(unknown[0].next.contains("another version"), "{unknown:?}");
-    assert_eq!(records.kept(), []);
 }
 
 #[test]
@@ -487,31 +433,4 @@ fn what_the_engine_made_again_after_a_collapse_is_told_with_its_heal() {
         None,
         "it is looked after no more"
     );
-}
-
-/// An agent that ends in the midst of it leaves the engine without its rights: the next one knows whose doing that was.
-#[test]
-fn the_rights_that_the_guard_took_are_known_to_the_next_agent() {
-    let (mut records, mut history) = adopted();
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "kustomizations.kustomize.toolkit.fluxcd.io",
-    );
-    let found = [(Class::CrdTerminating, crd.clone())];
-    round(&mut records, &mut history, 0, &found, None);
-    let cut = |name: &str| Step {
-        action: Action::CutRights {
-            uid: "uid".to_owned(),
-        },
-        target: ObjectId::new(Kind::ClusterRoleBinding, "", name),
-        cause: Some((Class::CrdTerminating, crd.clone())),
-    };
-    records.acted(at(1), &cut("a"), &Outcome::Done);
-    records.acted(at(1), &cut("b"), &Outcome::Failed("x".to_owned()));
-    records.acted(at(1), &step(Class::CrdTerminating, &crd), &Outcome::Done);
-    let mut next = Records::default();
-    next.resume(records.kept());
-    let a = ObjectId::new(Kind::ClusterRoleBinding, "", "a");
-    assert_eq!(next.cut(), [(a, String::new())].into());
 }

@@ -1,0 +1,179 @@
+//! Open heals as the cluster keeps them, so that an agent goes on where the one before it ended.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::open::Open;
+use super::{MAX_OPEN, Records};
+use crate::agent::plan::history::Outcome;
+use crate::agent::plan::{Action, Class, Key};
+use crate::bundle::{Kind, ObjectId};
+use crate::clock::{parse_rfc3339, rfc3339};
+use crate::heal;
+use crate::wire::report::{HealRecord, HealResult};
+
+/// An open heal as the cluster keeps it, for an agent that goes on where this one ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::agent::watchdog) struct Kept {
+    kind: String,
+    namespace: String,
+    name: String,
+    #[serde(default)]
+    stepped_at: Option<String>,
+    pub(super) record: HealRecord,
+}
+
+impl Records {
+    /// What is open, for [`Self::resume`].
+    pub(in crate::agent::watchdog) fn kept(&self) -> Vec<Kept> {
+        let kept = |((_, id), open): (&Key, &Open)| Kept {
+            kind: id.kind.as_str().to_owned(),
+            namespace: id.namespace.clone(),
+            name: id.name.clone(),
+            stepped_at: open.last_step.map(rfc3339),
+            record: open.record.clone(),
+        };
+        let ended = |((_, id), record): &(Key, HealRecord)| Kept {
+            kind: id.kind.as_str().to_owned(),
+            namespace: id.namespace.clone(),
+            name: id.name.clone(),
+            stepped_at: None,
+            record: record.clone(),
+        };
+        let ended = self.ended.iter().map(ended);
+        self.open.iter().map(kept).chain(ended).collect()
+    }
+
+    /// Goes on with what an agent before this one left open. Returns what is to be told: those that had ended, which that
+    /// agent may not have said, and those that this version does not know, whose end will not be seen.
+    pub(in crate::agent::watchdog) fn resume(&mut self, all: Vec<Kept>) -> Vec<HealRecord> {
+        let mut told = Vec::new();
+        for kept in all.into_iter().take(2 * MAX_OPEN) {
+            let mut record = kept.record;
+            let class = Class::ALL.iter().find(|c| c.as_str() == record.class);
+            let kind = Kind::ALL.iter().find(|k| k.as_str() == kept.kind);
+            let (Some(class), Some(kind)) = (class, kind) else {
+                record.result = HealResult::Failed;
+                "another version of the agent opened this, and its end was not seen: look whether it is over"
+                    .clone_into(&mut record.next);
+                told.push(record);
+                continue;
+            };
+            let id = ObjectId::new(*kind, &kept.namespace, &kept.name);
+            if heal::is_over(&record) {
+                told.push(self.end((*class, id), record));
+                continue;
+            }
+            let open = Open {
+                record,
+                last_step: kept.stepped_at.as_deref().and_then(parse_rfc3339),
+                exhausted: false,
+                untold: false,
+            };
+            self.open.insert((*class, id), open);
+        }
+        told
+    }
+
+    /// Rights that the guard took in the course of what is open; which ones exactly an agent before this one knew.
+    pub(in crate::agent::watchdog) fn cut(&self) -> BTreeMap<ObjectId, String> {
+        let took = Action::CutRights { uid: String::new() };
+        let steps = self.open.values().flat_map(|open| &open.record.steps);
+        let cut =
+            steps.filter(|s| s.action == took.as_str() && s.outcome == Outcome::Done.as_str());
+        cut.filter_map(|s| Some((s.object.parse().ok()?, String::new())))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::plan::Step;
+    use crate::agent::watchdog::record::tests::{adopted, at, deployment, round, step};
+
+    /// An agent that was restarted closes what the one before it opened, under the same id.
+    #[test]
+    fn another_agent_closes_what_was_left_open() {
+        let (mut records, mut history) = adopted();
+        let fault = [(Class::ObjectMissing, deployment())];
+        let opened = round(&mut records, &mut history, 0, &fault, None);
+        records.acted(at(1), &step(fault[0].0, &fault[0].1), &Outcome::Done);
+        let kept = serde_json::to_string(&records.kept()).unwrap();
+        let (mut records, mut history) = adopted();
+        let unknown = records.resume(serde_json::from_str(&kept).unwrap());
+        assert_eq!(unknown, []);
+        assert_eq!(round(&mut records, &mut history, 20, &[], Some(0)), []);
+        let closed = round(&mut records, &mut history, 30, &[], Some(25));
+        assert_eq!(closed[0].id, opened[0].id);
+        assert_eq!(closed[0].result, HealResult::Healed);
+        assert_eq!(closed[0].steps.len(), 1);
+    }
+
+    /// An agent that is killed after a heal's end, before anybody else has that, leaves it to the next one to tell.
+    #[test]
+    fn the_end_of_a_heal_is_kept_until_it_is_on_record() {
+        let (mut records, mut history) = adopted();
+        let fault = [(Class::ObjectMissing, deployment())];
+        round(&mut records, &mut history, 0, &fault, None);
+        let closed = round(&mut records, &mut history, 9, &[], None);
+        let kept = serde_json::to_string(&records.kept()).unwrap();
+        assert_eq!(records.open_classes().count(), 0);
+        records.stored(&["another".to_owned()]);
+        assert_eq!(records.kept().len(), 1);
+        records.stored(&[closed[0].id.clone()]);
+        assert_eq!(records.kept(), []);
+
+        let (mut next, mut history) = adopted();
+        let told = next.resume(serde_json::from_str(&kept).unwrap());
+        assert_eq!(told, closed);
+        // It does not end a second time.
+        assert_eq!(round(&mut next, &mut history, 20, &[], Some(0)), []);
+        assert_eq!(serde_json::to_string(&next.kept()).unwrap(), kept);
+        next.stored(&[closed[0].id.clone()]);
+        assert_eq!(next.kept(), []);
+    }
+
+    #[test]
+    fn a_heal_of_a_class_that_is_not_known_here_is_told_and_not_followed() {
+        let (mut records, mut history) = adopted();
+        let fault = [(Class::ObjectMissing, deployment())];
+        round(&mut records, &mut history, 0, &fault, None);
+        let mut kept = records.kept();
+        kept[0].record.class = "SomethingNew".to_owned();
+        let mut records = Records::default();
+        let unknown = records.resume(kept);
+        assert_eq!(unknown[0].result, HealResult::Failed);
+        assert!(unknown[0].next.contains("another version"), "{unknown:?}");
+        assert_eq!(records.kept(), []);
+    }
+
+    /// An agent that ends in the midst of it leaves the engine without its rights: the next one knows whose doing that was.
+    #[test]
+    fn the_rights_that_the_guard_took_are_known_to_the_next_agent() {
+        let (mut records, mut history) = adopted();
+        let crd = ObjectId::new(
+            Kind::CustomResourceDefinition,
+            "",
+            "kustomizations.kustomize.toolkit.fluxcd.io",
+        );
+        let found = [(Class::CrdTerminating, crd.clone())];
+        round(&mut records, &mut history, 0, &found, None);
+        let cut = |name: &str| Step {
+            action: Action::CutRights {
+                uid: "uid".to_owned(),
+            },
+            target: ObjectId::new(Kind::ClusterRoleBinding, "", name),
+            cause: Some((Class::CrdTerminating, crd.clone())),
+        };
+        records.acted(at(1), &cut("a"), &Outcome::Done);
+        records.acted(at(1), &cut("b"), &Outcome::Failed("x".to_owned()));
+        records.acted(at(1), &step(Class::CrdTerminating, &crd), &Outcome::Done);
+        let mut next = Records::default();
+        next.resume(records.kept());
+        let a = ObjectId::new(Kind::ClusterRoleBinding, "", "a");
+        assert_eq!(next.cut(), [(a, String::new())].into());
+    }
+}

@@ -1,0 +1,164 @@
+//! One heal: how its record begins, what of other faults belongs to it, and when it is over.
+
+use time::OffsetDateTime;
+
+use super::{MAX_STEPS, Moment};
+use crate::agent::plan::fault::Budget;
+use crate::agent::plan::{Class, Finding, Key, scene};
+use crate::bundle::Kind;
+use crate::clock::rfc3339;
+use crate::wire::report::{HealRecord, HealResult, HealStep};
+
+const MAX_EVIDENCE: usize = 4096;
+/// The entry that says that a maintenance window ended over a fault.
+pub(in crate::agent::watchdog) const ALARM: &str = "alarm";
+
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) record: HealRecord,
+    pub(super) last_step: Option<OffsetDateTime>,
+    pub(super) exhausted: bool,
+    /// What a person has to do is another thing than was told.
+    pub(super) untold: bool,
+}
+
+pub(super) fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open {
+    let key = (finding.class, finding.object.clone());
+    let since = moment
+        .history
+        .faults
+        .get(&key)
+        .and_then(|past| past.since)
+        .unwrap_or(moment.now);
+    let live = moment.observed.objects.get(&finding.object);
+    let reported = finding.reported || finding.class.budget() == Budget::Report;
+    Open {
+        record: HealRecord {
+            id,
+            class: finding.class.as_str().to_owned(),
+            number: finding.class.about().number,
+            meaning: finding.class.about().seen.to_owned(),
+            object: finding.object.to_string(),
+            evidence: finding.evidence.chars().take(MAX_EVIDENCE).collect(),
+            writer: finding.writer.clone(),
+            revision: moment.revision.to_owned(),
+            commit: commit(moment, finding).to_owned(),
+            steps: Vec::new(),
+            fault_at: finding.fault_at.map(rfc3339),
+            detected_at: rfc3339(since),
+            acted_at: None,
+            restored_at: None,
+            result: if reported {
+                HealResult::Reported
+            } else {
+                HealResult::Open
+            },
+            next: finding.class.advice().to_owned(),
+            scene: scene::of(live.map(AsRef::as_ref)),
+        },
+        last_step: None,
+        exhausted: false,
+        untold: false,
+    }
+}
+
+/// Puts the end of a window on record, once.
+pub(super) fn alarmed(
+    open: &mut Open,
+    end: OffsetDateTime,
+    now: OffsetDateTime,
+) -> Option<HealRecord> {
+    let since = rfc3339(end);
+    let steps = &mut open.record.steps;
+    if steps.iter().any(|s| s.action == ALARM && s.at >= since) || steps.len() >= MAX_STEPS {
+        return None;
+    }
+    steps.push(HealStep {
+        action: ALARM.to_owned(),
+        object: open.record.object.clone(),
+        at: rfc3339(now),
+        outcome: format!("the maintenance window ended at {since} with this fault there"),
+    });
+    if open.record.next.is_empty() {
+        "if somebody is still at work there, open another window: 'linesman cluster pause'"
+            .clone_into(&mut open.record.next);
+    }
+    Some(open.record.clone())
+}
+
+pub(super) fn is_collapse(class: Class) -> bool {
+    matches!(
+        class,
+        Class::NamespaceTerminating
+            | Class::NamespaceMissing
+            | Class::CrdTerminating
+            | Class::CrdMissing
+            | Class::SyncObjectsDeleted
+    )
+}
+
+/// Whether a fault may come of this collapse: of a Namespace's end everything, of a CRD's what it takes along, and what the
+/// cascade guard takes from the engine meanwhile.
+pub(super) fn comes_of(collapse: &Key, key: &Key) -> bool {
+    let (class, kind) = (key.0, key.1.kind);
+    match collapse.1.kind {
+        Kind::CustomResourceDefinition => {
+            let guarded = matches!(
+                kind,
+                Kind::CustomResourceDefinition | Kind::ClusterRoleBinding | Kind::RoleBinding
+            );
+            !kind.installable() || guarded || class == Class::ObjectAltered
+        }
+        _ => true,
+    }
+}
+
+/// A heal ends when its fault is gone and, where something was done, a probe sent after that was answered.
+pub(super) fn is_over(key: &Key, open: &Open, moment: &Moment<'_>) -> bool {
+    let there = moment
+        .plan
+        .findings
+        .iter()
+        .any(|f| f.class == key.0 && f.object == key.1);
+    // A collapse is over when nothing is missing any more, not when the last old object is gone.
+    let rebuilding = is_collapse(key.0)
+        && moment
+            .plan
+            .findings
+            .iter()
+            .filter(|f| comes_of(key, &(f.class, f.object.clone())))
+            .any(|f| f.class.debounce().is_zero());
+    if there || rebuilding {
+        return false;
+    }
+    match open.last_step {
+        Some(at) => moment.proven.is_some_and(|proven| proven >= at),
+        None => !is_collapse(key.0) || moment.proven.is_some(),
+    }
+}
+
+pub(super) fn closed(class: Class, mut record: HealRecord, moment: &Moment<'_>) -> HealRecord {
+    record.restored_at = Some(rfc3339(moment.now));
+    moment.revision.clone_into(&mut record.scene.revision_after);
+    match record.result {
+        HealResult::Open => record.result = HealResult::Healed,
+        HealResult::Reported | HealResult::Healed | HealResult::Failed => {}
+    }
+    // Where it went by itself, nothing of ours is left.
+    let untouched = !record.steps.iter().any(|step| step.outcome == "ok");
+    let next = match class {
+        Class::UndecodableObject if untouched => "",
+        _ => class.afterwards(),
+    };
+    next.clone_into(&mut record.next);
+    record
+}
+
+/// The catalog revision that brought what is wrong, where it came from Git.
+fn commit<'a>(moment: &Moment<'a>, finding: &'a Finding) -> &'a str {
+    let from_git = finding.class.of_catalog() || finding.writer == moment.applier;
+    match finding.commit.as_str() {
+        "" if from_git => moment.tried,
+        known => known,
+    }
+}
