@@ -47,19 +47,6 @@ fn the_layout_on_the_wire_is_fixed() {
 }
 
 #[test]
-fn codes_keep_their_numbers() {
-    for &code in KNOWN_CODES {
-        assert_eq!(Code::from(u16::from(code)), code);
-        assert!(!matches!(code, Code::Other(_)));
-    }
-    assert_eq!(Code::from(999), Code::Other(999));
-    assert_eq!(
-        (u16::from(Code::Superseded), u16::from(Code::Unavailable)),
-        (10, 36)
-    );
-}
-
-#[test]
 fn hostile_bytes_are_refused_by_name() {
     let cases: &[(&[u8], FrameError)] = &[
         (b"\x11\0\0\0\x01\0\0\0", FrameError::Truncated),
