@@ -7,29 +7,30 @@
 //! wrong before. Once it has worked for [`PROBATION`] the hold is forgotten.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
 use super::find::Finding;
-use super::health::{self, works};
 use super::state::{Object, Observed};
 use super::steps::{Action, Step};
 use crate::agent::engine::compare::{additions, drift};
-use crate::agent::engine::{GIT_OWNER, Install, Policy, Wanted, is_workload};
-use crate::bundle::{Kind, ObjectId};
+use crate::agent::engine::{Install, Policy, Wanted};
+use crate::bundle::ObjectId;
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::api::EngineKind;
 
 mod harm;
+mod lift;
 pub mod mark;
+mod removed;
 pub mod root;
 pub mod shield;
 
 pub use harm::{broken, harms, unsettled};
+pub use lift::lifts;
+pub use removed::{inventoried, removed};
 use shield::{Owner, Shield};
 
 /// Flux neither applies nor prunes an object with this annotation and the value `disabled`.
@@ -161,83 +162,6 @@ pub fn commit(install: &Install, observed: &Observed, id: &ObjectId) -> String {
     }
     let tried = sync.map_or("", |sync| sync.text("/status/lastAttemptedRevision"));
     tried.to_owned()
-}
-
-/// Whether the catalog no longer has an object that it brought: the engine prunes it, or has done so.
-pub fn removed(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
-    // The Namespace is never left to Git, but Flux would try to prune it.
-    let brought = |wanted: &Wanted| wanted.git_owned || id.kind == Kind::Namespace;
-    let ours = |wanted: &Wanted| brought(wanted) && id.kind.installable();
-    if !install.wanted.get(id).is_some_and(ours) {
-        return false;
-    }
-    match install.traits.kind {
-        EngineKind::Argocd => {
-            let owner = owner(install, observed, id);
-            let said = shield::said(install, observed, &owner);
-            said.is_some_and(|said| said.extra.contains(id))
-        }
-        EngineKind::Flux => left_inventory(install, observed, id),
-    }
-}
-
-/// Flux lists what a Kustomization applied; the root has to be the one that applied it.
-fn left_inventory(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
-    let live = observed.objects.get(id).map(|live| &live.fields);
-    let known = install.wanted.get(id).map(|w| w.expect.as_ref());
-    let marked = |fields: &Value| {
-        let labels = fields.pointer("/metadata/labels");
-        let label = labels.and_then(|all| all.get(GIT_OWNER));
-        label.and_then(Value::as_str) == Some(&install.sync.name)
-    };
-    let was_its = known.is_some_and(marked);
-    let by_root = was_its || live.is_some_and(marked);
-    let root = observed.objects.get(&install.sync);
-    // What the guard keeps stays listed, and the root not Ready, for as long as Flux tries.
-    let tried = root.and_then(|root| root.condition("Ready"));
-    let refused = format!("{}/{} delete failed", id.kind, id.name);
-    if tried.is_some_and(|(_, reason, text)| reason == "PruneFailed" && text.contains(&refused)) {
-        return by_root;
-    }
-    // What it has just taken over is listed when it is done with all of its commit.
-    let written = observed.objects.get(id).and_then(|live| live.written);
-    let done = was_its || root.is_some_and(|root| is_done_since(root, written));
-    let entries = root.and_then(|root| root.fields.pointer("/status/inventory/entries"));
-    let entries = entries
-        .and_then(Value::as_array)
-        .filter(|_| by_root && done);
-    let is = |entry: &Value| {
-        let text = entry.get("id").and_then(Value::as_str);
-        text.and_then(inventoried).as_ref() == Some(id)
-    };
-    entries.is_some_and(|all| !all.is_empty() && !all.iter().any(is))
-}
-
-/// Whether a Kustomization has come to the end of a commit since then. It is `Ready: Unknown` while it is at one.
-fn is_done_since(root: &Object, then: Option<OffsetDateTime>) -> bool {
-    let conditions = root.fields.pointer("/status/conditions");
-    let all = conditions.and_then(Value::as_array).into_iter().flatten();
-    let text = |condition: &Value, name: &str| {
-        let text = condition.get(name).and_then(Value::as_str);
-        text.unwrap_or_default().to_owned()
-    };
-    let mut ready = all.filter(|c| text(c, "type") == "Ready" && text(c, "status") == "True");
-    let since = ready
-        .next()
-        .map(|ready| parse_rfc3339(&text(ready, "lastTransitionTime")));
-    match (since, then) {
-        (None, _) => false,
-        (Some(Some(since)), Some(then)) => since > then,
-        (Some(_), _) => true,
-    }
-}
-
-/// An entry of Flux' inventory: `NAMESPACE_NAME_GROUP_KIND`, with `__` for the colons of a role's name.
-pub fn inventoried(entry: &str) -> Option<ObjectId> {
-    let (rest, kind) = entry.rsplit_once('_')?;
-    let (rest, group) = rest.rsplit_once('_')?;
-    let (namespace, name) = rest.split_once('_')?;
-    shield::place(group, kind, namespace, &name.replace("__", ":"))
 }
 
 /// The hold on what this commit broke, or broke again.
@@ -379,98 +303,6 @@ fn step(action: Action, target: &ObjectId) -> Step {
         target: target.clone(),
         cause: None,
     }
-}
-
-/// The first object that may be given back to Git, or whose probation is over.
-pub fn lifts(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec<Step> {
-    let holds = holds(install, observed);
-    let given = match install.traits.kind {
-        EngineKind::Flux => health::revision(install, observed).and_then(|seen| {
-            let ours = |id: &ObjectId| {
-                let root = install.roots().any(|root| root == id);
-                !root || root::is_fetched_anew(install, observed)
-            };
-            let ends = |id: &ObjectId, hold: &Hold| {
-                hold.ordered(&install.policy).is_some() || hold.ends(now, &seen) && ours(id)
-            };
-            let (id, held) = holds
-                .iter()
-                .find(|(id, held)| ends(id, &held.hold) && !removed(install, observed, id))?;
-            Some(vec![
-                step(lift(now, install, &held.hold), id),
-                step(Action::Nudge, &install.sync),
-            ])
-        }),
-        EngineKind::Argocd => given_back(now, install, observed, &holds),
-    };
-    let settled = || {
-        install.wanted.keys().find_map(|id| {
-            let live = observed.objects.get(id)?;
-            let since = parse_rfc3339(hold(live)?.lifted.as_deref()?)?;
-            let over = now - since >= PROBATION && sound(id, live);
-            over.then(|| vec![step(Action::Settle, id)])
-        })
-    };
-    given.or_else(settled).unwrap_or_default()
-}
-
-/// What shows no Pods has no other way to show that it works.
-fn sound(id: &ObjectId, live: &Object) -> bool {
-    !is_workload(id.kind) || works(live)
-}
-
-fn lift(now: OffsetDateTime, install: &Install, hold: &Hold) -> Action {
-    let ordered = hold.ordered(&install.policy).map(rfc3339);
-    let lifted = Hold {
-        lifted: Some(rfc3339(now)),
-        order: ordered.or_else(|| hold.order.clone()),
-        ..hold.clone()
-    };
-    let note = lifted.text();
-    Action::Lift { note }
-}
-
-/// Argo CD prunes at once what it is given back and what is no longer in Git: that stays held.
-fn given_back(
-    now: OffsetDateTime,
-    install: &Install,
-    observed: &Observed,
-    holds: &BTreeMap<ObjectId, Held>,
-) -> Option<Vec<Step>> {
-    let (id, held) = holds.iter().find(|(id, held)| {
-        let said = shield::said(install, observed, &held.owner);
-        // An operation that began before the hold knows nothing of it, and may yet apply what it was told to.
-        let ends = |said: Arc<Owner>| {
-            let ours = held.owner != install.sync || root::is_fetched_anew(install, observed);
-            // What an operation applies has what its Application leaves alone as it was when it began: the root's own hold,
-            // or a commit's host keys.
-            let trusted = install.trusts(id);
-            let assigned = **id == install.sync || trusted;
-            let mended = !trusted || as_assigned(install, observed, id);
-            let calm = !assigned || said.rests && mended;
-            let ordered = held.hold.ordered(&install.policy).is_some();
-            let ends = ordered || held.hold.ends(now, &said.seen) && ours;
-            ends && calm && !said.extra.contains(*id) && !said.behind
-        };
-        observed.objects.contains_key(*id) && said.is_some_and(ends)
-    })?;
-    let mut rest = holds.clone();
-    rest.remove(id);
-    let mut steps = vec![step(lift(now, install, &held.hold), id)];
-    // The object's Application first: what the root gives back to Git is to be as it was.
-    let shields = shielding(install, observed, &rest);
-    let shields = shields.into_iter().rev();
-    steps.extend(shields.map(|(action, id)| step(action, &id)));
-    steps.push(step(Action::Nudge, &held.owner));
-    Some(steps)
-}
-
-/// Whether an object says what was assigned: an operation that still wrote a commit's version of it is mended first.
-fn as_assigned(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
-    let (wanted, live) = (install.wanted.get(id), observed.objects.get(id));
-    wanted
-        .zip(live)
-        .is_some_and(|(wanted, live)| drift(&wanted.expect, &live.fields).is_empty())
 }
 
 /// When the engine's own objects were last changed from Git: a question from before that proves nothing.

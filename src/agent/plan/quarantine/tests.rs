@@ -1,8 +1,10 @@
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::harm::{UNANSWERED, WINDOW};
 use super::*;
-use crate::agent::engine::{MANAGER as OURS, REQUESTED_AT};
+use crate::agent::engine::{GIT_OWNER, MANAGER as OURS, REQUESTED_AT, is_workload};
 use crate::agent::plan::tests::Cluster;
 use crate::agent::plan::{Class, Plan, Pod};
 use crate::bundle::Kind;
@@ -359,26 +361,6 @@ fn what_left_fluxs_inventory_is_made_again_and_held() {
     assert_eq!(writes(&cluster.plan()), [], "still not in the catalog");
     inventory(&mut cluster, &[name, other]);
     assert_eq!(writes(&cluster.plan()), [("lift", name)]);
-}
-
-#[test]
-fn entries_of_fluxs_inventory_are_read() {
-    for (entry, id) in [
-        ("flux-system_x-y_apps_Deployment", Some(deployment("x-y"))),
-        (
-            "_crd-controller_rbac.authorization.k8s.io_ClusterRole",
-            Some(ObjectId::new(Kind::ClusterRole, "", "crd-controller")),
-        ),
-        (
-            "_system__x_rbac.authorization.k8s.io_ClusterRole",
-            Some(ObjectId::new(Kind::ClusterRole, "", "system:x")),
-        ),
-        ("default_web_batch_Job", None),
-        ("junk", None),
-        ("", None),
-    ] {
-        assert_eq!(inventoried(entry), id, "{entry}");
-    }
 }
 
 /// W19: kustomize-controller prunes itself before it can say what it pruned, and begins anew each time.

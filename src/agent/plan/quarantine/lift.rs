@@ -1,0 +1,109 @@
+//! The end of a hold: what may be given back to Git, and whose probation is over.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use time::OffsetDateTime;
+
+use super::shield::{self, Owner};
+use super::{Held, Hold, PROBATION, hold, holds, removed, root, shielding, step};
+use crate::agent::engine::compare::drift;
+use crate::agent::engine::{Install, is_workload};
+use crate::agent::plan::health::{self, works};
+use crate::agent::plan::state::{Object, Observed};
+use crate::agent::plan::steps::{Action, Step};
+use crate::bundle::ObjectId;
+use crate::clock::{parse_rfc3339, rfc3339};
+use crate::wire::api::EngineKind;
+
+/// The first object that may be given back to Git, or whose probation is over.
+pub fn lifts(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec<Step> {
+    let holds = holds(install, observed);
+    let given = match install.traits.kind {
+        EngineKind::Flux => health::revision(install, observed).and_then(|seen| {
+            let ours = |id: &ObjectId| {
+                let root = install.roots().any(|root| root == id);
+                !root || root::is_fetched_anew(install, observed)
+            };
+            let ends = |id: &ObjectId, hold: &Hold| {
+                hold.ordered(&install.policy).is_some() || hold.ends(now, &seen) && ours(id)
+            };
+            let (id, held) = holds
+                .iter()
+                .find(|(id, held)| ends(id, &held.hold) && !removed(install, observed, id))?;
+            Some(vec![
+                step(lift(now, install, &held.hold), id),
+                step(Action::Nudge, &install.sync),
+            ])
+        }),
+        EngineKind::Argocd => given_back(now, install, observed, &holds),
+    };
+    let settled = || {
+        install.wanted.keys().find_map(|id| {
+            let live = observed.objects.get(id)?;
+            let since = parse_rfc3339(hold(live)?.lifted.as_deref()?)?;
+            let over = now - since >= PROBATION && sound(id, live);
+            over.then(|| vec![step(Action::Settle, id)])
+        })
+    };
+    given.or_else(settled).unwrap_or_default()
+}
+
+fn lift(now: OffsetDateTime, install: &Install, hold: &Hold) -> Action {
+    let ordered = hold.ordered(&install.policy).map(rfc3339);
+    let lifted = Hold {
+        lifted: Some(rfc3339(now)),
+        order: ordered.or_else(|| hold.order.clone()),
+        ..hold.clone()
+    };
+    let note = lifted.text();
+    Action::Lift { note }
+}
+
+/// Argo CD prunes at once what it is given back and what is no longer in Git: that stays held.
+fn given_back(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    holds: &BTreeMap<ObjectId, Held>,
+) -> Option<Vec<Step>> {
+    let (id, held) = holds.iter().find(|(id, held)| {
+        let said = shield::said(install, observed, &held.owner);
+        // An operation that began before the hold knows nothing of it, and may yet apply what it was told to.
+        let ends = |said: Arc<Owner>| {
+            let ours = held.owner != install.sync || root::is_fetched_anew(install, observed);
+            // What an operation applies has what its Application leaves alone as it was when it began: the root's own hold,
+            // or a commit's host keys.
+            let trusted = install.trusts(id);
+            let assigned = **id == install.sync || trusted;
+            let mended = !trusted || as_assigned(install, observed, id);
+            let calm = !assigned || said.rests && mended;
+            let ordered = held.hold.ordered(&install.policy).is_some();
+            let ends = ordered || held.hold.ends(now, &said.seen) && ours;
+            ends && calm && !said.extra.contains(*id) && !said.behind
+        };
+        observed.objects.contains_key(*id) && said.is_some_and(ends)
+    })?;
+    let mut rest = holds.clone();
+    rest.remove(id);
+    let mut steps = vec![step(lift(now, install, &held.hold), id)];
+    // The object's Application first: what the root gives back to Git is to be as it was.
+    let shields = shielding(install, observed, &rest);
+    let shields = shields.into_iter().rev();
+    steps.extend(shields.map(|(action, id)| step(action, &id)));
+    steps.push(step(Action::Nudge, &held.owner));
+    Some(steps)
+}
+
+/// Whether an object says what was assigned: an operation that still wrote a commit's version of it is mended first.
+fn as_assigned(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
+    let (wanted, live) = (install.wanted.get(id), observed.objects.get(id));
+    wanted
+        .zip(live)
+        .is_some_and(|(wanted, live)| drift(&wanted.expect, &live.fields).is_empty())
+}
+
+/// What shows no Pods has no other way to show that it works.
+fn sound(id: &ObjectId, live: &Object) -> bool {
+    !is_workload(id.kind) || works(live)
+}
