@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use time::OffsetDateTime;
-use tokio::sync::{Semaphore, SemaphorePermit, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::clock;
 use crate::hub::store::LineRow;
@@ -15,13 +15,13 @@ use crate::tunnel::{Ended, Line, LineFacts, LineLoad, driver};
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
+mod park;
 mod totals;
 
+pub use park::NoLine;
+use park::PARK_AFTER;
 use totals::Past;
 
-/// A cluster whose line ended so long ago is offline: nobody waits for it.
-const PARK_AFTER: time::Duration = time::Duration::seconds(60);
-const MAX_PARKED: usize = 100;
 const MAX_PARKED_ALL: usize = 2000;
 /// Lines that have not proven who they are, and handshakes being checked.
 const MAX_UNPROVEN: usize = 1024;
@@ -69,15 +69,6 @@ struct Entry {
     denied: BTreeMap<&'static str, u64>,
     /// Of the cluster's line, those that were seen here.
     takeovers: Takeovers,
-}
-
-/// Why a request gets no line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoLine {
-    /// There is none, and waiting for one is no use.
-    Offline,
-    /// None came in the time that the request waited.
-    InVain,
 }
 
 /// What is known of a cluster's line.
@@ -130,70 +121,6 @@ impl Tunnels {
             .last()
             .filter(|line| line.takes_streams())
             .cloned()
-    }
-
-    /// The cluster's line here, with an epoch above `after`. Where there is none, but its return is likely, waits
-    /// up to `limit` for it.
-    pub async fn wait(
-        &self,
-        cluster: &ClusterName,
-        after: Option<u64>,
-        limit: Duration,
-    ) -> Result<Line, NoLine> {
-        let newer = || {
-            let line = self.get(cluster)?;
-            (after < Some(line.facts().epoch)).then_some(line)
-        };
-        let mut changes = self.changes.subscribe();
-        if let Some(line) = newer() {
-            return Ok(line);
-        }
-        let _place = self.park(cluster)?;
-        let next = async {
-            loop {
-                changes.borrow_and_update();
-                if let Some(line) = newer() {
-                    return Ok(line);
-                }
-                let expected = self.lock().get(cluster).is_some_and(Entry::expected);
-                if !expected || changes.changed().await.is_err() {
-                    return Err(NoLine::Offline);
-                }
-            }
-        };
-        let waited = tokio::time::timeout(limit, next).await;
-        waited.unwrap_or_else(|_| Err(self.in_vain(cluster)))
-    }
-
-    /// A place among the requests that wait for the cluster's line, where there is one and waiting is of use.
-    pub(super) fn park(&self, cluster: &ClusterName) -> Result<Place<'_>, NoLine> {
-        let room = self.parked.try_acquire().map_err(|_| NoLine::Offline)?;
-        let mut clusters = self.lock();
-        let entry = clusters.get_mut(cluster).ok_or(NoLine::Offline)?;
-        if !entry.expected() || entry.parked >= MAX_PARKED {
-            return Err(NoLine::Offline);
-        }
-        entry.parked += 1;
-        Ok(Place {
-            tunnels: self,
-            cluster: cluster.clone(),
-            _room: room,
-        })
-    }
-
-    /// A request has waited as long as it may.
-    pub(super) fn in_vain(&self, cluster: &ClusterName) -> NoLine {
-        if let Some(entry) = self.lock().get_mut(cluster) {
-            entry.in_vain = true;
-        }
-        // The others that wait need not go on.
-        self.moved();
-        NoLine::InVain
-    }
-
-    /// Whether waiting for the cluster's line is of use.
-    pub(super) fn is_expected(&self, cluster: &ClusterName) -> bool {
-        self.lock().get(cluster).is_some_and(Entry::expected)
     }
 
     /// The cluster's line was seen at another replica: older ones here give way.
@@ -279,11 +206,6 @@ impl Tunnels {
     /// Those who wait look again: a line came or went, here or elsewhere.
     pub fn moved(&self) {
         self.changes.send_modify(|changes| *changes += 1);
-    }
-
-    /// Requests that wait for the cluster's line now.
-    pub fn parked(&self, cluster: &ClusterName) -> usize {
-        self.lock().get(cluster).map_or(0, |entry| entry.parked)
     }
 
     pub fn view(&self, cluster: &ClusterName) -> LineView {
@@ -420,17 +342,6 @@ impl Tunnels {
     }
 }
 
-impl Entry {
-    /// Whether a line may be there in a moment.
-    fn expected(&self) -> bool {
-        // One that said goodbye, too: mostly the next agent is on its way.
-        let lately = |since| clock::now() - since < PARK_AFTER;
-        let elsewhere = self.elsewhere.map(|(_, at)| at);
-        let gone = self.down_since.into_iter().chain(elsewhere);
-        !self.in_vain && (!self.lines.is_empty() || gone.into_iter().any(lately))
-    }
-}
-
 /// What other replicas are told of a line.
 pub(super) fn row(replica: &str, cluster_id: String, line: &Line) -> LineRow {
     let facts = line.facts();
@@ -443,20 +354,5 @@ pub(super) fn row(replica: &str, cluster_id: String, line: &Line) -> LineRow {
         remote: facts.remote,
         since: facts.since,
         hub_clock: line.hub_now(),
-    }
-}
-
-/// A request's place among those that wait for a cluster's line.
-pub(super) struct Place<'a> {
-    tunnels: &'a Tunnels,
-    cluster: ClusterName,
-    _room: SemaphorePermit<'a>,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        if let Some(entry) = self.tunnels.lock().get_mut(&self.cluster) {
-            entry.parked = entry.parked.saturating_sub(1);
-        }
     }
 }
