@@ -1,7 +1,7 @@
+use super::follow::tests::followed;
 use super::*;
-use crate::keys::KeyPair;
 
-fn rows(count: i64) -> Vec<AuditRow> {
+pub(super) fn rows(count: i64) -> Vec<AuditRow> {
     let mut head = genesis("hub-1");
     let chained = |seq| {
         let mut row = AuditRow {
@@ -35,98 +35,10 @@ fn rows(count: i64) -> Vec<AuditRow> {
     (1..=count).map(chained).collect()
 }
 
-fn anchored(row: &AuditRow, start: bool) -> Anchor {
-    let pair = KeyPair::from_seed(&[5; 32]);
-    let input = anchor_input("hub-1", row.seq, &row.hash, 9);
-    Anchor {
-        seq: row.seq,
-        hash: row.hash,
-        at: 9,
-        sig: pair.sign(input.as_bytes()).to_vec(),
-        start,
-    }
-}
-
-fn followed(rows: &[AuditRow], anchors: Vec<Anchor>) -> Result<(i64, usize), Broken> {
-    let key = KeyPair::from_seed(&[5; 32]).public();
-    let mut follower = Follower::new("hub-1", anchors, &[key])?;
-    let mut again = follower.clone();
-    let alone = rows.iter().try_for_each(|row| follower.follow(row));
-    // The same in pieces, their hashes first.
-    let mut pieces = rows.chunks(3).map(|piece| {
-        let mut lines = piece.iter().map(|row| Hashed::read(line(row).as_bytes()));
-        let first = lines.next().unwrap().unwrap();
-        lines.fold(first, |mut all, next| {
-            all.append(next.unwrap());
-            all
-        })
-    });
-    let together = pieces.try_for_each(|piece| again.follow_all(&piece));
-    assert_eq!(alone, together);
-    alone?;
-    assert_eq!(follower.end(), again.end());
-    follower.end().map(|(end, anchors)| (end.seq, anchors))
-}
-
-/// A tail that is cut off takes its anchors along: only who has kept a record, or an anchor, elsewhere sees it.
-#[test]
-fn a_cut_tail_is_found_by_a_record_that_was_kept_elsewhere() {
-    let rows = rows(10);
-    let key = KeyPair::from_seed(&[5; 32]).public();
-    let kept = |n: usize| Head {
-        seq: rows[n].seq,
-        hash: rows[n].hash,
-    };
-    let beside = |rows: &[AuditRow], kept: Head| {
-        let anchors = vec![anchored(&rows[0], true)];
-        let mut follower = Follower::new("hub-1", anchors, &[key])?.with(kept)?;
-        let mut rest = rows.iter().skip(1);
-        rest.try_for_each(|row| follower.follow(row))?;
-        follower.end().map(|(end, _)| end.seq)
-    };
-    assert_eq!(beside(&rows, kept(7)), Ok(10));
-    assert_eq!(beside(&rows[..8], kept(7)), Ok(8));
-    assert_eq!(
-        beside(&rows[..7], kept(7)),
-        Err(Broken::Cut { end: 7, kept: 8 })
-    );
-    let other = Head {
-        hash: [0; 32],
-        ..kept(7)
-    };
-    assert_eq!(beside(&rows, other), Err(Broken::Kept(8)));
-    assert_eq!(beside(&rows[3..], kept(3)), Ok(10));
-    assert_eq!(
-        beside(&rows[3..], kept(2)),
-        Err(Broken::Removed { start: 4, kept: 3 })
-    );
-}
-
 /// As the store gives a record.
-fn line(row: &AuditRow) -> String {
+pub(super) fn line(row: &AuditRow) -> String {
     let (prev, hash) = (keys::hex(&row.prev), keys::hex(&row.hash));
     format!("{} {prev} {hash} {}\n", row.seq, canonical(row))
-}
-
-/// The number in front of a line is the one that was hashed, and nothing in a record's texts can pass for it.
-#[test]
-fn a_line_that_says_another_number_was_changed() {
-    let mut row = rows(1).remove(0);
-    row.target = r#"x,"seq":2,"stage":"event""#.to_owned();
-    row.hash = hash(&row);
-    let whole = line(&row);
-    let changed = |text: &str| Hashed::read(text.as_bytes()).map(|hashed| hashed.changed);
-    assert_eq!(changed(&whole), Some(None));
-    for number in ["2", "10", "11"] {
-        let other = whole.replacen("1 ", &format!("{number} "), 1);
-        assert_eq!(changed(&other), Some(Some(0)), "{number}");
-    }
-    assert_eq!(changed(&format!("{whole}{whole}")), Some(None));
-    assert_eq!(changed(&whole.replacen("eu1", "eu2", 1)), Some(Some(0)));
-    for no_line in ["x\n", "1 2\n", "\n", "x 00 00 {}\n"] {
-        assert_eq!(changed(no_line), None, "{no_line:?}");
-    }
-    assert_eq!(changed(""), Some(None));
 }
 
 /// A record says whom the request went as, and its hash holds that to it.
@@ -140,79 +52,6 @@ fn whom_a_request_went_as_is_part_of_the_chain() {
     assert_eq!(record(view(&rows[2])), Some(rows[2].clone()));
     rows[2].acted_as = None;
     assert_eq!(followed(&rows, vec![]), Err(Broken::Changed(3)));
-}
-
-#[test]
-fn a_whole_chain_holds_from_its_beginning_or_its_anchor() {
-    let rows = rows(10);
-    assert_eq!(followed(&rows, vec![]), Ok((10, 0)));
-    let anchors = vec![anchored(&rows[3], true), anchored(&rows[7], false)];
-    assert_eq!(followed(&rows[4..], anchors), Ok((10, 2)));
-    assert_eq!(followed(&[], vec![anchored(&rows[9], true)]), Ok((10, 1)));
-}
-
-/// H37: whatever is changed, the first record that does not fit is named.
-#[test]
-fn the_first_broken_record_is_named() {
-    let whole = rows(10);
-    let changed = |change: fn(&mut Vec<AuditRow>)| {
-        let mut rows = whole.clone();
-        change(&mut rows);
-        followed(&rows, vec![])
-    };
-    let mended = |rows: &mut Vec<AuditRow>| {
-        rows[4].target = "x".to_owned();
-        rows[4].hash = hash(&rows[4]);
-    };
-    assert_eq!(
-        changed(|r| r[4].target = "x".to_owned()),
-        Err(Broken::Changed(5))
-    );
-    assert_eq!(changed(mended), Err(Broken::Link(6)));
-    assert_eq!(
-        changed(|r| drop(r.remove(4))),
-        Err(Broken::Gap {
-            expected: 5,
-            found: 6
-        })
-    );
-    assert_eq!(
-        changed(|r| r.swap(4, 5)),
-        Err(Broken::Gap {
-            expected: 5,
-            found: 6
-        })
-    );
-    assert_eq!(
-        changed(|r| drop(r.remove(0))),
-        Err(Broken::Gap {
-            expected: 1,
-            found: 2
-        })
-    );
-    // The end cut off, or everything written anew: the anchor knows.
-    let anchor = anchored(&whole[8], false);
-    assert_eq!(
-        followed(&whole[..5], vec![anchor.clone()]),
-        Err(Broken::Short { end: 5, anchor: 9 })
-    );
-    let mut anew = whole.clone();
-    anew[0].target = "x".to_owned();
-    let mut head = genesis("hub-1").hash;
-    for row in &mut anew {
-        row.prev = head;
-        row.hash = hash(row);
-        head = row.hash;
-    }
-    assert_eq!(
-        followed(&anew, vec![anchor.clone()]),
-        Err(Broken::Anchor(9))
-    );
-    let forged = Anchor {
-        hash: anew[8].hash,
-        ..anchor
-    };
-    assert_eq!(followed(&anew, vec![forged]), Err(Broken::Signature(9)));
 }
 
 #[test]
