@@ -10,184 +10,27 @@ use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::engine::flux::SIGNERS;
 use crate::agent::engine::guard::ALLOW_DELETE;
-use crate::agent::engine::is_workload;
-use crate::agent::gate::policy::Mending;
 use crate::agent::plan::state::Answer;
-use crate::agent::{DeployKey, Desired, Engine, EngineKeys, InForce};
-use crate::bundle::{Bundle, Kind, ObjectId};
+use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
-use crate::secret::Secret;
-use crate::wire::api::{EngineKind, SignerRef};
+use crate::wire::api::EngineKind;
 
 mod argocd;
 mod cluster;
 mod crds;
 mod damage;
+mod desired;
 mod helm;
 mod properties;
 
 pub(in crate::agent) use cluster::Cluster;
 pub(super) use damage::Damage;
+pub(in crate::agent) use desired::{desired_of, install, install_of, install_signed};
 
 const START: i64 = 1_800_000_000;
 
 pub(super) fn start() -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(START).unwrap()
-}
-
-fn flux() -> Vec<(Kind, &'static str)> {
-    vec![
-        (Kind::Namespace, "flux-system"),
-        (
-            Kind::CustomResourceDefinition,
-            "gitrepositories.source.toolkit.fluxcd.io",
-        ),
-        (
-            Kind::CustomResourceDefinition,
-            "kustomizations.kustomize.toolkit.fluxcd.io",
-        ),
-        (Kind::ClusterRole, "crd-controller-flux-system"),
-        (Kind::ClusterRoleBinding, "cluster-reconciler-flux-system"),
-        (Kind::ClusterRoleBinding, "crd-controller-flux-system"),
-        (Kind::ServiceAccount, "source-controller"),
-        (Kind::ServiceAccount, "kustomize-controller"),
-        (Kind::Service, "source-controller"),
-        (Kind::NetworkPolicy, "allow-egress"),
-        (Kind::Deployment, "source-controller"),
-        (Kind::Deployment, "kustomize-controller"),
-    ]
-}
-
-fn argocd() -> Vec<(Kind, &'static str)> {
-    vec![
-        (Kind::CustomResourceDefinition, "applications.argoproj.io"),
-        (
-            Kind::CustomResourceDefinition,
-            "applicationsets.argoproj.io",
-        ),
-        (Kind::CustomResourceDefinition, "appprojects.argoproj.io"),
-        (Kind::ClusterRole, "argocd-application-controller"),
-        (Kind::ClusterRoleBinding, "argocd-application-controller"),
-        (Kind::ServiceAccount, "argocd-application-controller"),
-        (Kind::ServiceAccount, "argocd-redis"),
-        (Kind::ServiceAccount, "argocd-repo-server"),
-        (Kind::Role, "argocd-redis"),
-        (Kind::RoleBinding, "argocd-redis"),
-        (Kind::ConfigMap, "argocd-cm"),
-        (Kind::ConfigMap, "argocd-cmd-params-cm"),
-        (Kind::Service, "argocd-redis"),
-        (Kind::Service, "argocd-repo-server"),
-        (Kind::Secret, "argocd-secret"),
-        (Kind::NetworkPolicy, "argocd-redis-network-policy"),
-        (Kind::Deployment, "argocd-redis"),
-        (Kind::Deployment, "argocd-repo-server"),
-        (Kind::StatefulSet, "argocd-application-controller"),
-    ]
-}
-
-fn bundle(engine: EngineKind) -> Bundle {
-    let install = match engine {
-        EngineKind::Flux => flux(),
-        EngineKind::Argocd => argocd(),
-    };
-    bundle_of(engine, install)
-}
-
-fn bundle_of(engine: EngineKind, install: Vec<(Kind, &'static str)>) -> Bundle {
-    let (registry, part_of) = match engine {
-        EngineKind::Flux => ("ghcr.io/fluxcd", "flux"),
-        EngineKind::Argocd => ("quay.io/argoproj/argocd", "argocd"),
-    };
-    let objects = install.into_iter().map(|(kind, name)| {
-        let mut object = json!({
-            "apiVersion": kind.api_version(), "kind": kind.as_str(),
-            "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": part_of}},
-            "spec": {"some": "field"},
-        });
-        if is_workload(kind) {
-            let image = match engine {
-                EngineKind::Flux => format!("{registry}/{name}:v1"),
-                EngineKind::Argocd => format!("{registry}:v1"),
-            };
-            let containers = json!([{"name": "manager", "image": image, "args": ["--a"]}]);
-            object["spec"] =
-                json!({"replicas": 1, "template": {"spec": {"containers": containers}}});
-            if engine == EngineKind::Argocd {
-                object["spec"].as_object_mut().unwrap().remove("replicas");
-            }
-        }
-        if kind == Kind::ClusterRoleBinding {
-            object["roleRef"] = json!({"kind": "ClusterRole", "name": "cluster-admin"});
-        }
-        object
-    });
-    Bundle::from_objects(objects.collect()).unwrap()
-}
-
-pub(in crate::agent) fn install() -> Install {
-    install_of(EngineKind::Flux)
-}
-
-pub(in crate::agent) fn install_of(kind: EngineKind) -> Install {
-    Install::new(
-        &desired_of(kind),
-        &BTreeMap::new(),
-        Some(Mending::default()),
-    )
-}
-
-pub(in crate::agent) fn desired_of(kind: EngineKind) -> Desired {
-    let bundle = bundle(kind);
-    let engine = match kind {
-        EngineKind::Flux => Engine::Flux,
-        EngineKind::Argocd => Engine::Argocd(EngineKeys {
-            session: Secret::new("session".to_owned()),
-            redis: Secret::new("redis".to_owned()),
-        }),
-    };
-    let assignment = json!({
-        "cluster": {"name": "eu1", "id": "1"},
-        "hub": {"id": "h", "urls": [], "ca": "", "keyset": []},
-        "catalog": {
-            "url": "ssh://git@git/catalog.git", "via": "direct", "branch": "main", "path": "clusters/eu1",
-            "knownHosts": "git ssh-ed25519 AAAA", "deployKey": {"state": "registered"},
-        },
-        "engine": {"kind": kind, "version": "1", "bundle": bundle.digest, "size": 1},
-        "revision": 1,
-    });
-    Desired {
-        assignment: serde_json::from_value(assignment).unwrap(),
-        install: InForce {
-            form: change::Form {
-                kind: Some(kind),
-                path: String::new(),
-                version: bundle.version.clone(),
-                bundle: bundle.digest.clone(),
-                registry: None,
-            },
-            bundle: Arc::new(bundle),
-            change: None,
-            since: None,
-        },
-        deploy_key: DeployKey {
-            unsettled: false,
-            private: Secret::new("private".to_owned()),
-            public: "public".to_owned(),
-        },
-        engine,
-        prunes: true,
-        rests: false,
-    }
-}
-
-/// With the head verified by one key.
-pub(in crate::agent) fn install_signed() -> Install {
-    let mut desired = desired_of(EngineKind::Flux);
-    desired.assignment.catalog.signers = vec![SignerRef {
-        fingerprint: "A8".repeat(20),
-        public_key: "armor".to_owned(),
-    }];
-    Install::new(&desired, &BTreeMap::new(), Some(Mending::default()))
 }
 
 /// W43: Flux reads the keys from a Secret of their own, each value of which is a key ring.

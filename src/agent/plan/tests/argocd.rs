@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::agent::engine::argocd::SKIP;
+use crate::agent::gate::policy::Mending;
 use crate::agent::plan::state::Child;
 
 const CONTROLLER: &str = "argocd-application-controller";

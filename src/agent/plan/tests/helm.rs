@@ -1,7 +1,9 @@
+use super::desired::{bundle_of, flux};
 use super::*;
 use crate::agent::engine::extras;
 use crate::agent::engine::flux::{CANARY, HELM};
 use crate::agent::engine::{Install, Site};
+use crate::agent::gate::policy::Mending;
 use crate::agent::plan::busy::Turn;
 use crate::agent::plan::state::Child;
 use crate::manifests::EngineNamespaces;

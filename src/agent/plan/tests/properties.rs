@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use time::Duration;
 
 use super::*;
-use crate::agent::gate::policy::Heal;
+use crate::agent::gate::policy::{Heal, Mending};
 
 const FLUX: [&str; 2] = ["source-controller", "kustomize-controller"];
 const ARGOCD: [&str; 3] = [
