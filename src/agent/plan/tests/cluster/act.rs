@@ -1,0 +1,358 @@
+//! What a step does to the simulated cluster, as the agent and the API server do it.
+
+use serde_json::{Value, json};
+
+use super::Cluster;
+use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
+use crate::agent::engine::guard::ALLOW_DELETE;
+use crate::agent::engine::{GUARD, MANAGER, REQUESTED_AT, comparable, is_workload};
+use crate::agent::plan::history::Outcome;
+use crate::agent::plan::quarantine::{self, mark, shield};
+use crate::agent::plan::tests::damage::is_foreign;
+use crate::agent::plan::undecodable::aside;
+use crate::agent::plan::{Action, Object, Step};
+use crate::bundle::{Kind, ObjectId};
+use crate::clock::rfc3339;
+
+impl Cluster {
+    #[expect(clippy::too_many_lines, reason = "an arm for each action")]
+    pub(in crate::agent::plan) fn act(&mut self, step: &Step) -> Outcome {
+        let id = &step.target;
+        let namespace = ObjectId::new(Kind::Namespace, "", &self.install.namespace);
+        let dying = |o: Option<&Object>| o.is_none_or(|o| o.deleting.is_some());
+        match &step.action {
+            Action::Create
+            | Action::CreateHeld { .. }
+            | Action::Apply
+            | Action::Replace
+            | Action::WriteSecret
+            | Action::Recreate { .. } => {
+                if id.kind.namespaced() && dying(self.objects.get(&namespace)) {
+                    return Outcome::Failed("namespace".to_owned());
+                }
+                // To the root is applied what holds made of it, as at the API server.
+                let root = (id.kind == Kind::Application).then(|| self.observed());
+                let install = root.map(|seen| shield::shielded(&self.install, &seen).into_owned());
+                let install = install.as_ref().unwrap_or(&self.install);
+                let over = matches!(step.action, Action::Apply | Action::WriteSecret);
+                let body = if over {
+                    install.body(id)
+                } else {
+                    install.whole(id)
+                };
+                let mut body = body.unwrap();
+                if let Action::CreateHeld { note } = &step.action {
+                    body = mark::on(self.install.traits.kind, body, None, note);
+                }
+                self.put(id, body, step.action == Action::Replace)
+            }
+            Action::Reset => {
+                let known = self.install.wanted[id].known.as_ref().unwrap();
+                let known = known.as_ref().clone();
+                let object = self.objects.get_mut(id).unwrap();
+                object.fields["data"] = known;
+                MANAGER.clone_into(&mut object.writer);
+                Outcome::Done
+            }
+            Action::Migrate { to } => {
+                let crd = self.objects.get_mut(id).unwrap();
+                crd.fields["status"]["storedVersions"] = json!([to]);
+                Outcome::Done
+            }
+            Action::Retry => Outcome::Unchanged,
+            // One of the catalog's.
+            Action::Nudge if !self.objects.contains_key(id) => Outcome::Done,
+            Action::Nudge => {
+                let asked = rfc3339(self.now);
+                let annotations =
+                    &mut self.objects.get_mut(id).unwrap().fields["metadata"]["annotations"];
+                if id.kind == Kind::Application {
+                    annotations[PROBED_AT] = json!(asked);
+                    annotations[REFRESH] = json!("normal");
+                } else {
+                    annotations[REQUESTED_AT] = json!(asked);
+                }
+                Outcome::Done
+            }
+            Action::CutRights { .. } => {
+                self.objects.remove(id);
+                Outcome::Done
+            }
+            Action::ScaleToZero => {
+                let object = self.objects.get_mut(id).unwrap();
+                object.fields["spec"]["replicas"] = json!(0);
+                object.generation += 1;
+                object.writer = GUARD.to_owned();
+                Outcome::Done
+            }
+            Action::Start { replicas } => {
+                let object = self.objects.get_mut(id).unwrap();
+                object.fields["spec"]["replicas"] = json!(replicas);
+                object.generation += 1;
+                object.writer = GUARD.to_owned();
+                Outcome::Done
+            }
+            Action::Lock => {
+                let object = self.objects.get_mut(id).unwrap();
+                let annotations = object.fields["metadata"]["annotations"].as_object_mut();
+                annotations.unwrap().remove(ALLOW_DELETE);
+                Outcome::Done
+            }
+            Action::Terminate => {
+                self.objects.get_mut(id).unwrap().fields["status"] = json!({});
+                Outcome::Done
+            }
+            Action::Hold { note } => self.annotate(id, true, Some(note)),
+            Action::Lift { note } => self.annotate(id, false, Some(note)),
+            Action::Settle => self.annotate(id, false, None),
+            Action::Shield(shield) => self.shield(id, shield),
+            Action::Aside(turn) => self.turn(id, turn),
+            Action::Unpin { keep } => {
+                if let Some(object) = self.objects.get_mut(id) {
+                    let others = object.finalizers.iter().filter(|f| is_foreign(f));
+                    assert!(others.eq(keep), "only the engine's own are taken: {step:?}");
+                    object.finalizers.clone_from(keep);
+                }
+                Outcome::Done
+            }
+            Action::Release => {
+                let (ours, held) = (
+                    self.install.traits,
+                    id.kind == Kind::CustomResourceDefinition,
+                );
+                for (other, object) in &mut self.objects {
+                    let (group, _, plural) = other.kind.resource();
+                    if other == id || held && id.name == format!("{plural}.{group}") {
+                        object.finalizers.retain(|f| !ours.is_finalizer(f));
+                    }
+                }
+                Outcome::Done
+            }
+            Action::Restore | Action::FreeLease { .. } => Outcome::Done,
+            Action::DropFailed => {
+                self.pods
+                    .retain(|_, pod| pod.app != id.name || pod.failed.is_none());
+                Outcome::Done
+            }
+            Action::RestartPods { before } => {
+                self.pods
+                    .retain(|_, pod| pod.app != id.name || pod.created >= Some(*before));
+                Outcome::Done
+            }
+        }
+    }
+
+    /// Server-side apply, which leaves what others added; or the whole spec in the place of the other.
+    fn put(&mut self, id: &ObjectId, body: Value, whole: bool) -> Outcome {
+        let mut wanted = comparable(id.kind, body);
+        let live = self.objects.get(id);
+        // As the agent sends it.
+        let none = live.is_some_and(|live| live.number("/spec/replicas") == 0);
+        if is_workload(id.kind) && none && wanted["spec"]["replicas"].is_null() {
+            wanted["spec"]["replicas"] = json!(1);
+        }
+        let applied = live.map(|live| {
+            let mut fields = live.fields.clone();
+            if whole {
+                fields["spec"] = wanted["spec"].clone();
+            }
+            over(&mut fields, &wanted, "");
+            fields
+        });
+        if live.is_some_and(|live| applied.as_ref() == Some(&live.fields)) {
+            return Outcome::Unchanged;
+        }
+        self.serial += 1;
+        let fresh = Object {
+            uid: format!("uid-{}", self.serial),
+            version: self.serial,
+            generation: 0,
+            created: Some(self.now),
+            deleting: None,
+            finalizers: Vec::new(),
+            writer: String::new(),
+            written: None,
+            ours: true,
+            marked: false,
+            controller: String::new(),
+            fields: Value::Null,
+        };
+        let object = self.objects.entry(id.clone()).or_insert(fresh);
+        let annotations = object.fields.pointer("/metadata/annotations").cloned();
+        let status = object.fields.get("status").cloned();
+        object.version = self.serial;
+        object.generation += 1;
+        MANAGER.clone_into(&mut object.writer);
+        object.fields = applied.unwrap_or(wanted);
+        if is_workload(id.kind) && object.fields["spec"]["replicas"].is_null() {
+            object.fields["spec"]["replicas"] = json!(1);
+        }
+        let own = object.fields["metadata"]["annotations"].take();
+        object.fields["metadata"]["annotations"] = annotations.unwrap_or(own);
+        if object.fields["metadata"]["annotations"].is_null() {
+            object.fields["metadata"]["annotations"] = json!({});
+        }
+        object.fields["status"] = status.unwrap_or_else(|| json!({}));
+        Outcome::Done
+    }
+
+    fn annotate(&mut self, id: &ObjectId, held: bool, note: Option<&str>) -> Outcome {
+        let Some(object) = self.objects.get_mut(id) else {
+            return Outcome::Failed("not found".to_owned());
+        };
+        quarantine::MANAGER.clone_into(&mut object.writer);
+        object.written = Some(self.now);
+        let said = object.annotation(shield::OPTIONS);
+        let said = mark::annotations(self.install.traits.kind, said, held, note);
+        merge(
+            &mut object.fields["metadata"]["annotations"],
+            &Value::Object(said),
+        );
+        Outcome::Done
+    }
+
+    fn shield(&mut self, id: &ObjectId, shield: &shield::Shield) -> Outcome {
+        let ours = self.install.base(id).map(|body| &body["spec"]);
+        if let Some(root) = self.objects.get_mut(id) {
+            let patch = shield.patch(&root.fields, ours);
+            merge(&mut root.fields, &patch);
+            root.fields["metadata"]
+                .as_object_mut()
+                .unwrap()
+                .remove("resourceVersion");
+        } else {
+            let live = self.applications.get_mut(id).unwrap();
+            let patch = shield.patch(live, None);
+            merge(live, &patch);
+        }
+        Outcome::Done
+    }
+
+    fn turn(&mut self, id: &ObjectId, turn: &aside::Turn) -> Outcome {
+        let Some(live) = self.applications.get_mut(id) else {
+            return Outcome::Unserved("not found".to_owned());
+        };
+        let version = live["metadata"]["resourceVersion"].clone();
+        let expects = &turn.patch["metadata"]["resourceVersion"];
+        // As the API server has it, an empty one is none.
+        if *expects != version && !(version.is_null() && *expects == json!("")) {
+            return Outcome::Unserved("it was changed".to_owned());
+        }
+        self.serial += 1;
+        let suspended = live["spec"]["suspend"].clone();
+        merge(live, &turn.patch);
+        live["metadata"]["resourceVersion"] = json!(self.serial.to_string());
+        if live["spec"]["suspend"] != suspended && !live["spec"]["suspend"].is_null() {
+            let fields = json!({"f:spec": {"f:suspend": {}}});
+            live["metadata"]["managedFields"] = json!([
+                {"manager": quarantine::MANAGER, "operation": "Update", "fieldsV1": fields},
+            ]);
+        }
+        Outcome::Done
+    }
+}
+
+pub(super) fn assert_harmless(step: &Step) {
+    let kind = step.target.kind;
+    match &step.action {
+        Action::CutRights { .. } => assert_eq!(kind, Kind::ClusterRoleBinding),
+        Action::ScaleToZero | Action::Start { .. } => assert!(is_workload(kind), "{step:?}"),
+        Action::Terminate | Action::Shield(_) => assert_eq!(kind, Kind::Application),
+        Action::Recreate { .. } => assert!(
+            !matches!(
+                kind,
+                Kind::Namespace
+                    | Kind::CustomResourceDefinition
+                    | Kind::GitRepository
+                    | Kind::Kustomization
+                    | Kind::AppProject
+                    | Kind::Application
+            ),
+            "{step:?}"
+        ),
+        Action::RestartPods { .. } => {
+            assert!(is_workload(kind) || kind == Kind::ServiceAccount);
+        }
+        Action::DropFailed => assert!(is_workload(kind)),
+        Action::Reset => assert_eq!(kind, Kind::ConfigMap),
+        Action::Migrate { .. } => assert_eq!(kind, Kind::CustomResourceDefinition),
+        Action::Aside(turn) => {
+            let syncs = matches!(kind, Kind::Kustomization | Kind::HelmRelease);
+            assert!(syncs || kind.is_source());
+            let parts: Vec<&String> = turn.patch.as_object().unwrap().keys().collect();
+            assert!(
+                parts == ["metadata"] || parts == ["metadata", "spec"],
+                "{turn:?}"
+            );
+            // What it brought is pruned by none of these.
+            let spec = turn.patch.get("spec").and_then(Value::as_object);
+            for name in [
+                "prune",
+                "path",
+                "sourceRef",
+                "targetNamespace",
+                "deletionPolicy",
+            ] {
+                assert!(spec.is_none_or(|spec| !spec.contains_key(name)), "{turn:?}");
+            }
+        }
+        Action::Create
+        | Action::CreateHeld { .. }
+        | Action::Apply
+        | Action::Replace
+        | Action::WriteSecret
+        | Action::Nudge
+        | Action::Retry
+        | Action::Release
+        | Action::Restore
+        | Action::Lock
+        | Action::FreeLease { .. }
+        | Action::Hold { .. }
+        | Action::Lift { .. }
+        | Action::Settle
+        | Action::Unpin { .. } => {}
+    }
+}
+
+/// Server-side apply of `wanted`: what only `live` has stays, also in lists whose items have names.
+fn over(live: &mut Value, wanted: &Value, field: &str) {
+    let keyed = ["containers", "initContainers", "env", "volumes"].contains(&field);
+    match (live, wanted) {
+        // Taken as one value.
+        (live, wanted) if field == "selector" => *live = wanted.clone(),
+        (Value::Object(live), Value::Object(wanted)) => {
+            for (key, value) in wanted {
+                over(live.entry(key).or_insert(Value::Null), value, key);
+            }
+        }
+        (Value::Array(live), Value::Array(wanted)) if keyed => {
+            for item in wanted {
+                let same = live.iter_mut().find(|l| l["name"] == item["name"]);
+                match same {
+                    Some(live) => over(live, item, ""),
+                    None => live.push(item.clone()),
+                }
+            }
+        }
+        (live, wanted) => *live = wanted.clone(),
+    }
+}
+
+/// JSON Merge Patch (RFC 7396).
+fn merge(into: &mut Value, patch: &Value) {
+    let Some(patch) = patch.as_object() else {
+        *into = patch.clone();
+        return;
+    };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    for (key, value) in patch {
+        let map = into.as_object_mut().unwrap();
+        if value.is_null() {
+            map.remove(key);
+        } else {
+            merge(map.entry(key).or_insert(Value::Null), value);
+        }
+    }
+}
