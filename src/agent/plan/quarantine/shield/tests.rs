@@ -1,14 +1,15 @@
-use std::sync::Arc;
-
 use serde_json::json;
+use time::Duration;
 
 use super::super::holds;
 use super::*;
 use crate::agent::engine::is_workload;
 use crate::agent::plan::tests::Cluster;
-use crate::agent::plan::{self, Action, Class, Mode, Plan, Pod};
+use crate::agent::plan::{Action, Class, Plan, Pod};
 use crate::clock::rfc3339;
-use time::Duration;
+
+mod gone;
+mod said;
 
 const SERVER: &str = "argocd-repo-server";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
@@ -256,95 +257,6 @@ fn what_an_application_below_brought_is_held_there_and_the_root_lets_it() {
     assert_eq!((root_ignores(&cluster), after), before);
 }
 
-/// W38: an object that loses its word with its life keeps its hold, and what Argo CD made of it meanwhile is undone.
-#[test]
-fn a_held_object_that_is_deleted_comes_back_as_last_known_good_and_held() {
-    for by in ["linesman", "engine"] {
-        let mut cluster = held(by);
-        let bad = {
-            let mut bad = cluster.objects[&server()].clone();
-            *bad.fields.pointer_mut(IMAGE).unwrap() = json!("bad:0");
-            "argocd-controller".clone_into(&mut bad.writer);
-            bad
-        };
-        let gone = cluster.objects.remove(&server()).unwrap();
-        let plan = cluster.plan();
-        assert_eq!(writes(&plan), [("create-held", SERVER)]);
-        do_all(&mut cluster, &plan);
-        let was = &gone.fields["metadata"]["annotations"];
-        let tracked = was[TRACKING].clone();
-        let live = cluster.objects.get_mut(&server()).unwrap();
-        let annotations = &mut live.fields["metadata"]["annotations"];
-        // Our snapshot of it, which these clusters have none of, says whose it is.
-        annotations[TRACKING] = tracked.clone();
-        assert_eq!(annotations, was, "held from its first moment on: {by}");
-        works_again(&mut cluster);
-        assert_eq!(writes(&cluster.plan()), [], "{by}");
-
-        // Argo CD was faster: its version is live, and says nothing of a hold.
-        let mut raced = bad;
-        raced.fields["metadata"]["annotations"] = json!({TRACKING: tracked});
-        cluster.objects.insert(server(), raced);
-        assert_eq!(
-            writes(&cluster.plan()),
-            [("hold", SERVER), ("apply", SERVER)],
-            "{by}"
-        );
-    }
-}
-
-/// W21: an agent that has just begun hears of the install's objects before it hears of the Applications.
-#[test]
-fn before_the_applications_are_listed_a_held_object_is_not_made_anew() {
-    let mut cluster = held("engine");
-    cluster.objects.remove(&server());
-    let begun = cluster.now;
-    let mut young = Observed {
-        since: Some(begun),
-        awaited: [Kind::Application, Kind::AppProject].into(),
-        children: Arc::default(),
-        ..cluster.observed()
-    };
-    let planned = |observed: &Observed, cluster: &Cluster| {
-        plan::plan(cluster.now, &cluster.install, observed, &cluster.history)
-    };
-    let plan = planned(&young, &cluster);
-    let nothing = (Mode::Learning, vec![], vec![]);
-    assert_eq!((plan.mode, plan.findings.clone(), plan.steps), nothing);
-
-    let crd = "applications.argoproj.io";
-    let crd = ObjectId::new(Kind::CustomResourceDefinition, "", crd);
-    let mut dying = young.clone();
-    let mut live = dying.objects[&crd].as_ref().clone();
-    live.deleting = Some(begun);
-    dying.objects.insert(crd.clone(), Arc::new(live));
-    let plan = planned(&dying, &cluster);
-    let all = ["cut-rights", "release"];
-    let steps: Vec<&str> = plan.steps.iter().map(|s| s.action.as_str()).collect();
-    assert_eq!(steps, all, "what would be pruned does not wait");
-
-    // It lists everything but them.
-    cluster.now += Duration::seconds(91);
-    young.scopes = cluster.observed().scopes;
-    let plan = planned(&young, &cluster);
-    let said: Vec<_> = plan.findings.iter().map(|f| f.evidence.clone()).collect();
-    let since = rfc3339(begun);
-    let text = format!("the API server has not answered since {since}, asked for applications");
-    assert_eq!(
-        (plan.mode, plan.steps, said),
-        (Mode::Learning, vec![], vec![text])
-    );
-
-    young = Observed {
-        awaited: [Kind::AppProject].into(),
-        ..cluster.observed()
-    };
-    assert_eq!(
-        writes(&planned(&young, &cluster)),
-        [("create-held", SERVER)]
-    );
-}
-
 /// W38: without a repo-server, or with Git away, an Application names its branch where the commit was, and would prune
 /// all that it brought. That is no commit that mends anything.
 #[test]
@@ -397,89 +309,6 @@ fn an_operation_of_the_bad_commit_that_still_runs_is_waited_for() {
         assert_eq!(says("Running"), [] as [&str; 0], "{by}");
         assert_eq!(says("Succeeded"), ["lift"], "{by}");
     }
-}
-
-/// W38: its hold says since when and why, and how often before: being deleted changes nothing of that.
-#[test]
-fn a_held_object_that_is_not_in_git_and_deleted_keeps_its_hold() {
-    let mut cluster = held("engine");
-    let was = cluster.objects.remove(&server()).unwrap();
-    looked_at(&mut cluster, "engine", "3");
-    let live = cluster.applications.get_mut(&application("engine"));
-    live.unwrap()["status"]["resources"] = json!([{
-        "group": "apps", "version": "v1", "kind": "Deployment", "namespace": "argocd",
-        "name": SERVER, "status": "OutOfSync", "requiresPruning": true,
-    }]);
-    let plan = cluster.plan();
-    assert_eq!(writes(&plan), [("create-held", SERVER)]);
-    do_all(&mut cluster, &plan);
-    let of = |object: &Object| super::super::hold(object);
-    assert_eq!(of(&cluster.objects[&server()]), of(&was));
-}
-
-/// A commit's operation has no result yet when the first of its objects are applied.
-#[test]
-fn the_commit_that_is_being_applied_is_known() {
-    let of = |status: Value| {
-        let said = Owner::of("argocd", None, &Value::Null, &status);
-        (said.tried, said.seen)
-    };
-    let texts = |tried: &str, seen: &str| (tried.to_owned(), seen.to_owned());
-    let sync = |status: &str, revision: &str| json!({"status": status, "revision": revision});
-    let begun = json!({"phase": "Running", "operation": {"sync": {"revision": "3"}}});
-    let done = json!({
-        "phase": "Succeeded", "operation": {"sync": {"revision": "3"}}, "syncResult": {"revision": "2"},
-    });
-    let after_another = json!({
-        "phase": "Running", "operation": {"sync": {"revision": "3"}}, "syncResult": {"revision": "2"},
-    });
-    assert_eq!(
-        [
-            of(json!({"sync": sync("OutOfSync", "3"), "operationState": after_another})),
-            of(json!({"sync": sync("OutOfSync", "4"), "operationState": begun})),
-            of(json!({"sync": sync("Unknown", "main"), "operationState": begun})),
-            of(json!({"sync": sync("Synced", "4"), "operationState": done})),
-            of(json!({"sync": sync("Synced", "4")})),
-            of(json!({"sync": sync("Unknown", "main")})),
-            of(json!({"sync": {"revision": "main"}})),
-        ],
-        [
-            texts("3", "3"),
-            texts("3", "4"),
-            texts("3", ""),
-            texts("2", "4"),
-            texts("4", "4"),
-            texts("", ""),
-            texts("", ""),
-        ]
-    );
-}
-
-/// W38: given back, it would be pruned.
-#[test]
-fn a_held_object_that_is_no_longer_in_git_stays_held() {
-    let mut cluster = held("engine");
-    looked_at(&mut cluster, "engine", "3");
-    let live = cluster
-        .applications
-        .get_mut(&application("engine"))
-        .unwrap();
-    let resource = |name: &str, pruned: bool| json!({"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "argocd", "name": name, "status": "OutOfSync", "requiresPruning": pruned});
-    live["status"]["resources"] = json!([resource(SERVER, true), resource("argocd-redis", false)]);
-    assert_eq!(writes(&cluster.plan()), []);
-    let live = cluster
-        .applications
-        .get_mut(&application("engine"))
-        .unwrap();
-    live["status"]["resources"] = json!([resource(SERVER, false)]);
-    assert_eq!(
-        writes(&cluster.plan()),
-        [
-            ("lift", SERVER),
-            ("shield", "engine"),
-            ("shield", "linesman")
-        ]
-    );
 }
 
 /// W34: an Application that was made anew knows nothing of a hold; the object does.
@@ -556,143 +385,4 @@ fn a_new_version_that_does_not_come_up_beside_the_old_one_is_held_after_a_minute
     cluster.now += Duration::seconds(61);
     let plan = after_a_while(&mut cluster);
     assert_eq!(writes(&plan)[1..], [("hold", SERVER), ("apply", SERVER)]);
-}
-
-#[test]
-fn options_of_an_object_are_kept_beside_ours() {
-    for (live, kept, expected) in [
-        (None, true, Some("Prune=false")),
-        (Some("Replace=true"), true, Some("Replace=true,Prune=false")),
-        (
-            Some("Prune=false, Replace=true"),
-            true,
-            Some("Replace=true,Prune=false"),
-        ),
-        (
-            Some("Replace=true,Prune=false"),
-            false,
-            Some("Replace=true"),
-        ),
-        (Some("Prune=false"), false, None),
-        (None, false, None),
-    ] {
-        assert_eq!(options(live, kept).as_deref(), expected, "{live:?}");
-    }
-}
-
-/// W46: what others wrote in the annotation is no hold, and stops nothing.
-#[test]
-fn junk_in_an_applications_annotation_is_no_hold() {
-    for junk in [
-        "",
-        "[]",
-        "{\"held\":[{}]}",
-        "{\"held\":[],\"former\":7}",
-        "nonsense",
-    ] {
-        let said = Owner::of("argocd", Some(junk), &Value::Null, &json!({"resources": 7}));
-        let nothing = Owner {
-            in_force: true,
-            ..Owner::default()
-        };
-        assert_eq!(said, nothing, "{junk}");
-    }
-}
-
-/// W18: what was compared before the operation ended is of the commit before.
-#[test]
-fn an_application_rests_once_it_was_looked_at_after_its_operation() {
-    let (before, ended, after) = (
-        "2026-01-02T03:04:04Z",
-        "2026-01-02T03:04:05Z",
-        "2026-01-02T03:04:06Z",
-    );
-    for (phase, looked, done, rests) in [
-        ("Succeeded", before, "2", false),
-        ("Succeeded", ended, "2", true),
-        ("Succeeded", after, "2", true),
-        ("Succeeded", before, "1", true),
-        ("Running", after, "1", false),
-    ] {
-        let status = json!({
-            "sync": {"status": "Synced", "revision": "1"}, "reconciledAt": looked,
-            "operationState": {"phase": phase, "finishedAt": ended, "syncResult": {"revision": done}},
-        });
-        let said = Owner::of("argocd", None, &Value::Null, &status);
-        assert_eq!(said.rests, rests, "{phase} {looked} {done}");
-    }
-}
-
-#[test]
-fn the_application_that_brings_an_object_is_named_by_its_annotation() {
-    let cluster = owned("engine");
-    let mut live = cluster.objects[&server()].clone();
-    for (tracked, expected) in [
-        (
-            "engine:apps/Deployment:argocd/x",
-            Some(application("engine")),
-        ),
-        (
-            "team_engine:apps/Deployment:argocd/x",
-            Some(ObjectId::new(Kind::Application, "team", "engine")),
-        ),
-        ("", None),
-        (":x", None),
-    ] {
-        live.fields["metadata"]["annotations"][TRACKING] = json!(tracked);
-        assert_eq!(owner("argocd", &live.fields), expected, "{tracked}");
-    }
-}
-
-/// W19: Argo CD prunes what a commit removed, itself included.
-#[test]
-fn what_a_commit_removed_is_held_and_made_again() {
-    let mut cluster = owned("engine");
-    let resource = json!({
-        "group": "apps", "kind": "Deployment", "namespace": "argocd", "name": SERVER, "status": "OutOfSync",
-        "requiresPruning": true,
-    });
-    let live = cluster
-        .applications
-        .get_mut(&application("engine"))
-        .unwrap();
-    live["status"]["resources"] = json!([resource]);
-    let mut unread = cluster.applications.clone();
-    let live = unread.get_mut(&application("engine")).unwrap();
-    live["status"]["resources"][0]["status"] = json!("Unknown");
-    let read = std::mem::replace(&mut cluster.applications, unread);
-    assert_eq!(writes(&cluster.plan()), [], "the catalog cannot be read");
-    cluster.applications = read;
-    let plan = cluster.plan();
-    let classes: Vec<Class> = plan.findings.iter().map(|f| f.class).collect();
-    assert_eq!(classes, [Class::EngineRemovedByCommit]);
-    let shields = [("shield", "linesman"), ("shield", "engine")];
-    assert_eq!(
-        writes(&plan),
-        [&[("hold", SERVER)][..], &shields[..]].concat()
-    );
-    cluster.history.saw(cluster.now, &plan);
-    do_all(&mut cluster, &plan);
-    assert_eq!(writes(&cluster.plan()), []);
-
-    // Argo CD was faster.
-    let mut pruned = owned("engine");
-    pruned.history = cluster.history.clone();
-    pruned.objects.remove(&server());
-    let mut wanted = pruned.install.wanted[&server()].clone();
-    let mut expect = wanted.expect.as_ref().clone();
-    expect["metadata"]["annotations"] = json!({TRACKING: "engine:apps/Deployment:argocd/x"});
-    wanted.expect = Arc::new(expect);
-    pruned.install.wanted.insert(server(), wanted);
-    let plan = pruned.plan();
-    assert_eq!(
-        writes(&plan),
-        [&[("create-held", SERVER)][..], &shields[..]].concat()
-    );
-    pruned.history.faults.clear();
-    assert_eq!(
-        writes(&pruned.plan()),
-        [("create", SERVER)],
-        "a person's deletion"
-    );
 }

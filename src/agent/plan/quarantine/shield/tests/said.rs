@@ -1,0 +1,131 @@
+//! What is read of an Application, and written to an object.
+
+use serde_json::{Value, json};
+
+use super::super::{Owner, TRACKING, options, owner};
+use super::{application, owned, server};
+use crate::bundle::{Kind, ObjectId};
+
+/// A commit's operation has no result yet when the first of its objects are applied.
+#[test]
+fn the_commit_that_is_being_applied_is_known() {
+    let of = |status: Value| {
+        let said = Owner::of("argocd", None, &Value::Null, &status);
+        (said.tried, said.seen)
+    };
+    let texts = |tried: &str, seen: &str| (tried.to_owned(), seen.to_owned());
+    let sync = |status: &str, revision: &str| json!({"status": status, "revision": revision});
+    let begun = json!({"phase": "Running", "operation": {"sync": {"revision": "3"}}});
+    let done = json!({
+        "phase": "Succeeded", "operation": {"sync": {"revision": "3"}}, "syncResult": {"revision": "2"},
+    });
+    let after_another = json!({
+        "phase": "Running", "operation": {"sync": {"revision": "3"}}, "syncResult": {"revision": "2"},
+    });
+    assert_eq!(
+        [
+            of(json!({"sync": sync("OutOfSync", "3"), "operationState": after_another})),
+            of(json!({"sync": sync("OutOfSync", "4"), "operationState": begun})),
+            of(json!({"sync": sync("Unknown", "main"), "operationState": begun})),
+            of(json!({"sync": sync("Synced", "4"), "operationState": done})),
+            of(json!({"sync": sync("Synced", "4")})),
+            of(json!({"sync": sync("Unknown", "main")})),
+            of(json!({"sync": {"revision": "main"}})),
+        ],
+        [
+            texts("3", "3"),
+            texts("3", "4"),
+            texts("3", ""),
+            texts("2", "4"),
+            texts("4", "4"),
+            texts("", ""),
+            texts("", ""),
+        ]
+    );
+}
+
+#[test]
+fn options_of_an_object_are_kept_beside_ours() {
+    for (live, kept, expected) in [
+        (None, true, Some("Prune=false")),
+        (Some("Replace=true"), true, Some("Replace=true,Prune=false")),
+        (
+            Some("Prune=false, Replace=true"),
+            true,
+            Some("Replace=true,Prune=false"),
+        ),
+        (
+            Some("Replace=true,Prune=false"),
+            false,
+            Some("Replace=true"),
+        ),
+        (Some("Prune=false"), false, None),
+        (None, false, None),
+    ] {
+        assert_eq!(options(live, kept).as_deref(), expected, "{live:?}");
+    }
+}
+
+/// W46: what others wrote in the annotation is no hold, and stops nothing.
+#[test]
+fn junk_in_an_applications_annotation_is_no_hold() {
+    for junk in [
+        "",
+        "[]",
+        "{\"held\":[{}]}",
+        "{\"held\":[],\"former\":7}",
+        "nonsense",
+    ] {
+        let said = Owner::of("argocd", Some(junk), &Value::Null, &json!({"resources": 7}));
+        let nothing = Owner {
+            in_force: true,
+            ..Owner::default()
+        };
+        assert_eq!(said, nothing, "{junk}");
+    }
+}
+
+/// W18: what was compared before the operation ended is of the commit before.
+#[test]
+fn an_application_rests_once_it_was_looked_at_after_its_operation() {
+    let (before, ended, after) = (
+        "2026-01-02T03:04:04Z",
+        "2026-01-02T03:04:05Z",
+        "2026-01-02T03:04:06Z",
+    );
+    for (phase, looked, done, rests) in [
+        ("Succeeded", before, "2", false),
+        ("Succeeded", ended, "2", true),
+        ("Succeeded", after, "2", true),
+        ("Succeeded", before, "1", true),
+        ("Running", after, "1", false),
+    ] {
+        let status = json!({
+            "sync": {"status": "Synced", "revision": "1"}, "reconciledAt": looked,
+            "operationState": {"phase": phase, "finishedAt": ended, "syncResult": {"revision": done}},
+        });
+        let said = Owner::of("argocd", None, &Value::Null, &status);
+        assert_eq!(said.rests, rests, "{phase} {looked} {done}");
+    }
+}
+
+#[test]
+fn the_application_that_brings_an_object_is_named_by_its_annotation() {
+    let cluster = owned("engine");
+    let mut live = cluster.objects[&server()].clone();
+    for (tracked, expected) in [
+        (
+            "engine:apps/Deployment:argocd/x",
+            Some(application("engine")),
+        ),
+        (
+            "team_engine:apps/Deployment:argocd/x",
+            Some(ObjectId::new(Kind::Application, "team", "engine")),
+        ),
+        ("", None),
+        (":x", None),
+    ] {
+        live.fields["metadata"]["annotations"][TRACKING] = json!(tracked);
+        assert_eq!(owner("argocd", &live.fields), expected, "{tracked}");
+    }
+}
