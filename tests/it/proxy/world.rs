@@ -1,6 +1,5 @@
 //! A real hub on loopback with the cluster `eu1`, its users, and its agent's line.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,34 +10,26 @@ use http::{HeaderValue, Request, Response, header};
 use http_body_util::Full;
 use hyper::body::Incoming as Answer;
 use hyper_util::rt::TokioIo;
-use linesman::agent::forward::exchange::{Exchange, Shared};
-use linesman::agent::forward::serve;
-use linesman::agent::identity::Identity;
-use linesman::agent::link::{self, LinkConfig, LinkState};
-use linesman::clock;
-use linesman::hub::access::{Clusters, Grant, Mode, Subject};
-use linesman::hub::audit::Entry;
-use linesman::hub::registration::{Claim, Redeemed, TokenText};
-use linesman::hub::store::{AuditRow, JoinToken, NewBundle, NewClusterRow, TokenKind, UserRow};
 use linesman::hub::tls::TlsSource;
 use linesman::hub::{self, Bounds, Hub, HubConfig, Listeners};
-use linesman::keys::KeyPair;
-use linesman::tunnel::Incoming;
-use linesman::wire::api::{AdoptionOptions, AgentBuild, EngineKind, HubRef};
-use linesman::wire::id::{ClusterName, Digest};
-use linesman::wire::report::Facts;
+use linesman::wire::api::HubRef;
+use linesman::wire::id::ClusterName;
 use rustls_pki_types::pem::PemObject as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::apiserver::ApiServer;
-use super::pair::Pair;
-use crate::hub::support::api_token;
+mod agent;
+mod records;
+
+use agent::relay;
+pub(super) use agent::{Door, forward, identity, link_config, not_dialled};
+pub(super) use records::everywhere;
+use records::join;
 
 /// How long anything may take that is not measured.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -79,15 +70,6 @@ impl Site {
             bounds: Bounds::default(),
         }
     }
-}
-
-/// The way between agent and hub.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Door {
-    /// New connections are dropped.
-    pub(super) shut: bool,
-    /// Every change of this drops those that stand.
-    pub(super) cuts: u32,
 }
 
 impl Drop for World {
@@ -232,139 +214,9 @@ impl World {
         }
     }
 
-    /// The same with the line up.
-    pub(super) async fn with_line(server: &ApiServer) -> Self {
-        let mut world = Self::new().await;
-        world.agent(server).await;
-        world
-    }
-
-    /// Starts the cluster's agent, which ends with the token; its line is up when this returns.
-    pub(super) async fn agent(&mut self, server: &ApiServer) -> CancellationToken {
-        self.agent_under(server, &[]).await
-    }
-
-    /// The same under a policy of the cluster's owner.
-    pub(super) async fn agent_under(
-        &mut self,
-        server: &ApiServer,
-        policy: &[(&str, &str)],
-    ) -> CancellationToken {
-        let shared = Pair::shared(server, &self.hub.id, &self.cluster_id, policy);
-        self.agent_of(shared).await
-    }
-
-    /// The same with its parts.
-    pub(super) async fn agent_of(&mut self, shared: Arc<Shared>) -> CancellationToken {
-        let (stop, streams, state) = self.dial().await;
-        self.tasks.spawn(forward(shared, streams, state));
-        stop
-    }
-
-    /// The same where the door leads to another replica.
-    pub(super) async fn agent_at(&mut self, server: &ApiServer, owner: &Hub) -> CancellationToken {
-        let shared = Pair::shared(server, &self.hub.id, &self.cluster_id, &[]);
-        let (stop, streams, state) = self.dial_to(owner).await;
-        self.tasks.spawn(forward(shared, streams, state));
-        stop
-    }
-
-    /// The same without anyone who serves the streams.
-    pub(super) async fn dial(
-        &mut self,
-    ) -> (
-        CancellationToken,
-        mpsc::Receiver<Incoming>,
-        watch::Receiver<LinkState>,
-    ) {
-        let hub = self.hub.clone();
-        self.dial_to(&hub).await
-    }
-
-    async fn dial_to(
-        &mut self,
-        owner: &Hub,
-    ) -> (
-        CancellationToken,
-        mpsc::Receiver<Incoming>,
-        watch::Receiver<LinkState>,
-    ) {
-        let (hub_held, hub_ref) = watch::channel(self.hub.reference());
-        let config = link_config(hub_ref);
-        let (line, mut state) = watch::channel(not_dialled());
-        let (incoming, streams) = mpsc::channel(64);
-        let stop = self.stop.child_token();
-        let stopped = stop.clone();
-        self.tasks.spawn(async move {
-            link::run(config, line, incoming, stopped).await.unwrap();
-            drop(hub_held);
-        });
-        let up = state.wait_for(|state| matches!(state, LinkState::Up { .. }));
-        drop(timeout(PATIENCE, up).await.expect("the line comes up"));
-        has_line(owner, true).await;
-        (stop, streams, state)
-    }
-
     /// Waits until the hub has a line, or none.
     pub(super) async fn has_line(&self, wanted: bool) {
         has_line(&self.hub, wanted).await;
-    }
-
-    /// One more cluster, which nobody has joined; gives its id.
-    pub(super) async fn another(&self, name: &str) -> String {
-        add(&self.hub, name.parse().unwrap()).await
-    }
-
-    /// A user's API token, with a grant where there are groups.
-    pub(super) async fn user(&self, name: &str, groups: &[&str]) -> String {
-        let user = UserRow {
-            id: format!("id-{name}"),
-            name: name.to_owned(),
-            roles: Vec::new(),
-            groups: Vec::new(),
-            disabled: false,
-            provider: None,
-            rev: 1,
-        };
-        if !groups.is_empty() {
-            self.grant(name, groups, |_| {}).await;
-        }
-        let user = self.hub.store.ensure_user(user).await.unwrap();
-        api_token(&self.hub, user.id).await
-    }
-
-    /// A grant on every cluster, changed as the test needs it.
-    pub(super) async fn grant(&self, user: &str, groups: &[&str], change: impl FnOnce(&mut Grant)) {
-        let mut grant = everywhere(&format!("grant-{user}"), user, groups);
-        change(&mut grant);
-        let stored = self.hub.store.add_grant(grant, None, clock::now());
-        stored.await.unwrap();
-    }
-
-    /// The token of the hub's first admin.
-    pub(super) fn admin(&self) -> String {
-        let text = std::fs::read_to_string(self.data.join("admin.token")).unwrap();
-        text.trim().to_owned()
-    }
-
-    /// Changes the database behind the hub's back.
-    pub(super) async fn execute(&self, sql: &'static str) {
-        use sqlx::Connection as _;
-        let url = format!("sqlite://{}", self.data.join("hub.db").display());
-        let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
-        let done = sqlx::query(sql).execute(&mut connection).await;
-        done.unwrap();
-        connection.close().await.unwrap();
-    }
-
-    /// All audit records of what was answered before.
-    pub(super) async fn audit(&self) -> Vec<AuditRow> {
-        // Records are stored in order: behind this one, all before it are there.
-        self.hub.audit.event(Entry::default()).await.unwrap();
-        let rows = self.hub.store.audit_tail(None, 100).await.unwrap();
-        rows.into_iter()
-            .filter(|row| !row.action.is_empty())
-            .collect()
     }
 
     /// A TLS connection to the hub, as any client has it.
@@ -469,154 +321,4 @@ pub(super) fn get(path: &str) -> Request<Bytes> {
 pub(super) fn post(path: &str, body: impl Into<Bytes>) -> Request<Bytes> {
     let path = format!("/clusters/eu1{path}");
     Request::post(path).body(body.into()).unwrap()
-}
-
-pub(super) fn identity() -> KeyPair {
-    KeyPair::from_seed(&[11; 32])
-}
-
-async fn relay(outside: TcpListener, to: watch::Receiver<SocketAddr>, door: watch::Receiver<Door>) {
-    let mut open = JoinSet::new();
-    while let Ok((mut socket, _)) = outside.accept().await {
-        let mut door = door.clone();
-        if door.borrow_and_update().shut {
-            continue;
-        }
-        let to = *to.borrow();
-        open.spawn(async move {
-            let mut hub = TcpStream::connect(to).await.unwrap();
-            tokio::select! {
-                _ = tokio::io::copy_bidirectional(&mut socket, &mut hub) => {}
-                _ = door.changed() => {}
-            }
-        });
-    }
-}
-
-/// Serves each stream as the agent does.
-pub(super) async fn forward(
-    shared: Arc<Shared>,
-    mut streams: mpsc::Receiver<Incoming>,
-    mut state: watch::Receiver<LinkState>,
-) {
-    let mut running = JoinSet::new();
-    while let Some(arrived) = streams.recv().await {
-        let up = state.wait_for(|state| matches!(state, LinkState::Up { .. }));
-        let Ok(LinkState::Up { keyset, .. }) = up.await.map(|up| up.clone()) else {
-            return;
-        };
-        let exchange = Exchange {
-            meta: serde_json::from_slice(&arrived.meta).unwrap(),
-            epoch: arrived.epoch,
-            keyset,
-            hub_now: arrived.stream.line().hub_now(),
-            renew: Arc::new(|| {}),
-            cancelled: arrived.stream.cancelled(),
-            stop: Arc::new(arrived.stream.stopper()),
-        };
-        running.spawn(serve(arrived.stream, shared.clone(), exchange));
-    }
-}
-
-/// The cluster with its agent's key on record; gives its id.
-async fn join(hub: &Hub) -> String {
-    let (store, now) = (&hub.store, clock::now());
-    let cluster_id = add(hub, name()).await;
-    let token = TokenText::new(clock::random(), clock::random());
-    let record = JoinToken {
-        id: token.id.clone(),
-        cluster_id: cluster_id.clone(),
-        hash: token.hash(),
-        kind: TokenKind::Join,
-        new_cluster: false,
-        adoption: AdoptionOptions::default(),
-        issued_by: "test".to_owned(),
-        expires_at: now + time::Duration::hours(1),
-        redeemed: None,
-        revoked_at: None,
-        created_at: now,
-    };
-    store.issue_join_token(record).await.unwrap();
-    let claim = Claim {
-        token,
-        cluster: "eu1".to_owned(),
-        incarnation: "uid".to_owned(),
-        identity: identity().public(),
-        deploy: KeyPair::from_seed(&[12; 32]).public(),
-        agent: AgentBuild::default(),
-        facts: Facts::default(),
-        addr: "127.0.0.1:1".to_owned(),
-    };
-    let redeemed = store.redeem(claim, now).await.unwrap();
-    assert!(matches!(redeemed, Redeemed::Bound { .. }));
-    cluster_id
-}
-
-/// A cluster without keys; gives its id.
-async fn add(hub: &Hub, name: ClusterName) -> String {
-    let (store, now, digest) = (&hub.store, clock::now(), Digest::from_bytes([1; 32]));
-    let bundle = NewBundle {
-        digest: digest.clone(),
-        engine: EngineKind::Flux,
-        version: "2.9.5".to_owned(),
-        objects: 0,
-        images: Vec::new(),
-        data: Vec::new(),
-        imported_by: "test".to_owned(),
-    };
-    store.add_bundle(bundle, now).await.unwrap();
-    let new = NewClusterRow {
-        name: name.clone(),
-        labels: BTreeMap::default(),
-        engine: EngineKind::Flux,
-        engine_version: "2.9.5".to_owned(),
-        bundle: digest,
-        catalog_path: format!("clusters/{name}"),
-        git_route: linesman::wire::api::GitRoute::Auto,
-        adoption: AdoptionOptions::default(),
-    };
-    store.create_cluster(new, now).await.unwrap().id
-}
-
-/// How the agent of these tests dials.
-pub(super) fn link_config(hub: watch::Receiver<HubRef>) -> LinkConfig {
-    LinkConfig {
-        hub,
-        cluster: name(),
-        keys: watch::channel(Identity {
-            identity: identity(),
-            ..Identity::from_seeds(&[1; 32], &[2; 32])
-        })
-        .1,
-        build: AgentBuild::default(),
-        instance: uuid::Uuid::now_v7().to_string(),
-        proxy: None,
-    }
-}
-
-pub(super) fn not_dialled() -> LinkState {
-    LinkState::Down {
-        since: clock::now(),
-        cause: String::new(),
-        attempt: 0,
-        strange: false,
-    }
-}
-
-/// A grant on all clusters, without limits.
-pub(super) fn everywhere(id: &str, user: &str, groups: &[&str]) -> Grant {
-    Grant {
-        id: id.to_owned(),
-        subject: Subject::User(user.to_owned()),
-        clusters: Clusters::All,
-        groups: groups.iter().map(|g| (*g).to_owned()).collect(),
-        act_as: [].into(),
-        namespaces: None,
-        mode: Mode::Full,
-        expires_at: None,
-        reason: String::new(),
-        created_by: "admin".to_owned(),
-        created_at: clock::now(),
-        rev: 1,
-    }
 }

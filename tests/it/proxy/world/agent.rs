@@ -1,0 +1,187 @@
+//! The cluster's agent, and the way between it and the hub.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use linesman::agent::forward::exchange::{Exchange, Shared};
+use linesman::agent::forward::serve;
+use linesman::agent::identity::Identity;
+use linesman::agent::link::{self, LinkConfig, LinkState};
+use linesman::clock;
+use linesman::hub::Hub;
+use linesman::keys::KeyPair;
+use linesman::tunnel::Incoming;
+use linesman::wire::api::{AgentBuild, HubRef};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::{PATIENCE, World, has_line, name};
+use crate::proxy::apiserver::ApiServer;
+use crate::proxy::pair::Pair;
+
+/// The way between agent and hub.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::proxy) struct Door {
+    /// New connections are dropped.
+    pub(in crate::proxy) shut: bool,
+    /// Every change of this drops those that stand.
+    pub(in crate::proxy) cuts: u32,
+}
+
+impl World {
+    /// The same with the line up.
+    pub(in crate::proxy) async fn with_line(server: &ApiServer) -> Self {
+        let mut world = Self::new().await;
+        world.agent(server).await;
+        world
+    }
+
+    /// Starts the cluster's agent, which ends with the token; its line is up when this returns.
+    pub(in crate::proxy) async fn agent(&mut self, server: &ApiServer) -> CancellationToken {
+        self.agent_under(server, &[]).await
+    }
+
+    /// The same under a policy of the cluster's owner.
+    pub(in crate::proxy) async fn agent_under(
+        &mut self,
+        server: &ApiServer,
+        policy: &[(&str, &str)],
+    ) -> CancellationToken {
+        let shared = Pair::shared(server, &self.hub.id, &self.cluster_id, policy);
+        self.agent_of(shared).await
+    }
+
+    /// The same with its parts.
+    pub(in crate::proxy) async fn agent_of(&mut self, shared: Arc<Shared>) -> CancellationToken {
+        let (stop, streams, state) = self.dial().await;
+        self.tasks.spawn(forward(shared, streams, state));
+        stop
+    }
+
+    /// The same where the door leads to another replica.
+    pub(in crate::proxy) async fn agent_at(
+        &mut self,
+        server: &ApiServer,
+        owner: &Hub,
+    ) -> CancellationToken {
+        let shared = Pair::shared(server, &self.hub.id, &self.cluster_id, &[]);
+        let (stop, streams, state) = self.dial_to(owner).await;
+        self.tasks.spawn(forward(shared, streams, state));
+        stop
+    }
+
+    /// The same without anyone who serves the streams.
+    pub(in crate::proxy) async fn dial(
+        &mut self,
+    ) -> (
+        CancellationToken,
+        mpsc::Receiver<Incoming>,
+        watch::Receiver<LinkState>,
+    ) {
+        let hub = self.hub.clone();
+        self.dial_to(&hub).await
+    }
+
+    async fn dial_to(
+        &mut self,
+        owner: &Hub,
+    ) -> (
+        CancellationToken,
+        mpsc::Receiver<Incoming>,
+        watch::Receiver<LinkState>,
+    ) {
+        let (hub_held, hub_ref) = watch::channel(self.hub.reference());
+        let config = link_config(hub_ref);
+        let (line, mut state) = watch::channel(not_dialled());
+        let (incoming, streams) = mpsc::channel(64);
+        let stop = self.stop.child_token();
+        let stopped = stop.clone();
+        self.tasks.spawn(async move {
+            link::run(config, line, incoming, stopped).await.unwrap();
+            drop(hub_held);
+        });
+        let up = state.wait_for(|state| matches!(state, LinkState::Up { .. }));
+        drop(timeout(PATIENCE, up).await.expect("the line comes up"));
+        has_line(owner, true).await;
+        (stop, streams, state)
+    }
+}
+
+pub(super) async fn relay(
+    outside: TcpListener,
+    to: watch::Receiver<SocketAddr>,
+    door: watch::Receiver<Door>,
+) {
+    let mut open = JoinSet::new();
+    while let Ok((mut socket, _)) = outside.accept().await {
+        let mut door = door.clone();
+        if door.borrow_and_update().shut {
+            continue;
+        }
+        let to = *to.borrow();
+        open.spawn(async move {
+            let mut hub = TcpStream::connect(to).await.unwrap();
+            tokio::select! {
+                _ = tokio::io::copy_bidirectional(&mut socket, &mut hub) => {}
+                _ = door.changed() => {}
+            }
+        });
+    }
+}
+
+/// Serves each stream as the agent does.
+pub(in crate::proxy) async fn forward(
+    shared: Arc<Shared>,
+    mut streams: mpsc::Receiver<Incoming>,
+    mut state: watch::Receiver<LinkState>,
+) {
+    let mut running = JoinSet::new();
+    while let Some(arrived) = streams.recv().await {
+        let up = state.wait_for(|state| matches!(state, LinkState::Up { .. }));
+        let Ok(LinkState::Up { keyset, .. }) = up.await.map(|up| up.clone()) else {
+            return;
+        };
+        let exchange = Exchange {
+            meta: serde_json::from_slice(&arrived.meta).unwrap(),
+            epoch: arrived.epoch,
+            keyset,
+            hub_now: arrived.stream.line().hub_now(),
+            renew: Arc::new(|| {}),
+            cancelled: arrived.stream.cancelled(),
+            stop: Arc::new(arrived.stream.stopper()),
+        };
+        running.spawn(serve(arrived.stream, shared.clone(), exchange));
+    }
+}
+
+pub(in crate::proxy) fn identity() -> KeyPair {
+    KeyPair::from_seed(&[11; 32])
+}
+
+/// How the agent of these tests dials.
+pub(in crate::proxy) fn link_config(hub: watch::Receiver<HubRef>) -> LinkConfig {
+    LinkConfig {
+        hub,
+        cluster: name(),
+        keys: watch::channel(Identity {
+            identity: identity(),
+            ..Identity::from_seeds(&[1; 32], &[2; 32])
+        })
+        .1,
+        build: AgentBuild::default(),
+        instance: uuid::Uuid::now_v7().to_string(),
+        proxy: None,
+    }
+}
+
+pub(in crate::proxy) fn not_dialled() -> LinkState {
+    LinkState::Down {
+        since: clock::now(),
+        cause: String::new(),
+        attempt: 0,
+        strange: false,
+    }
+}
