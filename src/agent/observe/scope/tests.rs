@@ -142,7 +142,7 @@ async fn lists(bookmarks: Option<Duration>) -> usize {
     let scopes = scopes_of(&kube, &install, crate::manifests::scope::Extent::Cluster);
     let mut scopes = scopes.into_iter();
     let scope = scopes.find(|s| matches!(s.what, What::Objects(Kind::Service)));
-    let hour = Duration::from_mins(60);
+    let hour = Duration::from_hours(1);
     drop(timeout(hour, scope.unwrap().observe(&view)).await);
     count.load(Ordering::Relaxed)
 }
