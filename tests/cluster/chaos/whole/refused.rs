@@ -128,3 +128,13 @@ fn a_deploy_key_that_the_git_host_refuses_is_told_and_registered_again() {
         refused_and_registered_again(&world, loss);
     }
 }
+
+/// W30: the same with Argo CD, which says so of its own look after three minutes of grace.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn a_deploy_key_that_the_git_host_refuses_to_argo_cd_is_told_and_registered_again() {
+    let world = world::adopted_argocd();
+    for loss in &LOSSES {
+        refused_and_registered_again(&world, loss);
+    }
+}
