@@ -12,13 +12,16 @@ use crate::healing::{
 use crate::restricted;
 use crate::support::api::{deployment, path};
 use crate::support::argocd::{CONTROLLER, application, root};
+use crate::support::place::{lab, run};
 use crate::support::world::{self, ARGOCD, CLUSTER, World};
 use crate::support::{figure, seconds, shown, until};
 
 mod full;
 mod keys;
 mod namespace;
+mod slow;
 mod versions;
+mod whole;
 
 /// W1, W30: YAML applied to the first catalog revision applied in ≤ 45 s; then each commit is followed.
 #[test]
@@ -340,11 +343,7 @@ fn a_controller_that_hangs_is_restarted() {
     settle(&world);
     let pod = path("v1", "Pod", ARGOCD, "argocd-application-controller-0");
     let uid = world.uid(&pod).unwrap();
-    let lab = world.place.lab().to_owned();
-    let script = "kill -STOP $(pgrep -f '^/usr/local/bin/argocd-application-controlle[r]')";
-    crate::support::place::run(
-        crate::support::place::lab().args(["exec", &lab, "sh", "-c", script]),
-    );
+    stop_controller(&world);
     // A push makes the agent ask at once, else it asks every five minutes.
     let began = Instant::now();
     let file = format!("clusters/{CLUSTER}/hangs.yaml");
@@ -370,6 +369,12 @@ fn a_controller_that_hangs_is_restarted() {
     });
     works(&world, "W39", "Argo CD: function after that", "≤ 60 s");
     settle(&world);
+}
+
+/// The application-controller's process stands still, and the kubelet, which does not ask it, sees nothing of that.
+pub(crate) fn stop_controller(world: &World) {
+    let script = "kill -STOP $(pgrep -f '^/usr/local/bin/argocd-application-controlle[r]')";
+    run(lab().args(["exec", world.place.lab(), "sh", "-c", script]));
 }
 
 /// A commit of a new ConfigMap arrives; how long that took.

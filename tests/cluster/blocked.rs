@@ -224,3 +224,19 @@ fn fetchers(world: &World) -> Vec<Value> {
     let list = world.api.get(&path).unwrap_or_default();
     list["items"].as_array().cloned().unwrap_or_default()
 }
+
+/// The Pods of the engine: their UIDs, and how often their containers began anew.
+pub(crate) fn pods_of_engine(world: &World) -> Vec<String> {
+    let namespace = world.namespace();
+    let list = world
+        .api
+        .get(&format!("/api/v1/namespaces/{namespace}/pods"));
+    let list = list.unwrap_or_default()["items"].clone();
+    let told = |pod: &Value| {
+        let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
+        json!([pod["metadata"]["uid"], restarts]).to_string()
+    };
+    let mut all: Vec<String> = list.as_array().into_iter().flatten().map(told).collect();
+    all.sort();
+    all
+}

@@ -44,7 +44,7 @@ pub(super) fn function(api: &Api, limit: Duration) {
 }
 
 /// A refresh that is asked for is answered, and `holds` of the root.
-pub(super) fn answers(api: &Api, limit: Duration, holds: impl Fn(&Value) -> bool) {
+pub(crate) fn answers(api: &Api, limit: Duration, holds: impl Fn(&Value) -> bool) {
     let mut asked = None;
     until("the root answers a refresh as it should", limit, || {
         let Ok(Some(live)) = api.try_get(&root()) else {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use linesman::clock::{now, rfc3339};
 use serde_json::{Value, json};
 
+use crate::blocked::pods_of_engine;
 use crate::healing::{LIMIT, heals, on_record, settle, since, unchanged, workloads};
 use crate::support::audit::Mark;
 use crate::support::place::{lab, output, run};
@@ -321,17 +322,4 @@ fn a_kustomize_controller_that_waits_for_health_is_left_alone() {
     until("the cluster is healthy", seconds(LIMIT), || {
         world.phase() == "Healthy"
     });
-}
-
-/// Their UIDs and how often their containers began anew.
-fn pods_of_engine(world: &World) -> Vec<String> {
-    let list = world.api.get(&format!("/api/v1/namespaces/{FLUX}/pods"));
-    let list = list.unwrap_or_default()["items"].clone();
-    let told = |pod: &Value| {
-        let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
-        json!([pod["metadata"]["uid"], restarts]).to_string()
-    };
-    let mut all: Vec<String> = list.as_array().into_iter().flatten().map(told).collect();
-    all.sort();
-    all
 }
