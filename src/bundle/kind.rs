@@ -206,6 +206,12 @@ impl Kind {
         group == "source.toolkit.fluxcd.io"
     }
 
+    /// A role, or what gives one to somebody.
+    pub fn is_rbac(self) -> bool {
+        let (group, _, _) = self.resource();
+        group == "rbac.authorization.k8s.io"
+    }
+
     /// A kind that an install manifest may hold.
     pub fn installable(self) -> bool {
         self.stage() <= 4

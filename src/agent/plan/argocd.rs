@@ -17,6 +17,8 @@ use crate::wire::api::EngineKind;
 const STUCK: Duration = Duration::minutes(10);
 /// Beyond its interval and jitter, a controller that works has looked again.
 const SLACK: Duration = Duration::seconds(60);
+/// A controller that has just started looks anew within so long.
+const STARTS: Duration = Duration::seconds(5);
 
 /// The commit that an Application's `status` says was looked at last; empty where that failed: the name of the branch
 /// may then stand in the place of a commit.
@@ -137,6 +139,35 @@ pub fn faults(root: &Object) -> impl Iterator<Item = (Class, String)> {
         Some((class, format!("{}: {}", text("type"), text("message"))))
     });
     named.chain(failed(root))
+}
+
+/// Argo CD that cannot read its settings compares nothing, and says no more of it than that neither outcome nor health are known
+/// (`controller/state.go`, `getComparisonSettings`). So it does for a moment when it starts, and it takes a former complaint away
+/// a moment before it says what came in its place.
+pub fn unread_settings(root: &Object, now: OffsetDateTime) -> Option<&'static str> {
+    let lasts = looked(root).is_some_and(|at| now - at > STARTS);
+    let answers = probe(root).is_some_and(|probe| probe.answered);
+    let unknown = |part: &str| root.text(&format!("/status/{part}/status")) == "Unknown";
+    let conditions = root.fields.pointer("/status/conditions");
+    let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
+    let kind = |c: &Value| c.get("type").and_then(Value::as_str).map(str::to_owned);
+    let said = conditions.any(|c| kind(c).is_some_and(|kind| kind.ends_with("Error")));
+    (unknown("sync") && unknown("health") && answers && lasts && !said).then_some(
+        "sync status and health Unknown, with no reason: Argo CD may not be able to read its settings",
+    )
+}
+
+/// What Argo CD itself was refused, by an operation's result on one of its objects.
+pub fn refused(operation: &Value) -> Option<String> {
+    let results = operation.pointer("/syncResult/resources")?.as_array()?;
+    let lines = results.iter().filter_map(|r| r.get("message")?.as_str());
+    let mut lines = lines.flat_map(str::lines);
+    let by_rights = |line: &&str| {
+        line.contains(" is forbidden: ") && line.contains(":argocd-application-controller\"")
+    };
+    lines
+        .find(by_rights)
+        .map(|line| line.chars().take(500).collect())
 }
 
 fn failed(root: &Object) -> Option<(Class, String)> {

@@ -362,6 +362,12 @@ fn application(
     if let Some(text) = argocd::stuck(live, now, history) {
         found.push(Finding::new(Class::OperationStuck, id, text));
     }
+    if let Some(text) = argocd::unread_settings(live, now) {
+        let mut finding = Finding::new(Class::EngineConfigBroken, id, text);
+        // Which settings these are it does not say; they have a finding of their own.
+        finding.reported = true;
+        found.push(finding);
+    }
     let redis = ObjectId::new(Kind::Deployment, &install.namespace, REDIS);
     for (class, text) in argocd::faults(live) {
         let about = if class == Class::RedisDown {

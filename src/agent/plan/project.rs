@@ -44,6 +44,10 @@ const STATUS: [&str; 19] = [
     "inventory",
 ];
 
+/// Argo CD writes roles and bindings twice: as `kubectl auth reconcile` does, by the name of its program, before it applies
+/// them like all else (gitops-engine, `resource_ops.go`). What the first has set is the first's.
+const RECONCILER: &str = "argocd-application-controller";
+
 /// What follows a controller's name in that of its Lease.
 pub const LEASE_SUFFIX: &str = "-leader-election";
 
@@ -96,7 +100,7 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         created: meta.creation_timestamp.as_ref().and_then(at),
         deleting: meta.deletion_timestamp.as_ref().and_then(at),
         finalizers: meta.finalizers.unwrap_or_default(),
-        writer: last.map(writer).unwrap_or_default(),
+        writer: last.map(|e| writer(kind, e)).unwrap_or_default(),
         written: last.and_then(|e| e.time.as_ref()).and_then(at),
         ours: entries
             .iter()
@@ -145,6 +149,7 @@ fn outline(operation: &Value) -> Value {
         "message": short(message.unwrap_or_default()),
         "syncResult": {"revision": at("/syncResult/revision")},
         "operation": {"sync": {"revision": at("/operation/sync/revision")}},
+        "refused": argocd::refused(operation),
     })
 }
 
@@ -182,7 +187,9 @@ pub fn marks(entry: &ManagedFieldsEntry) -> bool {
         Some(manager) if manager == flux::TRAITS.applier => {
             entry.operation.as_deref() == Some("Apply") && sets(entry, "f:labels", GIT_OWNER)
         }
-        Some(manager) if manager == TRAITS.applier => sets(entry, "f:annotations", TRACKING),
+        Some(manager) if [TRAITS.applier, RECONCILER].contains(&manager) => {
+            sets(entry, "f:annotations", TRACKING)
+        }
         _ => false,
     }
 }
@@ -203,10 +210,11 @@ fn by_us(entry: &ManagedFieldsEntry) -> bool {
     matches!(entry.manager.as_deref(), Some(MANAGER | KEPT))
 }
 
-fn writer(entry: &ManagedFieldsEntry) -> String {
+fn writer(kind: Kind, entry: &ManagedFieldsEntry) -> String {
     match &entry.manager {
         // Put back by us, whoever had it first.
         Some(manager) if manager == KEPT => MANAGER.to_owned(),
+        Some(manager) if manager == RECONCILER && kind.is_rbac() => TRAITS.applier.to_owned(),
         manager => manager.clone().unwrap_or_default(),
     }
 }

@@ -71,7 +71,7 @@ struct Break {
 }
 
 /// The install with `change` made to the document of one object, or without it.
-fn with(good: &str, [kind, name]: [&str; 2], change: impl Fn(&str) -> String) -> String {
+pub(super) fn with(good: &str, [kind, name]: [&str; 2], change: impl Fn(&str) -> String) -> String {
     let has = |part: &str, line: &str| part.lines().any(|l| l == line);
     let of =
         |part: &&str| has(part, &format!("kind: {kind}")) && has(part, &format!("  name: {name}"));

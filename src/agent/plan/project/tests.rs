@@ -155,6 +155,8 @@ fn a_mark_of_git_is_the_engines_own() {
         ("argocd-controller", "Update", &id, true),
         ("argocd-controller", "Apply", &id, true),
         ("argocd-controller", "Update", &label, false),
+        ("argocd-application-controller", "Update", &id, true),
+        ("argocd-application-controller", "Update", &label, false),
         ("kubectl-annotate", "Update", &id, false),
     ] {
         let live = json!({
@@ -165,5 +167,52 @@ fn a_mark_of_git_is_the_engines_own() {
         });
         let object = object(Kind::Deployment, serde_json::from_value(live).unwrap());
         assert_eq!(object.marked, marked, "{manager} {operation} {fields}");
+    }
+}
+
+/// W18: of roles and bindings, Argo CD sets the mark and adds what is missing by another name than that by which it applies.
+#[test]
+fn a_binding_that_argo_cd_reconciles_is_gits_and_written_by_it() {
+    let fields = |part: &str, name: &str| json!({"f:metadata": {part: {name: {}}}});
+    let entry = |manager: &str, second: u8, fields: Value| {
+        json!({
+            "manager": manager, "operation": "Update", "time": format!("2026-01-02T03:04:{second:02}Z"),
+            "fieldsV1": fields,
+        })
+    };
+    let id = || fields("f:annotations", "f:argocd.argoproj.io/tracking-id");
+    let last = || {
+        fields(
+            "f:annotations",
+            "f:kubectl.kubernetes.io/last-applied-configuration",
+        )
+    };
+    let process = "argocd-application-controller";
+    for (kind, entries, told) in [
+        (
+            Kind::ClusterRoleBinding,
+            json!([entry(process, 5, id())]),
+            ("argocd-controller", true),
+        ),
+        (
+            Kind::Role,
+            json!([
+                entry(process, 6, id()),
+                entry("argocd-controller", 5, last())
+            ]),
+            ("argocd-controller", true),
+        ),
+        (
+            Kind::Deployment,
+            json!([entry(process, 5, json!({"f:spec": {}}))]),
+            (process, false),
+        ),
+    ] {
+        let live = json!({
+            "apiVersion": kind.api_version(), "kind": kind.as_str(),
+            "metadata": {"name": "x", "managedFields": entries},
+        });
+        let object = object(kind, serde_json::from_value(live).unwrap());
+        assert_eq!((object.writer.as_str(), object.marked), told, "{kind}");
     }
 }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
-use super::commit;
+use super::{commit, owner, shield};
 use crate::agent::engine::argocd::{REDIS, REPO_SERVER};
 use crate::agent::engine::compare::{additions, drift, settings};
 use crate::agent::engine::{Install, Wanted, is_workload};
@@ -119,7 +119,10 @@ fn blamed(
     }
     let complaint = install.roots().find_map(|root| {
         let said = observed.objects.get(root)?;
-        let mut all = health::complaints(install, root, said).into_iter();
+        let unread = argocd::unread_settings(said, now).map(str::to_owned);
+        let unread = unread.map(|text| (Class::EngineConfigBroken, text));
+        let all = health::complaints(install, root, said).into_iter();
+        let mut all = all.chain(unread.filter(|_| root.kind == Kind::Application));
         let (_, text) = all.find(|(class, text)| disturbs(id, *class, text))?;
         let after = match root.kind {
             Kind::Application => argocd::looked(said).is_some_and(|at| at >= since),
@@ -127,6 +130,7 @@ fn blamed(
         };
         after.then(|| format!("{root}: {text}"))
     });
+    let complaint = complaint.or_else(|| refused_to_apply(install, observed, id));
     complaint.or_else(|| {
         let silent = install.roots().find(|root| {
             let probe = observed.objects.get(*root).and_then(|live| live.probe());
@@ -136,10 +140,21 @@ fn blamed(
     })
 }
 
+/// What Argo CD was refused while it applied the commit that brought a role or a binding: it compares by what it has watched so
+/// far, so that its answers show nothing of that.
+fn refused_to_apply(install: &Install, observed: &Observed, id: &ObjectId) -> Option<String> {
+    let owner = owner(install, observed, id);
+    let said = shield::said(install, observed, &owner).filter(|_| id.kind.is_rbac())?;
+    let text = said.refused.as_ref()?;
+    Some(format!("{owner}: {text}"))
+}
+
 /// Whether an object of a kind can be why a Pod does not run.
 fn stops(kind: Kind, class: Class) -> bool {
     match class {
-        Class::CrashLoop => matches!(kind, Kind::ConfigMap | Kind::ServiceAccount) || is_rbac(kind),
+        Class::CrashLoop => {
+            matches!(kind, Kind::ConfigMap | Kind::ServiceAccount) || kind.is_rbac()
+        }
         Class::ConfigRefMissing => kind == Kind::ConfigMap,
         Class::QuotaBlocks => kind == Kind::ResourceQuota,
         _ => false,
@@ -149,27 +164,22 @@ fn stops(kind: Kind, class: Class) -> bool {
 /// Whether it can be why a root complains.
 fn disturbs(id: &ObjectId, class: Class, text: &str) -> bool {
     match class {
-        Class::ApplyFailed | Class::BuildFailed if text.contains("forbidden") => is_rbac(id.kind),
+        Class::ApplyFailed | Class::BuildFailed if text.contains("forbidden") => id.kind.is_rbac(),
         Class::ArtifactUnreachable | Class::RedisDown => matches!(
             id.kind,
             Kind::Service | Kind::NetworkPolicy | Kind::ConfigMap
         ),
         Class::GitUnreachable => id.kind == Kind::NetworkPolicy,
-        Class::BuildFailed | Class::EngineSecretMissing => id.kind == Kind::ConfigMap,
+        Class::BuildFailed | Class::EngineSecretMissing | Class::EngineConfigBroken => {
+            id.kind == Kind::ConfigMap
+        }
         _ => false,
     }
 }
 
 /// Whether it can be why a controller that runs does not answer.
 fn deafens(kind: Kind) -> bool {
-    is_rbac(kind) || matches!(kind, Kind::ConfigMap | Kind::NetworkPolicy | Kind::Service)
-}
-
-fn is_rbac(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::ClusterRole | Kind::ClusterRoleBinding | Kind::Role | Kind::RoleBinding
-    )
+    kind.is_rbac() || matches!(kind, Kind::ConfigMap | Kind::NetworkPolicy | Kind::Service)
 }
 
 fn harm(

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::Hold;
 use crate::agent::engine::argocd::ROOT;
 use crate::agent::engine::{Install, TRACKING};
-use crate::agent::plan::argocd::head;
+use crate::agent::plan::argocd::{self, head};
 use crate::agent::plan::state::{Object, Observed};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
@@ -42,6 +42,8 @@ pub struct Owner {
     pub behind: bool,
     /// Whether it is done with that commit, and has nothing left to apply.
     pub rests: bool,
+    /// What Argo CD was refused for want of rights when it applied that commit.
+    pub refused: Option<String>,
     /// What it brought once, and what is in Git no longer.
     pub extra: BTreeSet<ObjectId>,
     /// What our annotation says.
@@ -131,6 +133,7 @@ impl Owner {
             seen: seen.to_owned(),
             behind,
             rests: done && !runs && !seen.is_empty(),
+            refused: refused(status),
             extra: extra(namespace, status),
             held,
             in_force,
@@ -146,6 +149,13 @@ impl Owner {
             part("status"),
         )
     }
+}
+
+fn refused(status: &Value) -> Option<String> {
+    let operation = status.get("operationState")?;
+    let kept = operation.get("refused").and_then(Value::as_str);
+    kept.map(str::to_owned)
+        .or_else(|| argocd::refused(operation))
 }
 
 /// Whether Argo CD has compared since its operation ended: what it says of before is of another commit.
@@ -350,20 +360,40 @@ impl Shield {
             name: id.name.clone(),
             hold: hold.clone(),
         });
+        let told = told_to(at("/status/operationState"), !self.held.is_empty());
         let record = Record {
             held: held.collect(),
             former,
         };
         let note = serde_json::to_string(&record).ok();
         let note = note.filter(|_| !self.held.is_empty());
-        json!({
+        let mut patch = json!({
             "metadata": {
                 "annotations": {HOLDS: note},
                 "resourceVersion": at("/metadata/resourceVersion"),
             },
             "spec": spec,
-        })
+        });
+        if let Some(options) = told {
+            patch["status"]["operationState"]["operation"]["sync"]["syncOptions"] = options;
+        }
+        patch
     }
+}
+
+/// The options of an operation that was begun before the hold, with which it leaves alone what is held when it is tried again:
+/// Argo CD takes what is to be ignored from the Application each time, and the options from the operation (`controller/sync.go`).
+fn told_to(operation: &Value, holds: bool) -> Option<Value> {
+    let runs = operation.get("phase").and_then(Value::as_str) == Some("Running");
+    let sync = operation
+        .pointer("/operation/sync")
+        .filter(|sync| runs && holds && sync.is_object())?;
+    let mut options = items(sync.get("syncOptions"));
+    if options.contains(&json!(RESPECT)) {
+        return None;
+    }
+    options.push(json!(RESPECT));
+    Some(json!(options))
 }
 
 /// An object's own list of options, with the wish not to be pruned or without; none = nothing is left of it.

@@ -90,24 +90,24 @@ fn writes(plan: &Plan) -> Vec<(&str, &str)> {
         .collect()
 }
 
+/// A commit takes everybody out of a binding.
+fn emptied(cluster: &mut Cluster, id: &ObjectId) {
+    let wanted = cluster.install.wanted.get_mut(id).unwrap();
+    let mut expect = wanted.expect.as_ref().clone();
+    expect["subjects"] = json!([{"kind": "ServiceAccount", "name": "kustomize-controller"}]);
+    expect["roleRef"] = json!({"kind": "ClusterRole", "name": "cluster-admin"});
+    wanted.expect = Arc::new(expect);
+    let by = cluster.install.traits.applier;
+    written(cluster, id, by, "subjects", json!([]));
+}
+
 /// W18: a binding that a commit emptied is held when the root says what it may no longer do, or says nothing.
 #[test]
 fn a_binding_that_a_commit_emptied_is_held_when_the_engine_shows_it() {
-    let emptied = |cluster: &mut Cluster| {
-        let roles = json!({"kind": "ClusterRole", "name": "cluster-admin"});
-        let id = binding();
-        let wanted = cluster.install.wanted.get_mut(&id).unwrap();
-        let mut expect = wanted.expect.as_ref().clone();
-        expect["subjects"] = json!([{"kind": "ServiceAccount", "name": "kustomize-controller"}]);
-        expect["roleRef"] = roles;
-        wanted.expect = Arc::new(expect);
-        let by = cluster.install.traits.applier;
-        written(cluster, &id, by, "subjects", json!([]));
-    };
     let held = [("hold", BINDING), ("apply", BINDING)];
 
     let mut cluster = working(EngineKind::Flux, true);
-    emptied(&mut cluster);
+    emptied(&mut cluster, &binding());
     assert_eq!(writes(&after(&mut cluster, 10)), [], "it may be meant so");
     let message = "Deployment is forbidden: User cannot patch resource";
     root_says(
@@ -129,10 +129,80 @@ fn a_binding_that_a_commit_emptied_is_held_when_the_engine_shows_it() {
     );
 
     let mut cluster = working(EngineKind::Flux, true);
-    emptied(&mut cluster);
+    emptied(&mut cluster, &binding());
     asked_in_vain(&mut cluster);
     assert_eq!(writes(&after(&mut cluster, 20)), []);
     assert_eq!(writes(&after(&mut cluster, 25)), held);
+}
+
+/// W18: Argo CD compares by what it has watched so far, and goes on answering; what shows the harm is that it may not apply.
+#[test]
+fn a_binding_that_a_commit_emptied_is_held_when_argo_cd_may_not_apply_the_rest_of_it() {
+    let id = ObjectId::new(
+        Kind::ClusterRoleBinding,
+        "",
+        "argocd-application-controller",
+    );
+    let refused = |by: &str| {
+        let message = format!(
+            "error when patching:\ndeployments.apps \"x\" is forbidden: User \"{by}\" cannot patch resource"
+        );
+        let result = json!({"kind": "Deployment", "name": "x", "message": message});
+        json!({"operationState": {
+            "phase": "Running", "retryCount": 1, "startedAt": "2027-01-15T08:00:00Z",
+            "syncResult": {"revision": "2", "resources": [result]},
+        }})
+    };
+    for (by, held) in [
+        (
+            "system:serviceaccount:argocd:argocd-application-controller",
+            true,
+        ),
+        ("system:serviceaccount:team:deployer", false),
+    ] {
+        let mut cluster = working(EngineKind::Argocd, true);
+        emptied(&mut cluster, &id);
+        assert_eq!(writes(&after(&mut cluster, 10)), [], "it may be meant so");
+        root_says(&mut cluster, &refused(by));
+        let expected: &[(&str, &str)] = if held {
+            &[
+                ("shield", "linesman"),
+                ("hold", &id.name),
+                ("apply", &id.name),
+            ]
+        } else {
+            &[]
+        };
+        assert_eq!(writes(&after(&mut cluster, 10)), expected, "{by}");
+    }
+}
+
+/// W18, F53: all that Argo CD says is that it does not know, of each Application, and of none why.
+#[test]
+fn settings_that_argo_cd_cannot_read_are_put_back() {
+    let complains = json!([{"type": "ComparisonError", "message": "app path does not exist"}]);
+    let put_back = vec![("reset", "argocd-cm")];
+    for (sync, health, conditions, expected) in [
+        ("Unknown", "Unknown", json!([]), put_back),
+        ("Unknown", "Unknown", complains, vec![]),
+        ("Unknown", "Healthy", json!([]), vec![]),
+        ("OutOfSync", "Unknown", json!([]), vec![]),
+    ] {
+        let mut cluster = working(EngineKind::Argocd, false);
+        let id = settings_map("argocd-cm");
+        let mut data = cluster.objects[&id].fields["data"].clone();
+        data["resource.inclusions"] = json!("[");
+        written(&mut cluster, &id, "kubectl", "data", data);
+        asked_in_vain(&mut cluster);
+        cluster.now += Duration::seconds(2);
+        let status = json!({
+            "sync": {"status": sync}, "health": {"status": health}, "conditions": conditions,
+            "reconciledAt": rfc3339(cluster.now),
+        });
+        root_says(&mut cluster, &status);
+        assert_eq!(writes(&cluster.plan()), [], "it may have just started");
+        assert_eq!(writes(&after(&mut cluster, 6)), expected, "{status}");
+    }
 }
 
 /// W18: Argo CD's manifest leaves the number of Pods to people.

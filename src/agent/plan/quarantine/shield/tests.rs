@@ -386,3 +386,54 @@ fn a_new_version_that_does_not_come_up_beside_the_old_one_is_held_after_a_minute
     let plan = after_a_while(&mut cluster);
     assert_eq!(writes(&plan)[1..], [("hold", SERVER), ("apply", SERVER)]);
 }
+
+/// W18: an operation that began before the hold is tried again with the options that it began with.
+#[test]
+fn an_operation_that_runs_is_told_of_the_hold_too() {
+    let hold = Hold {
+        revision: "2".to_owned(),
+        since: String::new(),
+        reason: String::new(),
+        attempt: 1,
+        lifted: None,
+        order: None,
+    };
+    let holding = Shield {
+        held: [(server(), hold)].into(),
+        ..Shield::default()
+    };
+    let told = |shield: &Shield, phase: &str, sync: Value| {
+        let live =
+            json!({"status": {"operationState": {"phase": phase, "operation": {"sync": sync}}}});
+        let patch = shield.patch(&live, None);
+        let options = patch.pointer("/status/operationState/operation/sync/syncOptions");
+        options.cloned()
+    };
+    let with = |options: Value| json!({"revision": "2", "syncOptions": options});
+    for (shield, phase, sync, expected) in [
+        (
+            &holding,
+            "Running",
+            json!({"revision": "2"}),
+            Some(json!([RESPECT])),
+        ),
+        (
+            &holding,
+            "Running",
+            with(json!(["X=true"])),
+            Some(json!(["X=true", RESPECT])),
+        ),
+        (&holding, "Running", with(json!([RESPECT])), None),
+        (&holding, "Running", Value::Null, None),
+        (&holding, "Failed", json!({"revision": "2"}), None),
+        (
+            &Shield::default(),
+            "Running",
+            json!({"revision": "2"}),
+            None,
+        ),
+    ] {
+        let said = told(shield, phase, sync.clone());
+        assert_eq!(said, expected, "{phase} {sync}");
+    }
+}

@@ -1,0 +1,151 @@
+//! W18 with Argo CD: commits that stop it in other ways than by an image, for `make chaos` only.
+
+use serde_json::{Value, json};
+
+use super::super::whole::with;
+use super::catalog::{Catalog, Part};
+use super::{SERVER, WORKLOADS, quarantined};
+use crate::healing::{LIMIT, heals};
+use crate::support::api::{deployment, path};
+use crate::support::argocd::CONTROLLER;
+use crate::support::world::{ARGOCD, World};
+use crate::support::{figure, seconds, shown, until};
+
+const RIGHTS: &str = "argocd-application-controller";
+const CONFIG: &str = "argocd-cm";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// One way to break Argo CD by a commit: what the catalog has instead of the good install, and the object that this breaks.
+struct Break {
+    what: &'static str,
+    object: String,
+    commit: fn(&str) -> String,
+}
+
+/// Those that an object has two of come in this order: only what is removed from Git is given back at once a second time.
+fn breaks() -> [Break; 6] {
+    let of_rbac = |kind: &str| format!("{RBAC}/{kind}/{RIGHTS}");
+    [
+        Break {
+            what: "replicas: 0 for the application-controller",
+            object: CONTROLLER.to_owned(),
+            commit: |good| {
+                with(good, ["StatefulSet", RIGHTS], |part| {
+                    part.replace("\n  replicas: 1\n", "\n  replicas: 0\n")
+                })
+            },
+        },
+        Break {
+            what: "replicas: 0 for the repo-server",
+            object: deployment(ARGOCD, SERVER),
+            commit: |good| {
+                with(good, ["Deployment", SERVER], |part| {
+                    part.replace("\nspec:\n", "\nspec:\n  replicas: 0\n")
+                })
+            },
+        },
+        Break {
+            what: "the binding's subject replaced",
+            object: of_rbac("clusterrolebindings"),
+            commit: |good| {
+                with(good, ["ClusterRoleBinding", RIGHTS], |part| {
+                    let subject = format!("\n- kind: ServiceAccount\n  name: {RIGHTS}\n");
+                    part.replace(&subject, "\n- kind: ServiceAccount\n  name: nobody\n")
+                })
+            },
+        },
+        Break {
+            what: "the role's rules removed",
+            object: of_rbac("clusterroles"),
+            commit: |good| {
+                with(good, ["ClusterRole", RIGHTS], |part| {
+                    let (before, _) = part.split_once("\nrules:\n").unwrap();
+                    format!("{before}\nrules: []")
+                })
+            },
+        },
+        Break {
+            what: "the binding removed",
+            object: of_rbac("clusterrolebindings"),
+            commit: |good| with(good, ["ClusterRoleBinding", RIGHTS], |_| String::new()),
+        },
+        Break {
+            what: "settings in argocd-cm that cannot be read",
+            object: path("v1", "ConfigMap", ARGOCD, CONFIG),
+            commit: |good| {
+                with(good, ["ConfigMap", CONFIG], |part| {
+                    part.replace("\ndata:\n", "\ndata:\n  resource.inclusions: '['\n")
+                })
+            },
+        },
+    ]
+}
+
+/// What the commits change of an object.
+fn changed(live: &Value) -> [Value; 4] {
+    let of = |pointer: &str| live.pointer(pointer).cloned().unwrap_or_default();
+    ["/spec/replicas", "/subjects", "/rules", "/data"].map(of)
+}
+
+/// The commit is pushed: it is held back and mended while the rest of it arrives, and the next commit gives the object back.
+fn held_and_given_back(catalog: &Catalog, n: usize, broken: &Break) {
+    let Break {
+        what,
+        object,
+        commit,
+    } = broken;
+    let world = catalog.world;
+    let (bad, good) = (format!("bad-{n}"), format!("good-{n}"));
+    let before = changed(&catalog.live(object));
+    catalog.push(&commit(&catalog.good), &bad);
+    let took = until(&format!("{what}: held, delivered"), seconds(300), || {
+        catalog.is_held(object)
+            && changed(&catalog.live(object)) == before
+            && catalog.delivered() == json!(bad)
+            && world.engine_available()
+    });
+    let took = took + world.function(seconds(LIMIT));
+    let what = format!("Argo CD: commit with {what}");
+    figure(
+        "W18",
+        &format!("{what} → held, rest delivered, function"),
+        "≤ 120 s",
+        shown(took),
+    );
+    until("the hub says so", seconds(60), || {
+        quarantined(world) == json!("True")
+    });
+    catalog.push(&catalog.good, &good);
+    let took = until(&format!("{what}: given back"), seconds(300), || {
+        !catalog.is_held(object) && catalog.delivered() == json!(good)
+    });
+    figure(
+        "W18",
+        &format!("{what}, then one that mends it → delivered, nothing held"),
+        "≤ 300 s",
+        shown(took),
+    );
+    world.function(seconds(LIMIT));
+    assert_eq!(changed(&catalog.live(object)), before, "{what}");
+    until("no heal is open", seconds(LIMIT), || {
+        heals(world).iter().all(|heal| heal["result"] != "open")
+    });
+}
+
+/// W18
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn commits_that_stop_argo_cd_in_other_ways_are_held_back() {
+    let mut world = World::open_with("argobreaks", ARGOCD);
+    world.adopt();
+    let rights = [("ClusterRole", None), ("ClusterRoleBinding", None)];
+    let settings = [("ConfigMap", Some(CONFIG))];
+    let parts: Vec<Part> = [&WORKLOADS[..], &rights, &settings].concat();
+    let all = breaks();
+    let last: Vec<&str> = all.iter().map(|b| b.object.as_str()).collect();
+    let catalog = Catalog::managing(&world, &parts, &last);
+    for (n, broken) in all.iter().enumerate() {
+        held_and_given_back(&catalog, n, broken);
+    }
+    world.close();
+}
