@@ -11,6 +11,8 @@ use crate::support::argocd::CONTROLLER;
 use crate::support::world::{ARGOCD, World};
 use crate::support::{figure, seconds, shown, until};
 
+mod never;
+
 const RIGHTS: &str = "argocd-application-controller";
 const CONFIG: &str = "argocd-cm";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";

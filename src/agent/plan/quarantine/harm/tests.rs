@@ -288,6 +288,26 @@ fn settings_of_argo_cd_are_put_back_when_it_does_not_work_with_them() {
     }
 }
 
+/// W39: how often Argo CD looks by itself is the catalog's to say; once it has worked so, it is not that which makes it silent.
+#[test]
+fn settings_of_the_catalog_that_argo_cd_worked_with_are_not_blamed_for_its_silence() {
+    for (known, expected) in [(false, vec!["shield", "hold", "reset"]), (true, vec![])] {
+        let mut cluster = working(EngineKind::Argocd, true);
+        let id = settings_map("argocd-cm");
+        let mut data = cluster.objects[&id].fields["data"].clone();
+        data["timeout.reconciliation"] = json!("0");
+        written(&mut cluster, &id, "argocd-controller", "data", data.clone());
+        if known {
+            let wanted = cluster.install.wanted.get_mut(&id).unwrap();
+            wanted.known = Some(Arc::new(data));
+        }
+        asked_in_vain(&mut cluster);
+        let plan = after(&mut cluster, 50);
+        let steps: Vec<&str> = writes(&plan).into_iter().map(|(step, _)| step).collect();
+        assert_eq!(steps, expected, "{known}");
+    }
+}
+
 /// F6: a controller that crashes with new settings.
 #[test]
 fn settings_with_which_a_controller_crashes_are_put_back() {
