@@ -67,13 +67,22 @@ impl View {
             .send_if_modified(|seen| heard(seen, id.clone(), said));
     }
 
-    /// What an answer of the API server says of one object; none = it is gone.
+    /// What an answer of the API server to a write says of one object; none = it is gone. It may come after the watch told of
+    /// what became of the object since.
     pub fn put(&self, id: &ObjectId, live: Option<Object>) {
         self.0.send_if_modified(|seen| match live {
+            Some(live) if is_gone(seen, id, &live) => false,
             Some(live) => insert(seen, id, live),
             None => seen.objects.remove(id).is_some(),
         });
     }
+}
+
+/// Whether it was deleted since.
+fn is_gone(seen: &Observed, id: &ObjectId, live: &Object) -> bool {
+    let listed = seen.listed.get(&id.kind).copied().unwrap_or_default();
+    let absent = !seen.objects.contains_key(id) && live.version <= listed;
+    absent || seen.buried.get(id) == Some(&live.uid)
 }
 
 /// Older news than what is there is dropped.

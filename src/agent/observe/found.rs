@@ -171,6 +171,14 @@ impl Found {
     }
 }
 
+/// What a list said is as of this resourceVersion.
+pub(super) fn listed(view: &View, kind: Kind, version: u64) {
+    view.0.send_if_modified(|seen| {
+        seen.listed.insert(kind, version);
+        false
+    });
+}
+
 /// The API server says that all there was was told: what is known is as good as a new list, if the last one was answered.
 pub(super) fn confirmed(what: What, view: &View) {
     let now = clock::now();

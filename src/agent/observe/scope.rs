@@ -203,8 +203,12 @@ impl Scope {
                     }
                     let next = page.metadata.continue_.unwrap_or_default();
                     if next.is_empty() {
+                        let version = page.metadata.resource_version.unwrap_or_default();
                         found.put(view, Answer::Whole);
-                        return Listed::At(page.metadata.resource_version.unwrap_or_default());
+                        if let What::Objects(kind) = self.what {
+                            found::listed(view, kind, version.parse().unwrap_or_default());
+                        }
+                        return Listed::At(version);
                     }
                     params = params.continue_token(&next);
                 }
@@ -291,22 +295,20 @@ impl Scope {
 
     fn deleted(&self, view: &View, live: DynamicObject, floor: u64) -> Option<String> {
         let version = live.metadata.resource_version.clone()?;
+        if let What::Objects(kind) = self.what
+            && let (Some(id), Some(uid)) = (self.id(kind, &live), &live.metadata.uid)
+        {
+            view.0.send_if_modified(|seen| {
+                seen.buried.insert(id.clone(), uid.clone());
+                let same = seen.objects.get(&id).is_some_and(|o| o.uid == *uid);
+                same && seen.objects.remove(&id).is_some()
+            });
+            return Some(version);
+        }
         if version.parse::<u64>().is_ok_and(|v| v <= floor) {
             return Some(version);
         }
         match self.what {
-            What::Objects(kind) => {
-                let uid = live.metadata.uid.clone();
-                if let Some(id) = self.id(kind, &live) {
-                    view.0.send_if_modified(|seen| {
-                        let same = seen
-                            .objects
-                            .get(&id)
-                            .is_some_and(|o| Some(&o.uid) == uid.as_ref());
-                        same && seen.objects.remove(&id).is_some()
-                    });
-                }
-            }
             What::Children(kind) => {
                 if let Some(id) = self.id(kind, &live) {
                     view.0.send_if_modified(|seen| gone(seen, &id));
@@ -317,7 +319,7 @@ impl Scope {
                 view.0
                     .send_if_modified(|seen| seen.pods.remove(&name).is_some());
             }
-            What::Leases | What::Elsewhere => {}
+            What::Objects(_) | What::Leases | What::Elsewhere => {}
         }
         Some(version)
     }

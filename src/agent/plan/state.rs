@@ -22,6 +22,10 @@ use crate::bundle::{Kind, ObjectId};
 pub struct Observed {
     pub objects: BTreeMap<ObjectId, Arc<Object>>,
     pub scopes: BTreeMap<Kind, Scope>,
+    /// Of each object that a watch saw deleted, the last UID: no answer that comes late brings that back.
+    pub buried: BTreeMap<ObjectId, String>,
+    /// The resourceVersion of the last whole list of a kind: what is older and not in it is gone.
+    pub listed: BTreeMap<Kind, u64>,
     /// The Pods of the engine's namespace, by name.
     pub pods: BTreeMap<String, Arc<Pod>>,
     /// When the Pods were last listed or their watch was last heard.

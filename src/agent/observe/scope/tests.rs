@@ -183,3 +183,41 @@ fn a_bookmark_is_as_good_as_a_list_where_there_was_one() {
         assert_eq!(answered().1, answer);
     }
 }
+
+fn service_of(uid: &str, version: u64) -> DynamicObject {
+    let kind = Kind::Service;
+    serde_json::from_value(json!({
+        "apiVersion": kind.api_version(), "kind": kind.as_str(), "spec": {},
+        "metadata": {"namespace": "flux-system", "name": "source-controller", "uid": uid, "resourceVersion": version.to_string()},
+    }))
+    .unwrap()
+}
+
+/// W41: what somebody deletes as soon as it is back may be gone by the watch before the write that made it is answered.
+#[tokio::test]
+async fn an_answer_that_comes_after_the_end_of_its_object_brings_it_not_back() {
+    let install = install_of(EngineKind::Flux);
+    let kube = quiet(None, Arc::default());
+    let scopes = scopes_of(&kube, &install, crate::manifests::scope::Extent::Cluster);
+    let mut scopes = scopes.into_iter();
+    let scope = scopes.find(|s| matches!(s.what, What::Objects(Kind::Service)));
+    let scope = scope.unwrap();
+    let id = ObjectId::new(Kind::Service, "flux-system", "source-controller");
+    let view = View::new(&install);
+    let answered = |uid: &str, version: u64| {
+        let live = project::object(Kind::Service, service_of(uid, version));
+        view.put(&id, Some(live));
+        view.get(&id).map(|there| there.uid.clone())
+    };
+    scope.changed(&view, service_of("a", 11), 9);
+    scope.deleted(&view, service_of("a", 12), 9);
+    assert_eq!(answered("a", 11), None, "the watch told of its end");
+    // A list began after that end: the watch says nothing of it any more.
+    found::listed(&view, Kind::Service, 20);
+    assert_eq!(answered("b", 15), None, "the list would have had it");
+    assert_eq!(answered("c", 21).as_deref(), Some("c"));
+    assert_eq!(answered("c", 22).as_deref(), Some("c"));
+    // One that is older than the list is told late, and ends the object all the same.
+    scope.deleted(&view, service_of("c", 23), 30);
+    assert_eq!(answered("c", 22), None);
+}
