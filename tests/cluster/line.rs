@@ -163,16 +163,11 @@ fn the_line_comes_back_to_a_hub_with_another_ca_and_key() {
 fn the_line_comes_back_after_the_agent_is_killed() {
     let world = world::adopted();
     until("the line is up", seconds(60), || world.line_is_up());
-    let epoch = || {
-        world.hub.json(&["cluster", "show", world::CLUSTER])["line"]["epoch"]
-            .as_u64()
-            .unwrap_or_default()
-    };
-    let before = epoch();
+    let before = world.epoch();
     let pid = agent_pid(&world);
     run(Command::new("kill").args(["-KILL", &pid.to_string()]));
     let took = until("a new line is up", seconds(120), || {
-        epoch() > before && world.line_is_up()
+        world.epoch() > before && world.line_is_up()
     });
     figure("5", "agent killed → line back", "≤ 30 s", shown(took));
     watch_works(&world, "after-kill");

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{NAMESPACE, ready};
 use crate::figures::{hub_pid, rss};
 use crate::line::{agent_pid, agent_pids};
-use crate::support::place::run;
+use crate::support::place::{output, run};
 use crate::support::world::{self, World};
 use crate::support::{figure, seconds, shown, until};
 
@@ -88,12 +88,52 @@ fn a_large_list_passes_without_being_held() {
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_list_whose_agent_is_killed_is_an_error_to_kubectl() {
-    // More than all buffers on the way take in.
-    const LARGE: (usize, usize) = (100, 1_000_000);
     let world = world::adopted();
     ready(&world);
-    make(&world, LARGE.0, LARGE.1);
     let pid = agent_pid(&world);
+    broken_off(&world, "agent", || {
+        run(Command::new("kill").args(["-KILL", &pid.to_string()]));
+    });
+    until("a new line is up", seconds(120), || {
+        agent_pids(&world).iter().any(|new| *new != pid) && world.line_is_up()
+    });
+    unmake(&world);
+}
+
+/// L9: the API server dies in the middle of a list. When it is there again, kubectl works, over the line that was there before.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_list_whose_api_server_is_killed_is_an_error_to_kubectl() {
+    let world = world::adopted();
+    ready(&world);
+    let before = (world.epoch(), agent_pids(&world));
+    broken_off(&world, "API server", || world.place.kill_api_server());
+    let get = || output(world.through_line().args(["get", "--raw", "/readyz"]));
+    let refused = get();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    world.place.start_api_server();
+    until("the API server answers", seconds(60), || {
+        world.api.text("/readyz").is_ok()
+    });
+    let works = || get().stdout == b"ok";
+    let took = until("kubectl works again", seconds(60), works);
+    figure(
+        "L9",
+        "API server killed and back → kubectl works through the line",
+        "",
+        shown(took),
+    );
+    assert_eq!((world.epoch(), agent_pids(&world)), before);
+    world.function(seconds(240));
+    unmake(&world);
+}
+
+/// A large list that `who` ends in its middle: kubectl says so, and has not got it all.
+fn broken_off(world: &World, who: &str, dies: impl FnOnce()) {
+    // More than all buffers on the way take in.
+    const LARGE: (usize, usize) = (100, 1_000_000);
+    make(world, LARGE.0, LARGE.1);
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?labelSelector=bulk");
     let mut list = world
         .through_line()
@@ -105,28 +145,30 @@ fn a_list_whose_agent_is_killed_is_an_error_to_kubectl() {
         .unwrap();
     let mut out = list.stdout.take().unwrap();
     // Nobody reads on: the rest waits at its source.
-    out.read_exact(&mut vec![0; 1 << 20]).unwrap();
-    run(Command::new("kill").args(["-KILL", &pid.to_string()]));
+    let mut got = vec![0; 1 << 20];
+    out.read_exact(&mut got).unwrap();
+    dies();
     let began = Instant::now();
-    let mut rest = Vec::new();
-    out.read_to_end(&mut rest).unwrap();
+    out.read_to_end(&mut got).unwrap();
     let ended = list.wait_with_output().unwrap();
     let took = began.elapsed();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    let read = (1 << 20) + rest.len();
     figure(
         "L9",
-        "agent killed in the middle of a list → kubectl over, not with 0",
+        &format!("{who} killed in the middle of a list → kubectl over, not with 0"),
         "",
-        format!("{}, after {read} bytes: {}", shown(took), said.trim()),
+        format!(
+            "{}, after {} bytes: {}",
+            shown(took),
+            got.len(),
+            said.trim()
+        ),
     );
-    assert!(read < LARGE.0 * LARGE.1, "all of it came: {read} bytes");
+    assert!(got.len() < LARGE.0 * LARGE.1, "all of it came");
+    let whole = serde_json::from_slice::<serde_json::Value>(&got);
+    assert!(whole.is_err_and(|e| e.is_eof()), "it looks whole");
     assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(!said.is_empty());
-    until("a new line is up", seconds(120), || {
-        agent_pids(&world).iter().any(|new| *new != pid) && world.line_is_up()
-    });
-    unmake(&world);
 }
 
 fn unmake(world: &World) {

@@ -4,6 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+const FLAGS: &str = "LINESMAN_LAB_APISERVER_ARGS";
+
 /// A cluster, this machine's address as that cluster sees it, and the agent's image in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
@@ -12,6 +14,8 @@ pub(crate) struct Place {
     pub(crate) kubeconfig: PathBuf,
     pub(crate) host: String,
     pub(crate) image: String,
+    /// What the lab's API server has of flags of ours.
+    flags: String,
 }
 
 impl Place {
@@ -27,6 +31,7 @@ impl Place {
                 kubeconfig: kubeconfig.into(),
                 host: need("LINESMAN_TEST_HOST"),
                 image: need("LINESMAN_TEST_IMAGE"),
+                flags: String::new(),
             };
         }
         let policy = audit.with_extension("policy.yaml");
@@ -42,7 +47,7 @@ impl Place {
         );
         run(lab()
             .args(["up", name])
-            .env("LINESMAN_LAB_APISERVER_ARGS", flags)
+            .env(FLAGS, &flags)
             .env("LINESMAN_LAB_KUBELET_SYNC", kubelet_sync));
         let env = run(lab().args(["env", name]));
         let value = |key: &str| {
@@ -58,7 +63,20 @@ impl Place {
             kubeconfig: value("KUBECONFIG").into(),
             host: value("LAB_HOST_IP"),
             image: "lab.invalid/linesman:dev".to_owned(),
+            flags,
         }
+    }
+
+    /// SIGKILL to the lab's API server.
+    pub(crate) fn kill_api_server(&self) {
+        run(lab().args(["stop", self.lab(), "kube-apiserver", "KILL"]));
+    }
+
+    /// Starts it again, as it was; does not wait until it answers.
+    pub(crate) fn start_api_server(&self) {
+        let mut start = lab();
+        start.args(["start", self.lab(), "kube-apiserver"]);
+        run(start.env(FLAGS, &self.flags));
     }
 
     /// The lab's name, for what only a lab can do.

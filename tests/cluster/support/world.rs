@@ -414,6 +414,13 @@ impl World {
             .is_ok_and(|v| v["line"]["up"] == json!(true))
     }
 
+    /// Of the line that the hub has; it goes up with each new one.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.hub.json(&["cluster", "show", CLUSTER])["line"]["epoch"]
+            .as_u64()
+            .expect("the cluster has had a line")
+    }
+
     /// Takes the lab down; the hub ends with the value.
     pub(crate) fn close(mut self) {
         self.hub.kill();
