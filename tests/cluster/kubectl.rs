@@ -22,6 +22,7 @@ mod aggregated;
 mod bare;
 mod benches;
 mod bulk;
+mod cancelled;
 mod clients;
 mod forms;
 mod helm;

@@ -31,13 +31,13 @@ const PODS: usize = 5_000;
 const BUSY: Duration = Duration::from_secs(5);
 
 /// The same client straight to the API server and through the hub.
-struct Ways {
+pub(super) struct Ways {
     direct: Client,
-    hub: Client,
+    pub(super) hub: Client,
 }
 
 impl Ways {
-    async fn of(world: &World) -> Self {
+    pub(super) async fn of(world: &World) -> Self {
         let direct = Kubeconfig::read_from(&world.place.kubeconfig).unwrap();
         let ca = STANDARD.encode(fs::read(world.hub.ca()).unwrap());
         let server = format!("{}/clusters/{}", world.hub.url(), world::CLUSTER);

@@ -129,7 +129,7 @@ fn a_replica_that_is_gone_is_named_where_its_line_is_missed() {
     site.send(To::People);
 }
 
-fn signal(pid: u32, signal: &str) {
+pub(super) fn signal(pid: u32, signal: &str) {
     run(Command::new("kill").args([signal, &pid.to_string()]));
 }
 
