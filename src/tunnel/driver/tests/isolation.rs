@@ -151,6 +151,75 @@ async fn readers_that_leave_hold_up_no_upload() {
     assert_eq!((pair.hub.facts().live, pair.agent.facts().live), (0, 0));
 }
 
+/// Echoes of 64 bytes on each of the streams at the same time, again and again: the streams, and the slowest hundredth's time.
+async fn echo_p99(streams: Vec<Stream>) -> (Vec<Stream>, Duration) {
+    const ROUNDS: usize = 100;
+    let mut tasks = JoinSet::new();
+    for mut stream in streams {
+        tasks.spawn(async move {
+            let mut times = Vec::new();
+            for _ in 0..ROUNDS {
+                let sent = Instant::now();
+                stream.write_all(&[1; 64]).await.unwrap();
+                stream.read_exact(&mut [0; 64]).await.unwrap();
+                times.push(sent.elapsed());
+            }
+            (stream, times)
+        });
+    }
+    let (streams, times): (Vec<_>, Vec<_>) = tasks.join_all().await.into_iter().unzip();
+    let mut times: Vec<Duration> = times.into_iter().flatten().collect();
+    times.sort_unstable();
+    (streams, times[times.len() * 99 / 100])
+}
+
+/// L22: a reader stops early in 1 GB. The echoes of others take no longer for it, and what it says itself arrives at once.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_stops_holds_up_nobody() {
+    let half = Duration::from_millis(5);
+    let mut pair = Pair::new(|one, other| long(one, other, 25_000_000, half));
+    let mut others = Vec::new();
+    for _ in 0..20 {
+        let (ours, theirs) = pair_of(&mut pair, false).await;
+        pair.tasks.spawn(echo(theirs));
+        others.push(ours);
+    }
+    let (others, before) = echo_p99(others).await;
+    let (mut reader, theirs) = pair_of(&mut pair, false).await;
+    let (mut hears, mut sends) = split(theirs);
+    let (sent, mut passed) = watch::channel(0);
+    pair.tasks.spawn(async move {
+        let chunk = vec![5; 16 << 10];
+        while *sent.borrow() < 1 << 30 && sends.write_all(&chunk).await.is_ok() {
+            sent.send_modify(|bytes| *bytes += chunk.len());
+        }
+    });
+    reader.read_exact(&mut vec![0; 1 << 20]).await.unwrap();
+    // Until its window is full, and nothing of it moves.
+    while let Ok(changed) = timeout(Duration::from_secs(1), passed.changed()).await {
+        changed.unwrap();
+    }
+    let (_others, after) = echo_p99(others).await;
+    let mut slowest = Duration::ZERO;
+    for n in 0..100 {
+        let said = Instant::now();
+        reader.write_all(&[n]).await.unwrap();
+        assert_eq!(hears.read_u8().await.unwrap(), n);
+        slowest = slowest.max(said.elapsed());
+    }
+    println!(
+        "figure | L22 | a reader that stopped: others' p99 before / after, its own reverse direction | < 2 x, ≤ 100 ms | {before:.1?} / {after:.1?}, {slowest:.1?}"
+    );
+    assert!(after < before * 2, "{before:?}, then {after:?}");
+    assert!(slowest <= Duration::from_millis(100), "{slowest:?}");
+    let sent = *passed.borrow();
+    assert!(sent < 1 << 30, "all of it went: {sent} bytes");
+    // It reads on, and has the rest.
+    let mut more = vec![0; 32 << 20];
+    reader.read_exact(&mut more).await.unwrap();
+    assert!(more.iter().all(|byte| *byte == 5));
+}
+
 /// L8, L29: 20,000 streams that are given up at once, by either end or by both, leave nothing behind.
 #[tokio::test(start_paused = true)]
 async fn aborted_streams_leave_nothing_behind() {
