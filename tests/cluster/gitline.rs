@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::keys::host::changed_and_accepted;
 use crate::support::api::deployment;
 use crate::support::argocd;
 use crate::support::place::{lab, output, run};
@@ -68,8 +69,9 @@ fn told(world: &World, what: &str, bar: &str, took: Duration) {
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_cluster_that_reaches_nothing_but_the_hub_is_adopted_synced_and_healed() {
-    let world = lives_behind_a_wall(World::open("gitline"));
+    let mut world = lives_behind_a_wall(World::open("gitline"));
     the_way_is_found_by_itself(&world);
+    a_changed_host_key_is_refused(&mut world);
     world.close();
 }
 
@@ -178,6 +180,16 @@ fn a_deleted_controller_is_back(world: &World) {
         took,
     );
     a_push_arrives(world, "after-heal");
+}
+
+/// The Git host behind the line shows another key: SSH runs end to end, so it is the engine that refuses it.
+fn a_changed_host_key_is_refused(world: &mut World) {
+    world.hub.linesman(&["cluster", "git", CLUSTER, "line"]);
+    until("the way is the line", seconds(60), || {
+        way(world) == (json!("line"), json!("line"))
+    });
+    changed_and_accepted(world, true, ["L51", "no route but to the hub: "]);
+    a_push_arrives(world, "new-host-key");
 }
 
 /// Told to try the direct way, the agent finds none and gets the line again; the engine has it all the while.

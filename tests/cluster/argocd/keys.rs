@@ -19,7 +19,7 @@ fn a_changed_host_key_stops_the_catalog_until_it_is_accepted() {
     let mut world = World::open_with(STOCK_KUBELET, ARGOCD);
     world.adopt();
     for waits in [false, true] {
-        host::changed_and_accepted(&mut world, waits);
+        host::changed_and_accepted(&mut world, waits, ["W2", ""]);
     }
     world.close();
 }

@@ -1,6 +1,8 @@
 //! W2, H18: the Git host shows another key than the cluster was told. Nobody offers it a credential; both fingerprints are
 //! at the hub; one command makes the cluster trust it and drops the old one.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::failed_fetches;
@@ -11,11 +13,11 @@ use crate::support::{argocd, eventually, figure, seconds, shown, until};
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_changed_host_key_stops_the_catalog_until_it_is_accepted() {
-    changed_and_accepted(&mut world::adopted(), true);
+    changed_and_accepted(&mut world::adopted(), true, ["W2", ""]);
 }
 
-/// `waits` for the engine to say so, too.
-pub(crate) fn changed_and_accepted(world: &mut World, waits: bool) {
+/// `waits` for the engine to say so, too. Figures have the row and, before their text, the case.
+pub(crate) fn changed_and_accepted(world: &mut World, waits: bool, case: [&str; 2]) {
     world.function(seconds(240));
     let old = githost(world)["keys"][0]["fingerprint"].clone();
     let (pods, failed) = (pods(world), failed_fetches(world));
@@ -35,7 +37,7 @@ pub(crate) fn changed_and_accepted(world: &mut World, waits: bool) {
         assert!(words.contains(fingerprint.as_str().unwrap()), "{words}");
     }
     let what = "hub is back with another host key → both fingerprints at the hub";
-    figure("W2", &world.said(what), "≤ 30 s", shown(took));
+    told(world, case, what, "≤ 30 s", took);
     // Argo CD says so of its own look after three minutes of grace.
     let said = || !waits || refused(world);
     until("the root says so, too", seconds(330), said);
@@ -46,7 +48,7 @@ pub(crate) fn changed_and_accepted(world: &mut World, waits: bool) {
         before,
         "a credential was offered to a host with a wrong key"
     );
-    accepted(world, &new, waits);
+    accepted(world, &new, waits, case);
     assert_eq!(self::pods(world), pods, "Pods were restarted");
     world.function(seconds(60));
     until("the engine has the new key alone", seconds(30), || {
@@ -60,7 +62,7 @@ pub(crate) fn changed_and_accepted(world: &mut World, waits: bool) {
     });
 }
 
-fn accepted(world: &World, new: &Value, waits: bool) {
+fn accepted(world: &World, new: &Value, waits: bool, case: [&str; 2]) {
     let (began, moment) = (std::time::Instant::now(), linesman::clock::now());
     let accept = ["githost", "accept-host-key", "builtin", "--replace"];
     let fingerprint = ["--fingerprint", new.as_str().unwrap()];
@@ -81,20 +83,23 @@ fn accepted(world: &World, new: &Value, waits: bool) {
         ", which had not said so yet"
     };
     let what = format!("new host key accepted → synced again{when}");
-    let what = &what;
-    figure("W2", &world.said(what), "≤ 60 s", shown(began.elapsed()));
+    told(world, case, &what, "≤ 60 s", began.elapsed());
+}
+
+fn told(world: &World, [row, case]: [&str; 2], what: &str, bar: &str, took: Duration) {
+    let what = world.said(&format!("{case}{what}"));
+    figure(row, &what, bar, shown(took));
 }
 
 /// Whether the engine itself says that it does not know the host's key.
 fn refused(world: &World) -> bool {
-    if world.engine == ARGOCD {
-        let root = world.api.get(&argocd::root()).unwrap_or_default();
-        return root["status"]["conditions"]
-            .to_string()
-            .contains("knownhosts: key");
-    }
-    let source = world.api.get(&world::git_repository(FLUX));
-    !source.is_some_and(|s| world::ready(&s))
+    let root = match world.engine {
+        ARGOCD => argocd::root(),
+        _ => world::git_repository(FLUX),
+    };
+    let root = world.api.get(&root).unwrap_or_default();
+    let said = root["status"]["conditions"].to_string();
+    said.contains("knownhosts: key")
 }
 
 /// Whether the engine has read the catalog's head, later than `since`.
