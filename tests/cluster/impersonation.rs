@@ -2,13 +2,18 @@
 //! policy where the gate is out of the way (L39).
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::kubectl;
 use crate::support::place::{output, run};
 use crate::support::world::{self, World};
 use crate::support::{figure, seconds, shown, until};
+
+pub(crate) mod asked;
+
+use asked::{Caller, line_account, of_a_pod};
 
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/linesman-line-subjects";
 
@@ -24,26 +29,6 @@ fn verbs(world: &World) -> Vec<String> {
     verbs.sort();
     verbs.dedup();
     verbs
-}
-
-/// A kubeconfig with a token of `linesman-line` itself: what a hub or gate gone wrong would hold.
-fn past_the_gate(world: &World) -> PathBuf {
-    let account = ["-n", "linesman", "create", "token", "linesman-line"];
-    let token = run(world.place.kubectl().args(account));
-    let file = world.directory.join("line-account.kubeconfig");
-    fs::copy(&world.place.kubeconfig, &file).unwrap();
-    let config = |args: &[&str]| {
-        let mut kubectl = crate::support::place::kubectl();
-        run(kubectl
-            .arg("--kubeconfig")
-            .arg(&file)
-            .arg("config")
-            .args(args));
-    };
-    let token = format!("--token={}", token.trim());
-    config(&["set-credentials", "line", &token]);
-    config(&["set-context", "--current", "--user=line"]);
-    file
 }
 
 /// Whether the API server does this for `linesman-line` acting as the hub's admin.
@@ -91,7 +76,7 @@ fn constraints(world: &World) -> Vec<Value> {
 #[ignore = "needs a real cluster: make test"]
 fn the_api_server_itself_constrains_what_the_line_may_do() {
     let world = world::adopted();
-    until("the line is up", seconds(60), || world.line_is_up());
+    kubectl::ready(&world);
     let through = |args: &[&str]| output(world.through_line().args(args));
     assert!(through(&["get", "namespaces"]).status.success());
     let held = verbs(&world);
@@ -105,10 +90,16 @@ fn the_api_server_itself_constrains_what_the_line_may_do() {
         seen.last() == Some(&json!("impersonate:user-info")),
         "{seen:?}"
     );
-    let account = past_the_gate(&world);
+    let account = line_account(&world);
     let configmap = ["-n", "default", "create", "configmap", "past-the-gate"];
     assert_eq!(may(&account, &configmap), Ok(()));
     assert!(may(&account, &["--as-group", "system:masters", "get", "pods"]).is_err());
+    let gone_wrong = Caller::past_the_gate(&account, ["linesman:admin"; 2]);
+    let gated = Caller::through_the_line(&world);
+    let forms = of_a_pod(kubectl::NAMESPACE, kubectl::POD);
+    // What is refused later is there, and is asked for as it should be.
+    assert_eq!(gone_wrong.misses(&forms), [""; 0]);
+    assert_eq!(gated.misses(&forms), [""; 0]);
 
     policy(&world, true);
     // The API server keeps a verdict for 10 s.
@@ -133,7 +124,9 @@ fn the_api_server_itself_constrains_what_the_line_may_do() {
         shown(took),
     );
     reads_pass(&account);
-    writes_are_refused(&world, &account);
+    writes_are_refused(&account);
+    assert_eq!(gone_wrong.reaches(&forms, "cannot impersonate"), [""; 0]);
+    assert_eq!(gated.reaches(&forms, "agent: "), [""; 0]);
     // Through hub and gate it reads as before, and is refused as before.
     assert!(through(&["get", "pods"]).status.success());
     assert!(
@@ -178,29 +171,8 @@ fn reads_pass(account: &Path) {
     }
 }
 
-fn writes_are_refused(world: &World, account: &Path) {
-    let pod = run(world.place.kubectl().args([
-        "-n",
-        "linesman",
-        "get",
-        "pods",
-        "--selector=app.kubernetes.io/name=linesman-agent",
-        "--output=jsonpath={.items[0].metadata.name}",
-    ]));
-    let raw = |end: &str| format!("/api/v1/namespaces/linesman/pods/{pod}/{end}");
-    let (exec, attach) = (
-        raw("exec?command=true&stdout=true"),
-        raw("attach?stdout=true"),
-    );
-    let (forward, proxy) = (raw("portforward?ports=8080"), raw("proxy/"));
-    let (evict, token) = (
-        raw("eviction"),
-        "/api/v1/namespaces/default/serviceaccounts/default/token",
-    );
-    let empty = world.directory.join("empty.json");
-    fs::write(&empty, "{}").unwrap();
-    let empty = empty.to_str().unwrap();
-    let writes: [&[&str]; 11] = [
+fn writes_are_refused(account: &Path) {
+    let writes: [&[&str]; 4] = [
         &["-n", "default", "create", "configmap", "not-read-only"],
         &["-n", "default", "delete", "configmap", "past-the-gate"],
         &[
@@ -211,21 +183,7 @@ fn writes_are_refused(world: &World, account: &Path) {
             "past-the-gate",
             "a=b",
         ],
-        &["get", "--raw", &exec],
-        &["create", "--raw", &exec, "-f", empty],
-        &["get", "--raw", &attach],
-        &["get", "--raw", &forward],
-        &["get", "--raw", &proxy],
-        &["create", "--raw", &evict, "-f", empty],
-        &["create", "--raw", token, "-f", empty],
-        &[
-            "-n",
-            "linesman",
-            "exec",
-            "deployment/linesman-agent",
-            "--",
-            "true",
-        ],
+        &["-n", kubectl::NAMESPACE, "exec", kubectl::POD, "--", "true"],
     ];
     for write in writes {
         let done = may(account, write);

@@ -35,8 +35,8 @@ mod soak;
 mod switched_off;
 mod traced;
 
-const NAMESPACE: &str = "kubectl-tests";
-const POD: &str = "box";
+pub(crate) const NAMESPACE: &str = "kubectl-tests";
+pub(crate) const POD: &str = "box";
 
 /// kubectl's two ways of carrying exec, attach, cp and port-forward.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +79,7 @@ fn user(world: &World, name: &str, what: &[&str]) -> PathBuf {
 
 /// The world with its line up and a Pod to play with: it echoes its input into its log, serves `/work/www` on port
 /// 8080, and can write below `/work`.
-fn ready(world: &World) {
+pub(crate) fn ready(world: &World) {
     until("the line is up", seconds(60), || world.line_is_up());
     let file = world.directory.join("box.yaml");
     fs::write(&file, POD_YAML).unwrap();

@@ -10,6 +10,8 @@ use crate::support::place::{kubectl, output, run};
 use crate::support::world::{ARGOCD, CLUSTER, FLUX, World};
 use crate::support::{eventually, figure, seconds, shown, until};
 
+mod past;
+
 const AGENT: &str = "system:serviceaccount:linesman:linesman-agent";
 const LINE: &str = "system:serviceaccount:linesman:linesman-line";
 const USER: &str = "ada";
@@ -66,6 +68,7 @@ fn what_the_owner_did_not_adopt_is_neither_read_nor_reached() {
         "0",
         format!("0 of {after}"),
     );
+    past::the_gate(&world, "team-c", "team-a");
     strictly(&world);
     removed(&world);
     world.close();
