@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use linesman::clock;
 use linesman::keys::sha256_hex;
 
+use super::sessions::cp_works;
 use super::{NAMESPACE, POD, Protocol, ready};
 use crate::figures::{hub_pid, rss};
 use crate::line::agent_pid;
@@ -207,6 +208,13 @@ fn watch_memory(pids: [u32; 2], over: &Receiver<()>) -> Vec<[f64; 2]> {
         samples.push(pids.map(rss));
     }
     samples
+}
+
+/// L4 at its full size, on a day on which nothing happens.
+#[test]
+#[ignore = "takes minutes, and 6 GiB of disk: make soak"]
+fn cp_brings_two_gibibytes_both_ways() {
+    cp_works(&world::adopted(), 2048, "");
 }
 
 /// Issue: half an hour of cuts, sessions, copies and watches.
