@@ -35,6 +35,15 @@ pub fn ceiling(least: Option<Duration>, budget: usize) -> u32 {
     way.min(memory).max(NEAR_WINDOW)
 }
 
+/// By how much a window may outgrow its first size where the line's others have by `others` together: sixteen times what is then
+/// left of half of the line's memory. One alone has nearly all of the half, and however many there are, what they promise
+/// together stays within it: readers that all stop at once lose no stream for it. The other half is for what unread bytes hold
+/// on to beside themselves.
+pub fn share(budget: usize, others: usize) -> u32 {
+    let left = (budget / 2).saturating_sub(others);
+    u32::try_from(left / 17 * 16).unwrap_or(u32::MAX)
+}
+
 /// The peer broke the credit rules; the stream is reset with FLOW.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("flow control broken")]
@@ -115,14 +124,16 @@ impl RecvWindow {
     }
 
     /// Counts `len` bytes that the reader took. The window doubles where half of it was consumed within two
-    /// round trips, up to `ceiling`; without one it stays.
+    /// round trips, up to `ceiling`; without one it stays. One that is larger than its `share` allows becomes smaller by what was
+    /// taken.
     pub fn consume(
         &mut self,
         now: Instant,
         len: usize,
-        rtt: Option<Duration>,
-        ceiling: Option<u32>,
+        (rtt, ceiling): (Option<Duration>, Option<u32>),
+        share: u32,
     ) {
+        let most_of_all = self.first.saturating_add(share);
         let len = u32::try_from(len).unwrap_or(u32::MAX).min(self.unread);
         self.unread -= len;
         if now.saturating_duration_since(self.last) > QUIET {
@@ -143,11 +154,19 @@ impl RecvWindow {
                 } else {
                     ceiling
                 };
-                let most = most.max(self.window);
+                let most = most.min(most_of_all).max(self.window);
                 self.window = self.window.saturating_mul(2).min(most);
             }
             (self.consumed, self.since) = (0, now);
         }
+        self.window -= len.min(self.window.saturating_sub(most_of_all));
+    }
+
+    /// What the peer may come to fill beyond the first window.
+    pub fn grown(&self) -> usize {
+        let promised = self.promised.saturating_add(self.unread);
+        let grown = self.window.max(promised).saturating_sub(self.first);
+        usize::try_from(grown).unwrap_or(usize::MAX)
     }
 
     /// The credit to send now: a quarter of the window (at most [`OWED`]) at least, or anything where the peer has none left.

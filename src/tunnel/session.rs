@@ -120,6 +120,8 @@ pub struct Session {
     over_limit: (Instant, u32),
     flow_faults: u32,
     meter: Meter,
+    /// What the windows of all streams have outgrown their first sizes by.
+    grown: usize,
     /// Its memory was full, and not a quarter of it is free again.
     full: bool,
     stops: VecDeque<(Instant, u32)>,
@@ -170,6 +172,7 @@ impl Session {
             over_limit: (now, 0),
             flow_faults: 0,
             meter,
+            grown: 0,
             full: false,
             stops: VecDeque::new(),
             pong: None,
@@ -336,7 +339,9 @@ impl Session {
 
     fn forget(&mut self, id: u32) {
         self.drop_bytes(id);
-        self.streams.remove(&id);
+        if let Some(stream) = self.streams.remove(&id) {
+            self.grown = self.grown.saturating_sub(stream.recv.grown());
+        }
         // Queues name streams that are gone; they must not outgrow the table while the writer stands.
         let most = 64 + 2 * self.streams.len();
         let streams = &self.streams;

@@ -4,6 +4,7 @@ use super::*;
 
 const RTT: Option<Duration> = Some(Duration::from_millis(10));
 const GROW: Option<u32> = Some(MAX_WINDOW);
+const ALL: u32 = MAX_WINDOW;
 
 /// L33
 #[test]
@@ -26,22 +27,55 @@ fn a_long_way_has_room_for_what_is_on_it_and_a_line_for_what_nobody_reads() {
     assert_eq!(ceiling(None, hub), NEAR_WINDOW);
 }
 
+/// L21
+#[test]
+fn windows_that_grow_together_fit_into_half_of_the_lines_memory() {
+    let budget = 32 << 20;
+    for (others, megabytes_and_more) in [(0, 15), (4 << 20, 11), (8 << 20, 7), (16 << 20, 0)] {
+        assert_eq!(share(budget, others) >> 20, megabytes_and_more, "{others}");
+    }
+    for count in [1, 2, 16, 64, 1000] {
+        let mut grown = vec![0_usize; count];
+        for n in (0..count).chain(0..count) {
+            let others = grown.iter().sum::<usize>() - grown[n];
+            grown[n] = usize::try_from(share(budget, others)).unwrap();
+            let all: usize = grown.iter().sum();
+            assert!(all <= budget / 2, "{count}: {grown:?}");
+        }
+    }
+}
+
+#[test]
+fn a_window_that_is_larger_than_its_share_shrinks_as_it_is_read() {
+    let now = Instant::now();
+    let mut window = RecvWindow::new(now, 1000);
+    window.window = 9000;
+    window.grant(8000);
+    window.receive(9000).unwrap();
+    assert_eq!(window.grown(), 8000);
+    window.consume(now, 3000, (RTT, GROW), 4000);
+    assert_eq!((window.window(), window.due()), (6000, None));
+    window.consume(now, 3000, (RTT, GROW), 4000);
+    assert_eq!((window.window(), window.due()), (5000, Some(2000)));
+    assert_eq!(window.grown(), 4000);
+}
+
 #[test]
 fn credit_returns_on_consumption_only() {
     let now = Instant::now();
     let mut window = RecvWindow::new(now, 1000);
     window.receive(1000).unwrap();
     assert_eq!(window.due(), None);
-    window.consume(now, 1, None, GROW);
+    window.consume(now, 1, (None, GROW), ALL);
     assert_eq!(
         window.due(),
         Some(1),
         "the peer stands still, so even one byte is due"
     );
     window.grant(1);
-    window.consume(now, 100, None, GROW);
+    window.consume(now, 100, (None, GROW), ALL);
     assert_eq!(window.due(), None);
-    window.consume(now, 150, None, GROW);
+    window.consume(now, 150, (None, GROW), ALL);
     assert_eq!(window.due(), Some(250));
 }
 
@@ -55,13 +89,13 @@ fn a_fast_reader_gets_a_bigger_window_and_a_quiet_one_loses_it() {
         window
             .receive(usize::try_from(window.promised / 2).unwrap())
             .unwrap();
-        window.consume(now, usize::try_from(len).unwrap(), RTT, GROW);
+        window.consume(now, usize::try_from(len).unwrap(), (RTT, GROW), ALL);
         window.grant(window.due().unwrap_or_default());
     }
     assert!(window.window() > INITIAL_WINDOW);
     now += QUIET + Duration::from_secs(1);
     window.receive(1).unwrap();
-    window.consume(now, 1, RTT, GROW);
+    window.consume(now, 1, (RTT, GROW), ALL);
     assert_eq!(window.window(), INITIAL_WINDOW);
     assert_eq!(
         window.due(),
@@ -90,11 +124,11 @@ proptest! {
         for (arrive, read, wait) in steps {
             now += Duration::from_millis(wait);
             window.receive(usize::try_from(arrive.min(window.promised)).unwrap()).unwrap();
-            window.consume(now, usize::try_from(read).unwrap(), RTT, GROW);
+            window.consume(now, usize::try_from(read).unwrap(), (RTT, GROW), ALL);
             if let Some(due) = window.due() { window.grant(due); }
             prop_assert!(window.promised + window.unread <= MAX_WINDOW);
         }
-        window.consume(now, usize::MAX, RTT, GROW);
+        window.consume(now, usize::MAX, (RTT, GROW), ALL);
         if let Some(due) = window.due() { window.grant(due); }
         prop_assert!(window.promised > 0);
     }

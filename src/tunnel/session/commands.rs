@@ -180,7 +180,10 @@ impl Session {
         let level = self.meter.level();
         stream.unread_since = now;
         let ceiling = (level == Level::Free).then_some(ceiling);
-        stream.recv.consume(now, len, rtt, ceiling);
+        let others = self.grown.saturating_sub(stream.recv.grown());
+        let share = credit::share(self.config.budget, others);
+        stream.recv.consume(now, len, (rtt, ceiling), share);
+        self.grown = others + stream.recv.grown();
         let spared = level < Level::Tight || stream.buffer.len() == 0;
         let due = stream.recv.due().is_some() && spared;
         if due && !stream.fin_received && stream.live {

@@ -19,6 +19,19 @@ const MAX_FLOW_FAULTS: u32 = 3;
 /// The peer gets a little longer to close a drained line than it asked for.
 const DRAIN_SLACK: Duration = Duration::from_secs(2);
 
+/// Whether all DATA in the message are one stream's.
+fn of_one_stream(message: &Bytes) -> bool {
+    let (mut rest, mut first) = (message.clone(), None);
+    while let Ok(Some(frame)) = frame::decode(&mut rest) {
+        if let Frame::Data { id, .. } = frame
+            && *first.get_or_insert(id) != id
+        {
+            return false;
+        }
+    }
+    true
+}
+
 /// A fault of the line as a whole.
 struct Fault(Code, String);
 
@@ -33,16 +46,18 @@ impl Session {
     pub fn handle_message(&mut self, now: Instant, message: Bytes) {
         self.path.heard(now);
         let len = message.len();
-        // Parts of a short message are copied, so nothing holds on to it.
-        let mut rest = if len < COPY_BELOW {
-            message
+        // Parts of a short message are copied, so nothing holds on to it; nor to one of several streams, of which one may be read
+        // long after the others.
+        let copied = len < COPY_BELOW || !of_one_stream(&message);
+        let (mut rest, held) = if copied {
+            (message, None)
         } else {
-            self.meter.hold(message, len)
+            (self.meter.hold(message, len), Some(len))
         };
         while self.over.is_none() {
             let fault = match frame::decode(&mut rest) {
                 Ok(None) => return,
-                Ok(Some(frame)) => self.handle_frame(now, frame, len).err(),
+                Ok(Some(frame)) => self.handle_frame(now, frame, held).err(),
                 Err(error) => Some(Fault::protocol(error.to_string())),
             };
             if let Some(Fault(code, text)) = fault {
@@ -66,13 +81,19 @@ impl Session {
         });
     }
 
-    fn handle_frame(&mut self, now: Instant, frame: Frame, message: usize) -> Result<(), Fault> {
+    /// `held` is the size of the message, where parts of it may be kept as they are.
+    fn handle_frame(
+        &mut self,
+        now: Instant,
+        frame: Frame,
+        held: Option<usize>,
+    ) -> Result<(), Fault> {
         match frame {
             Frame::Challenge(_) | Frame::Hello(_) | Frame::Welcome(_) | Frame::Refuse(_) => {
                 Err(Fault::protocol("handshake frame on a running line"))
             }
             Frame::Open(open) => self.handle_open(now, &open),
-            Frame::Data { id, payload } => self.handle_data(now, id, payload, message),
+            Frame::Data { id, payload } => self.handle_data(now, id, payload, held),
             Frame::Credit { id, amount } => self.handle_credit(id, amount),
             Frame::Fin { id } => self.handle_fin(id),
             Frame::Rst { id, code, text } => self.handle_rst(id, code, text),
@@ -176,7 +197,7 @@ impl Session {
         now: Instant,
         id: u32,
         payload: Bytes,
-        message: usize,
+        held: Option<usize>,
     ) -> Result<(), Fault> {
         let Some(stream) = self.known(id)? else {
             return Ok(());
@@ -202,7 +223,7 @@ impl Session {
             return Ok(());
         }
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.buffer.push(payload, message, &self.meter);
+            stream.buffer.push(payload, held, &self.meter);
         }
         self.events.push_back(Event::Readable(id));
         self.relieve(now);

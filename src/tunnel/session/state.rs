@@ -213,18 +213,23 @@ pub(super) struct RecvBuffer {
 }
 
 impl RecvBuffer {
-    /// `message` is the length of the allocation that `payload` is a slice of. A small part of one is copied: it
-    /// would hold on to the whole.
-    pub(super) fn push(&mut self, payload: Bytes, message: usize, meter: &Meter) {
+    /// `held` is the length of the allocation that `payload` is a slice of, where it may be kept. A small part of one is copied:
+    /// it would hold on to the whole.
+    pub(super) fn push(&mut self, payload: Bytes, held: Option<usize>, meter: &Meter) {
         self.len += payload.len();
-        if payload.len() >= COPY_BELOW && payload.len().saturating_mul(4) >= message {
+        if payload.len() >= COPY_BELOW {
             if !self.tail.is_empty() {
                 let size = std::mem::take(&mut self.tail_size);
                 let tail = std::mem::take(&mut self.tail).freeze();
                 self.chunks.push_back(meter.hold(tail, size));
                 meter.resized(size, 0);
             }
-            self.chunks.push_back(payload);
+            let kept = held.is_some_and(|message| payload.len().saturating_mul(4) >= message);
+            self.chunks.push_back(if kept {
+                payload
+            } else {
+                meter.hold(Bytes::copy_from_slice(&payload), payload.len())
+            });
         } else {
             self.tail.extend_from_slice(&payload);
             // Reading moves the front on, so the capacity that is left may be less than what is allocated.

@@ -220,6 +220,40 @@ async fn a_reader_that_stops_holds_up_nobody() {
     assert!(more.iter().all(|byte| *byte == 5));
 }
 
+/// L21: windows of as many streams as read at once grow into the line's memory together: readers that all stand still for a
+/// moment, as on a busy machine, lose none of them.
+#[tokio::test(start_paused = true)]
+async fn readers_that_pause_together_lose_no_stream() {
+    const GROWS: usize = 16 << 20;
+    let half = Duration::from_millis(5);
+    let mut pair = Pair::new(|one, other| long(one, other, 4_000_000_000, half));
+    let mut reading = JoinSet::new();
+    for _ in 0..16 {
+        let (mut ours, mut theirs) = pair_of(&mut pair, false).await;
+        pair.tasks.spawn(async move {
+            let chunk = vec![5; 16 << 10];
+            while theirs.write_all(&chunk).await.is_ok() {}
+        });
+        reading.spawn(async move {
+            let mut chunk = vec![0; 256 << 10];
+            for _ in 0..GROWS / chunk.len() {
+                ours.read_exact(&mut chunk).await.unwrap();
+            }
+            ours
+        });
+    }
+    let mut readers = reading.join_all().await;
+    // Less than what counts as unread for long, and more than it takes to fill each window.
+    sleep(Duration::from_secs(2)).await;
+    let unread = pair.hub.load().unread;
+    let mut bytes = vec![0; GROWS];
+    for (n, reader) in readers.iter_mut().enumerate() {
+        let read = reader.read_exact(&mut bytes).await;
+        assert!(read.is_ok(), "stream {n} of {unread} bytes: {read:?}");
+    }
+    assert!(unread > 8 << 20, "windows did not grow: {unread} bytes");
+}
+
 /// L8, L29: 20,000 streams that are given up at once, by either end or by both, leave nothing behind.
 #[tokio::test(start_paused = true)]
 async fn aborted_streams_leave_nothing_behind() {
