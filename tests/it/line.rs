@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 mod cap;
+mod full;
 mod git;
 mod later;
 mod many;
