@@ -287,9 +287,9 @@ faults! {
         does "reports; a root's path is mended as `SourceAltered`";
         advice "commit the directory that it names to the catalog";
     BadEngineCommit: 43, Budget::PerHour(5), 10 s;
-        seen "a commit's version of a controller cannot run, is scaled to 0, runs and does not answer, or fails for a minute beside a Pod of the old one; of a role, a binding or a setting: what depends on it complains";
+        seen "a commit's version of a controller cannot run, is scaled to 0, runs and does not answer, or fails for a minute beside a Pod of the old one; of a role, a binding or a setting: what depends on it complains; of a role or a binding of Argo CD: its operation on that commit is refused something for want of rights";
         evidence "what the Pod waits for; the commit and the fields that it changed";
-        does "holds just that object back from Git (in Argo CD by its Application's `ignoreDifferences`), applies it as last known good, and gives it back when the catalog has another commit that still has it: at once the first time, later and later (10 min to 6 h) if that breaks it again";
+        does "holds just that object back from Git (in Argo CD by its Application's `ignoreDifferences`), applies it as last known good, and gives it back when the catalog has another commit that still has it: at once the first time, later and later (10 min to 6 h) if that breaks it again; or when somebody says so at the hub";
         advice "";
     EngineRemovedByCommit: 44, Budget::Spaced, 0 s;
         seen "the engine prunes an object of its own that a commit removed from the catalog, or has done so";
@@ -346,7 +346,7 @@ faults! {
         does "writes the former values from the agent's own copy: running Pods hold them";
         advice "";
     EngineConfigBroken: 53, Budget::PerHour(5), 0 s;
-        seen "Argo CD: a setting of `argocd-cm` that Linesman gives differs, or any other one of the install's ConfigMaps while a controller crashes, does not answer, or the root complains";
+        seen "Argo CD: a setting of `argocd-cm` that Linesman gives differs, or any other one of the install's ConfigMaps while a controller crashes, does not answer, or the root complains; for some seconds, that all it knows of outcome and health is Unknown, without a word why, is a complaint, too: so it is where Argo CD cannot read its settings";
         evidence "the keys; what shows that they do harm; who wrote them and when";
         does "writes those keys as last known good, and removes what was added since; settings with which the engine works are people's";
         advice "";
