@@ -424,7 +424,7 @@ fn tell(world: &World, crd: &str, tally: &mut Tally) {
 }
 
 /// From the answer to the deletion of the CRD to the answer that took the engine's last right: by the API server's own
-/// audit log, so that neither this process nor the agent is asked. None at all where the agent was the faster of the two.
+/// audit log, so that neither this process nor the agent is asked. Zero where the agent was the faster of the two.
 fn cut(since: &Mark, crd: &str) -> Option<Duration> {
     let name = crd.rsplit('/').next().unwrap();
     cut_since(since, &|a| {
