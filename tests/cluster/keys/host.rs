@@ -99,7 +99,9 @@ fn refused(world: &World) -> bool {
     };
     let root = world.api.get(&root).unwrap_or_default();
     let said = root["status"]["conditions"].to_string();
-    said.contains("knownhosts: key")
+    // The second where the known key and the other one are of different kinds.
+    let refusals = ["knownhosts: key", "no common algorithm for host key"];
+    refusals.iter().any(|refusal| said.contains(refusal))
 }
 
 /// Whether the engine has read the catalog's head, later than `since`.
