@@ -78,6 +78,12 @@ impl View {
     }
 }
 
+/// What a watch tells of one object, in order: it may also be back in what the watch selects.
+fn told(seen: &mut Observed, id: &ObjectId, live: Object) -> bool {
+    seen.buried.remove(id);
+    insert(seen, id, live)
+}
+
 /// Whether it was deleted since.
 fn is_gone(seen: &Observed, id: &ObjectId, live: &Object) -> bool {
     let listed = seen.listed.get(&id.kind).copied().unwrap_or_default();

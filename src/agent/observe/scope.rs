@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::View;
 use super::found::{self, Found, Heard, gone, heard};
+use super::{View, told};
 use crate::agent::engine::Install;
 use crate::agent::plan::state::Answer;
 use crate::agent::plan::{Observed, project};
@@ -271,7 +271,8 @@ impl Scope {
         match self.what {
             What::Objects(kind) => {
                 if let Some(id) = self.id(kind, &live) {
-                    view.put(&id, Some(project::object(kind, live)));
+                    let live = project::object(kind, live);
+                    view.0.send_if_modified(|seen| told(seen, &id, live));
                 }
             }
             What::Children(kind) => {

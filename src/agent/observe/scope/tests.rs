@@ -220,4 +220,7 @@ async fn an_answer_that_comes_after_the_end_of_its_object_brings_it_not_back() {
     // One that is older than the list is told late, and ends the object all the same.
     scope.deleted(&view, service_of("c", 23), 30);
     assert_eq!(answered("c", 22), None);
+    // What a watch no longer selects it tells of as deleted; it can be back as it was.
+    scope.changed(&view, service_of("c", 31), 30);
+    assert_eq!(view.get(&id).map(|there| there.version), Some(31));
 }
