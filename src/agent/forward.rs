@@ -25,6 +25,7 @@ use crate::agent::link::{self, LinkState};
 use crate::assertion::ApiMeta;
 use crate::lifetime::Tasks;
 use crate::lifetime::hearts::Hearts;
+use crate::tunnel::switched::Ahead;
 use crate::tunnel::{Incoming, Line, Stream};
 use crate::wire::api::HubKey;
 use crate::wire::frame::{Code, Kind};
@@ -61,6 +62,8 @@ pub struct Context {
 
 /// Streams served at once; a watch is one.
 const STREAMS: usize = 4_096;
+/// What is read ahead of users whose sessions are slower than the API server, in bytes.
+const AHEAD: usize = 24 << 20;
 /// How long a stream waits for the state of the line that it came on.
 const ANNOUNCED: Duration = Duration::from_secs(2);
 /// What exchanges have to notice that their line ended.
@@ -135,6 +138,7 @@ pub fn keepers(
         wants,
         replay,
         switched,
+        ahead: Ahead::new(AHEAD),
     })
 }
 

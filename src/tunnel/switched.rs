@@ -2,7 +2,9 @@
 //!
 //! A server that has said all it has to say closes at once (`UpgradeAwareHandler` of Kubernetes: both connections as soon as
 //! one way has ended). A ping of the client that comes then finds nobody, and must not cost the tail of the answer: what the
-//! server cannot take any more is dropped, and what it said before is carried to its end.
+//! server cannot take any more is dropped, and what it said before is carried to its end. Two kernels could still lose it,
+//! for a socket that is closed with unread input is reset: that of the server, hence [`Eager`], and our own towards the user,
+//! hence [`linger`].
 
 use std::future::poll_fn;
 use std::io;
@@ -10,6 +12,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+mod eager;
+
+pub use eager::{Ahead, Eager};
 
 /// Carries until both ways have ended; gives the bytes to and from the server. An error = one of the ends cannot be read to
 /// its end, or the user takes nothing more.
@@ -42,6 +48,12 @@ where
         Poll::Pending
     })
     .await
+}
+
+/// Reads on what a user sends to whom nothing more is said, until he closes: only then has he all. Whoever calls sets the limit.
+pub async fn linger<U: AsyncRead + Unpin>(user: &mut U) {
+    // An error is an end, too.
+    tokio::io::copy(user, &mut tokio::io::sink()).await.ok();
 }
 
 enum Failed {

@@ -29,7 +29,7 @@ use crate::kubeapi::headers;
 use crate::kubeapi::path::Upgrade;
 use crate::kubeapi::status::{self, Hop, Refusal};
 use crate::kubeapi::trace::{TRACEPARENT, TraceParent};
-use crate::tunnel::switched;
+use crate::tunnel::switched::{self, Ahead, Eager};
 use crate::wire::api::HubKey;
 
 /// What the exchanges of all streams share.
@@ -49,6 +49,8 @@ pub struct Shared {
     pub replay: Mutex<Replay>,
     /// Copies of switched protocols; they outlive the HTTP exchange.
     pub switched: TaskTracker,
+    /// For what they read ahead of their users.
+    pub ahead: Ahead,
 }
 
 /// What one stream says of itself.
@@ -366,10 +368,10 @@ fn finish(
         .insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     response.headers_mut().insert(header::UPGRADE, protocol);
     let cancelled = exchange.cancelled.clone();
-    let upstream = shared.upstream.clone();
+    let (upstream, ahead) = (shared.upstream.clone(), shared.ahead.clone());
     shared.switched.spawn(async move {
         tokio::select! {
-            ended = copy(user_side, server_side) => match ended {
+            ended = copy(user_side, server_side, ahead) => match ended {
                 Ok((to, from)) => debug!(to, from, "switched protocol ended"),
                 Err(error) => debug!(error = format!("{error:#}"), "switched protocol broke"),
             },
@@ -390,8 +392,9 @@ async fn end(user_side: OnUpgrade) {
     }
 }
 
-async fn copy(user: OnUpgrade, server: OnUpgrade) -> anyhow::Result<(u64, u64)> {
+async fn copy(user: OnUpgrade, server: OnUpgrade, ahead: Ahead) -> anyhow::Result<(u64, u64)> {
     let (user, server) = tokio::try_join!(user, server)?;
-    let (mut user, mut server) = (TokioIo::new(user), TokioIo::new(server));
+    let mut user = TokioIo::new(user);
+    let mut server = Eager::new(TokioIo::new(server), ahead);
     Ok(switched::carry(&mut user, &mut server, 16 << 10).await?)
 }

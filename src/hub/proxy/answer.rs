@@ -25,6 +25,8 @@ use crate::tunnel::switched;
 const COPY: usize = 16 << 10;
 /// How long a refused user may take to go.
 const LINGER: Duration = Duration::from_secs(2);
+/// How long a user whose session has ended may take to read the rest of it: 4 MB, a kernel's worth, at half a megabit per second.
+const REST: Duration = Duration::from_mins(1);
 
 impl Case {
     pub(super) fn answer(
@@ -111,5 +113,9 @@ async fn copy(user: OnUpgrade, line: OnUpgrade, bytes: Arc<AtomicU64>) -> anyhow
     };
     let mut line = TokioIo::new(line);
     switched::carry(&mut user, &mut line, COPY).await?;
+    // Who stays longer has it, or is not there.
+    tokio::time::timeout(REST, switched::linger(&mut user))
+        .await
+        .ok();
     Ok(())
 }

@@ -1,3 +1,7 @@
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
 use super::*;
@@ -116,4 +120,143 @@ async fn written_bytes_are_flushed_while_the_source_is_silent() {
     };
     let (carried, got) = tokio::join!(carried, talk);
     assert_eq!((carried.unwrap(), &got), ((3, 0), b"who"));
+}
+
+/// Two ends of a connection over loopback.
+fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (near, listener.accept().unwrap().0)
+}
+
+/// Writes as much as the kernels take, closes the socket, and gives what it wrote.
+fn say_and_close(mut socket: TcpStream) -> Vec<u8> {
+    use std::io::Write as _;
+
+    socket.set_nonblocking(true).unwrap();
+    let mut said = Vec::new();
+    loop {
+        let piece: Vec<u8> = (0_u32..1000).flat_map(|n| n.to_be_bytes()).collect();
+        match socket.write(&piece) {
+            Ok(size) => said.extend_from_slice(&piece[..size]),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                return said;
+            }
+        }
+    }
+}
+
+fn of_tokio(socket: TcpStream) -> tokio::net::TcpStream {
+    socket.set_nonblocking(true).unwrap();
+    tokio::net::TcpStream::from_std(socket).unwrap()
+}
+
+const ALL: usize = 32 << 20;
+
+/// L4: the API server was done, and closed, with megabytes in its kernel that a slow user had not read yet. His next ping had
+/// that kernel reset the connection, and the tail of the copy was lost: 2.7 MB of 2 GiB.
+#[tokio::test]
+async fn a_ping_does_not_cost_what_lies_in_the_servers_kernel() {
+    let (far, server) = connection();
+    let (mut user, mut near) = duplex(1000);
+    user.write_all(b"ping").await.unwrap();
+    // Behind the user's back it sends, as `kubectl` does at the sixth second.
+    let said = say_and_close(server);
+    let mut far = Eager::new(of_tokio(far), Ahead::new(ALL));
+    let carried = async move { carry(&mut near, &mut far, BUFFER).await };
+    let reading = async {
+        let mut got = Vec::new();
+        user.read_to_end(&mut got).await.unwrap();
+        drop(user);
+        got
+    };
+    let (carried, got) = tokio::join!(carried, reading);
+    assert!(got == said, "{} of {} bytes", got.len(), said.len());
+    let size = u64::try_from(said.len()).unwrap();
+    assert_eq!(carried.map_err(|error| error.to_string()).unwrap().1, size);
+}
+
+/// Where no memory is left to read ahead, nothing waits for it.
+#[tokio::test]
+async fn without_memory_to_read_ahead_what_a_user_sends_goes_at_once() {
+    let (mut user, mut near) = duplex(8);
+    let (far, mut server) = duplex(1 << 20);
+    server.write_all(&text()).await.unwrap();
+    let mut far = Eager::new(far, Ahead::new(0));
+    let carried = async { carry(&mut near, &mut far, BUFFER).await };
+    let talk = async {
+        user.write_all(b"ctrl-c").await.unwrap();
+        let mut got = [0; 6];
+        server.read_exact(&mut got).await.unwrap();
+        drop((user, server));
+        got
+    };
+    let (_, got) = tokio::join!(carried, talk);
+    assert_eq!(&got, b"ctrl-c");
+}
+
+/// What a user sends to a server that talks without a pause waits for 50 ms, once a second, and memory stays within its bound.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_talks_on_holds_nothing_up_for_long() {
+    let (mut user, mut near) = duplex(8);
+    let (far, server) = duplex(1000);
+    let pool = Ahead::new(ALL);
+    let mut far = Eager::new(far, pool);
+    let (mut hears, mut talks) = tokio::io::split(server);
+    let talking = async {
+        loop {
+            talks.write_all(&[7; 1000]).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let carrying = async { carry(&mut near, &mut far, BUFFER).await.map(|_| ()) };
+    let asking = async {
+        let mut waits = Vec::new();
+        for _ in 0..3 {
+            let asked = tokio::time::Instant::now();
+            user.write_all(b"stop").await.unwrap();
+            hears.read_exact(&mut [0; 4]).await.unwrap();
+            waits.push(asked.elapsed().as_millis());
+        }
+        waits
+    };
+    let waits = tokio::select! {
+        () = talking => unreachable!(),
+        ended = carrying => panic!("{ended:?}"),
+        waits = asking => waits,
+    };
+    assert!((50..=53).contains(&waits[0]), "{waits:?}");
+    assert_eq!(waits[1..], [0, 0]);
+}
+
+/// L4: of a user who has not read everything yet, the hub's kernel has the rest; closed with his ping unread it resets.
+#[tokio::test]
+async fn a_user_has_all_before_his_connection_is_closed() {
+    let (user, near) = connection();
+    // So that little is in the user's kernel, and much in the hub's.
+    SockRef::from(&user).set_recv_buffer_size(4 << 10).unwrap();
+    SockRef::from(&near).set_send_buffer_size(1 << 20).unwrap();
+    let said = text().repeat(3);
+    let (far, mut server) = duplex(said.len());
+    server.write_all(&said).await.unwrap();
+    drop(server);
+    let (mut user, mut near) = (of_tokio(user), of_tokio(near));
+    user.write_all(b"ping").await.unwrap();
+    let (to, from) = carry(&mut near, &mut Deaf(far), BUFFER).await.unwrap();
+    assert_eq!((to, from), (0, 60_000));
+    user.write_all(b"ping").await.unwrap();
+    let closing = async {
+        linger(&mut near).await;
+        drop(near);
+    };
+    let reading = async {
+        let mut got = Vec::new();
+        let read = user.read_to_end(&mut got).await;
+        drop(user);
+        (read.map_err(|error| error.to_string()), got)
+    };
+    let ((), (read, got)) = tokio::join!(closing, reading);
+    assert_eq!(read, Ok(60_000));
+    assert!(got == said);
 }

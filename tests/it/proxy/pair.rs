@@ -24,6 +24,7 @@ use linesman::keys::KeyPair;
 use linesman::kubeapi::status::Refusal;
 use linesman::kubeapi::trace::TraceParent;
 use linesman::secret::Secret;
+use linesman::tunnel::switched::Ahead;
 use linesman::wire::api::HubKey;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -130,6 +131,7 @@ impl Pair {
             wants,
             replay: Mutex::new(Replay::default()),
             switched: TaskTracker::new(),
+            ahead: Ahead::new(1 << 20),
         };
         (shared, credential, tasks)
     }

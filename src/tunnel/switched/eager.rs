@@ -1,0 +1,201 @@
+//! The API server's end of a switched protocol, read to the last byte before anything more is sent there.
+//!
+//! A server that closes a socket with unread input answers with RST (RFC 1122, 4.2.2.13), and what lay unsent in its kernel is
+//! lost. So a ping of the client that meets the close takes the tail of a `kubectl cp` with it, megabytes where the user is slower
+//! than the cluster. What is read before the ping goes out cannot be lost any more.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// What is read ahead is allocated in pieces of so many bytes.
+const PIECE: usize = 64 << 10;
+/// The most pieces of one connection: 8 MiB, about what two kernels hold of it by default (`tcp_wmem`, `tcp_rmem`).
+const MAX_PIECES: usize = 128;
+/// A server from which nothing has come for so long after it was read empty has nothing more in its kernel.
+const QUIET: Duration = Duration::from_millis(3);
+/// The longest that what the user sends waits for that; then it goes, come what may.
+const HOLD: Duration = Duration::from_millis(50);
+/// Between two such waits: who sends much at a time is not to be slowed down.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Memory for what is read ahead of all users of a process; clones mean the same.
+#[derive(Debug, Clone)]
+pub struct Ahead(Arc<Semaphore>);
+
+impl Ahead {
+    /// `limit` in bytes. Where it is used up nothing is read ahead.
+    pub fn new(limit: usize) -> Self {
+        Self(Arc::new(Semaphore::new(limit / PIECE)))
+    }
+}
+
+/// A server's end that is read empty before it is written to.
+pub struct Eager<S> {
+    server: S,
+    pool: Ahead,
+    pieces: VecDeque<Piece>,
+    /// What came behind the pieces: the server's end, well or not.
+    end: Option<io::Result<()>>,
+    held: Option<Held>,
+    /// What the user sends does not wait again before.
+    next: Instant,
+}
+
+struct Piece {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+    _place: OwnedSemaphorePermit,
+}
+
+/// What the user sent waits until the server is quiet.
+struct Held {
+    until: Instant,
+    quiet: Pin<Box<Sleep>>,
+}
+
+impl<S: AsyncRead + Unpin> Eager<S> {
+    pub fn new(server: S, pool: Ahead) -> Self {
+        Self {
+            server,
+            pool,
+            pieces: VecDeque::new(),
+            end: None,
+            held: None,
+            next: Instant::now(),
+        }
+    }
+
+    /// A piece with room; none = all that may be read ahead is.
+    fn room(&mut self) -> Option<&mut Piece> {
+        if self.pieces.back().is_none_or(|last| last.end == PIECE) {
+            if self.pieces.len() == MAX_PIECES {
+                return None;
+            }
+            let place = self.pool.0.clone().try_acquire_owned().ok()?;
+            self.pieces.push_back(Piece {
+                bytes: vec![0; PIECE].into_boxed_slice(),
+                start: 0,
+                end: 0,
+                _place: place,
+            });
+        }
+        self.pieces.back_mut()
+    }
+
+    /// Reads what there is. Pending = it was read empty and goes on; the bytes read are counted in `got`.
+    fn poll_empty(&mut self, cx: &mut Context<'_>, got: &mut usize) -> Poll<()> {
+        while self.end.is_none() {
+            let Some(piece) = self.room() else {
+                return Poll::Ready(());
+            };
+            // Out of the way while the server is borrowed.
+            let mut bytes = std::mem::take(&mut piece.bytes);
+            let filled = piece.end;
+            let mut room = ReadBuf::new(&mut bytes);
+            room.set_filled(filled);
+            let read = Pin::new(&mut self.server).poll_read(cx, &mut room);
+            let end = room.filled().len();
+            if let Some(piece) = self.pieces.back_mut() {
+                (piece.bytes, piece.end) = (bytes, end);
+            }
+            *got += end - filled;
+            self.end = match read {
+                Poll::Ready(Ok(())) if end > filled => None,
+                Poll::Ready(over) => Some(over),
+                Poll::Pending => {
+                    if end == 0 {
+                        self.pieces.pop_back();
+                    }
+                    return Poll::Pending;
+                }
+            };
+        }
+        Poll::Ready(())
+    }
+
+    /// Ready = what the user sent may go.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut got = 0;
+        if self.poll_empty(cx, &mut got).is_ready() {
+            self.held = None;
+            return Poll::Ready(());
+        }
+        let now = Instant::now();
+        if self.held.is_none() {
+            if got == 0 || now < self.next {
+                return Poll::Ready(());
+            }
+            got = 0;
+        }
+        let held = self.held.get_or_insert_with(|| Held {
+            until: now + HOLD,
+            quiet: Box::pin(sleep(QUIET)),
+        });
+        if got > 0 {
+            held.quiet.as_mut().reset((now + QUIET).min(held.until));
+        }
+        ready!(held.quiet.as_mut().poll(cx));
+        self.held = None;
+        self.next = Instant::now() + PAUSE;
+        Poll::Ready(())
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Eager<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while let Some(piece) = self.pieces.front_mut() {
+            let size = buf.remaining().min(piece.end - piece.start);
+            buf.put_slice(&piece.bytes[piece.start..piece.start + size]);
+            piece.start += size;
+            if piece.start == piece.end {
+                self.pieces.pop_front();
+            }
+            if size > 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        match self.end.take() {
+            Some(Err(error)) => {
+                self.end = Some(Ok(()));
+                Poll::Ready(Err(error))
+            }
+            Some(Ok(())) => {
+                self.end = Some(Ok(()));
+                Poll::Ready(Ok(()))
+            }
+            None => Pin::new(&mut self.server).poll_read(cx, buf),
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Eager<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_turn(cx));
+        Pin::new(&mut self.server).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.server).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.server).poll_shutdown(cx)
+    }
+}
