@@ -108,6 +108,14 @@ impl Found {
         }
     }
 
+    pub(super) fn has(&self, id: &ObjectId) -> bool {
+        match self {
+            Self::Objects(_, objects) => objects.iter().any(|(known, _)| known == id),
+            Self::Children(_, children) => children.contains_key(id),
+            Self::Pods(_) | Self::Leases(_) | Self::Elsewhere(_) => false,
+        }
+    }
+
     /// The agent may not list this: what was known stays, and gets older.
     pub(super) fn refused(what: What, view: &View) {
         let What::Objects(kind) = what else { return };

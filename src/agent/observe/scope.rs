@@ -113,9 +113,10 @@ impl Scope {
                     Some(Ok(WatchEvent::Added(live) | WatchEvent::Modified(live))) => {
                         place.at(self.changed(view, live, place.floor));
                     }
-                    Some(Ok(WatchEvent::Deleted(live))) => {
-                        place.at(self.deleted(view, live, place.floor));
-                    }
+                    Some(Ok(WatchEvent::Deleted(live))) => match self.astray(&live).await {
+                        Some(live) => place.at(self.changed(view, live, place.floor)),
+                        None => place.at(self.deleted(view, live, place.floor)),
+                    },
                     Some(Ok(WatchEvent::Bookmark(mark))) => {
                         place.at(Some(mark.metadata.resource_version));
                         found::confirmed(self.what, view);
@@ -203,6 +204,9 @@ impl Scope {
                     }
                     let next = page.metadata.continue_.unwrap_or_default();
                     if next.is_empty() {
+                        if !self.add_astray(&mut found).await {
+                            return Listed::Failed;
+                        }
                         let version = page.metadata.resource_version.unwrap_or_default();
                         found.put(view, Answer::Whole);
                         if let What::Objects(kind) = self.what {
@@ -228,6 +232,43 @@ impl Scope {
                     return Listed::Failed;
                 }
             }
+        }
+    }
+
+    /// Adds what is wanted and has another label than it was selected by: only what its name does not find is not there. False =
+    /// nothing is known of one of them.
+    async fn add_astray(&self, found: &mut Found) -> bool {
+        if !matches!(self.selector, Selector::Label(_)) {
+            return true;
+        }
+        let missed = self.wanted.iter().filter(|id| !found.has(id));
+        for id in missed.cloned().collect::<Vec<_>>() {
+            match self.by_name(&id).await {
+                Ok(Some(live)) => found.add(live, &self.home, |kind, live| self.id(kind, live)),
+                Ok(None) => {}
+                Err(()) => return false,
+            }
+        }
+        true
+    }
+
+    /// What a watch by a label calls deleted may only have lost the label. The list that follows tells where this is not known.
+    async fn astray(&self, gone: &DynamicObject) -> Option<DynamicObject> {
+        let (Selector::Label(_), What::Objects(kind)) = (&self.selector, self.what) else {
+            return None;
+        };
+        let live = self.by_name(&self.id(kind, gone)?).await.ok()??;
+        (live.metadata.uid == gone.metadata.uid).then_some(live)
+    }
+
+    async fn by_name(&self, id: &ObjectId) -> Result<Option<DynamicObject>, ()> {
+        match timeout(CALL, self.api.get_opt(&id.name)).await {
+            Ok(Ok(live)) => Ok(live),
+            Ok(Err(error)) => {
+                debug!(%id, %error, "not found out whether it is there");
+                Err(())
+            }
+            Err(_) => Err(()),
         }
     }
 
