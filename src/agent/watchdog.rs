@@ -20,7 +20,7 @@ use super::gate::policy::Policy;
 use super::lease::Term;
 use super::observe::{self, View};
 use super::plan::quarantine;
-use super::plan::state::OwnRead;
+use super::plan::state::OwnLook;
 use super::plan::{self, History, Mode, Observed, Plan, health, window};
 use super::saves::Saves;
 use super::snapshot::{self, Snapshot};
@@ -80,7 +80,7 @@ pub struct Context {
     /// Out: the engine's way to the Git host.
     pub engine_git: watch::Sender<EngineGit>,
     /// How the agent itself reads the catalog; none = its last look failed.
-    pub read: watch::Receiver<Option<OwnRead>>,
+    pub look: watch::Receiver<OwnLook>,
     pub facts: watch::Receiver<Facts>,
     /// What the cluster's owner lets it do.
     pub owner: watch::Receiver<Option<Policy>>,
@@ -99,7 +99,7 @@ impl Context {
     /// With what other parts of the agent know.
     fn around(&self, mut observed: Observed) -> Observed {
         observed.gate = self.calls.gate();
-        observed.own_read = *self.read.borrow();
+        observed.own_look = *self.look.borrow();
         observed.covered = match &*self.covered.borrow() {
             Covered::Cluster => None,
             Covered::Unread => Some(BTreeSet::new()),
@@ -485,6 +485,7 @@ impl Watchdog {
             other_key: status::other_host_key(&moment),
             trusted: handover::trusted(install, observed),
             unreachable: status::is_kept_out(&moment),
+            revoked: status::is_revoked(&moment),
         };
         self.context.engine_git.send_if_modified(|before| {
             let changed = *before != engine_git;

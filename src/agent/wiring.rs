@@ -24,6 +24,7 @@ use super::identity::SecretData;
 use super::lease::Term;
 use super::link::LinkState;
 use super::own::Keeping;
+use super::plan::state::OwnLook;
 use super::report::{Outlets, ReportConfig};
 use super::upgrade::Upgrading;
 use super::{Config, EngineGit, Joined, News, Signs, facts, gitline, owner, report, watchdog};
@@ -83,7 +84,7 @@ pub(super) fn parts(
     let (carried, _) = watch::channel(gitline::Carried::default());
     let (denied_out, denied) = watch::channel(0);
     let (fetched_out, fetched) = watch::channel(String::new());
-    let (read_out, read) = watch::channel(None);
+    let (look_out, look) = watch::channel(OwnLook::default());
     let (engine_git_out, engine_git) = watch::channel(EngineGit::default());
     let (changed_out, changed) = watch::channel(None);
     let (rest_out, rest) = watch::channel(None);
@@ -133,7 +134,7 @@ pub(super) fn parts(
         path: path.clone(),
         engine_git,
         denied: denied_out,
-        read: read_out,
+        look: look_out,
         desired: desired_out,
         proven: proven_out,
     };
@@ -256,7 +257,7 @@ pub(super) fn parts(
         fetched: fetched_out,
         stored,
         engine_git: engine_git_out,
-        read,
+        look,
         facts: told_facts,
         owner,
         metrics,

@@ -22,7 +22,7 @@ use super::{Context, Progress, engine_keys};
 use crate::agent::identity::Identity;
 use crate::agent::link::LinkState;
 use crate::agent::plan::change;
-use crate::agent::plan::state::OwnRead;
+use crate::agent::plan::state::OwnLook;
 use crate::agent::{Desired, Engine, EngineGit, InForce, Joined, News, Rest, Verdict};
 use crate::backoff::Schedule;
 use crate::clock;
@@ -61,10 +61,10 @@ pub struct Preparing {
     pub path: GitPath,
     /// The engine's way, as the watchdog sees it.
     pub engine_git: watch::Receiver<EngineGit>,
-    /// Out: how many looks in a row the Git host refused the deploy key.
+    /// Out: how many looks in a row the Git host refused the deploy key, as far as that counts.
     pub denied: watch::Sender<u32>,
-    /// Out: how the catalog is read; none = the last look failed.
-    pub read: watch::Sender<Option<OwnRead>>,
+    /// Out: what became of the last look at the catalog.
+    pub look: watch::Sender<OwnLook>,
     /// Out: what the watchdog keeps true.
     pub desired: watch::Sender<Option<Desired>>,
     /// Out and, at the start, in: the Git path that was proven.
@@ -92,6 +92,8 @@ struct Held {
     looked: String,
     /// The epoch of the line that was up while one probe after the other found no route, and how many did.
     no_route: Option<(u64, u32)>,
+    /// Looks in a row at which the Git host did not take the deploy key.
+    refusals: u32,
     host_key: HostKeySeen,
     told: Option<HostKeysReport>,
     /// The epoch of the newest line that was seen.
@@ -371,6 +373,7 @@ impl Held {
             probe_due: now,
             looked: String::new(),
             no_route: None,
+            refusals: 0,
             host_key: HostKeySeen::default(),
             told: None,
             epoch: None,

@@ -58,7 +58,7 @@ fn can_fetch_again(observed: &Observed, live: &Object) -> bool {
             Class::GitUnreachable | Class::KeyRevoked | Class::HostKeyMismatch
         )
     });
-    observed.own_read.is_some() && !kept_away
+    observed.own_look.read().is_some() && !kept_away
 }
 
 /// Who keeps what this root needs.

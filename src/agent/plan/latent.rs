@@ -68,7 +68,7 @@ pub(super) fn blocked(install: &Install, observed: &Observed, found: &mut [Findi
         let live = observed.objects.get(&finding.object);
         let since = live.and_then(|live| complained(live));
         // Had the Git host been away, the agent's own look would have failed, too: the engine tries again much later.
-        let read = since.zip(observed.own_read);
+        let read = since.zip(observed.own_look.read());
         // Argo CD complains anew each time it tries, as seldom as the agent looks. The look before will do then, for by
         // the time that this is told the next one has come; were it not to, the class would change with each complaint.
         let read = read
@@ -100,7 +100,7 @@ pub(super) fn awaits_network(install: &Install, observed: &Observed) -> bool {
 
 /// Whether neither the agent nor this root reaches the Git host.
 pub(super) fn host_is_away(observed: &Observed, root: &Object) -> bool {
-    observed.own_read.is_none() && blames_network(root)
+    observed.own_look.read().is_none() && blames_network(root)
 }
 
 fn blames_network(root: &Object) -> bool {

@@ -66,7 +66,7 @@ pub fn probes(
     };
     let changed = quarantine::changed(install, observed);
     let mounts = history.host_keys.is_some_and(|at| now - at < MOUNTED);
-    let reads = observed.own_read.map(|own| own.since);
+    let reads = observed.own_look.read().map(|own| own.since);
     let due = |live: &Object| {
         let Some(probe) = live.probe() else {
             return true;
@@ -81,8 +81,11 @@ pub fn probes(
         let unread = !probe.answered || argocd::doubts_host(live);
         let unread = mounts && unread && now - probe.sent >= SPACING;
         // What failed for long the engine tries again ever later.
-        let again = reads.is_some_and(|since| probe.sent < since) && cannot_read(install, live);
-        unproven || unread || (old || again) && probe.answered
+        let reads = reads.is_some_and(|since| probe.sent < since);
+        let again = reads && cannot_read(install, live);
+        // And Argo CD leaves what it was asked while it could not without an answer.
+        let mute = install.traits.kind == EngineKind::Argocd && reads && !probe.answered;
+        unproven || unread || mute || (old || again) && probe.answered
     };
     let spaced = |id: &ObjectId| {
         let last = history.nudged.get(id);
@@ -117,7 +120,11 @@ pub fn probes(
         };
         steps.extend(misled(now, observed, history, moment));
     }
-    let soonest = soonest(now, install, observed);
+    let silent = argocd::silent_from(install, observed, history).filter(|at| *at > now);
+    let soonest = soonest(now, install, observed)
+        .into_iter()
+        .chain(silent)
+        .min();
     let waiting = now + SPACING;
     let at = soonest.unwrap_or(waiting).max(now + Duration::seconds(1));
     // After a commit to the engine the answers are waited for: silence is what shows that it did harm.

@@ -46,14 +46,33 @@ pub struct Observed {
     pub leases: BTreeMap<String, Lease>,
     /// Namespaces with controllers of the same engine, ours among them.
     pub elsewhere: BTreeSet<String>,
-    /// The agent's own look at the catalog; none = the last one failed, or there was none.
-    pub own_read: Option<OwnRead>,
+    pub own_look: OwnLook,
     /// Whether the API server is well enough for a verdict.
     pub gate: Gate,
     /// The minor version of Kubernetes 1.
     pub kubernetes: Option<u32>,
     /// The namespaces on the owner's list; none = the whole cluster was adopted.
     pub covered: Option<BTreeSet<String>>,
+}
+
+/// What became of the agent's own last look at the catalog.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OwnLook {
+    /// It failed, or there was none.
+    #[default]
+    Failed,
+    /// The Git host does not take the deploy key; since then no look came to anything else.
+    Refused(OffsetDateTime),
+    Read(OwnRead),
+}
+
+impl OwnLook {
+    pub fn read(self) -> Option<OwnRead> {
+        match self {
+            Self::Read(read) => Some(read),
+            Self::Failed | Self::Refused(_) => None,
+        }
+    }
 }
 
 /// How the agent itself reads the catalog.
@@ -266,6 +285,8 @@ pub struct History {
     pub releasing: Option<OffsetDateTime>,
     /// How far the operation of the root Application that runs has come, and since when it was seen to be there.
     pub operation: Option<(String, OffsetDateTime)>,
+    /// Since when the root Application was seen to carry a refresh that nobody answered.
+    pub refreshes: Option<OffsetDateTime>,
     /// Since when each workload that does not work has not, without a break.
     pub down: BTreeMap<ObjectId, OffsetDateTime>,
 }

@@ -9,7 +9,7 @@ use crate::agent::plan::state::Answer;
 use crate::agent::plan::undecodable::aside;
 use crate::agent::plan::window::{By, Window, careful};
 use crate::agent::plan::{
-    Class, Finding, History, Mode, Observed, Plan, children, health, quarantine,
+    Class, Finding, History, Mode, Observed, Plan, argocd, children, health, quarantine,
 };
 use crate::clock::rfc3339;
 use crate::wire::report::{Condition, ConditionType, Status};
@@ -43,14 +43,24 @@ pub(super) fn other_host_key(moment: &Moment<'_>) -> Option<String> {
     named(moment, &[Class::HostKeyMismatch]).map(|(_, text)| text)
 }
 
-/// Whether a root does not get at the catalog, so that the agent's own look tells whose fault that is. Where its key is
-/// refused that look is what has the hub register the key again: the refusal is told first.
+/// Whether a root does not get at the catalog, or does not say, so that the agent's own look tells whose fault that is.
 pub(super) fn is_kept_out(moment: &Moment<'_>) -> bool {
-    let of_root = |f: &&Finding| moment.install.roots().any(|root| *root == f.object);
-    let mut away = moment.plan.findings.iter().filter(of_root);
-    let mut told = ripe(moment).filter(of_root);
-    away.any(|f| matches!(f.class, Class::GitUnreachable | Class::PolicyBlocks))
-        || told.any(|f| f.class == Class::KeyRevoked)
+    let mut away = moment.plan.findings.iter();
+    let away = away.any(|f| {
+        let kept_out = matches!(f.class, Class::GitUnreachable | Class::PolicyBlocks);
+        kept_out && is_of_root(moment, f)
+    });
+    let silent = || argocd::is_silent(moment.now, moment.install, moment.observed, moment.history);
+    away || is_revoked(moment) || silent()
+}
+
+/// Whether it was told that a root's key is refused. Only then the agent's own look has the hub register the key again.
+pub(super) fn is_revoked(moment: &Moment<'_>) -> bool {
+    ripe(moment).any(|f| f.class == Class::KeyRevoked && is_of_root(moment, f))
+}
+
+fn is_of_root(moment: &Moment<'_>, finding: &Finding) -> bool {
+    moment.install.roots().any(|root| *root == finding.object)
 }
 
 /// All that is told while too little is known: why, once it lasts.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use time::OffsetDateTime;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -9,7 +10,7 @@ use super::{Held, Preparing};
 use crate::agent::enroll::Progress;
 use crate::agent::identity::{self, Identity};
 use crate::agent::link::LinkState;
-use crate::agent::plan::state::OwnRead;
+use crate::agent::plan::state::{OwnLook, OwnRead};
 use crate::clock;
 use crate::keys;
 use crate::ssh::{GitUrl, Head, ProbeError, Step};
@@ -25,6 +26,8 @@ const PROBE_SOON: Duration = Duration::from_secs(5);
 /// was and may be away for a moment.
 const NO_ROUTE_YET: u32 = 2;
 const NO_ROUTE_ANY_MORE: u32 = 6;
+/// So many refusals in a row, a minute of them, count although nobody told of them: the watchdog may see nothing of the engine.
+const UNTOLD: u32 = 12;
 
 impl Preparing {
     /// The branch, read with the deploy key from a host that shows a known key.
@@ -64,12 +67,18 @@ impl Preparing {
         let failed = result.as_ref().err().and_then(|(step, _)| *step);
         let line = before.filter(|_| before == self.epoch() && catalog.via == Via::Direct);
         held.no_route = unroutable(held.no_route, line, failed);
-        self.denied.send_modify(|times| {
-            *times = match failed {
-                Some(Step::Auth) => times.saturating_add(1),
-                _ => 0,
-            };
-        });
+        let came_to = match &result {
+            Ok(_) => Ok(()),
+            Err(_) => Err(failed),
+        };
+        self.look
+            .send_modify(|own| *own = looked(*own, came_to, clock::now()));
+        held.refusals = match failed {
+            Some(Step::Auth) => held.refusals.saturating_add(1),
+            _ => 0,
+        };
+        let told = *self.proven.borrow() != path || self.engine_git.borrow().revoked;
+        self.denied.send_replace(doubted(held.refusals, told));
         match result {
             Ok(commit) => {
                 info!(commit, "catalog read");
@@ -80,14 +89,12 @@ impl Preparing {
                     changed
                 });
                 step.done().await;
-                self.read_well();
                 let beside = self.engine_git.borrow().unreachable;
                 let again = if beside { PROBE_BESIDE } else { PROBE_AGAIN };
                 held.probe_due = Instant::now() + again;
             }
             Err((_, text)) => {
                 warn!(text, "catalog not read");
-                self.read.send_replace(None);
                 step.waiting(&text).await;
                 let enough = if *self.proven.borrow() == path {
                     NO_ROUTE_ANY_MORE
@@ -102,14 +109,6 @@ impl Preparing {
                 held.probe_due = Instant::now() + PROBE_SOON;
             }
         }
-    }
-
-    fn read_well(&self) {
-        let last = clock::now();
-        self.read.send_modify(|own| {
-            let since = own.map_or(last, |own| own.since);
-            *own = Some(OwnRead { since, last });
-        });
     }
 
     /// The epoch of a line that is up and stays for now.
@@ -131,6 +130,30 @@ impl Preparing {
             text: e.to_string(),
         })?;
         self.path.walk(url, catalog, &key).await
+    }
+}
+
+/// What the looks came to, with this one. An error has the step at which it failed, where there is one.
+fn looked(before: OwnLook, result: Result<(), Option<Step>>, now: OffsetDateTime) -> OwnLook {
+    match (result, before) {
+        (Ok(()), OwnLook::Read(read)) => OwnLook::Read(OwnRead { last: now, ..read }),
+        (Ok(()), OwnLook::Failed | OwnLook::Refused(_)) => OwnLook::Read(OwnRead {
+            since: now,
+            last: now,
+        }),
+        (Err(Some(Step::Auth)), OwnLook::Refused(since)) => OwnLook::Refused(since),
+        (Err(Some(Step::Auth)), OwnLook::Failed | OwnLook::Read(_)) => OwnLook::Refused(now),
+        (Err(_), _) => OwnLook::Failed,
+    }
+}
+
+/// How many refusals in a row say something about the key. As the hub is then asked to register it again, after which nothing
+/// is to be seen of them, those of a path that was proven are told first.
+fn doubted(refusals: u32, told: bool) -> u32 {
+    if told || refusals >= UNTOLD {
+        refusals
+    } else {
+        0
     }
 }
 
@@ -168,6 +191,46 @@ pub(super) fn fingerprint(catalog: &CatalogRef, identity: &Identity) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_lasts_until_a_look_comes_to_something_else() {
+        let now = OffsetDateTime::UNIX_EPOCH;
+        let at = |seconds| now + time::Duration::seconds(seconds);
+        let read = |since, last| {
+            OwnLook::Read(OwnRead {
+                since: at(since),
+                last: at(last),
+            })
+        };
+        let mut own = OwnLook::default();
+        for (second, result, expected) in [
+            (1, Ok(()), read(1, 1)),
+            (2, Ok(()), read(1, 2)),
+            (3, Err(Some(Step::Auth)), OwnLook::Refused(at(3))),
+            (4, Err(Some(Step::Auth)), OwnLook::Refused(at(3))),
+            (5, Err(Some(Step::Tcp)), OwnLook::Failed),
+            (6, Err(Some(Step::Auth)), OwnLook::Refused(at(6))),
+            (7, Ok(()), read(7, 7)),
+            (8, Err(None), OwnLook::Failed),
+        ] {
+            own = looked(own, result, at(second));
+            assert_eq!(own, expected, "{second}");
+        }
+    }
+
+    /// W13: the hub registers the key again within a second; what led to it has to be on record by then.
+    #[test]
+    fn refusals_count_once_they_were_told_or_for_a_minute_nobody_did() {
+        for (refusals, told, expected) in [
+            (0, true, 0),
+            (2, true, 2),
+            (2, false, 0),
+            (11, false, 0),
+            (12, false, 12),
+        ] {
+            assert_eq!(doubted(refusals, told), expected, "{refusals} {told}");
+        }
+    }
 
     #[test]
     fn there_is_no_route_when_probes_fail_in_a_row_on_one_line() {

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
-use crate::agent::plan::state::Child;
+use crate::agent::plan::state::{Child, OwnLook, OwnRead};
 use crate::agent::plan::tests::{Cluster, start};
 use crate::agent::plan::{Class, plan};
 use crate::bundle::ObjectId;
@@ -189,10 +189,11 @@ fn a_source_that_waits_for_a_host_that_is_away_is_not_wedged() {
         let live = cluster.objects.get_mut(&root).unwrap();
         live.fields["status"]["lastHandledReconcileAt"] = json!(rfc3339(cluster.now));
         let mut observed = cluster.observed();
-        observed.own_read = read.map(|()| crate::agent::plan::state::OwnRead {
+        let read = read.map(|()| OwnRead {
             since: cluster.now,
             last: cluster.now,
         });
+        observed.own_look = read.map_or(OwnLook::Failed, OwnLook::Read);
         assert_eq!(
             wedged(&mut cluster, &observed, &[331]),
             [expected],

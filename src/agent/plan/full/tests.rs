@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
-use crate::agent::plan::state::OwnRead;
+use crate::agent::plan::state::{OwnLook, OwnRead};
 use crate::agent::plan::steps::Step;
 use crate::agent::plan::tests::Cluster;
 use crate::agent::plan::{Plan, plan};
@@ -63,7 +63,9 @@ impl World {
             since: self.cluster.now,
             last: self.cluster.now,
         };
-        observed.own_read = self.reads.then_some(read);
+        if self.reads {
+            observed.own_look = OwnLook::Read(read);
+        }
         plan(
             self.cluster.now,
             &self.cluster.install,

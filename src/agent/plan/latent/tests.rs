@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::plan::Pod;
-use crate::agent::plan::state::OwnRead;
+use crate::agent::plan::state::{OwnLook, OwnRead};
 use crate::agent::plan::tests::{Cluster, install, start};
 use crate::wire::api::EngineKind;
 
@@ -150,10 +150,11 @@ fn an_engine_that_alone_does_not_reach_the_git_host_is_kept_from_it() {
     ] {
         say(&mut cluster, git, message);
         let mut observed = cluster.observed();
-        observed.own_read = read.map(|(from, last)| OwnRead {
+        let read = read.map(|(from, last)| OwnRead {
             since: since + from,
             last: since + last,
         });
+        observed.own_look = read.map_or(OwnLook::Failed, OwnLook::Read);
         let plan = crate::agent::plan::plan(
             since + minute,
             &cluster.install,
@@ -204,10 +205,11 @@ fn an_argo_cd_that_alone_does_not_reach_the_git_host_is_kept_from_it() {
             live.fields["status"]["availableReplicas"] = json!(0);
         }
         let mut observed = cluster.observed();
-        observed.own_read = own.map(|after| OwnRead {
+        let read = own.map(|after| OwnRead {
             since: cluster.now - after,
             last: cluster.now + after,
         });
+        observed.own_look = read.map_or(OwnLook::Failed, OwnLook::Read);
         let now = cluster.now + Duration::minutes(1);
         let plan = crate::agent::plan::plan(now, &cluster.install, &observed, &cluster.history);
         let of_git = plan.findings.iter().filter(|f| f.object != server);
@@ -238,7 +240,7 @@ fn what_argo_cd_still_says_after_another_look_is_said_anew() {
             "type": "ComparisonError", "message": refused, "lastTransitionTime": crate::clock::rfc3339(now),
         }]);
         let mut observed = cluster.observed();
-        observed.own_read = Some(OwnRead {
+        observed.own_look = OwnLook::Read(OwnRead {
             since: now + second * 3,
             last: now + second * 20,
         });
