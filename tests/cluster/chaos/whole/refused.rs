@@ -78,12 +78,14 @@ fn refused_and_registered_again(world: &World, loss: &Loss) {
         "≤ 90 s",
         shown(seen),
     );
+    // Until then it could not read anything, and what it reads with may be there before anybody sees the key; Argo CD's times have
+    // whole seconds.
+    let refused_until = linesman::clock::now().replace_nanosecond(0).unwrap();
     let registered = until("the hub has a key again", seconds(600), || {
         !fingerprints(world, "deploy").is_empty()
     });
-    let moment = linesman::clock::now();
     let ((), back) = eventually("the engine reads the catalog", seconds(900), || {
-        host::reads(world, moment)
+        host::reads(world, refused_until)
     });
     figure(
         "W13",
