@@ -25,7 +25,7 @@ use reqwest::header::{
 use reqwest::{Method, StatusCode, Url};
 use serde::de::DeserializeOwned;
 
-pub use audit::AuditFilter;
+pub use audit::{AuditFilter, AuditPlace};
 pub use calls::WantedBundle;
 pub use diagnose::{Cause, cause};
 pub use error::Error;

@@ -4,7 +4,7 @@ mod verify;
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
@@ -12,7 +12,7 @@ use super::connect::Connect;
 use super::exit::{Code, Failure};
 use super::output::{Column, Output, emit, list, progress_line};
 use super::{duration, session};
-use crate::client::AuditFilter;
+use crate::client::{AuditFilter, AuditPlace};
 use crate::clock;
 use crate::wire::api::AuditView;
 use crate::wire::id::ClusterName;
@@ -168,13 +168,14 @@ fn lines(records: &[AuditView]) -> Result<String> {
 async fn tail(args: TailArgs) -> Result<()> {
     /// The hub answers a waiting call by then.
     const WAIT: Duration = Duration::from_secs(20);
+    const AGAIN: Duration = Duration::from_secs(1);
     let client = args.connect.client().await?;
     let filter = args.filter.filter();
     let mut records = client.audit(&filter, args.last).await?;
     records.reverse();
     emit(&lines(&records)?)?;
     // Without a last record of this filter, from the present end on.
-    let mut after = match records.last() {
+    let after = match records.last() {
         Some(record) => record.seq,
         None if args.follow => {
             let newest = client.audit(&AuditFilter::default(), 1).await?;
@@ -185,10 +186,16 @@ async fn tail(args: TailArgs) -> Result<()> {
     if !args.follow {
         return Ok(());
     }
+    let mut place = AuditPlace::After(after);
     loop {
-        let records = client.audit_after(&filter, after, WAIT).await?;
+        let asked = Instant::now();
+        let (records, next) = client.audit_after(&filter, &place, WAIT).await?;
         emit(&lines(&records)?)?;
-        after = records.last().map_or(after, |record| record.seq);
+        place = next;
+        if records.is_empty() {
+            // A hub of before, or one that stops, does not wait.
+            tokio::time::sleep(AGAIN.saturating_sub(asked.elapsed())).await;
+        }
     }
 }
 
@@ -204,11 +211,13 @@ async fn export(args: ExportArgs) -> Result<()> {
             file.with_context(|| format!("open {}", path.display()))
         })
         .transpose()?;
-    let (mut after, mut count) = (0, 0);
+    let (mut place, mut count) = (AuditPlace::After(0), 0);
     loop {
-        let records = client.audit_after(&filter, after, Duration::ZERO).await?;
-        let Some(last) = records.last() else { break };
-        (after, count) = (last.seq, count + records.len());
+        let (records, next) = client.audit_after(&filter, &place, Duration::ZERO).await?;
+        if records.is_empty() {
+            break;
+        }
+        (place, count) = (next, count + records.len());
         let text = lines(&records)?;
         match &mut file {
             Some(file) => file

@@ -22,6 +22,15 @@ pub struct AuditFilter {
     pub until: Option<String>,
 }
 
+/// Up to where records were read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuditPlace {
+    /// A record's number.
+    After(i64),
+    /// The hub's word for it: where a filter lets few records through, it is behind the last one of these.
+    Cursor(String),
+}
+
 impl AuditFilter {
     fn query(&self) -> Vec<(&'static str, String)> {
         [
@@ -49,19 +58,27 @@ impl Client {
         .await
     }
 
-    /// The next records behind `after`, in order; waits that long for one where there is none yet.
+    /// The next records behind a place, in order, and the place behind them; waits that long for one where there is none yet.
     pub async fn audit_after(
         &self,
         filter: &AuditFilter,
-        after: i64,
+        place: &AuditPlace,
         wait: Duration,
-    ) -> Result<Vec<AuditView>, Error> {
+    ) -> Result<(Vec<AuditView>, AuditPlace), Error> {
         let mut query = filter.query();
-        query.push(("after", after.to_string()));
+        query.push(match place {
+            AuditPlace::After(seq) => ("after", seq.to_string()),
+            AuditPlace::Cursor(cursor) => ("cursor", cursor.clone()),
+        });
         query.push(("limit", PAGE.to_string()));
         query.push(("wait", wait.as_secs().to_string()));
         let page: Page<AuditView> = self.get("read the audit", &["v1", "audit"], &query).await?;
-        Ok(page.items)
+        let last = page
+            .items
+            .last()
+            .map(|record| AuditPlace::After(record.seq));
+        let next = page.cursor.map(AuditPlace::Cursor).or(last);
+        Ok((page.items, next.unwrap_or_else(|| place.clone())))
     }
 
     /// The chain as it is stored, at most `limit` lines behind `after`; none only at its end.

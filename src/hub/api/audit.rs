@@ -27,6 +27,8 @@ const MAX_LIMIT: u32 = 2_000;
 const PAGE_BYTES: usize = 2 << 20;
 /// The longest that a call waits for the next record.
 const MAX_WAIT: u64 = 25;
+/// Between two looks of a call that waits.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Someone who reads on and on is on record this often.
 const AGAIN: Duration = Duration::from_mins(1);
 const READERS: usize = 1_000;
@@ -44,7 +46,7 @@ struct Wanted {
     limit: Option<u32>,
     /// With it records come in order, those behind this `seq`: what an export reads.
     after: Option<i64>,
-    /// With `after`: seconds to wait where there is none yet.
+    /// With `after`: seconds to wait where there is none yet. The answer has a cursor then, be there records in it or not.
     wait: Option<u64>,
     cursor: Option<String>,
 }
@@ -89,28 +91,59 @@ async fn list(
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<Page<AuditView>>, Problem> {
     caller.require(&hub, Role::Auditor, "audit.read").await?;
-    let query = query(&wanted)?;
+    let mut query = query(&wanted)?;
     on_record(&hub, &caller, wanted.cluster.as_deref(), &described(&query)).await?;
-    let mut head = hub.audit.head();
-    let mut rows = hub.store.audit_query(&query).await?;
-    if let (true, Some(wait)) = (rows.is_empty() && !query.newest, wanted.wait) {
-        let after = query.after.unwrap_or(0);
-        let more = async { head.wait_for(|seq| *seq > after).await.is_ok() };
-        let wait = Duration::from_secs(wait.min(MAX_WAIT));
-        let next = tokio::time::timeout(wait, more);
-        if let Some(Ok(true)) = hub.stop.run_until_cancelled(next).await {
-            rows = hub.store.audit_query(&query).await?;
-        }
-    }
+    let follows = wanted.wait.filter(|_| !query.newest);
+    let (mut rows, looked) = match follows {
+        Some(wait) => next(&hub, &mut query, Duration::from_secs(wait.min(MAX_WAIT))).await?,
+        None => (hub.store.audit_query(&query).await?, None),
+    };
     let fit = fitting(&rows);
     let whole = fit == rows.len();
     rows.truncate(fit);
-    let last = rows.last();
-    let last = last.filter(|_| !whole || fit == query.limit as usize);
+    let last = rows.last().map(|row| row.seq);
+    let last = match follows {
+        Some(_) => last.or(looked),
+        None => last.filter(|_| !whole || fit == query.limit as usize),
+    };
     let order = if query.newest { 'n' } else { 'o' };
-    let cursor = last.map(|row| keys::encode(format!("{order}{}", row.seq).as_bytes()));
+    let cursor = last.map(|seq| keys::encode(format!("{order}{seq}").as_bytes()));
     let items = rows.iter().map(chain::view).collect();
     Ok(Json(Page { items, cursor }))
+}
+
+/// The next records that fit, for which it waits until the deadline; and up to which number none fits, where there are none.
+/// Records that others make meanwhile only move that number on.
+async fn next(
+    hub: &Hub,
+    query: &mut AuditQuery,
+    wait: Duration,
+) -> Result<(Vec<AuditRow>, Option<i64>), Problem> {
+    let mut head = hub.audit.head();
+    let deadline = tokio::time::Instant::now() + wait;
+    loop {
+        // Before the question: all up to there is in the store, and in its answer if it fits.
+        let there = *head.borrow_and_update();
+        let rows = hub.store.audit_query(query).await?;
+        let looked = query.after.unwrap_or(0).max(there);
+        if !rows.is_empty() {
+            return Ok((rows, None));
+        }
+        if tokio::time::Instant::now() >= deadline {
+            return Ok((rows, Some(looked)));
+        }
+        query.after = Some(looked);
+        let more = async { head.wait_for(|seq| *seq > looked).await.is_ok() };
+        let more = tokio::time::timeout_at(deadline, more);
+        let Some(Ok(true)) = hub.stop.run_until_cancelled(more).await else {
+            return Ok((rows, Some(looked)));
+        };
+        // Where a thousand records come in a second, they are looked through together.
+        let pause = tokio::time::sleep_until(deadline.min(tokio::time::Instant::now() + PAUSE));
+        if hub.stop.run_until_cancelled(pause).await.is_none() {
+            return Ok((rows, Some(looked)));
+        }
+    }
 }
 
 /// How many of these records make a page: the first one whatever its length.

@@ -181,6 +181,38 @@ async fn a_reader_waits_for_the_next_record() {
     hub.stop().await;
 }
 
+/// Who follows few records among many of others has one answer for one question, and goes on behind what was looked through.
+#[tokio::test]
+async fn a_reader_of_few_records_is_not_woken_by_those_of_others() {
+    let hub = TestHub::start("audit-few").await;
+    let ada = hub.user("ada", &["viewer"], &[]).await;
+    records(&hub, 3).await;
+    let others_then_ada = async {
+        for n in 0..5 {
+            let user = json!({"name": format!("other-{n}")});
+            assert_eq!(hub.post("/v1/users", &user).await.0, 201);
+        }
+        let hers = json!({"name": "hers"});
+        hub.call_as(&ada, ("POST", "/v1/users"), &[], &hers).await.0
+    };
+    let path = "/v1/audit?after=0&user=ada&wait=20";
+    let (waited, refused) = tokio::join!(hub.get(path), others_then_ada);
+    let actors: Vec<&Value> = waited.1["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| &item["actor"])
+        .collect();
+    assert_eq!((refused, actors), (403, vec![&json!("user:ada")]));
+    // Where none fits, the cursor stands behind all that did not.
+    let (_, none) = hub.get("/v1/audit?after=0&user=nobody&wait=0").await;
+    let cursor = none["cursor"].as_str().unwrap();
+    assert_eq!(actions(&none), [""; 0]);
+    let (_, behind) = hub.get(&format!("/v1/audit?cursor={cursor}&wait=0")).await;
+    assert_eq!(actions(&behind), ["audit.read"]);
+    hub.stop().await;
+}
+
 /// Retention keeps the chain verifiable, and carries a running request's record on.
 #[tokio::test]
 async fn what_is_pruned_leaves_a_signed_anchor() {
