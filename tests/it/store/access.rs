@@ -8,7 +8,7 @@ use linesman::hub::store::{
 use linesman::keys::KeyPair;
 use time::OffsetDateTime;
 
-use super::{api_token, at, on_both, user};
+use super::{Place, api_token, at, on_both, user};
 
 on_both! {
     of_changes_by_the_same_revision_one_is_made,
@@ -140,6 +140,54 @@ async fn a_token_of_the_same_call_gets_the_new_secret(store: Store) {
     );
     let late = store.add_api_token(api_token(&ada, 3), key()).await;
     assert!(matches!(late, Err(StoreError::Exists(_))));
+}
+
+/// As many grants as may be in force, all with one end.
+macro_rules! many {
+    ($id:literal, $end:literal) => {
+        concat!(
+            "INSERT INTO access_grant (id, subject, clusters, groups, mode, reason, created_by, expires_at, created_at, updated_at)
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)
+             SELECT '", $id, "-' || i, 'user:x', '\"all\"', '[\"edit\"]', 'full', '', 'admin', ", $end, ", 0, 0 FROM n"
+        )
+    };
+}
+
+/// Those that are over take no place, and are looked up as long as there is room for them.
+async fn ended_grants_leave_room(place: Place) {
+    let store = place.open().await;
+    let end = at(10_000);
+    place.execute(many!("a", "1790000010000")).await;
+    let add = async |id: &str, now| {
+        let grant = Grant {
+            expires_at: None,
+            ..grant(id, "user:ada")
+        };
+        store
+            .add_grant(grant, None, now)
+            .await
+            .map(|grant| grant.id)
+    };
+    let full = add("g1", end - time::Duration::SECOND).await.unwrap_err();
+    assert!(matches!(full, StoreError::Full(_)), "{full}");
+    assert_eq!(add("g1", end).await.unwrap(), "g1");
+    place.execute(many!("b", "1790000011000")).await;
+    let later = end + time::Duration::MINUTE;
+    assert_eq!(add("g2", later).await.unwrap(), "g2");
+    // The oldest of them made room.
+    assert_eq!(store.grant("a-1").await.unwrap(), None);
+    assert!(store.grant("b-1").await.unwrap().is_some());
+    assert!(store.grant("g1").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn ended_grants_leave_room_in_sqlite() {
+    ended_grants_leave_room(Place::file("ended-grants")).await;
+}
+
+#[tokio::test]
+async fn ended_grants_leave_room_in_postgres() {
+    ended_grants_leave_room(Place::server().await).await;
 }
 
 pub(super) fn grant(id: &str, subject: &str) -> Grant {

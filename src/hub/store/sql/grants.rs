@@ -12,7 +12,7 @@ use crate::wire::api::ClusterChoice;
 
 /// Grants that are in force at once; a subject is better a group than a thousand users.
 const MOST: i64 = 10_000;
-/// How long what is over can still be looked up.
+/// How long what is over can still be looked up, as many as may be in force.
 const KEEP: time::Duration = time::Duration::days(30);
 
 #[derive(FromRow)]
@@ -81,14 +81,7 @@ impl Database {
             .execute(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
-        let live: i64 =
-            sqlx::query_scalar("SELECT count(*) FROM access_grant WHERE revoked_at IS NULL")
-                .fetch_one(&mut *write.tx)
-                .await
-                .map_err(db(DOING))?;
-        if live >= MOST {
-            return Err(StoreError::Full(format!("there are {MOST} grants")));
-        }
+        make_room(&mut write, now).await?;
         insert(&mut write, &grant, key.as_deref()).await?;
         let row: Row = sqlx::query_as(
             "SELECT * FROM access_grant WHERE id = $1 OR (created_by = $2 AND idempotency_key = $3)",
@@ -176,6 +169,35 @@ impl Database {
         .map_err(db("look up when grants end"))?;
         Ok(end.map(from_ms))
     }
+}
+
+/// Refuses one more than may be in force. Of those that are over, the oldest go where there are too many.
+async fn make_room(write: &mut Write, now: OffsetDateTime) -> Result<()> {
+    const DOING: &str = "store a grant";
+    const COUNT: &str = "SELECT count(*) FILTER (WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)),
+         count(*) FROM access_grant";
+    const DROP: &str = "DELETE FROM access_grant WHERE id IN (SELECT id FROM access_grant
+         WHERE revoked_at IS NOT NULL OR expires_at <= $1 ORDER BY COALESCE(revoked_at, expires_at) LIMIT $2)";
+    let (live, all): (i64, i64) = sqlx::query_as(COUNT)
+        .bind(to_ms(now))
+        .fetch_one(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+    if live >= MOST {
+        return Err(StoreError::Full(format!(
+            "there are {MOST} grants in force"
+        )));
+    }
+    let beyond = all - live - MOST;
+    if beyond > 0 {
+        sqlx::query(DROP)
+            .bind(to_ms(now))
+            .bind(beyond)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+    }
+    Ok(())
 }
 
 async fn insert(write: &mut Write, grant: &Grant, key: Option<&str>) -> Result<()> {
