@@ -125,7 +125,8 @@ async fn add(
     caller
         .record(&hub, "grant.add", cluster, &described(&grant))
         .await?;
-    let grant = hub.store.add_grant(grant, key, now).await?;
+    let grant = hub.store.add_grant(grant, key, now).await;
+    let grant = grant.map_err(precondition::taken)?;
     hub.access_changed.notify_one();
     Ok((
         StatusCode::CREATED,

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::Caller;
 use super::problem::{Problem, Slug};
 use crate::hub::Hub;
+use crate::hub::store::StoreError;
 use crate::{clock, keys};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -77,6 +78,18 @@ pub async fn repeated<T: Serialize>(
             "this Idempotency-Key came with another call before",
             "send a new key",
         )),
+    }
+}
+
+/// Where what stands under a call's key is not its own.
+pub fn taken(error: StoreError) -> Problem {
+    match error {
+        StoreError::Exists(what) => Problem::new(
+            Slug::Exists,
+            format!("{what} already exists"),
+            "send a new Idempotency-Key",
+        ),
+        other => other.into(),
     }
 }
 

@@ -241,7 +241,8 @@ async fn create(
     );
     caller.record(&hub, "token.create", None, &target).await?;
     let key = precondition::key(&headers)?.map(str::to_owned);
-    let stored = hub.store.add_api_token(record, key).await?;
+    let stored = hub.store.add_api_token(record, key).await;
+    let stored = stored.map_err(precondition::taken)?;
     // A repeated call finds its token and gives it this secret.
     let text = fresh.with_id(&stored.id).text(Prefix::Api);
     let answer = ApiTokenAnswer {

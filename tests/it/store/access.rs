@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use linesman::hub::access::{Clusters, Grant, Mode, Subject};
 use linesman::hub::store::{
-    Arrival, Ended, Known, Pair, Session, SshKey, Store, StoreError, UserRow,
+    ApiToken, Arrival, Ended, Known, Pair, Session, SshKey, Store, StoreError, UserRow,
 };
 use linesman::keys::KeyPair;
 use time::OffsetDateTime;
@@ -21,6 +21,8 @@ on_both! {
     a_session_goes_on_pair_by_pair_until_it_ends,
     who_gets_a_new_name_keeps_the_grants,
     an_ssh_key_has_one_owner,
+    what_an_old_call_made_is_not_found_by_its_key,
+    what_another_call_made_is_not_given_out,
 }
 
 async fn of_changes_by_the_same_revision_one_is_made(store: Store) {
@@ -140,6 +142,65 @@ async fn a_token_of_the_same_call_gets_the_new_secret(store: Store) {
     );
     let late = store.add_api_token(api_token(&ada, 3), key()).await;
     assert!(matches!(late, Err(StoreError::Exists(_))));
+}
+
+/// H57: after a day the key is free, and so is what it made from it.
+async fn what_an_old_call_made_is_not_found_by_its_key(store: Store) {
+    let ada = user(&store, "ada", "access").await;
+    let key = || Some("call".to_owned());
+    let by_ada = |id: &str| Grant {
+        created_by: "ada".to_owned(),
+        ..grant(id, "user:bob")
+    };
+    let token = |n| ApiToken {
+        created_by: "ada".to_owned(),
+        ..api_token(&ada, n)
+    };
+    let note = |day: i64| store.idempotent(&ada.id, "call", [1; 32], at(day * 24 * 3_600_000 + 1));
+    assert_eq!(note(0).await.unwrap(), None);
+    let first = store.add_api_token(token(1), key()).await.unwrap();
+    store.add_grant(by_ada("g1"), key(), at(0)).await.unwrap();
+    // Within the day they are one call's.
+    assert_eq!(note(0).await.unwrap(), Some([1; 32]));
+    let again = store.add_grant(by_ada("g2"), key(), at(1)).await.unwrap();
+    assert_eq!(again.id, "g1");
+    assert_eq!(note(2).await.unwrap(), None);
+    let second = store.add_api_token(token(2), key()).await.unwrap();
+    let other = store.add_grant(by_ada("g3"), key(), at(2)).await.unwrap();
+    assert_eq!((second.id.as_str(), other.id.as_str()), ("token-2", "g3"));
+    let (stored, _) = store.api_token("token-1").await.unwrap().unwrap();
+    assert_eq!(stored.hash, first.hash);
+}
+
+/// H57: what was revoked, or differs, is no answer to the call.
+async fn what_another_call_made_is_not_given_out(store: Store) {
+    let ada = user(&store, "ada", "viewer").await;
+    let key = || Some("call".to_owned());
+    store
+        .add_api_token(api_token(&ada, 1), key())
+        .await
+        .unwrap();
+    let other = ApiToken {
+        scopes: vec!["admin".to_owned()],
+        ..api_token(&ada, 2)
+    };
+    let exists = |refused: StoreError| matches!(refused, StoreError::Exists(_));
+    let refused = store.add_api_token(other, key()).await.unwrap_err();
+    assert!(exists(refused));
+    let (stored, _) = store.api_token("token-1").await.unwrap().unwrap();
+    assert_eq!(stored.hash, [1; 32]);
+    let add = |grant| store.add_grant(grant, key(), at(0));
+    add(grant("g1", "user:ada")).await.unwrap();
+    let longer = Grant {
+        expires_at: Some(at(6_000)),
+        ..grant("g2", "user:ada")
+    };
+    for differs in [longer, grant("g2", "user:bob")] {
+        assert!(exists(add(differs).await.unwrap_err()));
+    }
+    store.revoke_grant("g1", at(1)).await.unwrap();
+    assert!(exists(add(grant("g2", "user:ada")).await.unwrap_err()));
+    assert_eq!(store.grants(None, 9).await.unwrap(), []);
 }
 
 /// As many grants as may be in force, all with one end.

@@ -27,6 +27,7 @@ struct Row {
     reason: String,
     created_by: String,
     expires_at: Option<i64>,
+    revoked_at: Option<i64>,
     created_at: i64,
     rev: i64,
 }
@@ -92,8 +93,14 @@ impl Database {
         .fetch_one(&mut *write.tx)
         .await
         .map_err(db(DOING))?;
+        let revoked = row.revoked_at.is_some();
+        let stored = row.grant()?;
+        if revoked || !same_call(&stored, &grant) {
+            let other = "a grant of this Idempotency-Key, revoked since or of another call,";
+            return Err(StoreError::Exists(other.to_owned()));
+        }
         write.commit(DOING).await?;
-        row.grant()
+        Ok(stored)
     }
 
     pub async fn ensure_default_grant(&self, grant: Grant) -> Result<()> {
@@ -198,6 +205,19 @@ async fn make_room(write: &mut Write, now: OffsetDateTime) -> Result<()> {
             .map_err(db(DOING))?;
     }
     Ok(())
+}
+
+/// Whether a grant is what this call asks for; its id and its times are its own.
+fn same_call(stored: &Grant, asked: &Grant) -> bool {
+    let lasts = |grant: &Grant| Some(to_ms(grant.expires_at?) - to_ms(grant.created_at));
+    let own = Grant {
+        id: stored.id.clone(),
+        created_at: stored.created_at,
+        expires_at: stored.expires_at,
+        rev: stored.rev,
+        ..asked.clone()
+    };
+    own == *stored && lasts(stored) == lasts(asked)
 }
 
 async fn insert(write: &mut Write, grant: &Grant, key: Option<&str>) -> Result<()> {

@@ -56,6 +56,9 @@ impl Database {
                expires_at, created_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
              ON CONFLICT (created_by, idempotency_key) DO UPDATE SET hash = excluded.hash WHERE api_token.revoked_at IS NULL
+               AND api_token.user_id = excluded.user_id AND api_token.title = excluded.title
+               AND api_token.scopes = excluded.scopes AND COALESCE(api_token.clusters, '') = COALESCE(excluded.clusters, '')
+               AND COALESCE(api_token.expires_at - api_token.created_at, 0) = COALESCE(excluded.expires_at - excluded.created_at, 0)
              RETURNING *",
         )
         .bind(&token.id)
@@ -73,7 +76,10 @@ impl Database {
         .map_err(db(DOING))?;
         write.commit(DOING).await?;
         stored
-            .ok_or_else(|| StoreError::Exists("a token of this call, revoked since,".to_owned()))?
+            .ok_or_else(|| {
+                let other = "a token of this Idempotency-Key, revoked since or of another call,";
+                StoreError::Exists(other.to_owned())
+            })?
             .token()
     }
 

@@ -148,6 +148,12 @@ impl Database {
     ) -> Result<Option<[u8; 32]>> {
         const DOING: &str = "note an Idempotency-Key";
         const DAY: i64 = 24 * 3600 * 1000;
+        const FORGET: [&str; 2] = [
+            "UPDATE api_token SET idempotency_key = NULL WHERE idempotency_key = $2
+             AND created_by = (SELECT name FROM \"user\" WHERE id = $1)",
+            "UPDATE access_grant SET idempotency_key = NULL WHERE idempotency_key = $2
+             AND created_by = (SELECT name FROM \"user\" WHERE id = $1)",
+        ];
         let mut write = self.begin(DOING).await?;
         sqlx::query("DELETE FROM idempotency WHERE created_at < $1")
             .bind(to_ms(now) - DAY)
@@ -164,6 +170,17 @@ impl Database {
         .execute(&mut *write.tx)
         .await
         .map_err(db(DOING))?;
+        if noted.rows_affected() > 0 {
+            // What an older call made under the key is that call's; nothing of this one is stored yet.
+            for forget in FORGET {
+                sqlx::query(forget)
+                    .bind(user_id)
+                    .bind(key)
+                    .execute(&mut *write.tx)
+                    .await
+                    .map_err(db(DOING))?;
+            }
+        }
         let known: Vec<u8> =
             sqlx::query_scalar("SELECT digest FROM idempotency WHERE user_id = $1 AND key = $2")
                 .bind(user_id)
