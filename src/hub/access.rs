@@ -198,27 +198,37 @@ fn sendable(user: &str, groups: &BTreeSet<&String>) -> Result<(), Denied> {
 
 /// The users and groups that an agent has to be able to act as: known users whom a grant reaches, all groups
 /// that grants give on the cluster, and all whom they let act as. A user who comes later is learned at the first request.
+/// The users are in the order in which an agent that has not room for all takes them: who is acted as, who is named, the others.
 pub fn subjects<'a>(
     grants: &[Grant],
     users: impl Iterator<Item = Asker<'a>>,
     place: &Place<'_>,
     now: OffsetDateTime,
-) -> (BTreeSet<String>, BTreeSet<String>) {
+) -> (Vec<String>, BTreeSet<String>) {
     let here: Vec<&Grant> = grants
         .iter()
         .filter(|g| g.clusters.contain(place) && !g.is_over(now))
         .collect();
-    let mut users: BTreeSet<String> = users
-        .filter(|user| here.iter().any(|g| g.subject.fits(user)))
-        .map(|user| user.name.to_owned())
-        .collect();
     let mut groups: BTreeSet<String> = here.iter().flat_map(|g| g.groups.clone()).collect();
+    let (mut acted_as, mut named, mut others) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for target in here.iter().flat_map(|g| &g.act_as) {
         match target {
-            Subject::User(name) => users.insert(name.clone()),
+            Subject::User(name) => acted_as.insert(name.clone()),
             Subject::Group(name) => groups.insert(name.clone()),
         };
     }
+    for user in users.filter(|user| here.iter().any(|g| g.subject.fits(user))) {
+        let own = Subject::User(user.name.to_owned());
+        let set = if here.iter().any(|g| g.subject == own) {
+            &mut named
+        } else {
+            &mut others
+        };
+        set.insert(user.name.to_owned());
+    }
+    named.retain(|name| !acted_as.contains(name));
+    others.retain(|name| !acted_as.contains(name));
+    let users = acted_as.into_iter().chain(named).chain(others).collect();
     (users, groups)
 }
 

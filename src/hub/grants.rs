@@ -37,7 +37,7 @@ fn order(grants: &[Grant], users: &[UserRow], cluster: &Cluster) -> Order {
     };
     let (users, groups) = access::subjects(grants, askers, &place, clock::now());
     Order::Subjects {
-        users: users.into_iter().collect(),
+        users,
         groups: groups.into_iter().collect(),
     }
 }

@@ -3,7 +3,7 @@
 //! of a name that the hub asserts and the gate has passed. Where the API server knows constrained impersonation,
 //! the role also says what may be done as them: then the owner's read-only policy does not hang on the gate alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -15,13 +15,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+mod book;
 mod form;
 mod probe;
 mod role;
 
 use super::upstream::Upstream;
 use crate::agent::gate::policy::Policy;
-use crate::agent::gate::well_named;
+use book::Book;
 use form::{FOUND_ON, Standing, Told, Verdict, judge};
 use role::{Form, Scope, role};
 
@@ -32,19 +33,13 @@ const FIELD_MANAGER: &str = "linesman-agent";
 const COALESCE: Duration = Duration::from_millis(50);
 /// How long a first use waits until the API server's authorizer has seen the role.
 const VISIBLE: Duration = Duration::from_secs(2);
-/// How long a name stays that no grant gives and nobody uses.
-const UNUSED: Duration = Duration::from_hours(24);
 /// How often the role is written although nothing changed, and how soon after a failure.
 const CHECK: Duration = Duration::from_hours(1);
 /// How often the API server is asked which form of impersonation it takes, where requests say that it is another.
 const FORM: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(30);
-/// How soon the API server is asked again which form it takes where it did not say; doubled each time.
-const SOON: Duration = Duration::from_mins(1);
-/// Names in the role; it is one object in etcd.
-const MOST: usize = 2_000;
 
-/// Users and groups that grants give on this cluster, without the prefix `linesman:`.
+/// Users and groups that grants give on this cluster, without the prefix `linesman:`, those first that are not to be left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subjects {
     pub users: Vec<String>,
@@ -84,25 +79,6 @@ pub struct Keeper {
     pub policy: watch::Receiver<Option<Policy>>,
     /// Names that are known to work.
     pub allowed: watch::Sender<BTreeSet<Name>>,
-}
-
-/// The names of the role and when each was last used; `None` = by grant.
-#[derive(Debug, Default)]
-struct Book {
-    names: BTreeMap<Name, Option<Instant>>,
-    /// What the role holds as far as we know.
-    written: Option<BTreeSet<Name>>,
-    /// The form that the role has; `None` = to be found out.
-    form: Option<Form>,
-    /// The API server's version that was seen to take constrained impersonation.
-    found_on: Option<String>,
-    /// When the API server was last asked which form it takes, and whether it is to be asked again.
-    asked: Option<Instant>,
-    stale: bool,
-    /// How often in a row it did not say.
-    undecided: u32,
-    /// The hub has said which names grants give.
-    granted: bool,
 }
 
 /// Runs until `stop`.
@@ -364,56 +340,6 @@ fn fits(form: &Form, read_only: bool) -> bool {
         Form::Classic => true,
         Form::Constrained(Scope::Full) => !read_only,
         Form::Constrained(Scope::Read(_)) => read_only,
-    }
-}
-
-impl Book {
-    /// The grants, all of them: what they no longer give goes at once.
-    fn grant(&mut self, granted: &Subjects) {
-        let full = |name: &String| format!("linesman:{name}");
-        let users = granted.users.iter().map(|name| Name::User(full(name)));
-        let groups = granted.groups.iter().map(|name| Name::Group(full(name)));
-        let granted: BTreeSet<Name> = users
-            .chain(groups)
-            .filter(|name| well_named(name.parts().1))
-            .take(MOST)
-            .collect();
-        self.names
-            .retain(|name, used| used.is_some() || granted.contains(name));
-        for name in granted {
-            self.names.insert(name, None);
-        }
-    }
-
-    fn used(&mut self, wanted: &BTreeSet<Name>, now: Instant) -> Result<(), String> {
-        for name in wanted {
-            if !well_named(name.parts().1) {
-                return Err(format!("'{}' is not a name of the line", name.parts().1));
-            }
-            if !self.names.contains_key(name) && self.names.len() >= MOST {
-                return Err(format!(
-                    "{CLUSTER_ROLE} is full with {MOST} names; grant to groups instead of users"
-                ));
-            }
-            let used = self.names.entry(name.clone()).or_insert(Some(now));
-            if used.is_some() {
-                *used = Some(now);
-            }
-        }
-        Ok(())
-    }
-
-    /// When everything is looked at again.
-    fn wait(&self) -> Duration {
-        match self.undecided.checked_sub(1) {
-            None => CHECK,
-            Some(times) => CHECK.min(SOON * 2_u32.saturating_pow(times.min(10))),
-        }
-    }
-
-    fn prune(&mut self, now: Instant) {
-        self.names
-            .retain(|_, used| used.is_none_or(|at| now.duration_since(at) < UNUSED));
     }
 }
 

@@ -347,7 +347,7 @@ fn an_agent_learns_the_names_that_grants_give_on_its_cluster() {
     assert_eq!(
         subjects(&grants, askers, &place, at(0)),
         (
-            set(&["ada", "robot", "zoe"]),
+            ["robot", "zoe", "ada"].map(str::to_owned).to_vec(),
             set(&["deploy", "edit", "ops", "view"])
         )
     );

@@ -286,7 +286,7 @@ async fn agents_hear_of_grants_as_they_come_and_end() {
     let (_, made) = hub.post("/v1/grants", &grant("group:sre")).await;
     assert_eq!(
         subjects().await,
-        (json!(["ada", "admin"]), json!(["admin", "edit"]))
+        (json!(["admin", "ada"]), json!(["admin", "edit"]))
     );
     let path = format!("/v1/grants/{}", made["id"].as_str().unwrap());
     hub.delete(&path, Some("*")).await;

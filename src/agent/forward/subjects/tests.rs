@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use super::book::{BUSY, MOST, SOON, UNUSED};
 use super::*;
 use crate::agent::forward::upstream::Credential;
 use crate::secret::Secret;
@@ -58,6 +59,46 @@ fn foreign_and_too_many_names_are_refused() {
     assert_eq!(book.used(&many, Instant::now()), Ok(()));
     let one_more = BTreeSet::from([Name::User("linesman:last".to_owned())]);
     assert!(book.used(&one_more, Instant::now()).is_err());
+}
+
+/// A cluster with more users than the role holds names: groups stay, and whoever comes is let through.
+#[test]
+fn who_comes_to_a_full_role_takes_the_place_of_who_was_away_for_longest() {
+    let (mut book, start) = (Book::default(), Instant::now());
+    let users: Vec<String> = (0..MOST + 10).map(|n| format!("u{n:04}")).collect();
+    let granted = Subjects {
+        users,
+        groups: vec!["edit".to_owned(), "view".to_owned()],
+    };
+    book.grant(&granted);
+    let user = |n: usize| Name::User(format!("linesman:u{n:04}"));
+    let group = |name: &str| Name::Group(format!("linesman:{name}"));
+    let held = |book: &Book| book.names.keys().cloned().collect::<BTreeSet<_>>();
+    let first = (0..MOST - 2).map(user);
+    let mut expected: BTreeSet<Name> = first.chain([group("edit"), group("view")]).collect();
+    assert_eq!(held(&book), expected);
+    // The one that was never here and comes last in the order goes.
+    let late = BTreeSet::from([user(MOST + 5), group("edit")]);
+    assert_eq!(book.used(&late, start), Ok(()));
+    expected.remove(&user(MOST - 3));
+    expected.insert(user(MOST + 5));
+    assert_eq!(held(&book), expected);
+    // The hub's word once more takes nobody's place away.
+    book.grant(&granted);
+    assert_eq!(held(&book), expected);
+    // All were here: who was it earliest goes, but nobody within a minute.
+    let all: BTreeSet<Name> = (0..MOST - 3).map(user).collect();
+    assert_eq!(book.used(&all, start + Duration::from_secs(1)), Ok(()));
+    let next = BTreeSet::from([user(MOST + 6), group("view")]);
+    let soon = start + BUSY - Duration::from_secs(1);
+    assert!(book.used(&next, soon).is_err());
+    assert_eq!(book.used(&next, start + BUSY), Ok(()));
+    expected.remove(&user(MOST + 5));
+    expected.insert(user(MOST + 6));
+    assert_eq!(held(&book), expected);
+    // A grant that ends takes its names along, however they came in.
+    book.grant(&subjects(&["u0000"], &["edit"]));
+    assert_eq!(held(&book), [user(0), group("edit")].into());
 }
 
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/linesman-line-subjects";
