@@ -302,19 +302,30 @@ impl Case {
             remote: self.remote.clone(),
             ..Entry::default()
         };
-        self.stored(self.hub.audit.refused(entry)).await;
-        refusal
+        self.told(self.hub.audit.refused(entry), refusal).await
     }
 
-    async fn stored(&self, record: impl Future<Output = Result<(), AuditError>>) {
+    /// A refusal that cannot be put on record is no answer either; that something does not work is.
+    async fn told(
+        &self,
+        record: impl Future<Output = Result<(), AuditError>>,
+        refusal: Refusal,
+    ) -> Refusal {
         match timeout(RECORDS, record).await {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => return refusal,
             Ok(Err(error)) => warn!(request = self.id, %error, "refusal not recorded"),
             Err(_) => warn!(request = self.id, "refusal not recorded in time"),
         }
+        if refusal.code.is_server_error() {
+            return refusal;
+        }
+        Refusal {
+            close: refusal.close,
+            ..refusal::unrecorded()
+        }
     }
 
-    /// Records a refusal; the answer does not wait on whether that succeeded.
+    /// Records a refusal, and gives what is answered then.
     async fn denied(&self, entry: Entry, refusal: Refusal) -> Refusal {
         if let Some(Ok(name)) = entry.cluster.as_deref().map(str::parse) {
             self.hub.tunnels.denied(&name, refusal.reason);
@@ -324,8 +335,7 @@ impl Case {
             reason: Some(refusal.what.clone()),
             ..entry
         };
-        self.stored(self.hub.audit.event(entry)).await;
-        refusal
+        self.told(self.hub.audit.event(entry), refusal).await
     }
 }
 

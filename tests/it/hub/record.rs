@@ -343,6 +343,7 @@ async fn a_hub_whose_disk_was_full_goes_on_when_there_is_room() {
 async fn nothing_is_done_that_cannot_be_put_on_record() {
     let hub = TestHub::start("audit-closed").await;
     hub.add("eu1").await;
+    let eve = hub.user("eve", &[], &[]).await;
     let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
     let no_more = "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (false) NOT VALID";
     hub.execute(refuse, no_more).await;
@@ -356,6 +357,13 @@ async fn nothing_is_done_that_cannot_be_put_on_record() {
         status["details"]["causes"][0]["reason"], "Audit",
         "{status}"
     );
+    // Nor is anybody refused: not who has no grant, nor whom nobody knows.
+    for token in [eve.as_str(), "lm_at_nobody"] {
+        let call = ("GET", "/clusters/eu1/version");
+        let (code, status) = hub.call_as(token, call, &[], &Value::Null).await;
+        let cause = &status["details"]["causes"][0]["reason"];
+        assert_eq!((code, cause), (503, &json!("Audit")), "{status}");
+    }
     assert!(hub.hub.store.user("ada").await.unwrap().is_none());
     let again = "ALTER TABLE audit DROP CONSTRAINT refuse";
     hub.execute("DROP TRIGGER refuse", again).await;
