@@ -54,6 +54,9 @@ pub enum StoreError {
     /// The server did not answer in time: what was asked for may be done.
     #[error("{0}: the database does not answer")]
     Silent(&'static str),
+    /// It reads more than it has time for.
+    #[error("{0}: there is too much to look through")]
+    TooLong(&'static str),
     #[error("{0}: a text holds a NUL character")]
     Text(&'static str),
 }

@@ -185,6 +185,11 @@ impl From<StoreError> for Problem {
                 error.to_string(),
                 "leave that character out",
             ),
+            StoreError::TooLong(_) => Self::new(
+                Slug::Unavailable,
+                error.to_string(),
+                "ask for less: by --since, --user or --cluster",
+            ),
             StoreError::Refused(_) | StoreError::Database { .. } | StoreError::Silent(_) => {
                 tracing::error!(error = %crate::hub::chain_of(&error), "the database refused a request");
                 Self::new(

@@ -10,9 +10,11 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments as Arguments, PgConnection as Connection};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Postgres as Db, Transaction};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
 use self::Postgres as Database;
@@ -79,6 +81,8 @@ static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("src/hub/store/migra
 
 const READERS: u32 = 6;
 const WRITERS: u32 = 4;
+/// Reads of the record, which may be long, at once: who else reads has the other connections. The server ends each statement.
+const AUDITORS: usize = 2;
 /// A connection that was idle for longer is tried before it is used.
 const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 const CONNECT: Duration = Duration::from_secs(10);
@@ -111,6 +115,8 @@ pub struct Postgres {
     audit_end: End,
     pub(super) access: AccessChanges,
     readers: PgPool,
+    /// Reads of the record at once.
+    auditors: Arc<Semaphore>,
     /// One connection, which holds the lock [`HUB`].
     hold: PgPool,
     /// One connection, which holds the lock [`LEADER`] while this process leads.
@@ -123,6 +129,18 @@ pub struct Postgres {
 /// A transaction that waits for no other one after its first statement.
 struct Write {
     tx: Transaction<'static, Db>,
+}
+
+/// A connection for one read of the record.
+struct AuditReader {
+    connection: PoolConnection<Db>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl AuditReader {
+    fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
 }
 
 impl Write {
@@ -229,6 +247,7 @@ impl Postgres {
             writer: pool(WRITERS, options.clone()),
             audit: pool(1, lazily),
             readers: pool(READERS, read_only),
+            auditors: Arc::new(Semaphore::new(AUDITORS)),
             lead: pool(1, holding.clone()),
             hold: pool(1, holding),
             audit_end: End::default(),
@@ -328,6 +347,17 @@ impl Postgres {
     /// For rows of the audit, which a crash of the server may take.
     async fn begin_audit(&self, doing: &'static str) -> Result<Write> {
         begin(&self.audit, Some(AUDIT), doing).await
+    }
+
+    async fn audit_reader(&self, doing: &'static str) -> Result<AuditReader> {
+        let place = timeout(CONNECT, self.auditors.clone().acquire_owned()).await;
+        let place = place.ok().and_then(std::result::Result::ok);
+        let place = place.ok_or_else(|| db(doing)(sqlx::Error::PoolTimedOut))?;
+        let connection = self.readers.acquire().await.map_err(db(doing))?;
+        Ok(AuditReader {
+            connection,
+            _place: place,
+        })
     }
 
     /// For rows of the audit that go with one statement; here it takes the lock of the others, too.

@@ -7,7 +7,8 @@
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::SqliteArguments as Arguments;
@@ -71,6 +72,11 @@ use contract::{End, db};
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("src/hub/store/migrations/sqlite");
 
 const READERS: u32 = 4;
+/// Reads of the record at once, and how long one may take.
+const AUDITORS: u32 = 2;
+const LONGEST: Duration = Duration::from_secs(30);
+/// Steps of SQLite's machine between two looks at the clock: some hundred microseconds.
+const STEPS: i32 = 10_000;
 /// Rows on their way from a connection's thread; each time that it has to wait costs two switches of context.
 const ROWS: usize = 512;
 
@@ -81,6 +87,8 @@ pub struct Sqlite {
     audit: SqlitePool,
     audit_end: End,
     readers: SqlitePool,
+    /// For who reads the record, which may be long: nobody else waits for these.
+    auditors: SqlitePool,
     write: Arc<Mutex<()>>,
     pub(super) access: AccessChanges,
     /// Held as long as any handle lives.
@@ -107,6 +115,24 @@ impl Alone {
     #[expect(clippy::unused_async, reason = "PostgreSQL has to ask")]
     async fn done(self, _doing: &'static str) -> Result<()> {
         Ok(())
+    }
+}
+
+/// A connection for one read of the record, which ends with it, and at its deadline.
+struct AuditReader {
+    connection: PoolConnection<Db>,
+    over: Arc<AtomicBool>,
+}
+
+impl AuditReader {
+    fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+}
+
+impl Drop for AuditReader {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
     }
 }
 
@@ -141,6 +167,13 @@ impl Sqlite {
             audit: pool(1, options.clone().synchronous(SqliteSynchronous::Normal)),
             readers: pool(
                 READERS,
+                options
+                    .clone()
+                    .row_buffer_size(ROWS)
+                    .pragma("query_only", "on"),
+            ),
+            auditors: pool(
+                AUDITORS,
                 options.row_buffer_size(ROWS).pragma("query_only", "on"),
             ),
             audit_end: End::default(),
@@ -184,8 +217,11 @@ impl Sqlite {
             .read_only(true)
             .row_buffer_size(ROWS)
             .busy_timeout(Duration::from_secs(5));
-        let pool = SqlitePoolOptions::new().connect_lazy_with(options);
+        let pool = SqlitePoolOptions::new().connect_lazy_with(options.clone());
         Ok(Self {
+            auditors: SqlitePoolOptions::new()
+                .max_connections(AUDITORS)
+                .connect_lazy_with(options),
             writer: pool.clone(),
             audit: pool.clone(),
             readers: pool,
@@ -229,6 +265,22 @@ impl Sqlite {
             connection,
             _lock: lock,
         })
+    }
+
+    async fn audit_reader(&self, doing: &'static str) -> Result<AuditReader> {
+        self.audit_reader_until(Instant::now() + LONGEST, doing)
+            .await
+    }
+
+    async fn audit_reader_until(&self, until: Instant, doing: &'static str) -> Result<AuditReader> {
+        let mut connection = self.auditors.acquire().await.map_err(db(doing))?;
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = over.clone();
+        let goes_on = move || !ended.load(Ordering::Relaxed) && Instant::now() < until;
+        let mut handle = connection.lock_handle().await.map_err(db(doing))?;
+        handle.set_progress_handler(STEPS, goes_on);
+        drop(handle);
+        Ok(AuditReader { connection, over })
     }
 
     async fn begin_on(&self, pool: &SqlitePool, doing: &'static str) -> Result<Write> {

@@ -12,6 +12,7 @@ on_both! {
     what_several_write_is_one_chain,
     what_a_forgotten_replica_left_open_is_abandoned,
     a_query_narrows_by_all_that_it_names,
+    a_query_finds_all_of_a_time,
     what_is_pruned_leaves_an_anchor,
     what_runs_is_carried_on_for_its_replica,
     a_sink_goes_on_where_it_was,
@@ -179,6 +180,49 @@ async fn a_query_narrows_by_all_that_it_names(store: Store) {
     assert_eq!(store.audit_query(&query).await.unwrap(), wanted);
     assert_eq!(store.audit_before(at(50)).await.unwrap(), 49);
     assert_eq!(store.audit_before(at(-5)).await.unwrap(), 0);
+}
+
+/// Numbers are no times: a clock may have been ahead.
+async fn a_query_finds_all_of_a_time(store: Store) {
+    let mut rows = stored(&store, 100).await;
+    for later in [500, 110] {
+        let last = rows.last().unwrap();
+        let mut row = AuditRow {
+            seq: last.seq + 1,
+            at: 1_790_000_000_000 + later,
+            opened: None,
+            prev: last.hash,
+            ..last.clone()
+        };
+        row.hash = chain::hash(&row);
+        store
+            .append_audit(std::slice::from_ref(&row))
+            .await
+            .unwrap();
+        rows.push(row);
+    }
+    let of_since = async |since: i64, after, newest| {
+        let query = AuditQuery {
+            after,
+            since: Some(1_790_000_000_000 + since),
+            newest,
+            limit: 200,
+            ..AuditQuery::default()
+        };
+        let found = store.audit_query(&query).await.unwrap();
+        found.into_iter().map(|r| r.seq).collect::<Vec<_>>()
+    };
+    let of_rows = |since: i64| -> Vec<i64> {
+        let late = rows.iter().filter(|r| r.at >= 1_790_000_000_000 + since);
+        late.map(|r| r.seq).collect()
+    };
+    for since in [0, 1, 57, 100, 105, 200, 501] {
+        assert_eq!(of_since(since, None, false).await, of_rows(since));
+        assert_eq!(of_since(since, Some(0), false).await, of_rows(since));
+        let falling: Vec<i64> = of_rows(since).into_iter().rev().collect();
+        assert_eq!(of_since(since, None, true).await, falling);
+    }
+    assert_eq!(of_since(57, Some(98), false).await, [99, 100, 101, 102]);
 }
 
 async fn what_is_pruned_leaves_an_anchor(store: Store) {

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use sqlx::FromRow;
 
 use super::super::lines;
-use super::{Connection, Database, Db, corrupt, db, hash32, to_json};
+use super::{Connection, Database, Db, corrupt, db, hash32, in_time, to_json};
 use crate::hub::audit::chain::{self, Head};
-use crate::hub::store::{AuditQuery, AuditRow, Result};
+use crate::hub::store::{AuditRow, Result};
 
+mod asked;
 mod kept;
 
 /// Bytes of all records that ever were, as far as they were counted.
@@ -295,59 +296,11 @@ impl Database {
         rows.into_iter().map(Row::row).collect()
     }
 
-    pub async fn audit(
-        &self,
-        after: i64,
-        cluster: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<AuditRow>> {
-        let query = AuditQuery {
-            after: Some(after),
-            cluster: cluster.map(str::to_owned),
-            limit,
-            ..AuditQuery::default()
-        };
-        self.audit_query(&query).await
-    }
-
-    pub async fn audit_tail(&self, cluster: Option<&str>, limit: u32) -> Result<Vec<AuditRow>> {
-        let query = AuditQuery {
-            cluster: cluster.map(str::to_owned),
-            newest: true,
-            limit,
-            ..AuditQuery::default()
-        };
-        let mut rows = self.audit_query(&query).await?;
-        rows.reverse();
-        Ok(rows)
-    }
-
-    pub async fn audit_query(&self, query: &AuditQuery) -> Result<Vec<AuditRow>> {
-        const RISING: &str = "SELECT * FROM audit WHERE seq > $1 AND seq < $2 AND ($3 IS NULL OR actor = $3)
-             AND ($4 IS NULL OR cluster = $4) AND ($5 IS NULL OR verdict = $5) AND ($6 IS NULL OR at >= $6)
-             AND ($7 IS NULL OR at < $7) ORDER BY seq LIMIT $8";
-        const FALLING: &str = "SELECT * FROM audit WHERE seq > $1 AND seq < $2 AND ($3 IS NULL OR actor = $3)
-             AND ($4 IS NULL OR cluster = $4) AND ($5 IS NULL OR verdict = $5) AND ($6 IS NULL OR at >= $6)
-             AND ($7 IS NULL OR at < $7) ORDER BY seq DESC LIMIT $8";
-        let rows: Vec<Row> = sqlx::query_as(if query.newest { FALLING } else { RISING })
-            .bind(query.after.unwrap_or(0))
-            .bind(query.before.unwrap_or(i64::MAX))
-            .bind(&query.actor)
-            .bind(&query.cluster)
-            .bind(&query.verdict)
-            .bind(query.since)
-            .bind(query.until)
-            .bind(i64::from(query.limit))
-            .fetch_all(&self.readers)
-            .await
-            .map_err(db("read the audit chain"))?;
-        rows.into_iter().map(Row::row).collect()
-    }
-
     pub async fn audit_lines(&self, after: i64, limit: u32) -> Result<Vec<u8>> {
         const DOING: &str = "read the audit chain";
-        let mut reader = self.readers.acquire().await.map_err(db(DOING))?;
-        let statement = lines::statement(&mut reader).await.map_err(db(DOING))?;
+        let mut reader = self.audit_reader(DOING).await?;
+        let reader = reader.connection();
+        let statement = lines::statement(&mut *reader).await.map_err(db(DOING))?;
         let (mut lines, mut after, mut left) = (Vec::new(), after, i64::from(limit));
         while left > 0 && lines.len() < LINES_BYTES {
             let (text, count, last): (Option<Vec<u8>>, i64, Option<i64>) =
@@ -356,7 +309,7 @@ impl Database {
                     .bind(left.min(LINES_STEP))
                     .fetch_one(&mut *reader)
                     .await
-                    .map_err(db(DOING))?;
+                    .map_err(in_time(DOING))?;
             let (Some(text), Some(last)) = (text, last) else {
                 break;
             };

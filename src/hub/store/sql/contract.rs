@@ -131,6 +131,18 @@ pub(super) fn db(doing: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError 
     }
 }
 
+/// The same of a read that may take too long.
+pub(super) fn in_time(doing: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
+    /// SQLite's code of a statement that was interrupted, and the SQLSTATE of one that was cancelled.
+    const ENDED: [&str; 2] = ["9", "57014"];
+    move |source| match &source {
+        sqlx::Error::Database(d) if d.code().is_some_and(|code| ENDED.contains(&&*code)) => {
+            StoreError::TooLong(doing)
+        }
+        _ => db(doing)(source),
+    }
+}
+
 fn corrupt<E: std::fmt::Display>(doing: &'static str) -> impl FnOnce(E) -> StoreError {
     move |why| StoreError::Corrupt {
         doing,

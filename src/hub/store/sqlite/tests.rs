@@ -1,5 +1,5 @@
 use super::*;
-use crate::hub::store::Store;
+use crate::hub::store::{AuditQuery, Store};
 
 fn directory(name: &str) -> std::path::PathBuf {
     let path = std::env::temp_dir().join(format!("linesman-store-{name}-{}", std::process::id()));
@@ -31,5 +31,89 @@ async fn the_hub_keeps_its_id_and_a_second_hub_is_refused() {
     drop(store);
     let again = Sqlite::open(&data).await.unwrap();
     assert_eq!(again.hub_id().await.unwrap(), id);
+    std::fs::remove_dir_all(data).unwrap();
+}
+
+/// Who asks for one user's or one cluster's records does not have all of them looked through.
+#[tokio::test]
+async fn a_narrowed_read_of_the_record_goes_by_an_index() {
+    let data = directory("plans");
+    let store = Sqlite::open(&data).await.unwrap();
+    let text = |text: &str| Some(text.to_owned());
+    let plan = async |query: AuditQuery| {
+        let select = Sqlite::audit_select(&query).into_string();
+        let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {select}"));
+        let steps: Vec<(i64, i64, i64, String)> = sqlx::query_as(explain)
+            .fetch_all(&store.readers)
+            .await
+            .unwrap();
+        let steps: Vec<String> = steps.into_iter().map(|(.., step)| step).collect();
+        steps.join("; ")
+    };
+    for newest in [true, false] {
+        let query = || AuditQuery {
+            newest,
+            limit: 100,
+            ..AuditQuery::default()
+        };
+        let of_user = AuditQuery {
+            actor: text("user:ada"),
+            since: Some(1),
+            ..query()
+        };
+        let of_cluster = AuditQuery {
+            cluster: text("eu1"),
+            verdict: text("deny"),
+            before: Some(9),
+            ..query()
+        };
+        let lately = AuditQuery {
+            since: Some(1),
+            ..query()
+        };
+        assert_eq!(
+            plan(of_user).await,
+            "SEARCH audit USING INDEX audit_actor (actor=? AND seq>?)"
+        );
+        assert_eq!(
+            plan(of_cluster).await,
+            "SEARCH audit USING INDEX audit_cluster (cluster=? AND seq>? AND seq<?)"
+        );
+        assert_eq!(
+            plan(lately).await,
+            "SEARCH audit USING INTEGER PRIMARY KEY (rowid>?)"
+        );
+    }
+    std::fs::remove_dir_all(data).unwrap();
+}
+
+/// A read of the record that takes too long ends, and so does one whose reader left.
+#[tokio::test]
+async fn a_long_read_of_the_record_ends_at_its_deadline() {
+    const ENDLESS: &str =
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n";
+    let data = directory("long-read");
+    let store = Sqlite::open(&data).await.unwrap();
+    let until = |ms| store.audit_reader_until(Instant::now() + Duration::from_millis(ms), "read");
+    let mut reader = until(50).await.unwrap();
+    let endless = sqlx::query(ENDLESS).execute(reader.connection()).await;
+    let endless = endless.map_err(contract::in_time("read the record"));
+    assert_eq!(
+        endless.unwrap_err().to_string(),
+        "read the record: there is too much to look through"
+    );
+    drop(reader);
+    // More than there are connections leave in the middle; then there is one for the next.
+    for _ in 0..3 * AUDITORS {
+        let mut reader = until(600_000).await.unwrap();
+        let endless = sqlx::query(ENDLESS).execute(reader.connection());
+        let left = tokio::time::timeout(Duration::from_millis(20), endless).await;
+        assert!(left.is_err());
+    }
+    let query = AuditQuery {
+        limit: 1,
+        ..AuditQuery::default()
+    };
+    assert_eq!(store.audit_query(&query).await.unwrap(), []);
     std::fs::remove_dir_all(data).unwrap();
 }
