@@ -322,6 +322,8 @@ contract! {
     /// In the order of their records.
     audit_anchors(&self) -> Vec<Anchor>;
     add_audit_anchor(&self, anchor: &Anchor) -> ();
+    /// Puts another signature under the anchor at which the chain begins.
+    sign_audit_start(&self, anchor: &Anchor) -> ();
     /// Those of records behind `after` up to this one, in order.
     audit_anchors_between(&self, after: i64, up_to: i64, limit: u32) -> Vec<Anchor>;
     /// Removes records up to a start anchor, which is below the last one, and the anchors below it. Opens among them that have no

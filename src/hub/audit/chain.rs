@@ -11,7 +11,7 @@ use crate::wire::api::{AnchorView, AuditView};
 mod follow;
 mod hashed;
 
-pub use follow::{Broken, Follower, signer, verify};
+pub use follow::{Broken, Follower, signer, unproven_start, verify};
 pub use hashed::Hashed;
 
 /// Number and hash of a record, or of what comes before the first.
@@ -63,12 +63,21 @@ pub fn size(row: &AuditRow) -> u64 {
     canonical(row).len() as u64
 }
 
-/// The bytes that the hub signs: up to this record, at this time (unix milliseconds), the chain was so.
-pub fn anchor_input(hub_id: &str, seq: i64, hash: &[u8; 32], at: i64) -> String {
-    format!(
-        "linesman/audit-anchor/v1\n{hub_id}\n{seq}\n{}\n{at}",
-        keys::hex(hash)
-    )
+/// The bytes that the hub signs at this time (unix milliseconds): up to this record the chain was so, and where it is a
+/// `start`, retention removed all up to there. None of the one can be taken for the other.
+pub fn anchor_input(hub_id: &str, head: Head, at: i64, start: bool) -> String {
+    let what = if start { "audit-start" } else { "audit-anchor" };
+    signed_of(&format!("linesman/{what}/v2"), hub_id, head, at)
+}
+
+/// What hubs of before signed for either.
+fn old_anchor_input(hub_id: &str, head: Head, at: i64) -> String {
+    signed_of("linesman/audit-anchor/v1", hub_id, head, at)
+}
+
+fn signed_of(what: &str, hub_id: &str, head: Head, at: i64) -> String {
+    let (seq, hash) = (head.seq, keys::hex(&head.hash));
+    format!("{what}\n{hub_id}\n{seq}\n{hash}\n{at}")
 }
 
 /// The hash that a row must have, given its own fields and `prev`.

@@ -15,6 +15,8 @@ use crate::clock;
 use crate::hub::HubKeys;
 use crate::hub::store::{Anchor, AuditRow, Store, StoreError, patience};
 
+mod beginning;
+
 /// A batch that takes longer is in doubt: callers wait for it, and it may wait on a connection that is lost.
 const STORED: Duration = Duration::from_secs(15);
 /// Records in one transaction.
@@ -59,6 +61,9 @@ pub async fn start(
 ) -> Result<(Audit, Chain)> {
     let last = store.audit_head().await.context("read the audit chain")?;
     let anchors = store.audit_anchors().await.context("read the anchors")?;
+    beginning::vouch(&store, hub_id, &keys, (&anchors, last.as_ref()))
+        .await
+        .context("sign the record's beginning")?;
     let pruned = anchors.iter().rfind(|a| a.start).map(|a| Head {
         seq: a.seq,
         hash: a.hash,
@@ -305,7 +310,7 @@ impl Chain {
 
     fn signed(&self, head: Head, start: bool) -> Anchor {
         let at = millis(clock::now());
-        let input = anchor_input(&self.hub_id, head.seq, &head.hash, at);
+        let input = anchor_input(&self.hub_id, head, at, start);
         Anchor {
             seq: head.seq,
             hash: head.hash,

@@ -1,7 +1,7 @@
 //! Whether records follow on one another, up to what anchors name and what somebody else kept.
 
 use super::hashed::{Hashed, Link};
-use super::{Head, anchor_input, genesis, hash};
+use super::{Head, anchor_input, genesis, hash, old_anchor_input};
 use crate::hub::store::{Anchor, AuditRow};
 use crate::keys::Public;
 
@@ -16,6 +16,10 @@ pub enum Broken {
     Changed(i64),
     #[error("the anchor at record {0} is not signed by this hub")]
     Signature(i64),
+    #[error(
+        "the record begins behind {0}, and the hub did not sign that it removed what was before"
+    )]
+    Start(i64),
     #[error("record {0} is not the one that its anchor names")]
     Anchor(i64),
     #[error("the record ends at {end}, but there is an anchor at record {anchor}")]
@@ -41,30 +45,70 @@ pub struct Follower {
     kept: Option<Head>,
 }
 
+/// What a signature says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Whether the chain begins there, too.
+    Now,
+    /// Nothing of that.
+    Before,
+}
+
 /// The key that signed it.
 pub fn signer(hub_id: &str, anchor: &Anchor, keys: &[Public]) -> Option<Public> {
-    let input = anchor_input(hub_id, anchor.seq, &anchor.hash, anchor.at);
-    let signed = |key: &&Public| key.verify(input.as_bytes(), &anchor.sig);
-    keys.iter().find(signed).copied()
+    signed(hub_id, anchor, keys).map(|(key, _)| key)
+}
+
+fn signed(hub_id: &str, anchor: &Anchor, keys: &[Public]) -> Option<(Public, Form)> {
+    let (head, at) = (head_of(anchor), anchor.at);
+    let by = |input: String, form| {
+        let signed = |key: &&Public| key.verify(input.as_bytes(), &anchor.sig);
+        keys.iter().find(signed).map(|key| (*key, form))
+    };
+    by(anchor_input(hub_id, head, at, anchor.start), Form::Now)
+        .or_else(|| by(old_anchor_input(hub_id, head, at), Form::Before))
+}
+
+fn head_of(anchor: &Anchor) -> Head {
+    Head {
+        seq: anchor.seq,
+        hash: anchor.hash,
+    }
+}
+
+/// The anchor at which the chain begins, where it is one of before and nothing was signed in the form of now: a hub that begins to
+/// sign so has to sign this one, too.
+pub fn unproven_start<'a>(
+    hub_id: &str,
+    anchors: &'a [Anchor],
+    keys: &[Public],
+) -> Option<&'a Anchor> {
+    let form = |anchor| signed(hub_id, anchor, keys).map(|(_, form)| form);
+    let start = anchors.iter().rfind(|anchor| anchor.start)?;
+    let all_before = anchors.iter().all(|a| form(a) == Some(Form::Before));
+    all_before.then_some(start)
 }
 
 impl Follower {
     /// `anchors` in the order of their records, each signed by one of `keys`; the chain begins at the last one below which
-    /// records were removed.
+    /// records were removed. That this was the hub's doing is part of its signature. Those of before do not say so: one is
+    /// believed only as long as no anchor shows that a hub of now has been at work, which would have signed it anew.
     pub fn new(hub_id: &str, anchors: Vec<Anchor>, keys: &[Public]) -> Result<Self, Broken> {
+        let mut forms = Vec::with_capacity(anchors.len());
         for anchor in &anchors {
-            if signer(hub_id, anchor, keys).is_none() {
-                return Err(Broken::Signature(anchor.seq));
-            }
+            let (_, form) = signed(hub_id, anchor, keys).ok_or(Broken::Signature(anchor.seq))?;
+            forms.push(form);
         }
         let start = anchors.iter().rposition(|a| a.start);
-        let head = start.and_then(|n| anchors.get(n)).map_or_else(
-            || genesis(hub_id),
-            |a| Head {
-                seq: a.seq,
-                hash: a.hash,
-            },
-        );
+        if let Some(n) = start
+            && forms.get(n) == Some(&Form::Before)
+            && forms.contains(&Form::Now)
+        {
+            return Err(Broken::Start(anchors.get(n).map_or(0, |a| a.seq)));
+        }
+        let head = start
+            .and_then(|n| anchors.get(n))
+            .map_or_else(|| genesis(hub_id), head_of);
         Ok(Self {
             head,
             next: start.map_or(0, |n| n + 1),

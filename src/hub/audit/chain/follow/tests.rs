@@ -3,8 +3,24 @@ use crate::hub::audit::chain::tests::{line, rows};
 use crate::keys::KeyPair;
 
 fn anchored(row: &AuditRow, start: bool) -> Anchor {
+    let input = anchor_input("hub-1", head(row), 9, start);
+    with(row, start, &input)
+}
+
+/// By a hub of before.
+fn anchored_before(row: &AuditRow, start: bool) -> Anchor {
+    with(row, start, &old_anchor_input("hub-1", head(row), 9))
+}
+
+fn head(row: &AuditRow) -> Head {
+    Head {
+        seq: row.seq,
+        hash: row.hash,
+    }
+}
+
+fn with(row: &AuditRow, start: bool, input: &str) -> Anchor {
     let pair = KeyPair::from_seed(&[5; 32]);
-    let input = anchor_input("hub-1", row.seq, &row.hash, 9);
     Anchor {
         seq: row.seq,
         hash: row.hash,
@@ -143,4 +159,35 @@ fn the_first_broken_record_is_named() {
         ..anchor
     };
     assert_eq!(followed(&anew, vec![forged]), Err(Broken::Signature(9)));
+}
+
+/// Who can write the database can say that the record begins later, and remove what was before; that the hub did so it does not sign.
+#[test]
+fn a_beginning_that_the_hub_did_not_sign_is_none() {
+    let rows = rows(10);
+    let flipped = |anchor: Anchor| Anchor {
+        start: !anchor.start,
+        ..anchor
+    };
+    let begun = vec![
+        flipped(anchored(&rows[3], false)),
+        anchored(&rows[7], false),
+    ];
+    assert_eq!(followed(&rows[4..], begun), Err(Broken::Signature(4)));
+    let hidden = vec![flipped(anchored(&rows[3], true)), anchored(&rows[7], false)];
+    assert_eq!(followed(&rows[4..], hidden), Err(Broken::Signature(4)));
+    // What hubs of before signed does not say which it is, and holds while no hub of now was there.
+    let before = anchored_before(&rows[3], true);
+    let alone = vec![before.clone(), anchored_before(&rows[7], false)];
+    let key = KeyPair::from_seed(&[5; 32]).public();
+    assert_eq!(unproven_start("hub-1", &alone, &[key]), Some(&before));
+    assert_eq!(followed(&rows[4..], alone), Ok((10, 2)));
+    let beside = vec![before, anchored(&rows[7], false)];
+    assert_eq!(unproven_start("hub-1", &beside, &[key]), None);
+    assert_eq!(followed(&rows[4..], beside), Err(Broken::Start(4)));
+    // Signed anew it is one of now; and one that is not the beginning says nothing of it.
+    let anew = vec![anchored(&rows[3], true), anchored_before(&rows[7], false)];
+    assert_eq!(followed(&rows[4..], anew), Ok((10, 2)));
+    let passed = vec![anchored_before(&rows[1], true), anchored(&rows[3], true)];
+    assert_eq!(followed(&rows[4..], passed), Ok((10, 2)));
 }

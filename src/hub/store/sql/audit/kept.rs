@@ -113,6 +113,18 @@ impl Database {
         write.commit(DOING).await
     }
 
+    pub async fn sign_audit_start(&self, anchor: &Anchor) -> Result<()> {
+        let statement = sqlx::query(
+            "UPDATE audit_anchor SET sig = $1 WHERE seq = $2 AND hash = $3 AND start = $4",
+        )
+        .bind(&anchor.sig)
+        .bind(anchor.seq)
+        .bind(anchor.hash.as_slice())
+        .bind(true);
+        let doing = "sign the audit's beginning";
+        self.change(doing, statement).await.map(drop)
+    }
+
     pub async fn prune_audit(&self, anchor: &Anchor) -> Result<Pruned> {
         const DOING: &str = "prune the audit";
         const RUNNING: &str = "SELECT * FROM audit o WHERE seq <= $1 AND stage = 'open'
