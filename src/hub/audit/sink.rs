@@ -3,9 +3,10 @@
 //! What retention removed before it was delivered is told as a gap. Delivery is at least once, in order. Behind the records
 //! come the anchors over them.
 
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -91,17 +92,54 @@ impl Sink {
     }
 }
 
-fn append(path: &std::path::Path, lines: &str) -> Result<()> {
-    let write = || {
+fn append(path: &Path, lines: &str) -> Result<()> {
+    let append = || {
+        // Of a pipe or a device nothing is known but that it takes what is written.
+        let plain = std::fs::metadata(path).map_or(true, |file| file.is_file());
         let mut file = std::fs::OpenOptions::new()
+            .read(plain)
             .append(true)
             .create(true)
             .mode(0o600)
             .open(path)?;
-        file.write_all(lines.as_bytes())?;
-        file.sync_data()
+        if !plain {
+            return file.write_all(lines.as_bytes());
+        }
+        whole(&mut file, |file| {
+            // A hub or a machine that died while it wrote may have left half a line, which belongs to nothing.
+            if in_a_line(file)? {
+                file.write_all(b"\n")?;
+            }
+            file.write_all(lines.as_bytes())?;
+            file.sync_data()
+        })
     };
-    write().with_context(|| format!("append to {}", path.display()))
+    append().with_context(|| format!("append to {}", path.display()))
+}
+
+/// What could not be written whole is taken back: the same lines come again.
+fn whole(
+    file: &mut File,
+    write: impl FnOnce(&mut File) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let before = file.metadata()?.len();
+    write(file).inspect_err(|_| {
+        if let Err(error) = file.set_len(before) {
+            // A file that only grows, by an attribute of its own.
+            tracing::warn!(%error, "half a line stays in the audit file");
+        }
+    })
+}
+
+/// Whether a file's last line has no end.
+fn in_a_line(file: &mut File) -> std::io::Result<bool> {
+    if file.metadata()?.len() == 0 {
+        return Ok(false);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last != *b"\n")
 }
 
 /// Delivers until `stop`; `head` is the number of the chain's last record.
@@ -206,4 +244,48 @@ fn lines(position: Option<i64>, rows: &[AuditRow]) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("linesman-{name}-{}", std::process::id()));
+        drop(std::fs::remove_file(&path));
+        path
+    }
+
+    /// A disk that is full in the middle of a line leaves all lines before it as they were, and none but whole ones.
+    #[test]
+    fn lines_that_do_not_fit_leave_nothing() {
+        let path = file("full-sink");
+        append(&path, "one\n").unwrap();
+        let mut full = File::options().append(true).open(&path).unwrap();
+        let refused = whole(&mut full, |file| {
+            file.write_all(b"tw")?;
+            Err(std::io::ErrorKind::StorageFull.into())
+        });
+        assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+        append(&path, "two\nthree\n").unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "one\ntwo\nthree\n");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn half_a_line_of_before_stays_alone() {
+        let path = file("half-sink");
+        std::fs::write(&path, "one\ntw").unwrap();
+        append(&path, "two\n").unwrap();
+        append(&path, "three\n").unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "one\ntw\ntwo\nthree\n");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_plain_file_takes_lines_too() {
+        append(Path::new("/dev/null"), "one\n").unwrap();
+    }
 }
