@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
@@ -116,21 +117,22 @@ pub async fn relabelled(
 
 /// Tells the agents that listen whenever a grant or a user changed, and when a grant ends.
 pub async fn announce(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    // How many changes they have heard of.
+    let mut told = None;
     loop {
-        let wait = match hub.store.next_grant_end(clock::now()).await {
-            Ok(end) => end.map_or(AGAIN, |end| {
-                Duration::try_from(end - clock::now()).unwrap_or_default()
-            }),
+        let (wait, end) = match hub.store.next_grant_end(clock::now()).await {
+            Ok(end) => (end.map_or(AGAIN, until), end),
             Err(error) => {
                 tracing::error!(error = chain_of(&error), "look up when grants end");
-                RETRY
+                told = None;
+                (RETRY, None)
             }
         };
-        tokio::select! {
+        let woken = tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            () = hub.access_changed.notified() => {}
-            () = tokio::time::sleep(wait.min(AGAIN)) => {}
-        }
+            () = hub.access_changed.notified() => true,
+            () = tokio::time::sleep(wait.min(AGAIN)) => false,
+        };
         if stop
             .run_until_cancelled(tokio::time::sleep(COALESCE))
             .await
@@ -138,6 +140,12 @@ pub async fn announce(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         {
             return Ok(());
         }
+        let changes = hub.store.access().count();
+        let ended = end.is_some_and(|end| end <= clock::now());
+        if !woken && !ended && told == Some(changes) {
+            continue;
+        }
+        told = Some(changes);
         if let Err(error) = tell(&hub).await {
             tracing::error!(
                 error = chain_of(&error),
@@ -153,6 +161,10 @@ pub async fn announce(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
             }
         }
     }
+}
+
+fn until(end: OffsetDateTime) -> Duration {
+    Duration::try_from(end - clock::now()).unwrap_or_default()
 }
 
 async fn tell(hub: &Hub) -> Result<(), StoreError> {

@@ -300,6 +300,55 @@ async fn agents_hear_of_grants_as_they_come_and_end() {
     hub.stop().await;
 }
 
+/// All agents are told whenever anything changes; one whose names stay hears that the stream lives, and no list.
+#[tokio::test]
+async fn an_agent_hears_its_names_only_where_they_change() {
+    let hub = TestHub::start("grants-same").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let call = hub.call("GET", "/v1/clusters/eu1/orders", "");
+    let mut stream = call.stream(&agent.identity).await;
+    let mut text = String::new();
+    let mut next = async || loop {
+        if let Some((line, rest)) = text.split_once('\n') {
+            let order: Value = serde_json::from_str(line).unwrap();
+            text = rest.to_owned();
+            return order;
+        }
+        let chunk = tokio::time::timeout(Duration::from_secs(10), stream.chunk()).await;
+        text.push_str(std::str::from_utf8(&chunk.unwrap().unwrap().unwrap()).unwrap());
+    };
+    let first = loop {
+        let order = next().await;
+        if order["kind"] == "subjects" {
+            break order;
+        }
+    };
+    assert_eq!(first["groups"], json!(["admin"]));
+    // Whatever comes of the catalog; the beat is what the round about another cluster's grant comes to.
+    let mut elsewhere = grant("user:ada");
+    elsewhere["clusters"] = json!({"names": ["eu2"]});
+    assert_eq!(hub.post("/v1/grants", &elsewhere).await.0, 201);
+    let round = loop {
+        let order = next().await;
+        if order["kind"] != "catalogHead" {
+            break order;
+        }
+    };
+    assert_eq!(round, json!({"kind": "beat"}));
+    assert_eq!(hub.post("/v1/grants", &grant("user:ada")).await.0, 201);
+    let after = loop {
+        let order = next().await;
+        if order["kind"] != "catalogHead" && order["kind"] != "beat" {
+            break order;
+        }
+    };
+    assert_eq!(after["groups"], json!(["admin", "edit"]));
+    drop(stream);
+    hub.stop().await;
+}
+
 #[tokio::test]
 async fn the_default_grant_comes_once() {
     let hub = TestHub::start("grants-default").await;

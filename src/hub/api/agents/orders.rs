@@ -50,6 +50,7 @@ pub(super) async fn orders(
         came,
         orders,
         waiting,
+        subjects: None,
         over: false,
     };
     let body = Body::from_stream(stream::unfold(state, next));
@@ -66,6 +67,8 @@ struct Stream {
     came: Came,
     orders: Receiver<Order>,
     waiting: VecDeque<Order>,
+    /// The names that it was told last.
+    subjects: Option<Order>,
     over: bool,
 }
 
@@ -77,6 +80,7 @@ async fn next(mut state: Stream) -> Option<(Result<Bytes, Infallible>, Stream)> 
         Some(order) => order,
         None => state.wait().await?,
     };
+    let order = state.unless_known(order);
     state.over = order == Order::Removed;
     let mut line = serde_json::to_vec(&order).expect("an order has string keys");
     line.push(b'\n');
@@ -84,6 +88,18 @@ async fn next(mut state: Stream) -> Option<(Result<Bytes, Infallible>, Stream)> 
 }
 
 impl Stream {
+    /// All names of a cluster may be long, and whatever changes anywhere has all agents told: who knows them gets a beat.
+    fn unless_known(&mut self, order: Order) -> Order {
+        if !matches!(order, Order::Subjects { .. }) {
+            return order;
+        }
+        if self.subjects.as_ref() == Some(&order) {
+            return Order::Beat;
+        }
+        self.subjects = Some(order.clone());
+        order
+    }
+
     /// The next order, a beat where there is none, the end where the hub stops.
     async fn wait(&mut self) -> Option<Order> {
         let received = tokio::select! {
