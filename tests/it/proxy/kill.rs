@@ -2,6 +2,7 @@
 
 use std::io::BufRead as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Request;
@@ -71,20 +72,20 @@ async fn agent(left: &Left, url: &str, server: &ApiServer, tasks: &mut JoinSet<(
     drop(timeout(PATIENCE, up).await.expect("the line comes up"));
 }
 
-/// What is on record of the one request, and that the chain holds.
-async fn record(left: &Left) -> Vec<AuditRow> {
+/// What is on record of requests, and that the chain holds.
+async fn record(left: &Left, action: &str) -> Vec<AuditRow> {
     let store = Store::Sqlite(Sqlite::open_read_only(&left.data).unwrap());
     let key = std::fs::read_to_string(left.data.join("hub.key")).unwrap();
     let key = KeyPair::from_openssh(&key).unwrap().public();
     let anchors = store.audit_anchors().await.unwrap();
     let mut follower = Follower::new(&left.reference.id, anchors, &[key]).unwrap();
-    let rows = store.audit(0, None, 500).await.unwrap();
+    let rows = store.audit(0, None, 100_000).await.unwrap();
     for row in &rows {
         follower.follow(row).unwrap();
     }
     follower.end().unwrap();
     rows.into_iter()
-        .filter(|row| row.action == "kube.watch")
+        .filter(|row| row.action == action)
         .collect()
 }
 
@@ -122,13 +123,92 @@ async fn a_killed_hub_leaves_what_was_open_marked_as_interrupted() {
         rows.iter().map(stage).collect()
     };
     let open = ("open".to_owned(), None);
-    assert_eq!(stages(&record(&left).await), std::slice::from_ref(&open));
+    assert_eq!(
+        stages(&record(&left, "kube.watch").await),
+        std::slice::from_ref(&open)
+    );
     // The banner is printed behind the chain's start.
     drop(Hub::start(&left));
     let why = Some("interrupted: the hub ended".to_owned());
     assert_eq!(
-        stages(&record(&left).await),
+        stages(&record(&left, "kube.watch").await),
         [open, ("close".to_owned(), why)]
+    );
+    std::fs::remove_dir_all(&left.data).unwrap();
+}
+
+/// One user's requests, one after the other, as long as the hub answers.
+async fn busy(left: Arc<Left>, port: u16) {
+    let tls = left.connect(([127, 0, 0, 1], port).into()).await;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls))
+        .await
+        .unwrap();
+    let asks = async {
+        while sender.ready().await.is_ok() {
+            let request = Request::get("/clusters/eu1/api/v1/namespaces/a/pods/busy")
+                .header("host", "localhost")
+                .header("authorization", format!("Bearer {}", left.token))
+                .body(Full::<Bytes>::default());
+            let Ok(answer) = sender.send_request(request.unwrap()).await else {
+                return;
+            };
+            assert_eq!(answer.status(), 200);
+            if answer.into_body().collect().await.is_err() {
+                return;
+            }
+        }
+    };
+    // A hub that is killed breaks it.
+    drop(tokio::join!(connection, asks));
+}
+
+/// H37: of what the API server has seen nothing is missing on record, however busy the hub was when it was killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hub_that_is_killed_among_many_requests_has_each_on_record() {
+    const CLIENTS: usize = 50;
+    let server = ApiServer::start().await;
+    let left = Arc::new(World::new().await.leave());
+    let hub = Hub::start(&left);
+    let mut tasks = JoinSet::new();
+    agent(&left, &hub.url, &server, &mut tasks).await;
+    let port = hub.url.rsplit(':').next().unwrap().parse().unwrap();
+    let mut clients = JoinSet::new();
+    for _ in 0..CLIENTS {
+        clients.spawn(busy(left.clone(), port));
+    }
+    server.asked_for("/busy", 5 * CLIENTS).await;
+    drop(hub);
+    while let Some(client) = clients.join_next().await {
+        client.unwrap();
+    }
+    let seen = server.seen();
+    let seen = seen.iter().filter(|seen| seen.target.ends_with("/busy"));
+    let seen: Vec<&str> = seen
+        .map(|seen| seen.headers["audit-id"].to_str().unwrap())
+        .collect();
+    // How often each of them stands there as open, and as closed.
+    let told = |rows: &[AuditRow]| -> Vec<(usize, usize)> {
+        let count = |id: &str, stage: &str| {
+            let of = |row: &&AuditRow| row.request_id == id && row.stage == stage;
+            rows.iter().filter(of).count()
+        };
+        let each = seen
+            .iter()
+            .map(|id| (count(id, "open"), count(id, "close")));
+        each.collect()
+    };
+    let rows = record(&left, "kube.get").await;
+    let opened: Vec<usize> = told(&rows).into_iter().map(|(open, _)| open).collect();
+    assert_eq!(opened, vec![1; seen.len()]);
+    drop(Hub::start(&left));
+    let rows = record(&left, "kube.get").await;
+    assert_eq!(told(&rows), vec![(1, 1); seen.len()]);
+    let cut = |row: &&AuditRow| row.reason.as_deref() == Some("interrupted: the hub ended");
+    let interrupted = rows.iter().filter(cut).count();
+    assert!(
+        (1..seen.len()).contains(&interrupted),
+        "{interrupted} of {}",
+        seen.len()
     );
     std::fs::remove_dir_all(&left.data).unwrap();
 }
