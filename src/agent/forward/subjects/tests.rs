@@ -332,3 +332,61 @@ async fn nothing_is_written_before_the_owners_policy_is_known() {
     kept.look().await;
     assert!(server.verbs().is_empty());
 }
+
+/// Whom the role lets `linesman-line` act as.
+fn named(server: &Server) -> BTreeSet<String> {
+    let rules = server
+        .state()
+        .role
+        .as_ref()
+        .map(|role| role["rules"].clone());
+    let rules = rules
+        .into_iter()
+        .flat_map(|r| r.as_array().unwrap().clone());
+    let names = rules.flat_map(|rule| {
+        rule["resourceNames"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+    });
+    names
+        .map(|name| name.as_str().unwrap().to_owned())
+        .filter(|name| name != role::PROBE)
+        .collect()
+}
+
+/// H34: whom no grant names, the role does not name; who is granted is in it, and gone from it with the grant, within 5 s.
+#[tokio::test]
+async fn the_role_follows_the_grants_within_five_seconds() {
+    let server = Server::new(Mood::Takes, None);
+    let Kept {
+        mut keeper,
+        policy: _policy,
+        _credential,
+        _tasks,
+        ..
+    } = Kept::new(&server).await;
+    let (grants, granted) = watch::channel(Subjects::default());
+    keeper.granted = granted;
+    let (stop, (_wants, wants)) = (CancellationToken::new(), mpsc::channel(1));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(keep(keeper, wants, stop.clone()));
+    let become_of = async |users: &[&str], groups: &[&str]| {
+        grants.send_replace(subjects(users, groups));
+        let all = users.iter().chain(groups);
+        let wanted: BTreeSet<String> = all.map(|name| format!("linesman:{name}")).collect();
+        let follows = async {
+            while named(&server) != wanted {
+                tokio::task::yield_now().await;
+            }
+        };
+        let followed = tokio::time::timeout(Duration::from_secs(5), follows).await;
+        assert!(followed.is_ok(), "{:?}", named(&server));
+    };
+    become_of(&["ada"], &["edit"]).await;
+    become_of(&["ada", "bob"], &["edit", "view"]).await;
+    become_of(&["ada"], &["edit"]).await;
+    become_of(&[], &[]).await;
+    stop.cancel();
+    tasks.join_next().await.unwrap().unwrap().unwrap();
+}
