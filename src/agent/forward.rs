@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,13 +19,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
+use crate::agent::enroll::stored::within;
 use crate::agent::gate::Covered;
 use crate::agent::gate::policy::Policy;
 use crate::agent::gate::replay::Replay;
 use crate::agent::link::{self, LinkState};
 use crate::assertion::ApiMeta;
 use crate::lifetime::Tasks;
-use crate::lifetime::hearts::Hearts;
+use crate::lifetime::hearts::{Heart, Hearts};
 use crate::tunnel::switched::Ahead;
 use crate::tunnel::{Incoming, Line, Stream};
 use crate::wire::api::HubKey;
@@ -56,7 +58,7 @@ pub struct Context {
     pub cluster_id: String,
     pub policy: watch::Receiver<Option<Policy>>,
     pub covered: watch::Receiver<Covered>,
-    /// For the pulses of its tasks.
+    /// For the pulses of its tasks, and those that its keepers let beat themselves.
     pub hearts: Hearts,
 }
 
@@ -70,6 +72,8 @@ const ANNOUNCED: Duration = Duration::from_secs(2);
 const LAST: Duration = Duration::from_secs(1);
 /// How old a line is at least that is given up because of its clock.
 const RENEWABLE: Duration = Duration::from_mins(1);
+/// The longest pause between two beats of a keeper: each of its calls has a deadline.
+const KEPT: Duration = Duration::from_mins(2);
 /// First uses of names that wait for the role.
 const WANTS: usize = 1_024;
 /// How long after `stop` exchanges may run on; their lines drain by then.
@@ -105,7 +109,7 @@ pub fn keepers(
         cluster_id,
         policy,
         covered,
-        hearts: _,
+        hearts,
     } = context;
     let (token, credential) = watch::channel(Credential::Starting);
     let (renew, renewals) = mpsc::channel(1);
@@ -118,10 +122,16 @@ pub fn keepers(
         granted,
         policy: policy.clone(),
         allowed,
+        heart: hearts.heart("line subjects", KEPT),
     };
-    let own = namespace.clone();
+    let tokens = credential::Keeper {
+        kube,
+        namespace: namespace.clone(),
+        publish: token,
+        heart: hearts.heart("line token", KEPT),
+    };
     tasks.spawn("line token", |stop| {
-        credential::keep(kube, own, token, renewals, stop)
+        credential::keep(tokens, renewals, stop)
     });
     tasks.spawn("line subjects", |stop| subjects::keep(keeper, wanted, stop));
     let replay = Mutex::new(Replay::default());
@@ -140,6 +150,13 @@ pub fn keepers(
         switched,
         ahead: Ahead::new(AHEAD),
     })
+}
+
+/// A keeper's call to the API server: it has a deadline, and shows that the keeper lives.
+async fn call<T>(heart: &Heart, call: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    let answer = within(call).await;
+    heart.beat();
+    answer
 }
 
 async fn streams(

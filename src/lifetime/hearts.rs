@@ -62,17 +62,7 @@ impl Hearts {
 
     /// `task` with a pulse.
     pub(super) async fn pulsed<T>(self, name: &'static str, task: impl Future<Output = T>) -> T {
-        let heart = self.heart(name, STILL);
-        let mut ticks = interval(PULSE);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        tokio::pin!(task);
-        loop {
-            tokio::select! {
-                biased;
-                _ = ticks.tick() => heart.beat(),
-                out = &mut task => return out,
-            }
-        }
+        self.heart(name, STILL).through(task).await
     }
 
     /// The tasks that have not beaten within their limit, with the length of the pause.
@@ -104,6 +94,20 @@ impl Heart {
     pub fn beat(&self) {
         let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last.store(millis, Ordering::Relaxed);
+    }
+
+    /// Lets it beat while `wait` takes as long as it may.
+    pub async fn through<T>(&self, wait: impl Future<Output = T>) -> T {
+        let mut ticks = interval(PULSE);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        tokio::pin!(wait);
+        loop {
+            tokio::select! {
+                biased;
+                _ = ticks.tick() => self.beat(),
+                out = &mut wait => return out,
+            }
+        }
     }
 
     /// One is the list's.

@@ -17,9 +17,11 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::call;
 use super::upstream::Credential;
 use crate::backoff::Schedule;
 use crate::clock;
+use crate::lifetime::hearts::Heart;
 use crate::secret::Secret;
 
 /// The ServiceAccount whose rights are all that the line has.
@@ -46,11 +48,19 @@ enum Asked {
     Withdrawn,
 }
 
+/// What the keeper works with.
+pub struct Keeper {
+    pub kube: kube::Client,
+    /// The agent's.
+    pub namespace: String,
+    pub publish: watch::Sender<Credential>,
+    /// Beats after each call, which has a deadline.
+    pub heart: Heart,
+}
+
 /// Runs until `stop`; every change is published.
 pub async fn keep(
-    kube: kube::Client,
-    namespace: String,
-    publish: watch::Sender<Credential>,
+    keeper: Keeper,
     mut renew: mpsc::Receiver<u64>,
     stop: CancellationToken,
 ) -> Result<()> {
@@ -58,9 +68,10 @@ pub async fn keep(
     let mut bound = None;
     // Whether the token in force still works as far as we know.
     let mut works_until = tokio::time::Instant::now();
-    let mut secret = uids(&kube, &namespace).boxed();
+    let mut secret = uids(&keeper.kube, &keeper.namespace).boxed();
+    let publish = &keeper.publish;
     loop {
-        let wait = match stop.run_until_cancelled(request(&kube, &namespace)).await {
+        let wait = match stop.run_until_cancelled(keeper.request()).await {
             None => return Ok(()),
             Some(Ok(Asked::Token { bearer, bound: uid })) => {
                 (serial, attempt, bound) = (serial + 1, 0, Some(uid));
@@ -72,7 +83,7 @@ pub async fn keep(
             Some(Ok(Asked::Withdrawn)) => {
                 (attempt, bound) = (0, None);
                 works_until = tokio::time::Instant::now();
-                withdraw(&publish, &namespace);
+                withdraw(publish, &keeper.namespace);
                 RETRY.cap
             }
             Some(Err(error)) => {
@@ -85,12 +96,15 @@ pub async fn keep(
                 RETRY.full_jitter(attempt - 1, clock::unit())
             }
         };
-        tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            () = tokio::time::sleep(wait) => {}
-            () = refused(&mut renew, serial) => works_until = tokio::time::Instant::now(),
-            () = changed(&mut secret, bound.as_deref()) => attempt = 0,
-        }
+        let next = async {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(wait) => {}
+                () = refused(&mut renew, serial) => works_until = tokio::time::Instant::now(),
+                () = changed(&mut secret, bound.as_deref()) => attempt = 0,
+            }
+        };
+        keeper.heart.through(next).await;
     }
 }
 
@@ -147,78 +161,88 @@ fn living(metadata: &ObjectMeta) -> Option<String> {
         .filter(|_| metadata.deletion_timestamp.is_none())
 }
 
-async fn request(kube: &kube::Client, namespace: &str) -> Result<Asked> {
-    let Some(bound) = bind(kube, namespace).await? else {
-        return Ok(Asked::Withdrawn);
-    };
-    let accounts: Api<ServiceAccount> = Api::namespaced(kube.clone(), namespace);
-    let asked = TokenRequest {
-        spec: TokenRequestSpec {
-            audiences: Vec::new(),
-            bound_object_ref: Some(BoundObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Secret".to_owned()),
-                name: Some(BIND_SECRET.to_owned()),
-                uid: Some(bound.clone()),
-            }),
-            expiration_seconds: i64::try_from(LIFE.as_secs()).ok(),
-        },
-        ..TokenRequest::default()
-    };
-    let answer = accounts
-        .create_token_request(SERVICE_ACCOUNT, &PostParams::default(), &asked)
+impl Keeper {
+    async fn request(&self) -> Result<Asked> {
+        let Some(bound) = self.bind().await? else {
+            return Ok(Asked::Withdrawn);
+        };
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.kube.clone(), &self.namespace);
+        let asked = TokenRequest {
+            spec: TokenRequestSpec {
+                audiences: Vec::new(),
+                bound_object_ref: Some(BoundObjectReference {
+                    api_version: Some("v1".to_owned()),
+                    kind: Some("Secret".to_owned()),
+                    name: Some(BIND_SECRET.to_owned()),
+                    uid: Some(bound.clone()),
+                }),
+                expiration_seconds: i64::try_from(LIFE.as_secs()).ok(),
+            },
+            ..TokenRequest::default()
+        };
+        let params = PostParams::default();
+        let answer = call(
+            &self.heart,
+            accounts.create_token_request(SERVICE_ACCOUNT, &params, &asked),
+        )
         .await
         .context("request a token for ServiceAccount linesman-line")?;
-    let status = answer.status.context("the API server gave no token")?;
-    let bearer = Secret::new(status.token);
-    Ok(Asked::Token { bearer, bound })
-}
-
-/// The UID of the Secret, made where it never was; `None` where it was deleted.
-async fn bind(kube: &kube::Client, namespace: &str) -> Result<Option<String>> {
-    let secrets: Api<PartialObjectMeta<KubeSecret>> = Api::namespaced(kube.clone(), namespace);
-    let marks: Api<ConfigMap> = Api::namespaced(kube.clone(), namespace);
-    let found = secrets
-        .get_opt(BIND_SECRET)
-        .await
-        .context("read Secret linesman-line-bind")?;
-    let marked = marks
-        .get_opt(MARK)
-        .await
-        .context("read ConfigMap linesman-line")?
-        .is_some();
-    let uid = match found {
-        Some(secret) => living(&secret.metadata),
-        None if marked => None,
-        None => Some(make(kube, namespace).await?),
-    };
-    if !marked {
-        let mark = serde_json::from_value(json!({
-            "metadata": {"name": MARK, "labels": {"app.kubernetes.io/managed-by": "linesman"}},
-            "data": {"bind": BIND_SECRET},
-        }))?;
-        match marks.create(&PostParams::default(), &mark).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            other => drop(other.context("create ConfigMap linesman-line")?),
-        }
+        let status = answer.status.context("the API server gave no token")?;
+        let bearer = Secret::new(status.token);
+        Ok(Asked::Token { bearer, bound })
     }
-    Ok(uid)
+
+    /// The UID of the Secret, made where it never was; `None` where it was deleted.
+    async fn bind(&self) -> Result<Option<String>> {
+        let (kube, namespace) = (&self.kube, &self.namespace);
+        let secrets: Api<PartialObjectMeta<KubeSecret>> = Api::namespaced(kube.clone(), namespace);
+        let marks: Api<ConfigMap> = Api::namespaced(kube.clone(), namespace);
+        let found = call(&self.heart, secrets.get_opt(BIND_SECRET))
+            .await
+            .context("read Secret linesman-line-bind")?;
+        let marked = call(&self.heart, marks.get_opt(MARK))
+            .await
+            .context("read ConfigMap linesman-line")?
+            .is_some();
+        let uid = match found {
+            Some(secret) => living(&secret.metadata),
+            None if marked => None,
+            None => Some(self.make().await?),
+        };
+        if !marked {
+            let mark = serde_json::from_value(json!({
+                "metadata": {"name": MARK, "labels": {"app.kubernetes.io/managed-by": "linesman"}},
+                "data": {"bind": BIND_SECRET},
+            }))?;
+            let params = PostParams::default();
+            match call(&self.heart, marks.create(&params, &mark)).await {
+                Err(error) if is_there(&error) => {}
+                other => drop(other.context("create ConfigMap linesman-line")?),
+            }
+        }
+        Ok(uid)
+    }
+
+    async fn make(&self) -> Result<String> {
+        let secrets: Api<KubeSecret> = Api::namespaced(self.kube.clone(), &self.namespace);
+        let secret = serde_json::from_value(json!({
+            "metadata": {"name": BIND_SECRET, "labels": {"app.kubernetes.io/managed-by": "linesman"},
+                "annotations": {"linesman.dev/purpose": "deleting this Secret ends access through the line"}},
+            "type": "Opaque",
+        }))?;
+        let made = call(&self.heart, secrets.create(&PostParams::default(), &secret))
+            .await
+            .context("create Secret linesman-line-bind")?;
+        made.metadata
+            .uid
+            .context("Secret linesman-line-bind has no uid")
+    }
 }
 
-async fn make(kube: &kube::Client, namespace: &str) -> Result<String> {
-    let secrets: Api<KubeSecret> = Api::namespaced(kube.clone(), namespace);
-    let secret = serde_json::from_value(json!({
-        "metadata": {"name": BIND_SECRET, "labels": {"app.kubernetes.io/managed-by": "linesman"},
-            "annotations": {"linesman.dev/purpose": "deleting this Secret ends access through the line"}},
-        "type": "Opaque",
-    }))?;
-    let made = secrets
-        .create(&PostParams::default(), &secret)
-        .await
-        .context("create Secret linesman-line-bind")?;
-    made.metadata
-        .uid
-        .context("Secret linesman-line-bind has no uid")
+/// Whether it could not be made because it is there.
+fn is_there(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<kube::Error>();
+    matches!(error, Some(kube::Error::Api(status)) if status.code == 409)
 }
 
 #[cfg(test)]

@@ -20,8 +20,10 @@ mod form;
 mod probe;
 mod role;
 
+use super::call;
 use super::upstream::Upstream;
 use crate::agent::gate::policy::Policy;
+use crate::lifetime::hearts::Heart;
 use book::Book;
 use form::{FOUND_ON, Standing, Told, Verdict, judge};
 use role::{Form, Scope, role};
@@ -79,6 +81,8 @@ pub struct Keeper {
     pub policy: watch::Receiver<Option<Policy>>,
     /// Names that are known to work.
     pub allowed: watch::Sender<BTreeSet<Name>>,
+    /// Beats after each call, which has a deadline.
+    pub heart: Heart,
 }
 
 /// Runs until `stop`.
@@ -90,29 +94,37 @@ pub async fn keep(
     let mut book = Book::default();
     let (mut granting, mut judging) = (true, true);
     let mut due = Instant::now() + CHECK;
+    // Not its own: the loop below borrows the rest.
+    let heart = keeper.heart.clone();
     loop {
         let mut batch = Vec::new();
-        tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            changed = keeper.granted.changed(), if granting => {
-                granting = changed.is_ok();
-                book.granted = true;
-                book.grant(&keeper.granted.borrow_and_update().clone());
+        let next = async {
+            tokio::select! {
+                () = stop.cancelled() => return false,
+                changed = keeper.granted.changed(), if granting => {
+                    granting = changed.is_ok();
+                    book.granted = true;
+                    book.grant(&keeper.granted.borrow_and_update().clone());
+                }
+                changed = keeper.policy.changed(), if judging => {
+                    judging = changed.is_ok();
+                    let read_only = keeper.read_only();
+                    book.stale |= book.form.as_ref().is_some_and(|form| !fits(form, read_only));
+                }
+                want = wants.recv() => match want {
+                    Some(want) => batch.push(want),
+                    None => return false,
+                },
+                () = tokio::time::sleep_until(due) => {
+                    book.prune(Instant::now());
+                    // Someone may have changed it, or the API server.
+                    (book.written, book.stale) = (None, true);
+                }
             }
-            changed = keeper.policy.changed(), if judging => {
-                judging = changed.is_ok();
-                let read_only = keeper.read_only();
-                book.stale |= book.form.as_ref().is_some_and(|form| !fits(form, read_only));
-            }
-            want = wants.recv() => match want {
-                Some(want) => batch.push(want),
-                None => return Ok(()),
-            },
-            () = tokio::time::sleep_until(due) => {
-                book.prune(Instant::now());
-                // Someone may have changed it, or the API server.
-                (book.written, book.stale) = (None, true);
-            }
+            true
+        };
+        if !heart.through(next).await {
+            return Ok(());
         }
         if !batch.is_empty() {
             tokio::time::sleep(COALESCE).await;
@@ -122,7 +134,10 @@ pub async fn keep(
                 batch.push(want);
             }
         }
-        let served = keeper.serve(&mut book, batch).await;
+        let serving = keeper.serve(&mut book, batch);
+        let Some(served) = stop.run_until_cancelled(serving).await else {
+            return Ok(());
+        };
         let wait = match &served {
             Ok(()) => book.wait(),
             Err(error) => {
@@ -173,7 +188,12 @@ impl Keeper {
         for name in wanted {
             let (resource, text) = name.parts();
             let right = form.right();
-            while !self.upstream.may_impersonate(right, resource, text).await? {
+            loop {
+                let allowed = self.upstream.may_impersonate(right, resource, text).await;
+                self.heart.beat();
+                if allowed? {
+                    break;
+                }
                 anyhow::ensure!(
                     Instant::now() < deadline,
                     "linesman-line may not act as {resource} {text} although {CLUSTER_ROLE} names it; \
@@ -210,7 +230,7 @@ impl Keeper {
     /// let go for a question.
     async fn look(&self, book: &mut Book) -> Result<Form> {
         let roles: Api<ClusterRole> = Api::all(self.kube.clone());
-        let role = roles.get_opt(CLUSTER_ROLE).await;
+        let role = call(&self.heart, roles.get_opt(CLUSTER_ROLE)).await;
         let standing = Standing::of(
             role.context("read ClusterRole linesman-line-subjects")?
                 .as_ref(),
@@ -229,7 +249,9 @@ impl Keeper {
         self.put(&names, &held, book.found_on.as_deref(), true)
             .await?;
         book.written = None;
-        let told = match probe::is_constrained(&self.upstream).await {
+        let told = probe::is_constrained(&self.upstream).await;
+        self.heart.beat();
+        let told = match told {
             Ok(true) => Told::Takes,
             Ok(false) => Told::TakesNot,
             Err(error) => {
@@ -240,7 +262,7 @@ impl Keeper {
                 Told::Nothing
             }
         };
-        let version = self.kube.apiserver_version().await;
+        let version = call(&self.heart, self.kube.apiserver_version()).await;
         let version = version.ok().map(|info| info.git_version);
         book.asked = Some(Instant::now());
         let verdict = judge(&standing, told, version.as_deref());
@@ -276,7 +298,9 @@ impl Keeper {
         if !self.read_only() {
             return Ok(Scope::Full);
         }
-        match (probe::readable(&self.kube).await, &book.form) {
+        let kinds = probe::readable(&self.kube).await;
+        self.heart.beat();
+        match (kinds, &book.form) {
             (Ok(kinds), _) => Ok(Scope::Read(kinds)),
             (Err(error), Some(Form::Constrained(Scope::Read(kinds)))) => {
                 warn!(
@@ -326,10 +350,12 @@ impl Keeper {
             role["metadata"]["annotations"] = json!({FOUND_ON: version});
         }
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        roles
-            .patch(CLUSTER_ROLE, &params, &Patch::Apply(&role))
-            .await
-            .context("write ClusterRole linesman-line-subjects")?;
+        call(
+            &self.heart,
+            roles.patch(CLUSTER_ROLE, &params, &Patch::Apply(&role)),
+        )
+        .await
+        .context("write ClusterRole linesman-line-subjects")?;
         Ok(())
     }
 }

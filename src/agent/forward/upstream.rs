@@ -64,6 +64,8 @@ const DIAL: Duration = Duration::from_secs(10);
 const WAIT: Duration = Duration::from_secs(5);
 /// Bytes of an answer's head.
 const HEAD: usize = 64 << 10;
+/// How long a review may take.
+const REVIEWED: Duration = Duration::from_secs(10);
 /// Bytes of a review's answer.
 const REVIEW: usize = 64 << 10;
 
@@ -172,15 +174,17 @@ impl Upstream {
         let request = Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
             .header("content-type", "application/json")
             .body(full(review.to_string()))?;
-        let response = self
-            .send(request, &bearer)
-            .await
+        let answer = async {
+            let response = self.send(request, &bearer).await?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), REVIEW).collect().await;
+            let body = body.map_err(|e| anyhow::anyhow!("read the answer: {e}"))?;
+            anyhow::Ok((status, body.to_bytes()))
+        };
+        let answer = tokio::time::timeout(REVIEWED, answer).await;
+        let (status, body) = answer
+            .unwrap_or_else(|_| anyhow::bail!("the API server did not answer in 10 s"))
             .context("review the rights of linesman-line")?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), REVIEW).collect().await;
-        let body = body
-            .map_err(|e| anyhow::anyhow!("read the review: {e}"))?
-            .to_bytes();
         anyhow::ensure!(
             status.is_success(),
             "the API server answered the review with {status}"

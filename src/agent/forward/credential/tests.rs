@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::broadcast;
 
 use super::*;
+use crate::lifetime::hearts::Hearts;
 
 type Body = UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
@@ -27,6 +28,8 @@ struct State {
     marked: bool,
     /// The UIDs that tokens were bound to.
     tokens: Vec<String>,
+    /// Takes each request, and says nothing.
+    silent: bool,
 }
 
 fn secret(uid: &str) -> Value {
@@ -72,6 +75,9 @@ impl Server {
                 Some((Ok(Frame::data(Bytes::from(event))), events))
             });
             return Response::new(StreamBody::new(events).boxed_unsync());
+        }
+        if self.state.lock().unwrap().silent {
+            return std::future::pending().await;
         }
         let sent = body.collect().await.unwrap().to_bytes();
         let mut state = self.state.lock().unwrap();
@@ -130,7 +136,9 @@ struct Kept {
     server: Server,
     credential: watch::Receiver<Credential>,
     renew: mpsc::Sender<u64>,
-    _keeper: tokio::task::JoinSet<Result<()>>,
+    hearts: Hearts,
+    stop: CancellationToken,
+    keeper: tokio::task::JoinSet<Result<()>>,
 }
 
 impl Kept {
@@ -140,25 +148,32 @@ impl Kept {
         let (renew, renewals) = mpsc::channel(1);
         let mut keeper = tokio::task::JoinSet::new();
         let stop = CancellationToken::new();
-        keeper.spawn(keep(
-            server.client(),
-            "ns".to_owned(),
+        let hearts = Hearts::default();
+        let of = Keeper {
+            kube: server.client(),
+            namespace: "ns".to_owned(),
             publish,
-            renewals,
-            stop,
-        ));
+            heart: hearts.heart("line token", Duration::from_secs(30)),
+        };
+        keeper.spawn(keep(of, renewals, stop.clone()));
         Self {
             server,
             credential,
             renew,
-            _keeper: keeper,
+            hearts,
+            stop,
+            keeper,
         }
     }
 
     /// The next credential in words; far sooner than any retry by time.
     async fn next(&mut self) -> String {
+        self.within(Duration::from_secs(5)).await
+    }
+
+    async fn within(&mut self, limit: Duration) -> String {
         let changed = self.credential.changed();
-        tokio::time::timeout(Duration::from_secs(5), changed)
+        tokio::time::timeout(limit, changed)
             .await
             .expect("the credential changes")
             .unwrap();
@@ -209,4 +224,31 @@ async fn a_refused_token_is_asked_for_anew_and_an_older_refusal_is_not_heard() {
     kept.renew.send(1).await.unwrap();
     kept.renew.send(2).await.unwrap();
     assert_eq!(kept.next().await, "3: for first");
+}
+
+/// L54: an API server that takes a request and falls silent keeps the keeper ten seconds, and not for ever.
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_says_nothing_is_asked_again() {
+    let mut kept = Kept::new(State {
+        silent: true,
+        ..State::default()
+    });
+    assert_eq!(
+        kept.within(Duration::from_secs(11)).await,
+        "missing: read Secret linesman-line-bind: the API server did not answer in 10 s: deadline has elapsed"
+    );
+    kept.server.state.lock().unwrap().silent = false;
+    // The call that is on its way by then, and the pause after it.
+    let limit = Duration::from_secs(10) + RETRY.cap;
+    assert_eq!(kept.within(limit).await, "1: for first");
+    // Nothing to do for three quarters of an hour is no fault.
+    tokio::time::sleep(Duration::from_mins(20)).await;
+    assert_eq!(kept.hearts.stuck(), []);
+    kept.server.state.lock().unwrap().silent = true;
+    kept.renew.send(1).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    kept.stop.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(1), kept.keeper.join_next()).await;
+    let ended = ended.expect("stop cuts the call").unwrap();
+    ended.unwrap().unwrap();
 }

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use super::book::{BUSY, MOST, SOON, UNUSED};
 use super::*;
 use crate::agent::forward::upstream::Credential;
+use crate::lifetime::hearts::Hearts;
 use crate::secret::Secret;
 
 fn subjects(users: &[&str], groups: &[&str]) -> Subjects {
@@ -103,11 +104,15 @@ fn who_comes_to_a_full_role_takes_the_place_of_who_was_away_for_longest() {
 
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/linesman-line-subjects";
 
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
 /// What the API server answers to the probe.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Mood {
     Takes,
     Busy,
+    /// Takes each request, and says nothing.
+    Silent,
 }
 
 /// An API server with one role.
@@ -149,6 +154,9 @@ impl Server {
     async fn answer(self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (parts, body) = request.into_parts();
         let sent = body.collect().await.unwrap().to_bytes();
+        if self.state().mood == Mood::Silent {
+            return std::future::pending().await;
+        }
         let mut state = self.state();
         let answer = |code: u16, body: &Value| {
             let body = Full::new(Bytes::from(body.to_string()));
@@ -191,6 +199,7 @@ impl Server {
                     &json!({"kind": kind, "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}),
                 )
             }
+            ("POST", REVIEWS) => answer(201, &json!({"status": {"allowed": true}})),
             other => panic!("not expected: {other:?}"),
         }
     }
@@ -201,6 +210,7 @@ struct Kept {
     keeper: Keeper,
     book: Book,
     policy: watch::Sender<Option<Policy>>,
+    hearts: Hearts,
     _credential: watch::Sender<Credential>,
     _tasks: JoinSet<()>,
 }
@@ -230,6 +240,7 @@ impl Kept {
             serial: 1,
         };
         let (credential, credentials) = watch::channel(token);
+        let hearts = Hearts::default();
         let (policy, policies) = watch::channel(Some(Policy::default()));
         let keeper = Keeper {
             kube: kube::Client::try_from(config.clone()).unwrap(),
@@ -237,6 +248,7 @@ impl Kept {
             granted: watch::channel(Subjects::default()).1,
             policy: policies,
             allowed: watch::channel(BTreeSet::new()).0,
+            heart: hearts.heart("line subjects", Duration::from_secs(30)),
         };
         let mut book = Book {
             granted: true,
@@ -247,6 +259,7 @@ impl Kept {
             keeper,
             book,
             policy,
+            hearts,
             _credential: credential,
             _tasks: tasks,
         }
@@ -389,4 +402,70 @@ async fn the_role_follows_the_grants_within_five_seconds() {
     become_of(&[], &[]).await;
     stop.cancel();
     tasks.join_next().await.unwrap().unwrap().unwrap();
+}
+
+/// L54: whoever waits for a name is told that the API server fell silent, and the next one is served.
+#[tokio::test]
+async fn an_api_server_that_says_nothing_keeps_nobody_waiting_for_ever() {
+    let server = Server::new(Mood::Takes, None);
+    let mut kept = Kept::new(&server).await;
+    kept.look().await;
+    let ada = || Name::User("linesman:ada".to_owned());
+    let want = |names| {
+        let (done, answer) = oneshot::channel();
+        let again = false;
+        (Want { names, again, done }, answer)
+    };
+    server.state().mood = Mood::Silent;
+    // The clock runs ahead to each deadline.
+    tokio::time::pause();
+    for (names, what) in [
+        (vec![ada()], "review the rights of linesman-line"),
+        (
+            vec![Name::User("linesman:bob".to_owned())],
+            "write ClusterRole linesman-line-subjects",
+        ),
+    ] {
+        let (want, answer) = want(names);
+        let asked = Instant::now();
+        let told = kept.keeper.serve(&mut kept.book, vec![want]).await;
+        let why = told.unwrap_err();
+        let silence = format!("{what}: the API server did not answer in 10 s");
+        assert!(why.starts_with(&silence), "{why}");
+        assert_eq!(answer.await.unwrap(), Err(why));
+        assert!(asked.elapsed() < Duration::from_secs(11));
+    }
+    kept.book.stale = true;
+    let why = kept.keeper.serve(&mut kept.book, Vec::new()).await;
+    assert_eq!(
+        why.unwrap_err(),
+        "read ClusterRole linesman-line-subjects: the API server did not answer in 10 s: deadline has elapsed"
+    );
+    tokio::time::resume();
+    server.state().mood = Mood::Takes;
+    let (want, answer) = want(vec![ada()]);
+    kept.keeper.serve(&mut kept.book, vec![want]).await.unwrap();
+    assert_eq!(answer.await.unwrap(), Ok(()));
+}
+
+/// L54
+#[tokio::test]
+async fn a_keeper_that_waits_lives_and_stop_cuts_its_calls() {
+    let server = Server::new(Mood::Silent, None);
+    let Kept { keeper, hearts, .. } = Kept::new(&server).await;
+    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+    let (wants, wanted) = mpsc::channel(1);
+    tokio::time::pause();
+    tasks.spawn(keep(keeper, wanted, stop.clone()));
+    tokio::time::sleep(Duration::from_mins(20)).await;
+    assert_eq!(hearts.stuck(), [], "nothing to do is no fault");
+    let (done, _answer) = oneshot::channel();
+    let names = vec![Name::User("linesman:ada".to_owned())];
+    let again = false;
+    wants.send(Want { names, again, done }).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    stop.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(1), tasks.join_next()).await;
+    let ended = ended.expect("stop cuts the call").unwrap();
+    ended.unwrap().unwrap();
 }
