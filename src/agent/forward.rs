@@ -67,6 +67,9 @@ const STREAMS: usize = 4_096;
 /// What is read ahead of users whose sessions are slower than the API server, in bytes.
 const AHEAD: usize = 24 << 20;
 /// How long a stream waits for the state of the line that it came on.
+/// Streams that wait to be served. Requests that waited for the line come all at once, and one message opens thousands: none is
+/// refused for its company while there is room to serve it.
+pub const INCOMING: usize = STREAMS;
 const ANNOUNCED: Duration = Duration::from_secs(2);
 /// What exchanges have to notice that their line ended.
 const LAST: Duration = Duration::from_secs(1);

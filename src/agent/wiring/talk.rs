@@ -15,9 +15,6 @@ use crate::lifetime::Tasks;
 use crate::lifetime::hearts::Hearts;
 use crate::wire::api::{EngineKind, HubRef};
 
-/// Streams that wait for the forwarder.
-const INCOMING: usize = 64;
-
 /// The line and what it carries, as soon as the cluster has joined.
 pub(super) struct Talk {
     pub(super) keys: watch::Receiver<Identity>,
@@ -41,7 +38,7 @@ impl Talk {
         let first = first.context("the task that joins has ended")?.clone();
         let first = first.context("joined without an assignment")?;
         let (hub_out, hub) = watch::channel(first.assignment.hub.clone());
-        let (incoming_out, incoming) = mpsc::channel(INCOMING);
+        let (incoming_out, incoming) = mpsc::channel(forward::INCOMING);
         let dial = LinkConfig {
             hub,
             cluster: self.context.cluster.clone(),

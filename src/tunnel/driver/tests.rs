@@ -11,6 +11,9 @@ mod isolation;
 
 /// Two ends of a running line, with what carries the bytes between them.
 struct Pair {
+/// Streams that wait to be taken, as at an agent.
+const INCOMING: usize = 4_096;
+
     hub: Line,
     agent: Line,
     /// Streams that the hub opened.
@@ -52,9 +55,9 @@ impl Pair {
             tasks.spawn(async move { drop(run.await) });
             line
         };
-        let (streams, incoming) = mpsc::channel(16);
+        let (streams, incoming) = mpsc::channel(INCOMING);
         let agent = end(agent_io, Role::Agent, streams);
-        let (streams, from_agent) = mpsc::channel(16);
+        let (streams, from_agent) = mpsc::channel(INCOMING);
         let hub = end(hub_io, Role::Hub, streams);
         Self {
             hub,

@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::StreamExt as _;
-use http::Response;
-use http_body_util::BodyExt as _;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use linesman::agent::link;
 use linesman::hub::tunnels::NoLine;
 use linesman::wire::frame::Code;
@@ -77,6 +80,41 @@ async fn requests_wait_for_the_next_agent_when_one_leaves() {
         (response, _) = asked(&world) => assert_eq!(response.status(), 200),
         () = next_agent(&world, &server) => panic!("the agent ended"),
     }
+}
+
+/// L13, L16: as many as may wait for the line are served by the next one, all of them at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_requests_that_waited_are_all_served() {
+    const PARKED: usize = 100;
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    world.door.send_replace(SHUT);
+    world.has_line(false).await;
+    let tls = TokioIo::new(world.connect(&[b"h2"]).await);
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), tls).await.unwrap();
+    let asks = (0..PARKED).map(|_| {
+        let request = Request::get("https://localhost/clusters/eu1/api/v1/pods")
+            .header("authorization", format!("Bearer {}", world.token));
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        let mut sender = sender.clone();
+        async move { sender.send_request(request).await.unwrap().status() }
+    });
+    let asked = futures_util::future::join_all(asks.collect::<Vec<_>>());
+    let opening = async {
+        while world.hub.tunnels.parked(&name()) < PARKED {
+            tokio::task::yield_now().await;
+        }
+        world.door.send_replace(Door {
+            shut: false,
+            ..SHUT
+        });
+    };
+    let all = async { tokio::join!(asked, opening).0 };
+    let answers = tokio::select! {
+        answers = timeout(PATIENCE, all) => answers.expect("they are answered"),
+        _ = connection => panic!("the connection ended"),
+    };
+    assert_eq!(answers, [http::StatusCode::OK; PARKED]);
 }
 
 /// L16: what runs when an agent leaves has the drain time, beside the line of the next one, which takes over nothing.

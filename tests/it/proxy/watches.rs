@@ -20,26 +20,20 @@ const WATCHES: usize = 2_000;
 const USERS: usize = 2;
 /// Streams of one connection of a user.
 const STREAMS: usize = 125;
-/// So many at a time: the agent of these tests takes in 64.
-const AT_ONCE: usize = 25;
 
 /// One connection's share of the watches, all of which run.
 async fn watching(sender: &SendRequest<Empty<Bytes>>, token: &str) -> Vec<Incoming> {
-    let mut watches = Vec::new();
-    while watches.len() < STREAMS {
-        let asks = (0..AT_ONCE).map(|_| {
-            let request = Request::get("https://localhost/clusters/eu1/api/v1/pods?watch=1")
-                .header("authorization", format!("Bearer {token}"));
-            let request = request.body(Empty::new()).unwrap();
-            let mut sender = sender.clone();
-            async move { sender.send_request(request).await.unwrap() }
-        });
-        let asked = futures_util::future::join_all(asks.collect::<Vec<_>>());
-        let answers = timeout(PATIENCE, asked).await.expect("they run");
-        assert!(answers.iter().all(|answer| answer.status() == 200));
-        watches.extend(answers.into_iter().map(Response::into_body));
-    }
-    watches
+    let asks = (0..STREAMS).map(|_| {
+        let request = Request::get("https://localhost/clusters/eu1/api/v1/pods?watch=1")
+            .header("authorization", format!("Bearer {token}"));
+        let request = request.body(Empty::new()).unwrap();
+        let mut sender = sender.clone();
+        async move { sender.send_request(request).await.unwrap() }
+    });
+    let asked = futures_util::future::join_all(asks.collect::<Vec<_>>());
+    let answers = timeout(PATIENCE, asked).await.expect("they run");
+    assert!(answers.iter().all(|answer| answer.status() == 200));
+    answers.into_iter().map(Response::into_body).collect()
 }
 
 /// Each of them has this event next.

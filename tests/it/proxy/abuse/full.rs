@@ -237,7 +237,7 @@ async fn readers_of_a_byte_over_http2_cost_a_window_each() {
     served(&world).await;
 }
 
-/// The agent of these tests takes in 64 at once, by the same code as any.
+/// This agent takes in 64 at once, by the same code as any.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_has_no_place_for_a_stream_is_told_by_its_name() {
     let mut world = World::new().await;

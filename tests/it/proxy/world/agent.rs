@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use linesman::agent::forward::exchange::{Exchange, Shared};
-use linesman::agent::forward::serve;
+use linesman::agent::forward::{INCOMING, serve};
 use linesman::agent::identity::Identity;
 use linesman::agent::link::{self, LinkConfig, LinkState};
 use linesman::clock;
@@ -56,7 +56,8 @@ impl World {
 
     /// The same with its parts.
     pub(in crate::proxy) async fn agent_of(&mut self, shared: Arc<Shared>) -> CancellationToken {
-        let (stop, streams, state) = self.dial().await;
+        let hub = self.hub.clone();
+        let (stop, streams, state) = self.dial_to(&hub, INCOMING).await;
         self.tasks.spawn(forward(shared, streams, state));
         stop
     }
@@ -68,12 +69,12 @@ impl World {
         owner: &Hub,
     ) -> CancellationToken {
         let shared = Pair::shared(server, &self.hub.id, &self.cluster_id, &[]);
-        let (stop, streams, state) = self.dial_to(owner).await;
+        let (stop, streams, state) = self.dial_to(owner, INCOMING).await;
         self.tasks.spawn(forward(shared, streams, state));
         stop
     }
 
-    /// The same without anyone who serves the streams.
+    /// The same without anyone who serves the streams, of which 64 wait.
     pub(in crate::proxy) async fn dial(
         &mut self,
     ) -> (
@@ -82,12 +83,13 @@ impl World {
         watch::Receiver<LinkState>,
     ) {
         let hub = self.hub.clone();
-        self.dial_to(&hub).await
+        self.dial_to(&hub, 64).await
     }
 
     async fn dial_to(
         &mut self,
         owner: &Hub,
+        waiting: usize,
     ) -> (
         CancellationToken,
         mpsc::Receiver<Incoming>,
@@ -96,7 +98,7 @@ impl World {
         let (hub_held, hub_ref) = watch::channel(self.hub.reference());
         let config = link_config(hub_ref);
         let (line, mut state) = watch::channel(not_dialled());
-        let (incoming, streams) = mpsc::channel(64);
+        let (incoming, streams) = mpsc::channel(waiting);
         let stop = self.stop.child_token();
         let stopped = stop.clone();
         self.tasks.spawn(async move {
