@@ -262,7 +262,8 @@ impl Tunnels {
         }
     }
 
-    /// Takes in a line that proved itself. Older ones drain, or end where the agent has let go of them already.
+    /// Takes in a line that proved itself. Older ones drain, or end where the agent has let go of them already. Of handshakes
+    /// that overlap the one with the higher epoch counts, whichever was done first.
     pub(super) fn add(
         &self,
         cluster: &ClusterName,
@@ -274,41 +275,51 @@ impl Tunnels {
         let mut clusters = self.lock();
         let entry = clusters.entry(cluster.clone()).or_default();
         cluster_id.clone_into(&mut entry.cluster_id);
-        let (older, wait) = (entry.lines.clone(), entry.takeovers.wait(now));
+        let (others, wait) = (entry.lines.clone(), entry.takeovers.wait(now));
         entry.in_vain = false;
-        entry.lines.push(line);
+        entry.lines.push(line.clone());
         entry.lines.sort_by_key(|line| line.facts().epoch);
         drop(clusters);
-        let mut takeover = None;
-        for old in older {
-            if !old.takes_streams() {
-                // Its agent lets go of it, or we do: what runs there has the time that was given.
-                continue;
-            }
+        let give_way = |old: Line, to: &LineFacts, resumes: Option<u64>| {
             let was = old.facts();
-            let text = format!("line {} took over", facts.epoch);
-            if was.instance != facts.instance {
-                old.ask();
-                old.goaway(Code::Superseded, wait, TAKEN_OVER, &text);
-                self.fence(Fenced {
-                    cluster: cluster.clone(),
-                    cluster_id: cluster_id.to_owned(),
-                    line: old,
-                    by: Some(Holder {
-                        instance: facts.instance.clone(),
-                        remote: facts.remote.clone(),
-                    }),
-                    at: now,
-                });
-                takeover = Some(Holder {
-                    instance: was.instance,
-                    remote: was.remote,
-                });
-            } else if resumes == Some(was.epoch) {
-                old.goaway(Code::Superseded, Duration::ZERO, MOVE, &text);
-            } else {
-                old.close(Code::Superseded, &text);
+            let text = format!("line {} took over", to.epoch);
+            if was.instance == to.instance {
+                if resumes == Some(was.epoch) {
+                    old.goaway(Code::Superseded, Duration::ZERO, MOVE, &text);
+                } else {
+                    old.close(Code::Superseded, &text);
+                }
+                return None;
             }
+            old.ask();
+            old.goaway(Code::Superseded, wait, TAKEN_OVER, &text);
+            self.fence(Fenced {
+                cluster: cluster.clone(),
+                cluster_id: cluster_id.to_owned(),
+                line: old,
+                by: Some(Holder {
+                    instance: to.instance.clone(),
+                    remote: to.remote.clone(),
+                }),
+                at: now,
+            });
+            Some(Holder {
+                instance: was.instance,
+                remote: was.remote,
+            })
+        };
+        let (mut takeover, mut newer) = (None, None);
+        for other in others {
+            let its = other.facts();
+            if its.epoch > facts.epoch {
+                newer = Some(its);
+            } else if other.takes_streams() {
+                takeover = give_way(other, &facts, resumes).or(takeover);
+            }
+            // Of the rest its agent lets go, or we do: what runs there has the time that was given.
+        }
+        if let Some(newer) = newer {
+            give_way(line, &newer, None);
         }
         self.changes.send_modify(|changes| *changes += 1);
         takeover
@@ -356,3 +367,6 @@ pub(super) fn row(replica: &str, cluster_id: String, line: &Line) -> LineRow {
         hub_clock: line.hub_now(),
     }
 }
+
+#[cfg(test)]
+mod tests;
