@@ -183,20 +183,26 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
         .tunnels
         .add(&cluster, &cluster_id, line.clone(), hello.resumes);
     if let Some(before) = before {
-        taken_over(&hub, &cluster, &peer, before).await;
+        // Put on record however soon this line ends.
+        let (hub, cluster, peer) = (hub.clone(), cluster.clone(), peer.clone());
+        let work = hub.work.clone();
+        work.spawn(async move { taken_over(&hub, &cluster, &peer, before).await });
     }
     info!(%cluster, epoch, peer, "line up");
-    revoked_meanwhile(&hub, &cluster, &key.fingerprint).await;
-    agents::identity::in_use(&hub, &key).await;
     hub.presence.heard(&cluster_id, clock::now(), true);
     tokio::pin!(running);
-    // In boxes: an idle line keeps no room for what is done at its ends.
+    // In boxes: an idle line keeps no room for what is done at its ends. All of it goes on beside the line, which is in use from
+    // here on, however long the store takes.
     let telling = Box::pin(async {
+        agents::identity::in_use(&hub, &key).await;
         if let Some(before) = directory::came(&hub, &cluster, &cluster_id, &line).await {
             taken_over(&hub, &cluster, &peer, before).await;
         }
     });
-    let serving = streams(&hub, &line, agent, incoming, remote);
+    let serving = async {
+        Box::pin(revoked_meanwhile(&hub, &line, &key.fingerprint)).await;
+        streams(&hub, &line, agent, incoming, remote).await;
+    };
     let ended = tokio::select! {
         ended = &mut running => ended,
         ((), ()) = async { tokio::join!(telling, serving) } => running.await,
@@ -207,12 +213,16 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
     info!(%cluster, epoch, code = %ended.code, text = ended.text, "line down");
 }
 
-/// Ends a line whose key was revoked between its proof and its place among the lines: who revoked it did not see it.
-async fn revoked_meanwhile(hub: &Hub, cluster: &ClusterName, fingerprint: &str) {
-    let key = hub.store.cluster_key_by_fingerprint(fingerprint).await;
-    if matches!(key, Ok(Some(key)) if key.removed || !key.state.is_valid()) {
-        hub.tunnels
-            .close(cluster, Code::Revoked, "the key was revoked");
+/// Ends a line whose key was revoked between its proof and its place among the lines: who revoked it did not see it. Where that
+/// cannot be found out, its agent is to prove itself again.
+async fn revoked_meanwhile(hub: &Hub, line: &Line, fingerprint: &str) {
+    match hub.store.cluster_key_by_fingerprint(fingerprint).await {
+        Ok(Some(key)) if !key.removed && key.state.is_valid() => {}
+        Ok(_) => line.close(Code::Revoked, "the key was revoked"),
+        Err(error) => {
+            tracing::error!(error = %crate::hub::chain_of(&error), "look up an agent's key again");
+            line.close(Code::Unavailable, "the hub's store does not answer");
+        }
     }
 }
 
