@@ -60,6 +60,11 @@ pub struct Upstream {
 /// a request is not sent into a connection that it closes.
 const IDLE: (usize, Duration) = (32, Duration::from_mins(1));
 const DIAL: Duration = Duration::from_secs(10);
+/// A watch that is silent looks whether its API server is there so long after the last byte, so often, so many times: a node
+/// that died is noticed within a minute.
+const ALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
+/// How long bytes may stay unacknowledged.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// How long a request waits for a token.
 const WAIT: Duration = Duration::from_secs(5);
 /// Bytes of an answer's head.
@@ -81,13 +86,8 @@ impl Upstream {
         bare.root_cert_file.clone_from(&config.root_cert_file);
         bare.tls_server_name.clone_from(&config.tls_server_name);
         bare.accept_invalid_certs = config.accept_invalid_certs;
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(DIAL));
-        tcp.set_keepalive(Some(Duration::from_secs(30)));
         let tls = bare
-            .rustls_https_connector_with_connector(tcp)
+            .rustls_https_connector_with_connector(tcp())
             .context("set up TLS to the API server")?;
         let client: Client<_, Body> = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
@@ -194,6 +194,20 @@ impl Upstream {
     }
 }
 
+/// Connects to the API server.
+fn tcp() -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(DIAL));
+    let (idle, between, times) = ALIVE;
+    tcp.set_keepalive(Some(idle));
+    tcp.set_keepalive_interval(Some(between));
+    tcp.set_keepalive_retries(Some(times));
+    tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+    tcp
+}
+
 /// The server's scheme, authority and path prefix before the request's path and query, bytes kept. What is too long for a URI so
 /// becomes one without an authority, which the client refuses: never the request's own.
 fn at(server: &Uri, request: &Uri) -> Uri {
@@ -220,7 +234,28 @@ pub fn passing(body: Incoming) -> Body {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+    use tower::ServiceExt as _;
+
     use super::*;
+
+    /// A node that dies says nothing: without these a watch would wait for the kernel's two hours, or a quarter of one.
+    #[tokio::test]
+    async fn a_connection_to_the_api_server_looks_whether_it_is_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let connection = tcp().oneshot(url.parse().unwrap()).await.unwrap();
+        let socket = socket2::SockRef::from(connection.inner());
+        assert!(socket.keepalive().unwrap());
+        let found = (
+            socket.tcp_keepalive_time().unwrap(),
+            socket.tcp_keepalive_interval().unwrap(),
+            socket.tcp_keepalive_retries().unwrap(),
+        );
+        assert_eq!(found, ALIVE);
+        let patience = socket.tcp_user_timeout().unwrap();
+        assert_eq!(patience, Some(UNACKNOWLEDGED));
+    }
 
     /// L44
     #[test]
