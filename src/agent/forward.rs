@@ -20,9 +20,9 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use crate::agent::enroll::stored::within;
-use crate::agent::gate::Covered;
 use crate::agent::gate::policy::Policy;
 use crate::agent::gate::replay::Replay;
+use crate::agent::gate::{Covered, Running};
 use crate::agent::link::{self, LinkState};
 use crate::assertion::ApiMeta;
 use crate::lifetime::Tasks;
@@ -34,6 +34,7 @@ use crate::wire::frame::{Code, Kind};
 
 pub mod credential;
 pub mod exchange;
+mod running;
 mod send;
 pub mod subjects;
 mod upload;
@@ -66,10 +67,10 @@ pub struct Context {
 const STREAMS: usize = 4_096;
 /// What is read ahead of users whose sessions are slower than the API server, in bytes.
 const AHEAD: usize = 24 << 20;
-/// How long a stream waits for the state of the line that it came on.
 /// Streams that wait to be served. Requests that waited for the line come all at once, and one message opens thousands: none is
 /// refused for its company while there is room to serve it.
 pub const INCOMING: usize = STREAMS;
+/// How long a stream waits for the state of the line that it came on.
 const ANNOUNCED: Duration = Duration::from_secs(2);
 /// What exchanges have to notice that their line ended.
 const LAST: Duration = Duration::from_secs(1);
@@ -278,18 +279,20 @@ where
 {
     let cancelled = exchange.cancelled.clone();
     let id = exchange.meta.id.clone();
-    let upstream = shared.upstream.clone();
-    let streams = CancellationToken::new();
-    let begun = streams.clone();
+    let (begun, mut runs) = watch::channel(None::<Running>);
+    let owner = shared.clone();
     let service = service_fn(move |request| {
         let (shared, exchange) = (shared.clone(), exchange.clone());
         let answer = exchange::answer(shared, exchange, request, begun.clone());
         async move { Ok::<_, Infallible>(answer.await) }
     });
     // A watch or a log that runs ends with the access; a short request may finish.
-    let withdrawn = async {
-        streams.cancelled().await;
-        upstream.withdrawn().await;
+    let over = async {
+        let running = runs.wait_for(Option::is_some).await;
+        match running.ok().and_then(|running| running.clone()) {
+            Some(running) => running::over(running, &owner).await,
+            None => std::future::pending().await,
+        }
     };
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -308,7 +311,7 @@ where
             }
         }
         () = cancelled.cancelled() => debug!(request = id, "exchange cancelled"),
-        () = withdrawn => info!(request = id, "exchange cut: access was withdrawn"),
+        () = over => {}
     }
 }
 

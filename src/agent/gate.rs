@@ -106,6 +106,36 @@ pub fn check(
     })
 }
 
+/// A request that was let pass and runs on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    pub claims: Claims,
+    pub info: RequestInfo,
+    /// As it went to the API server.
+    pub query: Option<String>,
+}
+
+/// Judges what runs by what the owner says now. Its assertion held when it began, and is not asked for again.
+pub fn again(
+    policy: &Policy,
+    homes: Homes<'_>,
+    (lies, own_now): (&Covered, OffsetDateTime),
+    running: &Running,
+) -> Result<(), Refusal> {
+    let Running {
+        claims,
+        info,
+        query,
+    } = running;
+    open(policy, own_now)?;
+    names(policy, claims)?;
+    switches(policy, info, None)?;
+    mode(policy, claims, info)?;
+    covered(lies, info)?;
+    namespaces(policy, claims, info)?;
+    own::still(policy, homes, info, query.as_deref())
+}
+
 fn denied(reason: &'static str, what: impl Into<String>, key: &str) -> Refusal {
     Refusal::new(Hop::Agent, StatusCode::FORBIDDEN, reason, what).next(format!(
         "ask the cluster's owner to change '{key}' in ConfigMap linesman-policy"

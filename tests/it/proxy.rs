@@ -16,6 +16,7 @@ mod kill;
 mod line;
 mod lost;
 mod outage;
+mod owner;
 mod pair;
 mod reach;
 mod record;

@@ -17,12 +17,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
+use super::running::{over, running};
 use super::send::{credential, send};
 use super::subjects::{Name, Want};
 use super::upstream::{Body, Upstream, full};
 use crate::agent::gate::policy::Policy;
 use crate::agent::gate::replay::Replay;
-use crate::agent::gate::{self, Covered, Homes, Pass, Session};
+use crate::agent::gate::{self, Covered, Homes, Pass, Running, Session};
 use crate::assertion::ApiMeta;
 use crate::clock;
 use crate::kubeapi::headers;
@@ -76,13 +77,13 @@ const LEFT_OUT: &str = r#"299 linesman "Secrets with the cluster's private keys 
 const HEAD: Duration = Duration::from_secs(70);
 const POLICY: Duration = Duration::from_secs(5);
 
-/// Answers the request; never fails: what goes wrong is a `Status`. Fires `streams` where the answer goes on
+/// Answers the request; never fails: what goes wrong is a `Status`. Tells `begun` where the answer goes on
 /// without an end.
 pub async fn answer(
     shared: Arc<Shared>,
     exchange: Exchange,
     mut request: Request<Incoming>,
-    streams: CancellationToken,
+    begun: watch::Sender<Option<Running>>,
 ) -> Response<Body> {
     let id = exchange.meta.id.clone();
     let mut user_side = request.extensions_mut().remove::<OnUpgrade>();
@@ -92,9 +93,9 @@ pub async fn answer(
         shared.switched.spawn(end(user_side));
     }
     match answered {
-        Ok((response, long_running)) => {
-            if long_running {
-                streams.cancel();
+        Ok((response, running)) => {
+            if running.info.long_running() {
+                begun.send_replace(Some(running));
             }
             response
         }
@@ -123,7 +124,7 @@ async fn attempt(
     exchange: &Exchange,
     request: Request<Incoming>,
     user_side: &mut Option<OnUpgrade>,
-) -> Result<(Response<Body>, bool), Refusal> {
+) -> Result<(Response<Body>, Running), Refusal> {
     let (mut parts, body) = request.into_parts();
     let refused = |e: headers::HeaderError| e.refusal(Hop::Agent);
     headers::framing(&parts.uri, &parts.headers).map_err(refused)?;
@@ -152,6 +153,7 @@ async fn attempt(
     if let Some(query) = &pass.query {
         parts.uri = queried(&parts.uri, query)?;
     }
+    let runs = running(&pass, &parts.uri);
     let sent = send(shared, &pass, parts, body, &*exchange.stop);
     let response = if pass.info.long_running() {
         sent.await?
@@ -166,12 +168,12 @@ async fn attempt(
             .next("look whether it took effect before repeating it")
         })??
     };
-    let mut response = finish(shared, exchange, &pass, response, user_side);
+    let mut response = finish(shared, exchange, &runs, response, user_side);
     if pass.query.is_some() {
         let told = HeaderValue::from_static(LEFT_OUT);
         response.headers_mut().append(header::WARNING, told);
     }
-    Ok((response, pass.info.long_running()))
+    Ok((response, runs))
 }
 
 /// The same with another query.
@@ -341,13 +343,13 @@ pub(super) async fn impersonable(shared: &Shared, pass: &Pass, again: bool) -> R
 fn finish(
     shared: &Shared,
     exchange: &Exchange,
-    pass: &Pass,
+    runs: &Running,
     mut response: Response<Body>,
     user_side: &mut Option<OnUpgrade>,
 ) -> Response<Body> {
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let protocol = response.headers().get(header::UPGRADE).cloned();
-    let proxied = pass.info.subresource == "proxy" || pass.info.verb == "proxy";
+    let proxied = runs.info.subresource == "proxy" || runs.info.verb == "proxy";
     let kept = headers::clean_response(response.headers(), proxied);
     *response.headers_mut() = kept;
     let server_side = response.extensions_mut().remove::<OnUpgrade>();
@@ -368,7 +370,7 @@ fn finish(
         .insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     response.headers_mut().insert(header::UPGRADE, protocol);
     let cancelled = exchange.cancelled.clone();
-    let (upstream, ahead) = (shared.upstream.clone(), shared.ahead.clone());
+    let (over, ahead) = (over(runs.clone(), shared), shared.ahead.clone());
     shared.switched.spawn(async move {
         tokio::select! {
             ended = copy(user_side, server_side, ahead) => match ended {
@@ -376,7 +378,7 @@ fn finish(
                 Err(error) => debug!(error = format!("{error:#}"), "switched protocol broke"),
             },
             () = cancelled.cancelled() => debug!("switched protocol cancelled"),
-            () = upstream.withdrawn() => info!("switched protocol cut: access was withdrawn"),
+            () = over => {}
         }
     });
     response

@@ -45,6 +45,23 @@ pub(super) fn check(
     cluster_wide(info).map(|()| None)
 }
 
+/// The same of what runs: its query cannot be another any more.
+pub(super) fn still(
+    policy: &Policy,
+    homes: Homes<'_>,
+    info: &RequestInfo,
+    query: Option<&str>,
+) -> Result<(), Refusal> {
+    if check(policy, homes, info, query)?.is_none() {
+        return Ok(());
+    }
+    let what = format!(
+        "'{}' shows Secrets with the cluster's private keys",
+        scope::describe(info)
+    );
+    Err(denied(what, ""))
+}
+
 fn is_secret(info: &RequestInfo) -> bool {
     info.group.is_empty() && info.resource == "secrets"
 }

@@ -36,6 +36,7 @@ use super::apiserver::ApiServer;
 pub(super) struct Pair {
     shared: Arc<Shared>,
     policy: watch::Sender<Option<Policy>>,
+    covered: watch::Sender<Covered>,
     credential: watch::Sender<Credential>,
     key: KeyPair,
     count: AtomicU32,
@@ -52,10 +53,13 @@ impl Pair {
     pub(super) fn new(server: &ApiServer) -> Self {
         let (policy, policies) = watch::channel(Some(Policy::default()));
         let url = format!("http://{}/", server.authority());
-        let (shared, credential, tasks) = Self::parts(&url, "hub", "cluster", policies);
+        let (mut shared, credential, tasks) = Self::parts(&url, "hub", "cluster", policies);
+        let (covered, lies) = watch::channel(Covered::Cluster);
+        shared.covered = lies;
         Self {
             shared: Arc::new(shared),
             policy,
+            covered,
             credential,
             key: KeyPair::from_seed(&[5; 32]),
             count: AtomicU32::new(0),
@@ -162,6 +166,13 @@ impl Pair {
         let policy =
             Policy::parse(&[(key.to_owned(), value.to_owned())].into(), clock::now()).unwrap();
         self.policy.send_replace(Some(policy));
+    }
+
+    /// As where the owner applies adoption YAML that covers these namespaces.
+    pub(super) fn cover(&self, namespaces: &[&str]) {
+        let namespaces = namespaces.iter().map(|name| (*name).to_owned());
+        let covered = Covered::Namespaces(namespaces.collect());
+        self.covered.send_replace(covered);
     }
 
     pub(super) fn id(n: u32) -> String {

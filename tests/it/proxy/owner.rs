@@ -1,0 +1,159 @@
+//! What the cluster's owner takes away ends what runs by it, within a second.
+
+use std::time::{Duration, Instant};
+
+use ::http::{Request, Response};
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper_util::rt::TokioIo;
+use linesman::clock;
+use linesman::hub::proxy::exchange::Answer;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
+
+use super::apiserver::ApiServer;
+use super::pair::Pair;
+use super::world::PATIENCE;
+
+/// H35, H36: from the owner's word on.
+const CUT: Duration = Duration::from_secs(1);
+
+type Session = TokioIo<hyper::upgrade::Upgraded>;
+
+async fn watch(pair: &Pair, server: &ApiServer) -> Answer {
+    let path = "/clusters/eu1/api/v1/namespaces/a/pods?watch=1";
+    let request = Request::get(path).body(Bytes::new()).unwrap();
+    let mut watch = pair.send(request).await.unwrap().into_body();
+    goes_on(&mut watch, server).await;
+    watch
+}
+
+async fn goes_on(watch: &mut Answer, server: &ApiServer) {
+    server.event("event\n");
+    let frame = timeout(PATIENCE, watch.frame()).await.expect("it goes on");
+    let event = frame.unwrap().unwrap().into_data().unwrap();
+    assert_eq!(event, "event\n");
+}
+
+async fn exec(pair: &Pair) -> Session {
+    let request = Request::get("/clusters/eu1/api/v1/namespaces/a/pods/x/exec?command=sh")
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket")
+        .body(Bytes::new());
+    let mut response: Response<Answer> = pair.send(request.unwrap()).await.unwrap();
+    assert_eq!(response.status(), 101);
+    let mut session = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
+    answers(&mut session).await;
+    session
+}
+
+async fn answers(session: &mut Session) {
+    session.write_all(b"ls").await.unwrap();
+    let mut answer = [0; 2];
+    let read = timeout(PATIENCE, session.read_exact(&mut answer)).await;
+    read.expect("it goes on").unwrap();
+    assert_eq!(&answer, b"LS");
+}
+
+/// The time until both have ended as what was cut does.
+async fn cut(mut watch: Answer, mut session: Session, server: &ApiServer) -> Duration {
+    let since = Instant::now();
+    let end = timeout(PATIENCE, watch.frame()).await.expect("it ends");
+    assert!(end.unwrap().is_err(), "nobody takes the part for the whole");
+    let mut rest = Vec::new();
+    let end = timeout(PATIENCE, session.read_to_end(&mut rest)).await;
+    drop(end.expect("the session ends"));
+    server.no_watches().await;
+    since.elapsed()
+}
+
+/// Hours that were over an hour ago.
+fn over() -> String {
+    let then = clock::now() - time::Duration::hours(2);
+    let until = then + time::Duration::hours(1);
+    format!(
+        "{:02}:{:02}-{:02}:{:02}",
+        then.hour(),
+        then.minute(),
+        until.hour(),
+        until.minute()
+    )
+}
+
+/// H35, H36: each key of the owner's policy that ends both.
+#[tokio::test]
+async fn what_the_owners_policy_no_longer_allows_ends_within_a_second() {
+    for (key, value) in [
+        ("line", "off".to_owned()),
+        ("namespaces", "b,c".to_owned()),
+        ("maxGroups", "1".to_owned()),
+        ("hours", over()),
+    ] {
+        let server = ApiServer::start().await;
+        let pair = Pair::new(&server);
+        let (watch, session) = (watch(&pair, &server).await, exec(&pair).await);
+        pair.policy(key, &value);
+        let took = cut(watch, session, &server).await;
+        assert!(took < CUT, "{key}: {took:?}");
+    }
+}
+
+/// H35: read-only ends what is more than reading, and nothing else does.
+#[tokio::test]
+async fn read_only_ends_a_session_and_leaves_the_watch() {
+    let server = ApiServer::start().await;
+    let pair = Pair::new(&server);
+    let (mut watch, mut session) = (watch(&pair, &server).await, exec(&pair).await);
+    for (key, value) in [
+        ("namespaces", "a"),
+        ("maxGroups", "2"),
+        ("hours", "00:00-24:00"),
+    ] {
+        pair.policy(key, value);
+        goes_on(&mut watch, &server).await;
+        answers(&mut session).await;
+    }
+    let since = Instant::now();
+    pair.policy("readOnly", "true");
+    let mut rest = Vec::new();
+    let end = timeout(PATIENCE, session.read_to_end(&mut rest)).await;
+    drop(end.expect("the session ends"));
+    assert!(since.elapsed() < CUT, "{:?}", since.elapsed());
+    goes_on(&mut watch, &server).await;
+}
+
+/// H36: a shorter `linesman-scope`.
+#[tokio::test]
+async fn what_the_adoption_no_longer_covers_ends_within_a_second() {
+    let server = ApiServer::start().await;
+    let pair = Pair::new(&server);
+    let (mut watch, mut session) = (watch(&pair, &server).await, exec(&pair).await);
+    pair.cover(&["a", "b"]);
+    goes_on(&mut watch, &server).await;
+    answers(&mut session).await;
+    pair.cover(&["b"]);
+    let took = cut(watch, session, &server).await;
+    assert!(took < CUT, "{took:?}");
+}
+
+/// H35: a watch of Secrets that began when the owner showed them ends when they are shown no longer.
+#[tokio::test]
+async fn a_watch_that_would_be_narrowed_now_ends() {
+    let server = ApiServer::start().await;
+    let pair = Pair::new(&server);
+    pair.policy("ownNamespace", "allow");
+    let request = Request::get("/clusters/eu1/api/v1/secrets?watch=1");
+    let request = request.body(Bytes::new()).unwrap();
+    let mut watch = pair.send(request).await.unwrap().into_body();
+    goes_on(&mut watch, &server).await;
+    pair.policy("ownNamespace", "deny");
+    let end = timeout(CUT, watch.frame()).await.expect("it ends");
+    assert!(end.unwrap().is_err());
+    let request = Request::get("/clusters/eu1/api/v1/secrets?watch=1");
+    let request = request.body(Bytes::new()).unwrap();
+    let mut narrowed = pair.send(request).await.unwrap().into_body();
+    goes_on(&mut narrowed, &server).await;
+    pair.policy("namespaces", "a");
+    let end = timeout(CUT, narrowed.frame()).await.expect("it ends");
+    assert!(end.unwrap().is_err());
+}
