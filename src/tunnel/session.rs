@@ -21,6 +21,7 @@ mod input;
 mod output;
 mod path;
 mod queue;
+mod refused;
 mod room;
 mod state;
 mod timeout;
@@ -29,6 +30,7 @@ pub use config::{Config, Role};
 use path::Path;
 pub use path::TOGETHER;
 use queue::Queue;
+use refused::Refused;
 use state::{Lane, StreamState};
 use timeout::Drain;
 
@@ -116,7 +118,7 @@ pub struct Session {
     /// Streams that wait for room on the line.
     crowded: VecDeque<u32>,
     /// OPENs of the peer that get RST without ever having had a state.
-    refused: VecDeque<(u32, Code)>,
+    refused: Refused,
     over_limit: (Instant, u32),
     flow_faults: u32,
     meter: Meter,
@@ -168,7 +170,7 @@ impl Session {
             bulk_run: 0,
             queued: 0,
             crowded: VecDeque::new(),
-            refused: VecDeque::new(),
+            refused: Refused::default(),
             over_limit: (now, 0),
             flow_faults: 0,
             meter,

@@ -13,7 +13,7 @@ use linesman::ssh::known_hosts::KnownHosts;
 use linesman::tunnel::handshake;
 use linesman::tunnel::session::{Config, Role, Session};
 use linesman::tunnel::websocket::{self, Broken, Reader, Received};
-use linesman::wire::frame::{self, Class, Code, Kind};
+use linesman::wire::frame::{self, Class, Code, Goaway, Kind};
 use linesman::yaml;
 
 /// Frames of a hostile message: each that decodes is encoded again to bytes that decode to the same.
@@ -49,24 +49,34 @@ pub(super) fn session(data: &[u8]) {
             .get(amount % mine.len().max(1))
             .copied()
             .unwrap_or_else(|| u32::try_from(amount).unwrap_or(1));
-        match what % 10 {
-            0 => {
+        match (what, what % 10) {
+            (0xfa..=0xfc, _) => session.drain(
+                now,
+                Goaway {
+                    code: Code::Draining,
+                    retry_after_ms: 0,
+                    drain_ms: u32::try_from(amount).unwrap_or(0) * 100,
+                    text: String::new(),
+                },
+            ),
+            (0xfd..=0xff, _) => session.lose(Code::LineLost, "fuzz"),
+            (_, 0) => {
                 let (message, after) = tail.split_at(amount.min(tail.len()));
                 session.handle_message(now, Bytes::copy_from_slice(message));
                 rest = after;
             }
-            1 => mine.extend(
+            (_, 1) => mine.extend(
                 session
                     .open(now, Kind::Api, Class::Normal, Bytes::new())
                     .ok(),
             ),
-            2 => drop(session.write(now, picked, &vec![what; amount * 64])),
-            3 => drop(session.read(now, picked, &mut vec![0; amount * 64])),
-            4 => drop(session.finish(picked)),
-            5 => session.stop(now, picked, Code::None),
-            6 => session.reset(picked, Code::Cancelled, "fuzz"),
-            7 => session.release(now, picked),
-            8 => {
+            (_, 2) => drop(session.write(now, picked, &vec![what; amount * 64])),
+            (_, 3) => drop(session.read(now, picked, &mut vec![0; amount * 64])),
+            (_, 4) => drop(session.finish(picked)),
+            (_, 5) => session.stop(now, picked, Code::None),
+            (_, 6) => session.reset(picked, Code::Cancelled, "fuzz"),
+            (_, 7) => session.release(now, picked),
+            (_, 8) => {
                 now += Duration::from_millis(u64::try_from(amount).unwrap_or(0) * 100);
                 session.handle_timeout(now);
             }

@@ -1,19 +1,21 @@
 //! Two lines over a connection in memory, on a clock that the tests move.
 
+use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex, split};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::session::Role;
 use super::*;
+use crate::wire::frame::{self, Frame};
 
 mod isolation;
 
-/// Two ends of a running line, with what carries the bytes between them.
-struct Pair {
 /// Streams that wait to be taken, as at an agent.
 const INCOMING: usize = 4_096;
 
+/// Two ends of a running line, with what carries the bytes between them.
+struct Pair {
     hub: Line,
     agent: Line,
     /// Streams that the hub opened.
@@ -282,6 +284,35 @@ async fn a_saturated_narrow_path_is_never_dead_and_lets_echoes_pass() {
     assert!(carried > 22_000_000, "{carried} of 24,000,000 possible");
 }
 
+/// What a hub's end of a line answers to these bytes, up to its close with `code`.
+async fn answered(bytes: &[u8], code: u16) -> (Ended, Vec<u8>) {
+    let (io, mut peer) = duplex(16 << 10);
+    let identity = Identity {
+        epoch: 1,
+        session: String::new(),
+        remote: String::new(),
+        instance: String::new(),
+        since: OffsetDateTime::UNIX_EPOCH,
+        hub_clock: Steady::new(0, now()),
+        cap: None,
+    };
+    let socket = Socket::new(io, Role::Hub, Bytes::new());
+    let stop = CancellationToken::new();
+    let streams = mpsc::channel(1).0;
+    let (_line, run) = line(socket, Config::new(Role::Hub), identity, streams, stop);
+    peer.write_all(bytes).await.unwrap();
+    let close = [&[0x88, 2][..], &code.to_be_bytes()].concat();
+    let watch = async {
+        let mut answer = Vec::new();
+        while !answer.windows(4).any(|part| part == close) {
+            assert!(peer.read_buf(&mut answer).await.unwrap() > 0, "{answer:x?}");
+        }
+        drop(peer);
+        answer
+    };
+    tokio::join!(run, watch)
+}
+
 /// L46
 #[tokio::test]
 async fn broken_framing_is_answered_with_its_close_code() {
@@ -290,32 +321,41 @@ async fn broken_framing_is_answered_with_its_close_code() {
         (&[0x82, 1, 0], 1002),
         (&[0x82, 0xff, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0], 1009),
     ] {
-        let (io, mut peer) = duplex(16 << 10);
-        let identity = Identity {
-            epoch: 1,
-            session: String::new(),
-            remote: String::new(),
-            instance: String::new(),
-            since: OffsetDateTime::UNIX_EPOCH,
-            hub_clock: Steady::new(0, now()),
-            cap: None,
-        };
-        let socket = Socket::new(io, Role::Hub, Bytes::new());
-        let stop = CancellationToken::new();
-        let streams = mpsc::channel(1).0;
-        let (_line, run) = line(socket, Config::new(Role::Hub), identity, streams, stop);
-        peer.write_all(bytes).await.unwrap();
-        let watch = async {
-            let mut answer = Vec::new();
-            while !answer
-                .windows(4)
-                .any(|part| part == [&[0x88, 2][..], &code.to_be_bytes()].concat())
-            {
-                assert!(peer.read_buf(&mut answer).await.unwrap() > 0, "{answer:x?}");
-            }
-            drop(peer);
-        };
-        let (ended, ()) = tokio::join!(run, watch);
+        let (ended, _) = answered(bytes, code).await;
         assert_eq!(ended.code, Code::Protocol);
+    }
+}
+
+/// L32: a line error is said in a GOAWAY, and then the connection is closed with 1002.
+#[tokio::test]
+async fn a_line_error_is_told_and_closed_with_its_code() {
+    let open = |id: u8| vec![0x10, 0, 0, 0, 6, 0, 0, 0, id, 2, 0, 0, 1, 0, 0];
+    for (what, message, text) in [
+        ("the wrong parity", open(4), "OPEN of stream 4"),
+        (
+            "an id that does not rise",
+            [open(3), open(1)].concat(),
+            "OPEN of stream 1",
+        ),
+        (
+            "DATA on a stream never opened",
+            vec![0x11, 0, 0, 0, 1, 0, 0, 0, 1, 0],
+            "frame for stream 1, which was never opened",
+        ),
+    ] {
+        let len = 0x80 | u8::try_from(message.len()).unwrap();
+        let bytes = [&[0x82, len, 0, 0, 0, 0][..], &message].concat();
+        let (ended, answer) = answered(&bytes, 1002).await;
+        assert_eq!((ended.code, ended.text.as_str()), (Code::Protocol, text));
+        let goaway = Frame::Goaway(Goaway {
+            code: Code::Protocol,
+            retry_after_ms: 0,
+            drain_ms: 0,
+            text: text.to_owned(),
+        });
+        let mut wanted = BytesMut::new();
+        frame::encode(&goaway, &mut wanted);
+        let told = answer.windows(wanted.len()).any(|part| part == wanted);
+        assert!(told, "{what}: {answer:x?}");
     }
 }

@@ -9,8 +9,6 @@ use super::{Drain, Event, Over, Role, Session, class};
 use crate::tunnel::LineError;
 use crate::wire::frame::{self, Code, Frame, Goaway, Open};
 
-/// OPENs refused and not yet answered.
-const MAX_REFUSED: usize = 1024;
 /// OPENs above the limit in [`LIMIT_SPAN`] that end the line.
 const MAX_OVER_LIMIT: u32 = 10_000;
 const LIMIT_SPAN: Duration = Duration::from_secs(10);
@@ -185,11 +183,10 @@ impl Session {
     }
 
     fn refuse(&mut self, id: u32, code: Code) -> Result<(), Fault> {
-        if self.refused.len() >= MAX_REFUSED {
-            return Err(Fault(Code::Limit, "refused streams pile up".to_owned()));
+        if self.refused.push(id, code) {
+            return Ok(());
         }
-        self.refused.push_back((id, code));
-        Ok(())
+        Err(Fault(Code::Limit, "refused streams pile up".to_owned()))
     }
 
     fn handle_data(

@@ -77,7 +77,7 @@ impl Session {
     /// False where the message is full before all control frames are in it.
     fn send_control(&mut self, now: Instant, end: usize, out: &mut BytesMut) -> bool {
         while out.len() < end {
-            let Some((id, code)) = self.refused.pop_front() else {
+            let Some((id, code)) = self.refused.pop() else {
                 break;
             };
             frame::encode(

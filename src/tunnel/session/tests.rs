@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::wire::frame::{self, Frame, Open};
 
+mod faults;
 mod model;
 mod order;
 mod room;

@@ -9,7 +9,7 @@ use linesman::agent::link::{self, LinkState};
 use linesman::keys::sha256;
 use linesman::tunnel::handshake::{self, Agent, SUBPROTOCOL};
 use linesman::wire::api::{AgentBuild, HubRef};
-use linesman::wire::frame::{self, Frame};
+use linesman::wire::frame::{self, Class, Frame, Kind, Open};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -254,6 +254,16 @@ async fn who_breaks_a_lines_framing_unproven_is_closed_with_its_code() {
     rows.push(("9 KiB instead of a HELLO", hello(9 << 10), 1009));
     rows.push(("something else than a HELLO", hello(100), 1002));
     rows.push(("an empty message", hello(0), 1002));
+    let mut open = BytesMut::new();
+    let early = Frame::Open(Open {
+        id: 1,
+        kind: Kind::Git,
+        class: Class::Normal,
+        window: 1,
+        meta: Bytes::new(),
+    });
+    frame::encode(&early, &mut open);
+    rows.push(("OPEN before WELCOME", raw(BINARY, true, &open), 1002));
     for (what, bad, code) in rows {
         log.take();
         let mut tls = world.connect(&[]).await;
