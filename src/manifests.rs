@@ -11,6 +11,7 @@ use crate::wire::api::{AccessLevel, EngineKind, HubKey};
 use crate::wire::id::ClusterName;
 use crate::yaml;
 
+pub mod proxy;
 mod rbac;
 pub mod scope;
 

@@ -95,28 +95,16 @@ impl Join {
     }
 }
 
-/// `http://[user:password@]host:port` and a list as in `NO_PROXY`.
+/// The proxy's URL and a list as in `NO_PROXY`.
 fn proxy(url: &str, bypass: &str) -> Result<Option<ProxyConfig>> {
     if url.is_empty() {
         return Ok(None);
     }
-    let rest = url
-        .strip_prefix("http://")
-        .unwrap_or(url)
-        .trim_end_matches('/');
-    let (credentials, address) = match rest.rsplit_once('@') {
-        Some((credentials, address)) => (Some(Secret::new(credentials.to_owned())), address),
-        None => (None, rest),
-    };
-    let shaped = address
-        .rsplit_once(':')
-        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-    if !shaped || address.contains('/') {
-        bail!("Secret {JOIN_SECRET}: key 'proxy' is not http://host:port");
-    }
+    let proxy = manifests::proxy::parse(url)
+        .with_context(|| format!("Secret {JOIN_SECRET}: key 'proxy'"))?;
     Ok(Some(ProxyConfig {
-        address: address.to_owned(),
-        credentials,
+        address: proxy.address,
+        credentials: proxy.credentials,
         bypass: bypass
             .split([',', ' '])
             .filter(|part| !part.is_empty())
@@ -317,7 +305,7 @@ mod tests {
             ("hub-key", "k1 AAAA\n"),
             ("ca.crt", ""),
             ("cluster", "eu1"),
-            ("proxy", "http://user:p@ss@proxy:3128/"),
+            ("proxy", "http://user:p%40ss@proxy:3128/"),
             ("no-proxy", ".svc,10.0.0.0/8"),
         ]);
         object.metadata.annotations = Some([(LAST_APPLIED.to_owned(), "{}".to_owned())].into());

@@ -101,7 +101,7 @@ pub(super) struct Adoption {
     /// Secret of the namespace `linesman` to pull the image with
     #[arg(long, value_name = "NAME")]
     image_pull_secret: Option<String>,
-    /// Proxy for the agent's way to the hub
+    /// Proxy for the agent's way to the hub: `http://[user:password@]host[:port]`, with `%40` for an `@` in the password
     #[arg(long, value_name = "URL")]
     https_proxy: Option<String>,
     /// What the agent reaches without the proxy: names with what is below them, addresses, networks (`10.0.0.0/8`), `*`; with `:port` for one port

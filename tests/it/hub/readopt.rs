@@ -57,3 +57,22 @@ async fn what_is_not_given_stays_as_it_was() {
     }
     hub.stop().await;
 }
+
+/// What its agent could not use is told while somebody is there who can correct it.
+#[tokio::test]
+async fn a_proxy_that_no_agent_could_ask_is_refused() {
+    let hub = TestHub::start("adopt-proxy").await;
+    for proxy in ["https://proxy:3128", "proxy", "http://proxy:3128/path"] {
+        let new = json!({"name": "eu1", "adoption": {"httpsProxy": proxy}});
+        let (code, answer) = hub.post("/v1/clusters", &new).await;
+        assert_eq!(code, 400, "{proxy}: {answer}");
+        assert!(answer.to_string().contains("httpsProxy"), "{answer}");
+    }
+    let new = json!({"name": "eu1", "adoption": {"httpsProxy": "http://u:p%40ss@proxy"}});
+    let yaml = yaml(&hub, "/v1/clusters", new).await;
+    assert!(
+        yaml.contains("\n  proxy: http://u:p%40ss@proxy\n"),
+        "{yaml}"
+    );
+    hub.stop().await;
+}
