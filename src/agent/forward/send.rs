@@ -64,7 +64,7 @@ pub(super) async fn send(
                 renewed = true;
             }
             StatusCode::FORBIDDEN => {
-                let (response, impersonation) = read_refusal(response).await;
+                let (response, impersonation) = read_refusal(response).await?;
                 if !impersonation {
                     return Ok(heed(response));
                 }
@@ -146,8 +146,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Reads a 403 to see whether it refuses the impersonation itself, and gives it back whole.
-async fn read_refusal(response: Response<Incoming>) -> (Response<Body>, bool) {
-    let (mut parts, body) = response.into_parts();
+async fn read_refusal(response: Response<Incoming>) -> Result<(Response<Body>, bool), Refusal> {
+    let (parts, body) = response.into_parts();
     let small = body
         .size_hint()
         .upper()
@@ -160,7 +160,7 @@ async fn read_refusal(response: Response<Incoming>) -> (Response<Body>, bool) {
             .any(|read| v.as_bytes().starts_with(read.as_bytes()))
     });
     if !small || !readable {
-        return (Response::from_parts(parts, passing(body)), false);
+        return Ok((Response::from_parts(parts, passing(body)), false));
     }
     let read = tokio::time::timeout(
         Duration::from_secs(5),
@@ -168,8 +168,12 @@ async fn read_refusal(response: Response<Incoming>) -> (Response<Body>, bool) {
     )
     .await;
     let Ok(Ok(read)) = read else {
-        parts.headers.remove(header::CONTENT_LENGTH);
-        return (Response::from_parts(parts, full(Bytes::new())), false);
+        // Without the rest nobody knows who refused what, and the part would look like the whole.
+        let what = "it refused the request, and the connection broke before it had said why";
+        let code = StatusCode::BAD_GATEWAY;
+        return Err(Refusal::new(Hop::ApiServer, code, "BadAnswer", what).next(
+            "repeat it; if it stays, check what stands between the agent and its API server",
+        ));
     };
     let bytes = read.to_bytes();
     let text = String::from_utf8_lossy(&bytes);
@@ -180,5 +184,5 @@ async fn read_refusal(response: Response<Incoming>) -> (Response<Body>, bool) {
     ];
     let impersonation =
         verbs.iter().any(|verb| text.contains(verb)) && text.contains("system:serviceaccount:");
-    (Response::from_parts(parts, full(bytes)), impersonation)
+    Ok((Response::from_parts(parts, full(bytes)), impersonation))
 }

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::proxy::apiserver::ApiServer;
+use crate::proxy::told::{Row, told};
 use crate::proxy::world::{PATIENCE, World, get, name};
 
 /// L42: answers that a hostile cluster gives, by the stand-in's path.
@@ -40,6 +41,23 @@ async fn a_hostile_answer_is_sanitised_or_a_502_and_the_line_stays_up() {
     assert_eq!(page.headers()["content-security-policy"], "sandbox");
     assert_eq!(world.send(get("/api/v1/pods")).await.status(), 200);
     assert_eq!(epoch(), before, "the line was lost");
+}
+
+/// L9: a refusal that breaks off is no refusal without a body.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_that_breaks_off_is_not_taken_for_a_whole_one() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let response = world.send(get("/api/v1/raw/half-refusal")).await;
+    let row = Row {
+        hop: "api server",
+        code: 502,
+        reason: "BadAnswer",
+        what: "it refused the request, and the connection broke before it had said why",
+        next: "repeat it; if it stays, check what stands between the agent and its API server",
+        after: None,
+    };
+    told(response, row).await;
 }
 
 /// L42: an agent that answers as no server does costs its own requests, and its line holds.
