@@ -1,6 +1,6 @@
 //! The line between a real hub and a real link: TLS and WebSocket on loopback.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use linesman::hub::tunnels::NoLine;
@@ -345,11 +345,15 @@ async fn a_frozen_line_is_left_for_the_next_one() {
     world.freeze.send_modify(|freezes| *freezes += 1);
     let mut new = world.agent();
     new.up().await;
+    let connected = Instant::now();
     let _echo = echo(new.incoming);
     let line = world.line(2).await;
     let data = pattern(1 << 10, 1);
     let back = timeout(PATIENCE, round_trip(open(&line).await, data.clone()));
     assert_eq!(back.await.expect("the new line is asked"), data);
+    let took = connected.elapsed();
+    println!("figure | L25 | a request on the line after a frozen one | ≤ 1 s | {took:.1?}");
+    assert!(took <= Duration::from_secs(1), "{took:?}");
     let ended = timeout(Duration::from_secs(10), stuck.cancelled().cancelled_owned());
     ended.await.expect("the stream of the old line ends");
     world.end().await;

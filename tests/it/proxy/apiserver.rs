@@ -268,6 +268,7 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
         }
         "forbidden" => full(StatusCode::FORBIDDEN, FORBIDDEN),
         "evil" => evil(),
+        "exec" if path.contains("/sick/") => full(StatusCode::INTERNAL_SERVER_ERROR, "{}"),
         "exec" if path.contains("/none/") => full(StatusCode::NOT_FOUND, NOT_FOUND),
         "exec" => exec(state, request),
         other => super::http::answer(other).unwrap_or_else(|| full(StatusCode::OK, "{}")),
@@ -287,11 +288,11 @@ async fn raw(mut socket: TcpStream, what: &str) {
                 .to_owned()
         }
         "huge-head" => format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(1 << 20)),
-        "bad-head" => "HTTP/1.1 200 OK\r\nX\r\nSet-Cookie : a\r\n\r\n".to_owned(),
         "half-refusal" => {
             "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"kind\":\"Status\","
                 .to_owned()
         }
+        "bad-head" => "HTTP/1.1 200 OK\r\nX\r\nSet-Cookie : a\r\n\r\n".to_owned(),
         "endless-hints" => "HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n".repeat(10_000),
         other => panic!("{other}"),
     };

@@ -175,6 +175,7 @@ async fn nothing_behind_a_refused_switch_goes_upstream() {
     let world = World::with_line(&server).await;
     for (path, code) in [
         ("/api/v1/namespaces/a/pods/none/exec", "404"),
+        ("/api/v1/namespaces/a/pods/sick/exec", "500"),
         ("/api/v1/namespaces/a/pods/x/attach", "200"),
     ] {
         for protocol in ["websocket", "SPDY/3.1"] {
