@@ -2,13 +2,19 @@
 
 use std::time::Duration;
 
-/// Reads a length of time; a number alone is seconds.
+/// Reads a length of time. Only 0 needs no unit: 400 is meant as days by one and read as seconds by another.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not a length of time; write 90s, 5m, 24h or 7d");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: u64 = digits.parse().map_err(|_| wrong())?;
-    let unit = match &text[digits.len()..] {
-        "" | "s" => 1,
+    let unit = match text.get(digits.len()..).unwrap_or_default() {
+        "" if number == 0 => 1,
+        "" => {
+            return Err(format!(
+                "'{text}' has no unit; write {number}s, {number}m, {number}h or {number}d"
+            ));
+        }
+        "s" => 1,
         "m" => 60,
         "h" => 3_600,
         "d" => 86_400,
@@ -18,6 +24,15 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
         .checked_mul(unit)
         .map(Duration::from_secs)
         .ok_or_else(wrong)
+}
+
+/// The same where less would do harm; `why` says what.
+pub(super) fn at_least(text: &str, least: Duration, why: &str) -> Result<Duration, String> {
+    let length = parse(text)?;
+    if length < least {
+        return Err(format!("less than {}: {why}", show(least)));
+    }
+    Ok(length)
 }
 
 /// The shortest form that says it exactly.
@@ -42,7 +57,8 @@ mod tests {
             ("5m", 300, "5m"),
             ("24h", 86_400, "1d"),
             ("7d", 604_800, "7d"),
-            ("45", 45, "45s"),
+            ("45s", 45, "45s"),
+            ("0", 0, "0s"),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_secs(seconds)), "{text}");
             assert_eq!(show(Duration::from_secs(seconds)), shown);
@@ -50,5 +66,22 @@ mod tests {
         for text in ["", "m", "5 m", "-1s", "5w", "99999999999999999999d", "5mm"] {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_number_without_its_unit_is_asked_back() {
+        let expected = "'400' has no unit; write 400s, 400m, 400h or 400d";
+        assert_eq!(parse("400"), Err(expected.to_owned()));
+    }
+
+    #[test]
+    fn less_than_does_no_harm_is_refused_with_the_reason() {
+        let day = Duration::from_hours(24);
+        let read = |text| at_least(text, day, "records go");
+        assert_eq!(read("1d"), Ok(day));
+        for text in ["0", "23h", "400s"] {
+            assert_eq!(read(text), Err("less than 1d: records go".to_owned()), "{text}");
+        }
+        assert!(read("400").is_err_and(|why| why.contains("no unit")));
     }
 }

@@ -35,6 +35,8 @@ use database::DatabaseArgs;
 use notify::NotifyArgs;
 use oidc::OidcArgs;
 
+/// Agents that have no line give a sign of life every 10 s; of two of these, one may be lost.
+const LEAST_SILENCE: Duration = Duration::from_secs(20);
 /// Keys that are replaced more often would be replaced all the time.
 const LEAST_KEY_AGE: Duration = Duration::from_hours(24);
 
@@ -146,11 +148,11 @@ pub struct Args {
     #[arg(long, env = "LINESMAN_AGENT_IMAGE", value_name = "REF")]
     #[arg(default_value = concat!("linesman-agent:", env!("CARGO_PKG_VERSION")))]
     agent_image: String,
-    /// A cluster without a word for this long is shown offline
-    #[arg(long, env = "LINESMAN_OFFLINE_AFTER", value_name = "TIME", default_value = "40s", value_parser = duration::parse)]
+    /// A cluster without a word for this long is shown offline; 20s at least
+    #[arg(long, env = "LINESMAN_OFFLINE_AFTER", value_name = "TIME", default_value = "40s", value_parser = offline_after)]
     offline_after: Duration,
-    /// How long running requests have to finish when the hub ends; without it 10s, or 10m among other replicas, which take
-    /// what is new meanwhile
+    /// How long running requests have to finish when the hub ends; 0 = none. Without it 10s, or 10m among other replicas,
+    /// which take what is new meanwhile
     #[arg(long, env = "LINESMAN_DRAIN", value_name = "TIME", value_parser = duration::parse)]
     drain: Option<Duration>,
     /// Which clusters may take Git over their lines: `auto`, also those whose agents find no route to the Git host;
@@ -309,6 +311,11 @@ fn config(args: Args) -> Result<HubConfig> {
     })
 }
 
+fn offline_after(text: &str) -> Result<Duration, String> {
+    let why = "agents give a sign of life every 10 s";
+    duration::at_least(text, LEAST_SILENCE, why)
+}
+
 fn key_policy(rotate_after: Duration) -> Result<KeyPolicy> {
     if !rotate_after.is_zero() && rotate_after < LEAST_KEY_AGE {
         let text = format!(
@@ -387,6 +394,13 @@ mod tests {
         let given = [&several[..], &["--drain", "1m"]].concat();
         assert_eq!(parsed(&given).drain, Duration::from_mins(1));
         std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn a_cluster_is_not_called_offline_between_two_signs_of_life() {
+        let after = |text| Line::try_parse_from(["hub", "--offline-after", text]);
+        assert_eq!(after("20s").unwrap().args.offline_after, LEAST_SILENCE);
+        assert!(after("0").is_err() && after("5s").is_err() && after("40").is_err());
     }
 
     #[test]

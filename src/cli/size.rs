@@ -16,6 +16,15 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(wrong)
 }
 
+/// The same where less would do harm; `why` says what.
+pub(super) fn at_least(text: &str, least: u64, why: &str) -> Result<u64, String> {
+    let size = parse(text)?;
+    if size < least {
+        return Err(format!("less than {least} bytes: {why}"));
+    }
+    Ok(size)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,6 +12,11 @@ use crate::hub::audit::Durability;
 use crate::hub::audit::retain::Retention;
 use crate::hub::audit::sink::Sink;
 
+/// What is older is removed for good, with the hub's start: a slip of the pen must not take what others have to look at.
+const LEAST_KEEP: Duration = Duration::from_hours(24);
+const LEAST_RECORDS: u64 = 10_000;
+const LEAST_BYTES: u64 = 10 << 20;
+
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum AuditDurability {
     Crash,
@@ -35,19 +40,20 @@ pub(super) struct AuditArgs {
         default_value = "crash"
     )]
     audit_durability: AuditDurability,
-    /// How long audit records are kept
-    #[arg(long, env = "LINESMAN_AUDIT_KEEP", value_name = "TIME", default_value = "400d", value_parser = duration::parse)]
+    /// How long audit records are kept, 1d at least; older ones are removed at the start and every hour
+    #[arg(long, env = "LINESMAN_AUDIT_KEEP", value_name = "TIME", default_value = "400d", value_parser = keep)]
     audit_keep: Duration,
-    /// How many audit records are kept at most
+    /// How many audit records are kept at most; 10000 at least
     #[arg(
         long,
         env = "LINESMAN_AUDIT_MAX_RECORDS",
         value_name = "N",
-        default_value_t = 20_000_000
+        default_value_t = 20_000_000,
+        value_parser = clap::value_parser!(u64).range(LEAST_RECORDS..)
     )]
     audit_max_records: u64,
-    /// How many bytes of audit records are kept at most, such as 500MiB; on disk they take about as much
-    #[arg(long, env = "LINESMAN_AUDIT_MAX_BYTES", value_name = "SIZE", default_value = "10GiB", value_parser = size::parse)]
+    /// How many bytes of audit records are kept at most, such as 500MiB, 10MiB at least; on disk they take about as much
+    #[arg(long, env = "LINESMAN_AUDIT_MAX_BYTES", value_name = "SIZE", default_value = "10GiB", value_parser = max_bytes)]
     audit_max_bytes: u64,
     /// File that audit records are appended to as JSON lines
     #[arg(long, env = "LINESMAN_AUDIT_FILE", value_name = "FILE")]
@@ -103,6 +109,16 @@ impl AuditArgs {
     }
 }
 
+fn keep(text: &str) -> Result<Duration, String> {
+    let why = "all older records would be removed at the start";
+    duration::at_least(text, LEAST_KEEP, why)
+}
+
+fn max_bytes(text: &str) -> Result<u64, String> {
+    let why = "all but the newest records would be removed at the start";
+    size::at_least(text, LEAST_BYTES, why)
+}
+
 /// A URL that a flag names: what is sent there says who does what, and does not leave the machine in clear. The URL may
 /// hold a secret: errors name the flag.
 pub(super) fn receiver(flag: &str, url: String) -> Result<String> {
@@ -122,7 +138,45 @@ pub(super) fn receiver(flag: &str, url: String) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: AuditArgs,
+    }
+
+    #[test]
+    fn no_slip_of_the_pen_removes_the_record() {
+        let kept = |flags: &[&str]| {
+            let line = ["hub"].iter().chain(flags);
+            let kept = Line::try_parse_from(line)?.args.config().unwrap().retention;
+            Ok::<_, clap::Error>((kept.age, kept.records, kept.bytes))
+        };
+        let whole = Retention::default();
+        assert_eq!(kept(&[]).unwrap(), (whole.age, whole.records, whole.bytes));
+        let least = [
+            "--audit-keep=1d",
+            "--audit-max-records=10000",
+            "--audit-max-bytes=10MiB",
+        ];
+        let expected = (LEAST_KEEP, LEAST_RECORDS, LEAST_BYTES);
+        assert_eq!(kept(&least).unwrap(), expected);
+        for flag in [
+            "--audit-keep=0",
+            "--audit-keep=400",
+            "--audit-keep=400s",
+            "--audit-keep=23h",
+            "--audit-max-records=0",
+            "--audit-max-records=20",
+            "--audit-max-bytes=0",
+            "--audit-max-bytes=10",
+        ] {
+            assert!(kept(&[flag]).is_err(), "{flag}");
+        }
+    }
 
     #[test]
     fn records_do_not_leave_the_machine_in_clear() {

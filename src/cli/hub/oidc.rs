@@ -14,6 +14,8 @@ use crate::hub::oidc::{Config, Lifetimes, is_group};
 
 /// A key set is fetched again for a key that it does not hold at most this often.
 const KEYS_AGAIN: Duration = Duration::from_mins(1);
+/// No session ends before its first token does.
+const LEAST_SESSION: Duration = Duration::from_mins(15);
 const DAY: Duration = Duration::from_hours(24);
 /// What the hub itself sets in an authorization request.
 const RESERVED: [&str; 9] = [
@@ -123,11 +125,11 @@ pub(super) struct OidcArgs {
     /// session's renewal; 0 = to their own end, also for people who left
     #[arg(long, env = "LINESMAN_OIDC_VOUCHED_WITHIN", value_name = "TIME", default_value = "30d", value_parser = duration::parse)]
     oidc_vouched_within: Duration,
-    /// A session that is not used for this long ends
-    #[arg(long, env = "LINESMAN_SESSION_IDLE", value_name = "TIME", default_value = "12h", value_parser = duration::parse)]
+    /// A session that is not used for this long ends; 15m at least
+    #[arg(long, env = "LINESMAN_SESSION_IDLE", value_name = "TIME", default_value = "12h", value_parser = session)]
     session_idle: Duration,
-    /// A session ends after this long at the latest
-    #[arg(long, env = "LINESMAN_SESSION_LIFE", value_name = "TIME", default_value = "7d", value_parser = duration::parse)]
+    /// A session ends after this long at the latest; 15m at least
+    #[arg(long, env = "LINESMAN_SESSION_LIFE", value_name = "TIME", default_value = "7d", value_parser = session)]
     session_life: Duration,
 }
 
@@ -184,6 +186,11 @@ impl OidcArgs {
             keys_again: KEYS_AGAIN,
         }))
     }
+}
+
+fn session(text: &str) -> Result<Duration, String> {
+    let why = "people would have to log in again before their first token ends";
+    duration::at_least(text, LEAST_SESSION, why)
 }
 
 fn usage(what: String, next: &str) -> anyhow::Error {
@@ -306,6 +313,9 @@ mod tests {
             &["--oidc-issuer", "https://i", "--oidc-scopes", "email"],
             &["--oidc-issuer", "https://i", "--oidc-parameter", "state=x"],
             &["--oidc-issuer", "https://i", "--oidc-parameter", "x"],
+            &["--oidc-issuer", "https://i", "--session-life", "0"],
+            &["--oidc-issuer", "https://i", "--session-life", "7"],
+            &["--oidc-issuer", "https://i", "--session-idle", "14m"],
         ] {
             assert!(parsed(flags).is_err(), "{flags:?}");
         }
