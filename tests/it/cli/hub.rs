@@ -1,5 +1,6 @@
 //! The program against a real hub in this process.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -416,4 +417,32 @@ fn key_and_ca_are_replaced_with_the_next_start() {
     assert_ne!(fs::read(data.join("ca.crt")).unwrap(), before);
     assert_eq!(rotate("ca")[0], authorities[1]);
     assert_eq!(rotate("key")[0], keys[1][1]);
+}
+
+/// What a hub makes is either in the backup that is documented, or left out there by name.
+#[test]
+fn the_documented_backup_knows_every_file_of_a_fresh_hub() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    let data = hub.data().to_owned();
+    drop(hub);
+    let entries = fs::read_dir(&data).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    // SQLite's own files beside the database come and go.
+    let made: BTreeSet<String> = names.filter(|name| !name.starts_with("hub.db-")).collect();
+
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operating.md");
+    let text = fs::read_to_string(path).unwrap();
+    let between = |begin: &str, end: &str| -> String {
+        let (_, rest) = text.split_once(begin).expect(begin);
+        rest.split_once(end).expect(end).0.to_owned()
+    };
+    let copied = between("cp -a /var/lib/linesman/{", "}");
+    let left_out = between("\nLeft out are ", ". A\n");
+    let quoted = left_out.split('`').skip(1).step_by(2);
+    let known = ["hub.db"]
+        .into_iter()
+        .chain(copied.split(','))
+        .chain(quoted);
+    assert_eq!(made, known.map(str::to_owned).collect());
 }
