@@ -31,6 +31,7 @@ pub mod git;
 pub mod githost;
 pub mod gitline;
 pub mod grants;
+pub mod image;
 pub mod incident;
 pub mod login;
 pub mod lookups;

@@ -7,13 +7,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::duration;
 use super::exit::{Code, Failure};
 use super::output::emit;
 use crate::client;
 use crate::hub::gitline::Allowed;
+use crate::hub::image;
 use crate::hub::rotation::KeyPolicy;
 use crate::hub::serve::Cidr;
 use crate::hub::tls::TlsSource;
@@ -27,6 +28,7 @@ pub(super) mod database;
 mod notify;
 mod oidc;
 mod rotate;
+mod values;
 
 use address::{peer, reached_at};
 use audit::AuditArgs;
@@ -34,9 +36,8 @@ use banner::banner;
 use database::DatabaseArgs;
 use notify::NotifyArgs;
 use oidc::OidcArgs;
+use values::{agent_image, offline_after, refused};
 
-/// Agents that have no line give a sign of life every 10 s; of two of these, one may be lost.
-const LEAST_SILENCE: Duration = Duration::from_secs(20);
 /// Keys that are replaced more often would be replaced all the time.
 const LEAST_KEY_AGE: Duration = Duration::from_hours(24);
 
@@ -77,6 +78,7 @@ pub struct Args {
         long,
         env = "LINESMAN_LISTEN",
         value_name = "ADDRESS",
+        value_parser = address::listen,
         default_value = "0.0.0.0:8443"
     )]
     listen: SocketAddr,
@@ -94,6 +96,7 @@ pub struct Args {
         long,
         env = "LINESMAN_GIT_LISTEN",
         value_name = "ADDRESS",
+        value_parser = address::listen,
         default_value = "0.0.0.0:2222"
     )]
     git_listen: SocketAddr,
@@ -102,6 +105,7 @@ pub struct Args {
         long,
         env = "LINESMAN_HEALTH_LISTEN",
         value_name = "ADDRESS",
+        value_parser = address::listen,
         default_value = "127.0.0.1:8081"
     )]
     health_listen: SocketAddr,
@@ -110,7 +114,7 @@ pub struct Args {
     git_url: Option<String>,
     /// Where to serve other replicas of this hub: it is one of several on the same database and data directory, which needs
     /// --database-url-file
-    #[arg(long, env = "LINESMAN_PEER_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "LINESMAN_PEER_LISTEN", value_name = "ADDRESS", value_parser = address::listen)]
     peer_listen: Option<SocketAddr>,
     /// Where the other replicas reach it; without it, --peer-listen with this machine's address and port
     #[arg(
@@ -145,7 +149,7 @@ pub struct Args {
     )]
     tls_ca: Option<PathBuf>,
     /// The agent's image in adoption YAML, from a registry that clusters can pull from
-    #[arg(long, env = "LINESMAN_AGENT_IMAGE", value_name = "REF")]
+    #[arg(long, env = "LINESMAN_AGENT_IMAGE", value_name = "REF", value_parser = agent_image)]
     #[arg(default_value = concat!("linesman-agent:", env!("CARGO_PKG_VERSION")))]
     agent_image: String,
     /// A cluster without a word for this long is shown offline; 20s at least
@@ -225,7 +229,11 @@ pub async fn run(mut args: Args) -> Result<()> {
     let config = config(args)?;
     let first = !config.data.join("admin.token").exists();
     let stop = CancellationToken::new();
-    let (hub, chain) = serve::start(config.clone(), stop.clone()).await?;
+    let started = serve::start(config.clone(), stop.clone()).await;
+    let (hub, chain) = started.map_err(refused)?;
+    if let Some(warning) = image::without_registry(&config.agent_image) {
+        warn!("{warning}; give one that clusters can pull with --agent-image");
+    }
     emit(&banner(&config, !hub.tls.ca.is_empty(), first))?;
     let serving = serve::run(listeners, hub, chain);
     tokio::pin!(serving);
@@ -311,11 +319,6 @@ fn config(args: Args) -> Result<HubConfig> {
     })
 }
 
-fn offline_after(text: &str) -> Result<Duration, String> {
-    let why = "agents give a sign of life every 10 s";
-    duration::at_least(text, LEAST_SILENCE, why)
-}
-
 fn key_policy(rotate_after: Duration) -> Result<KeyPolicy> {
     if !rotate_after.is_zero() && rotate_after < LEAST_KEY_AGE {
         let text = format!(
@@ -399,8 +402,19 @@ mod tests {
     #[test]
     fn a_cluster_is_not_called_offline_between_two_signs_of_life() {
         let after = |text| Line::try_parse_from(["hub", "--offline-after", text]);
-        assert_eq!(after("20s").unwrap().args.offline_after, LEAST_SILENCE);
+        assert_eq!(
+            after("20s").unwrap().args.offline_after,
+            Duration::from_secs(20)
+        );
         assert!(after("0").is_err() && after("5s").is_err() && after("40").is_err());
+    }
+
+    #[test]
+    fn an_agents_image_that_no_registry_can_have_is_refused() {
+        let image = |text| Line::try_parse_from(["hub", "--agent-image", text]);
+        let named = image("linesman-agent:1").unwrap().args.agent_image;
+        assert_eq!(named, "linesman-agent:1");
+        assert!(image(":::bad").is_err());
     }
 
     #[test]

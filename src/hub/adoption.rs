@@ -1,5 +1,7 @@
 //! Join tokens on their way into adoption YAML.
 
+pub mod values;
+
 use time::{Duration, OffsetDateTime};
 
 use crate::clock;

@@ -7,6 +7,13 @@ use anyhow::Result;
 use crate::cli::exit::{Code, Failure};
 use crate::hub::PeerConfig;
 
+/// Where to listen: names and ports alone are not addresses.
+pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "write ADDRESS:PORT, such as 0.0.0.0:8443 (any address of this machine), 127.0.0.1:8443 or [::]:8443".to_owned()
+    })
+}
+
 /// Where the other replicas find this one; None = it is alone.
 pub(super) fn peer(listen: Option<SocketAddr>, url: Option<String>) -> Result<Option<PeerConfig>> {
     let Some(listen) = listen else {
@@ -46,6 +53,14 @@ fn own_address() -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn an_address_to_listen_on_has_a_port() {
+        assert_eq!(super::listen("[::]:8443").unwrap().port(), 8443);
+        for wrong in ["8443", ":8443", "localhost:8443", "0.0.0.0"] {
+            assert!(super::listen(wrong).is_err_and(|why| why.contains("0.0.0.0:8443")));
+        }
+    }
+
     #[test]
     fn one_of_several_replicas_says_where_the_others_reach_it() {
         let peer = |listen: &str, url: Option<&str>| {

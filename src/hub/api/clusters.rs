@@ -270,13 +270,8 @@ fn check_options(options: &AdoptionOptions) -> Result<(), Problem> {
             "correct the option",
         );
     }
-    if !options.https_proxy.is_empty()
-        && let Err(wrong) = manifests::proxy::parse(&options.https_proxy)
-    {
-        return bad(
-            &format!("httpsProxy: {wrong}"),
-            "write http://[user:password@]host[:port], with %40 for an @ in the password",
-        );
+    if let Err(wrong) = adoption::values::check(options) {
+        return bad(&wrong.to_string(), wrong.next());
     }
     if !options.engine_namespace.is_empty()
         && let Err(what) = manifests::engine_namespace(&options.engine_namespace)

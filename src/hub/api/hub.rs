@@ -13,7 +13,7 @@ use crate::clock;
 use crate::hub::auth::Role;
 use crate::hub::oidc::Provider;
 use crate::hub::serve::first_admin;
-use crate::hub::{Hub, git};
+use crate::hub::{Hub, git, image};
 use crate::wire::PROTOCOL;
 use crate::wire::api::{Check, HubInfo, WhoAmI};
 
@@ -63,6 +63,7 @@ async fn checks(State(hub): State<Arc<Hub>>, caller: Caller) -> Result<Json<Vec<
         bundle(&hub).await,
         sinks(&hub).await,
         admins(&hub).await,
+        agent_image(&hub),
         Check {
             name: "clock".to_owned(),
             ok: true,
@@ -153,6 +154,21 @@ async fn bundle(hub: &Hub) -> Check {
         Err(error) => Err(crate::hub::chain_of(&error)),
     };
     check("bundles", found, "run: linesman engine import flux VERSION")
+}
+
+/// No failure where there is no registry: nodes may have the image already, as in a lab.
+fn agent_image(hub: &Hub) -> Check {
+    let image = &hub.config.agent_image;
+    let found = image::without_registry(image).map(|warning| {
+        format!(
+            "{warning}; start the hub with --agent-image, or name one for a cluster with --image"
+        )
+    });
+    check(
+        "agent image",
+        Ok(found.unwrap_or_else(|| image.clone())),
+        "",
+    )
 }
 
 /// Whether an admin can still get in.

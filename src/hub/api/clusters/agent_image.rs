@@ -11,9 +11,8 @@ use super::{find, pause};
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::auth::Role;
+use crate::hub::image::{self, Pin};
 use crate::wire::api::{AgentImageRequest, AgentImageView};
-
-const LONGEST: usize = 512;
 
 /// Lets the agent change to another image, or stay with the one that it has.
 pub(super) async fn choose(
@@ -45,34 +44,17 @@ pub(super) async fn choose(
 /// An image's name with a digest; with a tag where that is allowed.
 fn checked(image: String, allow_tag: bool) -> Result<String, Problem> {
     let shown = crate::hub::cut(&image, 80);
-    let (name, digest) = match image.split_once('@') {
-        Some((name, digest)) => (name, Some(digest)),
-        None => (image.as_str(), None),
-    };
-    let last = name.rsplit('/').next().unwrap_or_default();
-    let (repository, tag) = match last.split_once(':') {
-        Some((repository, tag)) => (repository, Some(tag)),
-        None => (last, None),
-    };
-    let word = |text: &str| {
-        let letter = |b: u8| b.is_ascii_alphanumeric() || b"-_./:".contains(&b);
-        !text.is_empty() && text.bytes().all(letter)
-    };
-    let hex = |digest: &str| {
-        let hex = digest.strip_prefix("sha256:").unwrap_or_default();
-        hex.len() == 64 && hex.bytes().all(|b| b"0123456789abcdef".contains(&b))
-    };
-    let well_formed = image.len() <= LONGEST
-        && word(name)
-        && !repository.is_empty()
-        && tag.is_none_or(|tag| !tag.is_empty() && !tag.contains(':'))
-        && digest.is_none_or(hex);
-    if !well_formed {
+    let Some(pin) = image::pin(&image) else {
         let text = format!("'{shown}' is not an image");
         let next = "give REPOSITORY@sha256:…, such as registry.example.org/linesman@sha256:…";
         return Err(Problem::new(Slug::BadRequest, text, next));
-    }
-    if digest.is_none() && !(allow_tag && tag.is_some()) {
+    };
+    let allowed = match pin {
+        Pin::Digest => true,
+        Pin::Tag => allow_tag,
+        Pin::Nothing => false,
+    };
+    if !allowed {
         let text = format!("image '{shown}' has no digest: what it names can change");
         let next =
             "give REPOSITORY@sha256:…; or, where a tag is never moved, allow it (--allow-tag)";
@@ -112,7 +94,7 @@ mod tests {
             format!("linesman@sha512:{hex}"),
             format!("@sha256:{hex}"),
             "r.org/:1".to_owned(),
-            format!("{}:1", "a".repeat(LONGEST)),
+            format!("{}:1", "a".repeat(512)),
         ];
         for image in bad {
             assert!(checked(image.clone(), true).is_err(), "{image}");

@@ -1,0 +1,37 @@
+//! What flags of the hub may be, and what it says where it cannot start.
+
+use std::time::Duration;
+
+use crate::cli::duration;
+use crate::cli::exit::{Code, Failure};
+use crate::hub::image;
+use crate::hub::store::StoreError;
+
+/// Agents that have no line give a sign of life every 10 s; of two of these, one may be lost.
+const LEAST_SILENCE: Duration = Duration::from_secs(20);
+
+/// The store's refusals end with what to do: `…; stop it first`.
+pub(super) fn refused(error: anyhow::Error) -> anyhow::Error {
+    let Some(StoreError::Refused(why)) = error.downcast_ref() else {
+        return error;
+    };
+    let (what, next) = why.split_once("; ").unwrap_or((
+        why,
+        "see that --data and --database-url-file are those of this hub",
+    ));
+    Failure::new(Code::Failed, what, next).into()
+}
+
+/// An image's name.
+pub(super) fn agent_image(text: &str) -> Result<String, String> {
+    match image::pin(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("it is no image; write registry.example.org/linesman-agent:0.1.0".to_owned()),
+    }
+}
+
+/// Longer than a moment.
+pub(super) fn offline_after(text: &str) -> Result<Duration, String> {
+    let why = "agents give a sign of life every 10 s";
+    duration::at_least(text, LEAST_SILENCE, why)
+}
