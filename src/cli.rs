@@ -168,8 +168,16 @@ fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         .log
         .unwrap_or_else(|| if serves { "info" } else { "warn" }.to_owned());
     let colour = output::paints(std::io::stderr().is_terminal());
-    crate::telemetry::init(&filter, cli.log_format == LogFormat::Json, colour);
-    exit::report(dispatch(cli.verb))
+    let json = cli.log_format == LogFormat::Json;
+    exit::report(match crate::telemetry::init(&filter, json, colour) {
+        Ok(()) => dispatch(cli.verb),
+        Err(e) => Err(no_filter(&e).into()),
+    })
+}
+
+fn no_filter(error: &crate::telemetry::NoFilter) -> exit::Failure {
+    let next = "give --log (LINESMAN_LOG) off, error, warn, info, debug or trace, or such as linesman::agent=debug";
+    exit::Failure::new(exit::Code::Usage, error.to_string(), next)
 }
 
 fn dispatch(verb: Verb) -> Result<()> {

@@ -17,10 +17,18 @@ pub use heals::HealMetrics;
 
 /// The Kubernetes client's word for each answer that is an error. It names no request; who asked says more, where it matters.
 const QUIET: &str = "kube_client::client::builder=off";
+/// The verifier's word for each certificate that it does not accept: whoever dialled says so, with what to do.
+const QUIET_TLS: &str = "rustls_platform_verifier=off";
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// A filter that means nothing.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no log filter")]
+pub struct NoFilter(String);
 
 /// Installs the subscriber: text for people, JSON for collectors. Called once, by `main`.
-pub fn init(filter: &str, json: bool, colour: bool) {
-    let filter = filter_of(filter);
+pub fn init(filter: &str, json: bool, colour: bool) -> Result<(), NoFilter> {
+    let filter = filter_of(filter)?;
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(colour)
@@ -31,12 +39,20 @@ pub fn init(filter: &str, json: bool, colour: bool) {
     } else {
         logs.try_init()
     };
+    Ok(())
 }
 
 /// What is asked for; the client's word of errors comes only where it is asked for by name.
-fn filter_of(asked: &str) -> EnvFilter {
-    let quiet = format!("{QUIET},{asked}");
-    EnvFilter::try_new(quiet).unwrap_or_else(|_| EnvFilter::new(format!("{QUIET},info")))
+fn filter_of(asked: &str) -> Result<EnvFilter, NoFilter> {
+    // A word alone would be taken for a target, and a misspelt level would silence all others.
+    let level = |word: &str| LEVELS.contains(&word.to_ascii_lowercase().as_str());
+    let mut words = asked.split(',').map(str::trim).filter(|w| !w.is_empty());
+    let strange = words.find(|word| !word.contains(['=', '[', ':']) && !level(word));
+    if let Some(strange) = strange {
+        return Err(NoFilter(strange.to_owned()));
+    }
+    let quiet = format!("{QUIET},{QUIET_TLS},{asked}");
+    EnvFilter::try_new(quiet).map_err(|_| NoFilter(asked.to_owned()))
 }
 
 /// The content type of `/metrics`.
@@ -344,14 +360,32 @@ mod tests {
     #[test]
     fn the_clients_word_of_errors_is_heard_where_it_is_asked_for() {
         let directives = |asked: &str| -> Vec<String> {
-            let filter = filter_of(asked).to_string();
+            let filter = filter_of(asked).unwrap().to_string();
             let mut all: Vec<String> = filter.split(',').map(str::to_owned).collect();
             all.sort();
             all
         };
-        assert_eq!(directives("info"), ["info", QUIET]);
-        assert_eq!(directives("no such = filter"), ["info", QUIET]);
+        assert_eq!(directives("info"), ["info", QUIET, QUIET_TLS]);
         let named = "kube_client::client::builder=debug";
-        assert_eq!(directives(named), [named]);
+        assert_eq!(directives(named), [named, QUIET_TLS]);
+        let named = "rustls_platform_verifier=debug";
+        assert_eq!(directives(named), [QUIET, named]);
+    }
+
+    #[test]
+    fn a_misspelt_level_is_refused() {
+        for (asked, strange) in [
+            ("debugg", "debugg"),
+            ("info,debugg", "debugg"),
+            ("hyper", "hyper"),
+            ("linesman::agent=debugg", "linesman::agent=debugg"),
+            ("no such = filter", "no such = filter"),
+        ] {
+            let refused = filter_of(asked).map(|filter| filter.to_string());
+            assert_eq!(refused, Err(NoFilter(strange.to_owned())), "{asked}");
+        }
+        for asked in ["", "WARN", "info,linesman::hub=debug", "linesman::hub"] {
+            assert!(filter_of(asked).is_ok(), "{asked}");
+        }
     }
 }
