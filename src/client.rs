@@ -6,6 +6,7 @@
 
 mod access;
 mod audit;
+mod call;
 mod calls;
 mod diagnose;
 mod error;
@@ -26,6 +27,7 @@ use reqwest::{Method, StatusCode, Url};
 use serde::de::DeserializeOwned;
 
 pub use audit::{AuditFilter, AuditPlace};
+use call::Call;
 pub use calls::WantedBundle;
 pub use diagnose::{Cause, cause};
 pub use error::Error;
@@ -41,6 +43,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const UPLOAD_TIMEOUT: Duration = Duration::from_mins(5);
 /// No answer of the API is larger; a peer that sends more is cut.
 const MAX_ANSWER: usize = 16 << 20;
+/// A call without an answer for this long is told of.
+const SLOW: Duration = Duration::from_secs(2);
 const TRIES: u32 = 3;
 const RETRY: Schedule = Schedule {
     floor: Duration::from_millis(100),
@@ -76,18 +80,8 @@ pub struct Client {
     base: Url,
     token: Option<Secret<String>>,
     renewal: Option<Renewal>,
-}
-
-/// The parts of a call that differ.
-struct Call<'a> {
-    operation: &'a str,
-    method: Method,
-    url: Url,
-    headers: HeaderMap,
-    body: Option<Vec<u8>>,
-    timeout: Duration,
-    /// Sending it twice has the effect of sending it once.
-    repeatable: bool,
+    /// Tells whoever waits what is waited for.
+    slow: Option<fn(&str)>,
 }
 
 impl Client {
@@ -98,7 +92,17 @@ impl Client {
             base,
             token,
             renewal: None,
+            slow: None,
         })
+    }
+
+    /// Tells of a call that is not answered soon, by its operation.
+    #[must_use]
+    pub fn telling(self, slow: fn(&str)) -> Self {
+        Self {
+            slow: Some(slow),
+            ..self
+        }
     }
 
     /// Asks for the token before each call.
@@ -237,17 +241,31 @@ impl Client {
     }
 
     async fn send(&self, call: Call<'_>) -> Result<Vec<u8>, Error> {
+        let mut answer = std::pin::pin!(self.tried(&call));
+        if let Some(tell) = self.slow.filter(|_| !call.is_poll()) {
+            match tokio::time::timeout(SLOW, &mut answer).await {
+                Ok(answered) => return answered,
+                Err(_) => tell(call.operation),
+            }
+        }
+        answer.await
+    }
+
+    async fn tried(&self, call: &Call<'_>) -> Result<Vec<u8>, Error> {
         let mut attempt = 0;
         loop {
-            let (error, wait) = match self.send_once(&call).await {
+            let (error, wait) = match self.send_once(call).await {
                 Ok(body) => return Ok(body),
                 Err(failed) => failed,
             };
             // A connection that was never made carried nothing, so even a write may go again.
             let unsent =
                 matches!(&error, Error::Unreachable { cause, .. } if cause.is_before_sending());
+            // Whoever asks has waited long enough.
+            let late =
+                matches!(&error, Error::Unreachable { cause, .. } if *cause == Cause::Timeout);
             attempt += 1;
-            if attempt >= TRIES || !error.is_passing() || !(call.repeatable || unsent) {
+            if late || attempt >= TRIES || !error.is_passing() || !(call.repeatable || unsent) {
                 return Err(error);
             }
             let pause = wait.unwrap_or_else(|| RETRY.full_jitter(attempt - 1, clock::unit()));

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use super::exit::{Code, Failure};
+use super::progress;
 use super::session::{self, Session, Sessions, renew};
 use crate::client::{self, Client};
 use crate::clock;
@@ -57,7 +58,7 @@ pub(super) struct Access {
     pub token: Option<Secret<String>>,
     /// RFC 3339; known for sessions only.
     pub expires_at: Option<String>,
-    /// Where the token came from, if from a file.
+    /// Where the token came from, if from a file; `-` for stdin, which is read by now.
     pub token_file: Option<PathBuf>,
     /// The session has to be renewed before it is used.
     pub renewable: bool,
@@ -68,17 +69,7 @@ pub(super) struct Access {
 impl Connect {
     /// The hub with a token that is still good: a session is renewed where it has to be.
     pub(super) async fn access(&self) -> Result<Access> {
-        let access = self.found()?;
-        if !access.renewable {
-            return Ok(access);
-        }
-        let session = renew::renew(&access.hub).await?;
-        Ok(Access {
-            token: Some(Secret::new(session.token)),
-            expires_at: session.expires_at,
-            renewable: false,
-            ..access
-        })
+        self.found()?.renewed().await
     }
 
     /// Puts the hub, its CA and the token together as they are; needs no network.
@@ -104,7 +95,7 @@ impl Connect {
                 ca,
                 token: Some(read_token(path)?),
                 expires_at: None,
-                token_file: Some(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+                token_file: Some(whole(path)),
                 renewable: false,
                 renews: false,
             },
@@ -122,19 +113,50 @@ impl Connect {
 
     /// A client that may speak for the user.
     pub(super) async fn client(&self) -> Result<Client> {
-        let access = self.access().await?;
-        if access.token.is_none() {
-            return Err(not_logged_in(&access.hub).into());
+        self.access().await?.user_client()
+    }
+
+    /// Refuses a command line that would read stdin twice: `flag` names the input beside the token.
+    pub(super) fn leaves_stdin_to(&self, path: &Path, flag: &str) -> Result<(), Failure> {
+        if !is_stdin(path) || !self.token_file.as_deref().is_some_and(is_stdin) {
+            return Ok(());
         }
-        access.client()
+        Err(Failure::new(
+            Code::Usage,
+            format!("the token and {flag} cannot both come from stdin"),
+            "put one of them into a file, or log in: linesman login",
+        ))
     }
 }
 
 impl Access {
+    /// With a session that is still good.
+    pub(super) async fn renewed(self) -> Result<Self> {
+        if !self.renewable {
+            return Ok(self);
+        }
+        let session = renew::renew(&self.hub).await?;
+        Ok(Self {
+            token: Some(Secret::new(session.token)),
+            expires_at: session.expires_at,
+            renewable: false,
+            ..self
+        })
+    }
+
+    /// A client that may speak for the user.
+    pub(super) fn user_client(&self) -> Result<Client> {
+        if self.token.is_none() {
+            return Err(not_logged_in(&self.hub).into());
+        }
+        self.client()
+    }
+
     /// A client whose session renews itself, however long the command runs.
     pub(super) fn client(&self) -> Result<Client> {
         let token = self.token.clone();
         let client = Client::new(client::address(&self.hub)?, self.ca.as_deref(), token)?;
+        let client = client.telling(progress::slow);
         Ok(match &self.token {
             // One that is due is the caller's to renew, who tells how that went.
             Some(token) if self.renews && !self.renewable => {
@@ -170,9 +192,21 @@ fn no_hub() -> Failure {
     )
 }
 
-/// `-` is stdin. The token never travels in an argument, where other users of the machine see it.
+pub(super) fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// The same file from any directory; stdin has none.
+fn whole(path: &Path) -> PathBuf {
+    if is_stdin(path) {
+        return path.to_owned();
+    }
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// `-` is stdin, which gives it once: whoever needs it again keeps the [`Access`]. The token never travels in an argument, where other users of the machine see it.
 pub(super) fn read_token(path: &Path) -> Result<Secret<String>> {
-    let text = if path == Path::new("-") {
+    let text = if is_stdin(path) {
         let mut text = String::new();
         std::io::stdin()
             .take(MAX_TOKEN_FILE)

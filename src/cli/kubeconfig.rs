@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clap::ArgGroup;
 use serde_json::{Value, json};
 
-use super::connect::{Access, Connect, not_logged_in};
+use super::connect::{Access, Connect, is_stdin};
 use super::exit::{Code, Failure};
-use super::output::{emit, progress_line};
+use super::output::{counted, emit, progress_line};
 use super::session;
 use crate::wire::id::ClusterName;
 
@@ -25,12 +26,13 @@ kubectl runs 'linesman credential' for the token, so the file holds no secret.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("whom").required(true).args(["names", "all"]))]
+#[command(group = ArgGroup::new("target").multiple(true).args(["merge", "into"]))]
 pub(super) struct Args {
     /// The clusters to reach
-    #[arg(required_unless_present = "all")]
     names: Vec<ClusterName>,
     /// All clusters of the hub
-    #[arg(long, conflicts_with = "names")]
+    #[arg(long)]
     all: bool,
     /// Merge into $KUBECONFIG or ~/.kube/config instead of printing
     #[arg(long)]
@@ -39,7 +41,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     into: Option<PathBuf>,
     /// When merging: make the first cluster's context the current one
-    #[arg(long = "use")]
+    #[arg(long = "use", requires = "target")]
     switch: bool,
     #[command(flatten)]
     connect: Connect,
@@ -47,10 +49,15 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: Args) -> Result<()> {
     let access = args.connect.access().await?;
-    if access.token.is_none() {
-        return Err(not_logged_in(&access.hub).into());
+    let client = access.user_client()?;
+    if access.token_file.as_deref().is_some_and(is_stdin) {
+        return Err(Failure::new(
+            Code::Usage,
+            "kubectl asks for the token again and again, and stdin has it once",
+            "put the token into a file: --token-file FILE, or log in: linesman login",
+        )
+        .into());
     }
-    let client = access.client()?;
     let names = if args.all {
         client
             .clusters()
@@ -85,9 +92,10 @@ pub(super) async fn run(args: Args) -> Result<()> {
         fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
     }
     session::replace(&path, crate::yaml::print(&merged)?.as_bytes())?;
+    let are = if names.len() == 1 { "is" } else { "are" };
     progress_line(&format!(
-        "{} contexts are in {}",
-        names.len(),
+        "{} {are} in {}",
+        counted(names.len(), "context"),
         path.display()
     ));
     progress_line(&format!(

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
+use clap::builder::RangedU64ValueParser;
 use comfy_table::{Cell, Color, Table};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -122,6 +123,15 @@ pub(super) fn document(format: Format, value: &impl Serialize) -> Result<String>
     Ok(serde_json::to_string_pretty(&value).context("print as JSON")? + "\n")
 }
 
+/// For programs, after a verb that changed something: its words for people are on stderr.
+pub(super) fn done(format: Format, name: &str, value: &impl Serialize) -> Result<()> {
+    match format {
+        Format::Json | Format::Yaml => emit(&document(format, value)?),
+        Format::Name => emit(&format!("{name}\n")),
+        Format::Table | Format::Wide => Ok(()),
+    }
+}
+
 fn table<T>(items: &[T], columns: &[Column<T>], wide: bool, now: OffsetDateTime) -> String {
     let columns: Vec<_> = columns.iter().filter(|c| wide || !c.wide).collect();
     let rows = items
@@ -165,7 +175,7 @@ pub(super) fn rows_text(
 }
 
 fn paint(text: String) -> Cell {
-    let color = match text.as_str() {
+    let color = match text.trim_end() {
         "Healthy" | "healed" | "up" | "ok" | "done" => Some(Color::Green),
         "Conflict" | "Offline" | "Broken" | "down" | "failed" | "deny" => Some(Color::Red),
         "Healing" | "Degraded" | "Installing" | "Joining" | "Pending" | "open" | "waiting" => {
@@ -177,6 +187,16 @@ fn paint(text: String) -> Cell {
         Some(color) => Cell::new(text).fg(color),
         None => Cell::new(text),
     }
+}
+
+/// How many of a list are asked for: one at least.
+pub(super) fn count() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
+}
+
+/// `1 record`, `2 records`.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Colours are for terminals, and not where `NO_COLOR` is set.
@@ -261,6 +281,12 @@ mod tests {
         assert_eq!(print(Format::Name), "cluster/eu1\ncluster/a-longer-name\n");
         let json: serde_json::Value = serde_json::from_str(&print(Format::Json)).unwrap();
         assert_eq!(json, serde_json::json!([["eu1", 7], ["a-longer-name", 8]]));
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!(counted(1, "record"), "1 record");
+        assert_eq!(counted(0, "record"), "0 records");
     }
 
     #[test]

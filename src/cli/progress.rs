@@ -83,6 +83,14 @@ impl Progress {
     }
 }
 
+/// A call that is not answered yet, for whoever sits at the terminal. Its line may hold a spinner, which draws itself again
+/// on the next one.
+pub(super) fn slow(operation: &str) {
+    if io::stderr().is_terminal() {
+        progress_line(&format!("\r\x1b[2K{operation}: no answer yet"));
+    }
+}
+
 /// The first step that is not done.
 pub(super) fn current(steps: &[ToldStep]) -> Option<&ToldStep> {
     steps.iter().find(|s| s.state != StepState::Done)

@@ -103,16 +103,51 @@ pub(super) fn change(directory: &Path, change: impl FnOnce(&mut Sessions)) -> Re
 
 /// Writes a file that only the user reads, whole or not at all.
 pub(super) fn replace(path: &Path, content: &[u8]) -> Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let beside = PathBuf::from(name);
-    let write = || -> std::io::Result<()> {
-        let mut file: File = private().open(&beside)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    };
-    write().with_context(|| format!("write {}", path.display()))
+    Replacement::open(path)?.write(content)
+}
+
+/// A file that will be there whole: it is known that it can be written before there is anything to write.
+#[derive(Debug)]
+pub(super) struct Replacement {
+    file: File,
+    /// Gone by the end, whatever the end is.
+    beside: PathBuf,
+    path: PathBuf,
+}
+
+impl Replacement {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}", std::process::id()));
+        let beside = PathBuf::from(name);
+        let doing = || format!("write {}", path.display());
+        if path.is_dir() {
+            return Err(
+                anyhow::Error::from(std::io::Error::from(ErrorKind::IsADirectory)).context(doing()),
+            );
+        }
+        Ok(Self {
+            file: private().open(&beside).with_context(doing)?,
+            beside,
+            path: path.to_owned(),
+        })
+    }
+
+    pub(super) fn write(mut self, content: &[u8]) -> Result<()> {
+        let mut write = || -> std::io::Result<()> {
+            self.file.write_all(content)?;
+            self.file.sync_all()?;
+            fs::rename(&self.beside, &self.path)
+        };
+        write().with_context(|| format!("write {}", self.path.display()))
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        // Renamed by then where it was written.
+        let _gone = fs::remove_file(&self.beside);
+    }
 }
 
 fn private() -> OpenOptions {

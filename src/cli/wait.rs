@@ -3,13 +3,45 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use tokio::time::{Instant, timeout_at};
 
 use super::duration;
 use super::exit::{Code, Failure};
 use super::progress::Progress;
-use crate::client::Error;
+use crate::client::{Cause, Error};
 
 const EVERY: Duration = Duration::from_millis(500);
+/// So long the first answer may take, however short the time is.
+pub(super) const LEAST: Duration = Duration::from_secs(1);
+
+/// The hub has not answered since it was last asked: nothing is known of what is waited for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Silence {
+    why: String,
+    next: String,
+}
+
+impl Silence {
+    pub(super) fn of(error: &Error) -> Self {
+        Self {
+            why: format!("the hub did not answer: {error}"),
+            next: error.next(),
+        }
+    }
+
+    /// The time ended before an answer or an error came.
+    pub(super) fn whole(hub: &str) -> Self {
+        Self {
+            why: "the hub did not answer".to_owned(),
+            next: Cause::Timeout.next(hub),
+        }
+    }
+
+    pub(super) fn failure(self, limit: Duration) -> Failure {
+        let text = format!("{} passed and {}", duration::show(limit), self.why);
+        Failure::new(Code::Timeout, text, self.next)
+    }
+}
 
 /// What an answer of the hub says.
 #[derive(Debug)]
@@ -53,23 +85,36 @@ async fn over<T>(
     progress: &mut Progress,
     mut ask: impl AsyncFnMut() -> Result<Found<T>, Error>,
 ) -> Result<T> {
-    let ends = tokio::time::Instant::now() + limit;
-    let mut why = "the hub did not answer".to_owned();
+    let began = Instant::now();
+    let ends = began + limit;
+    let mut until = ends.max(began + LEAST);
+    let mut why = Err(Silence::whole("the hub"));
     loop {
-        match ask().await {
-            Ok(Found::Over(value)) => return Ok(value),
-            Ok(Found::Never(failure)) => return Err(failure.into()),
-            Ok(Found::Waits(lack)) => {
+        match timeout_at(until, ask()).await {
+            Ok(Ok(Found::Over(value))) => return Ok(value),
+            Ok(Ok(Found::Never(failure))) => return Err(failure.into()),
+            Ok(Ok(Found::Waits(lack))) => {
                 progress.say(&lack);
-                why = lack;
+                why = Ok(lack);
             }
-            Err(e) if e.is_passing() => progress.say(&format!("{e}; asking again")),
-            Err(e) => return Err(e.into()),
+            Ok(Err(e)) if e.is_passing() => {
+                progress.say(&format!("{e}; asking again"));
+                why = Err(Silence::of(&e));
+            }
+            Ok(Err(e)) => return Err(e.into()),
+            Err(_) => why = why.and_then(|_| Err(Silence::whole("the hub"))),
         }
-        let now = tokio::time::Instant::now();
+        until = ends;
+        let now = Instant::now();
         if now >= ends {
-            let text = format!("{} passed and {why}", duration::show(limit));
-            return Err(Failure::new(Code::Timeout, text, next).into());
+            let failure = match why {
+                Ok(lack) => {
+                    let text = format!("{} passed and {lack}", duration::show(limit));
+                    Failure::new(Code::Timeout, text, next)
+                }
+                Err(silence) => silence.failure(limit),
+            };
+            return Err(failure.into());
         }
         tokio::time::sleep(EVERY.min(ends - now)).await;
     }
@@ -108,6 +153,48 @@ mod tests {
             Code::Timeout,
             "2s passed and the line is down",
             "look closer",
+        );
+        assert_eq!(failure(&error), &expected);
+    }
+
+    /// A hub that is gone is not a cluster that is late; the word before says nothing any more.
+    #[tokio::test(start_paused = true)]
+    async fn a_hub_that_went_away_is_blamed_itself() {
+        let mut calls = 0;
+        let asked = until("it is done", PATIENCE, async || {
+            calls += 1;
+            if calls == 1 {
+                return Ok(Found::<()>::Waits("the line is down".to_owned()));
+            }
+            Err(Error::Unreachable {
+                operation: "show cluster eu1".to_owned(),
+                hub: "https://hub".to_owned(),
+                cause: Cause::Timeout,
+            })
+        });
+        let error = asked.await.unwrap_err();
+        let expected = Failure::new(
+            Code::Timeout,
+            "2s passed and the hub did not answer: show cluster eu1: the hub does not answer in time",
+            Cause::Timeout.next("https://hub"),
+        );
+        assert_eq!(failure(&error), &expected);
+    }
+
+    /// The time of a wait is kept, whatever a call of its own would take.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_hangs_does_not_outlive_the_wait() {
+        let began = Instant::now();
+        let asked = until("it is done", PATIENCE, async || {
+            std::future::pending::<()>().await;
+            Ok(Found::Over(()))
+        });
+        let error = asked.await.unwrap_err();
+        assert_eq!(began.elapsed(), PATIENCE.limit);
+        let expected = Failure::new(
+            Code::Timeout,
+            "2s passed and the hub did not answer",
+            Cause::Timeout.next("the hub"),
         );
         assert_eq!(failure(&error), &expected);
     }

@@ -1,6 +1,7 @@
 //! The built program as people and scripts use it: exit codes, stdout, stderr, the session file, kubectl's plugin.
 
 mod access;
+mod adopt;
 mod audit;
 mod database;
 mod githost;
@@ -8,6 +9,7 @@ mod hub;
 mod import;
 mod later;
 mod login;
+mod silent;
 mod upgrade;
 
 pub(crate) use hub::flux;

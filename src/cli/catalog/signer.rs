@@ -25,7 +25,12 @@ pub(in crate::cli) enum Verb {
     Remove(RemoveArgs),
 }
 
+const LIST: &str = "\
+Examples:
+  linesman catalog signer list -o wide      # with subkeys and who added them";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = LIST)]
 pub(in crate::cli) struct ListArgs {
     #[command(flatten)]
     connect: Connect,
@@ -90,6 +95,7 @@ pub(in crate::cli) async fn run(verb: Verb) -> Result<()> {
             print(args.output.output, &signers)
         }
         Verb::Add(args) => {
+            args.connect.leaves_stdin_to(&args.file, "the key")?;
             let public_key = read(&args.file)?;
             let client = args.connect.client().await?;
             let new = NewSigner {

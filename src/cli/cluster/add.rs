@@ -1,6 +1,6 @@
 //! `linesman cluster add`, and what it shares with `readopt`: the adoption YAML and the wait after it.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,10 +10,12 @@ use anyhow::{Result, anyhow};
 
 use super::wait::{self, For};
 use super::{Engine, Level};
-use crate::cli::connect::{Access, Connect};
+use crate::cli::connect::{Access, Connect, is_stdin};
+use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Format, document, emit, progress_line};
-use crate::cli::{duration, session};
+use crate::cli::session::Replacement;
+use crate::hub::image;
 use crate::manifests::{self, EngineNamespaces, scope};
 use crate::wire::api::{
     AdoptionChanges, AdoptionOptions, GitRoute, NewCluster, ScopeOptions, ToldAdoption,
@@ -141,7 +143,9 @@ impl Adoption {
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let access = args.connect.access().await?;
+    let client = access.user_client()?;
     args.adoption.check(&access)?;
+    let file = args.adoption.open()?;
     let adoption = AdoptionChanges {
         engine_namespace: args.engine_namespace,
         ..args.adoption.changes()?
@@ -158,9 +162,9 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         },
         adoption: adoption.of(&AdoptionOptions::default()),
     };
-    let answer = args.connect.client().await?.add_cluster(&new).await?;
+    let answer = client.add_cluster(&new).await?;
     let ca = args.connect.ca.as_deref();
-    hand_out(&answer, &args.adoption, &access, ca, "added").await
+    hand_out(&answer, (&args.adoption, file), (&access, ca), "added").await
 }
 
 impl Adoption {
@@ -173,16 +177,27 @@ impl Adoption {
                 "write the YAML to a file instead: --file adopt.yaml",
             ));
         }
+        if self.output == Some(Format::Name) && self.file.is_none() && !self.print_url {
+            return Err(Failure::new(
+                Code::Usage,
+                "-o name prints the name alone, and the YAML with its join token would be lost",
+                "say where the YAML is to go: --file adopt.yaml",
+            ));
+        }
         Ok(())
+    }
+
+    /// The file for the YAML, opened: what cannot be written is known before the hub changes anything.
+    pub(super) fn open(&self) -> Result<Option<Replacement>> {
+        self.file.as_deref().map(Replacement::open).transpose()
     }
 }
 
 /// Gives the YAML to the operator and says what comes next; then waits, where asked to.
 pub(super) async fn hand_out(
     answer: &ToldAdoption,
-    adoption: &Adoption,
-    access: &Access,
-    ca: Option<&Path>,
+    (adoption, file): (&Adoption, Option<Replacement>),
+    (access, ca): (&Access, Option<&Path>),
     done: &str,
 ) -> Result<()> {
     let name = &answer.cluster.name;
@@ -196,7 +211,13 @@ pub(super) async fn hand_out(
              git fetch && git merge -S --no-ff origin/{branch} && git push"
         ));
     }
-    give(answer, adoption)?;
+    if let Some(warning) = image_of(&answer.yaml).and_then(image::without_registry) {
+        progress_line(&format!("warning: {warning}"));
+        progress_line(&format!(
+            "         name one that it can pull: linesman cluster readopt {name} --image REGISTRY/…"
+        ));
+    }
+    give(answer, adoption, file)?;
     let Some(limit) = adoption.wait else {
         progress_line(&format!("then:  linesman cluster wait {name}"));
         return Ok(());
@@ -207,21 +228,38 @@ pub(super) async fn hand_out(
     Err(wait_with_stdout_closed(name, access, ca, limit))
 }
 
-fn give(answer: &ToldAdoption, adoption: &Adoption) -> Result<()> {
+fn give(answer: &ToldAdoption, adoption: &Adoption, file: Option<Replacement>) -> Result<()> {
     let name = &answer.cluster.name;
-    if let Some(path) = &adoption.file {
-        session::replace(path, answer.yaml.as_bytes())?;
+    let lost = |e: anyhow::Error| {
+        let next = format!(
+            "the cluster is recorded; print its YAML again: linesman cluster readopt {name}"
+        );
+        Failure::new(Code::Failed, format!("{e:#}"), next)
+    };
+    if let (Some(path), Some(file)) = (&adoption.file, file) {
+        file.write(answer.yaml.as_bytes()).map_err(|e| {
+            let next = format!(
+                "make room, then: linesman cluster readopt {name} --file {}",
+                path.display()
+            );
+            Failure::new(Code::Failed, format!("{e:#}"), next)
+        })?;
+        if adoption.output == Some(Format::Name) {
+            emit(&format!("{name}\n"))?;
+        }
         progress_line(&format!("next:  kubectl apply -f {}", path.display()));
         return Ok(());
     }
     if adoption.print_url {
-        return emit(&format!("kubectl apply -f {}\n", answer.adopt_url));
+        return Ok(emit(&format!("kubectl apply -f {}\n", answer.adopt_url)).map_err(lost)?);
     }
     match adoption.output {
-        Some(format @ (Format::Json | Format::Yaml)) => emit(&document(format, answer)?),
+        Some(format @ (Format::Json | Format::Yaml)) => {
+            Ok(emit(&document(format, answer)?).map_err(lost)?)
+        }
         Some(Format::Name) => emit(&format!("{name}\n")),
         Some(Format::Table | Format::Wide) | None => {
-            emit(&answer.yaml)?;
+            emit(&answer.yaml).map_err(lost)?;
             if io::stdout().is_terminal() {
                 progress_line(
                     "next:  save this YAML and apply it in the cluster: kubectl apply -f FILE",
@@ -233,6 +271,17 @@ fn give(answer: &ToldAdoption, adoption: &Adoption) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// The agent's image in adoption YAML.
+fn image_of(yaml: &str) -> Option<&str> {
+    let mut images = yaml.lines().filter_map(|line| {
+        let image = line
+            .trim_start_matches(['-', ' '])
+            .strip_prefix("image: ")?;
+        Some(image.trim().trim_matches(['"', '\'']))
+    });
+    images.next()
 }
 
 /// `cluster add eu1 --wait | kubectl apply -f -`: kubectl applies only after its stdin ends, so our stdout has to
@@ -255,7 +304,21 @@ fn wait_with_stdout_closed(
     if let Some(file) = &access.token_file {
         command.arg("--token-file").arg(file);
     }
+    if access.token_file.as_deref().is_some_and(is_stdin) {
+        match piped(access) {
+            Ok(stdin) => command.stdin(stdin),
+            Err(e) => return anyhow!(e).context("hand on the token"),
+        };
+    }
     anyhow!(command.stdout(Stdio::null()).exec()).context("go on as 'linesman cluster wait'")
+}
+
+/// Stdin gave the token once; who goes on finds it there again. A pipe holds it whole, for it is short.
+fn piped(access: &Access) -> io::Result<io::PipeReader> {
+    let (reader, mut writer) = io::pipe()?;
+    let token = access.token.as_ref();
+    writer.write_all(token.map(|t| t.expose().as_bytes()).unwrap_or_default())?;
+    Ok(reader)
 }
 
 pub(super) fn label(text: &str) -> Result<(String, String), String> {
@@ -278,6 +341,13 @@ fn token_ttl(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_agents_image_is_found_in_its_yaml() {
+        let yaml = "kind: Deployment\nspec:\n  containers:\n  - image: linesman-agent:1\n    name: agent\n";
+        assert_eq!(image_of(yaml), Some("linesman-agent:1"));
+        assert_eq!(image_of("kind: Secret\n"), None);
+    }
 
     #[test]
     fn labels_and_token_lives_are_checked_before_the_hub_is_asked() {

@@ -8,9 +8,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::cli::connect::{Connect, not_logged_in};
+use crate::cli::connect::Connect;
+use crate::cli::duration;
 use crate::cli::output::{emit, progress_line};
-use crate::cli::{duration, session};
+use crate::cli::session::Replacement;
 use crate::wire::api::NewApiToken;
 use crate::wire::id::ClusterName;
 
@@ -49,11 +50,9 @@ pub(in crate::cli) struct Args {
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let access = args.connect.access().await?;
-    if access.token.is_none() {
-        return Err(not_logged_in(&access.hub).into());
-    }
-    let client = access.client()?;
+    let client = access.user_client()?;
     client.cluster(&args.name).await?;
+    let file = args.file.as_deref().map(Replacement::open).transpose()?;
     let scope = if args.read_only { "kube-read" } else { "kube" };
     let made = client
         .create_token(&NewApiToken {
@@ -78,8 +77,8 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         &made.token,
     );
     let text = crate::yaml::print(&secret)?;
-    match &args.file {
-        Some(file) => session::replace(file, text.as_bytes()),
+    match file {
+        Some(file) => file.write(text.as_bytes()),
         None => emit(&text),
     }
 }

@@ -35,7 +35,9 @@ pub(in crate::cli) struct Args {
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let access = args.connect.access().await?;
+    let client = access.user_client()?;
     args.adoption.check(&access)?;
+    let file = args.adoption.open()?;
     let mut adoption = args.adoption.changes()?;
     if args.whole_cluster {
         adoption.scope = Some(ScopeOptions::default());
@@ -44,18 +46,8 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         adoption,
         new_cluster: args.new_cluster,
     };
-    let answer = args
-        .connect
-        .client()
-        .await?
-        .readopt(&args.name, &new)
-        .await?;
-    add::hand_out(
-        &answer,
-        &args.adoption,
-        &access,
-        args.connect.ca.as_deref(),
-        "may be adopted again",
-    )
-    .await
+    let answer = client.readopt(&args.name, &new).await?;
+    let hub = (&access, args.connect.ca.as_deref());
+    let done = "may be adopted again";
+    add::hand_out(&answer, (&args.adoption, file), hub, done).await
 }

@@ -1,7 +1,7 @@
 //! Checks of one cluster: its line, its conditions, and what its agent finds when it is asked.
 
 use super::tried;
-use crate::cli::output::status;
+use crate::cli::output::{counted, status};
 use crate::client::Client;
 use crate::wire::api::{Check, Component, Diagnosis, ToldCluster, ToldCondition};
 use crate::wire::id::ClusterName;
@@ -29,8 +29,8 @@ pub(super) async fn look(client: &Client, name: &ClusterName) -> (Vec<Check>, Ve
     match client.diagnosis(name).await {
         Ok(found) if found.live => {
             let text = format!(
-                "{} components, seen at {}",
-                found.components.len(),
+                "{}, seen at {}",
+                counted(found.components.len(), "component"),
                 found.at
             );
             checks.push(Check {
@@ -94,13 +94,19 @@ fn line(view: &ToldCluster) -> Check {
         .find(|c| c.kind == ConditionType::LineUp);
     let says = says.map(|c| c.message.as_str()).unwrap_or_default();
     let seen = view.last_seen.as_deref().unwrap_or("never");
+    let state = if view.line.up {
+        "up".to_owned()
+    } else {
+        format!("down, last seen {seen}")
+    };
+    let between = if view.line.up { ", " } else { "; " };
     Check {
         name: "line".to_owned(),
         ok: view.line.up,
-        found: if view.line.up {
-            format!("up, {says}")
+        found: if says.is_empty() {
+            state
         } else {
-            format!("down, last seen {seen}; {says}")
+            state + between + says
         },
         fix: LINE_FIX.to_owned(),
     }
@@ -232,6 +238,20 @@ mod tests {
         );
         later.kind = Word::Later("Compacted".to_owned());
         assert_eq!(condition(&later, &name), None);
+    }
+
+    #[test]
+    fn a_line_of_which_nothing_is_said_ends_with_what_is_known() {
+        let mut view = crate::cli::cluster::wait::tests::cluster(
+            crate::wire::report::Phase::Pending,
+            &[],
+            vec![],
+        );
+        assert_eq!(line(&view).found, "down, last seen never");
+        let mut down = says(ConditionType::LineUp, Status::False);
+        down.message = "it was cut".to_owned();
+        view.conditions = vec![down];
+        assert_eq!(line(&view).found, "down, last seen never; it was cut");
     }
 
     #[test]

@@ -26,10 +26,10 @@ fn check(name: &str, ok: bool, found: impl Into<String>, fix: impl Into<String>)
     }
 }
 
-/// From the name to the hub's first answer, each step on its own.
-pub(super) async fn network(hub: &str, client: &Client) -> Vec<Check> {
+/// From the name to the hub's first answer, each step on its own; and whether there was one.
+pub(super) async fn network(hub: &str, client: &Client) -> (Vec<Check>, bool) {
     let Ok(url) = client::address(hub) else {
-        return Vec::new();
+        return (Vec::new(), false);
     };
     let (host, port) = (
         url.host_str().unwrap_or_default().to_owned(),
@@ -73,7 +73,7 @@ pub(super) async fn network(hub: &str, client: &Client) -> Vec<Check> {
             fix,
         ));
     }
-    checks
+    (checks, at.is_some())
 }
 
 async fn reach(host: &str, port: u16) -> Vec<Check> {

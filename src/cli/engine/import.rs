@@ -98,6 +98,7 @@ struct Imported<'a> {
 }
 
 pub(super) async fn run(args: Args) -> Result<()> {
+    args.connect.leaves_stdin_to(&args.what, "the manifests")?;
     let client = args.connect.client().await?;
     let manifest = match (engine(&args.what), &args.version) {
         (Some(engine), Some(version)) => fetch(&args, engine, version).await?,

@@ -74,7 +74,7 @@ impl Hub {
         self.data.join("admin.token").display().to_string()
     }
 
-    pub(super) fn token(&self) -> String {
+    pub(in crate::cli) fn token(&self) -> String {
         fs::read_to_string(self.token_file())
             .unwrap()
             .trim()

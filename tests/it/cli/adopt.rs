@@ -1,0 +1,132 @@
+//! Adoption YAML: where the token comes from, where the YAML goes, and what is refused before a cluster is recorded.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use super::hub::Hub;
+use super::{Home, Ran};
+
+/// A home that is not logged in, and the flags that name hub and CA.
+fn flags(hub: &Hub) -> Vec<String> {
+    ["--hub", &hub.url, "--ca", &hub.ca_file()]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+/// Runs with the admin's token on stdin.
+fn with_token(home: &Home, hub: &Hub, args: &[&str]) -> Ran {
+    let mut command = home.linesman(args);
+    command.args(flags(hub)).args(["--token-file", "-"]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // One that refuses its command line reads nothing.
+    drop(stdin.write_all(hub.token().as_bytes()));
+    drop(stdin);
+    Ran::of(&child.wait_with_output().unwrap())
+}
+
+/// Stdin gives the token once, and these verbs need it more than once.
+#[test]
+fn a_token_from_stdin_serves_the_whole_command() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    let added = with_token(&home, &hub, &["cluster", "add", "eu1"]);
+    assert!(added.code == 0 && added.out.contains("lmj1."), "{added:?}");
+    let again = with_token(&home, &hub, &["cluster", "readopt", "eu1"]);
+    assert!(again.code == 0 && again.out.contains("lmj1."), "{again:?}");
+    // The wait after it goes on as another command.
+    let waited = with_token(&home, &hub, &["cluster", "add", "eu2", "--wait=1s"]);
+    assert!(
+        waited.code == 6 && waited.err.contains("no word from cluster eu2 yet"),
+        "{waited:?}"
+    );
+    let looked = with_token(&home, &hub, &["doctor", "-o", "name"]);
+    assert_eq!((looked.code, looked.out.as_str()), (0, ""), "{looked:?}");
+}
+
+#[test]
+fn stdin_is_not_read_for_two_things() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    for (args, says) in [
+        (
+            &["engine", "import", "-"][..],
+            "the token and the manifests cannot both come from stdin",
+        ),
+        (
+            &["catalog", "signer", "add", "-"],
+            "the token and the key cannot both come from stdin",
+        ),
+        (&["kubeconfig", "eu1"], "stdin has it once"),
+    ] {
+        with_token(&home, &hub, args).fails(2, says);
+    }
+}
+
+#[test]
+fn a_cluster_is_recorded_only_where_its_yaml_can_be_kept() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    let add = |more: &[&str]| home.run(&[&["cluster", "add", "eu1"], more].concat());
+    let nowhere = home.path().join("nowhere/adopt.yaml").display().to_string();
+    add(&["--file", &nowhere]).fails(1, "write ");
+    let folder = home.path().display().to_string();
+    add(&["--file", &folder]).fails(1, "write ");
+    add(&["-o", "name"]).fails(2, "the YAML with its join token would be lost");
+    home.run(&["cluster", "show", "eu1"])
+        .fails(3, "show cluster eu1");
+    let file = home.path().join("adopt.yaml").display().to_string();
+    let added = add(&["-o", "name", "--file", &file]);
+    assert_eq!((added.code, added.out.as_str()), (0, "eu1\n"), "{added:?}");
+    let yaml = std::fs::read_to_string(&file).unwrap();
+    assert!(yaml.contains("lmj1."), "{yaml}");
+    let left = std::fs::read_dir(home.path()).unwrap();
+    let left = left.filter(|e| e.as_ref().unwrap().file_name() != "adopt.yaml");
+    let parts = left.filter(|e| {
+        let name = e.as_ref().unwrap().file_name();
+        name.to_string_lossy().starts_with("adopt.yaml")
+    });
+    assert_eq!(parts.count(), 0);
+}
+
+#[test]
+fn values_that_no_cluster_could_use_are_refused_by_the_hub() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    for (flag, value, says) in [
+        ("--image", ":::bad", "':::bad' is not an image"),
+        (
+            "--image-pull-secret",
+            "A_B",
+            "'A_B' is not the name of a Secret",
+        ),
+        (
+            "--no-proxy",
+            "lan,10.0.0.0/99",
+            "'10.0.0.0/99' is no name, address or network",
+        ),
+    ] {
+        home.run(&["cluster", "add", "eu1", flag, value])
+            .fails(2, says);
+    }
+    let bare = home.run(&["cluster", "add", "eu1", "--image", "linesman-agent:1"]);
+    assert_eq!(bare.code, 0, "{bare:?}");
+    let warning = "warning: the agent's image linesman-agent:1 names no registry: a cluster runs it only where";
+    assert!(bare.err.contains(warning), "{bare:?}");
+    let pulled = home.run(&["cluster", "readopt", "eu1", "--image", "r.org/agent:1"]);
+    assert!(
+        pulled.code == 0 && !pulled.err.contains("warning"),
+        "{pulled:?}"
+    );
+}
