@@ -10,6 +10,7 @@ mod import;
 mod mirror;
 mod set;
 
+pub(super) use mirror::whence;
 pub(super) use set::follow;
 
 #[derive(Debug, clap::Subcommand)]
@@ -24,7 +25,13 @@ pub(super) enum Verb {
     Mirror(mirror::Args),
 }
 
+const LIST: &str = "\
+Examples:
+  linesman engine list
+  linesman engine list -o wide      # with the images to copy into a registry of yours";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = LIST)]
 pub(super) struct ListArgs {
     #[command(flatten)]
     connect: Connect,

@@ -183,6 +183,18 @@ impl Client {
     }
 
     /// Whence the engine gets its images, of one cluster or of all that have no registry of their own.
+    pub async fn registry(&self, cluster: Option<&ClusterName>) -> Result<RegistryView, Error> {
+        let Some(name) = cluster else {
+            let path = ["v1", "hub", "image-registry"];
+            let operation = "show the image registry of all clusters";
+            return self.get(operation, &path, &[]).await;
+        };
+        let path = ["v1", "clusters", name.as_str(), "image-registry"];
+        let operation = format!("show the image registry of cluster {name}");
+        self.get(&operation, &path, &[]).await
+    }
+
+    /// Says whence the engine gets its images, of one cluster or of all that have no registry of their own.
     pub async fn set_registry(
         &self,
         cluster: Option<&ClusterName>,

@@ -7,15 +7,22 @@ use time::OffsetDateTime;
 use super::git;
 use super::list::{labels, millis, seen};
 use crate::cli::connect::Connect;
+use crate::cli::engine::whence;
 use crate::cli::heal;
 use crate::cli::output::{Format, Output, ago, document, emit, kind, phase, rows_text, status};
 use crate::cli::progress;
 use crate::clock;
-use crate::wire::api::{ToldCluster, ToldHeal};
+use crate::wire::api::{RegistryView, ToldCluster, ToldHeal};
 use crate::wire::id::ClusterName;
 use crate::wire::report::ConditionType;
 
+const EXAMPLES: &str = "\
+Examples:
+  linesman cluster show eu1
+  linesman cluster show eu1 -o json | jq -r .phase";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The cluster's name
     name: ClusterName,
@@ -30,20 +37,29 @@ const HEALS: usize = 5;
 
 /// The hub's record, and the latest heals.
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Shown {
     #[serde(flatten)]
     cluster: ToldCluster,
     heals: Vec<ToldHeal>,
+    /// None = of a hub that does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_registry: Option<RegistryView>,
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
     let cluster = client.cluster(&args.name).await?;
     let heals = client.heals(Some(&args.name), HEALS).await?;
-    let shown = Shown { cluster, heals };
+    let image_registry = client.registry(Some(&args.name)).await.ok();
+    let shown = Shown {
+        cluster,
+        heals,
+        image_registry,
+    };
     let people = |wide| {
         let now = clock::now();
-        describe(&shown.cluster, wide, now) + &heals_text(&shown.heals, now)
+        describe(&shown, wide, now) + &heals_text(&shown.heals, now)
     };
     emit(&match args.output.output {
         format @ (Format::Json | Format::Yaml) => document(format, &shown)?,
@@ -77,8 +93,9 @@ fn heals_text(heals: &[ToldHeal], now: OffsetDateTime) -> String {
     text
 }
 
-fn describe(cluster: &ToldCluster, wide: bool, now: OffsetDateTime) -> String {
-    let mut text = record(cluster, now);
+fn describe(shown: &Shown, wide: bool, now: OffsetDateTime) -> String {
+    let cluster = &shown.cluster;
+    let mut text = record(cluster, shown.image_registry.as_ref(), now);
     if wide || progress::current(&cluster.steps).is_some() {
         let steps = cluster.steps.iter();
         let rows = steps.map(|s| {
@@ -147,7 +164,7 @@ fn describe(cluster: &ToldCluster, wide: bool, now: OffsetDateTime) -> String {
 }
 
 /// What stands above the tables.
-fn record(cluster: &ToldCluster, now: OffsetDateTime) -> String {
+fn record(cluster: &ToldCluster, from: Option<&RegistryView>, now: OffsetDateTime) -> String {
     let engine = format!("{} {}", cluster.engine, cluster.engine_version);
     let revoked = revoked(cluster, now).map(|text| ("revoked", text));
     rows_text(
@@ -158,6 +175,7 @@ fn record(cluster: &ToldCluster, now: OffsetDateTime) -> String {
             ("line", line(cluster, now)),
             ("seen", seen(cluster, now)),
             ("engine", engine.trim_end().to_owned()),
+            ("images", images(from)),
             ("revision", cluster.revision.clone().unwrap_or_default()),
             ("catalog path", cluster.catalog_path.clone()),
             ("git", git::words(&cluster.git)),
@@ -170,6 +188,19 @@ fn record(cluster: &ToldCluster, now: OffsetDateTime) -> String {
         .chain(revoked)
         .map(|(key, value)| vec![key.to_owned(), value]),
     )
+}
+
+/// Whence the engine's images come, and whose word that is.
+fn images(from: Option<&RegistryView>) -> String {
+    let Some(from) = from else {
+        return String::new();
+    };
+    let whose = match (from.own, from.registry.as_str()) {
+        (true, _) => " (said for this cluster)",
+        (false, "") => "",
+        (false, _) => " (the hub's word for all)",
+    };
+    format!("from {}{whose}", whence(from))
 }
 
 /// Since when, by whom, why, and the way back.
@@ -226,5 +257,31 @@ fn section<const N: usize>(text: &mut String, header: [&str; N], rows: Vec<Vec<S
     if !rows.is_empty() {
         text.push('\n');
         text.push_str(&rows_text(Some(header.map(str::to_owned).to_vec()), rows));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whence_images_come_is_said_with_whose_word_it_is() {
+        let view = |registry: &str, own| RegistryView {
+            registry: registry.to_owned(),
+            change: 0,
+            own,
+        };
+        for (view, expected) in [
+            (view("", false), "from the registries that they name"),
+            (
+                view("", true),
+                "from the registries that they name (said for this cluster)",
+            ),
+            (view("r.org", true), "from r.org (said for this cluster)"),
+            (view("r.org", false), "from r.org (the hub's word for all)"),
+        ] {
+            assert_eq!(images(Some(&view)), expected);
+        }
+        assert_eq!(images(None), "");
     }
 }

@@ -7,8 +7,8 @@ use anyhow::Result;
 use super::set;
 use crate::cli::connect::Connect;
 use crate::cli::duration;
-use crate::cli::output::progress_line;
-use crate::wire::api::RegistryRequest;
+use crate::cli::output::{Format, Output, done, emit, progress_line};
+use crate::wire::api::{RegistryRequest, RegistryView};
 use crate::wire::id::ClusterName;
 
 const EXAMPLES: &str = "\
@@ -17,7 +17,11 @@ ghcr.io/fluxcd/source-controller:v1.8.0 is pulled as registry.example.org:5000/m
 ('linesman engine list -o wide' names the images to copy). The bundle and its digest stay as they are. The agent changes a cluster's
 engine as 'engine set' does: where it does not work within 5 minutes, the registry of before comes back.
 
+Without a registry it says which one is in force.
+
 Examples:
+  linesman engine mirror                                             # what the hub says for all
+  linesman engine mirror --cluster edge7                             # what is in force for one
   linesman engine mirror registry.example.org:5000/mirror            # all clusters without one of their own
   linesman engine mirror registry.edge7.lan:5000 --cluster edge7 --wait
   linesman engine mirror --none --cluster eu1                        # the images' own registries
@@ -25,9 +29,9 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-#[command(group = clap::ArgGroup::new("whence").required(true).args(["registry", "none", "default"]))]
+#[command(group = clap::ArgGroup::new("whence").args(["registry", "none", "default"]))]
 pub(in crate::cli) struct Args {
-    /// HOST[:PORT][/PATH], without a scheme
+    /// HOST[:PORT][/PATH], without a scheme; without it, what is in force is shown
     registry: Option<String>,
     /// The registries that the images themselves name
     #[arg(long)]
@@ -39,33 +43,51 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "NAME")]
     cluster: Option<ClusterName>,
     /// Then wait until the engine works with it
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m", value_parser = duration::parse, requires = "cluster")]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m", value_parser = duration::parse, requires = "cluster", requires = "whence")]
     wait: Option<Duration>,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
-    let registry = match (args.registry, args.none) {
-        (Some(registry), _) => Some(registry),
-        (None, true) => Some(String::new()),
-        (None, false) => None,
+    let cluster = args.cluster.as_ref();
+    let format = args.output.output;
+    let registry = match (args.registry, args.none, args.default) {
+        (Some(registry), _, _) => Some(registry),
+        (None, true, _) => Some(String::new()),
+        (None, false, true) => None,
+        (None, false, false) => return show(format, &client.registry(cluster).await?),
     };
     let asked = RegistryRequest { registry };
-    let set = client.set_registry(args.cluster.as_ref(), &asked).await?;
-    let whence = match set.registry.as_str() {
-        "" => "the registries that they name".to_owned(),
-        registry => registry.to_owned(),
-    };
-    let Some(name) = args.cluster else {
+    let set = client.set_registry(cluster, &asked).await?;
+    let from = whence(&set);
+    let Some(name) = cluster else {
         progress_line(&format!(
-            "engines get their images from {whence}, where a cluster has no registry of its own"
+            "engines get their images from {from}, where a cluster has no registry of its own"
         ));
-        return Ok(());
+        return done(format, &set.registry, &set);
     };
     progress_line(&format!(
-        "the engine of cluster {name} is to get its images from {whence}"
+        "the engine of cluster {name} is to get its images from {from}"
     ));
-    set::follow(&client, &name, set.change, args.wait).await
+    set::follow(&client, name, set.change, args.wait).await?;
+    done(format, name.as_str(), &set)
+}
+
+fn show(format: Format, view: &RegistryView) -> Result<()> {
+    match format {
+        Format::Table | Format::Wide => emit(&format!("{}\n", whence(view))),
+        Format::Json | Format::Yaml | Format::Name => done(format, &view.registry, view),
+    }
+}
+
+/// In words.
+pub(in crate::cli) fn whence(view: &RegistryView) -> String {
+    match view.registry.as_str() {
+        "" => "the registries that they name".to_owned(),
+        registry => registry.to_owned(),
+    }
 }

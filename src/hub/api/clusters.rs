@@ -55,8 +55,14 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/v1/clusters/{name}/labels", patch(labels::change))
         .route("/v1/clusters/{name}/agent-image", put(agent_image::choose))
         .route("/v1/clusters/{name}/engine", put(engine::set))
-        .route("/v1/clusters/{name}/image-registry", put(engine::registry))
-        .route("/v1/hub/image-registry", put(engine::default_registry))
+        .route(
+            "/v1/clusters/{name}/image-registry",
+            put(engine::registry).get(engine::registry_shown),
+        )
+        .route(
+            "/v1/hub/image-registry",
+            put(engine::default_registry).get(engine::default_registry_shown),
+        )
         .route("/v1/clusters/{name}/rotate", post(rotate::ask))
         .route("/v1/clusters/{name}/revoke", post(revoke::revoke))
         .route(

@@ -48,7 +48,7 @@ pub struct RegistryRequest {
     pub registry: Option<String>,
 }
 
-/// The answer: what is in force.
+/// What is in force; the answer to `GET` and `PUT`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RegistryView {
@@ -56,6 +56,9 @@ pub struct RegistryView {
     pub registry: String,
     /// Of a cluster: the number that condition `EngineCurrent` tells of it with.
     pub change: u64,
+    /// It was said for this cluster, or for the hub; no = it is what the hub says for all, or the images name.
+    #[serde(default)]
+    pub own: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -213,6 +213,22 @@ async fn a_cluster_has_its_own_registry_or_the_hubs_or_none() {
         let (code, answer) = put(&hub, path, &json!({"registry": registry})).await;
         assert_eq!(code, 200, "{answer}");
         assert_eq!(told(&hub, &agent).await["registry"], expected, "{path}");
+        // What was said can be read.
+        let (code, shown) = hub.get(own).await;
+        let in_force = expected.as_str().unwrap_or_default();
+        assert_eq!(
+            (code, &shown["registry"]),
+            (200, &json!(in_force)),
+            "{path}"
+        );
+    }
+    for (path, registry) in [(own, "edge.lan"), (all, "hub.lan")] {
+        let (_, said) = put(&hub, path, &json!({"registry": registry})).await;
+        assert_eq!(hub.get(path).await, (200, said.clone()));
+        assert_eq!(
+            (&said["registry"], &said["own"]),
+            (&json!(registry), &json!(true))
+        );
     }
     let (code, problem) = put(&hub, own, &json!({"registry": "https://edge.lan"})).await;
     assert_eq!((code, slug(&problem)), (400, "bad-request"));

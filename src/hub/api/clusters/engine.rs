@@ -206,11 +206,27 @@ pub(super) async fn registry(
         .await?;
     (cluster.engine_change, cluster.image_registry) = (change, registry);
     pause::announce(&hub, &cluster).await?;
-    let registry = assignment::registry(&hub, &cluster).await?;
-    Ok(Json(RegistryView {
+    Ok(Json(in_force(&hub, &cluster).await?))
+}
+
+/// Whence they come now.
+pub(super) async fn registry_shown(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Json<RegistryView>, Problem> {
+    caller.require(&hub, Role::Viewer, "cluster.show").await?;
+    let cluster = find(&hub, &name).await?;
+    Ok(Json(in_force(&hub, &cluster).await?))
+}
+
+async fn in_force(hub: &Hub, cluster: &Cluster) -> Result<RegistryView, Problem> {
+    let registry = assignment::registry(hub, cluster).await?;
+    Ok(RegistryView {
         registry: registry.unwrap_or_default(),
-        change,
-    }))
+        change: cluster.engine_change,
+        own: cluster.image_registry.is_some(),
+    })
 }
 
 /// The same for all clusters that have no registry of their own.
@@ -233,10 +249,24 @@ pub(super) async fn default_registry(
             pause::announce(&hub, &cluster).await?;
         }
     }
-    Ok(Json(RegistryView {
+    Ok(Json(of_all(registry)))
+}
+
+/// What the hub says for all of them.
+pub(super) async fn default_registry_shown(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+) -> Result<Json<RegistryView>, Problem> {
+    caller.require(&hub, Role::Viewer, "cluster.show").await?;
+    Ok(Json(of_all(hub.store.default_registry().await?)))
+}
+
+fn of_all(registry: Option<String>) -> RegistryView {
+    RegistryView {
+        own: registry.is_some(),
         registry: registry.unwrap_or_default(),
         change: 0,
-    }))
+    }
 }
 
 /// `HOST[:PORT][/PATH]` in the letters of image references (distribution/reference), or empty.

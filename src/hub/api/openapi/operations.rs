@@ -224,6 +224,18 @@ pub const OPERATIONS: &[Operation] = &[
         ("RegistryRequest", "RegistryView"),
     ),
     operation(
+        ("get", "/v1/clusters/{name}/image-registry"),
+        User,
+        "Whence they come now",
+        ("", "RegistryView"),
+    ),
+    operation(
+        ("get", "/v1/hub/image-registry"),
+        User,
+        "What the hub says for clusters that have none of their own",
+        ("", "RegistryView"),
+    ),
+    operation(
         ("put", "/v1/hub/image-registry"),
         User,
         "The same for clusters that have none of their own",

@@ -22,7 +22,7 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
         ),
         (
             "RegistryView",
-            json!({ "registry": "registry.example.org:5000/mirror", "change": 3 }),
+            json!({ "registry": "registry.example.org:5000/mirror", "change": 3, "own": true }),
         ),
     ]
 }
