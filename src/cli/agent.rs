@@ -7,6 +7,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::exit::{Code, Failure};
 use crate::agent;
 use crate::agent::calls::Calls;
 use crate::agent::fault::{Fault, Faults};
@@ -14,8 +15,14 @@ use crate::lifetime;
 use crate::manifests::{self, scope::Extent};
 use crate::wire::api::AgentBuild;
 
+const EXAMPLES: &str = "\
+Examples:
+  linesman agent      # in a Pod, as the adoption YAML runs it
+  KUBECONFIG=kind.kubeconfig linesman agent --image registry.example.org/linesman-agent:0.1.0";
+
 /// In a Pod, the cluster is the one that the Pod runs in; elsewhere, the one of KUBECONFIG.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The agent's namespace, with the Secret that the adoption YAML makes
     #[arg(long, env = "POD_NAMESPACE", default_value = manifests::NAMESPACE)]
@@ -48,9 +55,7 @@ pub struct Args {
 }
 
 pub async fn run(args: Args) -> Result<()> {
-    let server = kube::Config::infer()
-        .await
-        .context("find the cluster: neither a Pod's ServiceAccount nor a kubeconfig")?;
+    let server = kube::Config::infer().await.map_err(|e| nowhere(&e))?;
     let calls = Calls::default();
     let kube = calls.client(server.clone())?;
     let health = TcpListener::bind(args.listen)
@@ -96,6 +101,14 @@ pub async fn run(args: Args) -> Result<()> {
             running.await
         }
     }
+}
+
+fn nowhere(error: &kube::config::InferConfigError) -> Failure {
+    Failure::new(
+        Code::Failed,
+        format!("find the cluster: neither a Pod's ServiceAccount nor a kubeconfig: {error}"),
+        "run it in a Pod, as the YAML of 'linesman cluster add' does, or name a kubeconfig in KUBECONFIG",
+    )
 }
 
 fn host_name() -> Result<String> {

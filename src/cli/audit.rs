@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result};
 
 use super::connect::Connect;
 use super::exit::{Code, Failure};
-use super::output::{Column, Output, emit, list, progress_line};
-use super::{duration, session};
+use super::output::{Column, Output, counted, emit, list, progress_line};
+use super::{duration, output, session};
 use crate::client::{AuditFilter, AuditPlace};
 use crate::clock;
 use crate::wire::api::AuditView;
@@ -76,12 +76,18 @@ fn moment(text: &str) -> Result<String, String> {
     Ok(clock::rfc3339(at))
 }
 
+const LIST: &str = "\
+Examples:
+  linesman audit list
+  linesman audit list --cluster eu1 --verdict deny --since 2h";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = LIST)]
 pub(super) struct ListArgs {
     #[command(flatten)]
     filter: FilterArgs,
     /// At most this many
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = output::count())]
     limit: usize,
     #[command(flatten)]
     connect: Connect,
@@ -89,7 +95,13 @@ pub(super) struct ListArgs {
     output: Output,
 }
 
+const TAIL: &str = "\
+Examples:
+  linesman audit tail --follow
+  linesman audit tail --last 100 --user ada | jq .verb";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = TAIL)]
 pub(super) struct TailArgs {
     #[command(flatten)]
     filter: FilterArgs,
@@ -103,7 +115,13 @@ pub(super) struct TailArgs {
     connect: Connect,
 }
 
+const EXPORT: &str = "\
+Examples:
+  linesman audit export --since 30d --file audit.jsonl
+  linesman audit export --cluster eu1 | gzip > eu1.jsonl.gz";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXPORT)]
 pub(super) struct ExportArgs {
     #[command(flatten)]
     filter: FilterArgs,
@@ -228,7 +246,8 @@ async fn export(args: ExportArgs) -> Result<()> {
     }
     if let (Some(file), Some(path)) = (file, args.file) {
         file.sync_all().context("write the export")?;
-        progress_line(&format!("{count} records in {}", path.display()));
+        let records = counted(count, "record");
+        progress_line(&format!("{records} in {}", path.display()));
     }
     Ok(())
 }

@@ -22,7 +22,10 @@ pub(super) use add::Covered;
 use anyhow::Result;
 use clap::ValueEnum;
 
+use super::output::{Format, document, emit};
+use crate::client::Client;
 use crate::wire::api::{AccessLevel, EngineKind};
+use crate::wire::id::ClusterName;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
@@ -81,6 +84,16 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Accept(args) => accept::run(*args).await,
         Verb::ArgocdSecret(args) => argocd_secret::run(args).await,
         Verb::Remove(args) => remove::run(args).await,
+    }
+}
+
+/// For programs, after a verb that changed a cluster or waited for it: the cluster as it stands then. What people want to
+/// know is on stderr.
+pub(super) async fn stands(client: &Client, name: &ClusterName, format: Format) -> Result<()> {
+    match format {
+        Format::Table | Format::Wide => Ok(()),
+        Format::Name => emit(&format!("{name}\n")),
+        Format::Json | Format::Yaml => emit(&document(format, &client.cluster(name).await?)?),
     }
 }
 

@@ -13,8 +13,13 @@ use crate::clock;
 /// kubectl must ask again before the hub refuses.
 const EARLY: time::Duration = time::Duration::seconds(30);
 
+const EXAMPLES: &str = "\
+Examples:
+  linesman credential --hub https://hub.example.org      # what kubectl runs; see: linesman kubeconfig";
+
 /// kubectl reads a failing plugin's stderr, so the message says what to run.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     #[command(flatten)]
     connect: Connect,

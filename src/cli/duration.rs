@@ -80,7 +80,11 @@ mod tests {
         let read = |text| at_least(text, day, "records go");
         assert_eq!(read("1d"), Ok(day));
         for text in ["0", "23h", "400s"] {
-            assert_eq!(read(text), Err("less than 1d: records go".to_owned()), "{text}");
+            assert_eq!(
+                read(text),
+                Err("less than 1d: records go".to_owned()),
+                "{text}"
+            );
         }
         assert!(read("400").is_err_and(|why| why.contains("no unit")));
     }

@@ -88,8 +88,25 @@ fn next(error: &anyhow::Error) -> String {
         if let Some(error) = cause.downcast_ref::<client::Error>() {
             return error.next();
         }
+        if let Some(error) = cause.downcast_ref::<io::Error>() {
+            return of_system(error.kind()).to_owned();
+        }
     }
-    String::new()
+    "run it again with --log debug, which says more".to_owned()
+}
+
+/// What a person does about what the system refused; the error's text names the file.
+fn of_system(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::NotFound => "check how it is spelled, and that it is there",
+        io::ErrorKind::PermissionDenied => "see whose it is and who may use it: ls -l",
+        io::ErrorKind::IsADirectory => "name a file, not a directory",
+        io::ErrorKind::NotADirectory => "check the directories that it names",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
+        io::ErrorKind::ReadOnlyFilesystem => "name a place that can be written",
+        io::ErrorKind::InvalidData => "give a text file in UTF-8",
+        _ => "run it again with --log debug, which says more",
+    }
 }
 
 /// A renewal that failed: its cause says how the process ends.
@@ -102,13 +119,21 @@ fn client_code(error: &client::Error) -> Code {
         client::Error::Address { .. } | client::Error::Ca(_) | client::Error::Tls(_) => Code::Usage,
         client::Error::Unreachable { .. } | client::Error::Gateway { .. } => Code::Unreachable,
         client::Error::Answer { .. } | client::Error::Session(_) => Code::Failed,
+        // How a login that was begun ended; no command line was wrong.
+        client::Error::Refused { problem, .. } if is_of_login(&problem.kind) => Code::Denied,
         client::Error::Refused { .. } => match error.status() {
+            Some(StatusCode::BAD_REQUEST) => Code::Usage,
             Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Code::Denied,
             Some(StatusCode::NOT_FOUND | StatusCode::GONE) => Code::NotFound,
             Some(StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED) => Code::Conflict,
             _ => Code::Failed,
         },
     }
+}
+
+fn is_of_login(kind: &str) -> bool {
+    let slug = kind.rsplit(':').next().unwrap_or_default();
+    matches!(slug, "access-denied" | "expired-token")
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
@@ -148,12 +173,13 @@ mod tests {
     #[test]
     fn the_hubs_answers_become_exit_codes() {
         for (status, expected) in [
-            (400, Code::Failed),
+            (400, Code::Usage),
             (401, Code::Denied),
             (403, Code::Denied),
             (404, Code::NotFound),
             (409, Code::Conflict),
             (412, Code::Conflict),
+            (422, Code::Failed),
             (500, Code::Failed),
         ] {
             assert_eq!(code(&refused(status)), expected, "{status}");
@@ -166,6 +192,39 @@ mod tests {
             (Code::NotFound, "ask".to_owned())
         );
         assert_eq!(code(&anyhow::anyhow!("other")), Code::Failed);
+    }
+
+    #[test]
+    fn a_login_that_was_refused_is_no_wrong_command_line() {
+        let client::Error::Refused {
+            operation,
+            mut problem,
+        } = refused(400).downcast().unwrap()
+        else {
+            panic!("a refusal");
+        };
+        problem.kind = "urn:linesman:problem:access-denied".to_owned();
+        let error = client::Error::Refused { operation, problem };
+        assert_eq!(code(&error.into()), Code::Denied);
+    }
+
+    /// Every error says what to do next, those of the system, too.
+    #[test]
+    fn what_the_system_refuses_has_a_next_action() {
+        for kind in [
+            io::ErrorKind::NotFound,
+            io::ErrorKind::PermissionDenied,
+            io::ErrorKind::Other,
+        ] {
+            let error = Err::<(), _>(io::Error::from(kind))
+                .context("read the CA file ca.crt")
+                .unwrap_err();
+            assert_eq!(
+                (code(&error), next(&error)),
+                (Code::Failed, of_system(kind).to_owned())
+            );
+        }
+        assert!(!next(&anyhow::anyhow!("other")).is_empty());
     }
 
     #[test]

@@ -29,7 +29,12 @@ pub(super) enum Verb {
     DropHostKey(DropArgs),
 }
 
+const LIST: &str = "\
+Examples:
+  linesman githost list -o wide";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = LIST)]
 pub(super) struct ListArgs {
     #[command(flatten)]
     connect: Connect,

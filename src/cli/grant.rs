@@ -8,7 +8,8 @@ use anyhow::Result;
 use super::connect::Connect;
 use super::duration;
 use super::exit::{Code, Failure};
-use super::output::{Column, Format, Output, document, emit, list, progress_line, rows_text};
+use super::output::{Column, Format, Output, document, done, emit, list, progress_line, rows_text};
+use crate::client::{self, Client};
 use crate::wire::api::{ClusterChoice, GrantCheck, GrantView, NewGrant};
 use crate::wire::id::ClusterName;
 
@@ -115,7 +116,12 @@ impl ClusterArgs {
     }
 }
 
+const LIST: &str = "\
+Examples:
+  linesman grant list -o wide      # who gave it, and when";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = LIST)]
 pub(super) struct ListArgs {
     #[command(flatten)]
     connect: Connect,
@@ -123,12 +129,21 @@ pub(super) struct ListArgs {
     output: Output,
 }
 
+const REVOKE: &str = "\
+What runs by it through the hub is cut.
+
+Examples:
+  linesman grant revoke 0197a1b2-…      # its id: linesman grant list";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = REVOKE)]
 pub(super) struct RevokeArgs {
     /// The grant's id
     id: String,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
 const CHECK: &str = "\
@@ -195,7 +210,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
                 grant.subject,
                 clusters(&grant.clusters)
             ));
-            Ok(())
+            done(args.output.output, &grant.id, &grant)
         }
         Verb::Check(args) => check(args).await,
     }
@@ -215,7 +230,36 @@ async fn add(args: AddArgs) -> Result<()> {
         reason: args.reason,
     };
     let grant = client.add_grant(&new).await?;
+    for warning in nobody_yet(&client, &grant).await {
+        progress_line(&format!("warning: {warning}"));
+    }
     list(args.output.output, &[grant], &COLUMNS, |g| g.id.clone(), "")
+}
+
+/// What the grant names and the hub does not have, as far as the caller may see: a slip of the pen, or yet to come.
+async fn nobody_yet(client: &Client, grant: &GrantView) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let missing = |e: client::Error| e.status().is_some_and(|s| s == http::StatusCode::NOT_FOUND);
+    if let ClusterChoice::Names(names) = &grant.clusters {
+        for name in names {
+            if client.cluster(name).await.is_err_and(missing) {
+                warnings.push(format!(
+                    "the hub has no cluster {name}; the grant counts when there is one of that name"
+                ));
+            }
+        }
+    }
+    let Some(user) = grant.subject.strip_prefix("user:") else {
+        return warnings;
+    };
+    // Whom an identity provider knows, the hub knows after the first login.
+    let local = client.info().await.is_ok_and(|info| !info.oidc);
+    if local && client.user(user).await.is_err_and(missing) {
+        warnings.push(format!(
+            "the hub has no user {user}; add one: linesman user add {user}"
+        ));
+    }
+    warnings
 }
 
 async fn check(args: CheckArgs) -> Result<()> {
@@ -314,7 +358,7 @@ fn limits(grant: &GrantView) -> String {
 
 fn until(grant: &GrantView) -> String {
     match &grant.expires_at {
-        None => "revoked".to_owned(),
+        None => "no end".to_owned(),
         Some(at) if grant.over => format!("over since {at}"),
         Some(at) => at.clone(),
     }
@@ -323,4 +367,33 @@ fn until(grant: &GrantView) -> String {
 fn joined<T: ToString>(items: &BTreeSet<T>) -> String {
     let items: Vec<String> = items.iter().map(ToString::to_string).collect();
     items.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_without_an_end_is_not_called_revoked() {
+        let mut grant = GrantView {
+            id: "g".to_owned(),
+            subject: "user:ada".to_owned(),
+            clusters: ClusterChoice::All,
+            groups: BTreeSet::new(),
+            act_as: BTreeSet::new(),
+            namespaces: None,
+            read_only: false,
+            expires_at: None,
+            over: false,
+            reason: String::new(),
+            created_by: "admin".to_owned(),
+            created_at: "2026-01-01T00:00:00Z".to_owned(),
+            rev: 1,
+        };
+        assert_eq!(until(&grant), "no end");
+        grant.expires_at = Some("2026-01-02T00:00:00Z".to_owned());
+        assert_eq!(until(&grant), "2026-01-02T00:00:00Z");
+        grant.over = true;
+        assert_eq!(until(&grant), "over since 2026-01-02T00:00:00Z");
+    }
 }

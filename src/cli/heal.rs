@@ -4,7 +4,9 @@ use anyhow::Result;
 
 use super::connect::Connect;
 use super::exit::{Code, Failure};
-use super::output::{Column, Format, Output, ago, document, emit, list, progress_line, rows_text};
+use super::output::{
+    self, Column, Format, Output, ago, document, done, emit, list, progress_line, rows_text,
+};
 use crate::clock;
 use crate::wire::api::{ToldHeal, ToldHealRecord, Took};
 use crate::wire::id::ClusterName;
@@ -21,12 +23,18 @@ pub(super) enum Verb {
     Close(CloseArgs),
 }
 
+const LIST: &str = "\
+Examples:
+  linesman heal list
+  linesman heal list eu1 --limit 10 -o wide      # with what a person should do";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = LIST)]
 pub(super) struct ListArgs {
     /// Of this cluster only
     cluster: Option<ClusterName>,
     /// At most this many
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = output::count())]
     limit: usize,
     #[command(flatten)]
     connect: Connect,
@@ -34,7 +42,12 @@ pub(super) struct ListArgs {
     output: Output,
 }
 
+const SHOW: &str = "\
+Examples:
+  linesman heal show 26b5e3      # as 'heal list' prints it";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = SHOW)]
 pub(super) struct ShowArgs {
     /// The heal's id, or its beginning or end as far as it names one
     id: String,
@@ -65,6 +78,8 @@ pub(super) struct CloseArgs {
     reason: String,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// How far back `heal show` and `heal close` look.
@@ -133,7 +148,7 @@ async fn close(args: &CloseArgs) -> Result<()> {
         format!("{class} of cluster {cluster} is closed")
     };
     progress_line(&told);
-    Ok(())
+    done(args.output.output, &after.heal.id, &after)
 }
 
 fn find<'a>(heals: &'a [ToldHeal], id: &str) -> Result<&'a ToldHeal, Failure> {

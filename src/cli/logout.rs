@@ -14,7 +14,13 @@ use crate::wire::api::EndSession;
 /// A hub that is away does not keep anyone from logging out.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+const EXAMPLES: &str = "\
+Examples:
+  linesman logout
+  linesman logout --all";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     /// The hub to log out of; without it, the hub of the last login
     hub: Option<String>,

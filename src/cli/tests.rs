@@ -47,6 +47,46 @@ fn every_verb_and_flag_says_what_it_is_for() {
     visit(&Cli::command(), "");
 }
 
+/// `-o` is everywhere but where there is one form alone, which a program reads as it is.
+#[test]
+fn every_verb_has_examples_and_a_form_for_programs() {
+    const ONE_FORM: [&str; 13] = [
+        "linesman hub",
+        "linesman agent",
+        "linesman login",
+        "linesman logout",
+        "linesman kubeconfig",
+        "linesman credential",
+        "linesman manifests",
+        "linesman completion",
+        "linesman cluster argocd-secret",
+        "linesman catalog clone",
+        "linesman catalog init",
+        "linesman audit tail",
+        "linesman audit export",
+    ];
+    fn visit(command: &clap::Command, path: &str, lacks: &mut Vec<String>) {
+        for sub in subcommands(command) {
+            let path = format!("{path} {}", sub.get_name());
+            visit(sub, &path, lacks);
+            if sub.is_subcommand_required_set() {
+                continue;
+            }
+            let help = sub.get_after_help().map(ToString::to_string);
+            if !help.is_some_and(|help| help.contains("Example")) {
+                lacks.push(format!("{path}: examples"));
+            }
+            let output = sub.get_arguments().any(|a| a.get_id() == "output");
+            if output == ONE_FORM.contains(&path.as_str()) {
+                lacks.push(format!("{path}: -o"));
+            }
+        }
+    }
+    let mut lacks = Vec::new();
+    visit(&Cli::command(), "linesman", &mut lacks);
+    assert_eq!(lacks, Vec::<String>::new());
+}
+
 /// `docs/cli.md` is made from the grammar: `LINESMAN_UPDATE_GOLDEN=1 cargo test --lib cli::tests` writes it.
 #[test]
 fn the_printed_reference_is_todays() {

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use serde_json::json;
 
 use super::connect::Connect;
-use super::output::{Column, Format, Output, document, emit, list, progress_line};
-use super::{duration, session};
+use super::duration;
+use super::output::{Column, Format, Output, document, done, emit, list, progress_line};
+use super::session::Replacement;
 use crate::wire::api::{ApiTokenView, NewApiToken};
 use crate::wire::id::ClusterName;
 
@@ -20,6 +22,17 @@ pub(super) enum Verb {
     /// End a token: new requests are refused at once, watches and sessions that run by it are cut
     Revoke(RevokeArgs),
 }
+
+/// The words of the hub's scopes.
+const SCOPES: [&str; 7] = [
+    "kube",
+    "kube-read",
+    "viewer",
+    "operator",
+    "access",
+    "auditor",
+    "admin",
+];
 
 const CREATE: &str = "\
 Scopes: kube reaches clusters as the user's grants allow, kube-read does so reading only, and each role
@@ -43,7 +56,7 @@ pub(super) struct CreateArgs {
     #[arg(long = "for", value_name = "TIME", default_value = "90d", value_parser = duration::parse)]
     lasts: Duration,
     /// What it may be used for; may be given several times
-    #[arg(long = "scope", value_name = "SCOPE")]
+    #[arg(long = "scope", value_name = "SCOPE", value_parser = SCOPES)]
     scopes: Vec<String>,
     /// Cluster that it reaches, with the scope kube or kube-read; may be given several times
     #[arg(long = "cluster", value_name = "NAME")]
@@ -57,7 +70,13 @@ pub(super) struct CreateArgs {
     output: Output,
 }
 
+const LIST: &str = "\
+Examples:
+  linesman token list
+  linesman token list --all -o wide      # of everybody, for admins";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = LIST)]
 pub(super) struct ListArgs {
     /// Of this user; without it, your own
     #[arg(long, value_name = "NAME", conflicts_with = "all")]
@@ -71,7 +90,12 @@ pub(super) struct ListArgs {
     output: Output,
 }
 
+const REVOKE: &str = "\
+Examples:
+  linesman token revoke aB_9xQ      # its id: linesman token list";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = REVOKE)]
 pub(super) struct RevokeArgs {
     /// The token's id
     // Random base64url: one in 64 begins with a hyphen.
@@ -79,6 +103,8 @@ pub(super) struct RevokeArgs {
     id: String,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
 const COLUMNS: [Column<ApiTokenView>; 8] = [
@@ -99,7 +125,7 @@ const COLUMNS: [Column<ApiTokenView>; 8] = [
         )
     }),
     Column::new("UNTIL", |t, _| {
-        t.expires_at.clone().unwrap_or_else(|| "revoked".to_owned())
+        t.expires_at.clone().unwrap_or_else(|| "no end".to_owned())
     }),
     Column::wide("BY", |t, _| t.created_by.clone()),
     Column::wide("SINCE", |t, _| t.created_at.clone()),
@@ -126,7 +152,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Revoke(args) => {
             args.connect.client().await?.revoke_token(&args.id).await?;
             progress_line(&format!("token {} revoked", args.id));
-            Ok(())
+            done(args.output.output, &args.id, &json!({"id": args.id}))
         }
     }
 }
@@ -139,16 +165,31 @@ async fn create(args: CreateArgs) -> Result<()> {
         scopes: args.scopes.into_iter().collect(),
         clusters: (!args.clusters.is_empty()).then(|| args.clusters.into_iter().collect()),
     };
-    let made = args.connect.client().await?.create_token(&new).await?;
+    let client = args.connect.client().await?;
+    let file = args.file.as_deref().map(Replacement::open).transpose()?;
+    let made = client.create_token(&new).await?;
     let until = made.view.expires_at.clone().unwrap_or_default();
     progress_line(&format!(
         "token {} of {} until {until}; it is shown this once",
         made.view.id, made.view.user
     ));
-    match (&args.file, args.output.output) {
-        (Some(file), _) => session::replace(file, format!("{}\n", made.token).as_bytes()),
+    match (file, args.output.output) {
+        (Some(file), _) => file.write(format!("{}\n", made.token).as_bytes()),
         (None, format @ (Format::Json | Format::Yaml)) => emit(&document(format, &made)?),
         (None, Format::Name) => emit(&format!("{}\n", made.view.id)),
         (None, Format::Table | Format::Wide) => emit(&format!("{}\n", made.token)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SCOPES;
+    use crate::hub::auth::Scope;
+
+    #[test]
+    fn the_words_are_the_hubs() {
+        for word in SCOPES {
+            assert!(Scope::parse(word).is_some(), "{word}");
+        }
     }
 }

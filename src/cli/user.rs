@@ -1,9 +1,10 @@
 //! `linesman user`: the hub's local users.
 
 use anyhow::Result;
+use serde_json::json;
 
 use super::connect::Connect;
-use super::output::{Column, Output, list, progress_line};
+use super::output::{Column, Output, done, list, progress_line};
 use crate::wire::api::{NewUser, UserChange, UserView};
 
 #[derive(Debug, clap::Subcommand)]
@@ -18,6 +19,9 @@ pub(super) enum Verb {
     Remove(RemoveArgs),
 }
 
+/// The words of the hub's roles.
+const ROLES: [&str; 5] = ["viewer", "operator", "access", "auditor", "admin"];
+
 const ADD: &str = "\
 Roles: viewer sees clusters and heals; operator adds and removes clusters; access gives grants; auditor reads
 the audit; admin does all of it and manages users. Reaching a cluster's API is a grant, not a role.
@@ -31,8 +35,8 @@ Example:
 pub(super) struct AddArgs {
     /// The user's name
     name: String,
-    /// viewer, operator, access, auditor or admin; may be given several times
-    #[arg(long = "role", value_name = "ROLE")]
+    /// What the user may do at the hub; may be given several times
+    #[arg(long = "role", value_name = "ROLE", value_parser = ROLES)]
     roles: Vec<String>,
     /// Group that grants can name; may be given several times
     #[arg(long = "group", value_name = "GROUP")]
@@ -56,8 +60,8 @@ Example:
 pub(super) struct SetArgs {
     /// The user's name
     name: String,
-    /// viewer, operator, access, auditor or admin; may be given several times
-    #[arg(long = "role", value_name = "ROLE", group = "change")]
+    /// What the user may do at the hub; may be given several times
+    #[arg(long = "role", value_name = "ROLE", group = "change", value_parser = ROLES)]
     roles: Vec<String>,
     /// No role at all
     #[arg(long, group = "change", conflicts_with = "roles")]
@@ -74,7 +78,12 @@ pub(super) struct SetArgs {
     output: Output,
 }
 
+const LIST: &str = "\
+Examples:
+  linesman user list -o wide      # also whom an identity provider vouches for";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = LIST)]
 pub(super) struct ListArgs {
     #[command(flatten)]
     connect: Connect,
@@ -82,12 +91,19 @@ pub(super) struct ListArgs {
     output: Output,
 }
 
+const REMOVE: &str = "\
+Examples:
+  linesman user remove ada";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = REMOVE)]
 pub(super) struct RemoveArgs {
     /// The user's name
     name: String,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
 const COLUMNS: [Column<UserView>; 5] = [
@@ -131,7 +147,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Remove(args) => {
             args.connect.client().await?.remove_user(&args.name).await?;
             progress_line(&format!("user {} removed", args.name));
-            Ok(())
+            done(args.output.output, &args.name, &json!({"name": args.name}))
         }
     }
 }
@@ -154,4 +170,17 @@ async fn set(args: SetArgs) -> Result<()> {
         |u| u.name.clone(),
         "",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ROLES;
+    use crate::hub::auth::Role;
+
+    #[test]
+    fn the_words_are_the_hubs() {
+        for word in ROLES {
+            assert!(Role::parse(word).is_some(), "{word}");
+        }
+    }
 }

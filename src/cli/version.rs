@@ -7,7 +7,13 @@ use super::connect::Connect;
 use super::output::{Format, Output, document, emit, progress_line, rows_text};
 use crate::wire::{PROTOCOL, Protocol};
 
+const EXAMPLES: &str = "\
+Examples:
+  linesman version
+  linesman version --client -o json";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     /// Ask no hub
     #[arg(long)]

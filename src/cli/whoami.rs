@@ -5,7 +5,13 @@ use anyhow::Result;
 use super::connect::Connect;
 use super::output::{Format, Output, document, emit, rows_text};
 
+const EXAMPLES: &str = "\
+Examples:
+  linesman whoami
+  linesman whoami -o json      # roles, groups and scopes for a program";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     #[command(flatten)]
     connect: Connect,

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::broken;
 use crate::cli::connect::Connect;
 use crate::cli::hub::database;
-use crate::cli::output::emit;
+use crate::cli::output::{Format, Output, done, emit};
 use crate::client::Client;
 use crate::hub::audit::chain::{self, Broken, Follower, Hashed, Head};
 use crate::hub::store::{Store, postgres::Postgres, sqlite::Sqlite};
@@ -49,6 +50,8 @@ pub(in crate::cli) struct Args {
     record: Option<Head>,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Records asked for at once.
@@ -79,6 +82,11 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         format!(", record {} is the one that was kept", kept.seq)
     });
     let (seq, hash) = (end.seq, keys::hex(&end.hash));
+    let format = args.output.output;
+    if !matches!(format, Format::Table | Format::Wide) {
+        let whole = json!({"records": records, "seq": seq, "hash": hash, "signatures": anchors, "held": kept.map(|kept| kept.seq)});
+        return done(format, &format!("{seq}:{hash}"), &whole);
+    }
     emit(&format!(
         "the audit is whole: {records} records up to {seq}, {anchors} signatures hold{held}\n\
          kept elsewhere, this finds a cut later: --record {seq}:{hash}\n"

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use crate::cli::connect::Connect;
-use crate::cli::output::progress_line;
+use crate::cli::output::{Output, progress_line};
 use crate::wire::api::{GitRoute, ToldGitRoute, Via};
 use crate::wire::id::ClusterName;
 
@@ -27,6 +27,8 @@ pub(in crate::cli) struct Args {
     route: Route,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// [`GitRoute`] as an argument.
@@ -46,19 +48,15 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         Route::Direct => GitRoute::Direct,
         Route::Line => GitRoute::Line,
     };
-    let told = args
-        .connect
-        .client()
-        .await?
-        .git_route(&args.name, route)
-        .await?;
+    let client = args.connect.client().await?;
+    let told = client.git_route(&args.name, route).await?;
     progress_line(&format!(
         "cluster {} is to reach the Git host {}; see: linesman cluster show {}",
         args.name,
         words(&told),
         args.name
     ));
-    Ok(())
+    super::stands(&client, &args.name, args.output.output).await
 }
 
 /// The way in force, and whether it may change by itself.

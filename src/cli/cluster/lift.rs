@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::cli::connect::Connect;
 use crate::cli::duration;
-use crate::cli::output::progress_line;
+use crate::cli::output::{Output, progress_line};
 use crate::cli::wait::{self, Found, Patience};
 use crate::wire::api::{LiftRequest, ToldCluster};
 use crate::wire::id::ClusterName;
@@ -35,17 +35,19 @@ pub(in crate::cli) struct Args {
     wait: Option<Duration>,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
-    let name = &args.name;
+    let (name, format) = (&args.name, args.output.output);
     let cluster = client.cluster(name).await?;
     let Some(held) = held(&cluster) else {
         progress_line(&format!(
             "cluster {name} holds nothing back from Git; nothing was changed"
         ));
-        return Ok(());
+        return super::stands(&client, name, format).await;
     };
     let asked = LiftRequest {
         reason: args.reason,
@@ -54,7 +56,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     progress_line(&format!("cluster {name} is to give back to Git: {held}"));
     let Some(limit) = args.wait else {
         progress_line(&format!("see how it goes: linesman cluster show {name}"));
-        return Ok(());
+        return super::stands(&client, name, format).await;
     };
     let next = format!(
         "what the catalog has no more stays held; look closer: linesman cluster show {name}"
@@ -67,7 +69,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     });
     let ((), took) = given.await?;
     progress_line(&format!("cluster {name} holds nothing back ({took:.1} s)"));
-    Ok(())
+    super::stands(&client, name, format).await
 }
 
 /// What is held back from Git, in the agent's words.

@@ -6,10 +6,17 @@ use crate::cli::connect::Connect;
 use crate::cli::output::{Column, Format, Output, ago, list, phase, progress_line, short};
 use crate::wire::api::{ToldCluster, UnknownAgentView};
 
+const EXAMPLES: &str = "\
+Examples:
+  linesman cluster list
+  linesman cluster list -l env=prod -o wide
+  linesman cluster list --unknown      # agents whose keys the hub does not know";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// Only clusters with this label; may be given again
-    #[arg(long, short = 'l', value_name = "KEY=VALUE")]
+    #[arg(long, short = 'l', value_name = "KEY=VALUE", value_parser = selector)]
     selector: Vec<String>,
     /// Instead: agents that sign well, and whose keys the hub does not know
     #[arg(long, conflicts_with = "selector")]
@@ -72,17 +79,32 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         return unknown(args).await;
     }
     let mut clusters = args.connect.client().await?.clusters().await?;
+    let all = clusters.len();
     clusters.retain(|c| args.selector.iter().all(|wanted| has(c, wanted)));
     // A phase that is not known here may be the worst of all.
     clusters.sort_by(|a, b| (a.phase.known(), &a.name).cmp(&(b.phase.known(), &b.name)));
-    let empty = "no clusters; run: linesman cluster add NAME";
+    let empty = nothing(&args.selector, all);
     list(
         args.output.output,
         &clusters,
         &COLUMNS,
         |c| c.name.to_string(),
-        empty,
+        &empty,
     )
+}
+
+/// Why the list is empty.
+fn nothing(selector: &[String], all: usize) -> String {
+    if all == 0 {
+        return "no clusters; run: linesman cluster add NAME".to_owned();
+    }
+    let (are, labels) = (if all == 1 { "is" } else { "are" }, selector.join(", "));
+    format!("no cluster has {labels}; there {are} {all}")
+}
+
+/// A label that clusters are chosen by, as it was written.
+pub(super) fn selector(text: &str) -> Result<String, String> {
+    super::add::label(text).map(|_| text.to_owned())
 }
 
 pub(super) fn has(cluster: &ToldCluster, wanted: &str) -> bool {
@@ -124,6 +146,25 @@ pub(super) fn revision(revision: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_list_says_whether_there_are_others() {
+        let wanted = ["env=prod".to_owned(), "site=eu".to_owned()];
+        assert_eq!(
+            nothing(&wanted[..1], 3),
+            "no cluster has env=prod; there are 3"
+        );
+        assert_eq!(
+            nothing(&wanted, 1),
+            "no cluster has env=prod, site=eu; there is 1"
+        );
+        assert_eq!(
+            nothing(&wanted, 0),
+            "no clusters; run: linesman cluster add NAME"
+        );
+        assert!(selector("env").is_err() && selector("=prod").is_err());
+        assert_eq!(selector("env="), Ok("env=".to_owned()));
+    }
 
     #[test]
     fn revisions_and_times_are_short() {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::cli::connect::Connect;
 use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
-use crate::cli::output::progress_line;
+use crate::cli::output::{Output, progress_line};
 use crate::wire::api::PauseRequest;
 use crate::wire::id::ClusterName;
 
@@ -34,14 +34,23 @@ pub(in crate::cli) struct Pause {
     reason: String,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
+const RESUME: &str = "\
+Examples:
+  linesman cluster resume eu1";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = RESUME)]
 pub(in crate::cli) struct Resume {
     /// The cluster's name
     name: ClusterName,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
 pub(in crate::cli) async fn pause(args: Pause) -> Result<()> {
@@ -61,26 +70,23 @@ pub(in crate::cli) async fn pause(args: Pause) -> Result<()> {
         seconds,
         reason: args.reason,
     };
-    let policy = args
-        .connect
-        .client()
-        .await?
-        .pause(&args.name, &asked)
-        .await?;
+    let client = args.connect.client().await?;
+    let policy = client.pause(&args.name, &asked).await?;
     progress_line(&format!(
         "cluster {} is paused until {}; end it with: linesman cluster resume {}",
         args.name,
         policy.paused_until.unwrap_or_default(),
         args.name
     ));
-    Ok(())
+    super::stands(&client, &args.name, args.output.output).await
 }
 
 pub(in crate::cli) async fn resume(args: Resume) -> Result<()> {
-    args.connect.client().await?.resume(&args.name).await?;
+    let client = args.connect.client().await?;
+    client.resume(&args.name).await?;
     progress_line(&format!(
         "cluster {} is no longer paused; its agent mends what it finds",
         args.name
     ));
-    Ok(())
+    super::stands(&client, &args.name, args.output.output).await
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::cli::confirm::{Question, confirm};
 use crate::cli::connect::Connect;
-use crate::cli::output::{phase, progress_line};
+use crate::cli::output::{Output, done, phase, progress_line};
 use crate::wire::api::ToldCluster;
 use crate::wire::id::ClusterName;
 
@@ -26,6 +26,8 @@ pub(in crate::cli) struct Args {
     yes: bool,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
@@ -44,7 +46,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
             "its agent is out of reach; end it there with: kubectl delete namespace linesman",
         );
     }
-    Ok(())
+    done(args.output.output, args.name.as_str(), &cluster)
 }
 
 fn ask(cluster: &ToldCluster) -> Result<()> {

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::cli::connect::Connect;
 use crate::cli::duration;
-use crate::cli::output::progress_line;
+use crate::cli::output::{Output, progress_line};
 use crate::cli::wait::{self, Found, Patience};
 use crate::wire::api::{KeyView, RotateRequest, RotateWish, ToldCluster};
 use crate::wire::id::ClusterName;
@@ -25,11 +25,12 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[command(group = clap::ArgGroup::new("keys").required(true).multiple(true).args(["deploy_key", "identity"]))]
 pub(in crate::cli) struct Args {
     /// The cluster's name
     name: ClusterName,
     /// Replace the key that the engine reads the catalog with
-    #[arg(long, required_unless_present = "identity")]
+    #[arg(long)]
     deploy_key: bool,
     /// Replace the key that proves the cluster to the hub
     #[arg(long)]
@@ -39,6 +40,8 @@ pub(in crate::cli) struct Args {
     wait: Option<Duration>,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
@@ -59,7 +62,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
             "see how it goes: linesman cluster show {}",
             args.name
         ));
-        return Ok(());
+        return super::stands(&client, &args.name, args.output.output).await;
     };
     let next = format!(
         "the rotation goes on by itself; look closer: linesman doctor --cluster {}",
@@ -77,7 +80,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         let new = new.map_or("", |key| key.fingerprint.as_str());
         progress_line(&format!("the {kind} key is {new} now ({took:.1} s)"));
     }
-    Ok(())
+    super::stands(&client, &args.name, args.output.output).await
 }
 
 fn named(wish: &RotateWish) -> impl Iterator<Item = (&'static str, &String)> {

@@ -5,11 +5,12 @@ use std::time::Duration;
 use anyhow::Result;
 
 use self::rollout::Rollout;
+use super::list;
 use crate::cli::connect::Connect;
 use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::follow::{self, Wish};
-use crate::cli::output::progress_line;
+use crate::cli::output::{Output, progress_line};
 use crate::client::Client;
 use crate::wire::api::AgentImageRequest;
 use crate::wire::id::ClusterName;
@@ -55,6 +56,8 @@ pub(in crate::cli) struct Args {
     wait: Option<Duration>,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Which clusters are meant.
@@ -64,7 +67,7 @@ struct Whom {
     /// The cluster's name
     name: Option<ClusterName>,
     /// All clusters with this label, one after the other; may be given again
-    #[arg(long, short = 'l', value_name = "KEY=VALUE")]
+    #[arg(long, short = 'l', value_name = "KEY=VALUE", value_parser = list::selector)]
     selector: Vec<String>,
     /// All clusters of the hub, one after the other
     #[arg(long)]
@@ -73,12 +76,14 @@ struct Whom {
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
+    let format = args.output.output;
     let asked = AgentImageRequest {
         image: args.image,
         allow_tag: args.allow_tag,
     };
     if let Some(name) = &args.whom.name {
-        return upgrade(&client, name, &asked, args.wait).await;
+        upgrade(&client, name, &asked, args.wait).await?;
+        return super::stands(&client, name, format).await;
     }
     let clusters = client.clusters().await?;
     let wait = asked.image.as_ref().map(|_| args.wait.unwrap_or(EACH));
@@ -94,7 +99,10 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         return Err(Failure::new(Code::NotFound, what, next).into());
     }
     rollout
-        .run(async |name| upgrade(&client, name, &asked, wait).await)
+        .run(async |name| {
+            upgrade(&client, name, &asked, wait).await?;
+            super::stands(&client, name, format).await
+        })
         .await
 }
 

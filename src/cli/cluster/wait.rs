@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use tokio::time::{Instant, timeout_at};
 
 use crate::cli::connect::Connect;
+use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
+use crate::cli::output::{self, Output};
 use crate::cli::progress::{self, Progress};
-use crate::cli::{duration, output};
+use crate::cli::wait::{LEAST, Silence};
 use crate::client::Client;
 use crate::wire::api::{ToldCluster, ToldCondition};
 use crate::wire::id::ClusterName;
@@ -49,16 +52,14 @@ pub(in crate::cli) struct Args {
     timeout: Duration,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    until(
-        &args.connect.client().await?,
-        &args.name,
-        args.goal,
-        args.timeout,
-    )
-    .await
+    let client = args.connect.client().await?;
+    until(&client, &args.name, args.goal, args.timeout).await?;
+    super::stands(&client, &args.name, args.output.output).await
 }
 
 /// Returns when the cluster is there; a hub that is away for a moment is waited for as well.
@@ -86,11 +87,14 @@ async fn watch(
     limit: Duration,
     progress: &mut Progress,
 ) -> Result<ToldCluster> {
-    let ends = tokio::time::Instant::now() + limit;
-    let mut last = None;
+    let began = Instant::now();
+    let ends = began + limit;
+    // Also where there is hardly any time: the first answer is worth a moment.
+    let mut until = ends.max(began + LEAST);
+    let (mut last, mut silence) = (None, None);
     loop {
-        match client.cluster(name).await {
-            Ok(cluster) => {
+        match timeout_at(until, client.cluster(name)).await {
+            Ok(Ok(cluster)) => {
                 progress.steps(&cluster.steps);
                 match verdict(&cluster, goal) {
                     Verdict::There => return Ok(cluster),
@@ -101,16 +105,23 @@ async fn watch(
                     }
                     Verdict::NotYet(_) => {}
                 }
-                last = Some(cluster);
+                (last, silence) = (Some(cluster), None);
             }
-            Err(e) if e.is_passing() && last.is_some() => {
+            Ok(Err(e)) if e.is_passing() && last.is_some() => {
                 progress.say(&format!("{e}; asking again"));
+                silence = Some(Silence::of(&e));
             }
-            Err(e) => return Err(e.into()),
+            Ok(Err(e)) => return Err(e.into()),
+            Err(_) => silence = silence.or_else(|| Some(Silence::whole(&client.hub()))),
         }
-        let now = tokio::time::Instant::now();
+        until = ends;
+        let now = Instant::now();
         if now >= ends {
-            return Err(timed_out(name, last.as_ref(), goal, limit).into());
+            let failure = match silence {
+                Some(silence) => silence.failure(limit),
+                None => timed_out(name, last.as_ref(), goal, limit),
+            };
+            return Err(failure.into());
         }
         tokio::time::sleep(EVERY.min(ends - now)).await;
     }

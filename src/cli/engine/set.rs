@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::cli::cluster::Engine;
+use crate::cli::cluster::{Engine, stands};
 use crate::cli::connect::Connect;
 use crate::cli::duration;
 use crate::cli::follow::{self, Wish};
-use crate::cli::output::progress_line;
+use crate::cli::output::{Output, progress_line};
 use crate::client::Client;
 use crate::wire::api::EngineRequest;
 use crate::wire::id::{ClusterName, Digest};
@@ -46,6 +46,8 @@ pub(in crate::cli) struct Args {
     wait: Option<Duration>,
     #[command(flatten)]
     connect: Connect,
+    #[command(flatten)]
+    output: Output,
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
@@ -61,7 +63,8 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let set = client.set_engine(&args.name, &asked).await?;
     let what = format!("{} {} ({})", set.engine, set.version, set.bundle);
     progress_line(&format!("cluster {} is to run {what}", args.name));
-    follow(&client, &args.name, set.change, args.wait).await
+    follow(&client, &args.name, set.change, args.wait).await?;
+    stands(&client, &args.name, args.output.output).await
 }
 
 /// Tells how a change goes, where somebody waits for it.

@@ -123,7 +123,7 @@ fn a_users_token_is_made_used_and_revoked() {
         2
     );
     let scoped = ["token", "create", "--title", "ci", "--cluster", "eu1"];
-    home.run(&scoped).fails(1, "the scopes kube or kube-read");
+    home.run(&scoped).fails(2, "the scopes kube or kube-read");
     let tokens = json_of(&home.run(&["token", "list", "--user", "ada", "-o", "json"]));
     let id = tokens[0]["id"].as_str().unwrap();
     assert_eq!(home.run(&["token", "revoke", id]).code, 0);
