@@ -5,6 +5,33 @@ use serde_json::Value;
 use super::hub::{Hub, json_of};
 use super::{Home, mode};
 
+/// A name that is misspelt grants nothing, and one that is yet to come may be meant.
+#[test]
+fn a_grant_says_whom_and_what_the_hub_does_not_have() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    assert_eq!(home.run(&["cluster", "add", "eu1"]).code, 0);
+    assert_eq!(home.run(&["user", "add", "ada"]).code, 0);
+    let warnings = |subject: &str, cluster: &str| -> Vec<String> {
+        let add = ["grant", "add", subject, "--cluster", cluster];
+        let ran = home.run(&[&add[..], &["--group", "view"]].concat());
+        assert!(ran.code == 0 && ran.out.contains("no end"), "{ran:?}");
+        ran.err.lines().map(str::to_owned).collect()
+    };
+    let none: Vec<String> = Vec::new();
+    assert_eq!(warnings("user:ada", "eu1"), none);
+    assert_eq!(warnings("group:sre", "eu1"), none);
+    assert_eq!(
+        warnings("user:eve", "us1"),
+        [
+            "warning: the hub has no cluster us1; the grant counts when there is one of that name",
+            "warning: the hub has no user eve; add one: linesman user add eve"
+        ]
+    );
+}
+
 #[test]
 fn a_grant_for_two_hours_is_given_explained_and_revoked() {
     let home = Home::new();
