@@ -290,7 +290,7 @@ pub struct EngineGit {
     pub other_key: Option<String>,
     /// Fingerprints of the host's keys that it was given and has; empty while it lacks them.
     pub trusted: Vec<String>,
-    /// It says that it does not reach the host, or nothing at all, or, for as long as a fault is let pass, that the host
+    /// It says that it does not reach the host, or, for as long as a fault is let pass, that the host
     /// refuses its key.
     pub unreachable: bool,
     /// That its key is refused was told.

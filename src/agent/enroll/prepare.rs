@@ -94,6 +94,8 @@ struct Held {
     no_route: Option<(u64, u32)>,
     /// Looks in a row at which the Git host did not take the deploy key.
     refusals: u32,
+    /// Whether that was told of, or nobody could.
+    told_refusal: bool,
     host_key: HostKeySeen,
     told: Option<HostKeysReport>,
     /// The epoch of the newest line that was seen.
@@ -374,6 +376,7 @@ impl Held {
             looked: String::new(),
             no_route: None,
             refusals: 0,
+            told_refusal: false,
             host_key: HostKeySeen::default(),
             told: None,
             epoch: None,

@@ -5,7 +5,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
 use super::health::works;
-use super::state::{History, Object, Observed, OwnLook, Probe};
+use super::state::{History, Object, Observed, Probe};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::{JITTER, PROBED_AT, RECONCILES, REFRESH, REPO_SERVER, SKIP};
 use crate::bundle::{Kind, ObjectId};
@@ -15,11 +15,9 @@ use crate::wire::api::EngineKind;
 
 /// An operation that has not got on for this long does not come to an end by itself.
 const STUCK: Duration = Duration::minutes(10);
-/// Beyond its interval and jitter, a controller that works has looked again.
-const SLACK: Duration = Duration::seconds(60);
-/// A root that leaves a refresh unanswered for so long may be kept from its catalog. Argo CD itself does not say so before a fetch
-/// has failed for three minutes (`controller/state.go`, `CompareAppState`; `--repo-error-grace-period-seconds`).
-const SILENT: Duration = Duration::seconds(20);
+/// Beyond its interval and jitter, a controller that works has looked again. One that could not fetch says nothing of that, nor of a
+/// look, for three minutes (`controller/state.go`, `repoErrorGracePeriod`), but does when it is asked.
+const SLACK: Duration = Duration::seconds(20);
 /// A controller that has just started looks anew within so long.
 const STARTS: Duration = Duration::seconds(5);
 
@@ -68,7 +66,12 @@ pub fn has_looked(root: &Object, probe: Probe, now: OffsetDateTime) -> bool {
 
 /// Whether the controller should have looked by itself meanwhile.
 pub fn is_stale(root: &Object, now: OffsetDateTime) -> bool {
-    looked(root).is_some_and(|at| now - at > RECONCILES + JITTER + SLACK)
+    stale_from(root).is_some_and(|at| now > at)
+}
+
+/// Until when it looks by itself if all is well.
+pub fn stale_from(root: &Object) -> Option<OffsetDateTime> {
+    Some(looked(root)? + RECONCILES + JITTER + SLACK)
 }
 
 /// Whether its last look failed for a reason that lies between Argo CD's own parts and may be over.
@@ -203,57 +206,7 @@ fn is_at(root: &Object) -> Option<&str> {
     runs.then(|| root.text("/status/operationState/reached"))
 }
 
-/// Whether the root was asked and says nothing.
-pub fn is_silent(
-    now: OffsetDateTime,
-    install: &Install,
-    observed: &Observed,
-    history: &History,
-) -> bool {
-    silent_from(install, observed, history).is_some_and(|at| at <= now)
-}
-
-/// When the root will have been silent for too long, if it is asked.
-pub(super) fn silent_from(
-    install: &Install,
-    observed: &Observed,
-    history: &History,
-) -> Option<OffsetDateTime> {
-    let root = observed.objects.get(&install.sync)?;
-    // What it answered meanwhile were other questions.
-    let asked = history.refreshes?.max(looked(root)?);
-    Some(asked + SILENT)
-}
-
-/// That the Git host does not take the deploy key, by the agent's own look, while the root says nothing.
-pub(super) fn refused_key(
-    now: OffsetDateTime,
-    install: &Install,
-    observed: &Observed,
-    history: &History,
-) -> Option<String> {
-    let OwnLook::Refused(since) = observed.own_look else {
-        return None;
-    };
-    is_silent(now, install, observed, history).then(|| {
-        let since = rfc3339(since);
-        format!("the Git host refuses the deploy key to the agent since {since}, and a refresh of the root has no answer")
-    })
-}
-
 impl History {
-    /// Notes since when the root carries a refresh.
-    pub(super) fn saw_refresh(
-        &mut self,
-        now: OffsetDateTime,
-        install: &Install,
-        observed: &Observed,
-    ) {
-        let root = observed.objects.get(&install.sync);
-        let asked = root.is_some_and(|root| root.annotation(REFRESH).is_some());
-        self.refreshes = asked.then(|| self.refreshes.unwrap_or(now));
-    }
-
     /// Notes when the root's operation was last seen to get on.
     pub(super) fn saw_operation(
         &mut self,

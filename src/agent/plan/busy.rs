@@ -193,7 +193,6 @@ impl History {
         }
         self.at_work = self.at_work.max(done_with_one(now, install, observed));
         self.saw_operation(now, install, observed);
-        self.saw_refresh(now, install, observed);
         self.saw_rights(observed);
     }
 }

@@ -253,16 +253,7 @@ pub(super) fn roots(
                 let said = not_ready(id, live);
                 found.extend(said.filter(|f| f.class != Class::GitSecretBad || !old));
             }
-            EngineKind::Argocd => {
-                application(now, install, history, (id, live), found);
-                let named = found.iter().any(|f| f.class == Class::KeyRevoked);
-                let refused = argocd::refused_key(now, install, observed, history);
-                found.extend(
-                    refused
-                        .filter(|_| !named)
-                        .map(|text| Finding::new(Class::KeyRevoked, id, text)),
-                );
-            }
+            EngineKind::Argocd => application(now, install, history, (id, live), found),
         }
         let controller = install.controller(id);
         let up = answers(install, observed, &controller);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
-use super::state::{History, Object, Observed, Probe};
+use super::state::{History, Object, Observed, OwnLook, Probe};
 use super::steps::{Action, Step};
 use super::window::until;
 use super::{argocd, health, latent, quarantine};
@@ -83,9 +83,9 @@ pub fn probes(
         // What failed for long the engine tries again ever later.
         let reads = reads.is_some_and(|since| probe.sent < since);
         let again = reads && cannot_read(install, live);
-        // And Argo CD leaves what it was asked while it could not without an answer.
-        let mute = install.traits.kind == EngineKind::Argocd && reads && !probe.answered;
-        unproven || unread || mute || (old || again) && probe.answered
+        // Whoever is refused himself asks what the engine meets: what it says is told before anything is done about it.
+        let doubts = matches!(observed.own_look, OwnLook::Refused(since) if probe.sent < since);
+        unproven || unread || (old || again || doubts) && probe.answered
     };
     let spaced = |id: &ObjectId| {
         let last = history.nudged.get(id);
@@ -120,11 +120,7 @@ pub fn probes(
         };
         steps.extend(misled(now, observed, history, moment));
     }
-    let silent = argocd::silent_from(install, observed, history).filter(|at| *at > now);
-    let soonest = soonest(now, install, observed)
-        .into_iter()
-        .chain(silent)
-        .min();
+    let soonest = soonest(now, install, observed);
     let waiting = now + SPACING;
     let at = soonest.unwrap_or(waiting).max(now + Duration::seconds(1));
     // After a commit to the engine the answers are waited for: silence is what shows that it did harm.
@@ -163,7 +159,12 @@ fn soonest(now: OffsetDateTime, install: &Install, observed: &Observed) -> Optio
         .iter()
         .filter(|probe| !probe.answered)
         .map(|probe| probe.sent + LATE);
-    again.into_iter().chain(missed.filter(|at| *at > now)).min()
+    // Argo CD should have looked by itself by then.
+    let root = observed.objects.get(&install.sync);
+    let stale = root.and_then(|root| argocd::stale_from(root));
+    let stale = stale.map(|at| at + Duration::SECOND);
+    let later = missed.chain(stale).filter(|at| *at > now);
+    again.into_iter().chain(later).min()
 }
 
 /// Whether a root says that the Git host is away or does not let it in.

@@ -285,8 +285,6 @@ pub struct History {
     pub releasing: Option<OffsetDateTime>,
     /// How far the operation of the root Application that runs has come, and since when it was seen to be there.
     pub operation: Option<(String, OffsetDateTime)>,
-    /// Since when the root Application was seen to carry a refresh that nobody answered.
-    pub refreshes: Option<OffsetDateTime>,
     /// Since when each workload that does not work has not, without a break.
     pub down: BTreeMap<ObjectId, OffsetDateTime>,
 }

@@ -9,7 +9,7 @@ use crate::agent::plan::state::Answer;
 use crate::agent::plan::undecodable::aside;
 use crate::agent::plan::window::{By, Window, careful};
 use crate::agent::plan::{
-    Class, Finding, History, Mode, Observed, Plan, argocd, children, health, quarantine,
+    Class, Finding, History, Mode, Observed, Plan, children, health, quarantine,
 };
 use crate::clock::rfc3339;
 use crate::wire::report::{Condition, ConditionType, Status};
@@ -43,15 +43,14 @@ pub(super) fn other_host_key(moment: &Moment<'_>) -> Option<String> {
     named(moment, &[Class::HostKeyMismatch]).map(|(_, text)| text)
 }
 
-/// Whether a root does not get at the catalog, or does not say, so that the agent's own look tells whose fault that is.
+/// Whether a root does not get at the catalog, so that the agent's own look tells whose fault that is.
 pub(super) fn is_kept_out(moment: &Moment<'_>) -> bool {
     let mut away = moment.plan.findings.iter();
     let away = away.any(|f| {
         let kept_out = matches!(f.class, Class::GitUnreachable | Class::PolicyBlocks);
         kept_out && is_of_root(moment, f)
     });
-    let silent = || argocd::is_silent(moment.now, moment.install, moment.observed, moment.history);
-    away || is_revoked(moment) || silent()
+    away || is_revoked(moment)
 }
 
 /// Whether it was told that a root's key is refused. Only then the agent's own look has the hub register the key again.

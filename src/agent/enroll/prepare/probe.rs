@@ -78,7 +78,10 @@ impl Preparing {
             _ => 0,
         };
         let told = *self.proven.borrow() != path || self.engine_git.borrow().revoked;
-        self.denied.send_replace(doubted(held.refusals, told));
+        // The engine may meet something else a moment later.
+        held.told_refusal = held.refusals > 0 && (held.told_refusal || told);
+        let doubted = doubted(held.refusals, held.told_refusal);
+        self.denied.send_replace(doubted);
         match result {
             Ok(commit) => {
                 info!(commit, "catalog read");

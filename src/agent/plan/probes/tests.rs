@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
-use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::plan::state::{Child, OwnLook, OwnRead};
 use crate::agent::plan::tests::Cluster;
 use crate::clock::rfc3339;
@@ -152,26 +151,25 @@ fn a_source_that_could_not_read_is_asked_once_the_agent_can() {
     }
 }
 
-/// W13: what Argo CD was asked while it could not read it leaves without an answer, and looks again when it is asked anew.
+/// W13, F26: the engine is asked what it meets before the hub is asked to register the key again.
 #[test]
-fn a_root_that_was_asked_while_nobody_could_read_is_asked_again() {
-    for (reads, due) in [(Some(19), true), (Some(21), false), (None, false)] {
-        let mut cluster = Cluster::working_of(EngineKind::Argocd);
-        let root = cluster.install.sync.clone();
-        let live = cluster.objects.get_mut(&root).unwrap();
-        let annotations = &mut live.fields["metadata"]["annotations"];
-        annotations[PROBED_AT] = json!(rfc3339(cluster.now - SECOND * 20));
-        annotations[REFRESH] = json!("normal");
+fn a_source_is_asked_once_the_agent_itself_is_refused() {
+    for (answered, refused, due) in [
+        (true, Some(19), true),
+        (true, Some(20), false),
+        (true, Some(21), false),
+        (false, Some(19), false),
+        (true, None, false),
+    ] {
+        let cluster = asked((SECOND * 20, answered), (SECOND, true));
+        let source = cluster.install.source.clone();
         let mut observed = cluster.observed();
-        observed.own_look = reads.map_or(OwnLook::Failed, |ago| {
-            OwnLook::Read(OwnRead {
-                since: cluster.now - SECOND * ago,
-                last: cluster.now,
-            })
+        observed.own_look = refused.map_or(OwnLook::Failed, |ago| {
+            OwnLook::Refused(cluster.now - SECOND * ago)
         });
         let (steps, _) = probes(cluster.now, &cluster.install, &observed, &cluster.history);
-        let expected = if due { vec![nudge(&root)] } else { vec![] };
-        assert_eq!(steps, expected, "{reads:?}");
+        let expected = if due { vec![nudge(&source)] } else { vec![] };
+        assert_eq!(steps, expected, "{answered} {refused:?}");
     }
 }
 

@@ -240,7 +240,7 @@ fn a_refresh_that_somebody_else_asks_for_is_no_controller_that_hangs() {
         &mut cluster.objects.get_mut(&root).unwrap().fields["metadata"]["annotations"];
     annotations[PROBED_AT] = json!(asked);
     annotations[REFRESH] = json!("normal");
-    cluster.now += Duration::seconds(170);
+    cluster.now += Duration::seconds(130);
     assert_eq!(remedies(&cluster.plan()), []);
     // Had it been at work, it would have looked by itself meanwhile.
     cluster.now += Duration::seconds(11);
@@ -281,13 +281,13 @@ fn host_keys_that_were_just_written_are_asked_for_until_they_are_read() {
     assert!(nudged(&cluster));
 }
 
-/// A controller that has not looked by itself for three minutes is asked before the next probe is due.
+/// A controller that should have looked by itself and has not is asked before the next probe is due.
 #[test]
 fn a_stale_root_is_asked_at_once() {
     let mut cluster = working();
     cluster.install.policy.probe_every = Duration::hours(1);
     cluster.says(&json!({"reconciledAt": rfc3339(cluster.now)}));
-    for (silent, asked) in [(170, false), (190, true)] {
+    for (silent, asked) in [(140, false), (141, true)] {
         let mut later = cluster.observed();
         let now = cluster.now + Duration::seconds(silent);
         for scope in later.scopes.values_mut() {
