@@ -1,5 +1,5 @@
-//! The agent's calls to the API server: repeated for less than a second, and what becomes of them, for the gate: counted where they
-//! are sent, and `/readyz` beside them.
+//! The agent's calls to the API server: each with a deadline, repeated for less than a second, and what becomes of them, for the
+//! gate: counted where they are sent, and `/readyz` beside them.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use kube::client::{Body, ClientBuilder, retry::RetryPolicy};
-use tokio::time::{Instant, Sleep, timeout};
+use tokio::time::{Instant, Sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tower::buffer::BufferLayer;
 use tower::retry::{Policy, RetryLayer};
@@ -18,6 +18,10 @@ use tower::{BoxError, Layer, Service};
 
 use super::plan::server::{Call, Calls as Tally, Gate};
 use crate::clock;
+
+mod timely;
+
+use timely::{LIMIT, Late, Timely};
 
 /// Between two questions to `/readyz`; where it said nothing good, the shorter one.
 const ASK: Duration = Duration::from_secs(30);
@@ -149,7 +153,7 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Repeats {
     }
 }
 
-/// Notes what each reading call comes to at its first try: a repetition says nothing new of the server, and one that passes does not
+/// Gives each call but a watch its deadline, and notes what each reading call comes to at its first try: a repetition says nothing new of the server, and one that passes does not
 /// make it well.
 #[derive(Debug, Clone)]
 pub struct Counted<S> {
@@ -161,13 +165,14 @@ impl<S, B> Service<Request<Body>> for Counted<S>
 where
     S: Service<Request<Body>, Response = Response<B>>,
     S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
 {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, S::Error>> + Send>>;
+    type Response = Response<Timely<B>>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
@@ -175,16 +180,26 @@ where
         let reads = request.method() == Method::GET && first;
         let waits = request.uri().query().is_some_and(|q| q.contains("watch="));
         let (calls, began) = (self.calls.clone(), Instant::now());
+        let end = (!waits).then(|| began + LIMIT);
         let answer = self.inner.call(request);
         Box::pin(async move {
-            let answer = answer.await;
-            if let Ok(response) = answer.as_ref()
-                && reads
-            {
+            let answer = match end {
+                Some(end) => timeout_at(end, answer).await,
+                None => Ok(answer.await),
+            };
+            if reads {
+                let failed = match &answer {
+                    Ok(Ok(response)) => Some(response.status().is_server_error()),
+                    Ok(Err(_)) => None,
+                    Err(_) => Some(true),
+                };
                 let took = (!waits).then(|| began.elapsed());
-                calls.note(response.status().is_server_error(), took);
+                if let Some(failed) = failed {
+                    calls.note(failed, took);
+                }
             }
-            answer
+            let answer = answer.map_err(|_| Late)?.map_err(Into::into)?;
+            Ok(answer.map(|body| Timely::new(body, end)))
         })
     }
 }

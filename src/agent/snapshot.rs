@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tracing::{info, warn};
 
+use super::apply::{AtMost as _, CALL, Refused};
 use super::engine::compare::merged;
 use super::engine::{
     GIT_OWNER, GIT_OWNER_NAMESPACE, GUARD, Install, MANAGER, TRACKING, fields, is_git_owned,
@@ -72,7 +73,8 @@ pub async fn older(
 async fn maps(kube: &Client, namespace: &str) -> Result<Vec<ConfigMap>> {
     let maps: Api<ConfigMap> = Api::namespaced(kube.clone(), namespace);
     let params = ListParams::default().labels(LABEL);
-    let list = maps.list(&params).await.context("list snapshots")?;
+    let list = maps.list(&params).await_at_most(CALL).await;
+    let list = list.context("list snapshots")?;
     Ok(list.items)
 }
 
@@ -158,6 +160,7 @@ pub async fn take(
     for id in install.wanted.keys().filter(kept) {
         let live = api(kube, id.kind, &id.namespace)
             .get(&id.name)
+            .await_at_most(CALL)
             .await
             .with_context(|| format!("read {id}"))?;
         let known = observed.objects.get(id).and_then(|live| live.written);
@@ -296,14 +299,16 @@ async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]
     });
     let params = PatchParams::apply(MANAGER).force();
     maps.patch(&name, &params, &Patch::Apply(&body))
+        .await_at_most(CALL)
         .await
         .context("keep the snapshot")?;
     let old = snapshot.number.saturating_sub(KEEP as u64);
     if old > 0 {
         let name = format!("linesman-snapshot-{old}");
-        match maps.delete(&name, &DeleteParams::default()).await {
+        let params = DeleteParams::default();
+        match maps.delete(&name, &params).await_at_most(CALL).await {
             Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(Refused::Status(status)) if status.code == 404 => {}
             Err(error) => return Err(error).with_context(|| format!("delete {name}")),
         }
     }

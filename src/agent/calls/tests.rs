@@ -1,5 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::StreamExt as _;
 use tower::service_fn;
 
 use super::*;
@@ -97,6 +98,54 @@ async fn an_error_is_told_within_a_second() {
     for code in [&[400], &[403], &[404], &[409], &[500]] {
         assert_eq!(tries(code, Method::GET).await, 1, "{code:?}");
     }
+}
+
+/// A client whose API server takes calls and does not answer; or, where it `begins` to, does not go on.
+fn silent(begins: bool) -> kube::Client {
+    let server = service_fn(move |_: Request<Body>| async move {
+        if !begins {
+            std::future::pending::<()>().await;
+        }
+        let first = futures_util::stream::iter([Ok::<_, BoxError>(hyper::body::Frame::data(
+            Bytes::from_static(b"{"),
+        ))]);
+        let rest = futures_util::stream::pending();
+        let body = http_body_util::StreamBody::new(first.chain(rest));
+        Ok::<_, BoxError>(Response::new(body))
+    });
+    let stack = ClientBuilder::new(server, "linesman");
+    Calls::default().around(stack).unwrap()
+}
+
+/// No part of the agent waits for ever, whether it thought of a deadline or not; what is to last lasts.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_never_answered_ends_and_a_watch_does_not() {
+    let long = LIMIT * 60;
+    for begins in [false, true] {
+        let kube = silent(begins);
+        for method in [Method::GET, Method::PATCH, Method::DELETE] {
+            let began = Instant::now();
+            let answer = timeout(long, send(&kube, method.clone(), "/api/v1/pods")).await;
+            assert!(matches!(answer, Ok(Err(_))), "{method} {begins}");
+            assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs(), "{method}");
+        }
+        let watch = send(&kube, Method::GET, "/api/v1/pods?limit=1&watch=true");
+        assert!(timeout(long, watch).await.is_err(), "{begins}");
+    }
+}
+
+/// F14: a server that takes calls and says nothing is not well.
+#[tokio::test(start_paused = true)]
+async fn reads_that_are_not_answered_shut_the_gate() {
+    let calls = Calls::default();
+    let server =
+        service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, BoxError>>());
+    let kube = calls
+        .around(ClientBuilder::new(server, "linesman"))
+        .unwrap();
+    let reads = (0..3).map(|_| send(&kube, Method::GET, "/api/v1/pods"));
+    drop(futures_util::future::join_all(reads).await);
+    assert!(calls.gate().is_shut());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,9 @@
 //! A snapshot of what has worked for a while.
 
+use std::time::Duration;
+
+use anyhow::anyhow;
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::Watchdog;
@@ -7,6 +11,9 @@ use crate::agent::engine::Install;
 use crate::agent::plan::{Observed, Plan, settled};
 use crate::agent::snapshot;
 use crate::clock;
+
+/// No heal waits longer for what is read one after the other.
+const ATTEMPT: Duration = Duration::from_mins(1);
 
 impl Watchdog {
     /// Takes a snapshot at the adoption, and when the engine has worked for long enough since the last change.
@@ -28,8 +35,9 @@ impl Watchdog {
             &self.context.namespace,
             (install, observed),
             self.snapshot.as_ref(),
-        )
-        .await;
+        );
+        let taken = timeout(ATTEMPT, Box::pin(taken)).await;
+        let taken = taken.unwrap_or_else(|_| Err(anyhow!("the API server is slow")));
         self.snapshot_at = Some(now);
         match taken {
             Ok(taken) => {
