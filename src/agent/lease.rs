@@ -2,18 +2,21 @@
 //!
 //! The leader renews every 5 s for 15 s. It gives up only when it sees another holder: while the API server
 //! cannot be reached nobody can take the Lease, and nobody can act. One that was stopped for a while cannot know that another
-//! leads by now: [`Term`] says how long nobody else may, and whoever mends asks it before each write.
+//! leads by now: [`Term`] says how long nobody else may, and whoever mends has a client that asks it before each write.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use http::{Method, Request};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
+use kube::client::Body;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tower::{BoxError, service_fn};
 use tracing::{info, warn};
 
 use crate::lifetime::hearts::Heart;
@@ -38,7 +41,34 @@ impl Term {
         let renewed = *self.0.borrow();
         renewed.is_some_and(|at| at.elapsed() < TERM)
     }
+
+    /// The same client for whoever acts as the leader: a write is not sent once another replica may lead, however long what it
+    /// is part of takes. Where `heart` is given, it beats with each call: a chain of many is not a task that stands still.
+    pub fn client(&self, kube: &kube::Client, heart: Option<Heart>) -> kube::Client {
+        let (kube, term) = (kube.clone(), self.clone());
+        let namespace = kube.default_namespace().to_owned();
+        let service = service_fn(move |request: Request<Body>| {
+            let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+            let may = reads || term.holds();
+            if let Some(heart) = &heart {
+                heart.beat();
+            }
+            let kube = kube.clone();
+            async move {
+                if !may {
+                    return Err(BoxError::from(Over));
+                }
+                kube.send(request).await.map_err(BoxError::from)
+            }
+        });
+        kube::Client::new(service, namespace)
+    }
 }
+
+/// Why a write was not sent.
+#[derive(Debug, thiserror::Error)]
+#[error("not sent: the lease was not renewed in time, and another replica may lead by now")]
+struct Over;
 
 /// The Lease as one replica sees it.
 pub struct Candidate {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -28,6 +28,7 @@ use super::{Desired, EngineGit, Hint, News, Rest, Verdict};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::heal;
+use crate::lifetime::hearts::Heart;
 use crate::manifests::{EngineNamespaces, scope::Extent};
 use crate::telemetry::HealMetrics;
 use crate::wire::api::EngineKind;
@@ -58,10 +59,17 @@ use open::OpenHeals;
 use record::Records;
 use tell::Teller;
 
+/// Between two beats while there is nothing to do.
+const ALIVE: Duration = Duration::from_mins(1);
+
 /// Where the watchdog works and as whom.
 #[derive(Clone)]
 pub struct Context {
+    /// Beats with each call, and writes nothing when the term is over.
     pub kube: kube::Client,
+    /// For what goes on beside the loop, whatever becomes of that.
+    pub watches: kube::Client,
+    pub heart: Heart,
     /// The agent's own namespace, where snapshots and records are kept.
     pub namespace: String,
     pub engines: EngineNamespaces,
@@ -90,7 +98,7 @@ pub struct Context {
     pub calls: Calls,
     /// Out: a write or a list was refused for want of a right, or no longer is.
     pub refused: Arc<Notify>,
-    /// Nothing is written when it is over: another replica may lead.
+    /// Nothing is begun when it is over: another replica may lead.
     pub term: Term,
     pub faults: Faults,
 }
@@ -225,8 +233,9 @@ impl Watchdog {
         self.snapshot = self.load().await;
         self.resume().await;
         loop {
+            self.context.heart.beat();
             let Some(desired) = self.desired.borrow_and_update().clone() else {
-                if self.desired.changed().await.is_err() {
+                if !self.hears().await {
                     return Ok(());
                 }
                 continue;
@@ -239,6 +248,16 @@ impl Watchdog {
             }
             if !Box::pin(self.follow(desired)).await? {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Waits for another desired state, and is alive meanwhile. False = there will be none.
+    async fn hears(&mut self) -> bool {
+        loop {
+            match timeout(ALIVE, self.desired.changed()).await {
+                Ok(changed) => return changed.is_ok(),
+                Err(_) => self.context.heart.beat(),
             }
         }
     }
@@ -268,7 +287,7 @@ impl Watchdog {
         let watches = CancellationToken::new();
         let _guard = watches.clone().drop_guard();
         let mut observers = JoinSet::new();
-        let (kube, seen, over) = (self.context.kube.clone(), view.clone(), watches.clone());
+        let (kube, seen, over) = (self.context.watches.clone(), view.clone(), watches.clone());
         let (observed, extent) = (install.clone(), self.context.extent);
         observers.spawn(async move { observe::run(kube, &observed, extent, seen, over).await });
         info!(cluster = install.cluster, bundle = %desired.install.bundle.digest, objects = install.wanted.len(), "watching");
@@ -287,6 +306,7 @@ impl Watchdog {
     ) -> Result<bool> {
         let mut seen = view.subscribe();
         loop {
+            self.context.heart.beat();
             let observed = self.context.around(seen.borrow_and_update().clone());
             if self.context.owner_said() {
                 install = self.install(&desired);
@@ -502,3 +522,6 @@ impl Watchdog {
         self.teller.revision(revision).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

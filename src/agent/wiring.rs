@@ -98,6 +98,11 @@ pub(super) fn parts(
     tasks.spawn("owner policy", |stop| {
         owner::keep(policies, owner_out, stop)
     });
+    // Whoever acts as the leader.
+    let led = enroll::Context {
+        kube: start.term.client(kube, None),
+        ..context.clone()
+    };
     let keyring = start.keyring;
     let caller = Caller::new(keyring.current(), joined.clone(), line.clone());
     let path = GitPath {
@@ -125,7 +130,7 @@ pub(super) fn parts(
     let preparing = Preparing {
         context: context.clone(),
         keys: keyring.current(),
-        keeper: Keeper::new(context.clone(), caller.clone(), owner.clone()),
+        keeper: Keeper::new(led.clone(), caller.clone(), owner.clone()),
         told: changed,
         rest,
         heart: hearts.heart("prepare", Duration::from_mins(3)),
@@ -175,7 +180,7 @@ pub(super) fn parts(
     tasks.spawn("diagnose", |stop| diagnosing.run(stop));
     let refused = Arc::new(Notify::new());
     let keeping = Keeping {
-        context: context.clone(),
+        context: led.clone(),
         joined: joined.clone(),
         owner: owner.clone(),
         heart: hearts.heart("own objects", Duration::from_mins(4)),
@@ -197,7 +202,7 @@ pub(super) fn parts(
     };
     tasks.spawn("own image", |stop| upgrading.run(stop));
     let reporting = ReportConfig {
-        kube: kube.clone(),
+        kube: led.kube.clone(),
         namespace: config.namespace.clone(),
         cluster: start.cluster.clone(),
         build: config.build.clone(),
@@ -227,7 +232,7 @@ pub(super) fn parts(
     };
     tasks.spawn("facts", |stop| facts::run(origin, heart, facts_out, stop));
 
-    let covered = cover(&context, &hearts, &start.term, tasks);
+    let covered = cover(&led, &hearts, &start.term, tasks);
     let talk = Talk {
         keys: talk_keys,
         server: config.server,
@@ -247,8 +252,11 @@ pub(super) fn parts(
     tasks.spawn("watchdog's news", |stop| {
         pass_on(watchdog_news, news, faults, stop)
     });
+    let heart = hearts.heart("watchdog", Duration::from_mins(3));
     let watching = watchdog::Context {
-        kube: kube.clone(),
+        kube: start.term.client(kube, Some(heart.clone())),
+        watches: kube.clone(),
+        heart,
         namespace: config.namespace.clone(),
         engines: start.engines.clone(),
         extent: config.extent,

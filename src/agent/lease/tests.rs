@@ -1,8 +1,11 @@
+use std::sync::{Arc, Mutex};
+
 use http::{Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::lifetime::hearts::Hearts;
 
 fn spec(holder: &str) -> LeaseSpec {
     LeaseSpec {
@@ -21,6 +24,43 @@ async fn a_lease_is_taken_when_free_own_or_unrenewed() {
     assert_eq!(turn(&spec("a"), "a", at(0), seen), Turn::Take);
     assert_eq!(turn(&spec("b"), "a", at(15), seen), Turn::Wait("b".into()));
     assert_eq!(turn(&spec("b"), "a", at(16), seen), Turn::Take);
+}
+
+/// W27: what a leader has begun goes no further when another may lead, also in the middle of a step; reading is anybody's.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_once_another_may_lead() {
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&sent);
+    let service = service_fn(move |request: Request<Body>| {
+        seen.lock().unwrap().push(request.method().clone());
+        let answer = Response::new(Body::from(b"{}".to_vec()));
+        async move { Ok::<_, std::convert::Infallible>(answer) }
+    });
+    let kube = kube::Client::new(service, "linesman");
+    let renewed = watch::Sender::new(None);
+    let hearts = Hearts::default();
+    let heart = hearts.heart("watchdog", Duration::from_secs(20));
+    let led = Term(renewed.subscribe()).client(&kube, Some(heart));
+    let send = async |method: Method| {
+        let request = Request::builder().method(method).uri("/api/v1/x");
+        let request = request.body(Vec::new()).unwrap();
+        let said = led.request_text(request).await;
+        said.map_err(|error| error.to_string().contains(&Over.to_string()))
+    };
+    assert_eq!(send(Method::PATCH).await, Err(true));
+    renewed.send_replace(Some(Instant::now()));
+    for method in [Method::PATCH, Method::DELETE, Method::POST] {
+        assert_eq!(send(method).await, Ok("{}".to_owned()));
+    }
+    tokio::time::advance(TERM).await;
+    for method in [Method::PATCH, Method::DELETE, Method::POST, Method::PUT] {
+        assert_eq!(send(method).await, Err(true));
+    }
+    assert_eq!(send(Method::GET).await, Ok("{}".to_owned()));
+    let all = [Method::PATCH, Method::DELETE, Method::POST, Method::GET];
+    assert_eq!(*sent.lock().unwrap(), all);
+    tokio::time::advance(TERM).await;
+    assert_eq!(hearts.say(), None, "it beat with the last call");
 }
 
 fn lease(version: u32, holder: &str) -> Value {

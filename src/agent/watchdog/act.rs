@@ -103,7 +103,8 @@ impl Watchdog {
         if matches!(outcome, Outcome::Forbidden(_)) {
             self.context.refused.notify_one();
         }
-        let unserved = matches!(outcome, Outcome::Unserved(_));
+        // What was not sent for want of the lease says nothing of the API server.
+        let unserved = matches!(outcome, Outcome::Unserved(_)) && self.context.term.holds();
         self.context.calls.wrote(!unserved);
         self.history.acted(now, step, outcome, observed);
         if !idle {

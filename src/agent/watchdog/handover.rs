@@ -44,6 +44,9 @@ impl Watchdog {
             saves: &saves,
         };
         for target in changed(before, now, observed) {
+            if !self.context.term.holds() {
+                return;
+            }
             info!(object = %target, "the engine gets what it is to work with now");
             let action = if target == now.sync {
                 Action::Apply

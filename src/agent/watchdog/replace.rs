@@ -14,7 +14,7 @@ impl Watchdog {
         let number = desired.install.change.as_ref().map(|c| c.number);
         let rest = number.map(|number| (number, desired.kind()));
         self.context.rest.send_replace(rest);
-        self.desired.changed().await.is_ok()
+        self.hears().await
     }
 
     /// Begins with an engine, anew where it is not the one of before: what is known of one says nothing of the other.

@@ -1,0 +1,128 @@
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{Request, Response};
+use kube::client::Body;
+use tokio::time::advance;
+
+use super::*;
+use crate::agent::lease::Candidate;
+use crate::lifetime::hearts::Hearts;
+
+/// A watchdog of this API server, with what tells of its heart, and its end.
+struct Kept {
+    hearts: Hearts,
+    stop: CancellationToken,
+    _desired: watch::Sender<Option<Desired>>,
+    task: JoinSet<Result<()>>,
+}
+
+fn context(kube: &kube::Client, hearts: &Hearts) -> Context {
+    let term = Candidate::new(kube.clone(), "linesman", "a".to_owned()).term();
+    let heart = hearts.heart("watchdog", Duration::from_mins(3));
+    Context {
+        kube: term.client(kube, Some(heart.clone())),
+        watches: kube.clone(),
+        heart,
+        namespace: "linesman".to_owned(),
+        engines: EngineNamespaces::default(),
+        extent: Extent::Cluster,
+        covered: watch::channel(Covered::Cluster).1,
+        pod: "linesman-agent-0".to_owned(),
+        fetched: watch::channel(String::new()).0,
+        stored: watch::channel(Vec::new()).1,
+        changed: watch::channel(None).0,
+        rest: watch::channel(None).0,
+        engine_git: watch::channel(EngineGit::default()).0,
+        read: watch::channel(None).1,
+        facts: watch::channel(Facts::new()).1,
+        owner: watch::channel(None).1,
+        metrics: HealMetrics::default(),
+        calls: Calls::default(),
+        refused: Arc::default(),
+        term,
+        faults: Faults::default(),
+    }
+}
+
+fn kept(kube: &kube::Client, news: mpsc::Sender<News>) -> Kept {
+    let hearts = Hearts::default();
+    let context = context(kube, &hearts);
+    let (desired_out, desired) = watch::channel(None);
+    let inlets = Inlets {
+        hints: mpsc::channel(1).1,
+        questions: mpsc::channel(1).1,
+    };
+    let stop = CancellationToken::new();
+    let mut task = JoinSet::new();
+    task.spawn(Box::pin(run(context, desired, inlets, news, stop.clone())));
+    Kept {
+        hearts,
+        stop,
+        _desired: desired_out,
+        task,
+    }
+}
+
+/// Lets time pass in small steps: what is due in between is done in between.
+async fn pass(time: Duration) {
+    for _ in 0..time.as_secs() {
+        advance(Duration::from_secs(1)).await;
+        tokio::task::yield_now().await;
+    }
+}
+
+/// An API server that takes a call and never answers does not hold up the watchdog: it asks again.
+#[tokio::test(start_paused = true)]
+async fn a_silent_api_server_is_asked_again() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&asked);
+    let silent = tower::service_fn(move |_: Request<Body>| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        std::future::pending::<Result<Response<Body>, Infallible>>()
+    });
+    let (news, _told) = mpsc::channel(8);
+    let mut kept = kept(&kube::Client::new(silent, "linesman"), news);
+    pass(Duration::from_mins(10)).await;
+    // 15 s for the answer, and 2 s until it is tried again.
+    assert_eq!(asked.load(Ordering::Relaxed), 36);
+    assert_eq!(kept.hearts.say(), None);
+    kept.stop.cancel();
+    assert!(kept.task.join_next().await.unwrap().unwrap().is_ok());
+}
+
+fn nothing_there() -> kube::Client {
+    let empty = tower::service_fn(|request: Request<Body>| {
+        let list = request.uri().path().ends_with("/configmaps");
+        let (code, said) = if list {
+            (
+                200,
+                r#"{"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {}, "items": []}"#,
+            )
+        } else {
+            (
+                404,
+                r#"{"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}"#,
+            )
+        };
+        let answer = Response::builder().status(code);
+        let answer = answer.body(Body::from(said.as_bytes().to_vec())).unwrap();
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    kube::Client::new(empty, "linesman")
+}
+
+/// L54: a watchdog that waits for what never comes is told of by `/livez`; one that has nothing to do is not.
+#[tokio::test(start_paused = true)]
+async fn a_watchdog_that_stands_still_is_missed_and_an_idle_one_is_not() {
+    let (news, _told) = mpsc::channel(8);
+    let idle = kept(&nothing_there(), news);
+    // Nobody takes the news, ever.
+    let (news, _told) = mpsc::channel(1);
+    news.send(News::GoesOn(Vec::new())).await.unwrap();
+    let stuck = kept(&nothing_there(), news);
+    pass(Duration::from_mins(10)).await;
+    assert_eq!(idle.hearts.say(), None);
+    let said = stuck.hearts.say().unwrap_or_default();
+    assert!(said.starts_with("task watchdog is stuck for"), "{said}");
+}
