@@ -3,14 +3,14 @@
 //! Three tasks share the [`Outbox`]: one takes news in, one sends, one listens to the hub's orders. Heals are
 //! written to ConfigMap `linesman-heals` before they are sent, so that a restart loses none.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use http::StatusCode;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ObjectMeta, Patch, PatchParams};
+use kube::api::Api;
+use kube::runtime::events::EventType;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -19,25 +19,26 @@ use tracing::{debug, info, warn};
 use super::caller::{self, Call, Caller};
 use super::forward::Subjects;
 use super::link::LinkState;
-use super::{Hint, News};
+use super::{Hint, News, enroll};
 use crate::backoff::Schedule;
 use crate::heal;
 use crate::lifetime::Tasks;
 use crate::lifetime::hearts::{Heart, Hearts};
-use crate::wire::api::{AgentBuild, Order, ReportAck};
-use crate::wire::id::ClusterName;
+use crate::manifests::HEALS_MAP;
+use crate::wire::api::{Order, ReportAck};
 use crate::wire::report::{Facts, HealRecord};
 
+mod kept;
 pub mod outbox;
 
 use outbox::Outbox;
 
-/// The ConfigMap in the agent's namespace that keeps unacknowledged heals.
-const HEALS_MAP: &str = "linesman-heals";
 /// More than can end at a time.
 const STORED: usize = 256;
 /// Of a question that the hub asks.
 const MAX_ID: usize = 64;
+/// Reason of the Event about a record of the agent's own that cannot be read.
+pub(super) const UNREADABLE: &str = "RecordUnreadable";
 /// News within this time of each other share a report.
 const COALESCE: Duration = Duration::from_millis(100);
 /// A sign of life, sent while there is no line whose pings would give it.
@@ -54,11 +55,7 @@ const RETRY: Schedule = Schedule {
 
 /// What the reporter needs.
 pub struct ReportConfig {
-    pub kube: kube::Client,
-    /// The agent's own namespace.
-    pub namespace: String,
-    pub cluster: ClusterName,
-    pub build: AgentBuild,
+    pub context: enroll::Context,
     pub caller: Caller,
     pub facts: watch::Receiver<Facts>,
     pub heart: Heart,
@@ -100,9 +97,8 @@ pub async fn run(
     outlets: Outlets,
     stop: CancellationToken,
 ) -> Result<()> {
-    let heals = load(&config).await;
     let shared = Arc::new(Shared {
-        outbox: Mutex::new(Outbox::new(config.build.clone(), heals)),
+        outbox: Mutex::new(Outbox::without_former(config.context.build.clone())),
         config,
         news: Notify::new(),
         link,
@@ -129,10 +125,18 @@ async fn take(
 ) -> Result<()> {
     let mut facts = shared.config.facts.clone();
     facts.mark_changed();
+    let maps = maps(&shared.config);
+    let mut reading = Box::pin(kept::load(&maps));
+    let (mut known, mut unkept) = (false, false);
     loop {
         let mut keep = false;
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
+            former = &mut reading, if !known => {
+                recall(&shared, former).await;
+                (known, keep) = (true, true);
+            }
+            () = tokio::time::sleep(LOOK), if unkept => keep = true,
             next = news.recv() => match next {
                 Some(item) => keep = shared.outbox().add(item),
                 None => return Ok(()),
@@ -143,9 +147,14 @@ async fn take(
                 shared.outbox().set_facts(seen);
             }
         }
-        if keep && store(&shared).await {
-            let over = over(shared.outbox().heals());
-            tell_stored(&shared, over);
+        if keep {
+            let kept = store(&shared).await;
+            if kept {
+                let over = over(shared.outbox().heals());
+                tell_stored(&shared, over);
+            }
+            // Before what is there was read, nothing is written.
+            unkept = known && !kept;
         }
         shared.news.notify_one();
     }
@@ -226,7 +235,7 @@ async fn pause(stop: &CancellationToken, wait: Duration) -> bool {
 
 async fn report(shared: &Shared) -> Result<()> {
     let parcel = shared.outbox().next();
-    let path = format!("/v1/clusters/{}/reports", shared.config.cluster);
+    let path = format!("/v1/clusters/{}/reports", shared.config.context.cluster);
     let call = Call::post(path, &parcel.report)?;
     let answer = shared.config.caller.call(&call).await?;
     if answer.status == StatusCode::GONE {
@@ -254,7 +263,10 @@ fn announce(shared: &Shared, revision: u64) {
 
 /// Listens to the hub's orders as long as there is a line.
 async fn follow(shared: Arc<Shared>, stop: CancellationToken) -> Result<()> {
-    let call = Call::get(format!("/v1/clusters/{}/orders", shared.config.cluster));
+    let call = Call::get(format!(
+        "/v1/clusters/{}/orders",
+        shared.config.context.cluster
+    ));
     let mut state = shared.link.clone();
     let mut attempt = 0;
     loop {
@@ -318,27 +330,6 @@ fn obey(shared: &Shared, text: &[u8]) {
     }
 }
 
-/// Heals that a former process could not deliver. What cannot be read is said and left behind: a broken
-/// record of the past must not keep the agent from its work.
-async fn load(config: &ReportConfig) -> Vec<HealRecord> {
-    let api = Api::<ConfigMap>::namespaced(config.kube.clone(), &config.namespace);
-    let text = match api.get_opt(HEALS_MAP).await {
-        Ok(map) => map
-            .and_then(|m| m.data)
-            .and_then(|mut d| d.remove("heals.json")),
-        Err(error) => {
-            warn!(%error, "ConfigMap {HEALS_MAP} not read; heals of a former process stay there");
-            None
-        }
-    };
-    text.map_or_else(Vec::new, |text| {
-        serde_json::from_str(&text).unwrap_or_else(|error| {
-            warn!(%error, "ConfigMap {HEALS_MAP} holds no list of heals");
-            Vec::new()
-        })
-    })
-}
-
 fn over(heals: &[HealRecord]) -> Vec<String> {
     let over = heals.iter().filter(|h| heal::is_over(h));
     over.map(|h| h.id.clone()).collect()
@@ -356,28 +347,23 @@ fn tell_stored(shared: &Shared, over: Vec<String>) {
 
 /// Writes the heals down that the hub does not have. False = they would not outlive a restart.
 async fn store(shared: &Shared) -> bool {
-    let (text, dropped) = {
-        let outbox = shared.outbox();
-        (serde_json::to_string(outbox.heals()), outbox.dropped())
-    };
-    let Ok(text) = text else { return false };
-    let map = ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(HEALS_MAP.to_owned()),
-            ..ObjectMeta::default()
-        },
-        data: Some(BTreeMap::from([
-            ("heals.json".to_owned(), text),
-            ("dropped".to_owned(), dropped.to_string()),
-        ])),
-        ..ConfigMap::default()
-    };
-    let config = &shared.config;
-    let api = Api::<ConfigMap>::namespaced(config.kube.clone(), &config.namespace);
-    let params = PatchParams::apply("linesman").force();
-    let written = api.patch(HEALS_MAP, &params, &Patch::Apply(&map)).await;
-    if let Err(error) = &written {
-        warn!(%error, "ConfigMap {HEALS_MAP} not written; these heals would not outlive a restart");
+    let kept = kept::Kept::of(&shared.outbox());
+    match kept {
+        Some(kept) => kept::store(&maps(&shared.config), kept).await,
+        None => false,
     }
-    written.is_ok()
+}
+
+fn maps(config: &ReportConfig) -> Api<ConfigMap> {
+    Api::namespaced(config.context.kube.clone(), &config.context.namespace)
+}
+
+async fn recall(shared: &Shared, former: kept::Former) {
+    if let Some(wrong) = former.wrong {
+        let note = format!("ConfigMap {HEALS_MAP}: {wrong}");
+        warn!("{note}");
+        let context = &shared.config.context;
+        context.event(EventType::Warning, UNREADABLE, &note).await;
+    }
+    shared.outbox().recall(former.heals, former.strange);
 }

@@ -202,10 +202,7 @@ pub(super) fn parts(
     };
     tasks.spawn("own image", |stop| upgrading.run(stop));
     let reporting = ReportConfig {
-        kube: led.kube.clone(),
-        namespace: config.namespace.clone(),
-        cluster: start.cluster.clone(),
-        build: config.build.clone(),
+        context: led.clone(),
         caller,
         facts,
         heart: hearts.heart("report", Duration::from_mins(2)),

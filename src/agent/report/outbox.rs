@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
+
 use crate::heal;
 use crate::wire::api::{AgentBuild, HostKeysReport, Report, ReportAck};
 use crate::wire::report::{
@@ -43,6 +45,10 @@ pub struct Outbox {
     open: BTreeSet<String>,
     /// All of them: those that a former process left are known, too.
     all_open: bool,
+    /// What is in the record of a former process and not understood.
+    strange: Vec<Value>,
+    /// That record is read.
+    knows_former: bool,
     /// Heals that were given up because the hub was away too long.
     dropped: u64,
     /// Counts every change of state; a report carries the count it was made at.
@@ -64,9 +70,37 @@ impl Outbox {
         Self {
             build,
             heals,
+            knows_former: true,
             version: 1,
             ..Self::default()
         }
+    }
+
+    /// One that does not know yet what a former process left. Heals go up in order: until [`Self::recall`] none does.
+    pub fn without_former(build: AgentBuild) -> Self {
+        Self {
+            knows_former: false,
+            ..Self::new(build, Vec::new())
+        }
+    }
+
+    /// Puts what a former process left before what came since. Of a heal that went on, the newer words count.
+    pub fn recall(&mut self, former: Vec<HealRecord>, strange: Vec<Value>) {
+        let mut since = std::mem::take(&mut self.heals);
+        for old in former {
+            let newer = since.iter().position(|heal| heal.id == old.id);
+            self.heals.push(match newer {
+                Some(at) => since.remove(at),
+                None => old,
+            });
+        }
+        self.heals.append(&mut since);
+        while self.heals.len() > MAX_HEALS {
+            self.drop_one();
+        }
+        self.strange = strange;
+        self.knows_former = true;
+        self.version += 1;
     }
 
     /// Takes news in. True where the heals changed, which outlive the process.
@@ -152,11 +186,20 @@ impl Outbox {
 
     /// What is to go up now.
     fn waiting(&self) -> impl Iterator<Item = &HealRecord> {
-        self.heals.iter().filter(|h| !self.unread.contains(&h.id))
+        let go = |heal: &&HealRecord| self.knows_former && !self.unread.contains(&heal.id);
+        self.heals.iter().filter(go)
     }
 
     pub fn heals(&self) -> &[HealRecord] {
         &self.heals
+    }
+
+    pub fn strange(&self) -> &[Value] {
+        &self.strange
+    }
+
+    pub fn knows_former(&self) -> bool {
+        self.knows_former
     }
 
     pub fn dropped(&self) -> u64 {
@@ -181,7 +224,8 @@ impl Outbox {
             // What is still to go up is on its way, open or not.
             let waiting = self.heals.iter().map(|h| &h.id);
             let open: BTreeSet<&String> = self.open.iter().chain(waiting).collect();
-            report.open_heals = self.all_open.then(|| open.into_iter().cloned().collect());
+            let all_known = self.all_open && self.knows_former;
+            report.open_heals = all_known.then(|| open.into_iter().cloned().collect());
         }
         Parcel {
             report,
@@ -233,11 +277,15 @@ impl Outbox {
             None => self.heals.push(heal),
         }
         if self.heals.len() > MAX_HEALS {
-            let closed = self.heals.iter().position(|h| h.result != HealResult::Open);
-            self.heals.remove(closed.unwrap_or(0));
-            self.dropped += 1;
+            self.drop_one();
         }
         true
+    }
+
+    fn drop_one(&mut self) {
+        let closed = self.heals.iter().position(|h| h.result != HealResult::Open);
+        self.heals.remove(closed.unwrap_or(0));
+        self.dropped += 1;
     }
 }
 

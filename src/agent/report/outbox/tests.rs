@@ -213,3 +213,24 @@ fn whether_git_is_reached_is_one_answer_from_two() {
         }
     }
 }
+
+/// W25: what a former process left goes up first, also where it is read late; and what is open is not told before that.
+#[test]
+fn nothing_goes_up_before_what_a_former_process_left() {
+    let mut outbox = Outbox::without_former(AgentBuild::default());
+    outbox.add(News::Heal(Box::new(heal("b", HealResult::Healed))));
+    outbox.add(News::GoesOn(Vec::new()));
+    let parcel = outbox.next();
+    assert_eq!(
+        (parcel.report.heals.len(), &parcel.report.open_heals),
+        (0, &None)
+    );
+    outbox.settle(&parcel, &ReportAck::default());
+    assert!(outbox.is_clean());
+    let former = vec![heal("a", HealResult::Healed), heal("b", HealResult::Open)];
+    outbox.recall(former, Vec::new());
+    let parcel = outbox.next();
+    let told = [heal("a", HealResult::Healed), heal("b", HealResult::Healed)];
+    assert_eq!(parcel.report.heals, told);
+    assert!(parcel.report.open_heals.is_some());
+}
