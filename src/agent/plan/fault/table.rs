@@ -297,7 +297,7 @@ faults! {
         does "creates it as last known good, and holds it back from Git, so that it is not pruned again, until the catalog has it once more. The guard policy keeps CRDs, Namespace and roots";
         advice "";
     EngineUpgradeStuck: 48, Budget::PerHour(5), 10 s;
-        seen "a commit's version of a controller has not come up for 10 min, and nothing says why";
+        seen "a commit's version of a controller has not come up for 10 min, or for as long as its `progressDeadlineSeconds` says where that is longer, and nothing says why";
         evidence "the commit and the fields that it changed";
         does "as `BadEngineCommit`";
         advice "";

@@ -15,7 +15,8 @@ use crate::agent::plan::state::{Object, Observed};
 use crate::agent::plan::{argocd, health};
 use crate::bundle::{Kind, ObjectId};
 
-/// A new version may take so long to come up before it is called stuck: as long as Kubernetes itself waits.
+/// A new version may take so long to come up before it is called stuck: as long as Kubernetes itself waits (a Deployment's
+/// `progressDeadlineSeconds` is 600 where nobody says more).
 pub(super) const WINDOW: Duration = Duration::minutes(10);
 /// A controller that was changed and has not answered a question for this long is useless.
 pub(super) const UNANSWERED: Duration = Duration::seconds(30);
@@ -202,8 +203,9 @@ fn harm(
         if let Some((_, text)) = shown.or_else(|| refused(live)) {
             return Some((Class::BadEngineCommit, text));
         }
-        let text = format!("has not come up for {} min", WINDOW.whole_minutes());
-        return older(WINDOW).then_some((Class::EngineUpgradeStuck, text));
+        let window = window(live);
+        let text = format!("has not come up for {} min", window.whole_minutes());
+        return older(window).then_some((Class::EngineUpgradeStuck, text));
     }
     let waits = live.number("/status/unavailableReplicas") > 0 && older(SERVED);
     if let Some((_, text)) = shown.filter(|_| waits) {
@@ -211,6 +213,12 @@ fn harm(
         return Some((Class::BadEngineCommit, text));
     }
     silent(now, install, observed, id, live).map(|text| (Class::BadEngineCommit, text))
+}
+
+/// How long a commit's version of a controller may take to come up: what the commit itself says, where that is more.
+fn window(live: &Object) -> Duration {
+    let deadline = live.number("/spec/progressDeadlineSeconds");
+    WINDOW.max(Duration::seconds(deadline))
 }
 
 /// A part that runs and does not do its work: nobody answers a question that was asked after the change, or the root

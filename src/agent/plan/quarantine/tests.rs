@@ -97,33 +97,55 @@ fn is_held(cluster: &Cluster, id: &ObjectId) -> bool {
     holds(&cluster.install, &cluster.observed()).contains_key(id)
 }
 
-/// W22
+/// W22: left alone for ten minutes, or for as long as the commit itself gives the new version.
 #[test]
 fn an_upgrade_by_git_is_left_alone_until_it_is_stuck() {
-    let mut cluster = owned();
-    commit(
-        &mut cluster,
-        "main@sha1:2",
-        "source-controller",
-        IMAGE,
-        json!("x:v2"),
-    );
-    let object = cluster
-        .objects
-        .get_mut(&deployment("source-controller"))
-        .unwrap();
-    object.fields["status"] = json!({"observedGeneration": 99});
-    assert_eq!(writes(&after_a_while(&mut cluster)), []);
-    cluster.now += WINDOW;
-    let plan = after_a_while(&mut cluster);
-    assert_eq!(
-        writes(&plan),
-        [
-            ("hold", "source-controller"),
-            ("apply", "source-controller")
-        ]
-    );
-    assert_eq!(plan.findings[0].class, Class::EngineUpgradeStuck);
+    let minutes = Duration::minutes;
+    for (deadline, window) in [
+        (None, WINDOW),
+        (Some(60), WINDOW),
+        (Some(600), WINDOW),
+        (Some(1_800), minutes(30)),
+        (Some(-1), WINDOW),
+    ] {
+        let mut cluster = owned();
+        commit(
+            &mut cluster,
+            "main@sha1:2",
+            "source-controller",
+            IMAGE,
+            json!("x:v2"),
+        );
+        let object = cluster
+            .objects
+            .get_mut(&deployment("source-controller"))
+            .unwrap();
+        object.fields["status"] = json!({"observedGeneration": 99});
+        if let Some(deadline) = deadline {
+            object.fields["spec"]["progressDeadlineSeconds"] = json!(deadline);
+        }
+        cluster.now += window - minutes(1);
+        assert_eq!(writes(&after_a_while(&mut cluster)), [], "{deadline:?}");
+        cluster.now += minutes(1);
+        let plan = after_a_while(&mut cluster);
+        assert_eq!(
+            writes(&plan),
+            [
+                ("hold", "source-controller"),
+                ("apply", "source-controller")
+            ],
+            "{deadline:?}"
+        );
+        assert_eq!(plan.findings[0].class, Class::EngineUpgradeStuck);
+        assert!(
+            plan.findings[0].evidence.starts_with(&format!(
+                "has not come up for {} min",
+                window.whole_minutes()
+            )),
+            "{}",
+            plan.findings[0].evidence
+        );
+    }
 }
 
 /// W17
