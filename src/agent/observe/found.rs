@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::api::DynamicObject;
+use tracing::warn;
 
 use super::scope::What;
 use super::{View, insert};
@@ -19,9 +20,9 @@ const MAX_LEASES: usize = 32;
 const MAX_ELSEWHERE: usize = 8;
 /// Sync objects that are known; the catalog may hold more, and then the rest is not judged.
 const MAX_CHILDREN: usize = 4096;
-/// How long one that went is remembered, and how many of them.
+/// How long one that went is remembered, and how many of them: all that are known may go at once.
 const LOST: time::Duration = time::Duration::minutes(2);
-const MAX_LOST: usize = 1000;
+const MAX_LOST: usize = MAX_CHILDREN;
 
 pub(super) enum Found {
     Objects(Kind, Vec<(ObjectId, Object)>),
@@ -254,8 +255,10 @@ pub(super) fn gone(seen: &mut Observed, id: &ObjectId) -> bool {
         let now = clock::now();
         let lost = Arc::make_mut(&mut seen.lost);
         lost.retain(|_, (at, _)| now - *at < LOST);
-        if lost.len() < MAX_LOST {
+        if lost.len() < MAX_LOST || lost.contains_key(id) {
             lost.insert(id.clone(), (now, keepsake));
+        } else {
+            warn!(object = %id, "gone, and not remembered: if its CRD goes with it, it is not brought back");
         }
     }
     true
@@ -282,6 +285,26 @@ mod tests {
         Found::nothing(What::Children(Kind::Application)).put(&view, Answer::Whole);
         assert_eq!(awaited(), all[1..].iter().copied().collect());
         assert!(seen.has_changed().unwrap(), "it is planned anew at once");
+    }
+
+    /// W11: where a CRD takes all sync objects along that are known, each is remembered, for it may have to be brought back.
+    #[test]
+    fn as_many_are_remembered_as_are_known() {
+        let mut seen = Observed::default();
+        let named = |n: usize| ObjectId::new(Kind::Application, "argocd", &format!("app-{n}"));
+        for n in 0..MAX_CHILDREN + 1 {
+            let live = serde_json::from_value(serde_json::json!({
+                "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+                "metadata": {"name": format!("app-{n}"), "namespace": "argocd"}, "spec": {"n": n},
+            }));
+            let said = Heard::of("argocd", Kind::Application, &live.unwrap());
+            heard(&mut seen, named(n), said);
+        }
+        for n in 0..MAX_CHILDREN {
+            assert!(gone(&mut seen, &named(n)), "{n}");
+        }
+        assert_eq!(seen.lost.len(), MAX_CHILDREN);
+        assert!(seen.children.is_empty());
     }
 
     /// W12: a source is known for as long as others may have to wait for it, and is none of what is counted.

@@ -1,6 +1,6 @@
 //! How plans and outcomes become history.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
@@ -93,6 +93,8 @@ impl History {
         observed: &Observed,
     ) -> BTreeSet<ObjectId> {
         let mut more = BTreeSet::new();
+        // There may be thousands: none is compared with each other one.
+        let mut known: BTreeMap<ObjectId, BTreeSet<String>> = BTreeMap::new();
         let burst = burst::is_on(install, observed);
         for (id, (at, keepsake)) in observed.lost.iter() {
             let (group, _, plural) = id.kind.resource();
@@ -105,7 +107,9 @@ impl History {
                 continue;
             }
             let saved = self.saved.entry(crd.clone()).or_default();
-            if !saved.iter().any(|s| s == keepsake.as_ref()) {
+            let known = known.entry(crd.clone());
+            let known = known.or_insert_with(|| saved.iter().map(Value::to_string).collect());
+            if known.insert(keepsake.to_string()) {
                 saved.push(keepsake.as_ref().clone());
                 more.insert(crd);
             }
