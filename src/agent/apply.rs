@@ -54,13 +54,15 @@ pub struct Hands<'a> {
 pub struct Done {
     pub outcome: Outcome,
     pub saved: Vec<Value>,
+    /// What people have to know beside the outcome.
+    pub told: Option<String>,
 }
 
 impl Hands<'_> {
     /// Does one step. `saved` are the objects to bring back, for [`Action::Restore`] and [`Action::Release`].
     pub async fn act(&self, step: &Step, saved: &[Value]) -> Done {
         let id = &step.target;
-        let mut kept = Vec::new();
+        let (mut kept, mut told) = (Vec::new(), None);
         let result = match &step.action {
             Action::Create | Action::Apply | Action::WriteSecret => self.apply(id, None).await,
             Action::CreateHeld { note } => self.apply(id, Some(note)).await,
@@ -76,7 +78,13 @@ impl Hands<'_> {
                 let none = json!({"spec": {"replicas": 0}});
                 self.merge(id, &none, GUARD).await
             }
-            Action::Release => self.release(id, saved, &mut kept).await,
+            Action::Release => match self.release(id, saved, &mut kept).await {
+                Ok((outcome, said)) => {
+                    told = said;
+                    Ok(outcome)
+                }
+                Err(error) => Err(error),
+            },
             Action::Restore => self.restore(id, saved, &mut kept).await,
             Action::FreeLease { uid } => self.free_lease(id, uid).await,
             Action::Lock => {
@@ -109,6 +117,7 @@ impl Hands<'_> {
         Done {
             outcome,
             saved: kept,
+            told,
         }
     }
 

@@ -38,7 +38,7 @@ const STORED: usize = 256;
 /// Of a question that the hub asks.
 const MAX_ID: usize = 64;
 /// Reason of the Event about a record of the agent's own that cannot be read.
-pub(super) const UNREADABLE: &str = "RecordUnreadable";
+pub(in crate::agent) const UNREADABLE: &str = "RecordUnreadable";
 /// News within this time of each other share a report.
 const COALESCE: Duration = Duration::from_millis(100);
 /// A sign of life, sent while there is no line whose pings would give it.

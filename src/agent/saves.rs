@@ -29,47 +29,62 @@ const MAX_PLAIN: u64 = 64 << 20;
 /// What could not be brought back for so long is somebody's decision by now.
 const STALE: Duration = Duration::hours(24);
 
-/// The ConfigMaps `linesman-saved-<plural>-<part>` in the agent's namespace.
+/// The ConfigMaps `linesman-saved-<plural>-<generation>-<part>` in the agent's namespace. A generation is written beside the one
+/// before it, which goes when all parts of the new one are there: whenever this process ends, one of them is whole.
 #[derive(Clone)]
-pub struct Saves(Api<ConfigMap>);
+pub struct Saves {
+    maps: Api<ConfigMap>,
+    /// Bytes of one part.
+    part: usize,
+}
+
+/// What an earlier agent left.
+#[derive(Debug, Default, PartialEq)]
+pub struct Left {
+    pub objects: BTreeMap<ObjectId, Vec<Value>>,
+    /// What cannot be used, for people.
+    pub wrong: Vec<String>,
+}
 
 impl Saves {
     pub fn new(kube: &Client, namespace: &str) -> Self {
-        Self(Api::namespaced(kube.clone(), namespace))
+        Self {
+            maps: Api::namespaced(kube.clone(), namespace),
+            part: PART,
+        }
     }
 
     /// What an earlier agent saved and did not bring back. What is damaged or a day old is told and left out.
     ///
     /// # Errors
     /// The API server does not answer.
-    pub async fn load(&self, now: OffsetDateTime) -> Result<BTreeMap<ObjectId, Vec<Value>>> {
+    pub async fn load(&self, now: OffsetDateTime) -> Result<Left> {
         let list = self.list().await?;
         let mut by_crd: BTreeMap<String, Vec<&ConfigMap>> = BTreeMap::new();
         for map in &list {
-            let crd = map.data.as_ref().and_then(|data| data.get("crd"));
-            by_crd
-                .entry(crd.cloned().unwrap_or_default())
-                .or_default()
-                .push(map);
+            let crd = field(map, "crd").cloned().unwrap_or_default();
+            by_crd.entry(crd).or_default().push(map);
         }
-        let mut all = BTreeMap::new();
+        let mut left = Left::default();
         for (crd, maps) in by_crd {
-            match read(&maps, now) {
-                Ok(objects) => {
+            match newest(&maps, now).and_then(|objects| Ok((named(&crd)?, objects))) {
+                Ok((id, objects)) => {
                     info!(crd, objects = objects.len(), "objects to bring back");
-                    all.insert(
-                        ObjectId::new(Kind::CustomResourceDefinition, "", &crd),
-                        objects,
-                    );
+                    left.objects.insert(id, objects);
                 }
-                Err(error) => warn!(
-                    crd,
-                    error = format!("{error:#}"),
-                    "saved objects cannot be used; they stay in ConfigMaps linesman-saved-*"
-                ),
+                Err(error) => {
+                    let names = maps.iter().filter_map(|map| map.metadata.name.as_deref());
+                    let names: Vec<&str> = names.take(MAX_PARTS).collect();
+                    let wrong = format!(
+                        "saved objects cannot be used, and stay in ConfigMap {}: {error:#}",
+                        names.join(", ")
+                    );
+                    warn!(crd, "{wrong}");
+                    left.wrong.push(wrong);
+                }
             }
         }
-        Ok(all)
+        Ok(left)
     }
 
     /// Keeps `objects`, all that is to be brought back with this CRD, instead of what was kept of it before.
@@ -84,14 +99,16 @@ impl Saves {
     ) -> Result<()> {
         let plain = serde_json::to_vec(objects).context("write the objects")?;
         let packed = bundle::compress(&plain);
-        let parts: Vec<&[u8]> = packed.chunks(PART).collect();
+        let parts: Vec<&[u8]> = packed.chunks(self.part).collect();
         ensure!(
             parts.len() <= MAX_PARTS,
             "{} bytes are more than {MAX_PARTS} ConfigMaps hold",
             packed.len()
         );
+        let digest = sha256_hex(&plain);
+        let mut names = BTreeSet::new();
         for (number, part) in parts.iter().enumerate() {
-            let name = name(crd, number);
+            let name = name(crd, (now, &digest), number);
             let body = json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": name, "labels": {LABEL: "true"}},
@@ -99,7 +116,7 @@ impl Saves {
                     "crd": crd.name,
                     "part": number.to_string(),
                     "parts": parts.len().to_string(),
-                    "sha256": sha256_hex(&plain),
+                    "sha256": digest,
                     "taken": clock::rfc3339(now),
                 },
                 "binaryData": {"objects.zst": STANDARD.encode(part)},
@@ -107,14 +124,14 @@ impl Saves {
             let params = PatchParams::apply(MANAGER).force();
             let patch = Patch::Apply(&body);
             let sent = self
-                .0
+                .maps
                 .patch(&name, &params, &patch)
                 .await_at_most(CALL)
                 .await;
             sent.with_context(|| format!("keep objects in ConfigMap {name}"))?;
+            names.insert(name);
         }
-        // Parts of a longer list would make this one unreadable.
-        self.delete_from(crd, parts.len()).await
+        self.delete_others(crd, &names).await
     }
 
     /// They are back.
@@ -122,17 +139,19 @@ impl Saves {
     /// # Errors
     /// The API server does not answer; they would be brought back once more.
     pub async fn forget(&self, crd: &ObjectId) -> Result<()> {
-        self.delete_from(crd, 0).await
+        self.delete_others(crd, &BTreeSet::new()).await
     }
 
-    /// Deletes the parts of this number and above.
-    async fn delete_from(&self, crd: &ObjectId, first: usize) -> Result<()> {
+    /// Deletes what is kept of a CRD but `these`.
+    async fn delete_others(&self, crd: &ObjectId, these: &BTreeSet<String>) -> Result<()> {
         let there = self.list().await?;
-        let there: BTreeSet<String> = there.into_iter().filter_map(|m| m.metadata.name).collect();
-        let numbers = first..MAX_PARTS;
-        for name in numbers.map(|n| name(crd, n)).filter(|n| there.contains(n)) {
+        let of_it = there
+            .iter()
+            .filter(|map| field(map, "crd") == Some(&crd.name));
+        let names = of_it.filter_map(|map| map.metadata.name.as_ref());
+        for name in names.filter(|name| !these.contains(*name)) {
             let params = DeleteParams::default();
-            let gone = self.0.delete(&name, &params).await_at_most(CALL).await;
+            let gone = self.maps.delete(name, &params).await_at_most(CALL).await;
             match gone {
                 Ok(_) => {}
                 Err(Refused::Status(status)) if status.code == 404 => {}
@@ -144,17 +163,43 @@ impl Saves {
 
     async fn list(&self) -> Result<Vec<ConfigMap>> {
         let labelled = ListParams::default().labels(LABEL);
-        let list = self.0.list(&labelled).await_at_most(CALL).await;
+        let list = self.maps.list(&labelled).await_at_most(CALL).await;
         Ok(list.context("list saved objects")?.items)
     }
 }
 
-fn name(crd: &ObjectId, part: usize) -> String {
+fn name(crd: &ObjectId, (taken, digest): (OffsetDateTime, &str), part: usize) -> String {
     let plural = crd.name.split('.').next().unwrap_or_default();
-    format!("linesman-saved-{plural}-{part}")
+    let digest = digest.get(..8).unwrap_or_default();
+    format!(
+        "linesman-saved-{plural}-{}-{digest}-{part}",
+        taken.unix_timestamp_nanos() / 1_000_000
+    )
 }
 
-/// The objects of one CRD from all of its parts.
+fn field<'a>(map: &'a ConfigMap, key: &str) -> Option<&'a String> {
+    map.data.as_ref()?.get(key)
+}
+
+fn named(crd: &str) -> Result<ObjectId> {
+    ensure!(!crd.is_empty(), "they name no CRD");
+    Ok(ObjectId::new(Kind::CustomResourceDefinition, "", crd))
+}
+
+/// The objects of one CRD from its newest generation that is whole; where there is none, what is wrong with the newest.
+fn newest(maps: &[&ConfigMap], now: OffsetDateTime) -> Result<Vec<Value>> {
+    let mut generations: BTreeMap<_, Vec<&ConfigMap>> = BTreeMap::new();
+    for map in maps {
+        // RFC 3339 in UTC sorts as time does.
+        let of = ["taken", "sha256"].map(|key| field(map, key));
+        generations.entry(of).or_default().push(map);
+    }
+    let mut read = generations.values().rev().map(|maps| read(maps, now));
+    let first = read.next().context("no parts")?;
+    first.or_else(|error| read.find_map(Result::ok).ok_or(error))
+}
+
+/// The objects of one generation from all of its parts.
 fn read(maps: &[&ConfigMap], now: OffsetDateTime) -> Result<Vec<Value>> {
     let mut parts: BTreeMap<usize, &[u8]> = BTreeMap::new();
     let mut whole = None;
@@ -191,12 +236,156 @@ fn read(maps: &[&ConfigMap], now: OffsetDateTime) -> Result<Vec<Value>> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use http::{Method, Request, Response};
     use k8s_openapi::ByteString;
+    use kube::client::Body;
     use time::macros::datetime;
 
     use super::*;
 
     const NOW: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
+
+    type Maps = Arc<Mutex<BTreeMap<String, Value>>>;
+
+    /// [`Saves`] at an API server that keeps ConfigMaps, and takes just so many writes: then the process is as good as killed.
+    fn saves(there: &Maps, writes: usize) -> Saves {
+        let (there, left) = (Arc::clone(there), Arc::new(Mutex::new(writes)));
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let (there, left) = (Arc::clone(&there), Arc::clone(&left));
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap();
+                let name = parts.uri.path().rsplit('/').next().unwrap().to_owned();
+                let mut there = there.lock().unwrap();
+                let mut left = left.lock().unwrap();
+                let (code, said) = if parts.method == Method::GET {
+                    let items: Vec<&Value> = there.values().collect();
+                    (
+                        200,
+                        json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {}, "items": items}),
+                    )
+                } else if *left == 0 {
+                    (500, json!({"kind": "Status", "code": 500, "reason": "x"}))
+                } else {
+                    *left -= 1;
+                    if parts.method == Method::DELETE {
+                        there.remove(&name);
+                        (200, json!({"kind": "Status", "status": "Success"}))
+                    } else {
+                        let map: Value = serde_json::from_slice(&body).unwrap();
+                        there.insert(name, map.clone());
+                        (200, map)
+                    }
+                };
+                let answer = Response::builder().status(code);
+                let answer = answer.body(Body::from(said.to_string().into_bytes()));
+                Ok::<_, Infallible>(answer.unwrap())
+            }
+        });
+        Saves {
+            maps: Api::namespaced(Client::new(server, "linesman"), "linesman"),
+            part: 16,
+        }
+    }
+
+    fn crd() -> ObjectId {
+        ObjectId::new(
+            Kind::CustomResourceDefinition,
+            "",
+            "applications.argoproj.io",
+        )
+    }
+
+    /// W44: whenever the process ends while it writes, what was saved before or what is saved now can be read, and never neither.
+    #[tokio::test]
+    async fn an_end_between_two_parts_costs_nothing_that_was_saved() {
+        let before = vec![json!({"name": "a", "spec": "of before, in some parts"})];
+        let after = [
+            before.clone(),
+            vec![json!({"name": "b", "spec": 1_234_567})],
+        ]
+        .concat();
+        let later = NOW + Duration::seconds(1);
+        let mut seen = BTreeSet::new();
+        for writes in 0..64 {
+            let there = Maps::default();
+            let whole = saves(&there, usize::MAX);
+            whole.store(&crd(), &before, NOW).await.unwrap();
+            let parts = there.lock().unwrap().len();
+            assert!(parts > 2, "{parts}");
+            let done = saves(&there, writes).store(&crd(), &after, later).await;
+            let left = whole.load(later).await.unwrap();
+            assert_eq!(left.wrong, Vec::<String>::new());
+            let left = &left.objects[&crd()];
+            assert!(*left == before || *left == after, "{writes}: {left:?}");
+            seen.insert((*left == after, done.is_ok()));
+            if done.is_ok() {
+                // Nothing of before is left over.
+                let again = Maps::default();
+                let only = saves(&again, usize::MAX);
+                only.store(&crd(), &after, later).await.unwrap();
+                assert!(
+                    there
+                        .lock()
+                        .unwrap()
+                        .keys()
+                        .eq(again.lock().unwrap().keys())
+                );
+                whole.forget(&crd()).await.unwrap();
+                assert_eq!(*there.lock().unwrap(), BTreeMap::new());
+            }
+        }
+        assert_eq!(
+            seen,
+            BTreeSet::from([(false, false), (true, false), (true, true)])
+        );
+    }
+
+    /// W46: it is told which ConfigMaps cannot be read, and what of other CRDs is saved is brought back all the same.
+    #[tokio::test]
+    async fn what_cannot_be_read_is_told_by_name_and_takes_nothing_else_along() {
+        let there = Maps::default();
+        let saves = saves(&there, usize::MAX);
+        let objects = vec![json!({"name": "a"})];
+        saves.store(&crd(), &objects, NOW).await.unwrap();
+        let good = there.lock().unwrap().keys().next().unwrap().clone();
+        let map = |name: &str, data: Value| {
+            let labels = json!({LABEL: "true"});
+            let map = json!({"metadata": {"name": name, "labels": labels}, "data": data});
+            there.lock().unwrap().insert(name.to_owned(), map);
+        };
+        map(
+            "linesman-saved-x-0",
+            json!({"crd": "x.example.org", "part": "0"}),
+        );
+        map("linesman-saved-y-0", json!(null));
+        let left = saves.load(NOW).await.unwrap();
+        assert_eq!(left.objects, BTreeMap::from([(crd(), objects.clone())]));
+        let what = "saved objects cannot be used, and stay in ConfigMap";
+        assert_eq!(
+            left.wrong,
+            [
+                format!("{what} linesman-saved-y-0: no data"),
+                format!("{what} linesman-saved-x-0: no taken"),
+            ]
+        );
+        // As an agent of before wrote it: older, under another name, and damaged or not.
+        let old = json!({"crd": crd().name, "part": "0", "parts": "1", "sha256": "0", "taken": "2026-01-01T00:00:00.000Z"});
+        map("linesman-saved-applications-0", old);
+        let left = saves.load(NOW).await.unwrap();
+        assert_eq!(left.objects, BTreeMap::from([(crd(), objects)]));
+        saves.store(&crd(), &[], NOW).await.unwrap();
+        assert!(
+            !there
+                .lock()
+                .unwrap()
+                .contains_key("linesman-saved-applications-0")
+        );
+        assert!(!there.lock().unwrap().contains_key(&good));
+    }
 
     /// As [`Saves::store`] writes them, in parts of `size` bytes.
     fn kept(objects: &[Value], size: usize) -> Vec<ConfigMap> {

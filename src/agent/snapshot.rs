@@ -10,7 +10,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::apply::{AtMost as _, CALL, Refused};
 use super::engine::compare::merged;
@@ -52,9 +52,10 @@ pub struct Snapshot {
     pub added: BTreeMap<ObjectId, Value>,
 }
 
-/// The newest snapshot that is whole.
-pub async fn load(kube: &Client, namespace: &str) -> Result<Option<Snapshot>> {
-    Ok(whole(&maps(kube, namespace).await?).pop())
+/// The newest snapshot that is whole, and what is wrong with others, for people.
+pub async fn load(kube: &Client, namespace: &str) -> Result<(Option<Snapshot>, Vec<String>)> {
+    let (mut whole, wrong) = whole(&maps(kube, namespace).await?);
+    Ok((whole.pop(), wrong))
 }
 
 /// One object as it is in an older snapshot, `back` from the newest; none = there is no such snapshot, or it is not in
@@ -65,7 +66,7 @@ pub async fn older(
     back: usize,
     id: &ObjectId,
 ) -> Result<Option<Value>> {
-    let mut all = whole(&maps(kube, namespace).await?);
+    let (mut all, _) = whole(&maps(kube, namespace).await?);
     let at = all.len().checked_sub(back + 1);
     Ok(at.and_then(|at| all.swap_remove(at).objects.remove(id)))
 }
@@ -78,25 +79,20 @@ async fn maps(kube: &Client, namespace: &str) -> Result<Vec<ConfigMap>> {
     Ok(list.items)
 }
 
-/// Those that can be used, the newest last.
-fn whole(maps: &[ConfigMap]) -> Vec<Snapshot> {
-    let mut found: Vec<Snapshot> = maps
-        .iter()
-        .filter_map(|map| match read(map) {
-            Ok(snapshot) => Some(snapshot),
+/// Those that can be used, the newest last, and why others cannot.
+fn whole(maps: &[ConfigMap]) -> (Vec<Snapshot>, Vec<String>) {
+    let (mut found, mut wrong) = (Vec::new(), Vec::new());
+    for map in maps {
+        match read(map) {
+            Ok(snapshot) => found.push(snapshot),
             Err(error) => {
                 let name = map.metadata.name.as_deref().unwrap_or_default();
-                warn!(
-                    name,
-                    error = format!("{error:#}"),
-                    "snapshot cannot be used"
-                );
-                None
+                wrong.push(format!("ConfigMap {name} is no snapshot: {error:#}"));
             }
-        })
-        .collect();
-    found.sort_by_key(|s| s.number);
-    found
+        }
+    }
+    found.sort_by_key(|s: &Snapshot| s.number);
+    (found, wrong)
 }
 
 fn read(map: &ConfigMap) -> Result<Snapshot> {

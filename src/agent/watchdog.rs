@@ -266,7 +266,12 @@ impl Watchdog {
     async fn load(&self) -> Option<Snapshot> {
         loop {
             match snapshot::load(&self.context.kube, &self.context.namespace).await {
-                Ok(found) => return found,
+                Ok((found, wrong)) => {
+                    for wrong in &wrong {
+                        self.teller.warn(tell::UNREADABLE, wrong);
+                    }
+                    return found;
+                }
                 Err(error) => {
                     warn!(
                         error = format!("{error:#}"),

@@ -1,9 +1,11 @@
 //! Sync objects while their CRD dies: let them go without a prune, and bring them back.
 
+use std::time::Duration;
+
 use anyhow::{Result, anyhow};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use tracing::warn;
+use tokio::time::sleep;
 
 use super::{AtMost as _, CALL, Hands, Refused};
 use crate::agent::engine::GUARD;
@@ -12,21 +14,24 @@ use crate::agent::plan::project;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
+/// To put on record what is to be brought back, and the pause in between.
+const TRIES: usize = 3;
+const AGAIN: Duration = Duration::from_millis(500);
 const PAGE: u32 = 500;
 const PAGES: usize = 64;
 
 impl Hands<'_> {
     /// Takes the engine's finalizer from every object of this CRD that is being deleted, in all namespaces, and
     /// keeps those that Git does not bring back: also the one of which the engine has taken its finalizer itself by then,
-    /// where somebody else's still holds it.
+    /// where somebody else's still holds it. With what is to be told to people, if anything is.
     pub(super) async fn release(
         &self,
         crd: &ObjectId,
         saved: &[Value],
         kept: &mut Vec<Value>,
-    ) -> Result<Outcome> {
+    ) -> Result<(Outcome, Option<String>)> {
         let Some(served) = self.served(crd) else {
-            return Ok(Outcome::Unchanged);
+            return Ok((Outcome::Unchanged, None));
         };
         let all: Api<DynamicObject> = Api::all_with(self.kube.clone(), &served);
         let ours = |f: &&String| self.install.traits.is_finalizer(f);
@@ -37,7 +42,7 @@ impl Hands<'_> {
             let list = match all.list(&params).await_at_most(CALL).await {
                 Ok(list) => list,
                 Err(Refused::Status(status)) if status.code == 404 => {
-                    return Ok(Outcome::Unchanged);
+                    return Ok((Outcome::Unchanged, None));
                 }
                 Err(refused) => {
                     return Err(anyhow!(refused).context(format!("list {}", served.plural)));
@@ -65,14 +70,34 @@ impl Hands<'_> {
             }
         }
         dying.retain(pinned);
-        if !kept.is_empty() {
-            // On record before the first one goes: this process may end before they are back.
-            let all = [saved, kept.as_slice()].concat();
-            if let Err(error) = self.saves.store(crd, &all, clock::now()).await {
-                warn!(%crd, error = format!("{error:#}"), "objects to bring back are kept in memory only");
+        let all = [saved, kept.as_slice()].concat();
+        // On record before the first one goes: this process may end before they are back.
+        let told = if kept.is_empty() {
+            Ok(())
+        } else {
+            self.put_on_record(crd, &all).await
+        };
+        let stripped = self.strip(&served, dying).await;
+        Ok((stripped?, told.err()))
+    }
+
+    /// Tried more than once: nobody prunes meanwhile, the engine's rights are cut. But without an end it is not waited for
+    /// either, or nothing would come back as long as a ConfigMap cannot be written. Why it was not written, for people.
+    async fn put_on_record(&self, crd: &ObjectId, all: &[Value]) -> Result<(), String> {
+        let mut said = String::new();
+        for tried in 0..TRIES {
+            if tried > 0 {
+                sleep(AGAIN).await;
+            }
+            match self.saves.store(crd, all, clock::now()).await {
+                Ok(()) => return Ok(()),
+                Err(error) => said = format!("{error:#}"),
             }
         }
-        self.strip(&served, dying).await
+        let many = all.len();
+        Err(format!(
+            "{many} objects of {crd} that are to be brought back are known to this process alone, and lost if it ends before: {said}"
+        ))
     }
 
     /// Whether an object was deleted because its CRD or its Namespace is, and not by somebody who meant it.

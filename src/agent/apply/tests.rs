@@ -1,4 +1,5 @@
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::{Method, Request, Response};
@@ -147,6 +148,58 @@ async fn what_is_made_anew_goes_with_all_that_hangs_on_it() {
         assert_eq!(body["propagationPolicy"], json!(how));
         assert_eq!(body["preconditions"], json!({"uid": "uid-1"}));
         assert_eq!(outcome, Outcome::Done);
+    }
+}
+
+/// W44: what is to be brought back is put on record before the engine lets go of it, with more than one try; where that cannot be
+/// done, the objects go all the same, or nothing would ever come back, and it is told.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_let_go_before_its_record_was_tried_again() {
+    let crd = ObjectId::new(
+        Kind::CustomResourceDefinition,
+        "",
+        "kustomizations.kustomize.toolkit.fluxcd.io",
+    );
+    let step = Step {
+        action: Action::Release,
+        target: crd,
+        cause: None,
+    };
+    for (refused, told) in [(0, false), (2, false), (usize::MAX, true)] {
+        let writes = AtomicUsize::new(0);
+        let answer = move |method: &Method| match *method {
+            Method::GET => {
+                let object = json!({
+                    "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+                    "metadata": {
+                        "name": "held", "namespace": "teams", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:10Z",
+                        "finalizers": ["finalizers.fluxcd.io"],
+                    },
+                    "spec": {},
+                });
+                let items = if writes.load(Ordering::Relaxed) == 0 {
+                    vec![object]
+                } else {
+                    vec![]
+                };
+                (
+                    200,
+                    json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}),
+                )
+            }
+            // The record comes first.
+            _ if writes.fetch_add(1, Ordering::Relaxed) < refused.min(3) => status(500, "x"),
+            _ => (200, json!({"metadata": {"name": "x"}})),
+        };
+        let (calls, done) = done(&step, &Observed::default(), &[], answer).await;
+        assert_eq!(done.outcome, Outcome::Done, "{refused}");
+        assert_eq!(done.told.is_some(), told, "{:?}", done.told);
+        let patches = calls.iter().filter(|(method, _)| *method == Method::PATCH);
+        let strips = |body: &Value| body.pointer("/metadata/finalizers").is_some();
+        let sent: Vec<bool> = patches.map(|(_, body)| strips(body)).collect();
+        let tries = if told { 3 } else { refused + 1 };
+        let expected = [vec![false; tries], vec![true]].concat();
+        assert_eq!(sent, expected, "{refused}");
     }
 }
 

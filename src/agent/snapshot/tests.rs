@@ -101,3 +101,53 @@ fn what_others_set_beyond_our_own_is_kept() {
         );
     }
 }
+
+/// W46: a snapshot that somebody spoilt is told of by its name, and the others count as ever.
+#[test]
+fn a_snapshot_that_cannot_be_read_is_told_by_name_and_takes_no_other_along() {
+    let map = |name: &str, number: &str, spoil: Option<&str>| {
+        let plain = b"[]";
+        let mut data = BTreeMap::from([
+            ("number".to_owned(), number.to_owned()),
+            ("taken".to_owned(), "2026-01-02T03:04:05Z".to_owned()),
+            ("sha256".to_owned(), sha256_hex(plain)),
+        ]);
+        let mut packed = bundle::compress(plain);
+        match spoil {
+            Some("objects.zst") => packed = b"?".to_vec(),
+            Some(key) => drop(data.insert(key.to_owned(), "?".to_owned())),
+            None => {}
+        }
+        let mut map = ConfigMap {
+            data: Some(data),
+            binary_data: Some([(OBJECTS.to_owned(), k8s_openapi::ByteString(packed))].into()),
+            ..ConfigMap::default()
+        };
+        map.metadata.name = Some(name.to_owned());
+        map
+    };
+    let parts = ["number", "taken", "sha256", "objects.zst"];
+    let mut maps: Vec<ConfigMap> = parts
+        .iter()
+        .map(|part| map(&format!("spoilt-{part}"), "9", Some(part)))
+        .collect();
+    maps.extend([map("good-7", "7", None), map("good-8", "8", None)]);
+    maps.push(ConfigMap::default());
+    let (found, wrong) = whole(&maps);
+    let numbers: Vec<u64> = found.iter().map(|s| s.number).collect();
+    assert_eq!(numbers, [7, 8]);
+    let told: Vec<&str> = wrong
+        .iter()
+        .filter_map(|text| text.split(" is no").next())
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "ConfigMap spoilt-number",
+            "ConfigMap spoilt-taken",
+            "ConfigMap spoilt-sha256",
+            "ConfigMap spoilt-objects.zst",
+            "ConfigMap ",
+        ]
+    );
+}

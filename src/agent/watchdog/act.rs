@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use tracing::{debug, info};
 
 use super::Watchdog;
+use super::tell::UNRECORDED;
 use crate::agent::apply::Hands;
 use crate::agent::engine::Install;
 use crate::agent::fault::Stage;
@@ -72,6 +73,9 @@ impl Watchdog {
                 self.context.faults.change(Stage::Applied);
             }
             self.note(step, &done.outcome, observed);
+            if let Some(told) = &done.told {
+                self.teller.warn(UNRECORDED, told);
+            }
             if step.action == Action::Restore {
                 self.history
                     .restored(clock::now(), &step.target, done.saved);

@@ -27,6 +27,14 @@ pub(super) struct Left {
     pub(super) tried: Vec<Tried>,
 }
 
+/// The same as it was read.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Read {
+    pub(super) left: Left,
+    /// What cannot be used of it, for people.
+    pub(super) wrong: Vec<String>,
+}
+
 /// ConfigMap `linesman-open-heals` in the agent's namespace.
 pub(super) struct OpenHeals {
     maps: Api<ConfigMap>,
@@ -45,15 +53,17 @@ impl OpenHeals {
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(super) async fn load(&mut self) -> Result<Left> {
+    pub(super) async fn load(&mut self) -> Result<Read> {
         let map = self.maps.get_opt(NAME).await_at_most(CALL).await;
         let map = map.with_context(|| format!("read ConfigMap {NAME}"))?;
         let data = map.and_then(|m| m.data).unwrap_or_default();
+        let mut wrong = Vec::new();
         self.written = Left {
-            heals: read(&data, HEALS),
-            tried: read(&data, BUDGETS),
+            heals: read(&data, HEALS, &mut wrong),
+            tried: read(&data, BUDGETS, &mut wrong),
         };
-        Ok(self.written.clone())
+        let left = self.written.clone();
+        Ok(Read { left, wrong })
     }
 
     /// Writes them where they changed.
@@ -102,12 +112,16 @@ impl OpenHeals {
 }
 
 /// One list; items that this version cannot read are left out, and the others are not lost with them.
-fn read<T: DeserializeOwned>(data: &BTreeMap<String, String>, key: &str) -> Vec<T> {
+fn read<T: DeserializeOwned>(
+    data: &BTreeMap<String, String>,
+    key: &str,
+    wrong: &mut Vec<String>,
+) -> Vec<T> {
     let Some(text) = data.get(key) else {
         return Vec::new();
     };
     let items: Vec<serde_json::Value> = serde_json::from_str(text).unwrap_or_else(|error| {
-        warn!(%error, key, "ConfigMap {NAME} holds no list");
+        wrong.push(format!("ConfigMap {NAME}: {key} is no list: {error}"));
         Vec::new()
     });
     let all = items.len();
@@ -115,10 +129,9 @@ fn read<T: DeserializeOwned>(data: &BTreeMap<String, String>, key: &str) -> Vec<
     let known: Vec<T> = known.filter_map(Result::ok).collect();
     if known.len() < all {
         let unknown = all - known.len();
-        warn!(
-            unknown,
-            key, "ConfigMap {NAME} has items that this version cannot read"
-        );
+        wrong.push(format!(
+            "ConfigMap {NAME}: {key} has {unknown} items that this version cannot read"
+        ));
     }
     known
 }
@@ -157,6 +170,11 @@ mod tests {
         serde_json::from_value(kept).unwrap()
     }
 
+    fn heals_of(data: &BTreeMap<String, String>) -> (Vec<Kept>, Vec<String>) {
+        let mut wrong = Vec::new();
+        (read(data, HEALS, &mut wrong), wrong)
+    }
+
     /// What does not fit costs nothing of what does.
     #[test]
     fn heals_that_do_not_fit_are_counted() {
@@ -164,26 +182,32 @@ mod tests {
         let (text, beyond) = fitting(&heals).unwrap();
         assert!(text.len() <= MOST, "{}", text.len());
         let data = BTreeMap::from([(HEALS.to_owned(), text)]);
-        let again: Vec<Kept> = read(&data, HEALS);
+        let again = heals_of(&data).0;
         assert_eq!(again, heals[..128 - beyond]);
         assert!((1..128).contains(&beyond), "{beyond}");
         let few = [kept(1, 1), kept(2, 1)];
         let (text, beyond) = fitting(&few).unwrap();
         let data = BTreeMap::from([(HEALS.to_owned(), text)]);
-        assert_eq!((read::<Kept>(&data, HEALS), beyond), (few.to_vec(), 0));
+        assert_eq!((heals_of(&data).0, beyond), (few.to_vec(), 0));
         assert_eq!(fitting(&[]).unwrap(), ("[]".to_owned(), 0));
     }
 
+    /// W46
     #[test]
     fn one_item_that_cannot_be_read_does_not_take_the_others_along() {
         let good = serde_json::to_value(kept(1, 1)).unwrap();
         let text = serde_json::json!([good, {"kind": 7}, "?"]).to_string();
         let data = BTreeMap::from([(HEALS.to_owned(), text)]);
-        assert_eq!(read::<Kept>(&data, HEALS), [kept(1, 1)]);
+        let wrong =
+            "ConfigMap linesman-open-heals: heals.json has 2 items that this version cannot read";
+        assert_eq!(heals_of(&data), (vec![kept(1, 1)], vec![wrong.to_owned()]));
         for broken in ["", "{}", "[", "null"] {
             let data = BTreeMap::from([(HEALS.to_owned(), broken.to_owned())]);
-            assert_eq!(read::<Kept>(&data, HEALS), [], "{broken}");
+            let (heals, wrong) = heals_of(&data);
+            assert_eq!((heals, wrong.len()), (Vec::new(), 1), "{broken}");
+            let what = "ConfigMap linesman-open-heals: heals.json is no list";
+            assert!(wrong[0].starts_with(what), "{wrong:?}");
         }
-        assert_eq!(read::<Kept>(&BTreeMap::new(), HEALS), []);
+        assert_eq!(heals_of(&BTreeMap::new()), (Vec::new(), Vec::new()));
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
+use super::tell::{UNREADABLE, UNRECORDED};
 use super::{Watchdog, budgets};
 use crate::bundle::ObjectId;
 use crate::clock;
@@ -22,9 +23,12 @@ impl Watchdog {
             }
         };
         let (saved, open) = left;
-        self.history.saved = saved;
-        budgets::resume(&mut self.history, &open.tried, clock::now());
-        let ended = self.records.resume(open.heals);
+        for wrong in saved.wrong.iter().chain(&open.wrong) {
+            self.teller.warn(UNREADABLE, wrong);
+        }
+        self.history.saved = saved.objects;
+        budgets::resume(&mut self.history, &open.left.tried, clock::now());
+        let ended = self.records.resume(open.left.heals);
         self.history.cut = self.records.cut();
         for heal in &ended {
             self.context.metrics.ended(heal);
@@ -40,7 +44,8 @@ impl Watchdog {
             None => self.saves.forget(crd).await,
         };
         if let Err(error) = kept {
-            warn!(%crd, error = format!("{error:#}"), "the record of saved objects was not written");
+            let what = format!("the record of objects to bring back with {crd} was not written");
+            self.teller.warn(UNRECORDED, &format!("{what}: {error:#}"));
         }
     }
 }

@@ -20,6 +20,9 @@ use crate::wire::report::{
     Condition, ConditionType, HealRecord, HealResult, Status, StepName, StepReport, StepState,
 };
 
+/// Reasons of Events that are about no heal: what is to be brought back is not on record; a record cannot be read.
+pub(super) const UNRECORDED: &str = "NotOnRecord";
+pub(super) const UNREADABLE: &str = crate::agent::report::UNREADABLE;
 /// Heals that wait for somebody to take the news.
 const MAX_UNTOLD: usize = 256;
 
@@ -128,6 +131,33 @@ impl Teller {
         true
     }
 
+    /// What people have to know of the agent itself: in the log and as an Event on its Deployment.
+    pub(super) fn warn(&self, reason: &str, note: &str) {
+        warn!(reason, "{note}");
+        let event = Event {
+            type_: EventType::Warning,
+            reason: reason.to_owned(),
+            note: Some(note.chars().take(1000).collect()),
+            action: "Told".to_owned(),
+            secondary: None,
+        };
+        self.events.put(Posting {
+            event,
+            about: None,
+            instead: self.agent(),
+        });
+    }
+
+    fn agent(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("apps/v1".to_owned()),
+            kind: Some("Deployment".to_owned()),
+            name: Some(AGENT.to_owned()),
+            namespace: Some(self.namespace.clone()),
+            ..ObjectReference::default()
+        }
+    }
+
     fn publish(&self, heal: &HealRecord) {
         let alarm = heal.steps.last().filter(|s| s.action == ALARM);
         let note = match &heal.restored_at {
@@ -164,17 +194,10 @@ impl Teller {
             secondary: None,
         };
         let about = regarding(heal, &self.home);
-        let instead = ObjectReference {
-            api_version: Some("apps/v1".to_owned()),
-            kind: Some("Deployment".to_owned()),
-            name: Some(AGENT.to_owned()),
-            namespace: Some(self.namespace.clone()),
-            ..ObjectReference::default()
-        };
         self.events.put(Posting {
             event,
             about,
-            instead,
+            instead: self.agent(),
         });
     }
 
