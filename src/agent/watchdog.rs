@@ -1,43 +1,34 @@
 //! The loop that observes, plans and acts, and keeps the record of each heal.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::calls::Calls;
 use super::diagnose::Question;
 use super::engine::Install;
-use super::fault::Faults;
-use super::gate::Covered;
-use super::gate::policy::Policy;
-use super::lease::Term;
 use super::observe::{self, View};
 use super::plan::quarantine;
-use super::plan::state::OwnLook;
 use super::plan::{self, History, Mode, Observed, Plan, health, window};
 use super::saves::Saves;
 use super::snapshot::{self, Snapshot};
-use super::{Desired, EngineGit, Hint, News, Rest, Verdict};
+use super::{Desired, EngineGit, Hint, News};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::heal;
-use crate::lifetime::hearts::Heart;
-use crate::manifests::{EngineNamespaces, scope::Extent};
-use crate::telemetry::HealMetrics;
 use crate::wire::api::EngineKind;
-use crate::wire::report::{Facts, HealRecord};
+use crate::wire::report::HealRecord;
 
 mod act;
 mod attend;
 mod budgets;
 mod change;
+mod context;
 mod events;
 mod fallback;
 mod handover;
@@ -53,6 +44,7 @@ mod tell;
 
 use attend::Guard;
 use change::Changing;
+pub use context::Context;
 use fallback::Fallback;
 use handover::Handover;
 use open::OpenHeals;
@@ -61,73 +53,6 @@ use tell::Teller;
 
 /// Between two beats while there is nothing to do.
 const ALIVE: Duration = Duration::from_mins(1);
-
-/// Where the watchdog works and as whom.
-#[derive(Clone)]
-pub struct Context {
-    /// Beats with each call, and writes nothing when the term is over.
-    pub kube: kube::Client,
-    /// For what goes on beside the loop, whatever becomes of that.
-    pub watches: kube::Client,
-    pub heart: Heart,
-    /// The agent's own namespace, where snapshots and records are kept.
-    pub namespace: String,
-    pub engines: EngineNamespaces,
-    pub extent: Extent,
-    pub covered: watch::Receiver<Covered>,
-    /// The agent's Pod, the source of its Events.
-    pub pod: String,
-    /// Out: the fingerprint of the deploy key that the engine was seen to fetch with.
-    pub fetched: watch::Sender<String>,
-    /// Ids of heals that ended and are kept until the hub has them, the last ones.
-    pub stored: watch::Receiver<Vec<String>>,
-    /// Out: what became of a change of the engine.
-    pub changed: watch::Sender<Option<Verdict>>,
-    /// Out: which engine is left alone, for another one takes its place.
-    pub rest: watch::Sender<Rest>,
-    /// Out: the engine's way to the Git host.
-    pub engine_git: watch::Sender<EngineGit>,
-    /// How the agent itself reads the catalog; none = its last look failed.
-    pub look: watch::Receiver<OwnLook>,
-    pub facts: watch::Receiver<Facts>,
-    /// What the cluster's owner lets it do.
-    pub owner: watch::Receiver<Option<Policy>>,
-    /// Out: what `/metrics` tells of heals.
-    pub metrics: HealMetrics,
-    /// What becomes of calls to the API server.
-    pub calls: Calls,
-    /// Out: a write or a list was refused for want of a right, or no longer is.
-    pub refused: Arc<Notify>,
-    /// Nothing is begun when it is over: another replica may lead.
-    pub term: Term,
-    pub faults: Faults,
-}
-
-impl Context {
-    /// With what other parts of the agent know.
-    fn around(&self, mut observed: Observed) -> Observed {
-        observed.gate = self.calls.gate();
-        observed.own_look = *self.look.borrow();
-        observed.covered = match &*self.covered.borrow() {
-            Covered::Cluster => None,
-            Covered::Unread => Some(BTreeSet::new()),
-            Covered::Namespaces(all) => Some(all.clone()),
-        };
-        let minor = self.facts.borrow().get("kubernetes.minor").cloned();
-        observed.kubernetes = minor.and_then(|minor| minor.parse().ok());
-        observed
-    }
-
-    /// Whether the owner has said something else since this was asked last. It is asked before each plan, however long
-    /// there is something to do.
-    fn owner_said(&mut self) -> bool {
-        let said = self.owner.has_changed().unwrap_or(false);
-        if said {
-            self.owner.mark_unchanged();
-        }
-        said
-    }
-}
 
 /// What reaches the watchdog from the hub.
 pub struct Inlets {

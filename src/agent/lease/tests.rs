@@ -29,8 +29,8 @@ async fn a_lease_is_taken_when_free_own_or_unrenewed() {
 /// W27: what a leader has begun goes no further when another may lead, also in the middle of a step; reading is anybody's.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_once_another_may_lead() {
-    let sent = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&sent);
+    let arrived = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&arrived);
     let service = service_fn(move |request: Request<Body>| {
         seen.lock().unwrap().push(request.method().clone());
         let answer = Response::new(Body::from(b"{}".to_vec()));
@@ -58,7 +58,7 @@ async fn nothing_is_written_once_another_may_lead() {
     }
     assert_eq!(send(Method::GET).await, Ok("{}".to_owned()));
     let all = [Method::PATCH, Method::DELETE, Method::POST, Method::GET];
-    assert_eq!(*sent.lock().unwrap(), all);
+    assert_eq!(*arrived.lock().unwrap(), all);
     tokio::time::advance(TERM).await;
     assert_eq!(hearts.say(), None, "it beat with the last call");
 }

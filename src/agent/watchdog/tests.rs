@@ -1,4 +1,5 @@
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Request, Response};
@@ -6,8 +7,14 @@ use kube::client::Body;
 use tokio::time::advance;
 
 use super::*;
+use crate::agent::calls::Calls;
+use crate::agent::fault::Faults;
+use crate::agent::gate::Covered;
 use crate::agent::lease::Candidate;
 use crate::lifetime::hearts::Hearts;
+use crate::manifests::{EngineNamespaces, scope::Extent};
+use crate::telemetry::HealMetrics;
+use crate::wire::report::Facts;
 
 /// A watchdog of this API server, with what tells of its heart, and its end.
 struct Kept {

@@ -1,0 +1,218 @@
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response};
+use k8s_openapi::ByteString;
+use kube::client::Body;
+use time::macros::datetime;
+
+use super::*;
+
+const NOW: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
+
+type Maps = Arc<Mutex<BTreeMap<String, Value>>>;
+
+/// [`Saves`] at an API server that keeps ConfigMaps, and takes just so many writes: then the process is as good as killed.
+fn saves(there: &Maps, writes: usize) -> Saves {
+    let (there, left) = (Arc::clone(there), Arc::new(Mutex::new(writes)));
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let (there, left) = (Arc::clone(&there), Arc::clone(&left));
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap();
+            let name = parts.uri.path().rsplit('/').next().unwrap().to_owned();
+            let mut there = there.lock().unwrap();
+            let mut left = left.lock().unwrap();
+            let (code, said) = if parts.method == Method::GET {
+                let items: Vec<&Value> = there.values().collect();
+                (
+                    200,
+                    json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {}, "items": items}),
+                )
+            } else if *left == 0 {
+                (500, json!({"kind": "Status", "code": 500, "reason": "x"}))
+            } else {
+                *left -= 1;
+                if parts.method == Method::DELETE {
+                    there.remove(&name);
+                    (200, json!({"kind": "Status", "status": "Success"}))
+                } else {
+                    let map: Value = serde_json::from_slice(&body).unwrap();
+                    there.insert(name, map.clone());
+                    (200, map)
+                }
+            };
+            let answer = Response::builder().status(code);
+            let answer = answer.body(Body::from(said.to_string().into_bytes()));
+            Ok::<_, Infallible>(answer.unwrap())
+        }
+    });
+    Saves {
+        maps: Api::namespaced(Client::new(server, "linesman"), "linesman"),
+        part: 16,
+    }
+}
+
+fn crd() -> ObjectId {
+    ObjectId::new(
+        Kind::CustomResourceDefinition,
+        "",
+        "applications.argoproj.io",
+    )
+}
+
+/// W44: whenever the process ends while it writes, what was saved before or what is saved now can be read, and never neither.
+#[tokio::test]
+async fn an_end_between_two_parts_costs_nothing_that_was_saved() {
+    let before = vec![json!({"name": "a", "spec": "of before, in some parts"})];
+    let after = [
+        before.clone(),
+        vec![json!({"name": "b", "spec": 1_234_567})],
+    ]
+    .concat();
+    let later = NOW + Duration::seconds(1);
+    let mut seen = BTreeSet::new();
+    for writes in 0..64 {
+        let there = Maps::default();
+        let whole = saves(&there, usize::MAX);
+        whole.store(&crd(), &before, NOW).await.unwrap();
+        let parts = there.lock().unwrap().len();
+        assert!(parts > 2, "{parts}");
+        let done = saves(&there, writes).store(&crd(), &after, later).await;
+        let left = whole.load(later).await.unwrap();
+        assert_eq!(left.wrong, Vec::<String>::new());
+        let left = &left.objects[&crd()];
+        assert!(*left == before || *left == after, "{writes}: {left:?}");
+        seen.insert((*left == after, done.is_ok()));
+        if done.is_ok() {
+            // Nothing of before is left over.
+            let again = Maps::default();
+            let only = saves(&again, usize::MAX);
+            only.store(&crd(), &after, later).await.unwrap();
+            assert!(
+                there
+                    .lock()
+                    .unwrap()
+                    .keys()
+                    .eq(again.lock().unwrap().keys())
+            );
+            whole.forget(&crd()).await.unwrap();
+            assert_eq!(*there.lock().unwrap(), BTreeMap::new());
+        }
+    }
+    assert_eq!(
+        seen,
+        BTreeSet::from([(false, false), (true, false), (true, true)])
+    );
+}
+
+/// W46: it is told which ConfigMaps cannot be read, and what of other CRDs is saved is brought back all the same.
+#[tokio::test]
+async fn what_cannot_be_read_is_told_by_name_and_takes_nothing_else_along() {
+    let there = Maps::default();
+    let saves = saves(&there, usize::MAX);
+    let objects = vec![json!({"name": "a"})];
+    saves.store(&crd(), &objects, NOW).await.unwrap();
+    let good = there.lock().unwrap().keys().next().unwrap().clone();
+    let map = |name: &str, data: Value| {
+        let labels = json!({LABEL: "true"});
+        let map = json!({"metadata": {"name": name, "labels": labels}, "data": data});
+        there.lock().unwrap().insert(name.to_owned(), map);
+    };
+    map(
+        "linesman-saved-x-0",
+        json!({"crd": "x.example.org", "part": "0"}),
+    );
+    map("linesman-saved-y-0", json!(null));
+    let left = saves.load(NOW).await.unwrap();
+    assert_eq!(left.objects, BTreeMap::from([(crd(), objects.clone())]));
+    let what = "saved objects cannot be used, and stay in ConfigMap";
+    assert_eq!(
+        left.wrong,
+        [
+            format!("{what} linesman-saved-y-0: no data"),
+            format!("{what} linesman-saved-x-0: no taken"),
+        ]
+    );
+    // As an agent of before wrote it: older, under another name, and damaged or not.
+    let old = json!({"crd": crd().name, "part": "0", "parts": "1", "sha256": "0", "taken": "2026-01-01T00:00:00.000Z"});
+    map("linesman-saved-applications-0", old);
+    let left = saves.load(NOW).await.unwrap();
+    assert_eq!(left.objects, BTreeMap::from([(crd(), objects)]));
+    saves.store(&crd(), &[], NOW).await.unwrap();
+    assert!(
+        !there
+            .lock()
+            .unwrap()
+            .contains_key("linesman-saved-applications-0")
+    );
+    assert!(!there.lock().unwrap().contains_key(&good));
+}
+
+/// As [`Saves::store`] writes them, in parts of `size` bytes.
+fn kept(objects: &[Value], size: usize) -> Vec<ConfigMap> {
+    let plain = serde_json::to_vec(objects).unwrap();
+    let packed = bundle::compress(&plain);
+    let parts: Vec<&[u8]> = packed.chunks(size).collect();
+    let count = parts.len().to_string();
+    let map = |(number, part): (usize, &&[u8])| ConfigMap {
+        data: Some(BTreeMap::from([
+            ("part".to_owned(), number.to_string()),
+            ("parts".to_owned(), count.clone()),
+            ("sha256".to_owned(), sha256_hex(&plain)),
+            ("taken".to_owned(), clock::rfc3339(NOW)),
+        ])),
+        binary_data: Some(BTreeMap::from([(
+            "objects.zst".to_owned(),
+            ByteString(part.to_vec()),
+        )])),
+        ..ConfigMap::default()
+    };
+    parts.iter().enumerate().map(map).collect()
+}
+
+fn read_at(maps: &[ConfigMap], now: OffsetDateTime) -> Result<Vec<Value>, String> {
+    let maps: Vec<&ConfigMap> = maps.iter().collect();
+    read(&maps, now).map_err(|e| format!("{e:#}"))
+}
+
+#[test]
+fn saved_objects_are_read_again_from_one_part_or_many() {
+    let objects = vec![json!({"kind": "Kustomization", "spec": {"path": "./a"}}); 3];
+    for size in [7, PART] {
+        assert_eq!(read_at(&kept(&objects, size), NOW), Ok(objects.clone()));
+    }
+}
+
+#[test]
+fn damaged_mixed_and_old_ones_are_refused_with_the_reason() {
+    let objects = [
+        json!({"a": 1}),
+        json!({"b": "some text that takes a few bytes"}),
+    ];
+    let good = kept(&objects, 20);
+    assert!(good.len() > 2, "{}", good.len());
+    let refused = |change: &dyn Fn(&mut Vec<ConfigMap>)| {
+        let mut maps = good.clone();
+        change(&mut maps);
+        read_at(&maps, NOW).unwrap_err()
+    };
+    let count = good.len();
+    assert_eq!(
+        refused(&|maps| drop(maps.remove(1))),
+        format!("{} of {count} parts are there", count - 1)
+    );
+    assert_eq!(
+        refused(&|maps| {
+            let data = maps[1].data.as_mut().unwrap();
+            data.insert("sha256".to_owned(), "0".repeat(64));
+        }),
+        "the parts are of different times"
+    );
+    assert_eq!(refused(&|maps| maps[0].data = None), "no data");
+    assert_eq!(refused(&|maps| maps[2].binary_data = None), "no objects");
+    assert_eq!(
+        read_at(&good, NOW + STALE).unwrap_err(),
+        "they are of 2026-01-02T03:04:05.000Z"
+    );
+}
