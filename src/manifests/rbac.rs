@@ -32,6 +32,8 @@ struct EngineNames {
     kinds: &'static [(&'static str, &'static [&'static str])],
     /// Those that prune by a list of their own, wherever they are: left behind, they would prune by it years later.
     inventories: &'static [(&'static str, &'static [&'static str])],
+    /// Where that list is a part of the status.
+    prunes_by_status: &'static [(&'static str, &'static [&'static str])],
 }
 
 const FLUX: EngineNames = EngineNames {
@@ -84,6 +86,7 @@ const FLUX: EngineNames = EngineNames {
         ("helm.toolkit.fluxcd.io", &["helmreleases"]),
         ("kustomize.toolkit.fluxcd.io", &["kustomizations"]),
     ],
+    prunes_by_status: &[("kustomize.toolkit.fluxcd.io", &["kustomizations/status"])],
 };
 
 const ARGOCD: EngineNames = EngineNames {
@@ -100,6 +103,7 @@ const ARGOCD: EngineNames = EngineNames {
     )],
     // It works in its own namespace only, and prunes by marks on what it applied.
     inventories: &[],
+    prunes_by_status: &[],
 };
 
 /// Either may take the other's place later, without a second YAML.
@@ -223,6 +227,10 @@ fn agent_rules(engines: &EngineNamespaces, extent: Extent) -> Vec<Value> {
     for (group, kinds) in all(|n| n.kinds) {
         let verbs = ["get", "list", "watch", "create", "patch"];
         rules.push(rule(group, kinds, &verbs));
+    }
+    // With what one had brought before its CRD went, or it would never prune that again.
+    for (group, kinds) in all(|n| n.prunes_by_status) {
+        rules.push(rule(group, kinds, &["patch"]));
     }
     // What an engine leaves behind that the other one has replaced; the rest of it is in its namespace.
     for (group, kinds) in all(|n| n.inventories) {

@@ -6,8 +6,9 @@ use anyhow::{Result, anyhow};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::time::sleep;
+use tracing::warn;
 
-use super::{AtMost as _, CALL, Hands, Refused};
+use super::{AtMost as _, CALL, Hands, Refused, lacks_right};
 use crate::agent::engine::GUARD;
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::project;
@@ -17,6 +18,9 @@ use crate::clock;
 /// To put on record what is to be brought back, and the pause in between.
 const TRIES: usize = 3;
 const AGAIN: Duration = Duration::from_millis(500);
+/// Bytes of one inventory that is brought back, and of all together: thousands of objects of one Kustomization.
+const INVENTORY: usize = 256 << 10;
+const INVENTORIES: usize = 4 << 20;
 const PAGE: u32 = 500;
 const PAGES: usize = 64;
 
@@ -57,10 +61,21 @@ impl Hands<'_> {
                 None => break,
             }
         }
+        let (mut room, mut bare) = (INVENTORIES, 0_usize);
         for live in &dying {
-            let Some(object) = project::keepsake(&served.api_version, &served.kind, live) else {
+            let Some(mut object) = project::keepsake(&served.api_version, &served.kind, live)
+            else {
                 continue;
             };
+            if let Some(inventory) = project::inventory(&served.plural, live) {
+                let bytes = inventory.to_string().len();
+                if bytes <= INVENTORY.min(room) {
+                    room -= bytes;
+                    object["status"] = json!({"inventory": inventory});
+                } else {
+                    bare += 1;
+                }
+            }
             // Without the engine's finalizer it is the lesser one of two.
             let known = saved
                 .iter()
@@ -78,7 +93,10 @@ impl Hands<'_> {
             self.put_on_record(crd, &all).await
         };
         let stripped = self.strip(&served, dying).await;
-        Ok((stripped?, told.err()))
+        let bare = (bare > 0).then(|| {
+            format!("the inventories of {bare} objects of {crd} are too large to be kept: what leaves the catalog before they are back is not pruned")
+        });
+        Ok((stripped?, told.err().or(bare)))
     }
 
     /// Tried more than once: nobody prunes meanwhile, the engine's rights are cut. But without an end it is not waited for
@@ -200,8 +218,9 @@ impl Hands<'_> {
             let api: Api<DynamicObject> =
                 Api::namespaced_with(self.kube.clone(), namespace, &served);
             let params = PatchParams::apply("linesman-restore").force();
+            let (body, status) = apart(object);
             let sent = api
-                .patch(name, &params, &Patch::Apply(object))
+                .patch(name, &params, &Patch::Apply(&body))
                 .await_at_most(CALL)
                 .await;
             let failed = match sent {
@@ -209,13 +228,55 @@ impl Hands<'_> {
                 Ok(live) if live.metadata.deletion_timestamp.is_some() => {
                     anyhow!("it is still being deleted")
                 }
-                Ok(_) => continue,
+                Ok(live) => match with_inventory(&api, &live, status).await {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                },
                 Err(refused) => anyhow::Error::from(refused),
             };
             left.push(object.clone());
             first.get_or_insert_with(|| failed.context(format!("restore {namespace}/{name}")));
         }
         first.map_or(Ok(Outcome::Done), Err)
+    }
+}
+
+/// What is applied of a saved object, and what of its status is brought back.
+fn apart(object: &Value) -> (Value, Option<Value>) {
+    let mut body = object.clone();
+    let status = body.as_object_mut().and_then(|body| body.remove("status"));
+    (body, status)
+}
+
+/// Gives a Kustomization the list of what it had brought, by which it prunes what leaves the catalog. One that has a list of its
+/// own was never gone.
+async fn with_inventory(
+    api: &Api<DynamicObject>,
+    live: &DynamicObject,
+    status: Option<Value>,
+) -> Result<()> {
+    let Some(status) = status.filter(|_| live.data.pointer("/status/inventory").is_none()) else {
+        return Ok(());
+    };
+    let name = live.metadata.name.as_deref().unwrap_or_default();
+    let patch = Patch::Merge(json!({"status": status}));
+    let params = PatchParams {
+        field_manager: Some(GUARD.to_owned()),
+        ..PatchParams::default()
+    };
+    let call = api.patch_status(name, &params, &patch);
+    match call.await_at_most(CALL).await {
+        Ok(_) => Ok(()),
+        // An adoption of before gives no right to it: the object is back all the same.
+        Err(Refused::Status(status)) if lacks_right(&status) => {
+            warn!(
+                name,
+                error = status.message,
+                "back without its inventory: what left the catalog meanwhile is not pruned"
+            );
+            Ok(())
+        }
+        Err(refused) => Err(anyhow!(refused).context("bring the inventory back")),
     }
 }
 

@@ -155,14 +155,9 @@ async fn what_is_made_anew_goes_with_all_that_hangs_on_it() {
 /// done, the objects go all the same, or nothing would ever come back, and it is told.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_let_go_before_its_record_was_tried_again() {
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "kustomizations.kustomize.toolkit.fluxcd.io",
-    );
     let step = Step {
         action: Action::Release,
-        target: crd,
+        target: crd_of_kustomizations(),
         cause: None,
     };
     for (refused, told) in [(0, false), (2, false), (usize::MAX, true)] {
@@ -270,4 +265,102 @@ async fn what_dies_with_its_crd_is_kept_whoever_took_the_engines_finalizer() {
     // Once they are on record they are not put there again.
     let (_, second) = done(&step, &observed, &first.saved, answer).await;
     assert_eq!(names(&second.saved), Vec::<String>::new());
+}
+
+fn crd_of_kustomizations() -> ObjectId {
+    ObjectId::new(
+        Kind::CustomResourceDefinition,
+        "",
+        "kustomizations.kustomize.toolkit.fluxcd.io",
+    )
+}
+
+/// What leaves the catalog while a Kustomization is away is pruned when that is back: it has the list of what it had brought.
+#[tokio::test]
+async fn a_kustomization_that_is_brought_back_knows_what_it_had_brought() {
+    let inventory = json!({"entries": [{"id": "shop_settings__ConfigMap", "v": "v1"}]});
+    let long = "x".repeat(300 << 10);
+    let items: Vec<Value> = [
+        ("small", inventory.clone()),
+        ("large", json!({"entries": [{"id": long, "v": "v1"}]})),
+        ("none", json!({"entries": []})),
+    ]
+    .into_iter()
+    .map(|(name, inventory)| {
+        json!({
+            "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+            "metadata": {
+                "name": name, "namespace": "teams", "uid": name, "deletionTimestamp": "2026-01-01T00:00:10Z",
+                "finalizers": ["finalizers.fluxcd.io"],
+            },
+            "spec": {"path": "./"}, "status": {"inventory": inventory, "observedGeneration": 1},
+        })
+    })
+    .collect();
+    let step = |action| Step {
+        action,
+        target: crd_of_kustomizations(),
+        cause: None,
+    };
+    let lists = AtomicUsize::new(0);
+    let answer = move |method: &Method| match *method {
+        Method::GET => {
+            // What else is listed are records.
+            let first = lists.fetch_add(1, Ordering::Relaxed) == 0;
+            let items = if first { items.clone() } else { Vec::new() };
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
+            (200, list)
+        }
+        _ => (200, json!({"metadata": {"name": "small"}})),
+    };
+    let seen = Observed::default();
+    let (_, released) = done(&step(Action::Release), &seen, &[], answer).await;
+    let kept: Vec<Option<&Value>> = released.saved.iter().map(|o| o.get("status")).collect();
+    let status = json!({"inventory": inventory});
+    assert_eq!(kept, [Some(&status), None, None]);
+    let told = released.told.unwrap_or_default();
+    assert!(told.starts_with("the inventories of 1 objects"), "{told}");
+
+    let saved = &released.saved[..1];
+    let mut bare = saved[0].clone();
+    bare.as_object_mut().unwrap().remove("status");
+    let applied = (Method::PATCH, bare);
+    let given = (Method::PATCH, json!({"status": status}));
+    let its_own = json!({"metadata": {"name": "small"}, "status": {"inventory": {"entries": []}}});
+    for (live, expected) in [
+        (
+            json!({"metadata": {"name": "small"}}),
+            vec![applied.clone(), given],
+        ),
+        (its_own, vec![applied]),
+    ] {
+        let answer = move |_: &Method| (200, live.clone());
+        let (calls, restored) = done(&step(Action::Restore), &seen, saved, answer).await;
+        assert_eq!(calls, expected);
+        assert_eq!(
+            (restored.outcome, restored.saved),
+            (Outcome::Done, Vec::new())
+        );
+    }
+    let denied = "kustomizations \"small\" is forbidden: User \"x\" cannot patch resource \"kustomizations/status\"";
+    for (code, text, outcome) in [
+        (403, denied, Outcome::Done),
+        (
+            500,
+            "etcdserver: request timed out",
+            Outcome::Unserved(
+                "restore teams/small: bring the inventory back: etcdserver: request timed out"
+                    .to_owned(),
+            ),
+        ),
+    ] {
+        let writes = AtomicUsize::new(0);
+        let answer = move |_: &Method| match writes.fetch_add(1, Ordering::Relaxed) {
+            0 => (200, json!({"metadata": {"name": "small"}})),
+            _ => self::status(code, text),
+        };
+        let (_, restored) = done(&step(Action::Restore), &seen, saved, answer).await;
+        let left = usize::from(outcome != Outcome::Done);
+        assert_eq!((restored.outcome, restored.saved.len()), (outcome, left));
+    }
 }

@@ -350,6 +350,14 @@ pub fn keepsake(api_version: &str, kind: &str, live: &DynamicObject) -> Option<V
     Some(object)
 }
 
+/// What a Kustomization has brought, by which it prunes what leaves the catalog; none where it has brought nothing.
+pub fn inventory(plural: &str, live: &DynamicObject) -> Option<Value> {
+    let all = live.data.pointer("/status/inventory")?;
+    let some = all.get("entries").and_then(Value::as_array);
+    let some = some.is_some_and(|entries| !entries.is_empty());
+    (plural == Kind::Kustomization.resource().2 && some).then(|| all.clone())
+}
+
 pub fn pod(live: core::Pod) -> Pod {
     let meta = live.metadata;
     let status = live.status.unwrap_or_default();
