@@ -313,6 +313,7 @@ fn around(scene: &Scene) -> String {
             .map(Clone::clone)
             .to_vec()
     });
+    let log = scene.log.iter().map(|line| vec![line.clone()]);
     let mut remade: Vec<Vec<String>> = scene
         .remade
         .objects
@@ -339,6 +340,7 @@ fn around(scene: &Scene) -> String {
             ],
             events.collect(),
         ),
+        (&["LOG BEFORE"], log.collect()),
         (&["MADE AGAIN"], remade),
     ];
     for (header, rows) in sections.into_iter().filter(|(_, rows)| !rows.is_empty()) {

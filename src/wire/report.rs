@@ -335,6 +335,9 @@ pub struct Scene {
     /// About the object or its Pods, of the ten minutes before, newest first; at most 10.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<ObjectEvent>,
+    /// The last lines of a controller's container that ended, without what looks like a secret; at most 40.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<String>,
     /// The catalog revision in force when function was proven again.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub revision_after: String,

@@ -12,6 +12,8 @@ use crate::clock::rfc3339;
 use crate::manifests::AGENT;
 use crate::wire::report::{ObjectCondition, ObjectEvent, Scene};
 
+pub mod log;
+
 /// Events that are older say nothing of a fault of now.
 const RECENT: Duration = Duration::minutes(10);
 const MAX_EVENTS: usize = 10;

@@ -80,6 +80,16 @@ impl Records {
         }
     }
 
+    /// What a container of it said before it ended.
+    pub(super) fn logged(&mut self, heal: &str, log: Vec<String>) {
+        let mut all = self.open.values_mut();
+        let open = all.find(|open| open.record.id == heal && !log.is_empty());
+        if let Some(open) = open {
+            open.record.scene.log = log;
+            open.untold = true;
+        }
+    }
+
     /// When [`Self::aftermath`] has something next.
     pub(super) fn due(&self) -> Option<OffsetDateTime> {
         self.aftermaths.due()

@@ -1,12 +1,12 @@
-//! Events about what is at fault, and what the engine made again after a collapse, read beside the mending: they wait for
+//! Events about what is at fault, the last words of a container that ended, and what the engine made again after a collapse, read beside the mending: they wait for
 //! nothing, and nothing waits for them.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Event;
-use kube::api::{Api, ListParams};
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{Api, ListParams, LogParams};
 use serde::de::DeserializeOwned;
 use time::OffsetDateTime;
 use tokio::task::{JoinError, JoinSet};
@@ -16,7 +16,7 @@ use super::Watchdog;
 use crate::agent::apply::AtMost as _;
 use crate::agent::engine::Install;
 use crate::agent::observe::api;
-use crate::agent::plan::{remade, scene};
+use crate::agent::plan::{Observed, remade, scene};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::wire::api::EngineKind;
@@ -37,7 +37,7 @@ const PAGES: usize = 20;
 type Seen = (String, Found);
 
 pub(super) enum Found {
-    Events(Vec<ObjectEvent>),
+    Around(Vec<ObjectEvent>, Vec<String>),
     Remade(Remade),
 }
 
@@ -45,13 +45,18 @@ pub(super) enum Found {
 pub(super) type Looks = JoinSet<Seen>;
 
 impl Watchdog {
-    /// Begins to look for the Events of heals that have opened, and for what the engine made after those of a collapse.
-    pub(super) fn look_around(&mut self, install: &Install) {
+    /// Begins to look for the Events of heals that have opened, for the log of a container that ended, and for what the engine made
+    /// after those of a collapse.
+    pub(super) fn look_around(&mut self, install: &Install, observed: &Observed) {
         for (heal, id) in self.records.unseen() {
             if !id.namespace.is_empty() && self.looks.len() < MAX_LOOKS {
                 let kube = self.context.kube.clone();
-                self.looks
-                    .spawn(async move { (heal, Found::Events(events(kube, &id).await)) });
+                let pod = scene::log::crashed(observed, &id).map(str::to_owned);
+                self.looks.spawn(async move {
+                    let log = log(kube.clone(), &id.namespace, pod);
+                    let (events, log) = tokio::join!(events(kube, &id), log);
+                    (heal, Found::Around(events, log))
+                });
             }
         }
         while self.looks.len() < MAX_LOOKS
@@ -75,7 +80,10 @@ impl Watchdog {
 
     pub(super) fn took_look(&mut self, seen: Result<Seen, JoinError>) {
         match seen {
-            Ok((heal, Found::Events(events))) => self.records.witnessed(&heal, events),
+            Ok((heal, Found::Around(events, log))) => {
+                self.records.witnessed(&heal, events);
+                self.records.logged(&heal, log);
+            }
             Ok((heal, Found::Remade(remade))) => {
                 self.remade.extend(self.records.remade(&heal, remade));
             }
@@ -91,6 +99,27 @@ async fn events(kube: kube::Client, id: &ObjectId) -> Vec<ObjectEvent> {
         Ok(all) => scene::events(clock::now(), id, &all.items),
         Err(error) => {
             debug!(%id, %error, "Events not read");
+            Vec::new()
+        }
+    }
+}
+
+/// What the container before said last, in a Pod of the engine in which one ended.
+async fn log(kube: kube::Client, namespace: &str, pod: Option<String>) -> Vec<String> {
+    let Some(pod) = pod else {
+        return Vec::new();
+    };
+    let pods: Api<Pod> = Api::namespaced(kube, namespace);
+    let last = LogParams {
+        previous: true,
+        tail_lines: Some(scene::log::LINES),
+        limit_bytes: Some(scene::log::BYTES),
+        ..LogParams::default()
+    };
+    match pods.logs(&pod, &last).await_at_most(LOOK).await {
+        Ok(text) => scene::log::told(&text),
+        Err(error) => {
+            debug!(pod, %error, "its log was not read");
             Vec::new()
         }
     }

@@ -89,6 +89,7 @@ fn what_was_around_the_fault_is_told() {
             message: "restarting".to_owned(),
             count: 3,
         }],
+        log: vec!["starting".to_owned(), "panic: no".to_owned()],
         revision_after: "main@sha1:2".to_owned(),
         remade: Remade {
             count: 3,
@@ -100,6 +101,7 @@ fn what_was_around_the_fault_is_told() {
         "uid            7c0e\n",
         "catalog after  main@sha1:2\n",
         "made again     3 objects that were gone\n",
+        "LOG BEFORE\nstarting\npanic: no\n",
         "MADE AGAIN\nConfigMap shop/a\nSecret shop/b\nand 1 more\n",
         "Available       False   2026-01-01T00:00:00Z  NoPods  no minimum\n",
         "2026-01-01T00:00:00.000Z  Warning  3 x    Pod a-7f  BackOff  restarting\n",

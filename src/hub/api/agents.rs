@@ -43,6 +43,7 @@ const MAX_HEALS: usize = 200;
 /// Conditions and Events of one heal, of each.
 const MAX_SCENE: usize = 16;
 const MAX_REMADE: usize = 64;
+const MAX_LOG: usize = 40;
 /// Heals that one agent has open or has not told yet: it knows fewer.
 const MAX_OPEN_HEALS: usize = 1024;
 
@@ -316,6 +317,7 @@ fn bound_scene(scene: &mut Scene) {
     shorten(&mut scene.revision_after, MAX_TEXT);
     scene.conditions.truncate(MAX_SCENE);
     scene.events.truncate(MAX_SCENE);
+    scene.log.truncate(MAX_LOG);
     scene.remade.objects.truncate(MAX_REMADE);
     let conditions = scene.conditions.iter_mut();
     let said = conditions.flat_map(|c| {
@@ -337,8 +339,9 @@ fn bound_scene(scene: &mut Scene) {
             &mut e.message,
         ]
     });
-    let remade = scene.remade.objects.iter_mut();
-    for text in said.chain(seen).chain(remade) {
+    let lists = [&mut scene.remade.objects, &mut scene.log];
+    let lines = lists.into_iter().flatten();
+    for text in said.chain(seen).chain(lines) {
         shorten(text, MAX_TEXT);
     }
 }

@@ -81,7 +81,7 @@ faults! {
         advice "make the image's registry reachable from the cluster's nodes";
     CrashLoop: 6, Budget::Report, 20 s;
         seen "CrashLoopBackOff although the fields are last known good";
-        evidence "the last exit code and reason, the number of restarts";
+        evidence "the last exit code and reason, the number of restarts; the last 40 lines of the container's log";
         does "reports: the kubelet restarts it already. Fields that differ are a fault of their own, and are mended";
         advice "read the controller's log; its objects are as last known good";
     ConfigRefMissing: 7, Budget::Report, 20 s;

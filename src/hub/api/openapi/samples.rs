@@ -179,7 +179,7 @@ fn heal() -> Value {
         "steps": [{ "action": "create", "object": "Deployment flux-system/source-controller", "at": TIME, "outcome": "ok" }],
         "faultAt": TIME, "detectedAt": TIME, "actedAt": TIME, "restoredAt": TIME, "result": "healed", "next": "",
         "scene": {
-            "uid": "7c0e", "revisionAfter": "main@sha1:3f2a", "remade": { "count": 1, "objects": ["ConfigMap shop/settings"] },
+            "uid": "7c0e", "log": ["panic: out of memory"], "revisionAfter": "main@sha1:3f2a", "remade": { "count": 1, "objects": ["ConfigMap shop/settings"] },
             "conditions": [{ "type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable", "message": "", "since": TIME }],
             "events": [{ "at": TIME, "type": "Warning", "object": "Pod source-controller-7f9c", "reason": "BackOff", "message": "", "count": 3 }],
         },
