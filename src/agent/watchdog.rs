@@ -264,11 +264,10 @@ impl Watchdog {
             };
             let after = Box::pin(self.after(&install, after));
             let (next, cut) = Guard::beside(guard.as_ref(), after).await;
-            let cut = self.heed(cut, "records and reports");
             if next == Next::Renew {
                 install = self.install(&desired);
             }
-            if cut || next != Next::Wait {
+            if self.heed(cut, "records and reports") || next != Next::Wait {
                 continue;
             }
             let wake = self.wake(&plan);

@@ -342,6 +342,23 @@ async fn a_kustomization_that_is_brought_back_knows_what_it_had_brought() {
             (Outcome::Done, Vec::new())
         );
     }
+}
+
+/// Where the agent has no right to the status, as with the adoption YAML of before, the object is back all the same; else its
+/// list is brought back with the next try.
+#[tokio::test]
+async fn an_inventory_that_is_refused_does_not_keep_its_object_away() {
+    let step = Step {
+        action: Action::Restore,
+        target: crd_of_kustomizations(),
+        cause: None,
+    };
+    let saved = [json!({
+        "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+        "metadata": {"name": "small", "namespace": "teams"}, "spec": {},
+        "status": {"inventory": {"entries": [{"id": "shop_settings__ConfigMap", "v": "v1"}]}},
+    })];
+    let seen = Observed::default();
     let denied = "kustomizations \"small\" is forbidden: User \"x\" cannot patch resource \"kustomizations/status\"";
     for (code, text, outcome) in [
         (403, denied, Outcome::Done),
@@ -357,9 +374,9 @@ async fn a_kustomization_that_is_brought_back_knows_what_it_had_brought() {
         let writes = AtomicUsize::new(0);
         let answer = move |_: &Method| match writes.fetch_add(1, Ordering::Relaxed) {
             0 => (200, json!({"metadata": {"name": "small"}})),
-            _ => self::status(code, text),
+            _ => status(code, text),
         };
-        let (_, restored) = done(&step(Action::Restore), &seen, saved, answer).await;
+        let (_, restored) = done(&step, &seen, &saved, answer).await;
         let left = usize::from(outcome != Outcome::Done);
         assert_eq!((restored.outcome, restored.saved.len()), (outcome, left));
     }

@@ -292,7 +292,7 @@ mod tests {
     fn as_many_are_remembered_as_are_known() {
         let mut seen = Observed::default();
         let named = |n: usize| ObjectId::new(Kind::Application, "argocd", &format!("app-{n}"));
-        for n in 0..MAX_CHILDREN + 1 {
+        for n in 0..=MAX_CHILDREN {
             let live = serde_json::from_value(serde_json::json!({
                 "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
                 "metadata": {"name": format!("app-{n}"), "namespace": "argocd"}, "spec": {"n": n},

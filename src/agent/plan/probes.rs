@@ -66,7 +66,6 @@ pub fn probes(
     };
     let changed = quarantine::changed(install, observed);
     let mounts = history.host_keys.is_some_and(|at| now - at < MOUNTED);
-    let reads = observed.own_look.read().map(|own| own.since);
     let due = |live: &Object| {
         let Some(probe) = live.probe() else {
             return true;
@@ -80,12 +79,8 @@ pub fn probes(
         // The look that was asked for may have come before the keys: by itself Argo CD looks a minute later.
         let unread = !probe.answered || argocd::doubts_host(live);
         let unread = mounts && unread && now - probe.sent >= SPACING;
-        // What failed for long the engine tries again ever later.
-        let reads = reads.is_some_and(|since| probe.sent < since);
-        let again = reads && cannot_read(install, live);
-        // Whoever is refused himself asks what the engine meets: what it says is told before anything is done about it.
-        let doubts = matches!(observed.own_look, OwnLook::Refused(since) if probe.sent < since);
-        unproven || unread || (old || again || doubts) && probe.answered
+        let again = by_own_look(install, observed, live, probe.sent);
+        unproven || unread || (old || again) && probe.answered
     };
     let spaced = |id: &ObjectId| {
         let last = history.nudged.get(id);
@@ -134,6 +129,21 @@ pub fn probes(
     let quiet = up && fetched && !due(source) && !due(sync) && canaries.is_empty();
     let quiet = quiet && !moved && !watched && !mounts;
     (steps, if quiet { at } else { waiting })
+}
+
+/// Whether what the agent itself met since makes it ask: what failed for long the engine tries again ever later; and where the
+/// agent is refused, what the engine says of that is told before anything is done about it.
+fn by_own_look(
+    install: &Install,
+    observed: &Observed,
+    live: &Object,
+    asked: OffsetDateTime,
+) -> bool {
+    match observed.own_look {
+        OwnLook::Read(own) => asked < own.since && cannot_read(install, live),
+        OwnLook::Refused(since) => asked < since,
+        OwnLook::Failed => false,
+    }
 }
 
 /// What other controllers are asked with, where that is due.

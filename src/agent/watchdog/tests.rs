@@ -11,6 +11,7 @@ use crate::agent::calls::Calls;
 use crate::agent::fault::Faults;
 use crate::agent::gate::Covered;
 use crate::agent::lease::Candidate;
+use crate::agent::plan::state::OwnLook;
 use crate::lifetime::hearts::Hearts;
 use crate::manifests::{EngineNamespaces, scope::Extent};
 use crate::telemetry::HealMetrics;
@@ -41,7 +42,7 @@ fn context(kube: &kube::Client, hearts: &Hearts) -> Context {
         changed: watch::channel(None).0,
         rest: watch::channel(None).0,
         engine_git: watch::channel(EngineGit::default()).0,
-        read: watch::channel(None).1,
+        look: watch::channel(OwnLook::default()).1,
         facts: watch::channel(Facts::new()).1,
         owner: watch::channel(None).1,
         metrics: HealMetrics::default(),

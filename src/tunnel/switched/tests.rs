@@ -136,7 +136,7 @@ fn say_and_close(mut socket: TcpStream) -> Vec<u8> {
     socket.set_nonblocking(true).unwrap();
     let mut said = Vec::new();
     loop {
-        let piece: Vec<u8> = (0_u32..1000).flat_map(|n| n.to_be_bytes()).collect();
+        let piece: Vec<u8> = (0_u32..1000).flat_map(u32::to_be_bytes).collect();
         match socket.write(&piece) {
             Ok(size) => said.extend_from_slice(&piece[..size]),
             Err(error) => {

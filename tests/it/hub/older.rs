@@ -167,18 +167,19 @@ async fn begun(join: Option<Join>, secrets: &Secrets, dials: bool) -> Running {
     let caller = Caller::new(keys.clone(), joined.clone(), link.clone());
     let dialled_as = keys.clone();
     let hearts = Hearts::default();
+    let context = Context {
+        kube,
+        namespace: "linesman".to_owned(),
+        engines: EngineNamespaces::default(),
+        extent: Extent::Cluster,
+        pod: "agent".to_owned(),
+        cluster: cluster(),
+        build: AgentBuild::default(),
+        faults: Faults::default(),
+        news,
+    };
     let joining = Joining {
-        context: Context {
-            kube: kube.clone(),
-            namespace: "linesman".to_owned(),
-            engines: EngineNamespaces::default(),
-            extent: Extent::Cluster,
-            pod: "agent".to_owned(),
-            cluster: cluster(),
-            build: AgentBuild::default(),
-            faults: Faults::default(),
-            news,
-        },
+        context: context.clone(),
         keys,
         caller: caller.clone(),
         state,
@@ -193,7 +194,7 @@ async fn begun(join: Option<Join>, secrets: &Secrets, dials: bool) -> Running {
         belief: Belief::default(),
     };
     let reporter = (
-        kube,
+        context,
         caller,
         facts,
         hearts.heart("report", Duration::from_mins(1)),
@@ -251,7 +252,7 @@ async fn dial(
 }
 
 async fn reports(
-    (kube, caller, facts, heart): (kube::Client, Caller, watch::Receiver<Facts>, Heart),
+    (context, caller, facts, heart): (Context, Caller, watch::Receiver<Facts>, Heart),
     (told, link, assignment): (
         mpsc::Receiver<News>,
         watch::Receiver<LinkState>,
@@ -259,10 +260,7 @@ async fn reports(
     ),
 ) {
     let config = ReportConfig {
-        kube,
-        namespace: "linesman".to_owned(),
-        cluster: cluster(),
-        build: AgentBuild::default(),
+        context,
         caller,
         facts,
         heart,

@@ -67,21 +67,8 @@ impl Preparing {
         let failed = result.as_ref().err().and_then(|(step, _)| *step);
         let line = before.filter(|_| before == self.epoch() && catalog.via == Via::Direct);
         held.no_route = unroutable(held.no_route, line, failed);
-        let came_to = match &result {
-            Ok(_) => Ok(()),
-            Err(_) => Err(failed),
-        };
-        self.look
-            .send_modify(|own| *own = looked(*own, came_to, clock::now()));
-        held.refusals = match failed {
-            Some(Step::Auth) => held.refusals.saturating_add(1),
-            _ => 0,
-        };
-        let told = *self.proven.borrow() != path || self.engine_git.borrow().revoked;
-        // The engine may meet something else a moment later.
-        held.told_refusal = held.refusals > 0 && (held.told_refusal || told);
-        let doubted = doubted(held.refusals, held.told_refusal);
-        self.denied.send_replace(doubted);
+        let came_to = result.as_ref().map(|_| ()).map_err(|_| failed);
+        self.came_to(came_to, path, held);
         match result {
             Ok(commit) => {
                 info!(commit, "catalog read");
@@ -112,6 +99,21 @@ impl Preparing {
                 held.probe_due = Instant::now() + PROBE_SOON;
             }
         }
+    }
+
+    /// Tells what a look came to, and how far refusals say something about the key.
+    fn came_to(&self, result: Result<(), Option<Step>>, path: &str, held: &mut Held) {
+        self.look
+            .send_modify(|own| *own = looked(*own, result, clock::now()));
+        held.refusals = match result {
+            Err(Some(Step::Auth)) => held.refusals.saturating_add(1),
+            Ok(()) | Err(_) => 0,
+        };
+        let told = *self.proven.borrow() != path || self.engine_git.borrow().revoked;
+        // The engine may meet something else a moment later.
+        held.told_refusal = held.refusals > 0 && (held.told_refusal || told);
+        let doubted = doubted(held.refusals, held.told_refusal);
+        self.denied.send_replace(doubted);
     }
 
     /// The epoch of a line that is up and stays for now.

@@ -5,6 +5,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{Request, Response};
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use super::*;
 use crate::agent::observe::scopes_of;
@@ -239,9 +240,9 @@ fn astray(id: ObjectId, live: serde_json::Value) -> kube::Client {
             (true, _) => Body::from(live.to_string()),
             (false, false) => Body::from(list.to_string()),
             (false, true) => {
-                let line = Bytes::from(format!("{gone}\n"));
-                let line = futures_util::stream::iter([Ok::<_, Infallible>(line)]);
-                Body::from_stream(line.chain(futures_util::stream::pending()))
+                let event = Bytes::from(format!("{gone}\n"));
+                let events = futures_util::stream::iter([Ok::<_, Infallible>(event)]);
+                Body::from_stream(events.chain(futures_util::stream::pending()))
             }
         };
         let answer = if named || path.ends_with(id.kind.resource().2) {
@@ -279,7 +280,8 @@ async fn what_lost_its_label_is_not_taken_for_gone() {
     assert!(matches!(scope.selector, Selector::Label(_)));
     let mut heard = view.0.subscribe();
     let stop = CancellationToken::new();
-    let observing = tokio::spawn(scope.run(view, stop.clone()));
+    let mut observing = JoinSet::new();
+    observing.spawn(scope.run(view, stop.clone()));
     let labels = |seen: &Observed| {
         let fields = &seen.objects.get(&id)?.fields;
         fields
@@ -296,5 +298,5 @@ async fn what_lost_its_label_is_not_taken_for_gone() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     stop.cancel();
-    observing.await.unwrap();
+    observing.join_next().await.unwrap().unwrap();
 }
