@@ -32,6 +32,7 @@ pub mod engine;
 pub mod enroll;
 pub mod facts;
 pub mod fault;
+mod fitting;
 pub mod forward;
 pub mod gate;
 pub mod gitline;

@@ -12,14 +12,12 @@ use super::RETRY;
 use super::outbox::Outbox;
 use crate::agent::apply::{AtMost as _, CALL};
 use crate::agent::engine::MANAGER;
+use crate::agent::fitting;
 use crate::manifests::HEALS_MAP;
 use crate::wire::report::HealRecord;
 
 const HEALS: &str = "heals.json";
 const DROPPED: &str = "dropped";
-/// Bytes of the heals. A ConfigMap holds 1 MiB in all (k8s.io/api/core/v1 `ConfigMap`), and the API server refuses a larger one
-/// whole.
-const MOST: usize = 600 << 10;
 
 /// What a former process could not deliver.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -101,7 +99,7 @@ impl Kept {
         let heals = outbox.heals().iter();
         let heals = heals.filter_map(|heal| serde_json::to_string(heal).ok());
         let strange = outbox.strange().iter().map(Value::to_string);
-        let (text, beyond) = fitting(heals.chain(strange));
+        let (text, beyond) = fitting::list(heals.chain(strange));
         if beyond > 0 {
             warn!(
                 beyond,
@@ -133,24 +131,6 @@ async fn write(maps: &Api<ConfigMap>, kept: Kept) -> Result<()> {
         .await
         .with_context(|| format!("write ConfigMap {HEALS_MAP}"))?;
     Ok(())
-}
-
-/// As many items as fit, in their order, as a list, and how many do not.
-fn fitting(items: impl Iterator<Item = String>) -> (String, usize) {
-    let (mut text, mut beyond) = (String::from("["), 0);
-    for item in items {
-        // Brackets and comma.
-        if text.len() + item.len() + 2 > MOST {
-            beyond += 1;
-            continue;
-        }
-        if text.len() > 1 {
-            text.push(',');
-        }
-        text.push_str(&item);
-    }
-    text.push(']');
-    (text, beyond)
 }
 
 #[cfg(test)]
@@ -244,7 +224,7 @@ mod tests {
         let all: Vec<HealRecord> = (0..200).map(|n| heal(&n.to_string(), 4_096)).collect();
         outbox.recall(all.clone(), Vec::new());
         let kept = Kept::of(&outbox).unwrap();
-        assert!(kept.text.len() <= MOST, "{}", kept.text.len());
+        assert!(kept.text.len() <= fitting::MOST, "{}", kept.text.len());
         let read = read(data(kept.text)).heals;
         assert_eq!(read, all[..read.len()]);
         assert!((10..200).contains(&read.len()), "{}", read.len());

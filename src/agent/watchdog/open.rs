@@ -13,12 +13,12 @@ use super::budgets::Tried;
 use super::record::Kept;
 use crate::agent::apply::{AtMost as _, CALL};
 use crate::agent::engine::MANAGER;
+use crate::agent::fitting;
 
 const NAME: &str = "linesman-open-heals";
 const HEALS: &str = "heals.json";
+/// Up to 300 KiB.
 const BUDGETS: &str = "budgets.json";
-/// Bytes of the heals. A ConfigMap holds 1 MiB in all (k8s.io/api/core/v1 `ConfigMap`); budgets take up to 300 KiB.
-const MOST: usize = 600 << 10;
 
 /// What is left to the next agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl OpenHeals {
     }
 
     async fn write(&self, left: &Left) -> Result<()> {
-        let (heals, beyond) = fitting(&left.heals)?;
+        let (heals, beyond) = fit(&left.heals)?;
         if beyond > 0 {
             warn!(
                 beyond,
@@ -137,22 +137,12 @@ fn read<T: DeserializeOwned>(
 }
 
 /// As many of the heals as fit, in their order, as text, and how many do not.
-fn fitting(heals: &[Kept]) -> Result<(String, usize)> {
-    let (mut text, mut beyond) = (String::from("["), 0);
-    for heal in heals {
-        let item = serde_json::to_string(heal).context("write an open heal")?;
-        // Brackets and comma.
-        if text.len() + item.len() + 2 > MOST {
-            beyond += 1;
-            continue;
-        }
-        if text.len() > 1 {
-            text.push(',');
-        }
-        text.push_str(&item);
-    }
-    text.push(']');
-    Ok((text, beyond))
+fn fit(heals: &[Kept]) -> Result<(String, usize)> {
+    let items = heals.iter().map(serde_json::to_string);
+    let items: Vec<String> = items
+        .collect::<Result<_, _>>()
+        .context("write an open heal")?;
+    Ok(fitting::list(items))
 }
 
 #[cfg(test)]
@@ -179,17 +169,17 @@ mod tests {
     #[test]
     fn heals_that_do_not_fit_are_counted() {
         let heals: Vec<Kept> = (0..128).map(|n| kept(n, 4_096)).collect();
-        let (text, beyond) = fitting(&heals).unwrap();
-        assert!(text.len() <= MOST, "{}", text.len());
+        let (text, beyond) = fit(&heals).unwrap();
+        assert!(text.len() <= fitting::MOST, "{}", text.len());
         let data = BTreeMap::from([(HEALS.to_owned(), text)]);
         let again = heals_of(&data).0;
         assert_eq!(again, heals[..128 - beyond]);
         assert!((1..128).contains(&beyond), "{beyond}");
         let few = [kept(1, 1), kept(2, 1)];
-        let (text, beyond) = fitting(&few).unwrap();
+        let (text, beyond) = fit(&few).unwrap();
         let data = BTreeMap::from([(HEALS.to_owned(), text)]);
         assert_eq!((heals_of(&data).0, beyond), (few.to_vec(), 0));
-        assert_eq!(fitting(&[]).unwrap(), ("[]".to_owned(), 0));
+        assert_eq!(fit(&[]).unwrap(), ("[]".to_owned(), 0));
     }
 
     /// W46
