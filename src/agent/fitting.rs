@@ -2,10 +2,10 @@
 
 /// Bytes of a list. A ConfigMap holds 1 MiB in all (k8s.io/api/core/v1 `ConfigMap`), of which other keys need a part, and the API
 /// server refuses a larger one whole.
-pub const MOST: usize = 600 << 10;
+pub(super) const MOST: usize = 600 << 10;
 
 /// As many items, JSON each, as fit, in their order, as a list, and how many do not.
-pub fn list(items: impl IntoIterator<Item = String>) -> (String, usize) {
+pub(super) fn list(items: impl IntoIterator<Item = String>) -> (String, usize) {
     let (mut text, mut beyond) = (String::from("["), 0);
     for item in items {
         // Brackets and comma.

@@ -502,6 +502,14 @@ pub(crate) fn settle(world: &World) {
         world.engine_available()
     });
     world.function(limit);
+    // While the hub was away they wait in the cluster, and come one after the other.
+    until("all records are at the hub", limit, || {
+        let kept = "/api/v1/namespaces/linesman/configmaps/linesman-heals";
+        let kept = world.api.get(kept).unwrap_or_default();
+        kept["data"]["heals.json"]
+            .as_str()
+            .is_none_or(|heals| heals == "[]")
+    });
     until("no heal is open", limit, || {
         heals(world).iter().all(|h| h["result"] != json!("open"))
     });
