@@ -153,8 +153,8 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Repeats {
     }
 }
 
-/// Gives each call but a watch its deadline, and notes what each reading call comes to at its first try: a repetition says nothing new of the server, and one that passes does not
-/// make it well.
+/// Gives each call but a watch its deadline, and notes what each reading call comes to at its first try: a repetition says nothing
+/// new of the server, and one that passes does not make it well.
 #[derive(Debug, Clone)]
 pub struct Counted<S> {
     inner: S,

@@ -204,7 +204,8 @@ fn whole(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// `-` is stdin, which gives it once: whoever needs it again keeps the [`Access`]. The token never travels in an argument, where other users of the machine see it.
+/// `-` is stdin, which gives it once: whoever needs it again keeps the [`Access`]. The token never travels in an argument, where
+/// other users of the machine see it.
 pub(super) fn read_token(path: &Path) -> Result<Secret<String>> {
     let text = if is_stdin(path) {
         let mut text = String::new();

@@ -57,6 +57,13 @@ pub fn parse(url: &str) -> Result<Proxy, ProxyError> {
     }
 }
 
+/// A host without the brackets in which an IPv6 address stands beside a port (RFC 3986 §3.2.2).
+pub fn unbracketed(host: &str) -> &str {
+    host.strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host)
+}
+
 fn decoded(text: &str) -> Result<String, ProxyError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

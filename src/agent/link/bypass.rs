@@ -5,6 +5,8 @@
 
 use std::net::IpAddr;
 
+use crate::manifests::proxy::unbracketed;
+
 /// Whether one of the rules names this host: `*`, a name (with what lies below it), an address, or a network; names and addresses
 /// with `:port` for one port alone.
 pub fn bypassed(rules: &[String], host: &str, port: u16) -> bool {
@@ -66,12 +68,6 @@ fn holds(network: IpAddr, length: u32, address: IpAddr) -> bool {
     };
     // A length of 0 shifts all 128 bits out.
     network.checked_shr(rest).unwrap_or(0) == address.checked_shr(rest).unwrap_or(0)
-}
-
-fn unbracketed(host: &str) -> &str {
-    host.strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use crate::hub::image;
-use crate::manifests::proxy::{self, ProxyError};
+use crate::manifests::proxy::{self, ProxyError, unbracketed};
 use crate::wire::api::AdoptionOptions;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -105,12 +105,6 @@ fn is_name(name: &str) -> bool {
     name.split('.')
         .all(|label| !label.is_empty() && label.bytes().all(letter))
         && name.bytes().any(|b| b.is_ascii_alphabetic())
-}
-
-fn unbracketed(host: &str) -> &str {
-    host.strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host)
 }
 
 #[cfg(test)]

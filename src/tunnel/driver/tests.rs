@@ -25,6 +25,18 @@ struct Pair {
     tasks: JoinSet<()>,
 }
 
+fn identity() -> Identity {
+    Identity {
+        epoch: 1,
+        session: String::new(),
+        remote: String::new(),
+        instance: String::new(),
+        since: OffsetDateTime::UNIX_EPOCH,
+        hub_clock: Steady::new(0, now()),
+        cap: None,
+    }
+}
+
 impl Pair {
     /// `relay` moves bytes between the two connections until it cuts them.
     fn new<R, F>(relay: R) -> Self
@@ -37,20 +49,11 @@ impl Pair {
         let mut tasks = JoinSet::new();
         tasks.spawn(relay(one, other));
         let mut end = |io, role, streams| {
-            let identity = Identity {
-                epoch: 1,
-                session: String::new(),
-                remote: String::new(),
-                instance: String::new(),
-                since: OffsetDateTime::UNIX_EPOCH,
-                hub_clock: Steady::new(0, now()),
-                cap: None,
-            };
             let socket = Socket::new(io, role, Bytes::new());
             let (line, run) = line(
                 socket,
                 Config::new(role),
-                identity,
+                identity(),
                 streams,
                 CancellationToken::new(),
             );
@@ -287,19 +290,10 @@ async fn a_saturated_narrow_path_is_never_dead_and_lets_echoes_pass() {
 /// What a hub's end of a line answers to these bytes, up to its close with `code`.
 async fn answered(bytes: &[u8], code: u16) -> (Ended, Vec<u8>) {
     let (io, mut peer) = duplex(16 << 10);
-    let identity = Identity {
-        epoch: 1,
-        session: String::new(),
-        remote: String::new(),
-        instance: String::new(),
-        since: OffsetDateTime::UNIX_EPOCH,
-        hub_clock: Steady::new(0, now()),
-        cap: None,
-    };
     let socket = Socket::new(io, Role::Hub, Bytes::new());
     let stop = CancellationToken::new();
     let streams = mpsc::channel(1).0;
-    let (_line, run) = line(socket, Config::new(Role::Hub), identity, streams, stop);
+    let (_line, run) = line(socket, Config::new(Role::Hub), identity(), streams, stop);
     peer.write_all(bytes).await.unwrap();
     let close = [&[0x88, 2][..], &code.to_be_bytes()].concat();
     let watch = async {
