@@ -12,6 +12,7 @@ use crate::support::{eventually, figure, seconds, shown, until};
 
 mod argocd;
 mod roots;
+mod stored;
 mod taken;
 mod whole;
 

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::stored::migrated_for_git;
 use super::{Catalog, FLUX, rolled};
 use crate::healing::LIMIT;
 use crate::support::audit::Mark;
@@ -70,6 +71,7 @@ pub(super) fn taken_over(after: impl Fn(&World, u64)) {
     ] {
         assert!(!heals.contains(class), "{heals}");
     }
+    migrated_for_git(&catalog, &other);
     catalog.world.close();
 }
 

@@ -141,7 +141,7 @@ faults! {
               creates it when it is gone";
         advice "";
     CrdStoredVersion: 17, Budget::PerHour(3), 0 s;
-        seen "a CRD has objects stored in a version that the bundle no longer has";
+        seen "a CRD has objects stored in a version that the bundle, or the catalog's version of it, no longer has";
         evidence "`status.storedVersions`";
         does "writes all of its objects once, so that they are stored in the version of today, then takes the lost ones from the CRD's status; the API server would refuse the CRD before that. A CRD that still stores new objects in a lost version needs a bundle in between";
         advice "";

@@ -40,7 +40,8 @@ pub(super) fn altered(
     if let Some(text) = stopped(install, observed, id, live) {
         found.push(Finding::new(Class::SuspendedByHuman, id, text).written_by(live));
     }
-    if let Some(finding) = unservable(id, wanted, live) {
+    let stale = unservable(id, wanted, live).or_else(|| refused(install, observed, (id, live)));
+    if let Some(finding) = stale {
         found.push(finding);
         return found;
     }
@@ -164,7 +165,64 @@ fn unservable(id: &ObjectId, wanted: &Wanted, live: &Object) -> Option<Finding> 
     })
 }
 
-/// The version that a CRD stores new objects in, where the bundle has that, too.
+/// The same for a CRD that the catalog brings in a version which we do not know: the API server named the versions that objects
+/// are stored in and that it lacks, and the engine passed that on (apiextensions-apiserver, `validation.go`).
+fn refused(
+    install: &Install,
+    observed: &Observed,
+    (id, live): (&ObjectId, &Object),
+) -> Option<Finding> {
+    let lost = refused_versions(install, observed, (id, live));
+    (!lost.is_empty()).then(|| {
+        let text = format!(
+            "stores objects in {}, which the catalog's version of it does not have",
+            lost.join(", ")
+        );
+        Finding::new(Class::CrdStoredVersion, id, text)
+    })
+}
+
+/// Empty where the engine says no such thing, or said it of what is mended by now.
+fn refused_versions<'a>(
+    install: &Install,
+    observed: &Observed,
+    (id, live): (&ObjectId, &'a Object),
+) -> Vec<&'a str> {
+    if id.kind != Kind::CustomResourceDefinition {
+        return Vec::new();
+    }
+    let stored = live.fields.pointer("/status/storedVersions");
+    let stored = stored.and_then(Value::as_array).into_iter().flatten();
+    let said = said_of(install, observed, &id.name);
+    let names = |version: &&str| {
+        let named = format!("; {version} was previously a storage version");
+        said.iter().any(|text| text.contains(&named))
+    };
+    stored.filter_map(Value::as_str).filter(names).collect()
+}
+
+/// What roots and the sync objects below them say of a CRD that the API server refused.
+fn said_of(install: &Install, observed: &Observed, crd: &str) -> Vec<String> {
+    let roots = install.roots().filter_map(|id| observed.objects.get(id));
+    let roots = roots.flat_map(|root| {
+        let ready = root
+            .condition("Ready")
+            .filter(|(status, _, _)| *status == "False");
+        let ready = ready.map(|(_, _, message)| message.to_owned());
+        let others = argocd::faults(root).map(|(_, text)| text);
+        ready.into_iter().chain(others)
+    });
+    let troubles = observed
+        .children
+        .values()
+        .filter_map(|c| c.trouble.as_ref());
+    let troubles = troubles.map(|(_, message)| message.clone());
+    let all = roots.chain(troubles);
+    all.filter(|text| text.contains("must remain in spec.versions") && text.contains(crd))
+        .collect()
+}
+
+/// The version that a CRD stores new objects in, where what is to be applied has that, too.
 pub(in crate::agent::plan) fn storage(
     install: &Install,
     observed: &Observed,
@@ -176,10 +234,15 @@ pub(in crate::agent::plan) fn storage(
     };
     let live = versions(&observed.objects.get(id)?.fields);
     let stores = |v: &&Value| v.get("storage") == Some(&Value::Bool(true));
-    let to = live.iter().find(stores)?.get("name")?;
-    let kept = versions(&install.wanted.get(id)?.expect);
-    let kept = kept.iter().any(|v| v.get("name") == Some(to));
-    to.as_str().filter(|_| kept).map(str::to_owned)
+    let to = live.iter().find(stores)?.get("name")?.as_str()?;
+    let lost = refused_versions(install, observed, (id, observed.objects.get(id)?));
+    let kept = if lost.is_empty() {
+        let kept = versions(&install.wanted.get(id)?.expect);
+        kept.iter().any(|v| v.get("name") == Some(&Value::from(to)))
+    } else {
+        !lost.contains(&to)
+    };
+    kept.then(|| to.to_owned())
 }
 
 /// Whether a controller posts events that nobody of the install takes.

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::agent::engine::GUARD;
+use crate::agent::plan::state::Child;
 
 fn sources() -> ObjectId {
     ObjectId::new(
@@ -84,6 +85,88 @@ fn a_crd_that_stores_a_lost_version_is_seen_although_git_owns_it() {
             Vec::<(Class, &str)>::new(),
             "{writer}"
         );
+    }
+}
+
+/// As the API server says it of a CRD, passed on by kustomize-controller.
+fn refusal(crd: &str, version: &str) -> String {
+    format!(
+        "CustomResourceDefinition/{crd} dry-run failed (Invalid): CustomResourceDefinition.apiextensions.k8s.io \"{crd}\" is invalid: \
+         status.storedVersions[0]: Invalid value: \"{version}\": missing from spec.versions; {version} was previously a storage version, and \
+         must remain in spec.versions until a storage migration ensures no data remains persisted in {version}"
+    )
+}
+
+/// Git owns the CRD, and what is known of it has both versions.
+fn gits(storage: &str) -> Cluster {
+    let mut cluster = Cluster::working();
+    storing(&mut cluster, storage);
+    let wanted = cluster.install.wanted.get_mut(&sources()).unwrap();
+    let both = json!({"spec": {"versions": [{"name": "v1"}, {"name": "v1beta2"}]}});
+    (wanted.expect, wanted.git_owned, wanted.taken) = (Arc::new(both), true, true);
+    cluster
+}
+
+/// The plan where the root, or a sync object below it, says that.
+fn told(cluster: &Cluster, said: &str, by_root: bool) -> Plan {
+    let mut observed = cluster.observed();
+    if by_root {
+        let root = Arc::make_mut(observed.objects.get_mut(&cluster.install.sync).unwrap());
+        root.fields["status"]["conditions"] = json!([
+            {"type": "Ready", "status": "False", "reason": "ReconciliationFailed", "message": said}
+        ]);
+    } else {
+        let child = Child {
+            trouble: Some(("ReconciliationFailed".to_owned(), said.to_owned())),
+            ..Child::default()
+        };
+        let id = ObjectId::new(Kind::Kustomization, "flux-system", "engine");
+        observed.children = Arc::new(BTreeMap::from([(id, child)]));
+    }
+    plan(cluster.now, &cluster.install, &observed, &cluster.history)
+}
+
+/// F17, W15: an engine that Git upgrades is refused its CRD until the objects are written anew, and only Git knows the versions.
+#[test]
+fn objects_are_migrated_for_a_crd_of_gits_that_was_refused() {
+    let said = refusal(&sources().name, "v1beta2");
+    let lost = "stores objects in v1beta2, which the catalog's version of it does not have";
+    let to = Action::Migrate {
+        to: "v1".to_owned(),
+    };
+    for by_root in [true, false] {
+        let mut cluster = gits("v1");
+        let plan = told(&cluster, &said, by_root);
+        assert!(found(&plan).contains(&(Class::CrdStoredVersion, lost)));
+        let steps: Vec<&Step> = plan.steps.iter().filter(|s| s.action == to).collect();
+        assert_eq!(steps.len(), 1, "{by_root}: {:?}", plan.steps);
+        assert_eq!(steps[0].target, sources());
+        // What was said is old by then, and says nothing of a version that is not stored any more.
+        let live = cluster.objects.get_mut(&sources()).unwrap();
+        live.fields["status"]["storedVersions"] = json!(["v1"]);
+        assert!(!is_found(&told(&cluster, &said, by_root)), "{by_root}");
+    }
+}
+
+fn is_found(plan: &Plan) -> bool {
+    let mut classes = plan.findings.iter().map(|f| f.class);
+    classes.any(|class| class == Class::CrdStoredVersion)
+}
+
+/// Where new objects are stored in what Git's CRD lacks, nothing that is written stays; and what is said of another CRD is none of it.
+#[test]
+fn a_crd_of_gits_is_migrated_to_no_version_that_it_lacks() {
+    let lacks_storage = refusal(&sources().name, "v1beta2");
+    let anothers = refusal("buckets.source.toolkit.fluxcd.io", "v1beta2");
+    for (storage, said, is_told) in [
+        ("v1beta2", lacks_storage.as_str(), true),
+        ("v1", anothers.as_str(), false),
+        ("v1", "must remain in spec.versions", false),
+    ] {
+        let plan = told(&gits(storage), said, true);
+        assert_eq!(is_found(&plan), is_told, "{storage} {said}");
+        let migrates = |s: &Step| matches!(s.action, Action::Migrate { .. });
+        assert!(!plan.steps.iter().any(migrates), "{storage} {said}");
     }
 }
 
