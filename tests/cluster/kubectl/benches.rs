@@ -22,6 +22,8 @@ use crate::line::agent_pid;
 use crate::support::world::{self, World};
 use crate::support::{figure, shown};
 
+mod peer;
+
 const GETS: usize = 500;
 const ROUNDS: usize = 3;
 const WATCHES: usize = 200;
@@ -145,6 +147,7 @@ fn gets_a_second_per_core() {
     let world = world::adopted();
     ready(&world);
     let pids = [("hub", hub_pid(&world)), ("agent", agent_pid(&world))];
+    let nginx = peer::Nginx::before(&world);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let path = Arc::new(format!("/api/v1/namespaces/{NAMESPACE}/pods/box"));
     for (what, workers) in [("one after the other", 1), ("32 at a time", 32)] {
@@ -167,6 +170,20 @@ fn gets_a_second_per_core() {
                 "L52",
                 &format!("… per core of the {name}, {what}"),
                 if *name == "hub" { "≥ 10,000 /s" } else { "" },
+                format!("{:.0} /s", done / used),
+            );
+        }
+        if let Some(nginx) = &nginx {
+            let before = processor(nginx.pid());
+            let done = runtime
+                .block_on(async { as_many_as_pass(&nginx.client().await, &path, workers).await });
+            let used = processor(nginx.pid()) - before;
+            figure(
+                "L52",
+                &format!(
+                    "… per core of nginx, which forwards and logs the same and does no more, {what}"
+                ),
+                "",
                 format!("{:.0} /s", done / used),
             );
         }
