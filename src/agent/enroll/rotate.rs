@@ -31,8 +31,10 @@ use crate::wire::api::{
 };
 use crate::wire::report::{ConditionType, Status};
 
+mod asks;
 mod due;
 
+use asks::Asks;
 use due::{Moment, Work, due};
 
 const RETRY: Schedule = Schedule {
@@ -42,8 +44,6 @@ const RETRY: Schedule = Schedule {
 };
 /// The longest pause between two turns of the loop.
 const TURN: Duration = Duration::from_secs(20);
-/// Between questions to the hub whether it still knows the present deploy key.
-const ASK_AGAIN: Duration = Duration::from_mins(1);
 /// The longest wait that the hub can ask for before the next try to recover.
 const LONGEST_WAIT: Duration = Duration::from_mins(2);
 /// What replacing keys needs.
@@ -74,14 +74,16 @@ impl Rotating {
     /// Replaces keys when the hub wishes it, until `stop`.
     pub async fn run(mut self, stop: CancellationToken) -> Result<()> {
         let mut keys = self.keyring.current();
-        let (mut attempt, mut wake, mut asked) = (0, Instant::now(), None::<Instant>);
+        let (mut attempt, mut wake, mut asks) = (0, Instant::now(), Asks::default());
         loop {
             self.heart.beat();
-            let work = self
-                .due()
-                .filter(|work| *work != Work::Ask || may_ask(asked));
-            if let Some(work) = work.filter(|_| wake <= Instant::now()) {
-                asked = asked_now(work).or(asked);
+            let now = Instant::now();
+            let wish = self.due();
+            let work = wish.filter(|work| *work != Work::Ask || asks.allow(now));
+            if let Some(work) = work.filter(|_| wake <= now) {
+                if work == Work::Ask {
+                    asks = asks.and(now);
+                }
                 let done = Box::pin(self.work(work));
                 let Some(done) = stop.run_until_cancelled(done).await else {
                     return Ok(());
@@ -104,7 +106,11 @@ impl Rotating {
                 attempt = attempt.saturating_add(1);
             }
             let latest = Instant::now() + TURN;
-            let due = work.map_or(latest, |_| wake.min(latest));
+            let due = match (work, wish) {
+                (Some(_), _) => wake.min(latest),
+                (None, Some(_)) => asks.next().unwrap_or(latest).min(latest),
+                (None, None) => latest,
+            };
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = sleep_until(due) => {}
@@ -416,12 +422,4 @@ impl Rotating {
             .condition(kind, Status::True, reason, &clip(text))
             .await;
     }
-}
-
-fn may_ask(asked: Option<Instant>) -> bool {
-    asked.is_none_or(|at| at.elapsed() >= ASK_AGAIN)
-}
-
-fn asked_now(work: Work) -> Option<Instant> {
-    (work == Work::Ask).then(Instant::now)
 }
