@@ -46,7 +46,7 @@ use attend::Guard;
 use change::Changing;
 pub use context::Context;
 use fallback::Fallback;
-use handover::Handover;
+use handover::{Handover, Redirect};
 use open::OpenHeals;
 use record::Records;
 use tell::Teller;
@@ -267,7 +267,9 @@ impl Watchdog {
             if next == Next::Renew {
                 install = self.install(&desired);
             }
-            if self.heed(cut, "records and reports") || next != Next::Wait {
+            let again = self.heed(cut, "records and reports") || next != Next::Wait;
+            // However long there is something to do, what the hub wants is heard.
+            if again && !self.desired.has_changed().unwrap_or(true) {
                 continue;
             }
             let wake = self.wake(&plan);
@@ -279,24 +281,13 @@ impl Watchdog {
                 Ok(()) = self.context.owner.changed() => self.context.owner.mark_changed(),
                 Some(question) = self.questions.recv() => self.answer(question, (&install, &observed, &plan)),
                 changed = self.desired.changed() => {
-                    let next = self.desired.borrow_and_update().clone();
-                    let (Ok(()), Some(next)) = (changed, next) else {
-                        return Ok(false);
-                    };
-                    let wanted = self.renew(&next, &desired);
-                    let goes_on = !next.rests && next.kind() == desired.kind();
-                    if plan.mode == Mode::Act && goes_on {
-                        let guard = self.guard(&install, view, &view.subscribe().borrow());
-                        let work = Box::pin(self.hand_over(&install, &wanted, view, &observed));
-                        let ((), cut) = Guard::beside(guard.as_ref(), work).await;
-                        self.heed(cut, "another key");
+                    let next = self.redirected(changed.is_ok(), (&install, &desired), view);
+                    match Box::pin(next).await {
+                        Redirect::Over => return Ok(false),
+                        Redirect::Anew => return Ok(true),
+                        // The same objects are watched, whatever is to be in them.
+                        Redirect::On(next) => (install, desired) = *next,
                     }
-                    if !goes_on || !wanted.wanted.keys().eq(install.wanted.keys()) {
-                        self.desired.mark_changed();
-                        return Ok(true);
-                    }
-                    // The same objects are watched, whatever is to be in them.
-                    (install, desired) = (wanted, next);
                 }
                 ended = observers.join_next() => {
                     ended.context("no watches")?.context("a watch panicked")??;

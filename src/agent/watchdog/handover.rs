@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 use tracing::{info, warn};
 
 use super::Watchdog;
+use super::attend::Guard;
 use crate::agent::Desired;
 use crate::agent::apply::Hands;
 use crate::agent::engine::Install;
@@ -14,8 +15,9 @@ use crate::agent::engine::argocd::KNOWN_HOSTS;
 use crate::agent::engine::compare::drift;
 use crate::agent::engine::flux::SIGNERS;
 use crate::agent::observe::View;
-use crate::agent::plan::{Action, Observed, Step, health};
+use crate::agent::plan::{self, Action, Mode, Observed, Step, health};
 use crate::bundle::{Kind, ObjectId};
+use crate::clock;
 use crate::keys::Public;
 use crate::ssh::GitUrl;
 use crate::ssh::known_hosts::KnownHosts;
@@ -26,7 +28,47 @@ pub(super) struct Handover {
     since: Option<(String, OffsetDateTime)>,
 }
 
+/// What becomes of the present rounds where something else is wanted.
+pub(super) enum Redirect {
+    /// Nothing will be wanted any more.
+    Over,
+    /// Other objects are to be watched.
+    Anew,
+    On(Box<(Install, Desired)>),
+}
+
 impl Watchdog {
+    /// Takes up what is wanted now.
+    pub(super) async fn redirected(
+        &mut self,
+        told: bool,
+        (install, desired): (&Install, &Desired),
+        view: &View,
+    ) -> Redirect {
+        let next = self.desired.borrow_and_update().clone();
+        let Some(next) = next.filter(|_| told) else {
+            return Redirect::Over;
+        };
+        let wanted = self.renew(&next, desired);
+        let goes_on = !next.rests && next.kind() == desired.kind();
+        if goes_on {
+            // The last plan may be a minute old.
+            let live = self.context.around(view.subscribe().borrow().clone());
+            let plan = plan::plan(clock::now(), install, &live, &self.history);
+            let guard = self.guard(install, view, &live);
+            if plan.mode == Mode::Act {
+                let work = Box::pin(self.hand_over(install, &wanted, view, &live));
+                let ((), cut) = Guard::beside(guard.as_ref(), work).await;
+                self.heed(cut, "another key");
+            }
+        }
+        if !goes_on || !wanted.wanted.keys().eq(install.wanted.keys()) {
+            self.desired.mark_changed();
+            return Redirect::Anew;
+        }
+        Redirect::On(Box::new((wanted, next)))
+    }
+
     /// Writes the Secret and the host keys that are to be others than before.
     pub(super) async fn hand_over(
         &mut self,
