@@ -28,6 +28,7 @@ mod latent;
 pub mod own;
 pub mod ownership;
 pub mod pace;
+pub mod pass;
 pub mod probes;
 pub mod project;
 pub mod quarantine;
@@ -124,10 +125,12 @@ pub fn plan(
     }
     let mut next_look = waiting.unwrap_or(now + LOOK).min(now + LOOK);
     if steps.is_empty() && !guarded {
-        steps = probes::locks(now, install, observed);
+        let locks = probes::locks(now, install, observed);
+        steps = unless_vain(now, history, locks, &mut next_look);
     }
     if steps.is_empty() && !guarded && !safe_only {
-        steps = holds(now, install, observed, history);
+        let holds = holds(now, install, observed, history);
+        steps = unless_vain(now, history, holds, &mut next_look);
     }
     if steps.is_empty() && !guarded {
         let (questions, at) = questions(now, install, observed, history);
@@ -231,6 +234,24 @@ fn questions(
     let (asks, again) = admission::asks(now, install, observed, history);
     steps.extend(asks);
     (steps, again.map_or(at, |again| again.min(at)))
+}
+
+/// Steps against no fault, unless one of them came to nothing a moment ago: they stand or fall together.
+fn unless_vain(
+    now: OffsetDateTime,
+    history: &History,
+    steps: Vec<Step>,
+    next_look: &mut OffsetDateTime,
+) -> Vec<Step> {
+    let vain = steps.iter().filter(|step| !step.action.asks());
+    let vain = vain.filter_map(|step| pace::again(history.vain.get(&step.target)?, now));
+    match vain.max().filter(|at| *at > now) {
+        Some(at) => {
+            *next_look = at.min(*next_look);
+            Vec::new()
+        }
+        None => steps,
+    }
 }
 
 /// What is left to do for what is held back, and what is given back to whoever writes it.

@@ -6,6 +6,7 @@ use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::burst;
+use super::fault::Budget;
 use super::pace::{MAX_ATTEMPTS, spends};
 use super::state::{History, Observed};
 use super::steps::{Action, Step};
@@ -41,6 +42,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Whether what was to be done is not done.
+    pub fn is_vain(&self) -> bool {
+        match self {
+            Self::Done | Self::Unchanged => false,
+            Self::Failed(_) | Self::Unserved(_) | Self::Forbidden(_) | Self::Refused(_) => true,
+        }
+    }
+
     pub fn as_str(&self) -> &str {
         match self {
             Self::Done => "ok",
@@ -141,22 +150,7 @@ impl History {
         outcome: &Outcome,
         observed: &Observed,
     ) {
-        if let Some(key) = &step.cause {
-            let past = self.faults.entry(key.clone()).or_default();
-            // A budget is for what was done, or it would be spent by an outage and the object left broken after it.
-            let times = match outcome {
-                Outcome::Unserved(_) => &mut past.unserved,
-                Outcome::Done
-                | Outcome::Unchanged
-                | Outcome::Failed(_)
-                | Outcome::Forbidden(_)
-                | Outcome::Refused(_) => &mut past.attempts,
-            };
-            times.push(now);
-            let surplus = times.len().saturating_sub(MAX_ATTEMPTS);
-            times.drain(..surplus);
-            past.spent |= spends(key.0, &past.attempts, now);
-        }
+        self.counted(now, step, outcome);
         self.tried(step, outcome);
         if let (Action::CutRights { uid }, Outcome::Done) = (&step.action, outcome) {
             self.cut.insert(step.target.clone(), uid.clone());
@@ -192,6 +186,53 @@ impl History {
         }
     }
 
+    /// Notes when it was. A budget by the hour is for what mends: spent by an outage, or by holds that fail, it would leave the
+    /// object broken for the rest of the hour.
+    fn counted(&mut self, now: OffsetDateTime, step: &Step, outcome: &Outcome) {
+        let Some(key) = &step.cause else {
+            if !step.action.asks() {
+                self.saw_vain(now, step, outcome);
+            }
+            return;
+        };
+        let past = self.faults.entry(key.clone()).or_default();
+        // What it makes ready for follows at once, and counts.
+        let prepares = step.action.prepares() && matches!(key.0.budget(), Budget::PerHour(_));
+        let times = match outcome {
+            Outcome::Unserved(_) => &mut past.unserved,
+            Outcome::Failed(_) | Outcome::Forbidden(_) | Outcome::Refused(_) if prepares => {
+                &mut past.unserved
+            }
+            Outcome::Done | Outcome::Unchanged if prepares => return,
+            Outcome::Done
+            | Outcome::Unchanged
+            | Outcome::Failed(_)
+            | Outcome::Forbidden(_)
+            | Outcome::Refused(_) => &mut past.attempts,
+        };
+        push(times, now);
+        past.spent |= spends(key.0, &past.attempts, now);
+    }
+
+    /// Nothing else spaces what is against no fault.
+    fn saw_vain(&mut self, now: OffsetDateTime, step: &Step, outcome: &Outcome) {
+        self.vain.retain(|_, times| {
+            times
+                .last()
+                .is_some_and(|at| now - *at < Duration::hours(1))
+        });
+        match outcome {
+            Outcome::Done => drop(self.vain.remove(&step.target)),
+            Outcome::Unchanged
+            | Outcome::Failed(_)
+            | Outcome::Unserved(_)
+            | Outcome::Forbidden(_)
+            | Outcome::Refused(_) => {
+                push(self.vain.entry(step.target.clone()).or_default(), now);
+            }
+        }
+    }
+
     /// Twice found invalid, an object is taken from the next older source.
     fn tried(&mut self, step: &Step, outcome: &Outcome) {
         let whole = matches!(
@@ -224,6 +265,12 @@ impl History {
             | Outcome::Forbidden(_) => {}
         }
     }
+}
+
+fn push(times: &mut Vec<OffsetDateTime>, now: OffsetDateTime) {
+    times.push(now);
+    let surplus = times.len().saturating_sub(MAX_ATTEMPTS);
+    times.drain(..surplus);
 }
 
 #[cfg(test)]

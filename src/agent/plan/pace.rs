@@ -65,14 +65,17 @@ pub fn allowed(
     Some(next.max(ripe))
 }
 
-/// What the API server did not serve is sent again soon, and less often while that goes on.
+/// What was not done, or could not be made ready, is tried again soon, and less often while that goes on.
 fn served(budget: Budget, past: &Past, now: OffsetDateTime) -> Option<OffsetDateTime> {
-    let last = *past.unserved.last()?;
-    let wait = match budget {
-        Budget::Steady => SOONEST,
-        Budget::Spaced | Budget::PerHour(_) | Budget::Report => spacing(&past.unserved, now),
-    };
-    Some(last + wait)
+    match budget {
+        Budget::Steady => Some(*past.unserved.last()? + SOONEST),
+        Budget::Spaced | Budget::PerHour(_) | Budget::Report => again(&past.unserved, now),
+    }
+}
+
+/// When what came to nothing at these times is tried again: soon, and less often while that goes on.
+pub fn again(vain: &[OffsetDateTime], now: OffsetDateTime) -> Option<OffsetDateTime> {
+    Some(*vain.last()? + spacing(vain, now))
 }
 
 /// Whether the budget of a fault is spent by its latest attempts.

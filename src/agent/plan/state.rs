@@ -287,6 +287,8 @@ pub struct History {
     pub operation: Option<(String, OffsetDateTime)>,
     /// Since when each workload that does not work has not, without a break.
     pub down: BTreeMap<ObjectId, OffsetDateTime>,
+    /// When a write that is against no fault came to nothing, by its object: the last times in a row, oldest first.
+    pub vain: BTreeMap<ObjectId, Vec<OffsetDateTime>>,
 }
 
 impl History {
@@ -318,7 +320,7 @@ pub struct Past {
     pub since: Option<OffsetDateTime>,
     /// When something was done about it, oldest first, at most [`super::pace::MAX_ATTEMPTS`].
     pub attempts: Vec<OffsetDateTime>,
-    /// When the API server did not get so far as to do it; bounded likewise.
+    /// When the API server did not get so far as to do it, or the object could not be held first; bounded likewise.
     pub unserved: Vec<OffsetDateTime>,
     /// The budget was spent: one trial an hour, until the fault has been away for an hour.
     pub spent: bool,

@@ -20,12 +20,14 @@ mod cluster;
 mod crds;
 mod damage;
 mod desired;
+mod git;
 mod helm;
 mod properties;
 
 pub(in crate::agent) use cluster::Cluster;
 pub(super) use damage::Damage;
 pub(in crate::agent) use desired::{desired_of, install, install_of, install_signed};
+pub(super) use git::{Bad, Fails};
 
 const START: i64 = 1_800_000_000;
 

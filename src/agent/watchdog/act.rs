@@ -11,11 +11,11 @@ use crate::agent::apply::Hands;
 use crate::agent::engine::Install;
 use crate::agent::fault::Stage;
 use crate::agent::observe::View;
-use crate::agent::plan::burst;
 use crate::agent::plan::history::Outcome;
+use crate::agent::plan::pass::Pass;
 use crate::agent::plan::quarantine::shield;
 use crate::agent::plan::state::Answer;
-use crate::agent::plan::{Action, Key, Object, Observed, Plan, Step};
+use crate::agent::plan::{self, Action, Key, Object, Observed, Plan, Step, burst};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
@@ -47,45 +47,68 @@ impl Watchdog {
             self.note(step, &done.outcome, observed);
         }
         let dying = is_dying(install, observed);
+        let mut pass = Pass::new(plan, observed);
         for step in plan
             .steps
             .iter()
             .filter(|s| !matches!(s.action, Action::CutRights { .. }))
         {
-            if is_dying(install, &view.subscribe().borrow()) != dying || !self.context.term.holds()
-            {
+            let live = self.context.around(view.subscribe().borrow().clone());
+            if is_dying(install, &live) != dying || !self.context.term.holds() || self.is_told() {
                 return true;
             }
-            let saved = match step.action {
-                Action::Restore | Action::Release => self.history.saved.get(&step.target),
-                _ => None,
+            let anew = || plan::plan(clock::now(), install, &live, &self.history);
+            let Some(step) = pass.next(step, &live, anew) else {
+                debug!(action = step.action.as_str(), object = %step.target, "left to another plan");
+                continue;
             };
-            let saved = saved.cloned().unwrap_or_default();
-            // What is applied to the root leaves alone what is held, also by the step before.
-            let shielded = shield::shielded(install, &view.subscribe().borrow());
             let hands = Hands {
-                install: &shielded,
+                observed: &live,
                 ..hands
             };
-            let done = Box::pin(self.attended(hands, install, step, &saved)).await;
-            let applied = !step.action.asks() && done.outcome == Outcome::Done;
-            if install.changing && applied {
-                self.context.faults.change(Stage::Applied);
-            }
-            self.note(step, &done.outcome, observed);
-            if let Some(told) = &done.told {
-                self.teller.warn(UNRECORDED, told);
-            }
-            if step.action == Action::Restore {
-                self.history
-                    .restored(clock::now(), &step.target, done.saved);
-                self.keep_saves(&step.target).await;
-            } else if !done.saved.is_empty() {
-                let saved = self.history.saved.entry(step.target.clone());
-                saved.or_default().extend(done.saved);
-            }
+            let outcome = self.step(hands, install, &step).await;
+            pass.acted(&step, &outcome, &view.subscribe().borrow());
         }
         !plan.steps.is_empty()
+    }
+
+    /// Whether hub or owner has said something since the plan was made: the next one heeds it.
+    fn is_told(&self) -> bool {
+        let owner = self.context.owner.has_changed().unwrap_or(false);
+        owner || self.desired.has_changed().unwrap_or(true)
+    }
+
+    /// Does one step, and takes in what it came to.
+    async fn step(&mut self, hands: Hands<'_>, install: &Install, step: &Step) -> Outcome {
+        let saved = match step.action {
+            Action::Restore | Action::Release => self.history.saved.get(&step.target),
+            _ => None,
+        };
+        let saved = saved.cloned().unwrap_or_default();
+        // What is applied to the root leaves alone what is held, also by the step before.
+        let shielded = shield::shielded(install, &hands.view.subscribe().borrow());
+        let hands = Hands {
+            install: &shielded,
+            ..hands
+        };
+        let done = Box::pin(self.attended(hands, install, step, &saved)).await;
+        let applied = !step.action.asks() && done.outcome == Outcome::Done;
+        if install.changing && applied {
+            self.context.faults.change(Stage::Applied);
+        }
+        self.note(step, &done.outcome, hands.observed);
+        if let Some(told) = &done.told {
+            self.teller.warn(UNRECORDED, told);
+        }
+        if step.action == Action::Restore {
+            self.history
+                .restored(clock::now(), &step.target, done.saved);
+            self.keep_saves(&step.target).await;
+        } else if !done.saved.is_empty() {
+            let saved = self.history.saved.entry(step.target.clone());
+            saved.or_default().extend(done.saved);
+        }
+        done.outcome
     }
 
     pub(super) fn note(&mut self, step: &Step, outcome: &Outcome, observed: &Observed) {

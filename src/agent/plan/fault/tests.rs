@@ -30,7 +30,7 @@ fn page() -> String {
         With each heal are kept, as far as they are known: the object and its UID, who wrote it last and when, its conditions, the Events of ten minutes \
         about it\nor its Pods, and the catalog's revision before and after; of a collapse also what the engine had to make again. The column *evidence* says what comes to that.\n\n\
         *After* is how long a fault has to be there before it counts. The *budget* is per object and class; one of so many an hour\n\
-        holds over a restart of the agent. A try that the API server did not serve (no answer, 429, 5xx) does not count. `–` = there is no safe step, it is reported. Nothing here ever deletes a CRD, a Namespace or a volume claim.\n\n\
+        holds over a restart of the agent. A try that the API server did not serve (no answer, 429, 5xx), or before which the object could not be held back from Git, does not count. `–` = there is no safe step, it is reported. Nothing here ever deletes a CRD, a Namespace or a volume claim.\n\n\
         | # | class | what is seen | evidence | after | what Linesman does | budget | left to people |\n\
         |---|---|---|---|---|---|---|---|\n"
         .to_owned();

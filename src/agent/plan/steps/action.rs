@@ -130,6 +130,11 @@ impl Action {
         matches!(self, Self::Nudge | Self::Retry)
     }
 
+    /// Whether it only keeps Git from undoing what mends, which follows it.
+    pub fn prepares(&self) -> bool {
+        matches!(self, Self::Hold { .. } | Self::Shield(_))
+    }
+
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Create => "create",

@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
 use super::damage::{BREAKS, Rival};
+use super::git::{Commit, Fails};
 use super::{install_of, start};
 use crate::agent::engine::argocd::REFRESH;
 use crate::agent::engine::{Install, REQUESTED_AT};
+use crate::agent::plan::pass::Pass;
 use crate::agent::plan::state::{Answer, Child, Scope};
 use crate::agent::plan::{
     Action, History, Object, Observed, Plan, Pod, Step, health, plan, project,
@@ -35,6 +37,9 @@ pub(in crate::agent) struct Cluster {
     pub(in crate::agent::plan) covered: Option<BTreeSet<String>>,
     /// Whoever writes against us.
     pub(super) rival: Option<Rival>,
+    /// What commits want of the engine.
+    pub(super) git: BTreeMap<ObjectId, Commit>,
+    pub(in crate::agent::plan) fails: Fails,
     pub(super) serial: u64,
     pub(in crate::agent::plan) steps: Vec<(OffsetDateTime, Step)>,
 }
@@ -58,6 +63,8 @@ impl Cluster {
             applications: BTreeMap::new(),
             covered: None,
             rival: None,
+            git: BTreeMap::new(),
+            fails: Fails::default(),
             serial: 0,
             steps: Vec::new(),
         }
@@ -126,6 +133,15 @@ impl Cluster {
 
     /// One round of the watchdog, then time passes.
     pub(in crate::agent::plan) fn round(&mut self) -> Plan {
+        self.round_of(None)
+    }
+
+    /// The same, with what happens after each of its steps.
+    pub(in crate::agent::plan) fn round_with(&mut self, mut then: impl FnMut(&mut Self)) -> Plan {
+        self.round_of(Some(&mut then))
+    }
+
+    fn round_of(&mut self, mut then: Option<&mut dyn FnMut(&mut Self)>) -> Plan {
         let observed = self.observed();
         self.history.noted(self.now, &self.install, &observed);
         let plan = plan(self.now, &self.install, &observed, &self.history);
@@ -133,14 +149,27 @@ impl Cluster {
         assert!(plan.next_look > self.now, "{plan:?}");
         assert!(plan.next_look <= self.now + Duration::minutes(1));
         self.history.saw(self.now, &plan);
+        let mut pass = Pass::new(&plan, &observed);
+        let mut live = observed;
         for step in &plan.steps {
-            assert_harmless(step);
-            let outcome = self.act(step);
-            self.history.acted(self.now, step, &outcome, &observed);
-            if step.action == Action::Restore {
+            let (now, install, history) = (self.now, &self.install, &self.history);
+            let anew = || crate::agent::plan::plan(now, install, &live, history);
+            let Some(step) = pass.next(step, &live, anew) else {
+                continue;
+            };
+            assert_harmless(&step);
+            let outcome = self.tried(&step);
+            self.history.acted(self.now, &step, &outcome, &live);
+            if step.action == Action::Restore && !outcome.is_vain() {
                 self.history.saved.remove(&step.target);
             }
-            self.steps.push((self.now, step.clone()));
+            live = self.observed();
+            pass.acted(&step, &outcome, &live);
+            self.steps.push((self.now, step));
+            if let Some(then) = &mut then {
+                then(self);
+                live = self.observed();
+            }
         }
         self.controllers();
         self.now = if plan.steps.is_empty() {
@@ -208,6 +237,8 @@ impl Cluster {
             }
         }
         self.pods.retain(|_, pod| up.contains_key(&pod.app));
+        self.pods_wait();
+        self.git_applies();
         let rights = self.install.traits.rights.iter();
         let rights = rights.map(|name| ObjectId::new(Kind::ClusterRoleBinding, "", name));
         let rights = rights.into_iter().all(|id| self.objects.contains_key(&id));

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use time::Duration;
 
 use super::Cluster;
+use super::git::Bad;
 use crate::agent::engine::is_workload;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
@@ -25,6 +26,8 @@ pub(in crate::agent::plan) enum Damage {
     Env(&'static str),
     /// Deleted while finalizers hold it: the engine's, and somebody else's, too.
     Pinned(usize, bool),
+    /// By a commit, which the engine applies again and again.
+    Commit(&'static str, Bad),
     /// Scaled to zero so often after it was put right.
     Rival(&'static str, u32),
     /// Of one of a few Kustomizations of the catalog's, where the engine has any.
@@ -66,6 +69,7 @@ impl Cluster {
                 object.version = self.serial;
                 "kubectl".clone_into(&mut object.writer);
             }
+            Damage::Commit(name, bad) => drop(self.commit(name, bad)),
             Damage::Pinned(n, foreign) => self.pin(&pick(n), foreign),
             Damage::Rival(name, times) => {
                 self.rival = Some(Rival {

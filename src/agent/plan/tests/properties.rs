@@ -172,11 +172,80 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// W17, W20: the engine applies its commits again and again, other things break, and some of the agent's writes fail, never
+    /// two in a row. All of it is held and mended within ten minutes.
+    #[test]
+    fn what_a_commit_breaks_is_mended_whatever_fails(
+        commits in prop::collection::vec(commits(), 1..3), damage in damages_of(&FLUX),
+        mask in any::<u64>(), unserved in any::<bool>(),
+    ) {
+        let mut cluster = Cluster::working();
+        let began = cluster.now;
+        // What somebody adds to what Git has is Git's to take away.
+        let others = damage.iter().filter(|one| !matches!(one, Damage::Env(_)));
+        for one in commits.iter().chain(others.take(2)) {
+            cluster.damage(one);
+        }
+        cluster.fails = Fails::of(mask & !(mask << 1) & (u64::MAX >> 1), unserved);
+        cluster.settle(1_200);
+        prop_assert!(cluster.now - began < Duration::minutes(10), "{}", cluster.now - began);
+        assert_holds_are_spaced(&cluster);
+        // What is not served spends none.
+        if !unserved {
+            assert_within_budgets(&cluster);
+        }
+    }
+}
+
+fn commits() -> impl Strategy<Value = Damage> {
+    let bad = prop_oneof![Just(Bad::Replicas), Just(Bad::Image)];
+    let name = prop::sample::select(&FLUX[..]);
+    (name, bad).prop_map(|(name, bad)| Damage::Commit(name, bad))
+}
+
+/// A hold that fails, and with it what it was to make ready, leaves the budget to the mend.
+#[test]
+fn a_commit_is_mended_within_three_minutes_where_each_other_write_fails() {
+    for name in FLUX {
+        for bad in [Bad::Replicas, Bad::Image] {
+            for first in [0x5555_5555_5555_5555, 0xAAAA_AAAA_AAAA_AAAA] {
+                let mut cluster = Cluster::working();
+                let began = cluster.now;
+                let id = cluster.commit(name, bad);
+                cluster.fails = Fails::of(first, false);
+                cluster.settle(400);
+                let took = cluster.now - began;
+                assert!(took < Duration::minutes(3), "{name} {bad:?}: {took}");
+                let held = cluster.objects[&id].annotation(quarantine::HELD);
+                assert!(held.is_some(), "{name} {bad:?}");
+                assert_within_budgets(&cluster);
+                assert_holds_are_spaced(&cluster);
+            }
+        }
+    }
+}
+
+/// No object is held twice within two seconds.
+fn assert_holds_are_spaced(cluster: &Cluster) {
+    let mut last: BTreeMap<&ObjectId, OffsetDateTime> = BTreeMap::new();
+    for (at, step) in &cluster.steps {
+        if matches!(step.action, Action::Hold { .. })
+            && let Some(before) = last.insert(&step.target, *at)
+        {
+            assert!(*at - before >= Duration::seconds(2), "{step:?}");
+        }
+    }
+}
+
 /// No fault of an object is acted on more often within any hour than its class may be.
 fn assert_within_budgets(cluster: &Cluster) {
     let mut times: BTreeMap<&Key, BTreeSet<OffsetDateTime>> = BTreeMap::new();
     for (at, step) in &cluster.steps {
-        if let Some(key) = &step.cause {
+        // What a hold makes ready is done with it, or it is none.
+        if let Some(key) = step.cause.as_ref().filter(|_| !step.action.prepares()) {
             times.entry(key).or_default().insert(*at);
         }
     }
