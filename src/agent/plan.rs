@@ -16,6 +16,7 @@ pub mod change;
 pub mod children;
 pub mod coverage;
 pub mod diagnosis;
+mod evidence;
 pub mod failed;
 pub mod fault;
 pub mod find;

@@ -18,6 +18,7 @@ use crate::clock;
 const MAX_PODS: usize = 256;
 const MAX_LEASES: usize = 32;
 const MAX_ELSEWHERE: usize = 8;
+const MAX_POLICIES: usize = 64;
 /// Sync objects that are known; the catalog may hold more, and then the rest is not judged.
 const MAX_CHILDREN: usize = 4096;
 /// How long one that went is remembered, and how many of them: all that are known may go at once.
@@ -25,7 +26,8 @@ const LOST: time::Duration = time::Duration::minutes(2);
 const MAX_LOST: usize = MAX_CHILDREN;
 
 pub(super) enum Found {
-    Objects(Kind, Vec<(ObjectId, Object)>),
+    /// Those of the install, and the names of others of which these are known.
+    Objects(Kind, Vec<(ObjectId, Object)>, BTreeSet<String>),
     Children(Kind, BTreeMap<ObjectId, Heard>),
     Pods(BTreeMap<String, Arc<Pod>>),
     Leases(BTreeMap<String, Lease>),
@@ -56,7 +58,7 @@ impl Heard {
 impl Found {
     pub(super) fn nothing(what: What) -> Self {
         match what {
-            What::Objects(kind) => Self::Objects(kind, Vec::new()),
+            What::Objects(kind) => Self::Objects(kind, Vec::new(), BTreeSet::new()),
             What::Children(kind) => Self::Children(kind, BTreeMap::new()),
             What::Pods => Self::Pods(BTreeMap::new()),
             What::Leases => Self::Leases(BTreeMap::new()),
@@ -72,9 +74,11 @@ impl Found {
         id: impl Fn(Kind, &DynamicObject) -> Option<ObjectId>,
     ) {
         match self {
-            Self::Objects(kind, objects) => {
+            Self::Objects(kind, objects, others) => {
                 if let Some(id) = id(*kind, &live) {
                     objects.push((id, project::object(*kind, live)));
+                } else if *kind == Kind::NetworkPolicy && others.len() < MAX_POLICIES {
+                    others.extend(live.metadata.name);
                 }
             }
             Self::Children(kind, children) => {
@@ -111,7 +115,7 @@ impl Found {
 
     pub(super) fn has(&self, id: &ObjectId) -> bool {
         match self {
-            Self::Objects(_, objects) => objects.iter().any(|(known, _)| known == id),
+            Self::Objects(_, objects, _) => objects.iter().any(|(known, _)| known == id),
             Self::Children(_, children) => children.contains_key(id),
             Self::Pods(_) | Self::Leases(_) | Self::Elsewhere(_) => false,
         }
@@ -131,7 +135,7 @@ impl Found {
     pub(super) fn put(self, view: &View, answer: Answer) {
         let now = clock::now();
         view.0.send_if_modified(|seen| match self {
-            Self::Objects(kind, listed) => {
+            Self::Objects(kind, listed, others) => {
                 let known = seen.objects.len();
                 seen.objects
                     .retain(|id, _| id.kind != kind || listed.iter().any(|(i, _)| i == id));
@@ -143,6 +147,10 @@ impl Found {
                 changed |= scope.answered.is_none() || scope.answer != answer;
                 scope.answered = Some(now);
                 scope.answer = answer;
+                if kind == Kind::NetworkPolicy && seen.policies != others {
+                    seen.policies = others;
+                    changed = true;
+                }
                 changed
             }
             Self::Children(kind, listed) => {
@@ -178,6 +186,18 @@ impl Found {
             }
         });
     }
+}
+
+/// A NetworkPolicy of somebody else's came or went: it may be what keeps the engine from the Git host.
+pub(super) fn policy(view: &View, name: &str, there: bool) {
+    view.0.send_if_modified(|seen| {
+        let all = &mut seen.policies;
+        if there {
+            all.len() < MAX_POLICIES && all.insert(name.to_owned())
+        } else {
+            all.remove(name)
+        }
+    });
 }
 
 /// What a list said is as of this resourceVersion.

@@ -314,6 +314,8 @@ impl Scope {
                 if let Some(id) = self.id(kind, &live) {
                     let live = project::object(kind, live);
                     view.0.send_if_modified(|seen| told(seen, &id, live));
+                } else if kind == Kind::NetworkPolicy {
+                    found::policy(view, live.metadata.name.as_deref()?, true);
                 }
             }
             What::Children(kind) => {
@@ -351,6 +353,9 @@ impl Scope {
             return Some(version);
         }
         match self.what {
+            What::Objects(Kind::NetworkPolicy) if self.id(Kind::NetworkPolicy, &live).is_none() => {
+                found::policy(view, live.metadata.name.as_deref()?, false);
+            }
             What::Children(kind) => {
                 if let Some(id) = self.id(kind, &live) {
                     view.0.send_if_modified(|seen| gone(seen, &id));

@@ -8,7 +8,7 @@ use time::{Duration, OffsetDateTime};
 use super::fault::Class;
 use super::server::Symptoms;
 use super::state::{Answer, History, Object, Observed};
-use super::{burst, children, foreign, giveback, health, latent, quarantine};
+use super::{burst, children, evidence, foreign, giveback, health, latent, quarantine};
 use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
 use crate::agent::engine::flux::{self, SIGNERS};
 use crate::agent::engine::{Install, MANAGER};
@@ -125,6 +125,7 @@ pub fn find(
     latent::latent(now, install, observed, &mut found);
     children::children(install, observed, &mut found);
     latent::blocked(install, observed, &mut found);
+    evidence::complete(install, observed, &mut found);
     found
 }
 

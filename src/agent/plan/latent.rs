@@ -17,6 +17,8 @@ const STUCK: Duration = Duration::seconds(70);
 const SKEW: Duration = Duration::seconds(15);
 /// Longer than between two looks of the agent at the catalog while the engine does not reach it: a minute, and a look.
 const BETWEEN_LOOKS: Duration = Duration::seconds(90);
+/// So many other installs are named.
+const NAMED: usize = 5;
 /// Kubernetes' times are cut to the second before.
 const PRECISION: Duration = Duration::seconds(1);
 
@@ -36,9 +38,16 @@ pub(super) fn latent(
     if let Some(text) = unsupported(install, observed) {
         found.push(Finding::new(Class::KubernetesUnsupported, &namespace, text));
     }
-    let mut all = observed.elsewhere.iter();
-    if let Some(other) = all.find(|ns| **ns != install.namespace) {
-        let text = format!("controllers of another install run in namespace {other}");
+    let others = observed.elsewhere.iter();
+    let others = others.filter(|ns| **ns != install.namespace);
+    let others: Vec<&str> = others.map(String::as_str).take(NAMED).collect();
+    if !others.is_empty() {
+        let text = format!(
+            "controllers of {} run in namespace {}, which is this install, and in {}",
+            install.traits.kind,
+            install.namespace,
+            others.join(", ")
+        );
         found.push(Finding::new(Class::TwoInstalls, &namespace, text));
     }
 }

@@ -10,19 +10,20 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
 use super::argocd;
+use super::evidence;
 use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, extra_of};
 use super::quarantine::{self, inventoried};
 use super::state::{Child, Lease, Object, Pod};
 use super::undecodable;
 use super::undecodable::aside::Suspect;
-use crate::agent::engine::argocd::TRAITS;
+use crate::agent::engine::argocd::{SKIP, TRAITS};
 use crate::agent::engine::fields::TRANSIENT;
 use crate::agent::engine::flux;
 use crate::agent::engine::{GIT_OWNER, GUARD, KEPT, MANAGER, TRACKING, comparable};
 use crate::bundle::Kind;
 
-/// Status fields that the planner reads; `status.history` can be large and is not kept.
-const STATUS: [&str; 19] = [
+/// Status fields that the planner reads; of `history`, which can be large, the last time.
+const STATUS: [&str; 20] = [
     "conditions",
     "replicas",
     "observedGeneration",
@@ -42,6 +43,7 @@ const STATUS: [&str; 19] = [
     "operationState",
     "resources",
     "inventory",
+    "history",
 ];
 
 /// Argo CD writes roles and bindings twice: as `kubectl auth reconcile` does, by the name of its program, before it applies
@@ -75,6 +77,9 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
             resources.retain(|resource| extra_of(resource).is_some());
             resources.truncate(MAX_EXTRA);
         }
+        if let Some(history) = status.get_mut("history") {
+            *history = evidence::latest(history);
+        }
         let inventory = status.get_mut("inventory");
         if let Some(entries) = inventory.and_then(|all| all.get_mut("entries")) {
             *entries = of_engine(entries);
@@ -106,6 +111,7 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
             .iter()
             .any(|e| matches!(e.manager.as_deref(), Some(MANAGER | KEPT | GUARD))),
         marked: entries.iter().any(marks),
+        stopped: stopper(&entries),
         controller: controller
             .map(|owner| format!("{} {}", owner.kind, owner.name))
             .unwrap_or_default(),
@@ -124,6 +130,19 @@ fn last(kind: Kind, entries: &[ManagedFieldsEntry]) -> Option<&ManagedFieldsEntr
 pub fn written(kind: Kind, live: &DynamicObject) -> Option<OffsetDateTime> {
     let entries = live.metadata.managed_fields.as_deref().unwrap_or_default();
     last(kind, entries)?.time.as_ref().and_then(at)
+}
+
+/// Who set last what stops a root, and when.
+fn stopper(entries: &[ManagedFieldsEntry]) -> Option<(String, Option<OffsetDateTime>)> {
+    let stops = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().map(|set| &set.0);
+        let suspends = fields.is_some_and(|set| set.pointer("/f:spec/f:suspend").is_some());
+        suspends || sets(entry, "f:annotations", SKIP)
+    };
+    let last = entries.iter().filter(stops);
+    let last = last.max_by_key(|entry| entry.time.as_ref().map(|t| t.0))?;
+    let at = last.time.as_ref().and_then(at);
+    Some((last.manager.clone().unwrap_or_default(), at))
 }
 
 /// Of all that a Kustomization applied, what may be an object of the engine.

@@ -46,6 +46,8 @@ pub struct Observed {
     pub leases: BTreeMap<String, Lease>,
     /// Namespaces with controllers of the same engine, ours among them.
     pub elsewhere: BTreeSet<String>,
+    /// Names of the network policies in the engine's namespace that are not the install's.
+    pub policies: BTreeSet<String>,
     pub own_look: OwnLook,
     /// Whether the API server is well enough for a verdict.
     pub gate: Gate,
@@ -155,6 +157,8 @@ pub struct Object {
     pub ours: bool,
     /// Whether an engine itself put the mark on it that says what of Git it comes from; anybody may write one.
     pub marked: bool,
+    /// Who set what stops it, and when; none where that is nobody's field.
+    pub stopped: Option<(String, Option<OffsetDateTime>)>,
     /// The owner that is its controller, as `Kind name`; empty where there is none.
     pub controller: String,
     /// In the form of [`crate::agent::engine::comparable`].

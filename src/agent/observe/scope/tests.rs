@@ -31,7 +31,7 @@ async fn refused(kind: Kind, bound: bool) -> (Answer, bool) {
         let ids = install.wanted.keys().filter(|id| id.kind == kind && there);
         let live = |id: &ObjectId| serde_json::from_value(install.body(id).unwrap()).unwrap();
         let all = ids.map(|id| (id.clone(), project::object(kind, live(id))));
-        Found::Objects(kind, all.collect()).put(&view, Answer::Whole);
+        Found::Objects(kind, all.collect(), BTreeSet::new()).put(&view, Answer::Whole);
     };
     whole(kind, true);
     whole(Kind::RoleBinding, bound);
@@ -61,7 +61,7 @@ async fn a_refused_list_in_a_namespace_that_is_not_there_is_an_empty_one() {
             .filter(|id| id.kind == Kind::Namespace && there);
         let live = |id: &ObjectId| serde_json::from_value(install.body(id).unwrap()).unwrap();
         let all = ids.map(|id| (id.clone(), project::object(Kind::Namespace, live(id))));
-        Found::Objects(Kind::Namespace, all.collect()).put(&view, Answer::Whole);
+        Found::Objects(Kind::Namespace, all.collect(), BTreeSet::new()).put(&view, Answer::Whole);
         for scope in scopes_of(
             &refusing(),
             &install,
@@ -299,4 +299,50 @@ async fn what_lost_its_label_is_not_taken_for_gone() {
     }
     stop.cancel();
     observing.join_next().await.unwrap().unwrap();
+}
+
+/// F33: what of Kubernetes' own could be in the way of the engine, as lists and watches tell.
+#[tokio::test]
+async fn policies_of_others_are_known_by_name() {
+    let install = install_of(EngineKind::Flux);
+    let view = View::new(&install);
+    let live = |name: &str, version: &str| -> DynamicObject {
+        let policy = json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+            "metadata": {"name": name, "namespace": "flux-system", "uid": name, "resourceVersion": version},
+        });
+        serde_json::from_value(policy).unwrap()
+    };
+    let scopes = scopes_of(
+        &refusing(),
+        &install,
+        crate::manifests::scope::Extent::Cluster,
+    );
+    let mut scopes = scopes.iter();
+    let policies = |s: &&Scope| matches!(s.what, What::Objects(Kind::NetworkPolicy));
+    let scope = scopes.find(policies).unwrap();
+    let mut found = Found::nothing(scope.what);
+    for name in ["allow-egress", "deny-all"] {
+        found.add(live(name, "5"), "flux-system", |kind, live| {
+            scope.id(kind, live)
+        });
+    }
+    found.put(&view, Answer::Whole);
+    let names = || Vec::from_iter(view.0.borrow().policies.clone());
+    assert_eq!(names(), ["deny-all"]);
+    for (name, there, expected) in [
+        ("audit", true, &["audit", "deny-all"][..]),
+        ("allow-egress", true, &["audit", "deny-all"]),
+        ("deny-all", false, &["audit"]),
+        ("audit", false, &[]),
+    ] {
+        let live = live(name, "9");
+        let version = if there {
+            scope.changed(&view, live, 5)
+        } else {
+            scope.deleted(&view, live, 5)
+        };
+        assert_eq!(version.as_deref(), Some("9"));
+        assert_eq!(names(), expected, "{name}");
+    }
 }

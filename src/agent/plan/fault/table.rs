@@ -61,7 +61,7 @@ faults! {
         advice "";
     ServiceAccountMissing: 2, Budget::Spaced, 0 s;
         seen "a controller's ServiceAccount is gone, or is newer than the Pods that hold its tokens";
-        evidence "the account; the Pods' ages";
+        evidence "the account, and when it was made; the Pods that are older";
         does "creates it; deletes the Pods whose tokens it made void";
         advice "";
     ScaledToZero: 3, Budget::PerHour(5), 30 s;
@@ -106,7 +106,7 @@ faults! {
         advice "";
     EventSinkMissing: 11, Budget::PerHour(5), 0 s;
         seen "a controller posts its events to a notification-controller that the install does not have";
-        evidence "the field `--events-addr`; who wrote it and when";
+        evidence "the field `--events-addr`; who wrote it and when; how long the root took when it was reconciled last";
         does "empties the argument: each event would stall a reconciliation for 15 to 40 s. A missing controller of the \
               install is created as `ObjectMissing`";
         advice "";
@@ -115,7 +115,8 @@ faults! {
               controller is available; not while each worker of kustomize-controller is with another Kustomization, or each of helm-controller with another \
               HelmRelease, whose timeouts are not over, nor, for a quarter of an hour, while Argo CD goes on with other \
               Applications, nor while the Git host is away for the agent, too";
-        evidence "when the probe was sent";
+        evidence "when the probe was sent; since when the controller's Pods run; who holds its Lease, and whether that is renewed. \
+              The metrics of its queue are out of reach of the agent's rights";
         does "deletes the controller's Pod";
         advice "";
     LeaderStuck: 13, Budget::PerHour(3), 0 s;
@@ -170,7 +171,7 @@ faults! {
         advice "";
     LeftoverFinalizers: 22, Budget::PerHour(3), 0 s;
         seen "an object of the install has been in deletion for more than 60 s";
-        evidence "the finalizers that hold it";
+        evidence "since when; the finalizers that hold it; for a sync object the controller that should drop them, and whether it is available";
         does "drops the engine's finalizer, and no other";
         advice "";
     RootDeleted: 23, Budget::Spaced, 0 s;
@@ -212,7 +213,7 @@ faults! {
         advice "";
     SuspendedByHuman: 29, Budget::Report, 0 s;
         seen "a root has `spec.suspend`; in Argo CD no `automated`, the annotation `skip-reconcile`, or a pinned commit, unless a commit made it so";
-        evidence "who set it";
+        evidence "who set the field, and when";
         does "reports, and leaves it suspended: that is how people stop a delivery. Where a maintenance window ends over it, as over any fault, \
               that is an alarm";
         advice "ask who suspended it, then resume it: set spec.suspend to false, or use 'flux resume'; in Argo CD switch spec.syncPolicy.automated on again";
@@ -230,12 +231,12 @@ faults! {
         advice "look at source-controller's log and its volume, in Argo CD the repo-server's; where it is full again, give it a larger one";
     ArtifactUnreachable: 32, Budget::Report, 60 s;
         seen "kustomize-controller cannot fetch from source-controller; in Argo CD the controller cannot from the repo-server";
-        evidence "the engine's message";
+        evidence "the engine's message; the Pods behind the Service, and which of them are ready";
         does "reports; Service and policies of the install are mended as `ObjectMissing` and `ObjectAltered`";
         advice "look at the log and the Service of source-controller, in Argo CD of the repo-server";
     PolicyBlocks: 33, Budget::Report, 60 s;
         seen "the source cannot be fetched, in Argo CD also: the repo-server, which is available, has no answer in a minute; while the agent in the same cluster reads the catalog with the same key, before and after it began";
-        evidence "the engine's message";
+        evidence "the engine's message; the names of the NetworkPolicies in the engine's namespace that are not the install's";
         does "reports: what keeps the engine from the Git host is somebody else's. The install's own policies are mended as \
               `ObjectAltered`, and what fetches is not restarted";
         advice "look for what keeps the engine's namespace from the Git host: its NetworkPolicies ('kubectl get \
@@ -308,12 +309,12 @@ faults! {
         advice "decide who manages the engine: remove the other manager, or this cluster's adoption";
     TwoInstalls: 46, Budget::Report, 60 s;
         seen "controllers of a second install of the engine run in another namespace";
-        evidence "the namespace";
+        evidence "both namespaces";
         does "reports: which of them is wanted is for people to say";
         advice "remove one of the two installs: both reconcile the same objects";
     ClockSkew: 47, Budget::Report, 60 s;
         seen "a controller's Lease was renewed in the future";
-        evidence "by how much";
+        evidence "the Pod; by how much";
         does "reports";
         advice "set the clocks of the cluster's nodes: certificates and Leases depend on them";
     AgentDrift: 49, Budget::Spaced, 0 s;

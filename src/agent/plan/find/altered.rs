@@ -4,6 +4,7 @@ use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::{Finding, keeps_secrets, pruned, secret_class};
+use crate::agent::engine::argocd::SKIP;
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{self, SIGNERS};
 use crate::agent::engine::{GUARD, Install, Wanted, is_workload};
@@ -38,7 +39,12 @@ pub(super) fn altered(
     }
     let mut found = Vec::new();
     if let Some(text) = stopped(install, observed, id, live) {
-        found.push(Finding::new(Class::SuspendedByHuman, id, text).written_by(live));
+        let mut finding = Finding::new(Class::SuspendedByHuman, id, text).written_by(live);
+        if let Some((who, at)) = stopper(live) {
+            who.clone_into(&mut finding.writer);
+            finding.fault_at = at.or(finding.fault_at);
+        }
+        found.push(finding);
     }
     let stale = unservable(id, wanted, live).or_else(|| refused(install, observed, (id, live)));
     if let Some(finding) = stale {
@@ -93,16 +99,23 @@ pub(super) fn altered(
     found
 }
 
+/// Whose field it is that stops a root, and since when; what somebody took away to stop one is nobody's.
+fn stopper(live: &Object) -> Option<(&str, Option<OffsetDateTime>)> {
+    let (who, at) = live.stopped.as_ref()?;
+    let suspends = live.fields.pointer("/spec/suspend") == Some(&Value::Bool(true));
+    (suspends || live.annotation(SKIP) == Some("true")).then_some((who.as_str(), *at))
+}
+
 /// Who stopped a root, in words that say how.
 fn suspended(install: &Install, id: &ObjectId, live: &Object) -> Option<String> {
+    let who = stopper(live).map_or(live.writer.as_str(), |(who, _)| who);
     if id.kind == Kind::Application {
-        return argocd::suspended(live).map(|how| format!("{how} by '{}'", live.writer));
+        return argocd::suspended(live).map(|how| format!("{how} by '{who}'"));
     }
     let flag = live.fields.pointer("/spec/suspend") == Some(&Value::Bool(true));
     // A canary is never anything else.
     let flag = flag && !install.canaries().any(|canary| canary == id);
-    (flag && id.namespace == install.namespace)
-        .then(|| format!("spec.suspend is set by '{}'", live.writer))
+    (flag && id.namespace == install.namespace).then(|| format!("spec.suspend is set by '{who}'"))
 }
 
 /// The same, unless it was a commit.

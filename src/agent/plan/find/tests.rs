@@ -26,6 +26,7 @@ pub(super) fn object(fields: Value) -> Object {
         written: Some(start()),
         ours: true,
         marked: false,
+        stopped: None,
         controller: String::new(),
         fields,
     }

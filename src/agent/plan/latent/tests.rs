@@ -99,13 +99,13 @@ fn a_kubernetes_that_is_too_old_is_told_and_nothing_else() {
         };
         let mut found = Vec::new();
         latent(start(), &install, &observed, &mut found);
-        let classes: Vec<Class> = found.iter().map(|f| f.class).collect();
-        let expected = if told {
-            vec![Class::KubernetesUnsupported]
-        } else {
-            Vec::new()
-        };
-        assert_eq!(classes, expected, "{minor:?}");
+        let said: Vec<(Class, String)> = found.into_iter().map(|f| (f.class, f.evidence)).collect();
+        let text = format!(
+            "Kubernetes is 1.{}; version 2.9.4 of the engine needs 1.{least} or later",
+            least - 1
+        );
+        let expected = told.then_some((Class::KubernetesUnsupported, text));
+        assert_eq!(said, Vec::from_iter(expected), "{minor:?}");
     }
 }
 
@@ -290,6 +290,30 @@ fn controllers_in_another_namespace_are_a_second_install() {
         classes(&namespaces(&["flux-system", "gitops"])),
         [(Class::TwoInstalls, "flux-system".to_owned())]
     );
+}
+
+/// F46, F47: both installs are named, and by how much a clock is ahead.
+#[test]
+fn a_second_install_and_a_wrong_clock_are_told_in_full() {
+    let mut seen = observed("old", -40, &[("old", pod(500))]);
+    seen.elsewhere = ["flux-system", "gitops", "ops"].map(str::to_owned).into();
+    let mut found = Vec::new();
+    latent(start(), &install(), &seen, &mut found);
+    let said: Vec<(Class, &str)> = found
+        .iter()
+        .map(|f| (f.class, f.evidence.as_str()))
+        .collect();
+    let expected = [
+        (
+            Class::ClockSkew,
+            "Pod old renewed its Lease 40 s in the future",
+        ),
+        (
+            Class::TwoInstalls,
+            "controllers of flux run in namespace flux-system, which is this install, and in gitops, ops",
+        ),
+    ];
+    assert_eq!(said, expected);
 }
 
 #[test]

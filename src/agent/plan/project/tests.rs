@@ -101,6 +101,57 @@ fn the_writer_is_who_scaled_last_and_not_who_wrote_the_status() {
     );
 }
 
+/// F29: whoever wrote something else later did not stop it.
+#[test]
+fn a_root_tells_who_set_what_stops_it_and_when() {
+    let suspend = json!({"f:spec": {"f:suspend": {}, "f:path": {}}});
+    let path = json!({"f:spec": {"f:path": {}}});
+    let skip =
+        json!({"f:metadata": {"f:annotations": {"f:argocd.argoproj.io/skip-reconcile": {}}}});
+    let entry = |manager: &str, minute: u8, fields: &Value| {
+        let at = format!("2026-01-02T03:{minute:02}:00Z");
+        json!({"manager": manager, "operation": "Update", "time": at, "fieldsV1": fields})
+    };
+    let by = |who: &str, minute: i64| {
+        let at = time::macros::datetime!(2026-01-02 03:00:00 UTC);
+        Some((who.to_owned(), Some(at + time::Duration::minutes(minute))))
+    };
+    for (entries, expected) in [
+        (
+            json!([entry("flux", 5, &suspend), entry("kubectl", 9, &path)]),
+            by("flux", 5),
+        ),
+        (
+            json!([entry("flux", 5, &suspend), entry("kubectl", 9, &suspend)]),
+            by("kubectl", 9),
+        ),
+        (json!([entry("kubectl", 7, &skip)]), by("kubectl", 7)),
+        (json!([entry("kubectl", 9, &path)]), None),
+    ] {
+        let live = json!({
+            "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+            "metadata": {"name": "flux-system", "managedFields": entries},
+        });
+        let live = object(Kind::Kustomization, serde_json::from_value(live).unwrap());
+        assert_eq!(live.stopped, expected);
+    }
+}
+
+/// F11: how long it took is kept, and not all of the past.
+#[test]
+fn of_a_roots_history_the_last_time_is_kept() {
+    let one =
+        |at: &str| json!({"lastReconciled": at, "lastReconciledDuration": "2s", "digest": "d"});
+    let live = json!({
+        "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+        "metadata": {"name": "flux-system"},
+        "status": {"history": [one("2026-01-02T03:10:00Z"), one("2026-01-02T03:00:00Z")]},
+    });
+    let live = object(Kind::Kustomization, serde_json::from_value(live).unwrap());
+    let kept = json!([{"lastReconciled": "2026-01-02T03:10:00Z", "lastReconciledDuration": "2s"}]);
+    assert_eq!(live.fields["status"]["history"], kept);
+}
+
 /// F45
 #[test]
 fn an_object_tells_the_controller_that_owns_it_and_no_other_owner() {

@@ -131,12 +131,15 @@ fn an_object_that_is_held_by_finalizers_for_a_minute_is_told() {
         (60, &["a", "b"], false),
         (61, &[], false),
     ] {
+        let mut since = String::new();
         let said = flux_told(|cluster| {
+            let at = cluster.now - Duration::seconds(seconds);
+            since = crate::clock::rfc3339(at);
             let live = cluster.objects.get_mut(&service).unwrap();
-            live.deleting = Some(cluster.now - Duration::seconds(seconds));
+            live.deleting = Some(at);
             live.finalizers = finalizers.iter().map(|f| (*f).to_owned()).collect();
         });
-        let text = "is being deleted, held by a, b".to_owned();
+        let text = format!("is being deleted, held by a, b; since {since}");
         let expected = if told {
             vec![(Class::LeftoverFinalizers, text)]
         } else {
@@ -192,6 +195,59 @@ fn a_suspension_is_told_of_the_installs_own_objects_only() {
     assert_eq!(said("flux-system", json!(true)), text);
     assert_eq!(said("flux-system", json!(false)), None);
     assert_eq!(said("team-a", json!(true)), None);
+}
+
+/// F29: who, and since when, also where somebody else wrote something later; and that a window's end over it is an alarm.
+#[test]
+fn a_suspension_tells_whose_it_is_and_since_when() {
+    let mut cluster = Cluster::working();
+    let sync = cluster.install.sync.clone();
+    let since = cluster.now - Duration::minutes(3);
+    let end = cluster.now + Duration::minutes(10);
+    let live = cluster.objects.get_mut(&sync).unwrap();
+    live.fields["spec"]["suspend"] = json!(true);
+    "kustomize-controller".clone_into(&mut live.writer);
+    live.written = Some(cluster.now);
+    live.stopped = Some(("flux".to_owned(), Some(since)));
+    cluster.install.policy.paused_until = Some(end);
+    let plan = cluster.plan();
+    let said: Vec<_> = plan
+        .findings
+        .iter()
+        .map(|f| (f.class, f.evidence.as_str(), f.writer.as_str(), f.fault_at))
+        .collect();
+    let text = "spec.suspend is set by 'flux'";
+    assert_eq!(said, [(Class::SuspendedByHuman, text, "flux", Some(since))]);
+    cluster.history.saw(cluster.now, &plan);
+    cluster.now = end;
+    let (observed, plan) = (cluster.observed(), cluster.plan());
+    let overdue = crate::agent::plan::window::overdue(
+        cluster.now,
+        &cluster.install,
+        &observed,
+        &cluster.history,
+        &plan.findings,
+    );
+    assert_eq!(overdue, [((Class::SuspendedByHuman, sync), end)]);
+}
+
+/// What stopped it before, and does not now, is nobody's doing of today.
+#[test]
+fn a_field_that_does_not_stop_it_names_nobody() {
+    let by = Some(("flux".to_owned(), None));
+    let of = |fields: Value| Object {
+        stopped: by.clone(),
+        ..object(fields)
+    };
+    let skip = |word: &str| json!({"metadata": {"annotations": {SKIP: word}}});
+    for (fields, expected) in [
+        (json!({"spec": {"suspend": true}}), Some(("flux", None))),
+        (json!({"spec": {"suspend": false}}), None),
+        (skip("true"), Some(("flux", None))),
+        (skip("false"), None),
+    ] {
+        assert_eq!(stopper(&of(fields.clone())), expected, "{fields}");
+    }
 }
 
 /// A workload whose fields are all as wanted is looked at for what others added, where it has not worked for a while. What

@@ -174,6 +174,7 @@ impl Cluster {
             written: None,
             ours: true,
             marked: false,
+            stopped: None,
             controller: String::new(),
             fields: Value::Null,
         };

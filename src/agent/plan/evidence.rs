@@ -1,0 +1,188 @@
+//! What is told of a fault beside what shows it: what people would look at next, as far as the agent knows it. It decides
+//! nothing. No word of it changes by the mere passing of time, or each plan would have something new to tell.
+
+use serde_json::Value;
+use time::{Duration, OffsetDateTime};
+
+use super::fault::Class;
+use super::find::Finding;
+use super::health::works;
+use super::state::{Lease, Observed, Pod};
+use crate::agent::engine::Install;
+use crate::agent::engine::argocd::REPO_SERVER;
+use crate::bundle::{Kind, ObjectId};
+use crate::clock::{parse_rfc3339, rfc3339};
+use crate::wire::api::EngineKind;
+
+/// A Lease is renewed every 5 s, and another Pod's after 35 s.
+const LED: Duration = Duration::seconds(35);
+/// As many of a kind are named.
+const NAMED: usize = 5;
+
+/// Completes what each finding says.
+pub(super) fn complete(install: &Install, observed: &Observed, found: &mut [Finding]) {
+    for finding in found {
+        let more = match finding.class {
+            Class::QueueWedged => queue(install, observed, &finding.object),
+            Class::EventSinkMissing => pace(install, observed),
+            Class::ArtifactUnreachable => behind_the_service(install, observed),
+            Class::PolicyBlocks => policies(install, observed),
+            Class::LeftoverFinalizers => releaser(install, observed, &finding.object),
+            Class::ServiceAccountMissing => ages(observed, &finding.object),
+            _ => continue,
+        };
+        if !more.is_empty() {
+            finding.evidence.push_str("; ");
+            finding.evidence.push_str(&more);
+        }
+    }
+}
+
+/// F12: how the controller looks from outside.
+fn queue(install: &Install, observed: &Observed, asked: &ObjectId) -> String {
+    let name = install.controller(asked).name;
+    let run = |pod: &Pod| pod.running.map(|at| format!("runs since {}", rfc3339(at)));
+    let mut parts = named(observed, &name, run);
+    parts.extend(observed.leases.get(&name).map(led));
+    parts.join(", ")
+}
+
+fn led(lease: &Lease) -> String {
+    let Lease {
+        holder, renewed, ..
+    } = lease;
+    if lease.seen - *renewed <= LED {
+        format!("Pod {holder} renews the Lease")
+    } else {
+        let at = rfc3339(*renewed);
+        format!("Pod {holder} holds the Lease, renewed last at {at}")
+    }
+}
+
+/// F11: how long the root took, which posts its events meanwhile.
+fn pace(install: &Install, observed: &Observed) -> String {
+    let root = observed.objects.get(&install.sync);
+    let last = root.and_then(|root| {
+        let last = root
+            .fields
+            .pointer("/status/history")?
+            .as_array()?
+            .first()?;
+        let text = |name: &str| last.get(name).and_then(Value::as_str);
+        Some((text("lastReconciledDuration")?, text("lastReconciled")?))
+    });
+    last.map_or_else(String::new, |(took, at)| {
+        format!(
+            "{} took {took} when it was reconciled last, at {at}",
+            install.sync
+        )
+    })
+}
+
+/// F32: who would answer.
+fn behind_the_service(install: &Install, observed: &Observed) -> String {
+    let name = match install.traits.kind {
+        EngineKind::Flux => install.controller(&install.source).name,
+        EngineKind::Argocd => REPO_SERVER.to_owned(),
+    };
+    let service = ObjectId::new(Kind::Service, &install.namespace, &name);
+    if !observed.objects.contains_key(&service) {
+        return format!("{service} is missing");
+    }
+    let is = |pod: &Pod| {
+        Some(
+            if pod.ready {
+                "is ready"
+            } else {
+                "is not ready"
+            }
+            .to_owned(),
+        )
+    };
+    let pods = named(observed, &name, is);
+    if pods.is_empty() {
+        format!("{service} has no Pod behind it")
+    } else {
+        format!("behind {service}: {}", pods.join(", "))
+    }
+}
+
+/// F33: what of Kubernetes' own could be in the way.
+fn policies(install: &Install, observed: &Observed) -> String {
+    let namespace = &install.namespace;
+    let all = &observed.policies;
+    if all.is_empty() {
+        return format!("namespace {namespace} has no NetworkPolicy of others");
+    }
+    let first: Vec<&str> = all.iter().take(NAMED).map(String::as_str).collect();
+    let first = first.join(", ");
+    match all.len().saturating_sub(NAMED) {
+        0 => format!("NetworkPolicies of others in {namespace}: {first}"),
+        more => format!("NetworkPolicies of others in {namespace}: {first} and {more} more"),
+    }
+}
+
+/// F22: since when, and who should have let it go.
+fn releaser(install: &Install, observed: &Observed, id: &ObjectId) -> String {
+    let since = observed.objects.get(id).and_then(|live| live.deleting);
+    let mut parts: Vec<String> = since
+        .map(|at| format!("since {}", rfc3339(at)))
+        .into_iter()
+        .collect();
+    // What a controller looks after has its finalizer by that.
+    if !id.kind.installable() && !id.kind.optional() {
+        let controller = install.controller(id);
+        let live = observed.objects.get(&controller);
+        parts.push(match live.map(|live| works(live)) {
+            Some(true) => format!("{controller} runs, and does not let it go"),
+            Some(false) => format!("{controller}, which lets it go, is not available"),
+            None => format!("{controller}, which lets it go, is missing"),
+        });
+    }
+    parts.join(", ")
+}
+
+/// F2: which of the two is older.
+fn ages(observed: &Observed, id: &ObjectId) -> String {
+    let made = observed.objects.get(id).and_then(|live| live.created);
+    let Some(made) = made else {
+        return String::new();
+    };
+    let older = |pod: &Pod| {
+        let at = pod.created.filter(|at| *at < made)?;
+        Some(format!("is of {}", rfc3339(at)))
+    };
+    let mut parts = vec![format!("that one is of {}", rfc3339(made))];
+    parts.extend(named(observed, &id.name, older));
+    parts.join(", ")
+}
+
+/// The first Pods of a controller of which there is something to say, and that.
+fn named(observed: &Observed, app: &str, says: impl Fn(&Pod) -> Option<String>) -> Vec<String> {
+    let pods = observed.pods.iter();
+    let pods = pods.filter(|(_, pod)| pod.app == app && !pod.deleting && pod.failed.is_none());
+    let told = pods.filter_map(|(name, pod)| Some(format!("Pod {name} {}", says(pod)?)));
+    told.take(NAMED).collect()
+}
+
+/// Of what a Kustomization says of all its past, the last time: how long it took, and when that was.
+pub(super) fn latest(history: &Value) -> Value {
+    let all = history.as_array().into_iter().flatten();
+    let at = |one: &Value| -> Option<OffsetDateTime> {
+        parse_rfc3339(one.get("lastReconciled")?.as_str()?)
+    };
+    let last = all
+        .filter_map(|one| Some((at(one)?, one)))
+        .max_by_key(|(at, _)| *at);
+    let kept = last.map(|(_, one)| {
+        let field = |name: &str| one.get(name).cloned().unwrap_or_default();
+        serde_json::json!({
+            "lastReconciled": field("lastReconciled"),
+            "lastReconciledDuration": field("lastReconciledDuration"),
+        })
+    });
+    kept.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests;
