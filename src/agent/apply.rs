@@ -395,6 +395,9 @@ fn replaceable(kind: Kind) -> bool {
         | Kind::AppProject
         | Kind::Application
         | Kind::ApplicationSet
+        | Kind::Receiver
+        | Kind::ImageRepository
+        | Kind::ImageUpdateAutomation
         | Kind::ValidatingAdmissionPolicy
         | Kind::ValidatingAdmissionPolicyBinding => false,
     }

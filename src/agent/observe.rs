@@ -158,6 +158,10 @@ fn scopes_of(kube: &kube::Client, install: &Install, extent: Extent) -> Vec<Scop
         plural: "pods".to_owned(),
     };
     scopes.extend(children_of(kube, install));
+    scopes.extend(install.witnesses().map(|kind| {
+        let all = Api::all_with(kube.clone(), &resource(kind));
+        Scope::of(What::Witnesses(kind), all, install)
+    }));
     scopes.push(leases(kube, install));
     // Another install of the engine is not looked for in namespaces that are not covered.
     if extent == Extent::Cluster {

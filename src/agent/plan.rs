@@ -44,6 +44,7 @@ pub mod steps;
 pub mod undecodable;
 pub mod upgrade;
 pub mod window;
+pub mod witness;
 
 pub use fault::{Class, Key};
 pub use find::Finding;
@@ -232,9 +233,12 @@ fn questions(
     history: &History,
 ) -> (Vec<Step>, OffsetDateTime) {
     let (mut steps, at) = probes::probes(now, install, observed, history);
+    let (witnesses, missed) = witness::probes(now, install, observed, history);
+    steps.extend(witnesses);
     let (asks, again) = admission::asks(now, install, observed, history);
     steps.extend(asks);
-    (steps, again.map_or(at, |again| again.min(at)))
+    let sooner = missed.into_iter().chain(again);
+    (steps, sooner.fold(at, OffsetDateTime::min))
 }
 
 /// Steps against no fault, unless one of them came to nothing a moment ago: they stand or fall together.

@@ -30,12 +30,15 @@ pub enum Kind {
     AppProject,
     Application,
     ApplicationSet,
+    Receiver,
+    ImageRepository,
+    ImageUpdateAutomation,
     ValidatingAdmissionPolicy,
     ValidatingAdmissionPolicyBinding,
 }
 
 impl Kind {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 29] = [
         Self::Namespace,
         Self::CustomResourceDefinition,
         Self::ClusterRole,
@@ -60,6 +63,9 @@ impl Kind {
         Self::AppProject,
         Self::Application,
         Self::ApplicationSet,
+        Self::Receiver,
+        Self::ImageRepository,
+        Self::ImageUpdateAutomation,
         Self::ValidatingAdmissionPolicy,
         Self::ValidatingAdmissionPolicyBinding,
     ];
@@ -90,6 +96,9 @@ impl Kind {
             Self::AppProject => "AppProject",
             Self::Application => "Application",
             Self::ApplicationSet => "ApplicationSet",
+            Self::Receiver => "Receiver",
+            Self::ImageRepository => "ImageRepository",
+            Self::ImageUpdateAutomation => "ImageUpdateAutomation",
             Self::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
             Self::ValidatingAdmissionPolicyBinding => "ValidatingAdmissionPolicyBinding",
         }
@@ -100,6 +109,7 @@ impl Kind {
         const RBAC: &str = "rbac.authorization.k8s.io";
         const ADMISSION: &str = "admissionregistration.k8s.io";
         const SOURCE: &str = "source.toolkit.fluxcd.io";
+        const IMAGE: &str = "image.toolkit.fluxcd.io";
         match self {
             Self::Namespace => ("", "v1", "namespaces"),
             Self::CustomResourceDefinition => {
@@ -127,6 +137,9 @@ impl Kind {
             Self::AppProject => ("argoproj.io", "v1alpha1", "appprojects"),
             Self::Application => ("argoproj.io", "v1alpha1", "applications"),
             Self::ApplicationSet => ("argoproj.io", "v1alpha1", "applicationsets"),
+            Self::Receiver => ("notification.toolkit.fluxcd.io", "v1", "receivers"),
+            Self::ImageRepository => (IMAGE, "v1", "imagerepositories"),
+            Self::ImageUpdateAutomation => (IMAGE, "v1", "imageupdateautomations"),
             Self::ValidatingAdmissionPolicy => (ADMISSION, "v1", "validatingadmissionpolicies"),
             Self::ValidatingAdmissionPolicyBinding => {
                 (ADMISSION, "v1", "validatingadmissionpolicybindings")
@@ -170,7 +183,10 @@ impl Kind {
             | Self::HelmRelease
             | Self::AppProject
             | Self::Application
-            | Self::ApplicationSet => true,
+            | Self::ApplicationSet
+            | Self::Receiver
+            | Self::ImageRepository
+            | Self::ImageUpdateAutomation => true,
         }
     }
 
@@ -195,7 +211,13 @@ impl Kind {
             | Self::Bucket
             | Self::HelmChart
             | Self::AppProject => 5,
-            Self::Kustomization | Self::HelmRelease | Self::Application | Self::ApplicationSet => 6,
+            Self::Kustomization
+            | Self::HelmRelease
+            | Self::Application
+            | Self::ApplicationSet
+            | Self::Receiver
+            | Self::ImageRepository
+            | Self::ImageUpdateAutomation => 6,
             Self::ValidatingAdmissionPolicy | Self::ValidatingAdmissionPolicyBinding => 7,
         }
     }
@@ -204,6 +226,14 @@ impl Kind {
     pub fn is_source(self) -> bool {
         let (group, _, _) = self.resource();
         group == "source.toolkit.fluxcd.io"
+    }
+
+    /// What a controller of Flux is asked with that neither source nor sync object is of.
+    pub fn is_witness(self) -> bool {
+        matches!(
+            self,
+            Self::Receiver | Self::ImageRepository | Self::ImageUpdateAutomation
+        )
     }
 
     /// A role, or what gives one to somebody.

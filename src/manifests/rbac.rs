@@ -65,6 +65,14 @@ const FLUX: EngineNames = EngineNames {
     ],
     kinds: &[
         ("helm.toolkit.fluxcd.io", &["helmreleases"]),
+        (
+            "image.toolkit.fluxcd.io",
+            &[
+                "imagepolicies",
+                "imagerepositories",
+                "imageupdateautomations",
+            ],
+        ),
         ("kustomize.toolkit.fluxcd.io", &["kustomizations"]),
         (
             "notification.toolkit.fluxcd.io",

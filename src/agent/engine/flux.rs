@@ -24,6 +24,14 @@ pub const SIGNERS: &str = "linesman-signers";
 /// The controller of releases, which a bundle may do without.
 pub const HELM: &str = "helm-controller";
 
+/// The controllers that no root is asked of and that only people's objects are of: each with the kind that it is asked with. Alerts and
+/// Providers have no status to answer in, and an `ImagePolicy` is of the controller of repositories.
+pub const WITNESSES: [(Kind, &str); 3] = [
+    (Kind::Receiver, "notification-controller"),
+    (Kind::ImageRepository, "image-reflector-controller"),
+    (Kind::ImageUpdateAutomation, "image-automation-controller"),
+];
+
 pub const TRAITS: Traits = Traits {
     kind: EngineKind::Flux,
     applier: "kustomize-controller",

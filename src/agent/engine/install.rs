@@ -235,6 +235,11 @@ impl Install {
         let [source, sync] = self.traits.controllers;
         let (kind, name) = match of.kind {
             Kind::HelmRelease => (Kind::Deployment, flux::HELM),
+            kind if kind.is_witness() => {
+                let mut all = flux::WITNESSES.iter();
+                let of = all.find(|(asked, _)| *asked == kind);
+                of.map_or(sync, |(_, name)| (Kind::Deployment, *name))
+            }
             _ if *of == self.source => source,
             _ => sync,
         };
@@ -261,6 +266,18 @@ impl Install {
         wanted
             .find(|id| id.kind == Kind::HelmRelease && id.name == flux::CANARY)
             .into_iter()
+    }
+
+    /// What controllers are asked with that neither roots nor canaries are of, where the install has them.
+    pub fn witnesses(&self) -> impl Iterator<Item = Kind> {
+        let all = flux::WITNESSES.iter().filter(|(kind, name)| {
+            let (group, _, plural) = kind.resource();
+            let crd = format!("{plural}.{group}");
+            let crd = ObjectId::new(Kind::CustomResourceDefinition, "", &crd);
+            let controller = ObjectId::new(Kind::Deployment, &self.namespace, name);
+            self.wanted.contains_key(&crd) && self.wanted.contains_key(&controller)
+        });
+        all.map(|(kind, _)| *kind)
     }
 
     /// The controllers and what they need.

@@ -130,6 +130,9 @@ pub fn comparable(kind: Kind, mut object: Value) -> Value {
         | Kind::AppProject
         | Kind::Application
         | Kind::ApplicationSet
+        | Kind::Receiver
+        | Kind::ImageRepository
+        | Kind::ImageUpdateAutomation
         | Kind::ValidatingAdmissionPolicy
         | Kind::ValidatingAdmissionPolicyBinding => {}
     }

@@ -11,6 +11,7 @@ use super::{View, insert};
 use crate::agent::plan::burst::{self, Fate};
 use crate::agent::plan::busy::{self, Turn};
 use crate::agent::plan::state::{Answer, Child, Lease};
+use crate::agent::plan::witness::Witness;
 use crate::agent::plan::{Object, Observed, Pod, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
@@ -19,6 +20,7 @@ const MAX_PODS: usize = 256;
 const MAX_LEASES: usize = 32;
 const MAX_ELSEWHERE: usize = 8;
 const MAX_POLICIES: usize = 64;
+const MAX_WITNESSES: usize = 1024;
 /// Sync objects that are known; the catalog may hold more, and then the rest is not judged.
 const MAX_CHILDREN: usize = 4096;
 /// How long one that went is remembered, and how many of them: all that are known may go at once.
@@ -29,6 +31,7 @@ pub(super) enum Found {
     /// Those of the install, and the names of others of which these are known.
     Objects(Kind, Vec<(ObjectId, Object)>, BTreeSet<String>),
     Children(Kind, BTreeMap<ObjectId, Heard>),
+    Witnesses(Kind, BTreeMap<ObjectId, Witness>),
     Pods(BTreeMap<String, Arc<Pod>>),
     Leases(BTreeMap<String, Lease>),
     Elsewhere(BTreeSet<String>),
@@ -60,6 +63,7 @@ impl Found {
         match what {
             What::Objects(kind) => Self::Objects(kind, Vec::new(), BTreeSet::new()),
             What::Children(kind) => Self::Children(kind, BTreeMap::new()),
+            What::Witnesses(kind) => Self::Witnesses(kind, BTreeMap::new()),
             What::Pods => Self::Pods(BTreeMap::new()),
             What::Leases => Self::Leases(BTreeMap::new()),
             What::Elsewhere => Self::Elsewhere(BTreeSet::new()),
@@ -86,6 +90,13 @@ impl Found {
                     && let Some(id) = id(*kind, &live)
                 {
                     children.insert(id, Heard::of(home, *kind, &live));
+                }
+            }
+            Self::Witnesses(kind, all) => {
+                if all.len() < MAX_WITNESSES
+                    && let Some(id) = id(*kind, &live)
+                {
+                    all.insert(id, Witness::of(*kind, &live));
                 }
             }
             Self::Pods(pods) => {
@@ -117,6 +128,7 @@ impl Found {
         match self {
             Self::Objects(_, objects, _) => objects.iter().any(|(known, _)| known == id),
             Self::Children(_, children) => children.contains_key(id),
+            Self::Witnesses(_, all) => all.contains_key(id),
             Self::Pods(_) | Self::Leases(_) | Self::Elsewhere(_) => false,
         }
     }
@@ -168,6 +180,12 @@ impl Found {
                 }
                 changed
             }
+            Self::Witnesses(kind, listed) => {
+                let before = seen.witnesses.clone();
+                seen.witnesses.retain(|id, _| id.kind != kind);
+                seen.witnesses.extend(listed);
+                before != seen.witnesses
+            }
             Self::Pods(pods) => {
                 let changed = seen.pods != pods;
                 seen.pods = pods;
@@ -186,6 +204,23 @@ impl Found {
             }
         });
     }
+}
+
+/// What a watch tells of an object that a controller may be asked with; none = it is gone.
+pub(super) fn witness(view: &View, id: ObjectId, said: Option<Witness>) {
+    view.0.send_if_modified(|seen| {
+        let all = &mut seen.witnesses;
+        let Some(said) = said else {
+            return all.remove(&id).is_some();
+        };
+        if all.get(&id) == Some(&said) || all.len() >= MAX_WITNESSES && !all.contains_key(&id) {
+            return false;
+        }
+        // What it does by itself is no reason for another plan.
+        let news = all.get(&id).is_none_or(|known| known.asks_otherwise(&said));
+        all.insert(id, said);
+        news
+    });
 }
 
 /// A NetworkPolicy of somebody else's came or went: it may be what keeps the engine from the Git host.
@@ -222,7 +257,7 @@ pub(super) fn confirmed(what: What, view: &View) {
                 }
             }
             What::Pods => seen.pods_at = seen.pods_at.and(Some(now)),
-            What::Children(_) | What::Leases | What::Elsewhere => {}
+            What::Children(_) | What::Witnesses(_) | What::Leases | What::Elsewhere => {}
         }
         // Nothing is planned anew for it.
         false

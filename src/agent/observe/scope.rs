@@ -16,6 +16,7 @@ use super::found::{self, Found, Heard, gone, heard};
 use super::{View, told};
 use crate::agent::engine::Install;
 use crate::agent::plan::state::Answer;
+use crate::agent::plan::witness::Witness;
 use crate::agent::plan::{Observed, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
@@ -49,6 +50,8 @@ pub(super) enum What {
     Objects(Kind),
     /// Sync objects below the root.
     Children(Kind),
+    /// What other controllers may be asked with.
+    Witnesses(Kind),
     Pods,
     /// Leases of the engine's controllers; listed only, for they change all the time.
     Leases,
@@ -172,7 +175,9 @@ impl Scope {
     fn optional(&self) -> bool {
         match self.what {
             What::Objects(kind) => kind.optional(),
-            What::Leases | What::Elsewhere => true,
+            // An older version of the engine has some of them in an older version only, and an adoption YAML may not give the
+            // right to see them.
+            What::Leases | What::Elsewhere | What::Witnesses(_) => true,
             // An older version of the engine has some of them in an older version only.
             What::Children(kind) => kind.is_source(),
             What::Pods => false,
@@ -184,7 +189,11 @@ impl Scope {
             What::Elsewhere => SELDOM,
             // Many of them are large, and the watch tells what matters of them.
             What::Children(kind) if kind.is_source() => SELDOM,
-            What::Objects(_) | What::Children(_) | What::Pods | What::Leases => RELIST,
+            What::Objects(_)
+            | What::Children(_)
+            | What::Witnesses(_)
+            | What::Pods
+            | What::Leases => RELIST,
         }
     }
 
@@ -298,7 +307,7 @@ impl Scope {
         let listed = self.wanted.contains(&id);
         let kept = match self.what {
             What::Objects(_) | What::Pods | What::Leases | What::Elsewhere => listed,
-            What::Children(_) => !listed,
+            What::Children(_) | What::Witnesses(_) => !listed,
         };
         kept.then_some(id)
     }
@@ -332,6 +341,11 @@ impl Scope {
                     before != Some(pod)
                 });
             }
+            What::Witnesses(kind) => {
+                if let Some(id) = self.id(kind, &live) {
+                    found::witness(view, id, Some(Witness::of(kind, &live)));
+                }
+            }
             What::Leases | What::Elsewhere => {}
         }
         Some(version)
@@ -359,6 +373,11 @@ impl Scope {
             What::Children(kind) => {
                 if let Some(id) = self.id(kind, &live) {
                     view.0.send_if_modified(|seen| gone(seen, &id));
+                }
+            }
+            What::Witnesses(kind) => {
+                if let Some(id) = self.id(kind, &live) {
+                    found::witness(view, id, None);
                 }
             }
             What::Pods => {

@@ -8,7 +8,7 @@ use time::{Duration, OffsetDateTime};
 use super::fault::Class;
 use super::server::Symptoms;
 use super::state::{Answer, History, Object, Observed};
-use super::{burst, children, evidence, foreign, giveback, health, latent, quarantine};
+use super::{burst, children, evidence, foreign, giveback, health, latent, quarantine, witness};
 use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
 use crate::agent::engine::flux::{self, SIGNERS};
 use crate::agent::engine::{Install, MANAGER};
@@ -122,6 +122,7 @@ pub fn find(
     health::workloads(now, install, observed, &mut found);
     health::roots(now, install, observed, history, &mut found);
     health::canaries(now, install, observed, history, &mut found);
+    witness::silent(now, install, observed, &mut found);
     latent::latent(now, install, observed, &mut found);
     children::children(install, observed, &mut found);
     latent::blocked(install, observed, &mut found);
@@ -294,6 +295,9 @@ fn missing(id: &ObjectId) -> Finding {
         | Kind::Deployment
         | Kind::StatefulSet
         | Kind::HelmRelease
+        | Kind::Receiver
+        | Kind::ImageRepository
+        | Kind::ImageUpdateAutomation
         | Kind::ValidatingAdmissionPolicy
         | Kind::ValidatingAdmissionPolicyBinding => Class::ObjectMissing,
     };

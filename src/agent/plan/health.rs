@@ -311,12 +311,12 @@ pub(super) fn canaries(
 }
 
 /// Whether a Pod had the time to answer: it runs since before `limit`, and so long ago is the question, too.
-fn is_silent(pod: &Pod, limit: OffsetDateTime, asked: OffsetDateTime) -> bool {
+pub(super) fn is_silent(pod: &Pod, limit: OffsetDateTime, asked: OffsetDateTime) -> bool {
     let up = pod.running.or(pod.created);
     up.is_some_and(|at| at.max(asked) < limit)
 }
 
-fn wedged(id: &ObjectId, probe: Probe) -> Finding {
+pub(super) fn wedged(id: &ObjectId, probe: Probe) -> Finding {
     let sent = crate::clock::rfc3339(probe.sent);
     Finding::new(
         Class::QueueWedged,

@@ -79,7 +79,7 @@ pub fn told(all: BTreeSet<String>) -> Remade {
 fn named(all: impl Iterator<Item = (String, String)>) -> BTreeSet<String> {
     let is_sync = |kind: &str| {
         let known = Kind::ALL.iter().find(|known| known.as_str() == kind);
-        known.is_some_and(|known| !known.installable())
+        known.is_some_and(|known| !known.installable() && !known.is_witness())
     };
     let all = all.filter(|(kind, _)| !is_sync(kind));
     all.map(|(kind, place)| format!("{kind} {place}")).collect()

@@ -13,6 +13,7 @@ use super::fault::{Class, Key};
 use super::quarantine::shield::Owner;
 use super::server::Gate;
 use super::undecodable::aside::Suspect;
+use super::witness::Witness;
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::PROBED_AT;
 use crate::bundle::{Kind, ObjectId};
@@ -48,6 +49,8 @@ pub struct Observed {
     pub elsewhere: BTreeSet<String>,
     /// Names of the network policies in the engine's namespace that are not the install's.
     pub policies: BTreeSet<String>,
+    /// Objects that other controllers may be asked with.
+    pub witnesses: BTreeMap<ObjectId, Witness>,
     pub own_look: OwnLook,
     /// Whether the API server is well enough for a verdict.
     pub gate: Gate,

@@ -375,6 +375,9 @@ fn ready_for(now: OffsetDateTime, install: &Install, observed: &Observed, id: &O
         | Kind::Service
         | Kind::NetworkPolicy
         | Kind::Secret
+        | Kind::Receiver
+        | Kind::ImageRepository
+        | Kind::ImageUpdateAutomation
         | Kind::ValidatingAdmissionPolicy
         | Kind::ValidatingAdmissionPolicyBinding => true,
     }

@@ -111,10 +111,10 @@ faults! {
               install is created as `ObjectMissing`";
         advice "";
     QueueWedged: 12, Budget::PerHour(3), 0 s;
-        seen "a probe of a root, or of the suspended HelmRelease `linesman-probe`, has had no answer for 90 s (330 s while a root makes progress) although its \
-              controller is available; not while each worker of kustomize-controller is with another Kustomization, or each of helm-controller with another \
+        seen "a probe of a root, of the suspended HelmRelease `linesman-probe`, or of a Receiver of the catalog's, has had no answer for 90 s (330 s while a root makes progress, \
+              and of an ImageRepository or ImageUpdateAutomation, or longer where a scan may take longer) although its controller is available; not while each worker of kustomize-controller is with another Kustomization, or each of helm-controller with another \
               HelmRelease, whose timeouts are not over, nor, for a quarter of an hour, while Argo CD goes on with other \
-              Applications, nor while the Git host is away for the agent, too";
+              Applications, nor while an image controller goes on with other objects, nor while the Git host is away for the agent, too";
         evidence "when the probe was sent; since when the controller's Pods run; who holds its Lease, and whether that is renewed. \
               The metrics of its queue are out of reach of the agent's rights";
         does "deletes the controller's Pod";

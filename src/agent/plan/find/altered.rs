@@ -311,6 +311,9 @@ fn altered_class(id: &ObjectId, paths: &[String], live: &Object) -> Class {
         | Kind::HelmChart
         | Kind::HelmRelease
         | Kind::ApplicationSet
+        | Kind::Receiver
+        | Kind::ImageRepository
+        | Kind::ImageUpdateAutomation
         | Kind::ValidatingAdmissionPolicy
         | Kind::ValidatingAdmissionPolicyBinding => Class::ObjectAltered,
     }

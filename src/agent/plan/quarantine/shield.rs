@@ -281,6 +281,9 @@ fn ignored(id: &ObjectId) -> Value {
         | Kind::AppProject
         | Kind::Application
         | Kind::ApplicationSet
+        | Kind::Receiver
+        | Kind::ImageRepository
+        | Kind::ImageUpdateAutomation
         | Kind::ValidatingAdmissionPolicy
         | Kind::ValidatingAdmissionPolicyBinding => &["/spec"],
     };

@@ -87,7 +87,10 @@ fn bundle(engine: EngineKind) -> Bundle {
     bundle_of(engine, install)
 }
 
-pub(super) fn bundle_of(engine: EngineKind, install: Vec<(Kind, &'static str)>) -> Bundle {
+pub(in crate::agent::plan) fn bundle_of(
+    engine: EngineKind,
+    install: Vec<(Kind, &'static str)>,
+) -> Bundle {
     let (registry, part_of) = match engine {
         EngineKind::Flux => ("ghcr.io/fluxcd", "flux"),
         EngineKind::Argocd => ("quay.io/argoproj/argocd", "argocd"),
@@ -118,7 +121,7 @@ pub(super) fn bundle_of(engine: EngineKind, install: Vec<(Kind, &'static str)>) 
     Bundle::from_objects(objects.collect()).unwrap()
 }
 
-pub(super) fn flux() -> Vec<(Kind, &'static str)> {
+pub(in crate::agent::plan) fn flux() -> Vec<(Kind, &'static str)> {
     vec![
         (Kind::Namespace, "flux-system"),
         (

@@ -1,0 +1,181 @@
+//! Controllers that neither root nor canary is of: notification-controller and those of images. Each is asked with an object
+//! that people have, where there is one that may be asked; where there is none, nothing is said of them.
+//!
+//! To ask an object makes its controller look at it now. So only those are asked that look by themselves about as often as
+//! they are asked, or that answer and do nothing: nothing is scanned or pushed that would not be.
+
+use std::cmp::Reverse;
+
+use kube::core::DynamicObject;
+use serde_json::Value;
+use time::{Duration, OffsetDateTime};
+
+use super::find::Finding;
+use super::health::{self, works};
+use super::latent;
+use super::state::{History, Observed, Probe};
+use super::steps::{Action, Step};
+use super::undecodable::{aside, duration};
+use crate::agent::engine::{Install, REQUESTED_AT};
+use crate::bundle::{Kind, ObjectId};
+use crate::clock::parse_rfc3339;
+
+/// What looks by itself at least so often is asked, too.
+const OFTEN: Duration = Duration::minutes(10);
+/// Between two questions to one.
+const SPACING: Duration = Duration::seconds(5);
+/// For a registry, or a Git host, that takes its time.
+const PATIENCE: Duration = Duration::seconds(330);
+/// What a worker may need beside a scan.
+const BESIDE: Duration = Duration::seconds(60);
+/// The longest answer that is waited for.
+const LONGEST: Duration = Duration::minutes(30);
+
+/// What there is to know of one of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Witness {
+    /// It may be asked.
+    pub fit: bool,
+    pub probe: Option<Probe>,
+    /// When its controller last did something for it.
+    pub served: Option<OffsetDateTime>,
+    /// How long a worker may be with it, where the object says so.
+    pub takes: Duration,
+}
+
+impl Witness {
+    pub fn of(kind: Kind, live: &DynamicObject) -> Self {
+        let text = |pointer| live.data.pointer(pointer).and_then(Value::as_str);
+        let suspended = live.data.pointer("/spec/suspend") == Some(&Value::Bool(true));
+        let every = text("/spec/interval").and_then(duration);
+        let often = every.is_some_and(|every| every <= OFTEN);
+        let harmless = match kind {
+            // To look at one is to read its Secret.
+            Kind::Receiver => true,
+            Kind::ImageRepository => often || suspended,
+            // Not every version answers for one that is suspended.
+            _ => often && !suspended,
+        };
+        // Without a timeout of its own a scan may take the whole interval (its `GetTimeout`).
+        let timeout = text("/spec/timeout").and_then(duration).or(every);
+        let scans = kind == Kind::ImageRepository && !suspended;
+        let asked = live.metadata.annotations.as_ref();
+        let asked = asked.and_then(|all| all.get(REQUESTED_AT));
+        let probe = asked.and_then(|asked| {
+            let answered = text("/status/lastHandledReconcileAt") == Some(asked.as_str());
+            let sent = parse_rfc3339(asked)?;
+            Some(Probe { sent, answered })
+        });
+        let done = [
+            "/status/lastScanResult/scanTime",
+            "/status/lastAutomationRunTime",
+        ];
+        Self {
+            fit: harmless && live.metadata.deletion_timestamp.is_none(),
+            probe,
+            served: done
+                .into_iter()
+                .filter_map(|at| parse_rfc3339(text(at)?))
+                .max(),
+            takes: timeout.filter(|_| scans).unwrap_or_default(),
+        }
+    }
+
+    /// Whether more than what its controller does by itself is another.
+    pub fn asks_otherwise(&self, other: &Self) -> bool {
+        (self.fit, self.probe) != (other.fit, other.probe)
+    }
+}
+
+/// Those to be asked now, and when the first answer is missed.
+pub(super) fn probes(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> (Vec<Step>, Option<OffsetDateTime>) {
+    let asked: Vec<(&ObjectId, &Witness)> = chosen(install, observed).collect();
+    let due = asked.iter().filter(|(id, witness)| {
+        let old = |probe: Probe| probe.answered && now - probe.sent >= install.policy.probe_every;
+        let last = history.nudged.get(*id);
+        witness.probe.is_none_or(old) && last.is_none_or(|at| now - *at >= SPACING)
+    });
+    let steps = due.map(|(id, _)| Step {
+        action: Action::Nudge,
+        target: (*id).clone(),
+        cause: None,
+    });
+    let waits = asked.iter().filter_map(|(id, witness)| {
+        let sent = witness.probe.filter(|probe| !probe.answered)?.sent;
+        Some(sent + patience(observed, id.kind) + Duration::SECOND)
+    });
+    (steps.collect(), waits.filter(|at| *at > now).min())
+}
+
+/// Controllers that do not answer although they run.
+pub(super) fn silent(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    found: &mut Vec<Finding>,
+) {
+    for (id, witness) in chosen(install, observed) {
+        let Some(probe) = witness.probe.filter(|probe| !probe.answered) else {
+            continue;
+        };
+        // Then each look takes its whole time.
+        let source = observed.objects.get(&install.source);
+        let away = source.is_some_and(|root| latent::host_is_away(observed, root));
+        if away && id.kind == Kind::ImageUpdateAutomation {
+            continue;
+        }
+        // One that goes on with others is busy, and comes to this one in its turn.
+        let of_kind = observed
+            .witnesses
+            .iter()
+            .filter(|(of, _)| of.kind == id.kind);
+        let served = of_kind.filter_map(|(_, other)| other.served).max();
+        let since = served.map_or(probe.sent, |at| at.max(probe.sent));
+        let name = install.controller(id).name;
+        let mut pods = health::pods_of(observed, &name);
+        if pods.any(|pod| health::is_silent(pod, now - patience(observed, id.kind), since)) {
+            found.push(health::wedged(id, probe));
+        }
+    }
+}
+
+/// Of each controller that runs, what it is asked with: the one that was asked last, for its answer is looked for.
+fn chosen<'a>(
+    install: &'a Install,
+    observed: &'a Observed,
+) -> impl Iterator<Item = (&'a ObjectId, &'a Witness)> {
+    install.witnesses().filter_map(move |kind| {
+        let of_kind = observed.witnesses.iter().filter(move |(id, witness)| {
+            id.kind == kind && witness.fit && aside::is_covered(install, observed, id)
+        });
+        let last = |(id, witness): &(&ObjectId, &Witness)| {
+            (
+                Reverse(witness.probe.map(|probe| probe.sent)),
+                (*id).clone(),
+            )
+        };
+        let (id, witness) = of_kind.min_by_key(last)?;
+        let live = observed.objects.get(&install.controller(id));
+        live.is_some_and(|live| works(live))
+            .then_some((id, witness))
+    })
+}
+
+/// How long an answer may take: each of the workers may be with another one.
+fn patience(observed: &Observed, kind: Kind) -> Duration {
+    if kind == Kind::Receiver {
+        return health::WEDGED;
+    }
+    let of_kind = observed.witnesses.iter().filter(|(id, _)| id.kind == kind);
+    let longest = of_kind.map(|(_, witness)| witness.takes).max();
+    let longest = longest.unwrap_or_default().clamp(Duration::ZERO, LONGEST);
+    PATIENCE.max(longest + BESIDE)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use crate::agent::engine::Install;
+use crate::agent::engine::flux::WITNESSES;
+use crate::agent::gate::policy::Mending;
+use crate::agent::plan::fault::Class;
+use crate::agent::plan::tests::{Cluster, bundle_of, desired_of, flux};
+use crate::agent::plan::{Plan, plan};
+use crate::clock::rfc3339;
+use crate::wire::api::EngineKind;
+
+const SECOND: Duration = Duration::SECOND;
+
+/// Flux with these controllers, too.
+fn install(names: &[&'static str]) -> Install {
+    let crds = [
+        "receivers.notification.toolkit.fluxcd.io",
+        "imagerepositories.image.toolkit.fluxcd.io",
+        "imageupdateautomations.image.toolkit.fluxcd.io",
+    ];
+    let mut objects = flux();
+    objects.extend(crds.map(|crd| (Kind::CustomResourceDefinition, crd)));
+    for name in names {
+        objects.extend([(Kind::ServiceAccount, *name), (Kind::Deployment, *name)]);
+    }
+    let mut desired = desired_of(EngineKind::Flux);
+    desired.install.bundle = Arc::new(bundle_of(EngineKind::Flux, objects));
+    Install::new(&desired, &BTreeMap::new(), Some(Mending::default()))
+}
+
+fn all() -> Vec<&'static str> {
+    WITNESSES.iter().map(|(_, name)| *name).collect()
+}
+
+fn id(kind: Kind, name: &str) -> ObjectId {
+    ObjectId::new(kind, "apps", name)
+}
+
+fn live(kind: Kind, spec: &Value, status: &Value, asked: Option<&str>) -> DynamicObject {
+    let annotations = asked.map(|asked| json!({REQUESTED_AT: asked}));
+    let live = json!({
+        "apiVersion": kind.api_version(), "kind": kind.as_str(),
+        "metadata": {"name": "one", "namespace": "apps", "annotations": annotations},
+        "spec": spec, "status": status,
+    });
+    serde_json::from_value(live).unwrap()
+}
+
+/// One that may be asked, and was `ago`, without an answer or with one.
+fn asked(now: OffsetDateTime, ago: Duration, answered: bool) -> Witness {
+    Witness {
+        fit: true,
+        probe: Some(Probe {
+            sent: now - ago,
+            answered,
+        }),
+        ..Witness::default()
+    }
+}
+
+/// The plan at this moment with these to ask.
+fn planned(cluster: &Cluster, witnesses: Vec<(ObjectId, Witness)>) -> Plan {
+    let mut observed = cluster.observed();
+    observed.witnesses = witnesses.into_iter().collect();
+    plan(cluster.now, &cluster.install, &observed, &cluster.history)
+}
+
+fn steps(plan: &Plan) -> Vec<(&str, String)> {
+    let steps = plan.steps.iter();
+    steps
+        .map(|step| (step.action.as_str(), step.target.to_string()))
+        .collect()
+}
+
+/// Working for so long that each Pod has had the time to answer, and with nothing else to ask.
+fn working(names: &[&'static str]) -> Cluster {
+    let mut cluster = Cluster::working_with(install(names));
+    cluster.now += Duration::hours(1);
+    let now = rfc3339(cluster.now);
+    for root in [cluster.install.source.clone(), cluster.install.sync.clone()] {
+        let root = cluster.objects.get_mut(&root).unwrap();
+        root.fields["metadata"]["annotations"][REQUESTED_AT] = json!(now);
+        root.fields["status"]["lastHandledReconcileAt"] = json!(now);
+    }
+    cluster
+}
+
+/// F12: each controller that the install has is asked with one object of its kind, every five minutes.
+#[test]
+fn each_controller_is_asked_with_one_object_where_there_is_one() {
+    let objects = || {
+        let kinds = WITNESSES
+            .iter()
+            .flat_map(|(kind, _)| [(*kind, "a"), (*kind, "b")]);
+        let fit = Witness {
+            fit: true,
+            ..Witness::default()
+        };
+        let all = kinds.map(|(kind, name)| (id(kind, name), fit));
+        all.collect::<Vec<_>>()
+    };
+    let asks = |kind: Kind| ("nudge", format!("{kind} apps/a"));
+    assert_eq!(
+        steps(&planned(&working(&all()), objects())),
+        WITNESSES.map(|(kind, _)| asks(kind))
+    );
+    // Of which the install has no controller, nothing is asked; nor where there is nothing to ask with.
+    let one = working(&["notification-controller"]);
+    assert_eq!(steps(&planned(&one, objects())), [asks(Kind::Receiver)]);
+    assert_eq!(steps(&planned(&working(&all()), Vec::new())), []);
+    let unfit = vec![(id(Kind::Receiver, "a"), Witness::default())];
+    assert_eq!(steps(&planned(&working(&all()), unfit)), []);
+}
+
+#[test]
+fn one_is_asked_again_after_its_answer_and_five_minutes() {
+    for (ago, answered, again) in [(299, true, false), (300, true, true), (80, false, false)] {
+        let cluster = working(&["notification-controller"]);
+        let witness = asked(cluster.now, SECOND * ago, answered);
+        let plan = planned(&cluster, vec![(id(Kind::Receiver, "a"), witness)]);
+        assert_eq!(steps(&plan).len(), usize::from(again), "{ago} {answered}");
+    }
+    // The question may not have come back with the watch.
+    let mut cluster = working(&["notification-controller"]);
+    let target = id(Kind::Receiver, "a");
+    let witness = asked(cluster.now, SECOND * 300, true);
+    cluster
+        .history
+        .nudged
+        .insert(target.clone(), cluster.now - SECOND);
+    assert_eq!(steps(&planned(&cluster, vec![(target, witness)])), []);
+}
+
+/// On a cluster that is shared, what is not on the owner's list is not touched.
+#[test]
+fn what_is_not_covered_is_not_asked() {
+    for (covered, asks) in [(vec![], 0), (vec!["apps"], 1)] {
+        let mut cluster = working(&["notification-controller"]);
+        cluster.covered = Some(covered.into_iter().map(str::to_owned).collect());
+        let fit = Witness {
+            fit: true,
+            ..Witness::default()
+        };
+        let plan = planned(&cluster, vec![(id(Kind::Receiver, "a"), fit)]);
+        assert_eq!(steps(&plan).len(), asks);
+    }
+}
+
+/// F12, W12: a controller that runs and does not answer gets another Pod; one of images has the time that a registry takes.
+#[test]
+fn one_that_does_not_answer_is_restarted() {
+    let source = |takes| Witness {
+        takes,
+        ..Witness::default()
+    };
+    let minutes = Duration::minutes;
+    for (kind, others, limit) in [
+        (Kind::Receiver, source(minutes(9)), 90),
+        (Kind::ImageRepository, source(Duration::ZERO), 330),
+        (Kind::ImageRepository, source(minutes(9)), 600),
+        (Kind::ImageRepository, source(Duration::hours(9)), 1860),
+        (Kind::ImageUpdateAutomation, source(Duration::ZERO), 330),
+    ] {
+        let cluster = working(&all());
+        for (ago, wedged) in [(limit, false), (limit + 1, true)] {
+            let witness = asked(cluster.now, SECOND * ago, false);
+            let plan = planned(
+                &cluster,
+                vec![(id(kind, "a"), witness), (id(kind, "b"), others)],
+            );
+            let controller = cluster.install.controller(&id(kind, "a"));
+            let found: Vec<_> = plan.findings.iter().map(|f| (f.class, &f.object)).collect();
+            if wedged {
+                assert_eq!(
+                    found,
+                    [(Class::QueueWedged, &id(kind, "a"))],
+                    "{kind} {ago}"
+                );
+                assert_eq!(steps(&plan), [("restart", controller.to_string())]);
+            } else {
+                assert_eq!((found, steps(&plan)), (vec![], vec![]), "{kind} {ago}");
+                assert!(
+                    plan.next_look <= cluster.now + SECOND,
+                    "its lack is seen then"
+                );
+            }
+        }
+    }
+}
+
+/// A queue that moves is long, and not stuck; and where the Git host is away, each of its runs takes its whole time.
+#[test]
+fn one_that_is_busy_with_others_is_left_alone() {
+    let mut cluster = working(&all());
+    let repository = Kind::ImageRepository;
+    let of = |cluster: &Cluster, kind: Kind, served: Option<Duration>| {
+        let witness = asked(cluster.now, SECOND * 400, false);
+        let other = Witness {
+            served: served.map(|ago| cluster.now - ago),
+            ..Witness::default()
+        };
+        let all = vec![(id(kind, "a"), witness), (id(kind, "b"), other)];
+        planned(cluster, all)
+            .findings
+            .iter()
+            .any(|f| f.class == Class::QueueWedged)
+    };
+    assert!(of(&cluster, repository, None));
+    assert!(of(&cluster, repository, Some(SECOND * 331)));
+    assert!(!of(&cluster, repository, Some(SECOND * 330)));
+    let source = cluster.install.source.clone();
+    cluster.objects.get_mut(&source).unwrap().fields["status"]["conditions"] = json!([{
+        "type": "Ready", "status": "False", "reason": "GitOperationFailed", "message": "dial tcp 192.0.2.1:22: i/o timeout",
+    }]);
+    assert!(of(&cluster, repository, None));
+    assert!(!of(&cluster, Kind::ImageUpdateAutomation, None));
+}
+
+/// While its controller does not run, or came up a moment ago, no answer is missed.
+#[test]
+fn a_controller_that_is_down_is_not_called_deaf() {
+    let mut cluster = working(&["notification-controller"]);
+    let witness = asked(cluster.now, Duration::minutes(10), false);
+    let all = || vec![(id(Kind::Receiver, "a"), witness)];
+    let deaf = |cluster: &Cluster| {
+        let plan = planned(cluster, all());
+        plan.findings.iter().any(|f| f.class == Class::QueueWedged)
+    };
+    assert!(deaf(&cluster));
+    let pod = cluster.pods.get_mut("notification-controller").unwrap();
+    pod.running = Some(cluster.now - SECOND * 90);
+    assert!(!deaf(&cluster));
+    let controller = cluster.install.controller(&id(Kind::Receiver, "a"));
+    cluster
+        .pods
+        .get_mut("notification-controller")
+        .unwrap()
+        .running = None;
+    let live = cluster.objects.get_mut(&controller).unwrap();
+    live.fields["status"]["availableReplicas"] = json!(0);
+    assert!(!deaf(&cluster));
+}
+
+/// To ask is to have it looked at now: nothing is scanned or pushed that would not be within minutes.
+#[test]
+fn only_what_is_looked_at_often_or_does_nothing_may_be_asked() {
+    let every = |every: &str| json!({"interval": every});
+    let paused = json!({"interval": "24h", "suspend": true});
+    let paused_often = json!({"interval": "5m", "suspend": true});
+    for (kind, spec, fit) in [
+        (Kind::Receiver, every("24h"), true),
+        (Kind::Receiver, json!({}), true),
+        (Kind::ImageRepository, every("10m"), true),
+        (Kind::ImageRepository, every("10m1s"), false),
+        (Kind::ImageRepository, json!({}), false),
+        (Kind::ImageRepository, paused.clone(), true),
+        (Kind::ImageUpdateAutomation, every("5m"), true),
+        (Kind::ImageUpdateAutomation, every("1h"), false),
+        (Kind::ImageUpdateAutomation, paused, false),
+        (Kind::ImageUpdateAutomation, paused_often, false),
+    ] {
+        let said = Witness::of(kind, &live(kind, &spec, &json!({}), None));
+        assert_eq!(said.fit, fit, "{kind} {spec}");
+        let mut going = live(kind, &spec, &json!({}), None);
+        going.metadata.deletion_timestamp =
+            serde_json::from_value(json!("2027-01-15T08:00:00Z")).unwrap();
+        assert!(!Witness::of(kind, &going).fit);
+    }
+}
+
+#[test]
+fn what_one_says_of_its_answer_and_of_its_controllers_work_is_read() {
+    let (kind, at) = (Kind::ImageRepository, "2027-01-15T08:00:00Z");
+    let time = parse_rfc3339(at);
+    let scan = json!({"lastScanResult": {"scanTime": at}});
+    for (spec, status, asked, expected) in [
+        (json!({}), json!({}), None, Witness::default()),
+        (
+            json!({"interval": "5m"}),
+            scan,
+            Some(at),
+            Witness {
+                fit: true,
+                probe: time.map(|sent| Probe {
+                    sent,
+                    answered: false,
+                }),
+                served: time,
+                takes: Duration::minutes(5),
+            },
+        ),
+        (
+            json!({"interval": "5m", "timeout": "30s"}),
+            json!({"lastHandledReconcileAt": at, "lastAutomationRunTime": at}),
+            Some(at),
+            Witness {
+                fit: true,
+                probe: time.map(|sent| Probe {
+                    sent,
+                    answered: true,
+                }),
+                served: time,
+                takes: SECOND * 30,
+            },
+        ),
+        (json!({}), json!({}), Some("soon"), Witness::default()),
+    ] {
+        assert_eq!(
+            Witness::of(kind, &live(kind, &spec, &status, asked)),
+            expected
+        );
+    }
+    let told = Witness {
+        served: time,
+        ..Witness::default()
+    };
+    assert!(!told.asks_otherwise(&Witness::default()));
+    let fit = Witness { fit: true, ..told };
+    assert!(fit.asks_otherwise(&told));
+}
