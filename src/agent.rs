@@ -190,7 +190,8 @@ async fn terms(
         tasks.finish(DRAIN, &first).await;
         first?;
         if removed.is_cancelled() {
-            return enroll::removal::remove(&kube, &config.namespace, config.extent).await;
+            let places = (config.namespace.as_str(), &config.engines);
+            return enroll::removal::remove(&kube, places, config.extent, &stop).await;
         }
         return Ok(());
     }

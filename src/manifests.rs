@@ -11,6 +11,7 @@ use crate::wire::api::{AccessLevel, EngineKind, HubKey};
 use crate::wire::id::ClusterName;
 use crate::yaml;
 
+pub mod copy;
 pub mod proxy;
 mod rbac;
 pub mod scope;
@@ -36,6 +37,9 @@ pub const READ_ROLE: &str = "linesman-read";
 pub const GUARD_POLICY: &str = "linesman-guard";
 /// Secret {token, hub, hub-key, ca.crt, cluster, proxy, no-proxy}.
 pub const JOIN_SECRET: &str = "linesman-join";
+/// ConfigMap {hub, hub-key, ca.crt, cluster, proxy, no-proxy}: read where [`JOIN_SECRET`] is missing. The catalog's copy
+/// of the agent brings it.
+pub const HUB_MAP: &str = "linesman-hub";
 /// Secret {identity, deploy, deploy.pub}.
 pub const KEYS_SECRET: &str = "linesman-keys";
 /// Secret {assignment.json, redeemed, proven, trust.json}.

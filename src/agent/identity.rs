@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::agent::DeployKey;
 use crate::keys::{self, KeyError, KeyPair, Public};
 use crate::secret::Secret;
-use crate::wire::api::{self, IdentityRequest};
+use crate::wire::api::{self, IdentityRequest, RecoverRequest};
 use crate::wire::id::ClusterName;
 
 const IDENTITY: &str = "identity";
@@ -186,6 +186,22 @@ pub fn recovery_proof(
     let new = own.identity.public().to_base64();
     let input = api::recovery_input(hub_id, cluster.as_str(), incarnation, &new);
     keys::encode(&own.deploy.sign(input.as_bytes()))
+}
+
+/// `POST /v1/recover`: the deploy key names the identity of `own` in place of one that was lost.
+pub fn recovery(
+    own: &Identity,
+    hub_id: &str,
+    cluster: &ClusterName,
+    incarnation: String,
+) -> Result<RecoverRequest, KeyError> {
+    Ok(RecoverRequest {
+        cluster: cluster.clone(),
+        new_identity_key: own.identity.public().to_base64(),
+        deploy_key: public_line(&own.deploy, cluster)?,
+        sig: recovery_proof(own, hub_id, cluster, &incarnation),
+        incarnation,
+    })
 }
 
 /// What both identity keys sign, so that `new` takes the place of `old`.

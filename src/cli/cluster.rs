@@ -2,6 +2,7 @@
 
 mod accept;
 mod add;
+mod agent_copy;
 mod argocd_secret;
 mod engine;
 mod git;
@@ -47,6 +48,8 @@ pub(super) enum Verb {
     Engine(Box<engine::Args>),
     /// Let a cluster's agent run another image; undone where that is not heard of in time
     Upgrade(upgrade::Args),
+    /// Keep a copy of the agent in the catalog, from which the engine brings it back
+    AgentCopy(agent_copy::Args),
     /// Open a maintenance window: the agent only looks, and mends nothing
     Pause(pause::Pause),
     /// End a cluster's maintenance window
@@ -76,6 +79,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Git(args) => git::run(args).await,
         Verb::Engine(args) => engine::run(*args).await,
         Verb::Upgrade(args) => upgrade::run(args).await,
+        Verb::AgentCopy(args) => agent_copy::run(args).await,
         Verb::Pause(args) => pause::pause(args).await,
         Verb::Resume(args) => pause::resume(args).await,
         Verb::Lift(args) => lift::run(args).await,

@@ -6,12 +6,12 @@ use serde::de::DeserializeOwned;
 
 use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
-    AcceptRequest, Acceptance, AgentImageRequest, AgentImageView, CatalogView, Check, Diagnosis,
-    DropSigner, EngineKind, EngineRequest, EngineView, GitRoute, GitRouteRequest, HealCloseRequest,
-    HubInfo, LabelsRequest, LabelsView, LiftRequest, LineDetail, NewCluster, NewJoinToken,
-    NewSigner, NewSshKey, Page, PauseRequest, Policy, RegistryRequest, RegistryView, Revocation,
-    RevokeRequest, RotateRequest, RotateWish, SignersView, ToldAdoption, ToldBundle, ToldCluster,
-    ToldGitRoute, ToldHeal, UnknownAgentView, WhoAmI,
+    AcceptRequest, Acceptance, AgentCopyRequest, AgentCopyView, AgentImageRequest, AgentImageView,
+    CatalogView, Check, Diagnosis, DropSigner, EngineKind, EngineRequest, EngineView, GitRoute,
+    GitRouteRequest, HealCloseRequest, HubInfo, LabelsRequest, LabelsView, LiftRequest, LineDetail,
+    NewCluster, NewJoinToken, NewSigner, NewSshKey, Page, PauseRequest, Policy, RegistryRequest,
+    RegistryView, Revocation, RevokeRequest, RotateRequest, RotateWish, SignersView, ToldAdoption,
+    ToldBundle, ToldCluster, ToldGitRoute, ToldHeal, UnknownAgentView, WhoAmI,
 };
 use crate::wire::id::ClusterName;
 
@@ -169,6 +169,18 @@ impl Client {
         let path = ["v1", "clusters", name.as_str(), "agent-image"];
         let operation = format!("set the agent's image of cluster {name}");
         self.put(&operation, &path, asked).await
+    }
+
+    /// Lets the catalog keep a copy of the cluster's agent, as it has to be now, or none.
+    pub async fn set_agent_copy(
+        &self,
+        name: &ClusterName,
+        kept: bool,
+    ) -> Result<AgentCopyView, Error> {
+        let path = ["v1", "clusters", name.as_str(), "agent-copy"];
+        let operation = format!("keep a copy of the agent of cluster {name}");
+        self.put(&operation, &path, &AgentCopyRequest { kept })
+            .await
     }
 
     /// Lets the cluster change to another version of its engine.

@@ -1,5 +1,6 @@
 //! Join tokens on their way into adoption YAML.
 
+pub mod copy;
 pub mod values;
 
 use time::{Duration, OffsetDateTime};
@@ -10,7 +11,9 @@ use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::store::{Cluster, JoinToken, StoreError, TokenKind};
 use crate::manifests::scope::Scope;
 use crate::manifests::{self, AdoptionValues, EngineNamespaces};
-use crate::wire::api::AdoptionOptions;
+use crate::secret::Secret;
+use crate::wire::api::{AdoptionOptions, EngineKind};
+use crate::wire::id::ClusterName;
 
 /// A token that was just issued; its text is known here and in the YAML only.
 pub struct Issued {
@@ -52,30 +55,41 @@ pub async fn issue(
 
 /// The YAML that the cluster's owner applies.
 pub fn yaml(hub: &Hub, cluster: &Cluster, options: &AdoptionOptions, token: &TokenText) -> String {
+    let values = AdoptionValues {
+        token: token.text(Prefix::Join),
+        ..chosen(hub, (&cluster.name, cluster.engine), options)
+    };
+    manifests::to_yaml(&manifests::adoption(&values))
+}
+
+/// What was chosen for a cluster's agent, without a token.
+fn chosen(
+    hub: &Hub,
+    (name, engine): (&ClusterName, EngineKind),
+    options: &AdoptionOptions,
+) -> AdoptionValues {
     let image = if options.image.is_empty() {
         &hub.config.agent_image
     } else {
         &options.image
     };
     let scope = options.scope.as_ref();
-    let values = AdoptionValues {
-        cluster: cluster.name.clone(),
-        engine: cluster.engine,
+    AdoptionValues {
+        cluster: name.clone(),
+        engine,
         engines: engines(options),
         hub_url: hub.config.url.clone(),
         hub_keys: vec![hub.keys.pin()],
         hub_ca: hub.tls.ca.clone(),
-        token: token.text(Prefix::Join),
+        token: Secret::new(String::new()),
         image: image.clone(),
         access: options.access,
-        scope: scope.and_then(|asked| {
-            Scope::of(asked, options.access, engines(options).of(cluster.engine))
-        }),
+        scope: scope
+            .and_then(|asked| Scope::of(asked, options.access, engines(options).of(engine))),
         image_pull_secret: options.image_pull_secret.clone(),
         https_proxy: options.https_proxy.clone(),
         no_proxy: options.no_proxy.clone(),
-    };
-    manifests::to_yaml(&manifests::adoption(&values))
+    }
 }
 
 /// Where the engines of a cluster with these options live.

@@ -16,6 +16,8 @@ use crate::wire::api::EngineKind;
 use crate::wire::id::ClusterName;
 use crate::yaml;
 
+pub mod copy;
+
 /// The catalog a platform team starts from; it is also what a new hub commits first.
 #[derive(RustEmbed)]
 #[folder = "catalog-example/"]

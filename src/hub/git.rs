@@ -64,6 +64,8 @@ pub struct Change {
     pub files: Files,
     /// Leave files alone that are there already, whatever they hold.
     pub only_missing: bool,
+    /// Paths of files that are to be there no more.
+    pub gone: BTreeSet<String>,
     pub author: Author,
     pub message: String,
 }
@@ -96,6 +98,7 @@ pub async fn ensure(repo: &Path, template: &Files) -> Result<()> {
             let change = Change {
                 files,
                 only_missing: true,
+                gone: BTreeSet::new(),
                 author: Author::hub(),
                 message: "Start the catalog".to_owned(),
             };
@@ -200,6 +203,24 @@ pub async fn has_directory(repo: &Path, branch: &str, path: &str) -> Result<bool
     .await
 }
 
+/// Which of these paths the branch has a file at.
+pub async fn held(repo: &Path, branch: &str, paths: BTreeSet<String>) -> Result<BTreeSet<String>> {
+    let (repo, branch) = (repo.to_owned(), branch.to_owned());
+    blocking(move || {
+        let git = open(&repo)?;
+        let Some(head) = tip(&git, &branch)? else {
+            return Ok(BTreeSet::new());
+        };
+        let tree = head.tree()?;
+        let is_file = |path: &String| {
+            let found = tree.get_path(Path::new(path));
+            found.is_ok_and(|entry| entry.kind() == Some(ObjectType::Blob))
+        };
+        Ok(paths.into_iter().filter(is_file).collect())
+    })
+    .await
+}
+
 /// Whether `commit` is the branch's head or one of its ancestors.
 pub async fn contains(repo: &Path, branch: &str, commit: &str) -> Result<bool> {
     let (repo, branch, commit) = (repo.to_owned(), branch.to_owned(), Oid::from_str(commit)?);
@@ -210,6 +231,21 @@ pub async fn contains(repo: &Path, branch: &str, commit: &str) -> Result<bool> {
         };
         Ok(head.id() == commit
             || git.find_commit(commit).is_ok() && git.graph_descendant_of(head.id(), commit)?)
+    })
+    .await
+}
+
+/// Whether `commit` is `ancestor` or comes after it; a commit that the repository does not have does not.
+pub async fn includes(repo: &Path, commit: &str, ancestor: &str) -> Result<bool> {
+    let (repo, commit, ancestor) = (
+        repo.to_owned(),
+        Oid::from_str(commit)?,
+        Oid::from_str(ancestor)?,
+    );
+    blocking(move || {
+        let git = open(&repo)?;
+        Ok(commit == ancestor
+            || git.find_commit(commit).is_ok() && git.graph_descendant_of(commit, ancestor)?)
     })
     .await
 }
@@ -356,6 +392,11 @@ fn write_tree(git: &Repository, old: Option<&Tree<'_>>, change: &Change) -> Resu
             continue;
         }
         update.upsert(path.as_str(), git.blob(content)?, FileMode::Blob);
+    }
+    for path in &change.gone {
+        if base.get_path(Path::new(path)).is_ok() {
+            update.remove(path.as_str());
+        }
     }
     Ok(update.create_updated(git, &base)?)
 }

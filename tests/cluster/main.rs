@@ -35,6 +35,7 @@ mod postgres;
 mod quarantine;
 mod replace;
 mod restricted;
+mod returned;
 mod scope;
 mod secrecy;
 mod signers;

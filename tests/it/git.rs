@@ -189,6 +189,7 @@ async fn a_repository_of_another_uid_is_served() {
     let change = Change {
         files: Files::from([("a".to_owned(), b"1".to_vec())]),
         only_missing: true,
+        gone: std::collections::BTreeSet::new(),
         author: Author::hub(),
         message: "add a".to_owned(),
     };
@@ -211,6 +212,7 @@ async fn nothing_is_lost_where_pushes_and_the_hubs_commits_cross() {
             let change = Change {
                 files: Files::from([(format!("hub/{i}"), b"1".to_vec())]),
                 only_missing: true,
+                gone: std::collections::BTreeSet::new(),
                 author: Author::hub(),
                 message: format!("hub {i}"),
             };

@@ -7,6 +7,7 @@ use linesman::keys;
 use linesman::wire::api::Problem;
 use serde_json::{Value, json};
 
+mod agent_copy;
 mod agent_image;
 mod engine;
 mod git_route;

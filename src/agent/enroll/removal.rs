@@ -16,6 +16,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::stored::within;
@@ -24,11 +25,22 @@ use crate::agent::observe;
 use crate::agent::plan::coverage;
 use crate::bundle::Kind;
 use crate::manifests::scope::{BINDINGS, Extent, SCOPE};
-use crate::manifests::{AGENT, ENGINE_ROLE, GUARD_POLICY, LINE_ACCOUNT, LINE_SUBJECTS, READ_ROLE};
+use crate::manifests::{
+    AGENT, ENGINE_ROLE, EngineNamespaces, GUARD_POLICY, LINE_ACCOUNT, LINE_SUBJECTS, READ_ROLE,
+};
 
-/// Deletes what the adoption YAML made and what the agent made for itself.
-pub async fn remove(kube: &kube::Client, namespace: &str, extent: Extent) -> Result<()> {
+mod copy;
+
+/// Deletes what the adoption YAML made and what the agent made for itself, in its own `namespace`. Engines live in
+/// `engines`; `stop` cuts the wait for them.
+pub async fn remove(
+    kube: &kube::Client,
+    (namespace, engines): (&str, &EngineNamespaces),
+    extent: Extent,
+    stop: &CancellationToken,
+) -> Result<()> {
     info!("the hub removed this cluster: removing the agent, leaving engine and workloads");
+    copy::end(kube, engines, stop).await;
     if extent == Extent::Namespaces {
         uncover(kube).await;
     }

@@ -26,9 +26,7 @@ use crate::backoff::Schedule;
 use crate::clock;
 use crate::keys::{KeyPair, Public};
 use crate::lifetime::hearts::Heart;
-use crate::wire::api::{
-    Assignment, DeployKeyRequest, DeployKeyState, DeployKeyStatus, RecoverRequest,
-};
+use crate::wire::api::{Assignment, DeployKeyRequest, DeployKeyState, DeployKeyStatus};
 use crate::wire::report::{ConditionType, Status};
 
 mod asks;
@@ -299,13 +297,7 @@ impl Rotating {
         let cluster = &self.context.cluster;
         let incarnation = facts::incarnation(&self.context.kube).await?;
         let hub_id = &assignment.hub.id;
-        let request = RecoverRequest {
-            cluster: cluster.clone(),
-            new_identity_key: identity.identity.public().to_base64(),
-            deploy_key: identity::public_line(&identity.deploy, cluster)?,
-            sig: identity::recovery_proof(&identity, hub_id, cluster, &incarnation),
-            incarnation,
-        };
+        let request = identity::recovery(&identity, hub_id, cluster, incarnation)?;
         let answer = self
             .caller
             .call(&Call::post("/v1/recover", &request)?)

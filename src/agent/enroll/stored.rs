@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret as Object;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret as Object};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::time::timeout;
@@ -15,7 +15,7 @@ use crate::agent::identity::{Identity, SecretData};
 use crate::agent::link::ProxyConfig;
 use crate::clock;
 use crate::keys::KeyPair;
-use crate::manifests::{self, EngineNamespaces, JOIN_SECRET, KEYS_SECRET, STATE_SECRET};
+use crate::manifests::{self, EngineNamespaces, HUB_MAP, JOIN_SECRET, KEYS_SECRET, STATE_SECRET};
 use crate::secret::Secret;
 use crate::trust::Kept;
 use crate::wire::api::{Assignment, EngineKind, HubKey};
@@ -70,22 +70,27 @@ impl Join {
             let bytes = data.get(key).map(Vec::as_slice).unwrap_or_default();
             String::from_utf8_lossy(bytes).trim().to_owned()
         };
+        let token = Some(text("token")).filter(|t| !t.is_empty());
+        let annotations = object.metadata.annotations.as_ref();
+        let echoed = annotations.is_some_and(|a| a.contains_key(LAST_APPLIED));
+        let known = Self::known(text).with_context(|| format!("Secret {JOIN_SECRET}"))?;
+        Ok(Self {
+            token: token.map(Secret::new),
+            echoed,
+            ..known
+        })
+    }
+
+    /// What is said of the hub and of the way there, without a token.
+    fn known(text: impl Fn(&str) -> String) -> Result<Self> {
         let hub = text("hub");
         if !hub.starts_with("https://") {
-            bail!(
-                "Secret {JOIN_SECRET}: key 'hub' is not an https:// URL; apply the adoption YAML again"
-            );
+            bail!("key 'hub' is not an https:// URL; apply the adoption YAML again");
         }
-        let cluster = text("cluster")
-            .parse()
-            .with_context(|| format!("Secret {JOIN_SECRET}: key 'cluster'"))?;
-        let token = Some(text("token"))
-            .filter(|t| !t.is_empty())
-            .map(Secret::new);
-        let annotations = object.metadata.annotations.as_ref();
+        let cluster = text("cluster").parse().context("key 'cluster'")?;
         Ok(Self {
-            token,
-            echoed: annotations.is_some_and(|a| a.contains_key(LAST_APPLIED)),
+            token: None,
+            echoed: false,
             hub,
             hub_keys: manifests::parse_hub_key_lines(&text("hub-key")),
             ca: text("ca.crt"),
@@ -100,8 +105,7 @@ fn proxy(url: &str, bypass: &str) -> Result<Option<ProxyConfig>> {
     if url.is_empty() {
         return Ok(None);
     }
-    let proxy = manifests::proxy::parse(url)
-        .with_context(|| format!("Secret {JOIN_SECRET}: key 'proxy'"))?;
+    let proxy = manifests::proxy::parse(url).context("key 'proxy'")?;
     Ok(Some(ProxyConfig {
         address: proxy.address,
         credentials: proxy.credentials,
@@ -119,6 +123,18 @@ pub async fn read_join(api: &Api<Object>) -> Result<Option<Join>> {
         .await
         .context("read Secret linesman-join")?;
     object.as_ref().map(Join::read).transpose()
+}
+
+/// Reads ConfigMap `linesman-hub`, which the catalog's copy of the agent brings; `None` where it is not there.
+pub async fn read_hub(kube: &kube::Client, namespace: &str) -> Result<Option<Join>> {
+    let maps: Api<ConfigMap> = Api::namespaced(kube.clone(), namespace);
+    let map = within(maps.get_opt(HUB_MAP)).await;
+    let map = map.context("read ConfigMap linesman-hub")?;
+    let Some(map) = map else { return Ok(None) };
+    let data = map.data.unwrap_or_default();
+    let text = |key: &str| data.get(key).map(|text| text.trim().to_owned());
+    let known = Join::known(|key| text(key).unwrap_or_default());
+    Ok(Some(known.context("ConfigMap linesman-hub")?))
 }
 
 /// Removes the token and kubectl's copy of it.
@@ -211,16 +227,40 @@ fn object(name: &str, data: &SecretData) -> Object {
     }
 }
 
+/// What the cluster's earlier life left of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Past {
+    /// It may have joined: nothing says so, and there is no token to join with.
+    Forgotten,
+    /// Nothing: a token waits.
+    None,
+    /// It has joined with this engine.
+    Joined(EngineKind),
+}
+
+impl Past {
+    /// The engines in whose Secret the deploy key may lie.
+    fn engines(self) -> &'static [EngineKind] {
+        match self {
+            Self::None => &[],
+            Self::Joined(EngineKind::Flux) => &[EngineKind::Flux],
+            Self::Joined(EngineKind::Argocd) => &[EngineKind::Argocd],
+            Self::Forgotten => &[EngineKind::Flux, EngineKind::Argocd],
+        }
+    }
+}
+
 /// The cluster's keys: the stored ones, or new ones that are stored before anybody hears of them.
 ///
 /// Two replicas may start at once, so they are created, never applied: the first wins. Of keys that cannot be read, what
-/// is left is kept; in a cluster that has `joined` with this engine, that is also the deploy key in the engine's own Secret.
+/// is left is kept; in a cluster with a `past`, that is also the deploy key in the engine's own Secret. Where all else is
+/// forgotten, that key alone shows that the cluster has joined.
 pub async fn keys(
     kube: &kube::Client,
     namespace: &str,
     engines: &EngineNamespaces,
     cluster: &ClusterName,
-    joined: Option<EngineKind>,
+    past: Past,
 ) -> Result<Identity> {
     let api = &secrets(kube, namespace);
     for _ in 0..3 {
@@ -231,12 +271,18 @@ pub async fn keys(
             return Ok(identity);
         }
         let left = stored.as_ref().map(|o| Identity::halves(&data(o)));
-        let [identity, deploy] = left.unwrap_or_default();
-        let deploy = match (deploy, joined) {
-            (None, Some(engine)) => engine_keys::deploy_copy(kube, engines, engine).await?,
-            (deploy, _) => deploy,
+        let [identity, mut deploy] = left.unwrap_or_default();
+        for engine in past.engines() {
+            if deploy.is_none() {
+                deploy = engine_keys::deploy_copy(kube, engines, *engine).await?;
+            }
+        }
+        let joined = match past {
+            Past::None => false,
+            Past::Forgotten => deploy.is_some(),
+            Past::Joined(_) => true,
         };
-        let fresh = rescued(joined.is_some(), identity, deploy);
+        let fresh = rescued(joined, identity, deploy);
         let fresh_data = fresh.to_data(cluster).context("write new keys")?;
         if stored.is_some() {
             tracing::warn!("Secret linesman-keys cannot be read; writing it anew");
@@ -286,102 +332,4 @@ pub async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn object(pairs: &[(&str, &str)]) -> Object {
-        let data = pairs
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), v.as_bytes().to_vec()))
-            .collect();
-        super::object(JOIN_SECRET, &data)
-    }
-
-    #[test]
-    fn the_join_secret_of_the_manifests_is_read() {
-        let mut object = object(&[
-            ("token", "lmj1.a.b\n"),
-            ("hub", "https://hub.example.com"),
-            ("hub-key", "k1 AAAA\n"),
-            ("ca.crt", ""),
-            ("cluster", "eu1"),
-            ("proxy", "http://user:p%40ss@proxy:3128/"),
-            ("no-proxy", ".svc,10.0.0.0/8"),
-        ]);
-        object.metadata.annotations = Some([(LAST_APPLIED.to_owned(), "{}".to_owned())].into());
-        let join = Join::read(&object).unwrap();
-        assert_eq!(join.token, Some(Secret::new("lmj1.a.b".to_owned())));
-        assert!(join.echoed);
-        assert_eq!(join.cluster.as_str(), "eu1");
-        assert_eq!(join.hub_keys.len(), 1);
-        let proxy = join.proxy.unwrap();
-        assert_eq!(proxy.address, "proxy:3128");
-        assert_eq!(proxy.credentials, Some(Secret::new("user:p@ss".to_owned())));
-        assert_eq!(proxy.bypass, [".svc", "10.0.0.0/8"]);
-    }
-
-    #[test]
-    fn a_join_secret_without_hub_or_cluster_names_the_key() {
-        let error = Join::read(&object(&[("cluster", "eu1")])).unwrap_err();
-        assert!(error.to_string().contains("'hub'"), "{error}");
-        let error = Join::read(&object(&[("hub", "https://h")])).unwrap_err();
-        assert!(error.to_string().contains("'cluster'"), "{error}");
-        let bad = [("hub", "https://h"), ("cluster", "eu1"), ("proxy", "proxy")];
-        let error = Join::read(&object(&bad)).unwrap_err();
-        assert!(error.to_string().contains("'proxy'"), "{error}");
-    }
-
-    #[test]
-    fn what_is_left_of_lost_keys_is_kept() {
-        let [identity, deploy] = [1, 2].map(|seed| KeyPair::from_seed(&[seed; 32]));
-        let publics = |keys: &Identity| (keys.identity.public(), keys.deploy.public());
-        let keys = rescued(true, None, Some(deploy.clone()));
-        assert!(keys.lost && !keys.unsettled && keys.deploy.public() == deploy.public());
-        let keys = rescued(true, Some(identity.clone()), None);
-        assert!(!keys.lost && keys.unsettled && keys.identity.public() == identity.public());
-        let keys = rescued(true, None, None);
-        assert!(keys.lost && keys.unsettled && keys.identity.public() != keys.deploy.public());
-        // A cluster that never joined has nothing to recover.
-        let keys = rescued(false, None, None);
-        assert!(!keys.lost && !keys.unsettled);
-        assert_ne!(publics(&keys), publics(&rescued(false, None, None)));
-    }
-
-    #[test]
-    fn a_state_is_read_as_it_was_stored_and_without_a_set_that_is_garbled() {
-        let assignment = serde_json::from_value(json!({
-            "cluster": {"name": "eu1", "id": "c"},
-            "hub": {"id": "h", "urls": [], "ca": "", "keyset": []},
-            "catalog": {"url": "", "via": "direct", "branch": "", "path": "", "knownHosts": "", "deployKey": {"state": "pending"}},
-            "engine": {"kind": "flux", "version": "2", "bundle": format!("sha256:{}", "00".repeat(32)), "size": 0},
-            "revision": 1,
-        }));
-        let trust = serde_json::from_value(json!({
-            "hubId": "h", "pins": ["k"],
-            "bundle": {"version": 7, "urls": ["https://h"], "ca": "", "keyset": [], "sig": "s"},
-        }));
-        let state = State {
-            assignment: assignment.unwrap(),
-            trust: Some(trust.unwrap()),
-            redeemed: "r".to_owned(),
-            proven: "p".to_owned(),
-        };
-        let mut data = state.to_data().unwrap();
-        assert_eq!(State::read(&data), Some(state.clone()));
-        data.insert("trust.json".to_owned(), b"{".to_vec());
-        let without = State {
-            trust: None,
-            ..state
-        };
-        assert_eq!(State::read(&data), Some(without.clone()));
-        data.remove("trust.json");
-        assert_eq!(without.to_data().unwrap(), data);
-    }
-
-    #[test]
-    fn a_garbled_state_counts_as_missing() {
-        assert_eq!(State::read(&SecretData::new()), None);
-        let garbled = [("assignment.json".to_owned(), b"{".to_vec())].into();
-        assert_eq!(State::read(&garbled), None);
-    }
-}
+mod tests;

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::agent::enroll::keyring::Keyring;
-use crate::agent::enroll::stored::{self, Join, State};
+use crate::agent::enroll::stored::{self, Join, Past, State};
 use crate::agent::enroll::{self, Progress};
 use crate::agent::lease::Term;
 use crate::agent::upgrade::Upgrade;
@@ -78,6 +78,11 @@ async fn begin(
         }
         (Err(error), None) => return Err(error),
     };
+    let join = match join {
+        // The catalog's copy of the agent brought this one: it knows the hub, and has no token.
+        None => stored::read_hub(kube, &config.namespace).await?,
+        join => join,
+    };
     let named = join.as_ref().map(|join| &join.cluster);
     let kept = state.as_ref().map(|state| &state.assignment.cluster.name);
     let cluster = named
@@ -91,8 +96,13 @@ async fn begin(
     let context = context(config, kube, &cluster, &engines, &news.0);
     let mut step = Progress::new(&context, StepName::Keys);
     step.running().await;
-    let engine = state.as_ref().map(|state| state.assignment.engine.kind);
-    let identity = stored::keys(kube, &config.namespace, &engines, &cluster, engine).await?;
+    let has_token = join.as_ref().is_some_and(|join| join.token.is_some());
+    let past = match &state {
+        Some(state) => Past::Joined(state.assignment.engine.kind),
+        None if has_token => Past::None,
+        None => Past::Forgotten,
+    };
+    let identity = stored::keys(kube, &config.namespace, &engines, &cluster, past).await?;
     let keyring = Keyring::new(secrets, &cluster, identity)?;
     step.done().await;
     Ok(Start {

@@ -30,6 +30,7 @@ Examples:
   linesman cluster add us1 --engine argocd --engine-namespace gitops
   linesman cluster add shared3 --namespaces shop,shop-db --access edit
   linesman cluster add edge7 --git-over-line        # a site that reaches nothing but the hub
+  linesman cluster add eu1 --agent-copy --file adopt.yaml    # a deleted agent comes back by the engine
   linesman cluster add eu1 --print-url              # kubectl apply -f https://…, for a publicly trusted hub
 
 The YAML holds a join token: single use, good for 24 h. Keep it like a password until it is applied.";
@@ -54,6 +55,9 @@ pub(in crate::cli) struct Args {
     /// Let the engine reach the Git host over the line: all that the cluster then reaches is the hub's HTTPS
     #[arg(long)]
     git_over_line: bool,
+    /// Keep a copy of the agent in the catalog, from which the engine brings it back; see 'linesman cluster agent-copy --help'
+    #[arg(long)]
+    agent_copy: bool,
     #[command(flatten)]
     adoption: Adoption,
     #[command(flatten)]
@@ -160,6 +164,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         } else {
             GitRoute::Auto
         },
+        agent_copy: args.agent_copy,
         adoption: adoption.of(&AdoptionOptions::default()),
     };
     let answer = client.add_cluster(&new).await?;

@@ -1,5 +1,6 @@
 //! Clusters: add, list, show, remove, readopt.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use serde::Deserialize;
 use super::problem::{Problem, Slug};
 use super::{Caller, UserBody, precondition};
 use crate::clock;
+use crate::hub::adoption::copy::{self, Done};
 use crate::hub::auth::Role;
 use crate::hub::store::{Cluster, NewClusterRow};
 use crate::hub::{Hub, adoption, assignment, catalog, git, registration};
@@ -24,6 +26,7 @@ use crate::wire::api::{
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
+mod agent_copy;
 mod agent_image;
 mod diagnosis;
 mod engine;
@@ -54,6 +57,7 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/v1/clusters/{name}/git-route", put(git_route::choose))
         .route("/v1/clusters/{name}/labels", patch(labels::change))
         .route("/v1/clusters/{name}/agent-image", put(agent_image::choose))
+        .route("/v1/clusters/{name}/agent-copy", put(agent_copy::choose))
         .route("/v1/clusters/{name}/engine", put(engine::set))
         .route(
             "/v1/clusters/{name}/image-registry",
@@ -182,7 +186,7 @@ async fn create(
 /// commit of the hub would stop them all.
 async fn deliver(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Option<String>, Problem> {
     let (repo, base) = (&hub.catalog.repo, &hub.catalog.branch);
-    let change = files(hub, caller, new);
+    let change = files(hub, caller, new)?;
     if hub.store.signers().await?.is_empty() {
         git::commit(repo, base, change).await?;
         return Ok(None);
@@ -193,7 +197,7 @@ async fn deliver(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Option<
 }
 
 /// What the catalog has of a new cluster.
-fn files(hub: &Hub, caller: &Caller, new: &NewCluster) -> git::Change {
+fn files(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<git::Change, Problem> {
     let record = catalog::ClusterRecord {
         name: new.name.clone(),
         engine: new.engine,
@@ -202,15 +206,28 @@ fn files(hub: &Hub, caller: &Caller, new: &NewCluster) -> git::Change {
         url: assignment::source(hub, new.git_route),
         branch: hub.catalog.branch.clone(),
     };
-    git::Change {
-        files: catalog::files(&record),
+    let mut files = catalog::files(&record);
+    if new.agent_copy {
+        let whose = copy::Whose {
+            name: &new.name,
+            engine: new.engine,
+            options: &new.adoption,
+            route: new.git_route,
+            follows: &format!("clusters/{}", new.name),
+        };
+        let copied = copy::files(hub, whose, None).map_err(|e| agent_copy::password(&e))?;
+        files.extend(copied);
+    }
+    Ok(git::Change {
+        files,
         only_missing: true,
+        gone: BTreeSet::new(),
         author: git::Author::hub(),
         message: format!(
             "Add cluster {}\n\nAsked for by {}.",
             new.name, caller.user.name
         ),
-    }
+    })
 }
 
 pub(super) async fn choose(hub: &Hub, new: &NewCluster) -> Result<BundleView, Problem> {
@@ -347,6 +364,12 @@ async fn remove(
     caller
         .record(&hub, "cluster.remove", Some(&name), "")
         .await?;
+    // Before the agent goes: what stays in the catalog would bring it back.
+    match copy::take_out(&hub, &cluster).await? {
+        Done::Proposed(branch) => return Err(agent_copy::stays(&name, &branch)),
+        Done::InForce(Some(commit)) => copy::applied(&hub, &cluster, &commit).await?,
+        Done::InForce(None) => {}
+    }
     hub.store.remove_cluster(&cluster.id, clock::now()).await?;
     hub.presence.forget(&cluster.id);
     hub.orders.send(&cluster.name, Order::Removed);

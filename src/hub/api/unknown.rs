@@ -121,6 +121,7 @@ async fn record(
         bundle: asked.bundle.clone(),
         labels: asked.labels.clone(),
         git_route: GitRoute::Auto,
+        agent_copy: false,
         adoption: AdoptionOptions::default(),
     };
     check(&new)?;

@@ -31,6 +31,7 @@ fn change(files: &[(&str, &str)], only_missing: bool) -> Change {
     Change {
         files: some(files),
         only_missing,
+        gone: BTreeSet::new(),
         author: Author::hub(),
         message: "change".to_owned(),
     }

@@ -87,8 +87,29 @@ pub struct NewCluster {
     pub labels: BTreeMap<String, String>,
     #[serde(default)]
     pub git_route: GitRoute,
+    /// Whether the catalog keeps a copy of the agent, from which the engine brings it back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub agent_copy: bool,
     #[serde(default)]
     pub adoption: AdoptionOptions,
+}
+
+/// `PUT /v1/clusters/{name}/agent-copy`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AgentCopyRequest {
+    /// Write the copy of the agent in the catalog as it has to be now; else take it out.
+    pub kept: bool,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentCopyView {
+    pub kept: bool,
+    /// The branch on which the change waits, where the catalog's head has to be signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposed: Option<String>,
 }
 
 fn flux() -> EngineKind {

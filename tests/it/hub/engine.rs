@@ -22,6 +22,7 @@ pub(super) async fn commit(hub: &TestHub, file: &str, text: &str) {
     let change = git::Change {
         files: [(file.to_owned(), text.as_bytes().to_vec())].into(),
         only_missing: false,
+        gone: std::collections::BTreeSet::new(),
         author: git::Author::hub(),
         message: format!("Add {file}"),
     };

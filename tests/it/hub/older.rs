@@ -140,19 +140,28 @@ pub(super) struct Running {
 
 /// One that dials no line.
 pub(super) async fn agent(join: Option<Join>, secrets: &Secrets) -> Running {
-    begun(join, secrets, false).await
+    begun(join, secrets, (own_keys(), false)).await
+}
+
+/// One with these keys, which dials no line.
+pub(super) async fn with_keys(join: Join, secrets: &Secrets, keys: Identity) -> Running {
+    begun(Some(join), secrets, (keys, false)).await
+}
+
+fn own_keys() -> Identity {
+    Identity::from_seeds(&[1; 32], &[101; 32])
 }
 
 /// One with a line to the hub that is in force.
 pub(super) async fn dialling(join: Option<Join>, secrets: &Secrets) -> Running {
-    begun(join, secrets, true).await
+    begun(join, secrets, (own_keys(), true)).await
 }
 
-async fn begun(join: Option<Join>, secrets: &Secrets, dials: bool) -> Running {
+async fn begun(join: Option<Join>, secrets: &Secrets, (keys, dials): (Identity, bool)) -> Running {
     let kube = secrets.client();
     let stored = stored::secrets(&kube, "linesman");
     let state = stored::read_state(&stored).await.unwrap();
-    let (keys_out, keys) = watch::channel(Identity::from_seeds(&[1; 32], &[101; 32]));
+    let (keys_out, keys) = watch::channel(keys);
     let (link_out, link) = watch::channel(LinkState::Down {
         since: clock::now(),
         cause: "not dialled".to_owned(),

@@ -26,6 +26,9 @@ mod place;
 pub(crate) use agent::{Agent, Call};
 use place::{CHOSEN, SEVERAL, choose_postgres, records, several_listener, shared_urls};
 
+/// A file of the data directory: the hub recovers no identities.
+const MANUAL: &str = "recovery.manual";
+
 pub(crate) struct TestHub {
     pub(crate) hub: Arc<Hub>,
     pub(crate) admin: String,
@@ -46,6 +49,15 @@ impl TestHub {
         drop(std::fs::remove_dir_all(&data));
         let url = choose_postgres(&data).await;
         (Self::open(name, data).await.with_bundle().await, url)
+    }
+
+    /// One that lets no cluster recover a lost identity by itself.
+    pub(crate) async fn manual(name: &str) -> Self {
+        let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&data));
+        std::fs::create_dir_all(&data).unwrap();
+        std::fs::write(data.join(MANUAL), "").unwrap();
+        Self::open(name, data).await.with_bundle().await
     }
 
     /// Two replicas of one hub, on one database and one data directory; gives the database's URL too.
@@ -170,6 +182,7 @@ impl TestHub {
             records: records(&data).await,
             keys: linesman::hub::rotation::KeyPolicy {
                 quiet: time::Duration::seconds(1),
+                recovery: !data.join(MANUAL).exists(),
                 ..Default::default()
             },
             bounds: linesman::hub::Bounds::default(),

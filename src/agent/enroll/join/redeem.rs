@@ -14,14 +14,15 @@ use crate::agent::caller::{Answer, Call, Https, Reach};
 use crate::agent::enroll::told::{self, Unfollowed};
 use crate::agent::enroll::{answer, stored};
 use crate::agent::facts;
-use crate::agent::identity::{self, Signed};
+use crate::agent::identity::{self, Identity, Signed};
 use crate::wire::PROTOCOL;
 use crate::wire::api::{Assignment, HubInfo, JoinRequest};
 use crate::wire::report::{ConditionType, Status};
 
 /// Between tries to drop the token.
 const FORGET: Duration = Duration::from_secs(2);
-const NO_TOKEN: &str = "Secret linesman-join has no token; run 'linesman cluster readopt' and apply the YAML it prints";
+const NO_TOKEN: &str =
+    "there is no join token; run 'linesman cluster readopt' and apply the YAML it prints";
 
 impl Joining {
     pub(super) fn wants_join(&self, applied: Option<&Join>) -> bool {
@@ -43,7 +44,8 @@ impl Joining {
         if !retry.is_due() {
             return;
         }
-        if !self.wants_join(Some(join)) {
+        let joins = self.wants_join(Some(join));
+        if !joins && !self.wants_back(join) {
             retry.due = None;
             if self.state.is_none() {
                 progress.waiting(NO_TOKEN).await;
@@ -53,7 +55,12 @@ impl Joining {
             return;
         }
         progress.running().await;
-        match self.redeem(join).await {
+        let answer = if joins {
+            self.redeem(join).await
+        } else {
+            self.come_back(join).await
+        };
+        match answer {
             Ok(answer) if answer.status.is_success() => match self.told(&answer) {
                 Ok(told) => match self.accept(secrets, join, told.assignment).await {
                     Ok(()) => {
@@ -76,23 +83,7 @@ impl Joining {
                     retry.after(again, None);
                 }
             },
-            Ok(answer) => {
-                let refusal = answer::judge(answer.status.as_u16(), &answer.slug());
-                let text = answer.refusal();
-                warn!(text, next = refusal.next, "join refused");
-                if answer.slug() == "revoked" {
-                    let own = self.keys.borrow().identity.public();
-                    self.disowned.send_replace(Some(own));
-                }
-                if let Some(reason) = refusal.event {
-                    let note = format!("{text}; {}", refusal.next);
-                    self.context.event(EventType::Warning, reason, &note).await;
-                    progress.failed(&note).await;
-                } else {
-                    progress.waiting(&text).await;
-                }
-                retry.after(refusal.again, answer.retry_after);
-            }
+            Ok(answer) => self.refused(&answer, joins, progress, retry).await,
             Err(error) => {
                 let text = format!("{error:#}");
                 warn!(error = text, "hub not reached");
@@ -102,9 +93,39 @@ impl Joining {
         }
     }
 
-    /// M0 for the hub's id, then M1.
-    async fn redeem(&self, join: &Join) -> Result<Answer> {
-        let token = join.token.as_ref().context("no token")?;
+    /// What the hub said in place of an assignment; `joins` = of a token.
+    async fn refused(
+        &self,
+        answer: &Answer,
+        joins: bool,
+        progress: &mut Progress,
+        retry: &mut Retry,
+    ) {
+        let refusal = answer::judge(answer.status.as_u16(), &answer.slug());
+        let text = answer.refusal();
+        warn!(text, next = refusal.next, "join refused");
+        if joins && answer.slug() == "revoked" {
+            let own = self.keys.borrow().identity.public();
+            self.disowned.send_replace(Some(own));
+        }
+        if let Some(reason) = refusal.event {
+            let note = format!("{text}; {}", refusal.next);
+            self.context.event(EventType::Warning, reason, &note).await;
+            progress.failed(&note).await;
+        } else {
+            progress.waiting(&text).await;
+        }
+        retry.after(refusal.again, answer.retry_after);
+    }
+
+    /// All that is left of a cluster that has joined is its deploy key, and there is no token: the catalog's copy of the
+    /// agent brought it back.
+    fn wants_back(&self, join: &Join) -> bool {
+        self.state.is_none() && join.token.is_none() && self.keys.borrow().lost
+    }
+
+    /// The hub that is named, verified, and what it says of itself.
+    async fn meet(&self, join: &Join) -> Result<(Https, HubInfo)> {
         let https = Https::new(
             std::slice::from_ref(&join.hub),
             &join.ca,
@@ -117,6 +138,26 @@ impl Joining {
             Err(error) => self.led(join).await.ok_or(error)?,
         };
         self.caller.set_hub_time(hub.time);
+        Ok((https, hub))
+    }
+
+    /// M0 for the hub's id, then M8, whose answer is that of a join. That the identity is not lost any more is stored
+    /// by whoever replaces keys.
+    async fn come_back(&self, join: &Join) -> Result<Answer> {
+        let (https, hub) = self.meet(join).await?;
+        let keys = self.keys.borrow().clone();
+        let incarnation = facts::incarnation(&self.context.kube).await?;
+        let cluster = &self.context.cluster;
+        let request = identity::recovery(&keys, &hub.hub_id, cluster, incarnation)?;
+        let call = Call::post("/v1/recover", &request)?;
+        let signature = signed(&keys, &hub, &call);
+        https.send(&call, Some(signature)).await
+    }
+
+    /// M0 for the hub's id, then M1.
+    async fn redeem(&self, join: &Join) -> Result<Answer> {
+        let token = join.token.as_ref().context("no token")?;
+        let (https, hub) = self.meet(join).await?;
         let cluster = &self.context.cluster;
         let keys = self.keys.borrow().clone();
         let request = JoinRequest {
@@ -131,14 +172,7 @@ impl Joining {
             facts: facts::collect(&self.context.kube, &self.context.namespace, None).await,
         };
         let call = Call::post("/v1/join", &request)?;
-        let signed = Signed {
-            hub_id: &hub.hub_id,
-            method: "POST",
-            path_and_query: &call.path,
-            time: hub.time,
-            body: &call.body,
-        };
-        let signature = identity::signature(&keys.identity, signed);
+        let signature = signed(&keys, &hub, &call);
         https.send(&call, Some(signature)).await
     }
 
@@ -216,4 +250,16 @@ impl Joining {
             retry.due = Some(Instant::now() + FORGET);
         }
     }
+}
+
+/// The signature of a call to a hub that was just met.
+fn signed(keys: &Identity, hub: &HubInfo, call: &Call) -> String {
+    let signed = Signed {
+        hub_id: &hub.hub_id,
+        method: call.method.as_str(),
+        path_and_query: &call.path,
+        time: hub.time,
+        body: &call.body,
+    };
+    identity::signature(&keys.identity, signed)
 }

@@ -10,6 +10,7 @@ use super::super::problem::{Problem, Slug};
 use super::super::{body, remote, request_id};
 use super::{deploy_public, proves, unproven};
 use crate::clock;
+use crate::hub::adoption::copy;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::registration::{Claim, Deploy, Prefix, Redeemed, Refusal, TokenText};
 use crate::hub::store::records::Redemption;
@@ -45,7 +46,12 @@ pub(super) async fn join(
     patience::judged();
     let joined = hub.work.spawn(patience::carried(async move {
         let _place = place;
-        redeem(&work, claim, id).await
+        let joined = redeem(&work, claim, id).await?;
+        let (renewing, cluster) = (work.clone(), joined.cluster.id.clone());
+        // What the owner applied is in force now. The agent does not wait for the commit.
+        work.work
+            .spawn(async move { copy::renew_joined(&renewing, &cluster).await });
+        Ok(joined)
     }));
     joined.await.context("join a cluster")?.map(Json)
 }

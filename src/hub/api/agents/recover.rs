@@ -131,6 +131,9 @@ async fn judge(hub: &Hub, claim: &Claim) -> Result<Assignment, Problem> {
         | Recovery::IncarnationChanged
         | Recovery::KeyKnown
         | Recovery::Manual => {
+            if verdict == Recovery::Manual {
+                manual(hub, claim, cluster, now).await?;
+            }
             let entry = claim.entry(cluster, "cluster.recover", Verdict::Deny);
             let reason = Some(refused(verdict).slug.as_str().to_owned());
             hub.audit.refused(Entry { reason, ..entry }).await?;
@@ -202,17 +205,43 @@ async fn both_lost(
         claim.identity.fingerprint(),
         cluster.name
     );
-    let condition = Condition {
-        kind: ConditionType::JoinConflict,
-        status: Status::True,
-        reason: "KeysLost".to_owned(),
-        message: cut(&text, 1024).to_owned(),
-        since: clock::rfc3339(now),
-    };
-    hub.store.set_condition(&cluster.id, condition, now).await?;
+    conflict(hub, cluster, ("KeysLost", &text), now).await?;
     let entry = claim.entry(cluster, "cluster.recover", Verdict::Deny);
     let reason = Some("both keys are lost".to_owned());
     Ok(hub.audit.refused(Entry { reason, ..entry }).await?)
+}
+
+/// The cluster would be let in, were it not that this hub wants a person to do it.
+async fn manual(
+    hub: &Hub,
+    claim: &Claim,
+    cluster: &Cluster,
+    now: OffsetDateTime,
+) -> Result<(), Problem> {
+    let text = format!(
+        "the cluster at {} has lost its identity and shows {} now, signed by its deploy key; this hub recovers none by \
+         itself; if that is right, run: linesman cluster readopt {}, and apply the new YAML",
+        claim.remote,
+        claim.identity.fingerprint(),
+        cluster.name
+    );
+    conflict(hub, cluster, ("RecoveryManual", &text), now).await
+}
+
+async fn conflict(
+    hub: &Hub,
+    cluster: &Cluster,
+    (reason, text): (&str, &str),
+    now: OffsetDateTime,
+) -> Result<(), Problem> {
+    let condition = Condition {
+        kind: ConditionType::JoinConflict,
+        status: Status::True,
+        reason: reason.to_owned(),
+        message: cut(text, 1024).to_owned(),
+        since: clock::rfc3339(now),
+    };
+    Ok(hub.store.set_condition(&cluster.id, condition, now).await?)
 }
 
 impl Claim {

@@ -212,6 +212,12 @@ pub const OPERATIONS: &[Operation] = &[
         ("AgentImageRequest", "AgentImageView"),
     ),
     operation(
+        ("put", "/v1/clusters/{name}/agent-copy"),
+        User,
+        "Keep a copy of the agent in the catalog, from which the engine brings it back, or take it out",
+        ("AgentCopyRequest", "AgentCopyView"),
+    ),
+    operation(
         ("put", "/v1/clusters/{name}/engine"),
         User,
         "Change the version of a cluster's engine; undone where it does not work in time",

@@ -16,8 +16,19 @@ pub fn all() -> Vec<(&'static str, Value)> {
         engine::all(),
         keys::all(),
         keys::unknown_agents(),
+        agent_copy(),
     ]
     .concat()
+}
+
+fn agent_copy() -> Vec<(&'static str, Value)> {
+    vec![
+        ("AgentCopyRequest", json!({ "kept": true })),
+        (
+            "AgentCopyView",
+            json!({ "kept": true, "proposed": "linesman-agent/eu1" }),
+        ),
+    ]
 }
 
 fn parts() -> Vec<(&'static str, Value)> {
@@ -45,7 +56,7 @@ fn parts() -> Vec<(&'static str, Value)> {
         ("ClusterView", cluster()),
         (
             "NewCluster",
-            json!({ "name": "eu1", "engine": "flux", "labels": { "env": "prod" }, "gitRoute": "auto", "adoption": adoption() }),
+            json!({ "name": "eu1", "engine": "flux", "labels": { "env": "prod" }, "gitRoute": "auto", "agentCopy": true, "adoption": adoption() }),
         ),
         (
             "NewJoinToken",

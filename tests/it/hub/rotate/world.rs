@@ -11,7 +11,7 @@ use linesman::agent::enroll::gitpath::GitPath;
 use linesman::agent::enroll::join::{Belief, Joining};
 use linesman::agent::enroll::keyring::Keyring;
 use linesman::agent::enroll::rotate::Rotating;
-use linesman::agent::enroll::stored::Join;
+use linesman::agent::enroll::stored::{Join, Past};
 use linesman::agent::enroll::{Context, stored};
 use linesman::agent::fault::Faults;
 use linesman::agent::gitline::Carried;
@@ -113,7 +113,7 @@ impl Secrets {
             "linesman",
             &EngineNamespaces::default(),
             &cluster(),
-            None,
+            Past::None,
         )
         .await
         .unwrap()
@@ -121,6 +121,11 @@ impl Secrets {
 
     /// As the next process of a cluster that has joined finds them, whose engine has `copy`.
     pub(super) async fn rescued(&self, copy: Option<KeyPair>) -> Identity {
+        self.left(copy, Past::Joined(EngineKind::Flux)).await
+    }
+
+    /// The same of a cluster with this past.
+    pub(in crate::hub) async fn left(&self, copy: Option<KeyPair>, past: Past) -> Identity {
         if let Some(copy) = copy {
             let file = identity::private_file(&copy, &cluster()).unwrap();
             let secret = json!({
@@ -130,13 +135,12 @@ impl Secrets {
             let mut all = self.0.lock().unwrap();
             all.insert("flux-system".to_owned(), secret);
         }
-        let joined = Some(EngineKind::Flux);
         stored::keys(
             &self.client(),
             "linesman",
             &EngineNamespaces::default(),
             &cluster(),
-            joined,
+            past,
         )
         .await
         .unwrap()

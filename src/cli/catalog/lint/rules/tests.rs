@@ -182,3 +182,28 @@ fn an_application_names_a_repository_and_a_path_that_is_there() {
         ]
     );
 }
+
+/// W27: what the hub writes of a cluster's agent is in order, with either engine.
+#[test]
+fn a_copy_of_the_agent_has_no_findings() {
+    use crate::hub::catalog::{copy, template};
+    use crate::manifests::{self, AdoptionValues, EngineNamespaces};
+    use crate::wire::api::EngineKind;
+
+    let manifests = manifests::copy::copy(&AdoptionValues::placeholders()).unwrap();
+    let manifests = manifests::copy::to_yaml(&manifests);
+    let mut all = template();
+    for (name, engine) in [("eu1", EngineKind::Flux), ("ap1", EngineKind::Argocd)] {
+        all.extend(copy::files(&copy::Copied {
+            name: &name.parse().unwrap(),
+            engine,
+            engines: &EngineNamespaces::default(),
+            follows: &format!("clusters/{name}"),
+            url: "ssh://git@hub.example.com:2222/catalog.git",
+            branch: "main",
+            manifests: &manifests,
+        }));
+    }
+    let text = |(path, bytes): (String, Vec<u8>)| (path, String::from_utf8(bytes).unwrap());
+    assert_eq!(lint(&all.into_iter().map(text).collect()), []);
+}

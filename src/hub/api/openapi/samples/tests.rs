@@ -164,6 +164,8 @@ fn each_sample_is_a_body_of_its_type() {
     assert!(reads_as::<api::LiftRequest>("LiftRequest"));
     assert!(reads_as::<api::HealCloseRequest>("HealCloseRequest"));
     assert!(reads_as::<api::LineDetail>("LineDetail"));
+    assert!(reads_as::<api::AgentCopyRequest>("AgentCopyRequest"));
+    assert!(reads_as::<api::AgentCopyView>("AgentCopyView"));
     assert!(reads_as::<api::AgentImageRequest>("AgentImageRequest"));
     assert!(reads_as::<api::AgentImageView>("AgentImageView"));
     assert!(reads_as::<api::LabelsRequest>("LabelsRequest"));

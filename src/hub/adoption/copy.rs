@@ -1,0 +1,220 @@
+//! The copy of a cluster's agent in the catalog: written with what the cluster's owner applied last, and taken out
+//! before the cluster is let go. That there is one is read off the catalog itself, and nowhere else.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::time::{Instant, sleep};
+
+use super::{chosen, engines};
+use crate::hub::git::{self, Author, Change, Files};
+use crate::hub::replica::lines::Elsewhere;
+use crate::hub::store::Cluster;
+use crate::hub::{Hub, assignment, catalog, replica};
+use crate::manifests::AdoptionValues;
+use crate::manifests::copy::{self, HasPassword};
+use crate::wire::api::{AdoptionOptions, EngineKind, GitRoute, Order, Via};
+use crate::wire::id::ClusterName;
+use crate::wire::report::{ConditionType, Status};
+
+/// How long the removal of a cluster waits for its engine.
+const APPLIED: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(250);
+
+/// What became of a change of the catalog.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Done {
+    /// The catalog's head is as it has to be, since this commit where it was not.
+    InForce(Option<String>),
+    /// Clusters verify the head, so the change waits on this branch for a signature.
+    Proposed(String),
+}
+
+/// Why a copy is not written.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    #[error(transparent)]
+    HasPassword(#[from] HasPassword),
+    #[error(transparent)]
+    Catalog(#[from] anyhow::Error),
+}
+
+/// Whose agent is copied.
+#[derive(Debug, Clone, Copy)]
+pub struct Whose<'a> {
+    pub name: &'a ClusterName,
+    pub engine: EngineKind,
+    pub options: &'a AdoptionOptions,
+    pub route: GitRoute,
+    /// The directory that the cluster follows.
+    pub follows: &'a str,
+}
+
+impl<'a> Whose<'a> {
+    fn of(cluster: &'a Cluster) -> Self {
+        Self {
+            name: &cluster.name,
+            engine: cluster.engine,
+            options: &cluster.adoption,
+            route: match cluster.via() {
+                Via::Line => GitRoute::Line,
+                Via::Direct => GitRoute::Direct,
+            },
+            follows: &cluster.catalog_path,
+        }
+    }
+}
+
+/// The files of a copy; `image` is what the agent is to run, where that is not as its YAML says.
+pub fn files(hub: &Hub, whose: Whose<'_>, image: Option<String>) -> Result<Files, HasPassword> {
+    let values = chosen(hub, (whose.name, whose.engine), whose.options);
+    let values = AdoptionValues {
+        image: image.unwrap_or_else(|| values.image.clone()),
+        ..values
+    };
+    let manifests = copy::to_yaml(&copy::copy(&values)?);
+    Ok(catalog::copy::files(&catalog::copy::Copied {
+        name: whose.name,
+        engine: whose.engine,
+        engines: &engines(whose.options),
+        follows: whose.follows,
+        url: &assignment::source(hub, whose.route),
+        branch: &hub.catalog.branch,
+        manifests: &manifests,
+    }))
+}
+
+/// Writes the cluster's copy as it has to be now.
+pub async fn write(hub: &Hub, cluster: &Cluster) -> Result<Done, CopyError> {
+    let files = files(hub, Whose::of(cluster), image(hub, cluster).await?)?;
+    let message = format!("Keep a copy of the agent of cluster {}", cluster.name);
+    let gone = paths(cluster)
+        .into_iter()
+        .filter(|path| !files.contains_key(path))
+        .collect();
+    Ok(change(hub, &cluster.name, (files, gone), message).await?)
+}
+
+/// The same for a cluster that has a copy: its YAML is another now.
+pub async fn renew(hub: &Hub, cluster: &Cluster) -> Result<Option<Done>, CopyError> {
+    if held(hub, cluster).await?.is_empty() {
+        return Ok(None);
+    }
+    write(hub, cluster).await.map(Some)
+}
+
+/// Renews the copy of a cluster that has just joined with what its owner applied; what goes wrong is logged, for the
+/// cluster has joined all the same.
+pub async fn renew_joined(hub: &Hub, cluster_id: &str) {
+    let renewed = async {
+        let cluster = hub.store.cluster_by_id(cluster_id).await;
+        let cluster = cluster.context("read the cluster that joined")?;
+        match cluster.filter(|c| c.removed_at.is_none()) {
+            Some(cluster) => renew(hub, &cluster).await,
+            None => Ok(None),
+        }
+    };
+    match renewed.await {
+        Ok(None | Some(Done::InForce(_))) => {}
+        Ok(Some(Done::Proposed(branch))) => {
+            tracing::info!(cluster_id, branch, "the agent's copy waits for a signature");
+        }
+        Err(error) => {
+            tracing::warn!(cluster_id, error = %error, "the agent's copy in the catalog not renewed");
+        }
+    }
+}
+
+/// Takes the copy out of the catalog, where there is one.
+pub async fn take_out(hub: &Hub, cluster: &Cluster) -> Result<Done> {
+    let held = held(hub, cluster).await?;
+    if held.is_empty() {
+        return Ok(Done::InForce(None));
+    }
+    let message = format!("Take the copy of the agent of cluster {} out", cluster.name);
+    change(hub, &cluster.name, (Files::new(), held), message).await
+}
+
+/// Waits until the cluster's engine has applied this commit, while its agent is there to say so: afterwards the engine
+/// reads the catalog no more. Bounded by [`APPLIED`].
+pub async fn applied(hub: &Hub, cluster: &Cluster, commit: &str) -> Result<()> {
+    let until = Instant::now() + APPLIED;
+    while Instant::now() < until {
+        let elsewhere = Elsewhere::of(hub, &cluster.name).await?;
+        let line = elsewhere.view(&cluster.name, hub.tunnels.view(&cluster.name));
+        let now = hub.store.cluster_by_id(&cluster.id).await?;
+        let (Some(_), Some(now)) = (line.up, now) else {
+            return Ok(());
+        };
+        let revision = now.synced_revision.unwrap_or_default();
+        // `main@sha1:<id>` of Flux, `<id>` of Argo CD.
+        let id = revision.rsplit(':').next().unwrap_or_default();
+        if is_commit(id) && git::includes(&hub.catalog.repo, id, commit).await? {
+            return Ok(());
+        }
+        if hub.stop.run_until_cancelled(sleep(LOOK)).await.is_none() {
+            return Ok(());
+        }
+    }
+    tracing::warn!(cluster = %cluster.name, commit, "the engine has not applied yet that no copy of the agent is kept");
+    Ok(())
+}
+
+fn is_commit(id: &str) -> bool {
+    id.len() == 40 && id.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+async fn held(hub: &Hub, cluster: &Cluster) -> Result<BTreeSet<String>> {
+    git::held(&hub.catalog.repo, &hub.catalog.branch, paths(cluster)).await
+}
+
+/// Wherever the cluster may have been told to follow one.
+fn paths(cluster: &Cluster) -> BTreeSet<String> {
+    let name = &cluster.name;
+    let first = format!("clusters/{name}");
+    let others = [EngineKind::Flux, EngineKind::Argocd].map(|kind| catalog::directory(name, kind));
+    let follows = others.iter().chain([&first, &cluster.catalog_path]);
+    catalog::copy::paths(name, follows.map(String::as_str))
+}
+
+/// The image that an operator chose later than the YAML was made, unless it is known not to work.
+async fn image(hub: &Hub, cluster: &Cluster) -> Result<Option<String>> {
+    let details = hub.store.details(std::slice::from_ref(&cluster.id)).await;
+    let details = details.context("read what the cluster last said")?;
+    let said = details.iter().flat_map(|details| &details.conditions);
+    let failed = said
+        .filter(|c| c.kind == ConditionType::AgentCurrent)
+        .any(|c| c.status == Status::False);
+    Ok(cluster.desired_image.clone().filter(|_| !failed))
+}
+
+/// One commit; the cluster's engine looks at once.
+async fn change(
+    hub: &Hub,
+    name: &ClusterName,
+    (files, gone): (Files, BTreeSet<String>),
+    message: String,
+) -> Result<Done> {
+    let (repo, base) = (&hub.catalog.repo, &hub.catalog.branch);
+    let change = Change {
+        files,
+        only_missing: false,
+        gone,
+        author: Author::hub(),
+        message,
+    };
+    let signers = hub.store.signers().await.context("read the signers")?;
+    if !signers.is_empty() {
+        let branch = format!("linesman-agent/{name}");
+        let made = git::propose(repo, base, &branch, change).await?;
+        return Ok(made.map_or(Done::InForce(None), |_| Done::Proposed(branch)));
+    }
+    let commit = git::commit(repo, base, change).await?;
+    if let Some(revision) = commit.clone() {
+        let only = [name.clone()].into();
+        replica::follow::pushed(hub, &revision, Some(&only)).await;
+        hub.orders.send(name, Order::CatalogHead { revision });
+    }
+    Ok(Done::InForce(commit))
+}

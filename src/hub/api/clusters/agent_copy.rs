@@ -1,0 +1,76 @@
+//! Whether the catalog keeps a copy of the cluster's agent.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+
+use super::super::problem::{Problem, Slug};
+use super::super::{Caller, UserBody};
+use super::find;
+use crate::hub::Hub;
+use crate::hub::adoption::copy::{self, CopyError, Done};
+use crate::hub::auth::Role;
+use crate::manifests::copy::HasPassword;
+use crate::wire::api::{AgentCopyRequest, AgentCopyView};
+
+/// Writes the copy as it has to be now, or takes it out.
+pub(super) async fn choose(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    UserBody(asked): UserBody<AgentCopyRequest>,
+) -> Result<Json<AgentCopyView>, Problem> {
+    caller
+        .require(&hub, Role::Operator, "cluster.agent-copy")
+        .await?;
+    let cluster = find(&hub, &name).await?;
+    let word = if asked.kept { "kept" } else { "taken out" };
+    caller
+        .record(&hub, "cluster.agent-copy", Some(&name), word)
+        .await?;
+    let done = if asked.kept {
+        copy::write(&hub, &cluster).await.map_err(refused)?
+    } else {
+        copy::take_out(&hub, &cluster).await?
+    };
+    Ok(Json(AgentCopyView {
+        kept: asked.kept,
+        proposed: proposed(done),
+    }))
+}
+
+/// The branch on which a change waits for a signature.
+pub(super) fn proposed(done: Done) -> Option<String> {
+    match done {
+        Done::InForce(_) => None,
+        Done::Proposed(branch) => Some(branch),
+    }
+}
+
+pub(super) fn refused(error: CopyError) -> Problem {
+    match error {
+        CopyError::HasPassword(refusal) => password(&refusal),
+        CopyError::Catalog(error) => error.into(),
+    }
+}
+
+pub(super) fn password(refusal: &HasPassword) -> Problem {
+    Problem::new(
+        Slug::BadRequest,
+        format!("no copy of this agent is kept in the catalog: {refusal}"),
+        "use a proxy without a password, or keep no copy",
+    )
+}
+
+/// A cluster whose copy stays would get its agent back after its removal.
+pub(super) fn stays(name: &str, branch: &str) -> Problem {
+    Problem::new(
+        Slug::HeadUnsigned,
+        format!(
+            "the catalog keeps a copy of the agent of cluster {name}, by which its engine would bring a removed agent back; the \
+             head has to be signed, so taking it out waits on branch {branch}"
+        ),
+        format!("merge {branch} with a signature, then run this again"),
+    )
+}
