@@ -72,6 +72,7 @@ fn a_cluster_that_reaches_nothing_but_the_hub_is_adopted_synced_and_healed() {
     let mut world = lives_behind_a_wall(World::open("gitline"));
     the_way_is_found_by_itself(&world);
     a_changed_host_key_is_refused(&mut world);
+    adopted_without_a_word_of_the_line(&world);
     world.close();
 }
 
@@ -190,6 +191,37 @@ fn a_changed_host_key_is_refused(world: &mut World) {
     });
     changed_and_accepted(world, true, ["L51", "no route but to the hub: "]);
     a_push_arrives(world, "new-host-key");
+}
+
+/// Added without `--git-over-line`: in the midst of its adoption the agent finds no route, and has the line from there on.
+fn adopted_without_a_word_of_the_line(world: &World) {
+    world.hub.linesman(&["cluster", "remove", CLUSTER, "--yes"]);
+    let agent = deployment("linesman", "linesman-agent");
+    until("the agent is gone", seconds(120), || {
+        world.api.get(&agent).is_none()
+    });
+    world.add();
+    assert_eq!(way(world), (json!("auto"), json!("direct")));
+    let began = Instant::now();
+    world.apply(&world.adopt);
+    until("the agent finds no route", seconds(180), || {
+        way(world) == (json!("auto"), json!("line"))
+    });
+    told(
+        world,
+        "no route, added without --git-over-line: adoption YAML applied → Git over the line by itself",
+        "",
+        began.elapsed(),
+    );
+    let wait = ["cluster", "wait", CLUSTER, "--timeout", "3m"];
+    world.hub.linesman(&wait);
+    told(
+        world,
+        "no route, added without --git-over-line: adoption YAML applied → adopted",
+        "",
+        began.elapsed(),
+    );
+    a_push_arrives(world, "adopted-by-itself");
 }
 
 /// Told to try the direct way, the agent finds none and gets the line again; the engine has it all the while.
