@@ -504,11 +504,7 @@ pub(crate) fn settle(world: &World) {
     world.function(limit);
     // While the hub was away they wait in the cluster, and come one after the other.
     until("all records are at the hub", limit, || {
-        let kept = "/api/v1/namespaces/linesman/configmaps/linesman-heals";
-        let kept = world.api.get(kept).unwrap_or_default();
-        kept["data"]["heals.json"]
-            .as_str()
-            .is_none_or(|heals| heals == "[]")
+        kept(world).is_empty()
     });
     until("no heal is open", limit, || {
         heals(world).iter().all(|h| h["result"] != json!("open"))
@@ -519,7 +515,11 @@ pub(crate) fn settle(world: &World) {
 /// Whether the last wait for that was in vain.
 static UNSETTLED: AtomicBool = AtomicBool::new(false);
 
+/// Those on record at the hub; while that is away, those that the agent keeps for it in the cluster.
 pub(crate) fn heals(world: &World) -> Vec<Value> {
+    if !world.hub.runs() {
+        return kept(world);
+    }
     let list = world
         .hub
         .try_json(&["heal", "list", CLUSTER])
@@ -527,8 +527,19 @@ pub(crate) fn heals(world: &World) -> Vec<Value> {
     list.as_array().cloned().unwrap_or_default()
 }
 
+/// What the hub does not have yet.
+fn kept(world: &World) -> Vec<Value> {
+    let map = "/api/v1/namespaces/linesman/configmaps/linesman-heals";
+    let map = world.api.get(map).unwrap_or_default();
+    let heals = map["data"]["heals.json"].as_str().unwrap_or("[]");
+    serde_json::from_str(heals).unwrap()
+}
+
 /// Ids of the heals on record. A list has only the newest, so that its length tells nothing.
 pub(crate) fn on_record(world: &World) -> Vec<Value> {
+    if !world.hub.runs() {
+        return kept(world).iter().map(|h| h["id"].clone()).collect();
+    }
     let list = world.hub.json(&["heal", "list", CLUSTER]);
     let all = list.as_array().unwrap().iter();
     all.map(|h| h["id"].clone()).collect()
@@ -546,7 +557,7 @@ pub(crate) fn works(world: &World, id: &str, what: &str, bar: &str) {
     until("controllers are available", seconds(LIMIT), || {
         world.engine_available()
     });
-    if world.hub.runs() {
+    if world.has_git() {
         world.function(seconds(LIMIT));
         figure(id, what, bar, shown(began.elapsed()));
     } else {

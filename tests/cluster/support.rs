@@ -3,6 +3,7 @@
 pub(crate) mod api;
 pub(crate) mod argocd;
 pub(crate) mod audit;
+pub(crate) mod git;
 pub(crate) mod hub;
 pub(crate) mod openpgp;
 pub(crate) mod place;

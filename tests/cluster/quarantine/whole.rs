@@ -1,15 +1,14 @@
 //! Commits that break the engine over and over, for `make chaos` only.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::taken::{newest, taken_over};
-use super::{Catalog, HELD};
-use crate::healing::LIMIT;
+use super::{Catalog, HELD, is_of_commit};
+use crate::healing::{LIMIT, heals, since};
 use crate::support::api::deployment;
-use crate::support::world::{CLUSTER, FLUX};
+use crate::support::world::FLUX;
 use crate::support::{figure, seconds, shown, until};
 
-const COMMITS: usize = 5;
 /// A snapshot follows ten minutes after the last change.
 const SETTLED: u64 = 780;
 
@@ -19,14 +18,43 @@ const SETTLED: u64 = 780;
 #[ignore = "takes minutes: make chaos"]
 fn commits_that_break_and_mend_in_turn_are_followed_with_few_heals() {
     let catalog = Catalog::adopted();
-    let world = &catalog.world;
     let image = "ghcr.io/fluxcd/source-controller:";
-    let bad = catalog.good.replace(image, &format!("{image}missing-"));
+    let turns = Turns {
+        number: "ten",
+        rounds: 5,
+        controller: "source-controller",
+        bad: catalog.good.replace(image, &format!("{image}missing-")),
+        is_broken: |catalog| catalog.runs("source-controller", "image", "missing-"),
+    };
+    commits_in_turn(&catalog, &turns);
+    catalog.world.close();
+}
+
+/// Commits that break a controller, each followed by one that mends it.
+pub(super) struct Turns {
+    /// How many there are, in words.
+    pub(super) number: &'static str,
+    pub(super) rounds: usize,
+    pub(super) controller: &'static str,
+    pub(super) bad: String,
+    pub(super) is_broken: fn(&Catalog) -> bool,
+}
+
+/// W20. Returns the ids of the bad ones.
+pub(super) fn commits_in_turn(catalog: &Catalog, turns: &Turns) -> Vec<String> {
+    let world = &catalog.world;
+    let known: Vec<Value> = heals(world).iter().map(|h| h["id"].clone()).collect();
+    let Turns {
+        number,
+        rounds,
+        controller,
+        ..
+    } = turns;
     let mut heads = Vec::new();
     let mut slowest = seconds(0);
-    for n in 0..COMMITS {
+    for n in 0..*rounds {
         for (engine, marker) in [
-            (&bad, format!("bad-{n}")),
+            (&turns.bad, format!("bad-{n}")),
             (&catalog.good, format!("good-{n}")),
         ] {
             heads.push(catalog.push(engine, &marker));
@@ -35,7 +63,7 @@ fn commits_that_break_and_mend_in_turn_are_followed_with_few_heals() {
                 seconds(LIMIT),
                 || {
                     catalog.delivered() == marker
-                        && !catalog.runs("source-controller", "image", "missing-")
+                        && !(turns.is_broken)(catalog)
                         && world.engine_available()
                 },
             );
@@ -45,26 +73,28 @@ fn commits_that_break_and_mend_in_turn_are_followed_with_few_heals() {
     }
     figure(
         "W20",
-        "ten commits that break source-controller and mend it in turn: slowest from push to delivered and function",
+        &world.case(&format!(
+            "{number} commits that break {controller} and mend it in turn: slowest from push to delivered and function"
+        )),
         "≤ 120 s",
         shown(slowest),
     );
-    let heals = world.hub.json(&["heal", "list", CLUSTER]);
-    let all = heals.as_array().unwrap().iter();
-    let broken = all.filter(|heal| heal["class"] == "BadEngineCommit");
-    let ids: Vec<&str> = broken.filter_map(|heal| heal["id"].as_str()).collect();
-    figure("W20", "… heals", "≤ 6", ids.len());
-    assert!((1..=COMMITS + 1).contains(&ids.len()), "{heals:#}");
-    let bad: Vec<Value> = heads.iter().step_by(2).map(|head| json!(head)).collect();
-    for id in ids {
-        let told = world.hub.json(&["heal", "show", id]);
-        assert!(bad.contains(&told["author"]["id"]), "{told:#}");
+    let mut all = since(world, &known);
+    all.retain(|heal| heal["class"] == "BadEngineCommit");
+    let most = rounds + 1;
+    let told = world.case(&format!("… heals of {number}"));
+    figure("W20", &told, &format!("≤ {most}"), all.len());
+    assert!((1..=most).contains(&all.len()), "{all:#?}");
+    let bad: Vec<String> = heads.into_iter().step_by(2).collect();
+    for heal in all {
+        let named = bad.iter().any(|head| is_of_commit(world, &heal, head));
+        assert!(named, "{heal:#}");
     }
-    catalog.world.close();
+    bad
 }
 
 /// One way to break Flux by a commit: what the catalog has instead of the good install, and the object that this breaks.
-struct Break {
+pub(super) struct Break {
     what: &'static str,
     object: String,
     commit: fn(&str) -> String,
@@ -90,16 +120,13 @@ pub(super) fn with(good: &str, [kind, name]: [&str; 2], change: impl Fn(&str) ->
     bad
 }
 
-fn without_replicas(good: &str, name: &str) -> String {
+pub(super) fn without_replicas(good: &str, name: &str) -> String {
     with(good, ["Deployment", name], |part| {
         part.replace("\n  replicas: 1\n", "\n  replicas: 0\n")
     })
 }
 
-fn breaks() -> [Break; 4] {
-    let binding = |name: &str| {
-        format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}-{FLUX}")
-    };
+fn breaks() -> [Break; 2] {
     [
         Break {
             what: "replicas: 0 for kustomize-controller",
@@ -117,6 +144,14 @@ fn breaks() -> [Break; 4] {
                 })
             },
         },
+    ]
+}
+
+pub(super) fn removed_bindings() -> [Break; 2] {
+    let binding = |name: &str| {
+        format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}-{FLUX}")
+    };
+    [
         Break {
             what: "binding cluster-reconciler removed",
             object: binding("cluster-reconciler"),
@@ -151,59 +186,59 @@ fn is_kept(live: &Value) -> bool {
 #[ignore = "takes minutes: make chaos"]
 fn commits_that_stop_flux_in_other_ways_are_held_back() {
     let catalog = Catalog::adopted();
-    let world = &catalog.world;
-    for (
-        n,
-        Break {
-            what,
-            object,
-            commit,
-        },
-    ) in breaks().into_iter().enumerate()
-    {
-        let (bad, good) = (format!("bad-{n}"), format!("good-{n}"));
-        let spec = |live: &Value| [live["spec"]["replicas"].clone(), live["roleRef"].clone()];
-        let before = world.api.get(&object).unwrap();
-        catalog.push(&commit(&catalog.good), &bad);
-        let took = until(&format!("{what}: held, delivered"), seconds(300), || {
-            let live = world.api.try_get(&object).ok().flatten();
-            let live = live.unwrap_or_default();
-            is_kept(&live)
-                && spec(&live) == spec(&before)
-                && catalog.delivered() == bad
-                && !catalog.runs("source-controller", "args", "nothing=such")
-                && world.engine_available()
-        });
-        let took = took + world.function(seconds(LIMIT));
-        let what = format!("commit with {what}");
-        figure(
-            "W18",
-            &format!("{what} → held, rest delivered, function"),
-            "≤ 120 s",
-            shown(took),
-        );
-        until("the hub says so", seconds(60), || {
-            catalog.condition("Quarantined") == "True"
-        });
-        catalog.push(&catalog.good, &good);
-        let took = until(&format!("{what}: given back"), seconds(300), || {
-            let live = world.api.try_get(&object).ok().flatten();
-            live.is_some_and(|live| !is_kept(&live)) && catalog.delivered() == good
-        });
-        figure(
-            "W18",
-            &format!("{what}, then one that mends it → delivered, nothing held"),
-            "≤ 300 s",
-            shown(took),
-        );
-        world.function(seconds(LIMIT));
-        until("no heal is open", seconds(LIMIT), || {
-            let heals = world.hub.json(&["heal", "list", CLUSTER]);
-            let all = heals.as_array().cloned().unwrap_or_default();
-            all.iter().all(|heal| heal["result"] != "open")
-        });
+    let all = breaks().into_iter().chain(removed_bindings());
+    for (n, broken) in all.enumerate() {
+        held_and_given_back(&catalog, n, broken);
     }
     catalog.world.close();
+}
+
+pub(super) fn held_and_given_back(catalog: &Catalog, n: usize, broken: Break) {
+    let Break {
+        what,
+        object,
+        commit,
+    } = broken;
+    let world = &catalog.world;
+    let (bad, good) = (format!("broken-{n}"), format!("mended-{n}"));
+    let spec = |live: &Value| [live["spec"]["replicas"].clone(), live["roleRef"].clone()];
+    let before = world.api.get(&object).unwrap();
+    catalog.push(&commit(&catalog.good), &bad);
+    let took = until(&format!("{what}: held, delivered"), seconds(300), || {
+        let live = world.api.try_get(&object).ok().flatten();
+        let live = live.unwrap_or_default();
+        is_kept(&live)
+            && spec(&live) == spec(&before)
+            && catalog.delivered() == bad
+            && !catalog.runs("source-controller", "args", "nothing=such")
+            && world.engine_available()
+    });
+    let took = took + world.function(seconds(LIMIT));
+    let what = format!("commit with {what}");
+    figure(
+        "W18",
+        &world.case(&format!("{what} → held, rest delivered, function")),
+        "≤ 120 s",
+        shown(took),
+    );
+    catalog.told("Quarantined", "True");
+    catalog.push(&catalog.good, &good);
+    let took = until(&format!("{what}: given back"), seconds(300), || {
+        let live = world.api.try_get(&object).ok().flatten();
+        live.is_some_and(|live| !is_kept(&live)) && catalog.delivered() == good
+    });
+    figure(
+        "W18",
+        &world.case(&format!(
+            "{what}, then one that mends it → delivered, nothing held"
+        )),
+        "≤ 300 s",
+        shown(took),
+    );
+    world.function(seconds(LIMIT));
+    until("no heal is open", seconds(LIMIT), || {
+        heals(world).iter().all(|heal| heal["result"] != "open")
+    });
 }
 
 /// W22: what Git took over becomes last known good, and stays as Git has it.

@@ -166,6 +166,16 @@ impl Hub {
         self.ports[1]
     }
 
+    /// Where it serves Git.
+    pub(crate) fn git_address(&self) -> String {
+        format!("{}:{}", self.host, self.git_port())
+    }
+
+    /// Where the CLI keeps what it is told to remember.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.directory.join("state")
+    }
+
     pub(crate) fn token(&self) -> String {
         fs::read_to_string(self.data().join("admin.token"))
             .unwrap()
@@ -214,7 +224,7 @@ impl Hub {
             .env("LINESMAN_HUB", self.url())
             .env("LINESMAN_TOKEN_FILE", self.data().join("admin.token"))
             .env("LINESMAN_CA_FILE", self.ca())
-            .env("XDG_STATE_HOME", self.directory.join("state"));
+            .env("XDG_STATE_HOME", self.state());
     }
 
     /// A GET on the health port; the whole answer.

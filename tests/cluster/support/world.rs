@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::api::{Api, path};
+use super::git::GitAlone;
 use super::hub::Hub;
 use super::openpgp::Pgp;
 use super::place::{Place, kubectl, output, root, run, var};
@@ -30,6 +31,8 @@ pub(crate) struct World {
     pub(crate) directory: PathBuf,
     pub(crate) place: Place,
     pub(crate) hub: Hub,
+    /// Git without the hub, while that is away.
+    pub(super) git: Option<GitAlone>,
     pub(crate) api: Api,
     /// The API server's audit log, in a lab.
     pub(crate) audit: PathBuf,
@@ -56,7 +59,7 @@ fn at_work(shared: &'static Mutex<World>) -> MutexGuard<'static, World> {
     // A test that failed leaves the world as it is; the next one says what it finds.
     let mut world = shared.lock().unwrap_or_else(PoisonError::into_inner);
     if !world.hub.runs() {
-        world.hub.up();
+        world.hub_back();
     }
     if world.adoption.is_none() {
         world.adopt();
@@ -120,6 +123,7 @@ impl World {
             directory,
             place,
             hub,
+            git: None,
             api,
             audit,
             adopt,
@@ -179,6 +183,21 @@ impl World {
         } else {
             what.to_owned()
         }
+    }
+
+    /// The same, and that the hub is away, where it is so while Git is there.
+    pub(crate) fn case(&self, what: &str) -> String {
+        let off = if self.git.is_some() {
+            " (hub stopped, Git there)"
+        } else {
+            ""
+        };
+        self.said(what) + off
+    }
+
+    /// Whether the engine can fetch.
+    pub(crate) fn has_git(&self) -> bool {
+        self.hub.runs() || self.git.is_some()
     }
 
     pub(crate) fn apply(&self, file: &Path) {
@@ -254,9 +273,9 @@ impl World {
         }
     }
 
-    /// Each controller answers a request of now, whatever it answers: with the hub away there is no Git to be had.
+    /// Each controller answers a request of now, whatever it answers where there is no Git to be had.
     pub(crate) fn answers(&self, limit: Duration) {
-        if self.hub.runs() {
+        if self.has_git() {
             self.function(limit);
         } else if self.engine == ARGOCD {
             super::argocd::answers(&self.api, limit, |_| true);
@@ -383,6 +402,9 @@ impl World {
             git(&["reset", "--quiet", "--soft", &signed.to_string()]);
         }
         git(&["push", "--quiet"]);
+        if !self.hub.runs() {
+            self.look();
+        }
         git(&["rev-parse", "HEAD"]).trim().to_owned()
     }
 
