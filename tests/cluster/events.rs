@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::healing::{LIMIT, heals, settle, works};
+use crate::healing::{LIMIT, heals, settle, with_hub_and_with_git_alone, works};
 use crate::support::api::{deployment, path};
 use crate::support::place::run;
 use crate::support::world::{self, CLUSTER, FLUX, World};
@@ -94,16 +94,16 @@ fn sink(world: &World, controller: &str) -> String {
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn events_go_to_a_sink_that_is_there_or_nowhere() {
-    let world = world::adopted();
+    let mut world = world::adopted();
     settle(&world);
     let first = in_force(&world)["digest"].as_str().unwrap().to_owned();
 
     variant(&world, "2.80.0", |text| without_sink(&text));
     set(&world, &["2.80.0"]);
-    alone(&world);
+    with_hub_and_with_git_alone(&mut world, alone);
     variant(&world, "2.81.0", |text| with_sink(&text));
     set(&world, &["2.81.0"]);
-    kept(&world);
+    with_hub_and_with_git_alone(&mut world, kept);
     set(&world, &["--bundle", &first]);
 }
 
@@ -114,7 +114,7 @@ fn alone(world: &World) {
     let took = world.function(seconds(LIMIT));
     figure(
         "W31",
-        "source- and kustomize-controller alone: both reconcile",
+        &world.case("source- and kustomize-controller alone: both reconcile"),
         "≤ 5 s",
         shown(took),
     );
@@ -139,7 +139,7 @@ fn alone(world: &World) {
         });
         figure(
             "W31",
-            &format!("{name} given a dead sink → emptied"),
+            &world.case(&format!("{name} given a dead sink → emptied")),
             "",
             shown(took),
         );
@@ -148,9 +148,9 @@ fn alone(world: &World) {
             new.map(drop).ok_or("no record")
         });
         let called = format!("{name} given a dead sink → called EventSinkMissing");
-        figure("W31", &called, "≤ 60 s", shown(took + told));
+        figure("W31", &world.case(&called), "≤ 60 s", shown(took + told));
         let after = format!("{name} given a dead sink, emptied → function");
-        works(world, "W31", &after, "≤ 60 s");
+        works(world, "W31", &world.case(&after), "≤ 60 s");
     }
 }
 
@@ -177,12 +177,12 @@ fn kept(world: &World) {
         let kind = object.rsplit('/').nth(1).unwrap();
         figure(
             "W31",
-            &format!("{NOTIFICATION} deleted ({kind}) → back"),
+            &world.case(&format!("{NOTIFICATION} deleted ({kind}) → back")),
             "≤ 5 s",
             shown(took),
         );
         assert_eq!(sink(world, "source-controller"), SINK, "it is only away");
         let after = format!("{NOTIFICATION} deleted ({kind}), back → function");
-        works(world, "W31", &after, "≤ 60 s");
+        works(world, "W31", &world.case(&after), "≤ 60 s");
     }
 }

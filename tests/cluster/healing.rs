@@ -452,6 +452,17 @@ pub(crate) fn with_and_without_hub(world: &mut World, mut test: impl FnMut(&Worl
     world.hub.up();
 }
 
+/// With the hub there, then with the hub stopped and Git there.
+pub(crate) fn with_hub_and_with_git_alone(world: &mut World, mut test: impl FnMut(&World)) {
+    settle(world);
+    test(world);
+    settle(world);
+    world.lose_hub();
+    test(world);
+    world.hub_back();
+    settle(world);
+}
+
 /// Only with the hub stopped, where a second time would cost a minute.
 pub(crate) fn without_hub(world: &mut World, mut test: impl FnMut(&World, &str)) {
     settle(world);
