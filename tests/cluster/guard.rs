@@ -5,6 +5,8 @@ use serde_json::json;
 use crate::support::world::{self, FLUX, World};
 use crate::support::{figure, seconds, shown, until};
 
+mod crds;
+
 const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kustomizations.kustomize.toolkit.fluxcd.io";
 const POLICY: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/linesman-guard";
