@@ -67,3 +67,10 @@ fn each_crd_of_flux_is_kept_and_comes_back_where_it_is_deleted_all_the_same() {
     active(&world);
     kept_and_back(&world, 7);
 }
+
+/// W11, W30
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn each_crd_of_argo_cd_is_kept_and_comes_back_where_it_is_deleted_all_the_same() {
+    kept_and_back(&world::adopted_argocd(), 3);
+}
