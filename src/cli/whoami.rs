@@ -30,7 +30,13 @@ pub(super) async fn run(args: Args) -> Result<()> {
             [
                 ("user", me.user),
                 ("roles", me.roles.join(", ")),
-                ("groups", me.groups.join(", ")),
+                (
+                    "groups",
+                    match me.groups_lapsed {
+                        None => me.groups.join(", "),
+                        Some(why) => format!("none: {why}; run: linesman login HUB"),
+                    },
+                ),
                 (
                     "scopes",
                     if me.scopes.is_empty() {

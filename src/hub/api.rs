@@ -214,11 +214,11 @@ impl Caller {
             ..self.entry(action, None, "")
         };
         hub.audit.event(entry).await?;
-        Err(Problem::new(
-            Slug::NotAllowed,
-            reason,
-            "ask a hub admin for the role",
-        ))
+        let (reason, next) = match self.user.lapsed {
+            None => (reason, "ask a hub admin for the role"),
+            Some(why) => (format!("{reason}; {why}"), auth::LOG_IN),
+        };
+        Err(Problem::new(Slug::NotAllowed, reason, next))
     }
 
     /// Puts a change on record before it is made; a change that cannot be recorded is not made.

@@ -7,17 +7,19 @@ use http::request::Parts;
 use time::OffsetDateTime;
 
 use crate::clock;
-use crate::hub::access::{Asker, Mode};
+use crate::hub::Hub;
+use crate::hub::access::{Asker, Denied, Mode};
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::store::{ApiToken, StoreError, UserRow};
-use crate::hub::{Hub, oidc};
 use crate::wire::id::ClusterName;
 
 mod role;
 mod signature;
+mod word;
 
 pub use role::{Role, Scope};
 pub use signature::{agent, signed_by};
+pub use word::{LOG_IN, Lapsed, groups, lapsed, roles, vouched_until};
 
 /// Who a request comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +35,10 @@ pub struct User {
     pub name: String,
     /// As far as the token's scopes go.
     pub roles: Vec<Role>,
-    /// Groups that grants can name.
+    /// Groups that grants can name, as far as they are in force.
     pub groups: Vec<String>,
+    /// Why those on record are not.
+    pub lapsed: Option<Lapsed>,
     /// The token's id, or that of the session that it belongs to.
     pub token_id: String,
     /// Whether the token may less than its user.
@@ -71,6 +75,19 @@ impl User {
             return true;
         };
         name.is_some_and(|name| clusters.contains(name))
+    }
+
+    /// A no to this user, who may have it for want of groups only.
+    #[must_use]
+    pub fn told(&self, no: Denied) -> Denied {
+        match self.lapsed {
+            None => no,
+            Some(why) => Denied {
+                reason: format!("{}; {why}", no.reason),
+                next: LOG_IN.to_owned(),
+                ..no
+            },
+        }
     }
 
     /// Whether the user has this role; admins have all of them.
@@ -141,23 +158,10 @@ pub async fn user(hub: &Hub, headers: &HeaderMap) -> Result<User, AuthError> {
     if vouched.is_some_and(|until| now >= until) {
         return Err(AuthError::Unvouched);
     }
-    let roles = roles(row, oidc);
-    let user = principal(row.clone(), roles, stored.clone());
+    let user = principal(whole(row, hub, now), stored);
     Ok(User {
         runs_until: user.runs_until.into_iter().chain(vouched).min(),
         ..user
-    })
-}
-
-/// Until when a user's own tokens and SSH keys hold, whatever their own end: the identity provider tells the hub nothing of
-/// who left, but it does not vouch for them any more. None = a local user, or it was said so.
-pub fn vouched_until(row: &UserRow, oidc: Option<&oidc::Config>) -> Option<OffsetDateTime> {
-    let provided = row.provider.as_ref()?;
-    let within = oidc.map_or(oidc::VOUCHED_WITHIN, |config| config.vouched_within);
-    (!within.is_zero()).then(|| {
-        provided
-            .vouched_at
-            .saturating_add(time::Duration::try_from(within).unwrap_or(time::Duration::MAX))
     })
 }
 
@@ -174,33 +178,33 @@ async fn by_session(hub: &Hub, token: &TokenText) -> Result<User, AuthError> {
         return Err(AuthError::Invalid);
     }
     Ok(User {
-        roles: roles(row, hub.config.oidc.as_ref()),
-        id: row.id.clone(),
-        name: row.name.clone(),
-        groups: row.groups.clone(),
         token_id: session.id.clone(),
-        scoped: false,
-        scopes: Vec::new(),
-        clusters: None,
         expires_at: Some(pair.access_until),
         runs_until: Some(session.expires_at),
+        ..whole(row, hub, now)
     })
 }
 
-/// A user's own roles, and those that groups of the identity provider give to its users.
-pub fn roles(row: &UserRow, oidc: Option<&oidc::Config>) -> Vec<Role> {
-    let mut roles: Vec<Role> = row.roles.iter().filter_map(|r| Role::parse(r)).collect();
-    let provided = row.provider.as_ref();
-    let oidc = oidc.filter(|config| provided.is_some_and(|p| p.issuer == config.issuer));
-    for role in oidc::roles(oidc, &row.groups) {
-        if !roles.contains(&role) {
-            roles.push(role);
-        }
+/// What a user may by all that is on record, whatever they show for it.
+fn whole(row: &UserRow, hub: &Hub, now: OffsetDateTime) -> User {
+    let oidc = hub.config.oidc.as_ref();
+    User {
+        roles: roles(row, oidc, now),
+        id: row.id.clone(),
+        name: row.name.clone(),
+        groups: groups(row, oidc, now).to_vec(),
+        lapsed: lapsed(row, oidc, now),
+        token_id: String::new(),
+        scoped: false,
+        scopes: Vec::new(),
+        clusters: None,
+        expires_at: None,
+        runs_until: None,
     }
-    roles
 }
 
-fn principal(row: UserRow, roles: Vec<Role>, token: ApiToken) -> User {
+/// The same with a token's own limits.
+fn principal(whole: User, token: &ApiToken) -> User {
     // A scope that this build does not know is kept as nothing, never as "all".
     let scopes: Vec<Scope> = token
         .scopes
@@ -208,16 +212,11 @@ fn principal(row: UserRow, roles: Vec<Role>, token: ApiToken) -> User {
         .filter_map(|s| Scope::parse(s))
         .collect();
     let whole = User {
-        id: row.id,
-        name: row.name,
-        groups: row.groups,
-        token_id: token.id,
+        token_id: token.id.clone(),
         expires_at: token.expires_at,
         runs_until: token.expires_at,
-        scoped: false,
-        scopes: Vec::new(),
-        clusters: token.clusters,
-        roles,
+        clusters: token.clusters.clone(),
+        ..whole
     };
     if token.scopes.is_empty() {
         return whole;
@@ -268,14 +267,19 @@ mod tests {
             (&[], &[], &[], Some(Mode::Full)),
         ];
         for (roles, scopes, in_force, kube) in rows {
-            let row = UserRow {
+            let own = strings(roles);
+            let user = User {
                 id: "u".into(),
                 name: "ada".into(),
-                roles: strings(roles),
+                roles: own.iter().filter_map(|r| Role::parse(r)).collect(),
                 groups: vec![],
-                disabled: false,
-                provider: None,
-                rev: 1,
+                lapsed: None,
+                token_id: String::new(),
+                scoped: false,
+                scopes: vec![],
+                clusters: None,
+                expires_at: None,
+                runs_until: None,
             };
             let token = ApiToken {
                 id: "t".into(),
@@ -289,8 +293,7 @@ mod tests {
                 expires_at: None,
                 revoked_at: None,
             };
-            let own = super::roles(&row, None);
-            let user = principal(row, own, token);
+            let user = principal(user, &token);
             let got: Vec<&str> = user.roles.iter().map(|r| r.as_str()).collect();
             assert_eq!(
                 (got.as_slice(), user.kube()),

@@ -51,12 +51,16 @@ pub struct Config {
     pub sessions: Lifetimes,
     /// How long API tokens and SSH keys of a user hold for whom the provider does not vouch anew; zero = for ever.
     pub vouched_within: Duration,
+    /// How long a user's groups are in force after the provider was heard on them last.
+    pub groups_within: Duration,
     /// A key set is fetched again for an unknown key at most this often.
     pub keys_again: Duration,
 }
 
 /// [`Config::vouched_within`] unless said otherwise, and where the hub has no provider any more that could vouch.
 pub const VOUCHED_WITHIN: Duration = Duration::from_hours(30 * 24);
+/// The same of [`Config::groups_within`].
+pub const GROUPS_WITHIN: Duration = Duration::from_hours(12);
 
 /// How long things of a session hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

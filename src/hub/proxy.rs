@@ -247,6 +247,7 @@ impl Case {
     async fn judge(&self, user: &User, target: &Target, parts: &Parts) -> Result<Granted, Refusal> {
         let lookups = &self.hub.lookups;
         let refuse = |denied: Denied| {
+            let denied = user.told(denied);
             Refusal::new(Hop::Hub, StatusCode::FORBIDDEN, denied.rule, denied.reason)
                 .next(denied.next)
         };

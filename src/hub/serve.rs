@@ -172,6 +172,9 @@ fn looks(hub: &Arc<Hub>, tasks: &mut Tasks) {
     tasks.spawn("old keys", |stop| {
         api::clusters::announce_old(hub.clone(), stop)
     });
+    tasks.spawn("lapsed groups", |stop| {
+        super::login::session::end_lapsed(hub.clone(), stop)
+    });
     tasks.spawn("first admin", |stop| first_admin::watch(hub.clone(), stop));
     tasks.spawn("takeovers", |stop| super::twin::watch(hub.clone(), stop));
     tasks.spawn("flush", |stop| flush(hub.clone(), stop));
@@ -190,6 +193,9 @@ fn once(hub: &Arc<Hub>, tasks: &mut Tasks) {
     }
     tasks.spawn("host key", |stop| {
         api::githosts::watch_over(hub.clone(), stop)
+    });
+    tasks.spawn("holders of tokens", |stop| {
+        super::login::session::ask_for_holders(hub.clone(), stop)
     });
     tasks.spawn("lost agents", |stop| super::lost::run(hub.clone(), stop));
     tasks.spawn("duplicate agents", |stop| {
@@ -220,7 +226,7 @@ async fn git_access(hub: &Hub, key: Public) -> Right<GitAccess> {
         };
         let holds = |user: &UserRow| !user.disabled && vouched(user);
         Ok(user.filter(|(_, user)| holds(user)).map(|(_, user)| {
-            let roles = auth::roles(&user, oidc);
+            let roles = auth::roles(&user, oidc, clock::now());
             GitAccess {
                 who: user.name,
                 push: roles.contains(&Role::Operator) || roles.contains(&Role::Admin),

@@ -260,6 +260,12 @@ contract! {
     session(&self, id: &str) -> Option<(Session, UserRow)>;
     /// Those that did not end.
     sessions_of(&self, user_id: &str) -> Vec<Session>;
+    /// Of each user of this provider who has API tokens in force or SSH keys, the session by which the provider can be asked, where
+    /// it was not asked by any since then; the one that waits longest comes first.
+    sessions_due(&self, issuer: &str, asked_before: OffsetDateTime, now: OffsetDateTime, limit: u32) -> Vec<String>;
+    /// Notes that the provider vouches for the user no more, until it does; false = it can be asked by another session, or this was
+    /// known.
+    [access] refuse_user(&self, id: &str, now: OffsetDateTime) -> bool;
     /// Notes that the provider was asked now, and what it gave for the next time.
     [access] asked_provider(&self, id: &str, sealed: Option<Vec<u8>>, now: OffsetDateTime) -> ();
     /// Marks a pair as used and stores the next one; false = the session has ended.

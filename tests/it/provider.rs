@@ -79,6 +79,7 @@ impl Idp {
             ca: None,
             sessions: Lifetimes::default(),
             vouched_within: linesman::hub::oidc::VOUCHED_WITHIN,
+            groups_within: linesman::hub::oidc::GROUPS_WITHIN,
             keys_again: Duration::ZERO,
         }
     }

@@ -16,6 +16,7 @@ use crate::hub::oidc::{Config, Lifetimes, is_group};
 const KEYS_AGAIN: Duration = Duration::from_mins(1);
 /// No session ends before its first token does.
 const LEAST_SESSION: Duration = Duration::from_mins(15);
+const LEAST_GROUPS: Duration = Duration::from_hours(2);
 const DAY: Duration = Duration::from_hours(24);
 /// What the hub itself sets in an authorization request.
 const RESERVED: [&str; 9] = [
@@ -125,6 +126,10 @@ pub(super) struct OidcArgs {
     /// session's renewal; 0 = to their own end, also for people who left
     #[arg(long, env = "LINESMAN_OIDC_VOUCHED_WITHIN", value_name = "TIME", default_value = "30d", value_parser = duration::parse)]
     oidc_vouched_within: Duration,
+    /// Groups count for this long after the provider was heard on the user last. As long as the user has a session, the hub asks every
+    /// 15 minutes; 2h at least, for it is noted to the hour
+    #[arg(long, env = "LINESMAN_OIDC_GROUPS_WITHIN", value_name = "TIME", default_value = "12h", value_parser = groups)]
+    oidc_groups_within: Duration,
     /// A session that is not used for this long ends; 15m at least
     #[arg(long, env = "LINESMAN_SESSION_IDLE", value_name = "TIME", default_value = "12h", value_parser = session)]
     session_idle: Duration,
@@ -183,9 +188,15 @@ impl OidcArgs {
                 ..Lifetimes::default()
             },
             vouched_within: self.oidc_vouched_within,
+            groups_within: self.oidc_groups_within,
             keys_again: KEYS_AGAIN,
         }))
     }
+}
+
+fn groups(text: &str) -> Result<Duration, String> {
+    let why = "when the provider was heard is noted to the hour";
+    duration::at_least(text, LEAST_GROUPS, why)
 }
 
 fn session(text: &str) -> Result<Duration, String> {
@@ -296,6 +307,21 @@ mod tests {
         assert_eq!(within("0").unwrap(), Duration::ZERO);
         assert_eq!(within("1d").unwrap(), DAY);
         assert!(within("23h").is_err());
+    }
+
+    #[test]
+    fn groups_count_longer_than_the_hub_notes_exactly() {
+        let within = |text| {
+            let flags = [
+                "--oidc-issuer",
+                "https://id.example",
+                "--oidc-groups-within",
+                text,
+            ];
+            parsed(&flags).map(|config| config.unwrap().groups_within)
+        };
+        assert_eq!(within("2h").unwrap(), LEAST_GROUPS);
+        assert!(within("119m").is_err());
     }
 
     #[test]

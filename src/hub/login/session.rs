@@ -7,11 +7,11 @@ use time::OffsetDateTime;
 use super::pending::Ready;
 use super::{From, LoginError, admit};
 use crate::clock;
-use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::oidc::{Lifetimes, Provider};
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::store::{Pair, Session, SessionToken, UserRow};
+use crate::hub::{Hub, grants};
 use crate::keys;
 use crate::wire::api::SessionAnswer;
 
@@ -20,7 +20,7 @@ mod watch;
 
 use end::end;
 pub use end::log_out;
-pub use watch::watch_over;
+pub use watch::{ask_for_holders, end_lapsed, watch_over};
 
 /// Both tokens of a pair have its id.
 struct Fresh {
@@ -241,9 +241,33 @@ async fn ask(
             if no {
                 end(hub, &session.id, user, &error.words().0, from).await?;
             }
+            if matches!(&error, LoginError::Provider(error) if error.is_final()) {
+                unvouched(hub, user, from).await?;
+            }
             Err(error)
         }
     }
+}
+
+/// The provider said no: what it said of the user before is over, unless another session is left to ask it by.
+async fn unvouched(hub: &Hub, user: &UserRow, from: &From) -> Result<(), LoginError> {
+    if !hub.store.refuse_user(&user.id, clock::now()).await? {
+        return Ok(());
+    }
+    grants::groups_lost(hub, &user.id, &user.groups, &[]).await?;
+    let tokens = hub.store.api_tokens(Some(&user.id), clock::now()).await?;
+    if tokens.is_empty() && hub.store.ssh_keys(&user.id).await?.is_empty() {
+        // The end of the session says it all.
+        return Ok(());
+    }
+    let what = format!("groups {:?} do not count until the next login", user.groups);
+    let told_of = Told {
+        action: "session.groups",
+        user,
+        target: &what,
+        denied: None,
+    };
+    told(hub, told_of, from).await
 }
 
 /// What happens to a session, put on record.

@@ -10,11 +10,12 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Own;
+use crate::clock;
 use crate::hub::githost::hostkeys::BUILTIN;
 use crate::hub::incident::Incident;
 use crate::hub::running::{By, Gone};
 use crate::hub::store::{Bell, Changes, Noted, StoreError};
-use crate::hub::{Hub, access, api, chain_of, git, serve};
+use crate::hub::{Hub, access, api, auth, chain_of, git, serve};
 use crate::ssh::HostPair;
 use crate::wire::api::Order;
 use crate::wire::frame::Code;
@@ -225,7 +226,7 @@ async fn ended(hub: &Hub, by: &By) -> Result<(), StoreError> {
     };
     let asker = access::Asker {
         name: &user.name,
-        groups: &user.groups,
+        groups: auth::groups(&user, hub.config.oidc.as_ref(), clock::now()),
     };
     let held = hub.store.grants_of(&asker.subjects()).await?;
     let (kept, gone): (Vec<&String>, Vec<&String>) = by

@@ -157,6 +157,9 @@ pub struct WhoAmI {
     pub roles: Vec<String>,
     /// Groups of the hub that the user is in; grants can name them.
     pub groups: Vec<String>,
+    /// Why groups that are on record do not count; a login brings them back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups_lapsed: Option<String>,
     /// What the token may be used for; none = all that the user may.
     #[serde(default)]
     pub scopes: Vec<String>,

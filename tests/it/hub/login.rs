@@ -10,6 +10,7 @@ use super::slug;
 use super::support::TestHub;
 use crate::provider::{Browser, Idp, Seen};
 
+mod holders;
 mod sessions;
 mod vouched;
 

@@ -15,7 +15,7 @@ use crate::hub::Hub;
 use crate::hub::access::{self, Asker, Grant, Place, Subject};
 use crate::hub::api::problem::{Problem, Slug};
 use crate::hub::api::{Caller, clusters};
-use crate::hub::auth::Role;
+use crate::hub::auth::{self, Role};
 use crate::hub::store::{Cluster, UserRow};
 use crate::kubeapi::acting::Acting;
 use crate::kubeapi::path::{self, RequestInfo};
@@ -119,6 +119,10 @@ async fn known(hub: &Hub, name: &str) -> Result<UserRow, Problem> {
         ));
     }
     let found = hub.store.user(name).await?;
+    let found = found.map(|user| UserRow {
+        groups: auth::groups(&user, hub.config.oidc.as_ref(), clock::now()).to_vec(),
+        ..user
+    });
     Ok(found.unwrap_or_else(|| UserRow {
         id: String::new(),
         name: name.to_owned(),

@@ -1,17 +1,26 @@
-//! Sessions whose requests run for long: their persons are asked about meanwhile.
+//! People who do not refresh their session by themselves, because something of theirs runs for long, or because they use API tokens
+//! and SSH keys: the provider is asked about them meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use futures_util::{StreamExt as _, stream};
 use tokio_util::sync::CancellationToken;
 
 use super::ask;
 use crate::clock;
 use crate::hub::login::{From, LoginError};
 use crate::hub::oidc::Provider;
-use crate::hub::store::Session;
-use crate::hub::{Hub, chain_of};
+use crate::hub::store::{Session, StoreError};
+use crate::hub::{Hub, auth, chain_of, grants};
+
+/// Sessions of one pass, how many of them at once, and after how many failures the next pass goes on: the provider is away.
+const OF_ONE_PASS: u32 = 500;
+const AT_ONCE: usize = 8;
+const GIVE_UP: usize = 8;
+/// Between two looks for groups that do not count any more.
+const LOOK: Duration = Duration::from_mins(1);
 
 /// Asks the provider about those whose requests outlive an access token, until `stop`: a watch of hours ends when its
 /// person is gone, although its client never asks again.
@@ -21,13 +30,9 @@ pub async fn watch_over(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         return Ok(());
     };
     let age = provider.config.sessions.access;
-    let every = (age / 15).clamp(Duration::from_millis(200), Duration::from_mins(1));
-    let from = From {
-        remote: "hub".to_owned(),
-        request_id: String::new(),
-    };
+    let from = own();
     while stop
-        .run_until_cancelled(tokio::time::sleep(every))
+        .run_until_cancelled(tokio::time::sleep(between(age)))
         .await
         .is_some()
     {
@@ -67,5 +72,97 @@ async fn look(
             ask(hub, provider, &session, &user, from).await.map(drop)
         }
         _ => Ok(()),
+    }
+}
+
+/// Asks about those who have API tokens or SSH keys, used or not, until `stop`: the groups of a token are as new as those of a
+/// session, and a refresh token that lies idle does not end at a provider that wants it used.
+pub async fn ask_for_holders(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    let Some(provider) = &hub.oidc else {
+        stop.cancelled().await;
+        return Ok(());
+    };
+    let passes = async {
+        loop {
+            if let Err(error) = pass(&hub, provider).await {
+                tracing::warn!(
+                    error = chain_of(&error),
+                    "look whom to ask the provider about"
+                );
+            }
+            tokio::time::sleep(between(provider.config.sessions.access)).await;
+        }
+    };
+    stop.run_until_cancelled(passes).await;
+    Ok(())
+}
+
+async fn pass(hub: &Hub, provider: &Provider) -> Result<(), StoreError> {
+    let (age, now, from) = (provider.config.sessions.access, clock::now(), own());
+    let issuer = &provider.config.issuer;
+    let due = hub
+        .store
+        .sessions_due(issuer, now - age, now, OF_ONE_PASS)
+        .await?;
+    let mut asked = stream::iter(due)
+        .map(|id| {
+            let from = &from;
+            async move { look(hub, provider, &id, age, from).await }
+        })
+        .buffer_unordered(AT_ONCE);
+    let mut failed = 0;
+    while let Some(done) = asked.next().await {
+        let Err(error) = done else { continue };
+        tracing::warn!(error = chain_of(&error), "ask about someone who has tokens");
+        // A no about one person is an answer.
+        if !matches!(&error, LoginError::Provider(no) if no.is_final()) {
+            failed += 1;
+        }
+        if failed >= GIVE_UP {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Ends what runs here by groups that do not count any more, until `stop`; what begins is judged as it comes.
+pub async fn end_lapsed(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    while stop
+        .run_until_cancelled(tokio::time::sleep(LOOK))
+        .await
+        .is_some()
+    {
+        if let Err(error) = lapsed(&hub).await {
+            tracing::warn!(
+                error = chain_of(&error),
+                "look whose groups do not count any more"
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn lapsed(hub: &Hub) -> Result<(), StoreError> {
+    if hub.requests.tokens().is_empty() {
+        return Ok(());
+    }
+    let (now, oidc) = (clock::now(), hub.config.oidc.as_ref());
+    for user in hub.store.users().await? {
+        if auth::lapsed(&user, oidc, now).is_some() {
+            grants::groups_lost(hub, &user.id, &user.groups, &[]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A word may be as old as an access token; it is looked for what is due so often.
+fn between(age: Duration) -> Duration {
+    (age / 15).clamp(Duration::from_millis(200), Duration::from_mins(1))
+}
+
+fn own() -> From {
+    From {
+        remote: "hub".to_owned(),
+        request_id: String::new(),
     }
 }

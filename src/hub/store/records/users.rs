@@ -27,6 +27,8 @@ pub struct Provided {
     pub subject: String,
     /// When it vouched for the user last, to the hour.
     pub vouched_at: OffsetDateTime,
+    /// Whether it was asked since and said no, and nobody else can be asked with.
+    pub refused: bool,
 }
 
 /// Someone whom an identity provider vouches for.

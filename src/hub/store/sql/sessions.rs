@@ -5,7 +5,9 @@ use time::OffsetDateTime;
 
 use super::users::User;
 use super::{Database, Write, db, from_ms, hash32, to_json, to_ms};
-use crate::hub::store::{Arrival, Known, Pair, Result, Session, SessionToken, StoreError, UserRow};
+use crate::hub::store::{
+    Arrival, Known, Pair, Provided, Result, Session, SessionToken, StoreError, UserRow,
+};
 
 /// How exactly it is kept when the provider vouched for someone: each change of a user is one of access for every replica.
 const VOUCHED: time::Duration = time::Duration::hours(1);
@@ -179,6 +181,45 @@ impl Database {
         Ok(rows.into_iter().map(SessionRecord::session).collect())
     }
 
+    pub async fn sessions_due(
+        &self,
+        issuer: &str,
+        asked_before: OffsetDateTime,
+        now: OffsetDateTime,
+        limit: u32,
+    ) -> Result<Vec<String>> {
+        const DUE: &str = "SELECT s.id FROM session s JOIN \"user\" u ON u.id = s.user_id
+             WHERE s.ended_at IS NULL AND s.sealed IS NOT NULL AND s.expires_at > $1 AND s.asked_at <= $2
+             AND u.issuer = $3 AND u.subject IS NOT NULL AND u.disabled_at IS NULL
+             AND NOT EXISTS (SELECT 1 FROM session o WHERE o.user_id = s.user_id AND o.ended_at IS NULL
+                 AND o.sealed IS NOT NULL AND o.expires_at > $1
+                 AND (o.asked_at > s.asked_at OR (o.asked_at = s.asked_at AND o.id > s.id)))
+             AND (EXISTS (SELECT 1 FROM api_token t WHERE t.user_id = s.user_id AND t.revoked_at IS NULL
+                     AND (t.expires_at IS NULL OR t.expires_at > $1))
+                 OR EXISTS (SELECT 1 FROM ssh_key k WHERE k.user_id = s.user_id))
+             ORDER BY s.asked_at, s.id LIMIT $4";
+        sqlx::query_scalar(DUE)
+            .bind(to_ms(now))
+            .bind(to_ms(asked_before))
+            .bind(issuer)
+            .bind(i64::from(limit))
+            .fetch_all(&self.readers)
+            .await
+            .map_err(db("look for sessions to ask the provider about"))
+    }
+
+    pub async fn refuse_user(&self, id: &str, now: OffsetDateTime) -> Result<bool> {
+        const DOING: &str = "note that the provider refuses a user";
+        let statement = sqlx::query(
+            "UPDATE \"user\" SET refused_at = $1, updated_at = $1 WHERE id = $2 AND subject IS NOT NULL AND refused_at IS NULL
+             AND NOT EXISTS (SELECT 1 FROM session WHERE user_id = $2 AND ended_at IS NULL AND sealed IS NOT NULL
+                 AND expires_at > $1)",
+        )
+        .bind(to_ms(now))
+        .bind(id);
+        Ok(self.change(DOING, statement).await? == 1)
+    }
+
     pub async fn asked_provider(
         &self,
         id: &str,
@@ -276,12 +317,13 @@ async fn update(
     const DOING: &str = "store what changed of a user";
     let groups: Vec<String> = arrival.groups.iter().cloned().collect();
     let same = user.name == arrival.name && user.groups == groups;
-    let vouched = user.provider.as_ref().map(|p| p.vouched_at);
-    if same && vouched.is_some_and(|at| now - at < VOUCHED) {
+    let lately = |p: &Provided| !p.refused && now - p.vouched_at < VOUCHED;
+    if same && user.provider.as_ref().is_some_and(lately) {
         return Ok(());
     }
     sqlx::query(
-        "UPDATE \"user\" SET name = $1, groups = $2, updated_at = $3, rev = rev + $4, vouched_at = $3 WHERE id = $5",
+        "UPDATE \"user\" SET name = $1, groups = $2, updated_at = $3, rev = rev + $4, vouched_at = $3, refused_at = NULL
+         WHERE id = $5",
     )
     .bind(&arrival.name)
     .bind(to_json(&groups))

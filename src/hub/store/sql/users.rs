@@ -16,6 +16,7 @@ pub(super) struct User {
     issuer: String,
     subject: Option<String>,
     vouched_at: Option<i64>,
+    refused_at: Option<i64>,
     rev: i64,
     disabled_at: Option<i64>,
 }
@@ -32,6 +33,7 @@ impl User {
                 subject,
                 // One that a hub of before made counts as vouched for long ago: a login mends it.
                 vouched_at: from_ms(self.vouched_at.unwrap_or_default()),
+                refused: self.refused_at.is_some(),
             }),
             rev: self.rev,
             id: self.id,

@@ -1,0 +1,122 @@
+//! What an identity provider's word on a user is still worth. Pure.
+
+use std::fmt;
+
+use time::OffsetDateTime;
+
+use super::Role;
+use crate::hub::oidc;
+use crate::hub::store::UserRow;
+
+/// Why groups that the provider named are not in force any more. The user logs in, and they are those of then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lapsed {
+    /// The hub asked, and the provider does not vouch for the user.
+    Refused,
+    /// Nobody could be asked for too long: there is no session of the user, or the provider does not answer.
+    Old,
+}
+
+/// What to do about it.
+pub const LOG_IN: &str = "its user runs: linesman login HUB";
+
+impl fmt::Display for Lapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Refused => {
+                "groups do not count, for the identity provider does not vouch for the user now"
+            }
+            Self::Old => {
+                "groups do not count, for the identity provider was not heard on the user for too long"
+            }
+        })
+    }
+}
+
+/// Until when a user's own tokens and SSH keys hold, whatever their own end: the identity provider tells the hub nothing of
+/// who left, but it does not vouch for them any more. None = a local user, or it was said so.
+pub fn vouched_until(row: &UserRow, oidc: Option<&oidc::Config>) -> Option<OffsetDateTime> {
+    let provided = row.provider.as_ref()?;
+    let within = oidc.map_or(oidc::VOUCHED_WITHIN, |config| config.vouched_within);
+    (!within.is_zero()).then(|| later(provided.vouched_at, within))
+}
+
+/// Why the groups on record are not in force. None = they are, or a local user's.
+pub fn lapsed(row: &UserRow, oidc: Option<&oidc::Config>, now: OffsetDateTime) -> Option<Lapsed> {
+    let provided = row.provider.as_ref()?;
+    let within = oidc.map_or(oidc::GROUPS_WITHIN, |config| config.groups_within);
+    if provided.refused {
+        return Some(Lapsed::Refused);
+    }
+    (now >= later(provided.vouched_at, within)).then_some(Lapsed::Old)
+}
+
+/// The groups that are in force.
+pub fn groups<'a>(
+    row: &'a UserRow,
+    oidc: Option<&oidc::Config>,
+    now: OffsetDateTime,
+) -> &'a [String] {
+    match lapsed(row, oidc, now) {
+        Some(_) => &[],
+        None => &row.groups,
+    }
+}
+
+/// A user's own roles, and those that groups of the identity provider give to its users.
+pub fn roles(row: &UserRow, oidc: Option<&oidc::Config>, now: OffsetDateTime) -> Vec<Role> {
+    let mut roles: Vec<Role> = row.roles.iter().filter_map(|r| Role::parse(r)).collect();
+    let provided = row.provider.as_ref();
+    let ours = oidc.filter(|config| provided.is_some_and(|p| p.issuer == config.issuer));
+    for role in oidc::roles(ours, groups(row, oidc, now)) {
+        if !roles.contains(&role) {
+            roles.push(role);
+        }
+    }
+    roles
+}
+
+fn later(at: OffsetDateTime, within: std::time::Duration) -> OffsetDateTime {
+    at.saturating_add(time::Duration::try_from(within).unwrap_or(time::Duration::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::store::Provided;
+
+    /// H32
+    #[test]
+    fn groups_are_in_force_as_long_as_the_provider_was_heard_lately() {
+        let heard = OffsetDateTime::UNIX_EPOCH + time::Duration::days(1);
+        let row = |provider: Option<bool>| UserRow {
+            id: "u".to_owned(),
+            name: "ada".to_owned(),
+            roles: vec![],
+            groups: vec!["sre".to_owned()],
+            disabled: false,
+            provider: provider.map(|refused| Provided {
+                issuer: "https://id.example".to_owned(),
+                subject: "1".to_owned(),
+                vouched_at: heard,
+                refused,
+            }),
+            rev: 1,
+        };
+        let end = heard + oidc::GROUPS_WITHIN;
+        let moment = time::Duration::milliseconds(1);
+        for (provider, now, why) in [
+            (None, end + time::Duration::days(900), None),
+            (Some(false), heard, None),
+            (Some(false), end - moment, None),
+            (Some(false), end, Some(Lapsed::Old)),
+            (Some(true), heard, Some(Lapsed::Refused)),
+            (Some(true), end, Some(Lapsed::Refused)),
+        ] {
+            let row = row(provider);
+            assert_eq!(lapsed(&row, None, now), why, "{provider:?} {now}");
+            let left: &[String] = if why.is_some() { &[] } else { &row.groups };
+            assert_eq!(groups(&row, None, now), left);
+        }
+    }
+}
