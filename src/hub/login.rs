@@ -1,9 +1,7 @@
 //! Logging in with the identity provider: from a browser that comes back to a user on record and something that a
 //! program can fetch a session with.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 
 use crate::clock;
 use crate::hub::audit::{AuditError, Entry, Verdict};
@@ -17,16 +15,18 @@ use crate::secret::Secret;
 pub mod pending;
 pub mod seal;
 pub mod session;
+mod turn;
+pub mod waiting;
 
-use pending::{Goal, Login, Pending, Ready};
+use pending::{Goal, Login, Ready};
 use seal::Seal;
+use waiting::Pending;
 
 /// Sessions are kept apart by this many locks.
 const TURNS: usize = 256;
 
-/// What the hub remembers of logins, beside the store.
+/// What the hub has for logins, beside the store.
 pub struct Logins {
-    pending: Mutex<Pending>,
     seal: Seal,
     turns: Vec<Semaphore>,
 }
@@ -34,25 +34,15 @@ pub struct Logins {
 impl Logins {
     pub fn new(key: &Secret<[u8; 32]>) -> Self {
         Self {
-            pending: Mutex::default(),
             seal: Seal::new(key),
             turns: (0..TURNS).map(|_| Semaphore::new(1)).collect(),
         }
     }
+}
 
-    pub fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// One at a time asks the provider for a session: its refresh tokens rotate, too.
-    async fn turn(&self, session: &str) -> Option<SemaphorePermit<'_>> {
-        let [first, ..] = keys::sha256(session.as_bytes());
-        self.turns
-            .get(usize::from(first) % TURNS)?
-            .acquire()
-            .await
-            .ok()
-    }
+/// Logins that are under way, at this replica or another.
+pub fn pending(hub: &Hub) -> Pending<'_> {
+    Pending::new(&hub.store, &hub.logins.seal)
 }
 
 /// Who makes a request that needs no login, for the record.
@@ -136,7 +126,7 @@ pub async fn begin(
     provider: &Provider,
     (browser, remote): ([u8; 32], &str),
     goal: Goal,
-) -> Result<String, OidcError> {
+) -> Result<String, LoginError> {
     let fresh = || keys::encode(&clock::random::<32>());
     let (state, nonce, verifier) = (fresh(), fresh(), fresh());
     let url = provider
@@ -157,7 +147,7 @@ pub async fn begin(
         goal,
         until: now + pending::LOGIN,
     };
-    hub.logins.pending().begin(login, now);
+    pending(hub).begin(login, now).await?;
     Ok(url)
 }
 
@@ -169,14 +159,17 @@ pub async fn come_back(
     browser: [u8; 32],
     from: &From,
 ) -> Came {
-    let now = clock::now();
-    let begun = hub.logins.pending().come_back(&answer.state, &browser, now);
-    let Some(login) = begun else {
-        return Came::Refused {
-            why: "this login is not known here: it was used, is older than ten minutes, or began in another browser"
-                .to_owned(),
-            next: "begin again, with: linesman login".to_owned(),
-        };
+    let begun = pending(hub).come_back(&answer.state, &browser, clock::now());
+    let login = match begun.await {
+        Ok(Some(login)) => login,
+        Ok(None) => {
+            return Came::Refused {
+                why: "this login is not known here: it was used, is older than ten minutes, or began in another browser"
+                    .to_owned(),
+                next: "begin again, with: linesman login".to_owned(),
+            };
+        }
+        Err(error) => return stopped(&error.into()),
     };
     let how = match login.goal {
         Goal::Loopback { .. } => "browser",
@@ -188,21 +181,28 @@ pub async fn come_back(
             .map(|()| (granted, user)),
         Err(error) => Err(error),
     };
-    match judged {
+    let ended = match judged {
         Ok((granted, user)) => {
             let ready = Ready {
                 user_id: user.id.clone(),
                 refresh: granted.refresh,
                 until: granted.until,
-                how,
             };
-            finish(hub, login.goal, &user, ready)
+            finish(hub, login.goal, &user, ready).await
         }
         Err(error) => {
             refused_on_record(hub, &error, how, from).await;
-            fail(hub, login.goal, &error)
+            fail(hub, login.goal, &error).await
         }
-    }
+    };
+    ended.unwrap_or_else(|error| stopped(&error.into()))
+}
+
+/// A login that the hub itself cannot go on with.
+fn stopped(error: &LoginError) -> Came {
+    tracing::error!(error = chain_of(error), "go on with a login");
+    let (why, next) = error.words();
+    Came::Refused { why, next }
 }
 
 async fn judge(
@@ -276,7 +276,7 @@ pub async fn admit(
     }
 }
 
-fn finish(hub: &Hub, goal: Goal, user: &UserRow, ready: Ready) -> Came {
+async fn finish(hub: &Hub, goal: Goal, user: &UserRow, ready: Ready) -> Result<Came, StoreError> {
     let now = clock::now();
     match goal {
         Goal::Loopback {
@@ -285,25 +285,25 @@ fn finish(hub: &Hub, goal: Goal, user: &UserRow, ready: Ready) -> Came {
             state,
         } => {
             let code = keys::encode(&clock::random::<32>());
-            hub.logins.pending().offer(&code, challenge, ready, now);
+            pending(hub).offer(&code, &challenge, &ready, now).await?;
             let pairs = [("code", code.as_str()), ("state", &state)];
-            Came::Loopback(oidc::with_query(&redirect, &pairs))
+            Ok(Came::Loopback(oidc::with_query(&redirect, &pairs)))
         }
         Goal::Device(hash) => {
-            if hub.logins.pending().decide(&hash, Ok(ready), now) {
-                return Came::Device {
+            if pending(hub).decide(&hash, Ok(ready), now).await? {
+                return Ok(Came::Device {
                     user: user.name.clone(),
-                };
+                });
             }
-            Came::Refused {
+            Ok(Came::Refused {
                 why: "the device does not wait any more".to_owned(),
                 next: "begin again on the device".to_owned(),
-            }
+            })
         }
     }
 }
 
-fn fail(hub: &Hub, goal: Goal, error: &LoginError) -> Came {
+async fn fail(hub: &Hub, goal: Goal, error: &LoginError) -> Result<Came, StoreError> {
     let (why, next) = error.words();
     match goal {
         Goal::Loopback {
@@ -315,13 +315,12 @@ fn fail(hub: &Hub, goal: Goal, error: &LoginError) -> Came {
                 ("next", &next),
                 ("state", &state),
             ];
-            Came::Loopback(oidc::with_query(&redirect, &pairs))
+            Ok(Came::Loopback(oidc::with_query(&redirect, &pairs)))
         }
         Goal::Device(hash) => {
-            hub.logins
-                .pending()
-                .decide(&hash, Err(why.clone()), clock::now());
-            Came::Refused { why, next }
+            let refused = Err(why.clone());
+            pending(hub).decide(&hash, refused, clock::now()).await?;
+            Ok(Came::Refused { why, next })
         }
     }
 }

@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 
 use crate::hub::access::Grant;
 use crate::hub::audit::Durability;
+use crate::hub::login::pending::{Bounds, Wrong};
 use crate::hub::registration::{Claim, Redeemed};
 use crate::hub::twin::fault::Unrestored;
 use crate::wire::api::{BundleView, EngineKind, GitRoute, Policy};
@@ -25,6 +26,7 @@ pub use bell::Bell;
 pub use changes::AccessChanges;
 pub use opening::{Records, Share};
 pub use records::audit::{Anchor, AuditQuery, AuditRow, Pruned};
+pub use records::logins::{Asked, Decision, Waiting, WaitingKind};
 pub use records::replicas::{Changes, LineRow, Located, Noted, Replica};
 pub use records::unknown::{Accept, Accepted, UnknownAgent, UnknownReason};
 pub use records::users::{
@@ -260,6 +262,19 @@ contract! {
     session(&self, id: &str) -> Option<(Session, UserRow)>;
     /// Those that did not end.
     sessions_of(&self, user_id: &str) -> Vec<Session>;
+    /// Keeps a login that is under way; where there are too many, the oldest of the address that has its share or the most goes.
+    add_waiting(&self, waiting: Waiting, bounds: Bounds, now: OffsetDateTime) -> ();
+    /// Gives one of them away, once; one that a browser began, to that browser only.
+    take_waiting(&self, kind: WaitingKind, key: [u8; 32], browser: Option<[u8; 32]>, now: OffsetDateTime) -> Option<Waiting>;
+    /// The device that waits with a code that somebody typed at this address. Wrong ones are counted, and end within bounds.
+    guess_device(&self, user_code: [u8; 32], address: &str, now: OffsetDateTime) -> Result<Waiting, Wrong>;
+    /// Lets a device in or not, if nobody did yet; false = it does not wait any more.
+    decide_device(&self, key: [u8; 32], decision: Decision, now: OffsetDateTime) -> bool;
+    /// Decides by [`crate::hub::login::pending::next`] what a device is told, and does it, in one transaction.
+    ask_device(&self, key: [u8; 32], now: OffsetDateTime) -> Asked;
+    /// Has the session to itself until then, which only one has; `by` is who.
+    take_turn(&self, session: &str, by: &str, now: OffsetDateTime, until: OffsetDateTime) -> bool;
+    end_turn(&self, session: &str, by: &str) -> ();
     /// Of each user of this provider who has API tokens in force or SSH keys, the session by which the provider can be asked, where
     /// it was not asked by any since then; the one that waits longest comes first.
     sessions_due(&self, issuer: &str, asked_before: OffsetDateTime, now: OffsetDateTime, limit: u32) -> Vec<String>;

@@ -35,6 +35,7 @@ const PURE: &[&str] = &[
     "hub/audit/chain",
     "hub/audit/refusals",
     "hub/auth/role",
+    "hub/auth/word",
     "hub/catalog",
     "hub/githost/embedded/push",
     "hub/image",

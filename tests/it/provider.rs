@@ -145,12 +145,14 @@ impl Seen {
     }
 }
 
-/// Follows redirects and keeps cookies, each for its own server.
+/// Follows redirects and keeps cookies, each for its own host, whatever the port.
 pub(crate) struct Browser {
     http: reqwest::Client,
     cookies: HashMap<String, BTreeMap<String, String>>,
     /// Where it stops, as a program's listener would take over.
     pub(crate) until: String,
+    /// What it takes the pages for that it sends forms from; None = for what their address says.
+    pub(crate) origin: Option<String>,
 }
 
 impl Browser {
@@ -161,6 +163,7 @@ impl Browser {
             http,
             cookies: HashMap::new(),
             until: "http://127.0.0.1:9/".to_owned(),
+            origin: None,
         }
     }
 
@@ -173,7 +176,8 @@ impl Browser {
     /// Sends a form from the page at this address.
     pub(crate) async fn submit(&mut self, url: &str, form: &str) -> Seen {
         let url = reqwest::Url::parse(url).unwrap();
-        let origin = url.origin().ascii_serialization();
+        let own = || url.origin().ascii_serialization();
+        let origin = self.origin.clone().unwrap_or_else(own);
         let request = self
             .http
             .post(url.clone())
@@ -191,7 +195,7 @@ impl Browser {
         for _ in 0..20 {
             let jar = self
                 .cookies
-                .entry(url.origin().ascii_serialization())
+                .entry(url.host_str().unwrap().to_owned())
                 .or_default();
             let cookies: Vec<String> = jar.iter().map(|(k, v)| format!("{k}={v}")).collect();
             let answer = request

@@ -19,6 +19,7 @@ mod access;
 mod audit;
 mod clusters;
 mod keys;
+mod logins;
 mod lookups;
 mod replicas;
 mod reports;

@@ -13,7 +13,7 @@ use super::problem::{Problem, Slug};
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::login::pending::{self, Polled};
-use crate::hub::login::{From, LoginError, session};
+use crate::hub::login::{self, From, LoginError, session};
 use crate::hub::oidc::Provider;
 use crate::hub::store::patience;
 use crate::keys;
@@ -76,10 +76,9 @@ async fn device(State(hub): State<Arc<Hub>>, from: From) -> Result<Json<DeviceLo
     provider(&hub)?;
     let code = keys::encode(&clock::random::<32>());
     let hash = keys::sha256(code.as_bytes());
-    let user_code = hub
-        .logins
-        .pending()
-        .device(hash, clock::random(), from.remote, clock::now());
+    let user_code = login::pending(&hub)
+        .device(hash, clock::random(), from.remote, clock::now())
+        .await?;
     let verification_uri = format!("{}/device", hub.config.url);
     Ok(Json(DeviceLogin {
         verification_uri_complete: format!("{verification_uri}?code={user_code}"),
@@ -114,14 +113,14 @@ async fn give(hub: &Hub, asked: TokenRequest, from: &From) -> Result<SessionAnsw
             return Ok(session::refresh(hub, provider, &refresh_token, from).await?);
         }
         TokenRequest::Code { code, verifier } => {
-            let found = hub.logins.pending().fetch(&code, &verifier, clock::now());
-            found.ok_or_else(|| {
+            let found = login::pending(hub).fetch(&code, &verifier, clock::now());
+            found.await?.ok_or_else(|| {
                 expired("the login's code is unknown, was used or is older than a minute")
             })?
         }
         TokenRequest::Device { device_code } => {
-            let polled = hub.logins.pending().poll(&device_code, clock::now());
-            match polled {
+            let polled = login::pending(hub).poll(&device_code, clock::now());
+            match polled.await? {
                 Polled::Ready(ready) => ready,
                 Polled::Pending => {
                     let what = "nobody has typed the code yet";

@@ -1,13 +1,11 @@
 //! Logins that are under way: those that wait for a browser to come back, codes that wait to be fetched once, and
-//! devices that ask whether they may (RFC 8628). Pure: time and randomness are passed in. All tables are bounded. Anyone
-//! can begin a login, so the oldest entry of the address that has the most of them makes room.
+//! devices that ask whether they may (RFC 8628). Pure: what is kept of each, how many there may be, and what a device is
+//! told. Anyone can begin a login, so the oldest entry of the address that has the most of them makes room.
 
-use std::collections::{BTreeMap, VecDeque};
-
-use subtle::ConstantTimeEq as _;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
-use crate::address;
 use crate::keys;
 use crate::secret::Secret;
 
@@ -17,14 +15,31 @@ pub const LOGIN: Duration = Duration::minutes(10);
 pub const CODE: Duration = Duration::seconds(60);
 /// Seconds between two questions of a device; each too early one adds as many.
 pub const INTERVAL: i64 = 5;
-const MOST: usize = 1_000;
-/// Logins, or devices, of one address.
-const OF_ONE: usize = 250;
-/// Wrong user codes in a minute before an address is not heard any more, and before nobody is.
-const WRONG: u32 = 20;
-const WRONG_OF_ALL: u32 = 300;
+/// Wrong user codes within [`GUESSING`] before an address is not heard any more, and before nobody is.
+pub const WRONG: i64 = 20;
+pub const WRONG_OF_ALL: i64 = 300;
+pub const GUESSING: Duration = Duration::minutes(1);
 /// Letters that make no words and are not taken for one another (RFC 8628 §6.1).
 const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
+
+/// How many of a kind there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Of one address.
+    pub of_one: i64,
+    pub most: i64,
+}
+
+/// Of logins, and of devices.
+pub const OF_ANYONE: Bounds = Bounds {
+    of_one: 250,
+    most: 1_000,
+};
+/// Of codes, which the provider's word is needed for.
+pub const OF_CODES: Bounds = Bounds {
+    of_one: 1_000,
+    most: 1_000,
+};
 
 /// A browser on its way to the provider.
 #[derive(Debug, Clone)]
@@ -42,7 +57,7 @@ pub struct Login {
 }
 
 /// Who gets the session.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Goal {
     /// A program that listens on the person's own machine (RFC 8252).
     Loopback {
@@ -63,35 +78,6 @@ pub struct Ready {
     pub refresh: Option<Secret<String>>,
     /// The end of the provider's word.
     pub until: OffsetDateTime,
-    pub how: &'static str,
-}
-
-#[derive(Debug)]
-struct Code {
-    hash: [u8; 32],
-    challenge: String,
-    ready: Ready,
-    until: OffsetDateTime,
-}
-
-#[derive(Debug)]
-struct Device {
-    hash: [u8; 32],
-    user_code: String,
-    /// From where it asks, and whose address that is.
-    remote: String,
-    from: String,
-    until: OffsetDateTime,
-    asked: Option<OffsetDateTime>,
-    interval: i64,
-    outcome: Outcome,
-}
-
-#[derive(Debug)]
-enum Outcome {
-    Waiting,
-    Refused(String),
-    Ready(Ready),
 }
 
 /// What a device is answered.
@@ -112,203 +98,55 @@ pub enum Wrong {
     TooMany,
 }
 
-/// All of them.
-#[derive(Debug, Default)]
-pub struct Pending {
-    logins: VecDeque<Login>,
-    codes: VecDeque<Code>,
-    devices: VecDeque<Device>,
-    /// By address, of the last minute.
-    wrong: BTreeMap<String, u32>,
-    wrong_since: Option<OffsetDateTime>,
+/// Whose oldest entry makes room for another one of `own`, by how many each has; None = there is room.
+pub fn crowded<'a>(counts: &'a [(String, i64)], own: &'a str, bounds: Bounds) -> Option<&'a str> {
+    let of_own = counts.iter().find(|(address, _)| address == own);
+    if of_own.is_some_and(|(_, count)| *count >= bounds.of_one) {
+        return Some(own);
+    }
+    let all: i64 = counts.iter().map(|(_, count)| count).sum();
+    if all < bounds.most {
+        return None;
+    }
+    let most = counts.iter().max_by_key(|(_, count)| *count);
+    most.map(|(address, _)| address.as_str())
 }
 
-/// Makes room: what is over goes, then the oldest.
-fn push<T>(list: &mut VecDeque<T>, entry: T, over: impl Fn(&T) -> bool) {
-    list.retain(|e| !over(e));
-    if list.len() >= MOST {
-        list.pop_front();
-    }
-    list.push_back(entry);
+/// A device that asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Asking {
+    pub decided: bool,
+    /// When it did so last.
+    pub asked: Option<OffsetDateTime>,
+    /// Seconds that it has to leave between two questions.
+    pub interval: i64,
+    pub until: OffsetDateTime,
 }
 
-/// The same where anyone can make an entry: the oldest of an address that has its share, or the most of all, goes.
-fn push_from<T>(
-    list: &mut VecDeque<T>,
-    entry: T,
-    over: impl Fn(&T) -> bool,
-    from: impl Fn(&T) -> &str,
-) {
-    list.retain(|e| !over(e));
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for e in list.iter() {
-        *counts.entry(from(e)).or_default() += 1;
+/// What happens then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It is too late.
+    Over,
+    /// It hears what was decided, however early it comes: that it is told once.
+    Tell,
+    Wait,
+    /// It came too early, and has to leave so many seconds from now on.
+    Slower(i64),
+}
+
+pub fn next(asking: &Asking, now: OffsetDateTime) -> Next {
+    if asking.until <= now {
+        return Next::Over;
     }
-    let own = from(&entry);
-    let crowded = if counts.get(own).is_some_and(|count| *count >= OF_ONE) {
-        Some(own)
-    } else if list.len() >= MOST {
-        let most = counts.iter().max_by_key(|(_, count)| **count);
-        most.map(|(from, _)| *from)
+    if asking.decided {
+        return Next::Tell;
+    }
+    let early = |last: OffsetDateTime| now - last < Duration::seconds(asking.interval);
+    if asking.asked.is_some_and(early) {
+        Next::Slower(asking.interval.saturating_add(INTERVAL))
     } else {
-        None
-    };
-    let oldest = crowded.and_then(|address| list.iter().position(|e| from(e) == address));
-    if let Some(oldest) = oldest {
-        list.remove(oldest);
-    }
-    list.push_back(entry);
-}
-
-impl Pending {
-    pub fn begin(&mut self, login: Login, now: OffsetDateTime) {
-        push_from(&mut self.logins, login, |l| l.until <= now, |l| &l.from);
-    }
-
-    /// The login that a browser comes back from, once; only the browser that began it.
-    pub fn come_back(
-        &mut self,
-        state: &str,
-        browser: &[u8; 32],
-        now: OffsetDateTime,
-    ) -> Option<Login> {
-        let at = self.logins.iter().position(|l| {
-            let same: bool = l.state.as_bytes().ct_eq(state.as_bytes()).into();
-            same && l.until > now && bool::from(l.browser.ct_eq(browser))
-        })?;
-        self.logins.remove(at)
-    }
-
-    pub fn offer(&mut self, code: &str, challenge: String, ready: Ready, now: OffsetDateTime) {
-        let code = Code {
-            hash: keys::sha256(code.as_bytes()),
-            challenge,
-            ready,
-            until: now + CODE,
-        };
-        push(&mut self.codes, code, |c| c.until <= now);
-    }
-
-    /// Hands a code's session out, once. A wrong verifier spends the code: it was not its owner who came.
-    pub fn fetch(&mut self, code: &str, verifier: &str, now: OffsetDateTime) -> Option<Ready> {
-        let hash = keys::sha256(code.as_bytes());
-        let at = self
-            .codes
-            .iter()
-            .position(|c| bool::from(c.hash.ct_eq(&hash)))?;
-        let code = self.codes.remove(at)?;
-        let fits: bool = challenge(verifier)
-            .as_bytes()
-            .ct_eq(code.challenge.as_bytes())
-            .into();
-        (fits && code.until > now).then_some(code.ready)
-    }
-
-    /// A device begins to ask; gives the code that its person types.
-    pub fn device(
-        &mut self,
-        hash: [u8; 32],
-        letters: [u8; 8],
-        remote: String,
-        now: OffsetDateTime,
-    ) -> String {
-        let letter = |byte: u8| char::from(LETTERS[usize::from(byte) % LETTERS.len()]);
-        let text: String = letters.into_iter().map(letter).collect();
-        let user_code = format!("{}-{}", &text[..4], &text[4..]);
-        let device = Device {
-            hash,
-            user_code: user_code.clone(),
-            from: address::of(&remote),
-            remote,
-            until: now + LOGIN,
-            asked: None,
-            interval: INTERVAL,
-            outcome: Outcome::Waiting,
-        };
-        push_from(&mut self.devices, device, |d| d.until <= now, |d| &d.from);
-        user_code
-    }
-
-    /// The device that waits with a code that was typed at this address, and from where it asks.
-    pub fn by_user_code(
-        &mut self,
-        typed: &str,
-        remote: &str,
-        now: OffsetDateTime,
-    ) -> Result<([u8; 32], String), Wrong> {
-        if self
-            .wrong_since
-            .is_none_or(|at| now - at > Duration::minutes(1))
-        {
-            (self.wrong, self.wrong_since) = (BTreeMap::new(), Some(now));
-        }
-        let from = address::of(remote);
-        let own = self.wrong.get(&from).copied().unwrap_or(0);
-        if own >= WRONG || self.wrong.values().sum::<u32>() >= WRONG_OF_ALL {
-            return Err(Wrong::TooMany);
-        }
-        let typed = spelled(typed);
-        let found = self.devices.iter().find(|d| {
-            let waits = d.until > now && matches!(d.outcome, Outcome::Waiting);
-            waits && spelled(&d.user_code) == typed
-        });
-        if let Some(device) = found {
-            return Ok((device.hash, device.remote.clone()));
-        }
-        *self.wrong.entry(from).or_default() += 1;
-        Err(Wrong::Unknown)
-    }
-
-    /// Lets a device in or not; false = it does not wait any more.
-    pub fn decide(
-        &mut self,
-        hash: &[u8; 32],
-        outcome: Result<Ready, String>,
-        now: OffsetDateTime,
-    ) -> bool {
-        let waiting = self
-            .devices
-            .iter_mut()
-            .find(|d| d.hash == *hash && d.until > now && matches!(d.outcome, Outcome::Waiting));
-        let Some(device) = waiting else { return false };
-        device.outcome = match outcome {
-            Ok(ready) => Outcome::Ready(ready),
-            Err(why) => Outcome::Refused(why),
-        };
-        true
-    }
-
-    /// Answers a device. A yes or no is given once.
-    pub fn poll(&mut self, code: &str, now: OffsetDateTime) -> Polled {
-        let hash = keys::sha256(code.as_bytes());
-        let Some(at) = self
-            .devices
-            .iter()
-            .position(|d| bool::from(d.hash.ct_eq(&hash)))
-        else {
-            return Polled::Expired;
-        };
-        let device = &mut self.devices[at];
-        if device.until <= now {
-            self.devices.remove(at);
-            return Polled::Expired;
-        }
-        let early = device
-            .asked
-            .is_some_and(|last| now - last < Duration::seconds(device.interval));
-        device.asked = Some(now);
-        if matches!(device.outcome, Outcome::Waiting) {
-            if early {
-                device.interval += INTERVAL;
-                return Polled::SlowDown;
-            }
-            return Polled::Pending;
-        }
-        match self.devices.remove(at).map(|d| d.outcome) {
-            Some(Outcome::Ready(ready)) => Polled::Ready(ready),
-            Some(Outcome::Refused(why)) => Polled::Denied(why),
-            Some(Outcome::Waiting) | None => Polled::Expired,
-        }
+        Next::Wait
     }
 }
 
@@ -317,10 +155,104 @@ pub fn challenge(verifier: &str) -> String {
     keys::encode(&keys::sha256(verifier.as_bytes()))
 }
 
-/// As people type codes: in any case, with or without the dash.
-fn spelled(code: &str) -> String {
+/// The code that a device shows, of eight random bytes.
+pub fn user_code(letters: [u8; 8]) -> String {
+    let letter = |byte: u8| char::from(LETTERS[usize::from(byte) % LETTERS.len()]);
+    let text: String = letters.into_iter().map(letter).collect();
+    format!("{}-{}", &text[..4], &text[4..])
+}
+
+/// What a typed code is found by: people type in any case, with or without the dash.
+pub fn typed(code: &str) -> [u8; 32] {
     let letters = code.chars().filter(char::is_ascii_alphanumeric).take(20);
-    letters.map(|c| c.to_ascii_uppercase()).collect()
+    let spelled: String = letters.map(|c| c.to_ascii_uppercase()).collect();
+    keys::sha256(spelled.as_bytes())
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptLogin {
+    nonce: String,
+    verifier: String,
+    goal: Goal,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptReady {
+    user: String,
+    refresh: Option<String>,
+    /// Unix seconds.
+    until: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptCode {
+    challenge: String,
+    ready: KeptReady,
+}
+
+impl Login {
+    /// What is sealed of it.
+    pub fn kept(&self) -> Secret<String> {
+        written(&KeptLogin {
+            nonce: self.nonce.clone(),
+            verifier: self.verifier.expose().clone(),
+            goal: self.goal.clone(),
+        })
+    }
+
+    /// Again from that: nonce, verifier and who gets the session.
+    pub fn opened(text: &Secret<String>) -> Option<(String, Secret<String>, Goal)> {
+        let kept: KeptLogin = read(text)?;
+        Some((kept.nonce, Secret::new(kept.verifier), kept.goal))
+    }
+}
+
+impl Ready {
+    fn keep(&self) -> KeptReady {
+        KeptReady {
+            user: self.user_id.clone(),
+            refresh: self.refresh.as_ref().map(|text| text.expose().clone()),
+            until: self.until.unix_timestamp(),
+        }
+    }
+
+    /// What is sealed of it.
+    pub fn kept(&self) -> Secret<String> {
+        written(&self.keep())
+    }
+
+    pub fn opened(text: &Secret<String>) -> Option<Self> {
+        read(text).and_then(Self::of)
+    }
+
+    /// The same with the challenge of who may have it.
+    pub fn kept_for(&self, challenge: &str) -> Secret<String> {
+        written(&KeptCode {
+            challenge: challenge.to_owned(),
+            ready: self.keep(),
+        })
+    }
+
+    pub fn opened_for(text: &Secret<String>) -> Option<(String, Self)> {
+        let kept: KeptCode = read(text)?;
+        Some((kept.challenge, Self::of(kept.ready)?))
+    }
+
+    fn of(kept: KeptReady) -> Option<Self> {
+        Some(Self {
+            user_id: kept.user,
+            refresh: kept.refresh.map(Secret::new),
+            until: OffsetDateTime::from_unix_timestamp(kept.until).ok()?,
+        })
+    }
+}
+
+fn written<T: Serialize>(kept: &T) -> Secret<String> {
+    Secret::new(serde_json::to_string(kept).expect("what is kept has string keys"))
+}
+
+fn read<T: DeserializeOwned>(text: &Secret<String>) -> Option<T> {
+    serde_json::from_str(text.expose()).ok()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 use super::pending::Ready;
-use super::{From, LoginError, admit};
+use super::{From, LoginError, admit, turn};
 use crate::clock;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::oidc::{Lifetimes, Provider};
@@ -141,8 +141,21 @@ pub async fn refresh(
     let token = TokenText::parse(Prefix::Refresh, text).ok_or_else(ended)?;
     let (first, _, _) = genuine(hub, &token).await?;
     // Parallel ones wait for each other here, and see what the other did.
-    let _turn = hub.logins.turn(&first.session_id).await;
-    let (pair, session, user) = genuine(hub, &token).await?;
+    turn::alone(
+        hub,
+        &first.session_id,
+        refreshed(hub, provider, &token, from),
+    )
+    .await
+}
+
+async fn refreshed(
+    hub: &Hub,
+    provider: &Provider,
+    token: &TokenText,
+    from: &From,
+) -> Result<SessionAnswer, LoginError> {
+    let (pair, session, user) = genuine(hub, token).await?;
     let times = provider.config.sessions;
     let now = clock::now();
     match judge(&pair, &session, &user, now, times.grace) {

@@ -13,6 +13,7 @@ use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, Facts, HealRecord, LaterCondition, StepReport};
 
 pub mod audit;
+pub mod logins;
 pub mod replicas;
 pub mod unknown;
 pub mod users;

@@ -71,6 +71,27 @@ impl TestHub {
         ([first, second], url)
     }
 
+    /// The same with an identity provider, which is made for their common URL.
+    pub(crate) async fn replicas_with_oidc(
+        name: &str,
+        oidc: impl FnOnce(&str) -> oidc::Config,
+    ) -> [Self; 2] {
+        let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&data));
+        choose_postgres(&data).await;
+        std::fs::write(data.join(SEVERAL), "").unwrap();
+        let mut made = None;
+        let none = Default::default();
+        let first = Self::open_all(data.clone(), none, Allowed::Auto, |url| {
+            made = Some(oidc(url));
+            made.clone()
+        })
+        .await;
+        let none = Default::default();
+        let second = Self::open_all(data, none, Allowed::Auto, |_| made).await;
+        [first, second]
+    }
+
     /// Dies in the middle of everything; the data directory stays.
     pub(crate) async fn die(mut self) {
         self.tasks.shutdown().await;

@@ -20,7 +20,6 @@ on_both! {
     the_default_grant_comes_once,
     a_session_goes_on_pair_by_pair_until_it_ends,
     who_gets_a_new_name_keeps_the_grants,
-    holders_of_tokens_are_asked_about_by_their_newest_session,
     an_ssh_key_has_one_owner,
     what_an_old_call_made_is_not_found_by_its_key,
     what_another_call_made_is_not_given_out,
@@ -405,59 +404,6 @@ async fn who_gets_a_new_name_keeps_the_grants(store: Store) {
     );
     let gone = store.arrive(arrival("eva"), at(4)).await.unwrap();
     assert!(matches!(gone, Known::Removed));
-}
-
-/// H32: and of a refusal the last session's counts.
-async fn holders_of_tokens_are_asked_about_by_their_newest_session(store: Store) {
-    const ISSUER: &str = "https://id.invalid";
-    let arrival = || Arrival {
-        id: "id-ada".to_owned(),
-        issuer: ISSUER.to_owned(),
-        subject: "42".to_owned(),
-        name: "ada".to_owned(),
-        groups: ["dev".to_owned()].into(),
-    };
-    store.arrive(arrival(), at(0)).await.unwrap();
-    let ada = store.user("ada").await.unwrap().unwrap();
-    let due = async |asked_before, now| {
-        let due = store.sessions_due(ISSUER, asked_before, now, 10).await;
-        due.unwrap()
-    };
-    let open = async |id: &str, asked, n| {
-        let session = Session {
-            id: id.to_owned(),
-            asked_at: asked,
-            ..session(&ada)
-        };
-        let added = store.add_session(session, "192.0.2.1", pair(n), at(0));
-        added.await.unwrap();
-    };
-    open("s1", at(1), 1).await;
-    open("s2", at(2), 2).await;
-    // Who holds nothing need not be asked about; nor a local user.
-    assert_eq!(due(at(5), at(5)).await, [""; 0]);
-    store.add_api_token(api_token(&ada, 1), None).await.unwrap();
-    assert_eq!(due(at(5), at(5)).await, ["s2"]);
-    assert_eq!(due(at(1), at(5)).await, [""; 0]);
-    assert_eq!(due(at(5), at(10_000)).await, [""; 0]);
-    let other = store.sessions_due("https://other.invalid", at(5), at(5), 9);
-    assert_eq!(other.await.unwrap(), [""; 0]);
-    assert!(!store.refuse_user(&ada.id, at(6)).await.unwrap());
-    assert!(store.end_session("s2", "refused", at(6)).await.unwrap());
-    assert_eq!(due(at(6), at(6)).await, ["s1"]);
-    assert!(!store.refuse_user(&ada.id, at(6)).await.unwrap());
-    assert!(store.end_session("s1", "refused", at(7)).await.unwrap());
-    assert!(store.refuse_user(&ada.id, at(7)).await.unwrap());
-    assert!(!store.refuse_user(&ada.id, at(8)).await.unwrap());
-    let refused = async || {
-        let user = store.user("ada").await.unwrap().unwrap();
-        user.provider.unwrap().refused
-    };
-    assert!(refused().await);
-    store.arrive(arrival(), at(9)).await.unwrap();
-    assert!(!refused().await);
-    let bob = user(&store, "bob", "viewer").await;
-    assert!(!store.refuse_user(&bob.id, at(9)).await.unwrap());
 }
 
 async fn an_ssh_key_has_one_owner(store: Store) {

@@ -15,7 +15,7 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::hub::api::problem::Problem;
 use crate::hub::login::pending::{Goal, Wrong};
-use crate::hub::login::{self, Answer, Came, From, LoginError};
+use crate::hub::login::{self, Answer, Came, From};
 use crate::hub::store::patience;
 use crate::keys;
 
@@ -171,20 +171,20 @@ pub(super) async fn take_code(
         )
         .response(StatusCode::FORBIDDEN);
     }
-    let found = hub
-        .logins
-        .pending()
-        .by_user_code(&typed.code, &from.remote, clock::now());
+    let found = login::pending(&hub)
+        .by_user_code(&typed.code, &from.remote, clock::now())
+        .await;
     let hash = match found {
-        Ok((hash, _)) => hash,
-        Err(Wrong::Unknown) => {
+        Err(error) => return page::of_problem(&error.into()),
+        Ok(Ok((hash, _))) => hash,
+        Ok(Err(Wrong::Unknown)) => {
             return page::device(
                 "",
                 "No device waits with this code. Compare it with your terminal.",
             )
             .response(StatusCode::NOT_FOUND);
         }
-        Err(Wrong::TooMany) => {
+        Ok(Err(Wrong::TooMany)) => {
             return page::device(
                 "",
                 "Too many wrong codes were typed. Try again in a minute.",
@@ -248,7 +248,7 @@ async fn to_provider(
         goal,
     )
     .await;
-    let url = begun.map_err(|e| Problem::from(LoginError::from(e)))?;
+    let url = begun.map_err(Problem::from)?;
     let cookie = format!("{COOKIE}={value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=600");
     let mut response = page::redirect(&url);
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {

@@ -4,178 +4,109 @@ fn at(seconds: i64) -> OffsetDateTime {
     OffsetDateTime::UNIX_EPOCH + Duration::seconds(seconds)
 }
 
-fn ready(user: &str) -> Ready {
-    Ready {
-        user_id: user.to_owned(),
-        refresh: None,
-        until: at(0),
-        how: "test",
-    }
-}
-
-fn login(state: &str, browser: u8) -> Login {
-    Login {
-        state: state.to_owned(),
-        browser: [browser; 32],
-        from: String::new(),
-        nonce: String::new(),
-        verifier: Secret::new(String::new()),
-        goal: Goal::Device([0; 32]),
-        until: at(0) + LOGIN,
-    }
-}
-
-fn word(polled: &Polled) -> String {
-    match polled {
-        Polled::Pending => "pending".to_owned(),
-        Polled::SlowDown => "slow down".to_owned(),
-        Polled::Denied(why) => format!("denied: {why}"),
-        Polled::Expired => "expired".to_owned(),
-        Polled::Ready(ready) => format!("ready: {}", ready.user_id),
-    }
+fn counts(of: &[(&str, i64)]) -> Vec<(String, i64)> {
+    of.iter().map(|(a, n)| ((*a).to_owned(), *n)).collect()
 }
 
 #[test]
-fn a_login_comes_back_once_and_to_its_own_browser() {
-    let mut pending = Pending::default();
-    pending.begin(login("s1", 1), at(0));
-    assert!(pending.come_back("s1", &[2; 32], at(1)).is_none());
-    assert!(pending.come_back("s2", &[1; 32], at(1)).is_none());
-    assert!(pending.come_back("s1", &[1; 32], at(1)).is_some());
-    assert!(pending.come_back("s1", &[1; 32], at(1)).is_none());
-    pending.begin(login("s3", 1), at(0));
-    assert!(pending.come_back("s3", &[1; 32], at(600)).is_none());
-}
-
-#[test]
-fn a_code_is_fetched_once_by_who_holds_the_verifier() {
-    let mut pending = Pending::default();
-    let mut offer = |code: &str, now| {
-        pending.offer(code, challenge("v"), ready("ada"), now);
+fn who_floods_the_places_makes_room_himself() {
+    let bounds = Bounds {
+        of_one: 3,
+        most: 10,
     };
-    offer("one", at(0));
-    offer("two", at(0));
-    offer("three", at(0));
-    let mut fetch = |code, verifier, now| pending.fetch(code, verifier, now).map(|r| r.user_id);
-    assert_eq!(fetch("one", "v", at(59)), Some("ada".to_owned()));
-    assert_eq!(fetch("one", "v", at(59)), None);
-    // A thief's try spends it.
-    assert_eq!(fetch("two", "x", at(1)), None);
-    assert_eq!(fetch("two", "v", at(1)), None);
-    assert_eq!(fetch("three", "v", at(60)), None);
+    for (there, own, makes_room) in [
+        (&[][..], "a", None),
+        (&[("a", 2)], "a", None),
+        (&[("a", 3)], "a", Some("a")),
+        (&[("a", 3)], "b", None),
+        (&[("a", 2), ("b", 3), ("c", 2), ("d", 2)], "e", None),
+        (&[("a", 3), ("b", 2), ("c", 2), ("d", 3)], "a", Some("a")),
+        (
+            &[("a", 2), ("b", 3), ("c", 2), ("d", 2), ("f", 1)],
+            "e",
+            Some("b"),
+        ),
+        (
+            &[("a", 2), ("b", 3), ("c", 2), ("d", 2), ("f", 1)],
+            "f",
+            Some("b"),
+        ),
+    ] {
+        let there = counts(there);
+        assert_eq!(crowded(&there, own, bounds), makes_room, "{there:?} {own}");
+    }
 }
 
 #[test]
-fn a_device_waits_slows_down_and_hears_the_answer_once() {
-    let mut pending = Pending::default();
-    let hash = keys::sha256(b"d");
-    let code = pending.device(
-        hash,
-        [0, 1, 2, 3, 4, 5, 6, 7],
-        "192.0.2.1:5".to_owned(),
-        at(0),
-    );
+fn a_device_waits_slows_down_and_hears_what_was_decided() {
+    let asking = |decided, asked: Option<i64>, interval| Asking {
+        decided,
+        asked: asked.map(at),
+        interval,
+        until: at(600),
+    };
+    for (device, now, told) in [
+        (asking(false, None, 5), 0, Next::Wait),
+        (asking(false, Some(0), 5), 5, Next::Wait),
+        (asking(false, Some(5), 5), 7, Next::Slower(10)),
+        (asking(false, Some(7), 10), 12, Next::Slower(15)),
+        (asking(false, Some(12), 15), 27, Next::Wait),
+        (asking(true, Some(27), 15), 28, Next::Tell),
+        (asking(true, None, 5), 599, Next::Tell),
+        (asking(true, None, 5), 600, Next::Over),
+        (asking(false, None, 5), 600, Next::Over),
+    ] {
+        assert_eq!(next(&device, at(now)), told, "{device:?} {now}");
+    }
+}
+
+#[test]
+fn a_code_is_found_however_it_is_typed() {
+    let code = user_code([0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(code, "BCDF-GHJK");
-    let said: Vec<String> = [
-        (0, "d"),
-        (5, "d"),
-        (7, "d"),
-        (12, "d"),
-        (27, "d"),
-        (28, "x"),
-    ]
-    .map(|(second, code)| word(&pending.poll(code, at(second))))
-    .to_vec();
-    assert_eq!(
-        said,
-        [
-            "pending",
-            "pending",
-            "slow down",
-            "slow down",
-            "pending",
-            "expired"
-        ]
-    );
-    let found = pending.by_user_code("bcdf ghjk", HOME, at(30));
-    assert_eq!(found, Ok((hash, "192.0.2.1:5".to_owned())));
-    assert!(pending.decide(&hash, Ok(ready("ada")), at(30)));
-    assert!(!pending.decide(&hash, Ok(ready("eve")), at(30)));
-    assert_eq!(
-        pending.by_user_code("BCDF-GHJK", HOME, at(30)),
-        Err(Wrong::Unknown)
-    );
-    assert_eq!(word(&pending.poll("d", at(31))), "ready: ada");
-    assert_eq!(word(&pending.poll("d", at(60))), "expired");
-}
-
-#[test]
-fn a_device_hears_a_no_and_does_not_wait_for_ever() {
-    let mut pending = Pending::default();
-    for n in [1, 2] {
-        pending.device(keys::sha256(&[n]), [n; 8], String::new(), at(0));
+    for same in ["BCDF-GHJK", "bcdf ghjk", " bcdfghjk\n"] {
+        assert_eq!(typed(same), typed(&code), "{same:?}");
     }
-    assert!(pending.decide(&keys::sha256(&[1]), Err("no".to_owned()), at(1)));
-    assert_eq!(word(&pending.poll("\u{1}", at(5))), "denied: no");
-    assert_eq!(word(&pending.poll("\u{2}", at(600))), "expired");
-    assert!(!pending.decide(&keys::sha256(&[2]), Ok(ready("ada")), at(600)));
-}
-
-const HOME: &str = "192.0.2.9:4000";
-
-/// An address of its own for each number, with a port.
-fn address(n: usize) -> String {
-    format!("10.{}.{}.1:5", n / 200, n % 200)
+    assert_ne!(typed("BCDF-GHJL"), typed(&code));
 }
 
 #[test]
-fn tables_are_bounded_and_who_floods_them_loses_his_own() {
-    let mut pending = Pending::default();
-    let begin = |pending: &mut Pending, state: &str, remote: &str| {
+fn what_is_kept_opens_to_what_it_was() {
+    let goals = [
+        Goal::Device([7; 32]),
+        Goal::Loopback {
+            redirect: "http://127.0.0.1:1/".to_owned(),
+            challenge: "c".to_owned(),
+            state: "s".to_owned(),
+        },
+    ];
+    for goal in goals {
         let login = Login {
-            from: address::of(remote),
-            ..login(state, 1)
+            state: "s".to_owned(),
+            browser: [1; 32],
+            from: String::new(),
+            nonce: "n".to_owned(),
+            verifier: Secret::new("v".to_owned()),
+            goal: goal.clone(),
+            until: at(0),
         };
-        pending.begin(login, at(0));
-        let hash = keys::sha256(state.as_bytes());
-        pending.device(hash, [9; 8], remote.to_owned(), at(0));
+        let (nonce, verifier, same) = Login::opened(&login.kept()).unwrap();
+        assert_eq!(
+            (nonce.as_str(), verifier.expose().as_str(), same),
+            ("n", "v", goal)
+        );
+    }
+    let ready = Ready {
+        user_id: "ada".to_owned(),
+        refresh: Some(Secret::new("r".to_owned())),
+        until: at(9),
     };
-    begin(&mut pending, "ada", HOME);
-    for n in 0..2 * MOST {
-        begin(&mut pending, &format!("flood{n}"), "198.51.100.1:7");
-        pending.offer(&n.to_string(), String::new(), ready("ada"), at(0));
-    }
-    let sizes = |pending: &Pending| (pending.logins.len(), pending.devices.len());
-    assert_eq!(sizes(&pending), (OF_ONE + 1, OF_ONE + 1));
-    assert_eq!(pending.codes.len(), MOST);
-    // From many addresses: whoever has the most makes room.
-    for n in 0..MOST - 1 {
-        begin(&mut pending, &format!("n{n}"), &address(n));
-    }
-    assert_eq!(sizes(&pending), (MOST, MOST));
-    assert!(pending.come_back("flood1998", &[1; 32], at(0)).is_none());
-    assert!(pending.come_back("ada", &[1; 32], at(0)).is_some());
-    assert_eq!(word(&pending.poll("ada", at(1))), "pending");
-}
-
-#[test]
-fn guessing_ends_for_the_address_that_guesses() {
-    let mut pending = Pending::default();
-    let wrong = |pending: &mut Pending, from: &str, now| {
-        pending.by_user_code("AAAA-AAAA", from, now).unwrap_err()
+    let same = |opened: &Ready| {
+        let refresh = opened.refresh.as_ref().map(|r| r.expose().clone());
+        (opened.user_id.clone(), refresh, opened.until)
     };
-    for _ in 0..WRONG {
-        assert_eq!(wrong(&mut pending, "198.51.100.1:7", at(1)), Wrong::Unknown);
-    }
-    assert_eq!(wrong(&mut pending, "198.51.100.1:8", at(2)), Wrong::TooMany);
-    assert_eq!(wrong(&mut pending, HOME, at(2)), Wrong::Unknown);
-    let mut heard = usize::try_from(WRONG).unwrap() + 1;
-    while wrong(&mut pending, &address(heard), at(3)) == Wrong::Unknown {
-        heard += 1;
-    }
-    assert_eq!(heard, usize::try_from(WRONG_OF_ALL).unwrap());
-    assert_eq!(
-        wrong(&mut pending, "198.51.100.1:7", at(70)),
-        Wrong::Unknown
-    );
+    assert_eq!(same(&Ready::opened(&ready.kept()).unwrap()), same(&ready));
+    let (challenge, opened) = Ready::opened_for(&ready.kept_for("c")).unwrap();
+    assert_eq!((challenge.as_str(), same(&opened)), ("c", same(&ready)));
+    assert!(Ready::opened(&Secret::new("{}".to_owned())).is_none());
 }

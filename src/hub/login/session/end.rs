@@ -2,7 +2,7 @@
 
 use super::{Told, genuine, told};
 use crate::clock;
-use crate::hub::login::{From, LoginError};
+use crate::hub::login::{From, LoginError, turn};
 use crate::hub::oidc::Provider;
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::running::Gone;
@@ -22,8 +22,21 @@ pub async fn log_out(
     let Ok((pair, _, _)) = genuine(hub, &token).await else {
         return Ok(false);
     };
-    let _turn = hub.logins.turn(&pair.session_id).await;
-    let (_, session, user) = genuine(hub, &token).await?;
+    turn::alone(
+        hub,
+        &pair.session_id,
+        logged_out(hub, provider, &token, from),
+    )
+    .await
+}
+
+async fn logged_out(
+    hub: &Hub,
+    provider: &Provider,
+    token: &TokenText,
+    from: &From,
+) -> Result<bool, LoginError> {
+    let (_, session, user) = genuine(hub, token).await?;
     let sealed = session.sealed.as_deref();
     let kept = sealed.and_then(|sealed| hub.logins.seal.open(&session.id, sealed));
     if !hub

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ask;
 use crate::clock;
-use crate::hub::login::{From, LoginError};
+use crate::hub::login::{From, LoginError, turn};
 use crate::hub::oidc::Provider;
 use crate::hub::store::{Session, StoreError};
 use crate::hub::{Hub, auth, chain_of, grants};
@@ -66,13 +66,15 @@ async fn look(
     if !found.is_some_and(|(session, _)| !session.ended && due(&session)) {
         return Ok(());
     }
-    let _turn = hub.logins.turn(id).await;
-    match hub.store.session(id).await? {
-        Some((session, user)) if !session.ended && due(&session) => {
-            ask(hub, provider, &session, &user, from).await.map(drop)
+    turn::alone(hub, id, async {
+        match hub.store.session(id).await? {
+            Some((session, user)) if !session.ended && due(&session) => {
+                ask(hub, provider, &session, &user, from).await.map(drop)
+            }
+            _ => Ok(()),
         }
-        _ => Ok(()),
-    }
+    })
+    .await
 }
 
 /// Asks about those who have API tokens or SSH keys, used or not, until `stop`: the groups of a token are as new as those of a

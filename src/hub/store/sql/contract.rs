@@ -17,6 +17,7 @@ mod heals;
 mod hostkeys;
 mod join;
 mod keys;
+mod logins;
 mod replicas;
 mod reports;
 mod sessions;
