@@ -90,8 +90,10 @@ pub struct HubConfig {
     /// How long the audit is kept, and who else gets it.
     pub audit: AuditConfig,
     pub keys: rotation::KeyPolicy,
-    /// The identity provider that people log in with; None = tokens only.
+    /// The identity provider that people log in with; None = tokens and codes that an admin gives.
     pub oidc: Option<oidc::Config>,
+    /// How long sessions hold where there is no provider, which else says so.
+    pub sessions: oidc::Lifetimes,
     /// Whom the hub tells of troubles.
     pub notify: notify::Config,
     /// How other replicas of the hub reach this one; None = it is alone.

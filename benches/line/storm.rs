@@ -56,6 +56,7 @@ pub(crate) async fn hub(address: &str, directory: &Path, count: usize) {
         git_over_line: linesman::hub::gitline::Allowed::Auto,
         notify: linesman::hub::notify::Config::default(),
         oidc: None,
+        sessions: linesman::hub::oidc::Lifetimes::default(),
         peer: None,
     };
     let (hub, chain) = serve::start(config, CancellationToken::new())

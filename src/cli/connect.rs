@@ -207,27 +207,40 @@ fn whole(path: &Path) -> PathBuf {
 /// `-` is stdin, which gives it once: whoever needs it again keeps the [`Access`]. The token never travels in an argument, where
 /// other users of the machine see it.
 pub(super) fn read_token(path: &Path) -> Result<Secret<String>> {
+    read_secret(
+        path,
+        "token",
+        "a hub token reads lmt1.…; the hub keeps its first in <data>/admin.token",
+    )
+}
+
+/// A code that an admin made for a local user.
+pub(super) fn read_code(path: &Path) -> Result<Secret<String>> {
+    read_secret(
+        path,
+        "login code",
+        "a login code reads lml1.…; an admin makes one: linesman user login-code NAME",
+    )
+}
+
+fn read_secret(path: &Path, what: &str, next: &str) -> Result<Secret<String>> {
     let text = if is_stdin(path) {
         let mut text = String::new();
         std::io::stdin()
             .take(MAX_TOKEN_FILE)
             .read_to_string(&mut text)
-            .context("read the token from stdin")?;
+            .with_context(|| format!("read the {what} from stdin"))?;
         text
     } else {
         read_bounded(path, MAX_TOKEN_FILE)
-            .with_context(|| format!("read the token file {}", path.display()))?
+            .with_context(|| format!("read the {what} file {}", path.display()))?
     };
-    let token = text.trim();
-    if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(Failure::new(
-            Code::Usage,
-            format!("{} holds no token", path.display()),
-            "a hub token reads lmt1.…; the hub keeps its first in <data>/admin.token",
-        )
-        .into());
+    let text = text.trim();
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) {
+        let holds = format!("{} holds no {what}", path.display());
+        return Err(Failure::new(Code::Usage, holds, next).into());
     }
-    Ok(Secret::new(token.to_owned()))
+    Ok(Secret::new(text.to_owned()))
 }
 
 pub(super) fn read_ca(path: &Path) -> Result<String> {

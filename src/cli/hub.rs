@@ -313,6 +313,7 @@ fn config(args: Args) -> Result<HubConfig> {
             ..key_policy(args.rotate_keys_after)?
         },
         audit: args.audit.config()?,
+        sessions: args.oidc.sessions(),
         oidc: args.oidc.config()?,
         notify: args.notify.config()?,
         peer,

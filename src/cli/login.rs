@@ -1,4 +1,4 @@
-//! `linesman login`: by the hub's identity provider, with a browser here or elsewhere, or by a token.
+//! `linesman login`: by the hub's identity provider, with a browser here or elsewhere, by a code from an admin, or by a token.
 
 mod browser;
 mod device;
@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::connect::{Access, canonical, read_ca, read_token};
+use super::connect::{Access, canonical, read_ca, read_code, read_token};
 use super::exit::{Code, Failure};
 use super::output::progress_line;
 use super::session::{self, Session};
 use crate::client::Client;
-use crate::wire::api::SessionAnswer;
+use crate::wire::api::{SessionAnswer, TokenRequest};
 
 const EXAMPLES: &str = "\
 Examples:
   linesman login hub.example.org                 # opens a browser; without a display, as --device
   linesman login hub.example.org --device        # shows a code to type in a browser on any machine
+  linesman login hub.example.org --code-file -   # a local user, with what an admin's 'user login-code' printed
   linesman login https://hub.example.org:8443 --token-file admin.token --ca ca.crt
   pass show linesman | linesman login hub.example.org --token-file -
 
@@ -36,6 +37,9 @@ pub(super) struct Args {
     /// Log in with a browser on this machine, but only print the address to open
     #[arg(long)]
     no_browser: bool,
+    /// Log in with the code in this file that an admin made ('-' = stdin)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "no_browser"])]
+    code_file: Option<PathBuf>,
     /// Log in with the token in this file ('-' = stdin)
     #[arg(
         long,
@@ -64,8 +68,9 @@ pub(super) async fn run(args: Args) -> Result<()> {
             .get(&hub)
             .and_then(|s| s.ca.clone()),
     };
-    let session = match &args.token_file {
-        Some(file) if !args.device && !args.no_browser => by_token(&hub, ca, file).await?,
+    let session = match (&args.code_file, &args.token_file) {
+        (Some(file), _) => of_answer(by_code(&hub, ca.as_deref(), file).await?, ca),
+        (None, Some(file)) if !args.device && !args.no_browser => by_token(&hub, ca, file).await?,
         _ => {
             let answer = by_provider(&args, &hub, ca.as_deref()).await?;
             of_answer(answer, ca)
@@ -99,7 +104,9 @@ async fn by_provider(args: &Args, hub: &str, ca: Option<&str>) -> Result<Session
         return Err(Failure::new(
             Code::Denied,
             format!("{hub} has no identity provider to log in with"),
-            format!("run: linesman login {hub} --token-file FILE; its operator finds the first token in <data>/admin.token"),
+            format!(
+                "run: linesman login {hub} --token-file FILE, or --code-file FILE with a code from an admin; its operator finds the first token in <data>/admin.token"
+            ),
         )
         .into());
     }
@@ -108,6 +115,24 @@ async fn by_provider(args: &Args, hub: &str, ca: Option<&str>) -> Result<Session
     } else {
         browser::log_in(&client, !args.no_browser).await
     }
+}
+
+async fn by_code(hub: &str, ca: Option<&str>, file: &Path) -> Result<SessionAnswer> {
+    let code = read_code(file)?;
+    let client = Client::new(crate::client::address(hub)?, ca, None)?;
+    let asked = TokenRequest::LoginCode {
+        login_code: code.into_inner(),
+    };
+    client
+        .session_token("log in with the code", &asked)
+        .await
+        .map_err(|error| {
+            if device::kind(&error) == Some("expired-token") {
+                let next = "ask a hub admin for another: linesman user login-code NAME";
+                return Failure::new(Code::Denied, error.to_string(), next).into();
+            }
+            error.into()
+        })
 }
 
 async fn by_token(hub: &str, ca: Option<String>, file: &Path) -> Result<Session> {

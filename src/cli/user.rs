@@ -1,10 +1,13 @@
 //! `linesman user`: the hub's local users.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use serde_json::json;
 
 use super::connect::Connect;
-use super::output::{Column, Output, done, list, progress_line};
+use super::output::{Column, Format, Output, document, done, emit, list, progress_line};
+use super::session::Replacement;
 use crate::wire::api::{NewUser, UserChange, UserView};
 
 #[derive(Debug, clap::Subcommand)]
@@ -15,6 +18,8 @@ pub(super) enum Verb {
     Set(SetArgs),
     /// List users with their roles, groups and number of tokens
     List(ListArgs),
+    /// Make a code that a local user logs in with, once and within ten minutes
+    LoginCode(LoginCodeArgs),
     /// Remove a user: its tokens, SSH keys and own grants end, and what it runs through the hub is cut
     Remove(RemoveArgs),
 }
@@ -91,6 +96,28 @@ pub(super) struct ListArgs {
     output: Output,
 }
 
+const LOGIN_CODE: &str = "\
+The code is shown once. A new one ends the one before. What its user gets is a session as from an identity provider, which ends by
+itself; a program is better off with a token (`token create`).
+
+Examples:
+  linesman user login-code ada --file ada.code      # give her the file, or what it holds
+  linesman login hub.example.org --code-file ada.code";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = LOGIN_CODE)]
+pub(super) struct LoginCodeArgs {
+    /// The user's name
+    name: String,
+    /// Write the code to this file (0600) instead of stdout
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
 const REMOVE: &str = "\
 Examples:
   linesman user remove ada";
@@ -144,11 +171,30 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
                 "no users",
             )
         }
+        Verb::LoginCode(args) => login_code(args).await,
         Verb::Remove(args) => {
             args.connect.client().await?.remove_user(&args.name).await?;
             progress_line(&format!("user {} removed", args.name));
             done(args.output.output, &args.name, &json!({"name": args.name}))
         }
+    }
+}
+
+async fn login_code(args: LoginCodeArgs) -> Result<()> {
+    let client = args.connect.client().await?;
+    let file = args.file.as_deref().map(Replacement::open).transpose()?;
+    let made = client.make_login_code(&args.name).await?;
+    progress_line(&format!(
+        "{} logs in with it once, until {}: linesman login {} --code-file FILE",
+        made.user,
+        made.expires_at,
+        client.hub()
+    ));
+    match (file, args.output.output) {
+        (Some(file), _) => file.write(format!("{}\n", made.code).as_bytes()),
+        (None, format @ (Format::Json | Format::Yaml)) => emit(&document(format, &made)?),
+        (None, Format::Name) => emit(&format!("{}\n", made.user)),
+        (None, Format::Table | Format::Wide) => emit(&format!("{}\n", made.code)),
     }
 }
 

@@ -5,8 +5,8 @@ use reqwest::header::{HeaderMap, HeaderValue, IF_MATCH};
 
 use super::{Call, Client, Error, TIMEOUT};
 use crate::wire::api::{
-    ApiTokenAnswer, ApiTokenView, GrantCheck, GrantView, NewApiToken, NewGrant, NewUser, Page,
-    UserChange, UserView,
+    ApiTokenAnswer, ApiTokenView, GrantCheck, GrantView, LoginCode, NewApiToken, NewGrant, NewUser,
+    Page, UserChange, UserView,
 };
 use crate::wire::id::ClusterName;
 
@@ -94,6 +94,13 @@ impl Client {
     pub async fn remove_user(&self, name: &str) -> Result<(), Error> {
         self.delete(&format!("remove user {name}"), &["v1", "users", name], 0)
             .await
+    }
+
+    /// A way in for a local user, once.
+    pub async fn make_login_code(&self, name: &str) -> Result<LoginCode, Error> {
+        let operation = format!("make a login code for {name}");
+        let path = ["v1", "users", name, "login-codes"];
+        self.write(&operation, &path, &serde_json::Map::new()).await
     }
 
     /// Of one user, of all (`*`), or the caller's own.

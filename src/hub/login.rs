@@ -85,6 +85,9 @@ pub enum LoginError {
     Audit(#[from] AuditError),
     #[error("{why}")]
     Refused { why: String, next: String },
+    /// Of a login code; why it is not good, nobody is told.
+    #[error("the login code is unknown, was used or replaced, or is older than ten minutes")]
+    Code,
 }
 
 impl LoginError {
@@ -99,6 +102,10 @@ impl LoginError {
     pub fn words(&self) -> (String, String) {
         match self {
             Self::Refused { why, next } => (why.clone(), next.clone()),
+            Self::Code => (
+                self.to_string(),
+                "ask a hub admin for another: linesman user login-code NAME".to_owned(),
+            ),
             Self::Provider(error) if error.is_final() => (
                 chain_of(error),
                 "log in again; if it stays, show this to a hub admin".to_owned(),
@@ -340,10 +347,15 @@ async fn on_record(
         );
         target.push_str(&more);
     }
+    logged_in(hub, user, &target, from).await
+}
+
+/// Puts a login on record before there is a session.
+async fn logged_in(hub: &Hub, user: &UserRow, target: &str, from: &From) -> Result<(), LoginError> {
     let entry = Entry {
         actor: format!("user:{}", user.name),
         action: "login".to_owned(),
-        target: crate::hub::cut(&target, 1_000).to_owned(),
+        target: crate::hub::cut(target, 1_000).to_owned(),
         request_id: from.request_id.clone(),
         remote: from.remote.clone(),
         ..Entry::default()

@@ -34,6 +34,8 @@ pub enum Prefix {
     Access,
     /// `lmr1`: the next access, once.
     Refresh,
+    /// `lml1`: a session of a local user, once.
+    Login,
 }
 
 impl Prefix {
@@ -43,6 +45,7 @@ impl Prefix {
             Self::Api => "lmt1",
             Self::Access => "lma1",
             Self::Refresh => "lmr1",
+            Self::Login => "lml1",
         }
     }
 }

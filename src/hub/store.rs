@@ -243,6 +243,8 @@ contract! {
     [access] remove_user(&self, id: &str, now: OffsetDateTime) -> Ended;
     /// One who is not disabled.
     user(&self, name: &str) -> Option<UserRow>;
+    /// Also finds those who are.
+    user_by_id(&self, id: &str) -> Option<UserRow>;
     /// Stores a token; the same key of the same maker again gives the token that is there the new secret.
     [access] add_api_token(&self, token: ApiToken, key: Option<String>) -> ApiToken;
     /// A token with its user, whatever their state.

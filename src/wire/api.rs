@@ -50,7 +50,7 @@ pub use keys::{
     RotateWish,
 };
 pub use line::{LineClass, LineDetail};
-pub use login::{DeviceLogin, EndSession, SessionAnswer, TokenRequest};
+pub use login::{DeviceLogin, EndSession, LoginCode, SessionAnswer, TokenRequest};
 pub use signer::{DropSigner, NewSigner, SignerRef, SignerView, SignersView};
 pub use told::{
     ToldAdoption, ToldBundle, ToldCluster, ToldCondition, ToldGitHost, ToldGitHostCluster,

@@ -139,7 +139,16 @@ pub(super) struct OidcArgs {
 }
 
 impl OidcArgs {
+    pub(super) fn sessions(&self) -> Lifetimes {
+        Lifetimes {
+            idle: self.session_idle,
+            whole: self.session_life,
+            ..Lifetimes::default()
+        }
+    }
+
     pub(super) fn config(self) -> Result<Option<Config>> {
+        let sessions = self.sessions();
         let Some(issuer) = self.oidc_issuer else {
             return Ok(None);
         };
@@ -182,11 +191,7 @@ impl OidcArgs {
             },
             roles: roles.collect::<Result<_>>()?,
             ca: self.oidc_ca.as_deref().map(connect::read_ca).transpose()?,
-            sessions: Lifetimes {
-                idle: self.session_idle,
-                whole: self.session_life,
-                ..Lifetimes::default()
-            },
+            sessions,
             vouched_within: self.oidc_vouched_within,
             groups_within: self.oidc_groups_within,
             keys_again: KEYS_AGAIN,

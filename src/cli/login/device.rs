@@ -67,7 +67,7 @@ fn over() -> Failure {
 }
 
 /// The problem's slug.
-fn kind(error: &Error) -> Option<&str> {
+pub(super) fn kind(error: &Error) -> Option<&str> {
     match error {
         Error::Refused { problem, .. } => problem.kind.strip_prefix("urn:linesman:problem:"),
         _ => None,

@@ -1,4 +1,5 @@
-//! Logging in with the identity provider: pages for the browser, calls for the program that waits.
+//! Logging in: pages for the browser that goes to the identity provider, calls for the program that waits, and for one that has a
+//! code from an admin.
 
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ fn provider(hub: &Hub) -> Result<&Provider, Problem> {
         Problem::new(
             Slug::NotFound,
             "this hub has no identity provider",
-            "log in with a token: linesman login HUB --token-file FILE; or start the hub with --oidc-issuer",
+            "log in with a token or a code that an admin made: linesman login HUB --token-file FILE, or --code-file FILE; or start the hub with --oidc-issuer",
         )
     })
 }
@@ -61,6 +62,7 @@ impl std::convert::From<LoginError> for Problem {
         let (why, next) = error.words();
         match error {
             LoginError::Refused { .. } => Self::new(Slug::SessionEnded, why, next),
+            LoginError::Code => Self::new(Slug::ExpiredToken, why, next),
             LoginError::Provider(e) if e.is_final() => Self::new(Slug::SessionEnded, why, next),
             LoginError::Provider(_) => {
                 tracing::warn!(why, "the identity provider could not be asked");
@@ -95,7 +97,6 @@ async fn token(
     from: From,
     UserBody(asked): UserBody<TokenRequest>,
 ) -> Result<Json<SessionAnswer>, Problem> {
-    provider(&hub)?;
     let own = hub.clone();
     // Tokens rotate at both ends: what was begun is finished, although the caller went away.
     let work = hub.work.spawn(patience::carried(
@@ -107,18 +108,22 @@ async fn token(
 }
 
 async fn give(hub: &Hub, asked: TokenRequest, from: &From) -> Result<SessionAnswer, Problem> {
-    let provider = provider(hub)?;
     let ready = match asked {
         TokenRequest::Refresh { refresh_token } => {
-            return Ok(session::refresh(hub, provider, &refresh_token, from).await?);
+            return Ok(session::refresh(hub, &refresh_token, from).await?);
+        }
+        TokenRequest::LoginCode { login_code } => {
+            return Ok(session::by_code(hub, &login_code, from).await?);
         }
         TokenRequest::Code { code, verifier } => {
+            provider(hub)?;
             let found = login::pending(hub).fetch(&code, &verifier, clock::now());
             found.await?.ok_or_else(|| {
                 expired("the login's code is unknown, was used or is older than a minute")
             })?
         }
         TokenRequest::Device { device_code } => {
+            provider(hub)?;
             let polled = login::pending(hub).poll(&device_code, clock::now());
             match polled.await? {
                 Polled::Ready(ready) => ready,
@@ -145,7 +150,7 @@ async fn give(hub: &Hub, asked: TokenRequest, from: &From) -> Result<SessionAnsw
             }
         }
     };
-    Ok(session::open(hub, provider.config.sessions, ready, from).await?)
+    Ok(session::open(hub, ready, from).await?)
 }
 
 fn expired(what: &str) -> Problem {
@@ -162,7 +167,6 @@ async fn end(
     from: From,
     UserBody(asked): UserBody<EndSession>,
 ) -> Result<StatusCode, Problem> {
-    let provider = provider(&hub)?;
-    session::log_out(&hub, provider, &asked.refresh_token, &from).await?;
+    session::log_out(&hub, &asked.refresh_token, &from).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -185,6 +185,7 @@ mod tests {
                 "post /v1/heals/{id}/close",
                 "post /v1/users",
                 "patch /v1/users/{name}",
+                "post /v1/users/{name}/login-codes",
                 "post /v1/catalog/signers",
                 "post /v1/catalog/signers/drop",
                 "post /v1/githosts/{name}/host-keys",

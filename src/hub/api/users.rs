@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -24,6 +24,7 @@ use crate::wire::api::{ApiTokenAnswer, ApiTokenView, NewApiToken, NewUser, Page,
 use crate::wire::id::ClusterName;
 
 mod change;
+mod code;
 
 const MAX_TITLE: usize = 100;
 const MAX_GROUPS: usize = 64;
@@ -37,6 +38,7 @@ pub fn routes() -> Router<Arc<Hub>> {
             "/v1/users/{name}",
             get(change::show).patch(change::set).delete(remove),
         )
+        .route("/v1/users/{name}/login-codes", post(code::make))
         .route("/v1/api-tokens", get(tokens).post(create))
         .route("/v1/api-tokens/{id}", delete(revoke))
 }

@@ -9,7 +9,7 @@ use time::{Duration, OffsetDateTime};
 use crate::keys;
 use crate::secret::Secret;
 
-/// How long a person has to log in at the provider.
+/// How long a person has to log in at the provider, or to use a code that an admin gave.
 pub const LOGIN: Duration = Duration::minutes(10);
 /// How long a one-time code waits.
 pub const CODE: Duration = Duration::seconds(60);
@@ -38,6 +38,12 @@ pub const OF_ANYONE: Bounds = Bounds {
 /// Of codes, which the provider's word is needed for.
 pub const OF_CODES: Bounds = Bounds {
     of_one: 1_000,
+    most: 1_000,
+};
+
+/// Of codes that admins gave local users: the next one of a user ends the one before.
+pub const OF_LINKS: Bounds = Bounds {
+    of_one: 1,
     most: 1_000,
 };
 

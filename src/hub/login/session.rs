@@ -5,7 +5,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 use super::pending::Ready;
-use super::{From, LoginError, admit, turn};
+use super::{From, LoginError, admit, refused_on_record, turn};
 use crate::clock;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::oidc::{Lifetimes, Provider};
@@ -66,14 +66,41 @@ fn ended() -> LoginError {
     LoginError::refused("the session has ended", "run: linesman login")
 }
 
-/// The first tokens of a login.
-pub async fn open(
-    hub: &Hub,
-    times: Lifetimes,
-    ready: Ready,
-    from: &From,
-) -> Result<SessionAnswer, LoginError> {
+/// How long things of a session hold.
+fn times(hub: &Hub) -> Lifetimes {
+    let provider = hub.oidc.as_ref();
+    provider.map_or(hub.config.sessions, |provider| provider.config.sessions)
+}
+
+/// The first tokens of a local user, for a code that an admin gave them.
+pub async fn by_code(hub: &Hub, code: &str, from: &From) -> Result<SessionAnswer, LoginError> {
+    const HOW: &str = "code";
     let now = clock::now();
+    // Nothing else is worth a look.
+    let found = match TokenText::parse(Prefix::Login, code) {
+        Some(_) => super::pending(hub).accept(code, now).await?,
+        None => None,
+    };
+    let user = match &found {
+        Some(id) => hub.store.user_by_id(id).await?,
+        None => None,
+    };
+    let Some(user) = user.filter(|user| !user.disabled && user.provider.is_none()) else {
+        refused_on_record(hub, &LoginError::Code, HOW, from).await;
+        return Err(LoginError::Code);
+    };
+    super::logged_in(hub, &user, "by code", from).await?;
+    let ready = Ready {
+        user_id: user.id,
+        refresh: None,
+        until: now + times(hub).whole,
+    };
+    open(hub, ready, from).await
+}
+
+/// The first tokens of a login.
+pub async fn open(hub: &Hub, ready: Ready, from: &From) -> Result<SessionAnswer, LoginError> {
+    let (now, times) = (clock::now(), times(hub));
     let id = keys::encode(&clock::random::<16>());
     let whole = now + times.whole;
     let sealed = ready
@@ -132,32 +159,16 @@ fn judge(
 }
 
 /// The next tokens. The provider is asked again first, and its groups are those of now.
-pub async fn refresh(
-    hub: &Hub,
-    provider: &Provider,
-    text: &str,
-    from: &From,
-) -> Result<SessionAnswer, LoginError> {
+pub async fn refresh(hub: &Hub, text: &str, from: &From) -> Result<SessionAnswer, LoginError> {
     let token = TokenText::parse(Prefix::Refresh, text).ok_or_else(ended)?;
     let (first, _, _) = genuine(hub, &token).await?;
     // Parallel ones wait for each other here, and see what the other did.
-    turn::alone(
-        hub,
-        &first.session_id,
-        refreshed(hub, provider, &token, from),
-    )
-    .await
+    turn::alone(hub, &first.session_id, refreshed(hub, &token, from)).await
 }
 
-async fn refreshed(
-    hub: &Hub,
-    provider: &Provider,
-    token: &TokenText,
-    from: &From,
-) -> Result<SessionAnswer, LoginError> {
+async fn refreshed(hub: &Hub, token: &TokenText, from: &From) -> Result<SessionAnswer, LoginError> {
     let (pair, session, user) = genuine(hub, token).await?;
-    let times = provider.config.sessions;
-    let now = clock::now();
+    let (times, now) = (times(hub), clock::now());
     match judge(&pair, &session, &user, now, times.grace) {
         Good::Yes => {}
         Good::No => return Err(ended()),
@@ -168,10 +179,15 @@ async fn refreshed(
         }
     }
     let lately = pair.used_at.is_some() && now - session.asked_at <= times.grace;
-    let user = if lately {
-        user
-    } else {
-        ask(hub, provider, &session, &user, from).await?
+    let user = match &hub.oidc {
+        _ if lately || session.sealed.is_none() => user,
+        Some(provider) => ask(hub, provider, &session, &user, from).await?,
+        // It may come back with the next start of the hub.
+        None => {
+            let why = "this hub has no identity provider now to ask about the session";
+            let next = "ask a hub admin, who starts it with --oidc-issuer";
+            return Err(LoginError::refused(why, next));
+        }
     };
     let now = clock::now();
     let fresh = Fresh::new();
@@ -249,7 +265,7 @@ async fn ask(
             let no = match &error {
                 LoginError::Provider(error) => error.is_final(),
                 LoginError::Refused { .. } => true,
-                LoginError::Store(_) | LoginError::Audit(_) => false,
+                LoginError::Code | LoginError::Store(_) | LoginError::Audit(_) => false,
             };
             if no {
                 end(hub, &session.id, user, &error.words().0, from).await?;

@@ -111,6 +111,40 @@ impl<'a> Pending<'a> {
         }))
     }
 
+    /// Gives a local user a way in, once; the one before ends.
+    pub async fn invite(
+        self,
+        code: &Secret<String>,
+        user_id: &str,
+        now: OffsetDateTime,
+    ) -> Result<OffsetDateTime> {
+        let until = now + pending::LOGIN;
+        let waiting = Waiting {
+            kind: WaitingKind::Link,
+            key: keys::sha256(code.expose().as_bytes()),
+            address: user_id.to_owned(),
+            remote: String::new(),
+            browser: None,
+            user_code: None,
+            sealed: Vec::new(),
+            until,
+        };
+        self.store
+            .add_waiting(waiting, pending::OF_LINKS, now)
+            .await?;
+        Ok(until)
+    }
+
+    /// The id of the user whom a code is good for, once.
+    pub async fn accept(self, code: &str, now: OffsetDateTime) -> Result<Option<String>> {
+        let key = keys::sha256(code.as_bytes());
+        let found = self
+            .store
+            .take_waiting(WaitingKind::Link, key, None, now)
+            .await?;
+        Ok(found.map(|waiting| waiting.address))
+    }
+
     /// A device begins to ask; gives the code that its person types.
     pub async fn device(
         self,

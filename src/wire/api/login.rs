@@ -1,4 +1,4 @@
-//! Bodies about logging in with an identity provider.
+//! Bodies about logging in: with an identity provider, or with a code that an admin gave.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,20 @@ pub enum TokenRequest {
     Device { device_code: String },
     #[serde(rename_all = "camelCase")]
     Refresh { refresh_token: String },
+    /// The code of a local user, `lml1.…`, that an admin made.
+    #[serde(rename_all = "camelCase")]
+    LoginCode { login_code: String },
+}
+
+/// `POST /v1/users/{name}/login-codes`: the only time that the code is shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LoginCode {
+    pub user: String,
+    /// Good once.
+    pub code: String,
+    /// RFC 3339.
+    pub expires_at: String,
 }
 
 /// The answer, and the only time that these tokens are shown.

@@ -295,3 +295,55 @@ fn a_hub_without_a_provider_says_how_to_log_in() {
     let ran = home.run(&["login", &hub.url, "--ca", &hub.ca_file()]);
     ran.fails(4, "has no identity provider");
 }
+
+/// hub.md §6: a local user has a session without a password: an admin gives a code that is good once.
+#[test]
+fn a_local_user_logs_in_with_a_code_from_an_admin() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    let admin = home.path().join("hub/admin.token");
+    let ca = hub.ca_file();
+    let at = ["--hub", &hub.url, "--ca", &ca];
+    let as_admin = |args: &[&str]| {
+        let token = ["--token-file", admin.to_str().unwrap()];
+        home.run(&[args, &at, &token].concat())
+    };
+    assert_eq!(
+        as_admin(&["user", "add", "ada", "--role", "viewer"]).code,
+        0
+    );
+    let file = home.path().join("ada.code");
+    let path = file.to_str().unwrap();
+    let made = as_admin(&["user", "login-code", "ada", "--file", path]);
+    assert!(
+        made.code == 0 && made.err.contains("ada logs in with it once, until"),
+        "{made:?}"
+    );
+    let code = std::fs::read_to_string(&file).unwrap();
+    assert!(code.starts_with("lml1.") && !made.err.contains(code.trim()));
+    assert_eq!(mode(&file), 0o600);
+    let log_in = || home.run(&["login", &hub.url, "--ca", &ca, "--code-file", path]);
+    let done = log_in();
+    assert!(
+        done.code == 0 && done.err.contains("as ada, until"),
+        "{done:?}"
+    );
+    let me = home.run(&["whoami", "-o", "json"]);
+    assert_eq!(
+        (me.code, &json_of(&me)["user"]),
+        (0, &json!("ada")),
+        "{me:?}"
+    );
+    let again = log_in();
+    again.fails(4, "login code is unknown, was used or replaced");
+    assert!(
+        again.err.contains("linesman user login-code NAME"),
+        "{again:?}"
+    );
+    // The session of before is not touched by that.
+    assert_eq!(home.run(&["whoami"]).code, 0);
+    assert_eq!(home.run(&["logout"]).code, 0);
+    home.run(&["whoami"]).fails(2, "no session is kept");
+    let nobody = as_admin(&["user", "login-code", "nobody"]);
+    nobody.fails(3, "there is no user 'nobody'");
+}

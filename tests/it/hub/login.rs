@@ -10,6 +10,7 @@ use super::slug;
 use super::support::TestHub;
 use crate::provider::{Browser, Idp, Seen};
 
+mod codes;
 mod holders;
 mod replicas;
 mod sessions;

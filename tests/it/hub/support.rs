@@ -209,6 +209,7 @@ impl TestHub {
             bounds: linesman::hub::Bounds::default(),
             data: data.clone(),
             oidc: oidc(&url),
+            sessions: oidc::Lifetimes::default(),
             peer: listeners.peer.as_ref().map(|peer| {
                 let listen = peer.local_addr().unwrap();
                 PeerConfig {

@@ -87,6 +87,7 @@ fn config(
         audit: linesman::hub::AuditConfig::default(),
         notify: linesman::hub::notify::Config::default(),
         oidc: None,
+        sessions: linesman::hub::oidc::Lifetimes::default(),
         peer: None,
     }
 }

@@ -350,6 +350,12 @@ pub const OPERATIONS: &[Operation] = &[
         ("", ""),
     ),
     operation(
+        ("post", "/v1/users/{name}/login-codes"),
+        User,
+        "A code that a local user logs in with, once and within ten minutes; the one before ends",
+        ("", "LoginCode"),
+    ),
+    operation(
         ("get", "/v1/api-tokens"),
         User,
         "Tokens in force: the caller's, or of ?user=NAME, or of all (*)",
@@ -455,7 +461,7 @@ pub const OPERATIONS: &[Operation] = &[
     operation(
         ("post", "/v1/login/token"),
         Anyone,
-        "A session's tokens for a one-time code, a device's code or a refresh token",
+        "A session's tokens for a one-time code, a device's code, a local user's login code or a refresh token",
         ("TokenRequest", "SessionAnswer"),
     ),
     operation(

@@ -3,39 +3,23 @@
 use super::{Told, genuine, told};
 use crate::clock;
 use crate::hub::login::{From, LoginError, turn};
-use crate::hub::oidc::Provider;
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::running::Gone;
 use crate::hub::store::UserRow;
 use crate::hub::{Hub, chain_of};
 
 /// A person logs out: with any of the session's refresh tokens. Gives whether there was something to end.
-pub async fn log_out(
-    hub: &Hub,
-    provider: &Provider,
-    text: &str,
-    from: &From,
-) -> Result<bool, LoginError> {
+pub async fn log_out(hub: &Hub, text: &str, from: &From) -> Result<bool, LoginError> {
     let Some(token) = TokenText::parse(Prefix::Refresh, text) else {
         return Ok(false);
     };
     let Ok((pair, _, _)) = genuine(hub, &token).await else {
         return Ok(false);
     };
-    turn::alone(
-        hub,
-        &pair.session_id,
-        logged_out(hub, provider, &token, from),
-    )
-    .await
+    turn::alone(hub, &pair.session_id, logged_out(hub, &token, from)).await
 }
 
-async fn logged_out(
-    hub: &Hub,
-    provider: &Provider,
-    token: &TokenText,
-    from: &From,
-) -> Result<bool, LoginError> {
+async fn logged_out(hub: &Hub, token: &TokenText, from: &From) -> Result<bool, LoginError> {
     let (_, session, user) = genuine(hub, token).await?;
     let sealed = session.sealed.as_deref();
     let kept = sealed.and_then(|sealed| hub.logins.seal.open(&session.id, sealed));
@@ -59,6 +43,7 @@ async fn logged_out(
     )
     .await?;
     if let Some(kept) = kept
+        && let Some(provider) = &hub.oidc
         && let Err(error) = provider.revoke(&kept).await
     {
         tracing::debug!(

@@ -11,6 +11,8 @@ pub enum WaitingKind {
     Code,
     /// A device that asks whether it may.
     Device,
+    /// A code that an admin gave a local user.
+    Link,
 }
 
 impl WaitingKind {
@@ -19,6 +21,7 @@ impl WaitingKind {
             Self::Login => "login",
             Self::Code => "code",
             Self::Device => "device",
+            Self::Link => "link",
         }
     }
 }
@@ -29,7 +32,7 @@ pub struct Waiting {
     pub kind: WaitingKind,
     /// SHA-256 of what it is called by: state, code or device code.
     pub key: [u8; 32],
-    /// Whose share of the places it takes ([`crate::address::of`]).
+    /// Whose share of the places it takes ([`crate::address::of`]); of a [`WaitingKind::Link`] the id of its user, with whom it ends.
     pub address: String,
     /// From where it came.
     pub remote: String,

@@ -105,6 +105,15 @@ impl Database {
         row.map(User::user).transpose()
     }
 
+    pub async fn user_by_id(&self, id: &str) -> Result<Option<UserRow>> {
+        let row: Option<User> = sqlx::query_as("SELECT * FROM \"user\" WHERE id = $1")
+            .bind(id)
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(db("look up a user"))?;
+        row.map(User::user).transpose()
+    }
+
     pub async fn add_ssh_key(&self, key: SshKey, now: OffsetDateTime) -> Result<Option<SshKey>> {
         const DOING: &str = "store an SSH key";
         let mut write = self.begin(DOING).await?;

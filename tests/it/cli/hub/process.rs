@@ -154,6 +154,7 @@ fn config(data: &Path, listeners: &Listeners) -> anyhow::Result<HubConfig> {
         audit: linesman::hub::AuditConfig::default(),
         notify: linesman::hub::notify::Config::default(),
         oidc: None,
+        sessions: oidc::Lifetimes::default(),
         peer: None,
     })
 }

@@ -33,6 +33,10 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
                 "refreshToken": "lmr1.id.secret", "expiresAt": TIME,
             }),
         ),
+        (
+            "LoginCode",
+            json!({ "user": "ada", "code": "lml1.id.secret", "expiresAt": TIME }),
+        ),
         ("EndSession", json!({ "refreshToken": "lmr1.id.secret" })),
         ("NewGrant", new_grant()),
         ("GrantView", grant()),

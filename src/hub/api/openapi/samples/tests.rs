@@ -193,6 +193,7 @@ fn each_sample_is_a_body_of_its_type() {
     assert!(reads_as::<api::DeviceLogin>("DeviceLogin"));
     assert!(reads_as::<api::TokenRequest>("TokenRequest"));
     assert!(reads_as::<api::SessionAnswer>("SessionAnswer"));
+    assert!(reads_as::<api::LoginCode>("LoginCode"));
     assert!(reads_as::<api::EndSession>("EndSession"));
     assert!(reads_as::<api::BundleView>("BundleView"));
     assert!(reads_as::<api::WhoAmI>("WhoAmI"));
