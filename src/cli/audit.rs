@@ -229,12 +229,9 @@ async fn export(args: ExportArgs) -> Result<()> {
             file.with_context(|| format!("open {}", path.display()))
         })
         .transpose()?;
-    let (mut place, mut count) = (AuditPlace::After(0), 0);
-    loop {
-        let (records, next) = client.audit_after(&filter, &place, Duration::ZERO).await?;
-        if records.is_empty() {
-            break;
-        }
+    let (mut place, mut count) = (Some(AuditPlace::After(0)), 0);
+    while let Some(from) = place {
+        let (records, next) = client.audit_page(&filter, &from).await?;
         (place, count) = (next, count + records.len());
         let text = lines(&records)?;
         match &mut file {

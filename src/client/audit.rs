@@ -31,6 +31,15 @@ pub enum AuditPlace {
     Cursor(String),
 }
 
+impl AuditPlace {
+    fn query(&self) -> (&'static str, String) {
+        match self {
+            Self::After(seq) => ("after", seq.to_string()),
+            Self::Cursor(cursor) => ("cursor", cursor.clone()),
+        }
+    }
+}
+
 impl AuditFilter {
     fn query(&self) -> Vec<(&'static str, String)> {
         [
@@ -58,6 +67,20 @@ impl Client {
         .await
     }
 
+    /// All records behind a place, page by page: the next ones, in order, and the place behind them; None = that was the end.
+    pub async fn audit_page(
+        &self,
+        filter: &AuditFilter,
+        place: &AuditPlace,
+    ) -> Result<(Vec<AuditView>, Option<AuditPlace>), Error> {
+        let mut query = filter.query();
+        query.push(place.query());
+        query.push(("limit", PAGE.to_string()));
+        let page: Page<AuditView> = self.get("read the audit", &["v1", "audit"], &query).await?;
+        let next = page.cursor.map(AuditPlace::Cursor);
+        Ok((page.items, next.filter(|next| next != place)))
+    }
+
     /// The next records behind a place, in order, and the place behind them; waits that long for one where there is none yet.
     pub async fn audit_after(
         &self,
@@ -66,10 +89,7 @@ impl Client {
         wait: Duration,
     ) -> Result<(Vec<AuditView>, AuditPlace), Error> {
         let mut query = filter.query();
-        query.push(match place {
-            AuditPlace::After(seq) => ("after", seq.to_string()),
-            AuditPlace::Cursor(cursor) => ("cursor", cursor.clone()),
-        });
+        query.push(place.query());
         query.push(("limit", PAGE.to_string()));
         query.push(("wait", wait.as_secs().to_string()));
         let page: Page<AuditView> = self.get("read the audit", &["v1", "audit"], &query).await?;

@@ -360,17 +360,18 @@ impl Client {
         loop {
             let mut query = filter.to_vec();
             query.push(("limit", PAGE.min(limit - items.len()).to_string()));
-            if let Some(cursor) = cursor.take() {
-                query.push(("cursor", cursor));
+            let before = cursor.take();
+            if let Some(cursor) = &before {
+                query.push(("cursor", cursor.clone()));
             }
             let page: Page<T> = self.get(operation, path, &query).await?;
-            let grew = !page.items.is_empty();
             items.extend(page.items);
-            cursor = page.cursor;
-            if cursor.is_none() || !grew || items.len() >= limit {
+            // An empty page may only say how far the hub looked; the same place again is the end.
+            if page.cursor.is_none() || page.cursor == before || items.len() >= limit {
                 items.truncate(limit);
                 return Ok(items);
             }
+            cursor = page.cursor;
         }
     }
 }

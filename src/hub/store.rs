@@ -25,7 +25,7 @@ pub mod sqlite;
 pub use bell::Bell;
 pub use changes::AccessChanges;
 pub use opening::{Records, Share};
-pub use records::audit::{Anchor, AuditQuery, AuditRow, Pruned};
+pub use records::audit::{Anchor, AuditPage, AuditQuery, AuditRow, LOOKED_AT, Pruned};
 pub use records::logins::{Asked, Decision, Waiting, WaitingKind};
 pub use records::replicas::{Changes, LineRow, Located, Noted, Replica};
 pub use records::unknown::{Accept, Accepted, UnknownAgent, UnknownReason};
@@ -336,8 +336,8 @@ contract! {
     /// The lines of [`crate::hub::audit::chain::Hashed::read`], those behind `after`, as they are stored: at most so many,
     /// fewer where they are long, none only at the end.
     audit_lines(&self, after: i64, limit: u32) -> Vec<u8>;
-    /// Those that a query asks for.
-    audit_query(&self, query: &AuditQuery) -> Vec<AuditRow>;
+    /// Those that a query asks for, of at most [`LOOKED_AT`] records that an index does not tell apart.
+    audit_query(&self, query: &AuditQuery) -> AuditPage;
     /// The number of the last record from before a time, 0 = none.
     audit_before(&self, at: OffsetDateTime) -> i64;
     /// The number of the last record beyond the newest ones that fit into these bytes; 0 or one that is gone = none.

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::hub::audit::chain;
 use crate::hub::auth::Role;
-use crate::hub::store::{AuditQuery, AuditRow};
+use crate::hub::store::{AuditPage, AuditQuery, AuditRow, StoreError};
 use crate::keys;
 use crate::wire::api::{AnchorView, AuditView, Page};
 
@@ -27,6 +27,8 @@ const MAX_LIMIT: u32 = 2_000;
 const PAGE_BYTES: usize = 2 << 20;
 /// The longest that a call waits for the next record.
 const MAX_WAIT: u64 = 25;
+/// The longest that a call looks through records of which none fits, before it says how far it came.
+const SEARCH: Duration = Duration::from_secs(5);
 /// Between two looks of a call that waits.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Someone who reads on and on is on record this often.
@@ -96,7 +98,10 @@ async fn list(
     let follows = wanted.wait.filter(|_| !query.newest);
     let (mut rows, looked) = match follows {
         Some(wait) => next(&hub, &mut query, Duration::from_secs(wait.min(MAX_WAIT))).await?,
-        None => (hub.store.audit_query(&query).await?, None),
+        None => {
+            let page = search(&hub, &mut query, SEARCH).await?;
+            (page.rows, page.looked)
+        }
     };
     let fit = fitting(&rows);
     let whole = fit == rows.len();
@@ -104,12 +109,32 @@ async fn list(
     let last = rows.last().map(|row| row.seq);
     let last = match follows {
         Some(_) => last.or(looked),
-        None => last.filter(|_| !whole || fit == query.limit as usize),
+        None if whole && fit < query.limit as usize => looked,
+        None => last,
     };
     let order = if query.newest { 'n' } else { 'o' };
     let cursor = last.map(|seq| keys::encode(format!("{order}{seq}").as_bytes()));
     let items = rows.iter().map(chain::view).collect();
     Ok(Json(Page { items, cursor }))
+}
+
+/// Page after page, until one has records in it, there are no more, or the time is over; the query is where it then goes on.
+async fn search(hub: &Hub, query: &mut AuditQuery, within: Duration) -> Result<AuditPage, Problem> {
+    let deadline = tokio::time::Instant::now() + within;
+    loop {
+        let page = hub.store.audit_query(query).await?;
+        let Some(looked) = page.looked.filter(|_| page.rows.is_empty()) else {
+            return Ok(page);
+        };
+        if query.newest {
+            query.before = Some(looked);
+        } else {
+            query.after = Some(looked);
+        }
+        if hub.stop.is_cancelled() || tokio::time::Instant::now() >= deadline {
+            return Ok(page);
+        }
+    }
 }
 
 /// The next records that fit, for which it waits until the deadline; and up to which number none fits, where there are none.
@@ -124,24 +149,31 @@ async fn next(
     loop {
         // Before the question: all up to there is in the store, and in its answer if it fits.
         let there = *head.borrow_and_update();
-        let rows = hub.store.audit_query(query).await?;
-        let looked = query.after.unwrap_or(0).max(there);
-        if !rows.is_empty() {
-            return Ok((rows, None));
+        let page = search(hub, query, SEARCH.max(wait)).await?;
+        if !page.rows.is_empty() {
+            return Ok((page.rows, None));
         }
+        if page.looked.is_some() {
+            // Who does not wait takes no records for the end of them.
+            if wait.is_zero() {
+                return Err(StoreError::TooLong("read the audit chain").into());
+            }
+            return Ok((page.rows, page.looked));
+        }
+        let looked = query.after.unwrap_or(0).max(there);
         if tokio::time::Instant::now() >= deadline {
-            return Ok((rows, Some(looked)));
+            return Ok((page.rows, Some(looked)));
         }
         query.after = Some(looked);
         let more = async { head.wait_for(|seq| *seq > looked).await.is_ok() };
         let more = tokio::time::timeout_at(deadline, more);
         let Some(Ok(true)) = hub.stop.run_until_cancelled(more).await else {
-            return Ok((rows, Some(looked)));
+            return Ok((page.rows, Some(looked)));
         };
         // Where a thousand records come in a second, they are looked through together.
         let pause = tokio::time::sleep_until(deadline.min(tokio::time::Instant::now() + PAUSE));
         if hub.stop.run_until_cancelled(pause).await.is_none() {
-            return Ok((rows, Some(looked)));
+            return Ok((page.rows, Some(looked)));
         }
     }
 }

@@ -48,6 +48,18 @@ pub struct AuditQuery {
     pub limit: u32,
 }
 
+/// Records that a page looks at, at most, where what it is asked for is not found by an index alone.
+pub const LOOKED_AT: i64 = 50_000;
+
+/// What a query found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditPage {
+    pub rows: Vec<AuditRow>,
+    /// The last record that was looked at, where fewer were found than asked for and there are others behind it, in the order of
+    /// the query. None = the rows say where to go on; fewer than asked for are the last ones.
+    pub looked: Option<i64>,
+}
+
 /// The hub's signature under the chain as it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anchor {

@@ -79,6 +79,24 @@ async fn a_narrowed_read_of_the_record_goes_by_an_index() {
             plan(of_cluster).await,
             "SEARCH audit USING INDEX audit_cluster (cluster=? AND seq>? AND seq<?)"
         );
+        let refused = AuditQuery {
+            verdict: text("deny"),
+            before: Some(9),
+            ..query()
+        };
+        assert_eq!(
+            plan(refused).await,
+            "SEARCH audit USING INDEX audit_denied (verdict=? AND seq>? AND seq<?)"
+        );
+        let long_ago = AuditQuery {
+            until: Some(1),
+            after: Some(9),
+            ..query()
+        };
+        assert_eq!(
+            plan(long_ago).await,
+            "SEARCH audit USING INTEGER PRIMARY KEY (rowid>?)"
+        );
         assert_eq!(
             plan(lately).await,
             "SEARCH audit USING INTEGER PRIMARY KEY (rowid>?)"
@@ -114,6 +132,6 @@ async fn a_long_read_of_the_record_ends_at_its_deadline() {
         limit: 1,
         ..AuditQuery::default()
     };
-    assert_eq!(store.audit_query(&query).await.unwrap(), []);
+    assert_eq!(store.audit_query(&query).await.unwrap().rows, []);
     std::fs::remove_dir_all(data).unwrap();
 }

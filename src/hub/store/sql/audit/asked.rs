@@ -2,7 +2,7 @@
 
 use super::super::{Connection, Database, Db, db, in_time};
 use super::Row;
-use crate::hub::store::{AuditQuery, AuditRow, Result};
+use crate::hub::store::{AuditPage, AuditQuery, AuditRow, LOOKED_AT, Result};
 
 const READ: &str = "read the audit chain";
 /// Records since some time that are looked at to find the first of them.
@@ -47,6 +47,89 @@ async fn since_when(connection: &mut Connection, (after, since): (i64, i64)) -> 
     })
 }
 
+/// Of refusals there is an index, which a bound text would not be known to go by; those of actors and clusters tell more apart.
+fn push_verdict(select: &mut sqlx::QueryBuilder<Db>, query: &AuditQuery) {
+    let alone = query.actor.is_none() && query.cluster.is_none();
+    match query.verdict.as_deref() {
+        None => {}
+        Some("deny") if alone => drop(select.push(" AND verdict = 'deny'")),
+        Some(other) => drop(select.push(" AND verdict = ").push_bind(other.to_owned())),
+    }
+}
+
+/// The last record that one page looks at, in the order of the query; None = it looks at all that there are.
+async fn edge(connection: &mut Connection, query: &AuditQuery) -> Result<Option<i64>> {
+    let indexed = [
+        query.actor.is_some(),
+        query.cluster.is_some(),
+        query.verdict.as_deref() == Some("deny"),
+    ];
+    let conditions = [
+        query.actor.is_some(),
+        query.cluster.is_some(),
+        query.verdict.is_some(),
+        query.since.is_some(),
+        query.until.is_some(),
+    ];
+    let narrowed = conditions.into_iter().filter(|is| *is).count();
+    let by_index = indexed.into_iter().any(|is| is);
+    // Each record that is looked at is asked for.
+    if narrowed == usize::from(by_index) {
+        return Ok(None);
+    }
+    if by_index {
+        edge_of_index(connection, query).await
+    } else {
+        edge_of_all(connection, query).await
+    }
+}
+
+/// By one index, the narrowest that there is: of its entries, so many.
+async fn edge_of_index(connection: &mut Connection, query: &AuditQuery) -> Result<Option<i64>> {
+    let last = if query.newest { "min" } else { "max" };
+    let mut select = sqlx::QueryBuilder::<Db>::new(format!(
+        "SELECT count(*), {last}(seq) FROM (SELECT seq FROM audit WHERE seq > "
+    ));
+    select.push_bind(query.after.unwrap_or(0));
+    match (&query.actor, &query.cluster) {
+        (Some(actor), _) => drop(select.push(" AND actor = ").push_bind(actor.clone())),
+        (None, Some(cluster)) => drop(select.push(" AND cluster = ").push_bind(cluster.clone())),
+        (None, None) => push_verdict(&mut select, query),
+    }
+    if let Some(before) = query.before {
+        select.push(" AND seq < ").push_bind(before);
+    }
+    let order = if query.newest { "DESC " } else { "" };
+    select.push(format!(" ORDER BY seq {order}LIMIT "));
+    select.push_bind(LOOKED_AT).push(") AS looked");
+    let (count, edge): (i64, Option<i64>) = select
+        .build_query_as()
+        .fetch_one(connection)
+        .await
+        .map_err(in_time(READ))?;
+    Ok(edge.filter(|_| count >= LOOKED_AT))
+}
+
+/// Numbers have no gaps, so that they need not be counted.
+async fn edge_of_all(connection: &mut Connection, query: &AuditQuery) -> Result<Option<i64>> {
+    const ENDS: &str = "SELECT (SELECT min(seq) FROM audit), (SELECT max(seq) FROM audit)";
+    let ends: (Option<i64>, Option<i64>) = sqlx::query_as(ENDS)
+        .fetch_one(connection)
+        .await
+        .map_err(in_time(READ))?;
+    let (Some(first), Some(last)) = ends else {
+        return Ok(None);
+    };
+    let first = first.max(query.after.unwrap_or(0).saturating_add(1));
+    let last = last.min(query.before.unwrap_or(i64::MAX).saturating_sub(1));
+    let edge = if query.newest {
+        last.saturating_sub(LOOKED_AT - 1)
+    } else {
+        first.saturating_add(LOOKED_AT - 1)
+    };
+    Ok((first < edge && edge < last).then_some(edge))
+}
+
 impl Database {
     pub async fn audit(
         &self,
@@ -82,13 +165,13 @@ impl Database {
         let texts = [
             (" AND actor = ", &query.actor),
             (" AND cluster = ", &query.cluster),
-            (" AND verdict = ", &query.verdict),
         ];
         for (condition, text) in texts {
             if let Some(text) = text {
                 select.push(condition).push_bind(text.clone());
             }
         }
+        push_verdict(&mut select, query);
         let numbers = [
             (" AND seq < ", query.before),
             (" AND at >= ", query.since),
@@ -105,15 +188,25 @@ impl Database {
         select
     }
 
-    pub async fn audit_query(&self, query: &AuditQuery) -> Result<Vec<AuditRow>> {
+    pub async fn audit_query(&self, query: &AuditQuery) -> Result<AuditPage> {
         let mut reader = self.audit_reader(READ).await?;
         let mut query = query.clone();
         if let Some(since) = query.since {
             let after = query.after.unwrap_or(0);
             match since_when(reader.connection(), (after, since)).await? {
-                Since::Nothing => return Ok(Vec::new()),
+                Since::Nothing => return Ok(AuditPage::default()),
                 Since::From(first) => query.after = Some(after.max(first - 1)),
                 Since::There | Since::LongAgo => {}
+            }
+        }
+        let edge = edge(reader.connection(), &query).await?;
+        match (edge, query.newest) {
+            (None, _) => {}
+            (Some(edge), true) => {
+                query.after = Some(query.after.map_or(edge - 1, |after| after.max(edge - 1)));
+            }
+            (Some(edge), false) => {
+                query.before = Some(query.before.map_or(edge + 1, |before| before.min(edge + 1)));
             }
         }
         let rows: Vec<Row> = Self::audit_select(&query)
@@ -121,7 +214,12 @@ impl Database {
             .fetch_all(reader.connection())
             .await
             .map_err(in_time(READ))?;
-        rows.into_iter().map(Row::row).collect()
+        let rows: Vec<AuditRow> = rows.into_iter().map(Row::row).collect::<Result<_>>()?;
+        let full = rows.len() >= query.limit as usize;
+        Ok(AuditPage {
+            looked: edge.filter(|_| !full),
+            rows,
+        })
     }
 
     /// The same for the hub itself, which waits for no reader of the record; by number only.
