@@ -21,7 +21,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use reqwest::header::{
-    AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
+    AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, RETRY_AFTER,
 };
 use reqwest::{Method, StatusCode, Url};
 use serde::de::DeserializeOwned;
@@ -220,7 +220,7 @@ impl Client {
             operation,
             method,
             url: self.url(path, &[]),
-            headers: json_headers(),
+            headers: whatever(json_headers()),
             body: Some(body),
             timeout: TIMEOUT,
             repeatable: true,
@@ -427,6 +427,12 @@ fn authorization(token: &Secret<String>) -> Option<HeaderValue> {
 
 fn json_headers() -> HeaderMap {
     HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))])
+}
+
+/// With the word that whatever is there may be changed: who calls did not look before.
+fn whatever(mut headers: HeaderMap) -> HeaderMap {
+    headers.insert(IF_MATCH, HeaderValue::from_static("*"));
+    headers
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {

@@ -6,7 +6,7 @@ use reqwest::header::{HeaderMap, HeaderValue, IF_MATCH};
 use super::{Call, Client, Error, TIMEOUT};
 use crate::wire::api::{
     ApiTokenAnswer, ApiTokenView, GrantCheck, GrantView, LoginCode, NewApiToken, NewGrant, NewUser,
-    Page, UserChange, UserView,
+    UserChange, UserView,
 };
 use crate::wire::id::ClusterName;
 
@@ -27,8 +27,12 @@ impl Client {
     }
 
     pub async fn revoke_grant(&self, id: &str, rev: i64) -> Result<(), Error> {
-        self.delete(&format!("revoke grant {id}"), &["v1", "grants", id], rev)
-            .await
+        self.delete(
+            &format!("revoke grant {id}"),
+            &["v1", "grants", id],
+            Some(rev),
+        )
+        .await
     }
 
     /// `request` is a method and a path: whether that very request would pass; `act_as` whom it would go as.
@@ -51,8 +55,8 @@ impl Client {
     }
 
     pub async fn users(&self) -> Result<Vec<UserView>, Error> {
-        let page: Page<UserView> = self.get("list users", &["v1", "users"], &[]).await?;
-        Ok(page.items)
+        self.list("list users", &["v1", "users"], &[], usize::MAX)
+            .await
     }
 
     pub async fn add_user(&self, new: &NewUser) -> Result<UserView, Error> {
@@ -92,7 +96,7 @@ impl Client {
     }
 
     pub async fn remove_user(&self, name: &str) -> Result<(), Error> {
-        self.delete(&format!("remove user {name}"), &["v1", "users", name], 0)
+        self.delete(&format!("remove user {name}"), &["v1", "users", name], None)
             .await
     }
 
@@ -109,10 +113,8 @@ impl Client {
             .map(|name| ("user", name.to_owned()))
             .into_iter()
             .collect();
-        let page: Page<ApiTokenView> = self
-            .get("list tokens", &["v1", "api-tokens"], &filter)
-            .await?;
-        Ok(page.items)
+        self.list("list tokens", &["v1", "api-tokens"], &filter, usize::MAX)
+            .await
     }
 
     pub async fn create_token(&self, new: &NewApiToken) -> Result<ApiTokenAnswer, Error> {
@@ -120,19 +122,24 @@ impl Client {
     }
 
     pub async fn revoke_token(&self, id: &str) -> Result<(), Error> {
-        self.delete(&format!("revoke token {id}"), &["v1", "api-tokens", id], 0)
-            .await
+        self.delete(
+            &format!("revoke token {id}"),
+            &["v1", "api-tokens", id],
+            None,
+        )
+        .await
     }
 
-    /// `rev` is the revision that the caller saw; another one in the store is a conflict.
+    /// `rev` is the revision that the caller saw; another one in the store is a conflict. None = whatever is there.
     pub(super) async fn delete(
         &self,
         operation: &str,
         path: &[&str],
-        rev: i64,
+        rev: Option<i64>,
     ) -> Result<(), Error> {
-        let mut headers = HeaderMap::new();
-        if let Ok(tag) = HeaderValue::from_str(&format!("\"{rev}\"")) {
+        let mut headers = super::whatever(HeaderMap::new());
+        let tag = rev.map(|rev| HeaderValue::from_str(&format!("\"{rev}\"")));
+        if let Some(Ok(tag)) = tag {
             headers.insert(IF_MATCH, tag);
         }
         let call = Call {

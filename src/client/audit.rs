@@ -111,7 +111,7 @@ impl Client {
     /// The hub's signatures under the chain, in the order of their records.
     pub async fn audit_anchors(&self) -> Result<Vec<AnchorView>, Error> {
         let path = ["v1", "audit", "anchors"];
-        let page: Page<AnchorView> = self.get("read the audit's anchors", &path, &[]).await?;
-        Ok(page.items)
+        self.list("read the audit's anchors", &path, &[], usize::MAX)
+            .await
     }
 }

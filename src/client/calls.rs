@@ -228,7 +228,7 @@ impl Client {
             operation: &operation,
             method: Method::DELETE,
             url: self.url(&["v1", "clusters", name.as_str(), "pause"], &[]),
-            headers: HeaderMap::new(),
+            headers: super::whatever(HeaderMap::new()),
             body: None,
             timeout: TIMEOUT,
             repeatable: true,
@@ -241,7 +241,7 @@ impl Client {
         self.delete(
             &format!("remove cluster {name}"),
             &["v1", "clusters", name.as_str()],
-            rev,
+            Some(rev),
         )
         .await
     }

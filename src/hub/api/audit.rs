@@ -96,12 +96,11 @@ async fn list(
     let mut query = query(&wanted)?;
     on_record(&hub, &caller, wanted.cluster.as_deref(), &described(&query)).await?;
     let follows = wanted.wait.filter(|_| !query.newest);
-    let (mut rows, looked) = match follows {
-        Some(wait) => next(&hub, &mut query, Duration::from_secs(wait.min(MAX_WAIT))).await?,
-        None => {
-            let page = search(&hub, &mut query, SEARCH).await?;
-            (page.rows, page.looked)
-        }
+    let (mut rows, looked) = if let Some(wait) = follows {
+        next(&hub, &mut query, Duration::from_secs(wait.min(MAX_WAIT))).await?
+    } else {
+        let page = search(&hub, &mut query, SEARCH).await?;
+        (page.rows, page.looked)
     };
     let fit = fitting(&rows);
     let whole = fit == rows.len();
@@ -299,6 +298,7 @@ fn described(query: &AuditQuery) -> String {
 async fn anchors(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
+    Query(part): Query<precondition::Part>,
 ) -> Result<Json<Page<AnchorView>>, Problem> {
     caller.require(&hub, Role::Auditor, "audit.read").await?;
     let known: Vec<_> = hub
@@ -307,7 +307,8 @@ async fn anchors(
         .iter()
         .filter_map(|key| keys::Public::from_base64(key).ok())
         .collect();
-    let anchors = hub.store.audit_anchors().await?.into_iter();
+    let anchors = hub.store.audit_anchors().await?;
+    let anchors = precondition::page(anchors, &part, |anchor| format!("{:020}", anchor.seq))?;
     let view = |anchor: crate::hub::store::Anchor| AnchorView {
         seq: anchor.seq,
         hash: keys::hex(&anchor.hash),
@@ -319,9 +320,8 @@ async fn anchors(
             .unwrap_or_else(|| hub.keys.public())
             .to_base64(),
     };
-    let items = anchors.map(view).collect();
     Ok(Json(Page {
-        items,
-        cursor: None,
+        items: anchors.items.into_iter().map(view).collect(),
+        cursor: anchors.cursor,
     }))
 }

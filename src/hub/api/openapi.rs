@@ -65,7 +65,14 @@ fn describe(operation: &Operation) -> Value {
             },
         },
     });
-    let parameters: Vec<Value> = operation.path.split('/').filter_map(parameter).collect();
+    let mut parameters: Vec<Value> = operation.path.split('/').filter_map(parameter).collect();
+    let changes = matches!(operation.method, "put" | "patch" | "delete");
+    if changes && operation.caller == Caller::User {
+        parameters.push(json!({
+            "name": "If-Match", "in": "header", "required": true, "schema": { "type": "string" },
+            "description": "The ETag of what is changed as it was seen, or * for whatever it is now",
+        }));
+    }
     if !parameters.is_empty() {
         described["parameters"] = parameters.into();
     }

@@ -1,12 +1,13 @@
 //! What the REST API's writes share: revisions, keys of repeated calls, cursors.
 
 use http::{HeaderMap, HeaderName, header};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Caller;
 use super::problem::{Problem, Slug};
 use crate::hub::Hub;
 use crate::hub::store::StoreError;
+use crate::wire::api::Page;
 use crate::{clock, keys};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -18,16 +19,38 @@ pub fn tag(rev: i64) -> Tag {
     [(header::ETAG, format!("\"{rev}\""))]
 }
 
-/// That `If-Match` names this revision; `*` is any.
+/// The same of a value that has no revision: by what it is.
+pub fn tag_of(value: &str) -> Tag {
+    [(header::ETAG, quoted(&hashed(value)))]
+}
+
+/// That `If-Match` names this revision; `*` is any. Every PUT, PATCH and DELETE of people asks it.
 pub fn matches(headers: &HeaderMap, rev: i64, what: &str) -> Result<(), Problem> {
+    matches_tag(headers, &rev.to_string(), what)
+}
+
+/// The same of a value that has no revision.
+pub fn matches_value(headers: &HeaderMap, value: &str, what: &str) -> Result<(), Problem> {
+    matches_tag(headers, &hashed(value), what)
+}
+
+fn hashed(value: &str) -> String {
+    keys::encode(&keys::sha256(value.as_bytes()))
+}
+
+fn quoted(tag: &str) -> String {
+    format!("\"{tag}\"")
+}
+
+fn matches_tag(headers: &HeaderMap, tag: &str, what: &str) -> Result<(), Problem> {
     let Some(wanted) = headers.get(header::IF_MATCH) else {
         return Err(Problem::new(
             Slug::PreconditionRequired,
             format!("changing {what} needs the header If-Match"),
-            "send the record's ETag",
+            "send the record's ETag, or * for whatever it is now",
         ));
     };
-    if wanted == "*" || wanted.as_bytes() == format!("\"{rev}\"").as_bytes() {
+    if wanted == "*" || wanted.as_bytes() == quoted(tag).as_bytes() {
         return Ok(());
     }
     Err(Problem::new(
@@ -93,6 +116,34 @@ pub fn taken(error: StoreError) -> Problem {
     }
 }
 
+/// The most of a list in one answer, and what comes where nothing is said.
+pub const MAX_PAGE: u32 = 500;
+
+/// Which part of a list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Part {
+    pub limit: Option<u32>,
+    pub cursor: Option<String>,
+}
+
+/// That part of a list which is read as a whole, in the order of `key`, which each has for itself.
+pub fn page<T>(
+    mut items: Vec<T>,
+    part: &Part,
+    key: impl Fn(&T) -> String,
+) -> Result<Page<T>, Problem> {
+    let after = part.cursor.as_deref().map(cursor).transpose()?;
+    let limit = part.limit.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE) as usize;
+    items.sort_by_cached_key(&key);
+    items.retain(|item| after.as_ref().is_none_or(|after| key(item) > *after));
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let last = items.last().filter(|_| more);
+    let cursor = last.map(|item| keys::encode(key(item).as_bytes()));
+    Ok(Page { items, cursor })
+}
+
 /// What a list's cursor stands for.
 pub fn cursor(text: &str) -> Result<String, Problem> {
     keys::decode(text)
@@ -104,4 +155,54 @@ pub fn cursor(text: &str) -> Result<String, Problem> {
                 "start the list again without a cursor",
             )
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// H57
+    #[test]
+    fn a_revision_is_asked_for_and_compared() {
+        let told = |tag: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            if let Some(tag) = tag {
+                headers.insert(header::IF_MATCH, tag.parse().unwrap());
+            }
+            matches(&headers, 7, "it").map_err(|problem| problem.slug)
+        };
+        assert_eq!(told(None), Err(Slug::PreconditionRequired));
+        for stale in ["\"6\"", "7", "\"77\"", "", "W/\"7\""] {
+            assert_eq!(told(Some(stale)), Err(Slug::PreconditionFailed), "{stale}");
+        }
+        assert_eq!((told(Some("\"7\"")), told(Some("*"))), (Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn a_list_is_read_page_by_page_to_its_end() {
+        let all: Vec<String> = (0..1_001).map(|n| format!("{n:04}")).collect();
+        let mut shuffled = all.clone();
+        shuffled.reverse();
+        for limit in [None, Some(1), Some(7), Some(500), Some(9_999)] {
+            let (mut read, mut cursor, mut most) = (Vec::new(), None, 0);
+            loop {
+                let part = Part { limit, cursor };
+                let page = page(shuffled.clone(), &part, String::clone).unwrap();
+                most = most.max(page.items.len());
+                read.extend(page.items);
+                cursor = page.cursor;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(read, all);
+            assert_eq!(most, limit.unwrap_or(500).min(500) as usize);
+        }
+        let part = Part {
+            limit: None,
+            cursor: Some("not one".to_owned()),
+        };
+        let refused = page(shuffled, &part, String::clone);
+        assert_eq!(refused.unwrap_err().slug, Slug::BadRequest);
+    }
 }

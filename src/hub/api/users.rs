@@ -10,6 +10,7 @@ use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use time::{Duration, OffsetDateTime};
 
+use super::precondition::Part;
 use super::problem::{Problem, Slug};
 use super::{Caller, UserBody, precondition};
 use crate::clock;
@@ -28,6 +29,8 @@ mod code;
 
 const MAX_TITLE: usize = 100;
 const MAX_GROUPS: usize = 64;
+/// A token is never changed, so that it has one revision.
+const TOKEN_REV: i64 = 1;
 /// The longest life of a token.
 const LONGEST: u64 = 366 * 24 * 3600;
 
@@ -46,6 +49,7 @@ pub fn routes() -> Router<Arc<Hub>> {
 async fn list(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
+    Query(part): Query<Part>,
 ) -> Result<Json<Page<UserView>>, Problem> {
     if !caller.user.is(Role::Auditor) {
         caller.require(&hub, Role::Access, "user.list").await?;
@@ -56,9 +60,10 @@ async fn list(
         let count = tokens.iter().filter(|(_, name)| *name == user.name).count();
         shown(user, count)
     };
+    let users = precondition::page(users, &part, |user| user.name.clone())?;
     Ok(Json(Page {
-        items: users.into_iter().map(view).collect(),
-        cursor: None,
+        items: users.items.into_iter().map(view).collect(),
+        cursor: users.cursor,
     }))
 }
 
@@ -127,9 +132,11 @@ async fn remove(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
     Path(name): Path<String>,
+    headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     caller.require(&hub, Role::Admin, "user.remove").await?;
     let user = find(&hub, &name).await?;
+    precondition::matches(&headers, user.rev, &format!("user {name}"))?;
     caller.record(&hub, "user.remove", None, &name).await?;
     match hub.store.remove_user(&user.id, clock::now()).await? {
         Ended::Done => {}
@@ -169,6 +176,8 @@ fn last_admin() -> Problem {
 struct Wanted {
     /// Whose; absent = the caller's own. Admins may ask for `*`.
     user: Option<String>,
+    limit: Option<u32>,
+    cursor: Option<String>,
 }
 
 async fn tokens(
@@ -189,10 +198,19 @@ async fn tokens(
         }
     };
     let tokens = hub.store.api_tokens(of.as_deref(), clock::now()).await?;
-    let items = tokens.into_iter().map(|(token, user)| view(token, user));
+    let part = Part {
+        limit: wanted.limit,
+        cursor: wanted.cursor,
+    };
+    let place = |(token, user): &(ApiToken, String)| {
+        let since = token.created_at.unix_timestamp_nanos();
+        format!("{user}\0{since:030}\0{}", token.id)
+    };
+    let tokens = precondition::page(tokens, &part, place)?;
+    let items = tokens.items.into_iter();
     Ok(Json(Page {
-        items: items.collect(),
-        cursor: None,
+        items: items.map(|(token, user)| view(token, user)).collect(),
+        cursor: tokens.cursor,
     }))
 }
 
@@ -324,6 +342,7 @@ async fn revoke(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
     Path(id): Path<String>,
+    headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let found = match keys::decode(&id) {
         Some(_) => hub.store.api_token(&id).await?,
@@ -336,6 +355,7 @@ async fn revoke(
             return Err(unknown("token", &id));
         }
     }
+    precondition::matches(&headers, TOKEN_REV, &format!("token {id}"))?;
     let target = format!("{} of {}: {}", token.id, user.name, token.title);
     caller.record(&hub, "token.revoke", None, &target).await?;
     match hub.store.revoke_api_token(&id, clock::now()).await? {

@@ -25,16 +25,20 @@ async fn an_agent_is_told_the_image_that_an_operator_wishes_until_that_is_withdr
     assert_eq!(image, Value::Null);
     let by_digest = format!("registry.example.org/linesman@sha256:{}", "0f".repeat(32));
     let wish = json!({ "image": by_digest });
-    let (code, answer) = hub.call_as(&hub.admin, ("PUT", PATH), &[], &wish).await;
+    let (code, answer) = hub
+        .call_as(&hub.admin, ("PUT", PATH), &[("if-match", "*")], &wish)
+        .await;
     assert_eq!((code, answer), (200, wish));
     let (image, second) = told(&agent, &hub).await;
     assert_eq!(image, json!(by_digest));
     assert!(second > first);
     let tagged = json!({ "image": "registry.example.org/linesman:1" });
-    let (code, problem) = hub.call_as(&hub.admin, ("PUT", PATH), &[], &tagged).await;
+    let (code, problem) = hub
+        .call_as(&hub.admin, ("PUT", PATH), &[("if-match", "*")], &tagged)
+        .await;
     assert_eq!((code, slug(&problem)), (400, "bad-request"));
     let (code, answer) = hub
-        .call_as(&hub.admin, ("PUT", PATH), &[], &json!({}))
+        .call_as(&hub.admin, ("PUT", PATH), &[("if-match", "*")], &json!({}))
         .await;
     assert_eq!((code, answer), (200, json!({})));
     assert_eq!(told(&agent, &hub).await.0, Value::Null);

@@ -50,7 +50,8 @@ pub(super) async fn import_of(hub: &TestHub, engine: EngineKind, n: u8, version:
 }
 
 pub(super) async fn put(hub: &TestHub, path: &str, body: &Value) -> (u16, Value) {
-    hub.call_as(&hub.admin, ("PUT", path), &[], body).await
+    hub.call_as(&hub.admin, ("PUT", path), &[("if-match", "*")], body)
+        .await
 }
 
 async fn told(hub: &TestHub, agent: &Agent) -> Value {

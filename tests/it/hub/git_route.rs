@@ -25,8 +25,13 @@ async fn way(agent: &Agent, hub: &TestHub) -> (Value, String) {
 
 async fn choose(hub: &TestHub, route: &str) -> (u16, Value) {
     let call = ("PUT", PATH);
-    hub.call_as(&hub.admin, call, &[], &json!({ "route": route }))
-        .await
+    hub.call_as(
+        &hub.admin,
+        call,
+        &[("if-match", "*")],
+        &json!({ "route": route }),
+    )
+    .await
 }
 
 async fn report(agent: &Agent, hub: &TestHub, reason: &str) -> Value {

@@ -10,7 +10,8 @@ use super::support::TestHub;
 const LABELS: &str = "/v1/clusters/eu1/labels";
 
 async fn label(hub: &TestHub, token: &str, body: Value) -> (u16, Value) {
-    hub.call_as(token, ("PATCH", LABELS), &[], &body).await
+    hub.call_as(token, ("PATCH", LABELS), &[("if-match", "*")], &body)
+        .await
 }
 
 async fn grant(hub: &TestHub, subject: &str, selector: &str) -> String {

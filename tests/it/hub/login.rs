@@ -285,7 +285,7 @@ async fn who_may_not_come_in_is_told_why() {
     // Removed here: whatever the provider says, until an admin wants them back.
     world.idp.comes(Some("ada")).await;
     let session = world.log_in().await;
-    assert_eq!(world.hub.delete("/v1/users/ada", None).await, 204);
+    assert_eq!(world.hub.delete("/v1/users/ada", Some("*")).await, 204);
     assert_eq!(
         (
             world.whoami(&session).await.0,

@@ -27,7 +27,7 @@ async fn a_pause_reaches_the_assignment_with_its_reason_and_a_resume_takes_it_ba
     let (revision, paused) = policy().await;
     assert_eq!(paused, told);
     assert!(revision > joined["revision"].as_u64());
-    assert_eq!(hub.delete("/v1/clusters/eu1/pause", None).await, 204);
+    assert_eq!(hub.delete("/v1/clusters/eu1/pause", Some("*")).await, 204);
     let (_, resumed) = policy().await;
     assert_eq!(resumed, joined["policy"]);
     hub.stop().await;

@@ -289,7 +289,7 @@ async fn what_is_not_revoked_goes_on() {
     let stays = b.hub.requests.enter(ada, b.hub.requests.now());
     let ends = b.hub.requests.enter(bob.clone(), b.hub.requests.now());
     let path = format!("/v1/api-tokens/{}", bob.token_id);
-    assert_eq!(a.delete(&path, None).await, 204);
+    assert_eq!(a.delete(&path, Some("*")).await, 204);
     assert!(timeout(REVOKED, ends.over()).await.is_ok());
     assert!(timeout(REVOKED, stays.over()).await.is_err());
     end([a, b]).await;
@@ -345,7 +345,12 @@ async fn agents_hear_of_changes_wherever_they_listen() {
     next("ssignment").await;
     let registry = json!({"registry": "mirror.example.org"});
     let (code, set) = a
-        .call_as(&a.admin, ("PUT", "/v1/hub/image-registry"), &[], &registry)
+        .call_as(
+            &a.admin,
+            ("PUT", "/v1/hub/image-registry"),
+            &[("if-match", "*")],
+            &registry,
+        )
         .await;
     if code < 300 {
         next("ssignment").await;

@@ -132,6 +132,56 @@ async fn calls_for_people_need_a_token_and_a_role() {
     hub.stop().await;
 }
 
+/// H57: whatever changes or ends a record asks which one is meant; where that has changed, or nothing is said, nothing is done.
+#[tokio::test]
+async fn changes_need_the_revision_that_was_seen() {
+    let hub = TestHub::start("routes-revisions").await;
+    let join = hub.add("eu1").await;
+    assert_eq!(Agent::new(1).join(&hub, "eu1", &join).await.0, 200);
+    let (_, grants) = hub.get("/v1/grants").await;
+    let (_, tokens) = hub.get("/v1/api-tokens").await;
+    let id = |list: &Value| list["items"][0]["id"].as_str().unwrap().to_owned();
+    let ids = [("grants", id(&grants)), ("api-tokens", id(&tokens))];
+    let state = async || {
+        let cluster = hub.get("/v1/clusters/eu1").await.1;
+        let user = hub.get("/v1/users/admin").await.1;
+        let mut all = vec![cluster["rev"].clone(), user["rev"].clone()];
+        for path in ["/v1/grants", "/v1/api-tokens", "/v1/hub/image-registry"] {
+            all.push(hub.get(path).await.1);
+        }
+        all
+    };
+    let before = state().await;
+    let changing = ["put", "patch", "delete"];
+    let mut asked_of = 0;
+    for operation in of(Caller::User).filter(|o| changing.contains(&o.method)) {
+        let mut asked = Asked::new(operation);
+        for (list, id) in &ids {
+            asked.path = asked
+                .path
+                .replace(&format!("{list}/0197"), &format!("{list}/{id}"));
+        }
+        let call = (asked.method.as_str(), asked.path.as_str());
+        let missing = hub.call_as(&hub.admin, call, &[], &asked.body).await;
+        let stale = [("if-match", "\"999999\"")];
+        let stale = hub.call_as(&hub.admin, call, &stale, &asked.body).await;
+        for ((code, problem), expected, slug) in [
+            (missing, 428, "precondition-required"),
+            (stale, 412, "precondition-failed"),
+        ] {
+            assert_eq!(
+                (code, super::slug(&problem)),
+                (expected, slug),
+                "{operation:?}"
+            );
+        }
+        asked_of += 1;
+    }
+    assert!(asked_of >= 11, "{asked_of}");
+    assert_eq!(state().await, before);
+    hub.stop().await;
+}
+
 #[tokio::test]
 async fn calls_for_agents_need_the_clusters_own_key() {
     let hub = TestHub::start("routes-agents").await;

@@ -55,7 +55,8 @@ async fn a_token_is_shown_once_and_dies_at_once() {
     let path = format!("/v1/api-tokens/{}", made["id"].as_str().unwrap());
     let end = ("DELETE", path.as_str());
     assert_eq!(hub.call_as(&bob, end, &[], &Value::Null).await.0, 404);
-    assert_eq!(hub.call_as(&ada, end, &[], &Value::Null).await.0, 204);
+    let any = [("if-match", "*")];
+    assert_eq!(hub.call_as(&ada, end, &any, &Value::Null).await.0, 204);
     assert_eq!(whoami(&hub, &ada).await.0, 401);
     let rows = hub.hub.store.audit_tail(None, 100).await.unwrap();
     let done: Vec<&str> = rows.iter().map(|r| r.action.as_str()).collect();
@@ -89,9 +90,14 @@ async fn the_same_call_again_is_the_same_token_with_a_fresh_secret() {
     assert_eq!(token(&hub, machine, wide).await.0, 403);
     let path = format!("/v1/api-tokens/{}", second["id"].as_str().unwrap());
     assert_eq!(
-        hub.call_as(machine, ("DELETE", &path), &[], &Value::Null)
-            .await
-            .0,
+        hub.call_as(
+            machine,
+            ("DELETE", &path),
+            &[("if-match", "*")],
+            &Value::Null
+        )
+        .await
+        .0,
         404
     );
     assert_eq!(
@@ -118,8 +124,8 @@ async fn a_removed_user_loses_tokens_keys_and_grants_for_good() {
     let ada = made["token"].as_str().unwrap();
     let grant = json!({"subject": "user:ada", "clusters": "all", "groups": ["view"]});
     assert_eq!(hub.post("/v1/grants", &grant).await.0, 201);
-    assert_eq!(hub.delete("/v1/users/ada", None).await, 204);
-    assert_eq!(hub.delete("/v1/users/ada", None).await, 404);
+    assert_eq!(hub.delete("/v1/users/ada", Some("*")).await, 204);
+    assert_eq!(hub.delete("/v1/users/ada", Some("*")).await, 404);
     assert_eq!(whoami(&hub, ada).await.0, 401);
     // The name may come back, with nothing of what it had.
     assert_eq!(hub.post("/v1/users", &json!({"name": "ada"})).await.0, 201);
@@ -139,17 +145,22 @@ async fn the_last_admin_cannot_be_lost_by_accident() {
     );
     for path in [first.as_str(), "/v1/users/admin"] {
         let (code, problem) = hub
-            .call_as(&hub.admin, ("DELETE", path), &[], &Value::Null)
+            .call_as(
+                &hub.admin,
+                ("DELETE", path),
+                &[("if-match", "*")],
+                &Value::Null,
+            )
             .await;
         assert_eq!((code, slug(&problem)), (409, "last-admin"), "{path}");
     }
     // A scope without the role does not count, a token with it does.
     let narrow = json!({"title": "ci", "lasts": 3600, "scopes": ["viewer"]});
     token(&hub, &hub.admin, narrow).await;
-    assert_eq!(hub.delete(&first, None).await, 409);
+    assert_eq!(hub.delete(&first, Some("*")).await, 409);
     let body = json!({"title": "laptop", "lasts": 3600});
     let (_, made) = token(&hub, &hub.admin, body).await;
-    assert_eq!(hub.delete(&first, None).await, 204);
+    assert_eq!(hub.delete(&first, Some("*")).await, 204);
     assert_eq!(whoami(&hub, made["token"].as_str().unwrap()).await.0, 200);
     hub.stop().await;
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use http::HeaderMap;
 
 use super::super::problem::{Problem, Slug};
-use super::super::{Caller, UserBody};
+use super::super::{Caller, UserBody, precondition};
 use super::{find, pause};
 use crate::clock;
 use crate::hub::auth::Role;
@@ -29,10 +30,12 @@ pub(super) async fn set(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
     Path(name): Path<String>,
+    headers: HeaderMap,
     UserBody(asked): UserBody<EngineRequest>,
 ) -> Result<Json<EngineView>, Problem> {
     caller.require(&hub, Role::Operator, "engine.set").await?;
     let mut cluster = find(&hub, &name).await?;
+    precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
     let replaces = asked.engine != cluster.engine;
     if replaces && !asked.replace {
         return Err(another_engine(&cluster, asked.engine));
@@ -189,13 +192,15 @@ pub(super) async fn registry(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
     Path(name): Path<String>,
+    headers: HeaderMap,
     UserBody(asked): UserBody<RegistryRequest>,
 ) -> Result<Json<RegistryView>, Problem> {
     caller
         .require(&hub, Role::Operator, "engine.mirror")
         .await?;
-    let registry = asked.registry.map(checked).transpose()?;
     let mut cluster = find(&hub, &name).await?;
+    precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
+    let registry = asked.registry.map(checked).transpose()?;
     let word = registry.as_deref().unwrap_or("default");
     caller
         .record(&hub, "engine.mirror", Some(&name), word)
@@ -214,10 +219,11 @@ pub(super) async fn registry_shown(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<Json<RegistryView>, Problem> {
+) -> Result<(precondition::Tag, Json<RegistryView>), Problem> {
     caller.require(&hub, Role::Viewer, "cluster.show").await?;
     let cluster = find(&hub, &name).await?;
-    Ok(Json(in_force(&hub, &cluster).await?))
+    let view = in_force(&hub, &cluster).await?;
+    Ok((precondition::tag(cluster.rev), Json(view)))
 }
 
 async fn in_force(hub: &Hub, cluster: &Cluster) -> Result<RegistryView, Problem> {
@@ -233,11 +239,14 @@ async fn in_force(hub: &Hub, cluster: &Cluster) -> Result<RegistryView, Problem>
 pub(super) async fn default_registry(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
+    headers: HeaderMap,
     UserBody(asked): UserBody<RegistryRequest>,
 ) -> Result<Json<RegistryView>, Problem> {
     caller
         .require(&hub, Role::Operator, "engine.mirror")
         .await?;
+    let before = hub.store.default_registry().await?.unwrap_or_default();
+    precondition::matches_value(&headers, &before, "the image registry of all clusters")?;
     let registry = asked.registry.map(checked).transpose()?;
     let registry = registry.filter(|r| !r.is_empty());
     let word = registry.as_deref().unwrap_or("none");
@@ -256,9 +265,11 @@ pub(super) async fn default_registry(
 pub(super) async fn default_registry_shown(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
-) -> Result<Json<RegistryView>, Problem> {
+) -> Result<(precondition::Tag, Json<RegistryView>), Problem> {
     caller.require(&hub, Role::Viewer, "cluster.show").await?;
-    Ok(Json(of_all(hub.store.default_registry().await?)))
+    let registry = hub.store.default_registry().await?;
+    let tag = precondition::tag_of(registry.as_deref().unwrap_or_default());
+    Ok((tag, Json(of_all(registry))))
 }
 
 fn of_all(registry: Option<String>) -> RegistryView {

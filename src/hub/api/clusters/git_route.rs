@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use http::HeaderMap;
 
 use super::super::problem::Problem;
-use super::super::{Caller, UserBody};
+use super::super::{Caller, UserBody, precondition};
 use super::{find, pause};
 use crate::clock;
 use crate::hub::Hub;
@@ -19,10 +20,12 @@ pub(super) async fn choose(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
     Path(name): Path<String>,
+    headers: HeaderMap,
     UserBody(asked): UserBody<GitRouteRequest>,
 ) -> Result<Json<GitRouteView>, Problem> {
     caller.require(&hub, Role::Operator, "cluster.git").await?;
     let mut cluster = find(&hub, &name).await?;
+    precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
     let word = match asked.route {
         GitRoute::Auto => "auto",
         GitRoute::Direct => "direct",

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use axum::Json;
 use axum::extract::{Path, State};
+use http::HeaderMap;
 
 use super::super::problem::{Problem, Slug};
-use super::super::{Caller, UserBody};
+use super::super::{Caller, UserBody, precondition};
 use super::find;
 use crate::clock;
 use crate::hub::access::Place;
@@ -26,6 +27,7 @@ pub(super) async fn change(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
     Path(name): Path<String>,
+    headers: HeaderMap,
     UserBody(asked): UserBody<LabelsRequest>,
 ) -> Result<Json<LabelsView>, Problem> {
     caller.require(&hub, Role::Access, "cluster.label").await?;
@@ -34,6 +36,7 @@ pub(super) async fn change(
     let done = hub.work.spawn(patience::carried(async move {
         for _ in 0..TRIES {
             let cluster = find(&work, &name).await?;
+            precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
             if let Some(labels) = put(&work, &caller, &cluster, &asked).await? {
                 return Ok(Json(LabelsView { labels }));
             }

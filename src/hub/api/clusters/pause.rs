@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use time::{Duration, OffsetDateTime};
 
 use super::super::problem::{Problem, Slug};
-use super::super::{Caller, UserBody};
+use super::super::{Caller, UserBody, precondition};
 use super::find;
 use crate::clock;
 use crate::hub::auth::Role;
@@ -39,11 +39,13 @@ pub(super) async fn resume(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
     Path(name): Path<String>,
+    headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     caller
         .require(&hub, Role::Operator, "cluster.resume")
         .await?;
     let cluster = find(&hub, &name).await?;
+    precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
     let policy = Policy {
         paused_until: None,
         pause_reason: None,
