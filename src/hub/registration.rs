@@ -102,6 +102,20 @@ impl TokenText {
     }
 }
 
+/// Whether a token shows its YAML; `record` is what the store has by its id. All that is wrong with one takes the same way, and as
+/// long: one look at the store before this, one comparison in it, and nothing after.
+pub fn shows(
+    token: &TokenText,
+    record: Option<JoinToken>,
+    now: OffsetDateTime,
+) -> Option<JoinToken> {
+    let fits = token.matches(record.as_ref().map(|record| &record.hash));
+    record.filter(|record| {
+        let ended = record.redeemed.is_some() || record.revoked_at.is_some();
+        fits && !ended && now < record.expires_at
+    })
+}
+
 /// A join whose signatures hold.
 #[derive(Debug, Clone)]
 pub struct Claim {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 mod agent_copy;
 mod agent_image;
+mod crowd;
 mod engine;
 mod git_route;
 mod grants;

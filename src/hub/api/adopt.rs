@@ -11,7 +11,7 @@ use http::header;
 use super::agents::invalid;
 use super::problem::Problem;
 use crate::clock;
-use crate::hub::registration::{Prefix, TokenText};
+use crate::hub::registration::{self, Prefix, TokenText};
 use crate::hub::{Hub, adoption};
 
 pub fn routes() -> Router<Arc<Hub>> {
@@ -23,11 +23,7 @@ async fn adopt(State(hub): State<Arc<Hub>>, Path(file): Path<String>) -> Result<
     let text = file.strip_suffix(".yaml").unwrap_or_default();
     let token = TokenText::parse(Prefix::Join, text).ok_or_else(invalid)?;
     let record = hub.store.join_token(&token.id).await?;
-    let matches = token.matches(record.as_ref().map(|r| &r.hash));
-    let live = record.filter(|r| {
-        matches && r.redeemed.is_none() && r.revoked_at.is_none() && clock::now() < r.expires_at
-    });
-    let record = live.ok_or_else(invalid)?;
+    let record = registration::shows(&token, record, clock::now()).ok_or_else(invalid)?;
     let cluster = hub.store.cluster_by_id(&record.cluster_id).await?;
     let cluster = cluster
         .filter(|c| c.removed_at.is_none())

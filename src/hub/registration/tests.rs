@@ -163,6 +163,46 @@ fn unknown_wrong_expired_revoked_and_misnamed_are_one_answer() {
     );
 }
 
+/// H4, H5: whatever is wrong with a token, one way is gone to the same no; its end is judged by the time that is passed in.
+#[test]
+fn a_token_shows_its_yaml_while_it_is_good() {
+    let token = token();
+    let end = token.expires_at;
+    let moment = Duration::milliseconds(1);
+    let shown = |record: Option<JoinToken>, now| shows(&text(), record, now).is_some();
+    assert!(shown(Some(token.clone()), NOW));
+    assert!(shown(Some(token.clone()), end - moment));
+    let other = TokenText::new([1; 16], [3; 32]);
+    let wrong: [(Option<JoinToken>, OffsetDateTime); 5] = [
+        (None, NOW),
+        (Some(token.clone()), end),
+        (
+            Some(JoinToken {
+                hash: other.hash(),
+                ..token.clone()
+            }),
+            NOW,
+        ),
+        (
+            Some(JoinToken {
+                revoked_at: Some(NOW),
+                ..token.clone()
+            }),
+            NOW,
+        ),
+        (
+            Some(JoinToken {
+                redeemed: Some(redeemed(1, "uid-1", Duration::ZERO)),
+                ..token.clone()
+            }),
+            NOW,
+        ),
+    ];
+    for (record, now) in wrong {
+        assert!(!shown(record.clone(), now), "{record:?}");
+    }
+}
+
 #[test]
 fn the_same_key_repeats_for_a_day() {
     let repeat = |ago: Duration, state: KeyState| {

@@ -80,6 +80,41 @@ async fn a_bad_token_has_one_answer_for_yaml_and_one_for_joins() {
     hub.stop().await;
 }
 
+/// H4: how long the same no takes, by what is wrong. That all take the same way is `a_token_shows_its_yaml_while_it_is_good`; this prints.
+#[tokio::test]
+async fn a_bad_token_is_refused_as_quickly_whatever_is_wrong() {
+    const TRIES: usize = 100;
+    let hub = TestHub::start("bad-token-time").await;
+    let used = hub.add("eu1").await;
+    assert_eq!(Agent::new(1).join(&hub, "eu1", &used).await.0, 200);
+    let expired = hub.add("eu2").await;
+    hub.execute(
+        "UPDATE join_token SET expires_at = 1 WHERE redeemed_at IS NULL",
+        "UPDATE join_token SET expires_at = 1 WHERE redeemed_at IS NULL",
+    )
+    .await;
+    let unknown = format!("lmj1.{}.{}", keys::encode(&[0; 16]), keys::encode(&[0; 32]));
+    let all = [("unknown", unknown), ("expired", expired), ("used", used)];
+    let mut took = [const { Vec::new() }; 3];
+    // In turns, so that whatever else the machine does falls on each.
+    for _ in 0..TRIES {
+        for ((_, token), took) in all.iter().zip(&mut took) {
+            let began = std::time::Instant::now();
+            let answer = hub.raw("GET", &format!("/adopt/{token}.yaml")).await;
+            took.push(began.elapsed());
+            assert_eq!(answer.status(), 401);
+        }
+    }
+    for ((what, _), took) in all.iter().zip(&mut took) {
+        took.sort();
+        let median = took[TRIES / 2];
+        println!(
+            "figure | H4 | YAML of a token that is {what}: refused, median of {TRIES} | ± 10 ms | {median:.2?}"
+        );
+    }
+    hub.stop().await;
+}
+
 #[tokio::test]
 async fn reading_the_yaml_leaves_the_token_usable() {
     let hub = TestHub::start("adopt").await;

@@ -20,6 +20,7 @@ on_both! {
     a_deploy_key_belongs_to_one_cluster,
     a_cluster_has_a_bounded_number_of_keys,
     a_lost_identity_is_recovered_by_the_deploy_key_once,
+    an_expired_token_is_refused_by_the_time_of_the_claim,
     a_revoked_cluster_has_no_key_and_gets_none_without_a_token,
     unknown_agents_are_a_bounded_list,
     host_keys_change_from_what_they_were,
@@ -48,6 +49,30 @@ async fn key(store: &Store, seed: u8) -> ClusterKey {
     let print = public(seed).fingerprint();
     let found = store.cluster_key_by_fingerprint(&print).await.unwrap();
     found.unwrap()
+}
+
+/// H5: nothing has to have removed it; no timer of a hub runs here.
+async fn an_expired_token_is_refused_by_the_time_of_the_claim(store: Store) {
+    let eu1 = cluster(&store, "eu1").await;
+    let (token, text) = join_token(&eu1, 1);
+    let end = token.expires_at;
+    store.issue_join_token(token).await.unwrap();
+    let late = store.redeem(claim(&text, "eu1", 1), end).await.unwrap();
+    assert!(
+        matches!(
+            late,
+            Redeemed::Refused {
+                refusal: Refusal::TokenInvalid,
+                ..
+            }
+        ),
+        "{late:?}"
+    );
+    assert!(store.cluster_keys(&eu1.id).await.unwrap().is_empty());
+    // It was not spent by that, and is good to its last moment.
+    let moment = end - time::Duration::milliseconds(1);
+    let bound = store.redeem(claim(&text, "eu1", 1), moment).await.unwrap();
+    assert!(matches!(bound, Redeemed::Bound { .. }), "{bound:?}");
 }
 
 async fn an_identity_retires_and_ends_once_its_successor_is_used(store: Store) {

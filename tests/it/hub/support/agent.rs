@@ -62,6 +62,19 @@ impl Agent {
         }
     }
 
+    /// One of many.
+    pub(crate) fn of(number: u32) -> Self {
+        let seed = |kind: u8| {
+            let mut seed = [kind; 32];
+            seed[..4].copy_from_slice(&number.to_be_bytes());
+            KeyPair::from_seed(&seed)
+        };
+        Self {
+            identity: seed(200),
+            deploy: seed(201),
+        }
+    }
+
     pub(crate) fn join_body(&self, hub: &TestHub, name: &str, token: &str) -> String {
         let identity = self.identity.public().to_base64();
         let proof = deploy_proof_input(&hub.hub.id, name, &identity);
