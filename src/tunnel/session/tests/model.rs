@@ -1,13 +1,12 @@
 //! L31: two sessions joined by a hostile network, against a model of what the applications wrote and read.
 //!
-//! The network cuts the bytes anywhere, stalls either direction, wakes nobody in order and at last may cut the line
-//! within any byte. The applications open, write, read, finish, stop, reset and drop as they like, within limits so
-//! small that all of them are met.
+//! The network cuts the bytes anywhere, stalls either direction, wakes nobody in order and may cut the line within any
+//! byte, of which either end hears in its own time. The applications open, write, read, finish, stop, reset and drop as they
+//! like, within limits so small that all of them are met; either end may ask to drain the line.
 
 use std::collections::BTreeMap;
 
 use bytes::BytesMut;
-use proptest::prelude::*;
 
 use super::super::*;
 use super::byte;
@@ -15,23 +14,21 @@ use crate::tunnel::budget::Budget;
 use crate::tunnel::websocket::{self, Reader, Received};
 use crate::wire::frame::MAX_MESSAGE;
 
+mod day;
+
 const BUDGET: usize = 300 << 10;
 const MAX_STREAMS: usize = 6;
 
 /// One application's view of one stream.
 #[derive(Debug, Default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "what has happened, in any combination"
-)]
 struct Half {
     written: usize,
     read: usize,
     finished: bool,
     /// It stopped, reset or dropped the stream: what comes is not its business any more.
     left: bool,
-    /// It saw an error.
-    failed: bool,
+    /// It saw this error.
+    failed: Option<Code>,
     ended: bool,
 }
 
@@ -41,6 +38,8 @@ struct End {
     /// Bytes on their way to this end.
     wire: Vec<u8>,
     halves: BTreeMap<u32, Half>,
+    /// The connection is gone, as far as this end knows.
+    closed: bool,
 }
 
 struct Net {
@@ -66,6 +65,7 @@ impl Net {
             reader: Reader::new(role),
             wire: vec![],
             halves: BTreeMap::new(),
+            closed: false,
         };
         Self {
             now,
@@ -83,11 +83,18 @@ impl Net {
 
     fn open(&mut self, end: usize, class: Class) {
         let this = &mut self.ends[end];
-        if let Ok(id) = this
+        let (over, draining) = (this.session.over().is_some(), this.session.is_draining());
+        let opened = this
             .session
-            .open(self.now, Kind::Api, class, Bytes::from_static(b"{}"))
-        {
-            this.halves.insert(id, Half::default());
+            .open(self.now, Kind::Api, class, Bytes::from_static(b"{}"));
+        match opened {
+            Ok(id) => {
+                assert!(!over && !draining, "the line takes no new streams");
+                this.halves.insert(id, Half::default());
+            }
+            Err(error) if over => assert_eq!(error.code, Code::LineLost),
+            Err(error) if draining => assert_eq!(error.code, Code::Draining),
+            Err(error) => assert!(matches!(error.code, Code::Limit | Code::OverBudget)),
         }
     }
 
@@ -102,7 +109,7 @@ impl Net {
             .collect();
         match this.session.write(self.now, id, &data) {
             Ok(taken) => half.written += taken,
-            Err(_) => half.failed = true,
+            Err(error) => half.failed = Some(error.code),
         }
     }
 
@@ -137,18 +144,21 @@ impl Net {
                 }
                 false
             }
-            Err(_) => {
-                half.failed = true;
+            Err(error) => {
+                half.failed = Some(error.code);
                 false
             }
         }
     }
 
     fn transmit(&mut self, end: usize) -> bool {
+        if self.ends[end].closed {
+            return false;
+        }
         let mut out = BytesMut::zeroed(websocket::SPACE);
         let sent = self.ends[end].session.poll_transmit(self.now, &mut out);
         assert!(out.len() - websocket::SPACE <= websocket::MAX_SEALED);
-        if sent {
+        if sent && !self.ends[1 - end].closed {
             let start = websocket::seal(&mut out, (end == 0).then_some([1, 2, 3, 4]));
             self.ends[1 - end].wire.extend_from_slice(&out[start..]);
         }
@@ -165,7 +175,11 @@ impl Net {
             match this.reader.poll().expect("ours is framed well") {
                 Some(Received::Message(message)) => {
                     this.session.handle_message(self.now, message);
-                    assert_eq!(this.session.over(), None, "ours keeps the protocol");
+                    let over = this.session.over();
+                    assert!(
+                        over.is_none_or(|over| !over.fault),
+                        "ours keeps the protocol"
+                    );
                 }
                 Some(other) => panic!("{other:?}"),
                 None if rest.is_empty() => break,
@@ -190,7 +204,82 @@ impl Net {
                 this.halves.insert(id, Half::default());
             }
         }
+        let (all, peer) = (this.wire.is_empty(), self.ends[1 - end].closed);
+        if all && peer && !self.ends[end].closed {
+            self.lose(end, "the peer closed the connection");
+            return true;
+        }
         len > 0
+    }
+
+    fn drain(&mut self, end: usize, millis: u32) {
+        let goaway = Goaway {
+            code: Code::Draining,
+            retry_after_ms: 0,
+            drain_ms: millis,
+            text: String::new(),
+        };
+        self.ends[end].session.drain(self.now, goaway);
+    }
+
+    /// This end has no connection any more.
+    fn lose(&mut self, end: usize, why: &str) {
+        let this = &mut self.ends[end];
+        this.session.lose(Code::LineLost, why);
+        this.wire.clear();
+        this.closed = true;
+    }
+
+    /// The connection breaks: this end hears of it at once, the other one when it has read what still arrives.
+    fn cut(&mut self, end: usize, arrives: usize) {
+        if !self.ends[end].closed {
+            self.lose(end, "cut");
+            self.ends[1 - end].wire.truncate(arrives);
+        }
+    }
+
+    /// Time passes; who is done with the line says the rest and closes it, as its driver does.
+    fn wait(&mut self, time: Duration) {
+        self.now += time;
+        for end in [0, 1] {
+            let session = &mut self.ends[end].session;
+            session.heard(self.now);
+            session.handle_timeout(self.now);
+            if session.over().is_some() && !self.ends[end].closed {
+                while self.transmit(end) {}
+                self.lose(end, "over");
+            }
+        }
+    }
+
+    /// Until a line that drains, or that one end has lost, has ended at both.
+    fn finish(&mut self) {
+        for round in 0.. {
+            assert!(round < 20, "it never ends");
+            self.settle();
+            let ends = &self.ends;
+            let ending = |end: &End| end.session.is_draining() || end.closed;
+            if ends.iter().all(|end| end.closed) || !ends.iter().any(ending) {
+                return;
+            }
+            let next = ends.iter().map(|end| end.session.poll_timeout()).min();
+            let next = next.unwrap().saturating_duration_since(self.now);
+            self.wait(next.max(Duration::from_millis(1)));
+        }
+    }
+
+    /// Why a stream may have failed at one end.
+    fn may_fail_with(&self, end: usize, id: u32, code: Code) -> bool {
+        let other = self.ends[1 - end].halves.get(&id);
+        match code {
+            Code::LineLost => self.ends[end].closed,
+            // Its OPEN had not left when the other end asked to drain.
+            Code::Draining => other.is_none() && self.ends[end].session.is_draining(),
+            Code::Limit => other.is_none(),
+            Code::OverBudget => true,
+            Code::Cancelled => other.is_some_and(|other| other.left),
+            _ => false,
+        }
     }
 
     fn leave(&mut self, end: usize, id: u32, how: u8) {
@@ -236,7 +325,7 @@ impl Net {
                 let ids: Vec<u32> = self.ends[end].halves.keys().copied().collect();
                 for id in ids {
                     let half = &self.ends[end].halves[&id];
-                    if !half.left && !half.ended && !half.failed {
+                    if !half.left && !half.ended && half.failed.is_none() {
                         moved |= self.read(end, id, 50_000);
                     }
                 }
@@ -247,152 +336,6 @@ impl Net {
             }
             self.now += Duration::from_millis(1);
         }
-    }
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Open(usize, bool),
-    Write(usize, usize, usize),
-    Read(usize, usize, usize),
-    Finish(usize, usize),
-    Leave(usize, usize, u8),
-    Transmit(usize),
-    Deliver(usize, usize),
-    Wait(u64),
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let end = || 0..2_usize;
-    let pieces = prop_oneof![1..30_usize, 30..5000_usize, 5000..200_000_usize];
-    let step = prop_oneof![
-        2 => (end(), any::<bool>()).prop_map(|(end, class)| Step::Open(end, class)),
-        5 => (end(), 0..8_usize, pieces.clone()).prop_map(|(end, n, len)| Step::Write(end, n, len)),
-        3 => (end(), 0..8_usize, pieces.clone()).prop_map(|(end, n, len)| Step::Read(end, n, len)),
-        1 => (end(), 0..8_usize).prop_map(|(end, n)| Step::Finish(end, n)),
-        1 => (end(), 0..8_usize, 0..3_u8).prop_map(|(end, n, how)| Step::Leave(end, n, how)),
-        5 => end().prop_map(Step::Transmit),
-        5 => (end(), pieces).prop_map(|(end, len)| Step::Deliver(end, len)),
-        1 => (1..2000_u64).prop_map(Step::Wait),
-    ];
-    proptest::collection::vec(step, 1..250)
-}
-
-fn play(steps: Vec<Step>) -> Net {
-    let mut net = Net::new();
-    for step in steps {
-        match step {
-            Step::Open(end, background) => {
-                let class = if background {
-                    Class::Background
-                } else {
-                    Class::Normal
-                };
-                net.open(end, class);
-            }
-            Step::Write(end, n, len) => {
-                if let Some(id) = net.pick(end, n) {
-                    net.write(end, id, len);
-                }
-            }
-            Step::Read(end, n, len) => {
-                if let Some(id) = net
-                    .pick(end, n)
-                    .filter(|id| !net.ends[end].halves[id].failed)
-                {
-                    net.read(end, id, len);
-                }
-            }
-            Step::Finish(end, n) => {
-                if let Some(id) = net.pick(end, n)
-                    && net.ends[end].session.finish(id).is_ok()
-                {
-                    net.ends[end].halves.get_mut(&id).unwrap().finished = true;
-                }
-            }
-            Step::Leave(end, n, how) => {
-                if let Some(id) = net.pick(end, n) {
-                    net.leave(end, id, how);
-                }
-            }
-            Step::Transmit(end) => drop(net.transmit(end)),
-            Step::Deliver(end, len) => drop(net.deliver(end, len)),
-            Step::Wait(millis) => {
-                net.now += Duration::from_millis(millis);
-                for end in &mut net.ends {
-                    end.session.heard(net.now);
-                    end.session.handle_timeout(net.now);
-                }
-            }
-        }
-        net.check();
-    }
-    net
-}
-
-/// Every handle is dropped: nothing may be left.
-fn drop_all(net: &mut Net) {
-    for end in [0, 1] {
-        let ids: Vec<u32> = net.ends[end].halves.keys().copied().collect();
-        for id in ids {
-            net.leave(end, id, 2);
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
-
-    /// When the network heals and all read: what nobody gave up has arrived, whole and on its stream; both ends agree
-    /// that all is over, and no memory is left.
-    #[test]
-    fn nothing_is_lost_or_stuck_in_a_network_that_heals(steps in steps()) {
-        let mut net = play(steps);
-        net.settle();
-        for end in [0, 1] {
-            for (id, writer) in &net.ends[end].halves {
-                let Some(reader) = net.ends[1 - end].halves.get(id) else { continue };
-                if !(writer.left || writer.failed || reader.left || reader.failed) {
-                    prop_assert_eq!(reader.read, writer.written, "stream {}", id);
-                    prop_assert_eq!(reader.ended, writer.finished, "stream {}", id);
-                }
-            }
-        }
-        drop_all(&mut net);
-        net.settle();
-        for end in &net.ends {
-            let session = &end.session;
-            prop_assert!(session.streams.is_empty());
-            prop_assert_eq!((session.live(), session.unread(), session.queued), (0, 0, 0));
-        }
-        prop_assert_eq!(net.process.used(), 0);
-    }
-
-    /// The line is cut within any byte: what was read is a beginning of what was written, an end is only seen where
-    /// nothing is missing (`Net::read`), and no memory is left.
-    #[test]
-    fn a_cut_at_any_byte_truncates_and_never_invents(steps in steps(), rest in [0..100_000_usize, 0..100_000_usize]) {
-        let mut net = play(steps);
-        for end in [0, 1] {
-            net.transmit(1 - end);
-            net.deliver(end, rest[end]);
-            net.ends[end].session.lose(Code::LineLost, "cut");
-        }
-        for end in [0, 1] {
-            let ids: Vec<u32> = net.ends[end].halves.keys().copied().collect();
-            for id in ids {
-                while !net.ends[end].halves[&id].left && net.read(end, id, 10_000) {}
-                let half = &net.ends[end].halves[&id];
-                prop_assert!(half.left || half.failed || half.ended, "stream {} hangs", id);
-            }
-            prop_assert_eq!(net.ends[end].session.live(), 0);
-        }
-        drop_all(&mut net);
-        for end in &net.ends {
-            prop_assert!(end.session.streams.is_empty());
-            prop_assert_eq!((end.session.unread(), end.session.queued), (0, 0));
-        }
-        prop_assert_eq!(net.process.used(), 0);
     }
 }
 
