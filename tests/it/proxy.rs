@@ -22,6 +22,7 @@ mod reach;
 mod record;
 mod replicas;
 mod revoked;
+mod rotated;
 mod silence;
 mod table;
 mod told;

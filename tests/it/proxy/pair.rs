@@ -113,8 +113,16 @@ impl Pair {
         let mut tasks = JoinSet::new();
         let renewed = credential.clone();
         tasks.spawn(async move {
-            while let Some(serial) = renewals.recv().await {
-                renewed.send_replace(token(serial + 1));
+            while let Some(refused) = renewals.recv().await {
+                // The refusal of an older one says nothing of the one in force.
+                renewed.send_if_modified(|now| {
+                    let holds =
+                        matches!(now, Credential::Token { serial, .. } if *serial == refused);
+                    if holds {
+                        *now = token(refused + 1);
+                    }
+                    holds
+                });
             }
         });
         tasks.spawn(async move {
