@@ -132,7 +132,7 @@ pub(super) struct ExportArgs {
     connect: Connect,
 }
 
-const COLUMNS: [Column<AuditView>; 15] = [
+const COLUMNS: [Column<AuditView>; 16] = [
     Column::new("SEQ", |a, _| a.seq.to_string()),
     Column::new("AT", |a, _| a.at.clone()),
     Column::new("STAGE", |a, _| a.stage.clone()),
@@ -143,6 +143,7 @@ const COLUMNS: [Column<AuditView>; 15] = [
     Column::new("VERDICT", |a, _| a.verdict.clone()),
     Column::new("CODE", |a, _| number(a.code)),
     Column::wide("AS", |a, _| a.acted_as.clone().unwrap_or_default()),
+    Column::wide("EXIT", |a, _| number(a.exit)),
     Column::wide("MILLIS", |a, _| number(a.millis)),
     Column::wide("BYTES", |a, _| number(a.bytes)),
     Column::wide("REMOTE", |a, _| a.remote.clone()),

@@ -84,6 +84,7 @@ pub struct Opened {
     entry: Arc<Entry>,
     seq: i64,
     since: Instant,
+    exit: Option<i32>,
     place: Option<OwnedPermit<Command>>,
 }
 
@@ -111,6 +112,7 @@ struct Closing {
     opened: i64,
     reason: Option<&'static str>,
     code: Option<u16>,
+    exit: Option<i32>,
     bytes: u64,
     millis: u64,
 }
@@ -218,6 +220,11 @@ impl Opened {
         self.seq
     }
 
+    /// With which code the command of a session ended, for the record of its end; None = nobody said it.
+    pub fn exited(&mut self, exit: Option<i32>) {
+        self.exit = exit;
+    }
+
     /// Records how the request ended. Does not wait.
     pub fn close(mut self, code: u16, bytes: u64, millis: u64) {
         self.finish(None, Some(code), bytes, millis);
@@ -240,6 +247,7 @@ impl Opened {
                 opened: self.seq,
                 reason,
                 code,
+                exit: self.exit,
                 bytes,
                 millis,
             }));

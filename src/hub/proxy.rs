@@ -28,6 +28,7 @@ use crate::kubeapi::trace::TraceParent;
 
 mod answer;
 pub mod exchange;
+pub mod exit;
 pub mod limits;
 pub mod record;
 mod refusal;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use http::Request;
 use http::request::Parts;
+use linesman::hub::proxy::exit::{Exit, Framing};
 use linesman::hub::proxy::rewrite::{self, Outgoing};
 use linesman::keys::Public;
 use linesman::kubeapi::message::{self, Scanner};
@@ -147,6 +148,28 @@ fn received(role: Role, bytes: &[u8], piece: usize) -> (Vec<Received>, Option<Br
             }
         }
     }
+}
+
+/// What an API server sends in a session: whole or torn, it says the same of its end.
+pub(super) fn exit(data: &[u8]) {
+    let Some((first, bytes)) = data.split_first() else {
+        return;
+    };
+    let framing = if first & 1 == 1 {
+        Framing::Spdy
+    } else {
+        Framing::WebSocket
+    };
+    let code = |piece: usize| {
+        let mut exit = Exit::new(framing);
+        for piece in bytes.chunks(piece) {
+            exit.see(piece);
+        }
+        exit.code()
+    };
+    let whole = code(bytes.len().max(1));
+    assert_eq!(whole, code(usize::from(first >> 1).max(1)));
+    assert_eq!(whole, code(1));
 }
 
 /// A HELLO from anyone: read, and refused, for its signature is never that of the key.

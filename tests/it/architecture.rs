@@ -53,6 +53,7 @@ const PURE: &[&str] = &[
     "hub/oidc/token",
     "hub/serve/forwarded",
     "hub/signers",
+    "hub/proxy/exit",
     "hub/proxy/rewrite",
     "hub/registration",
     "hub/rotation",

@@ -38,6 +38,12 @@ fn sessions_of_the_corpus_stay_within_their_bounds() {
     replay("session", targets::session);
 }
 
+/// L48
+#[test]
+fn sessions_of_the_corpus_end_alike_whole_or_torn() {
+    replay("exit", targets::exit);
+}
+
 #[test]
 fn handshakes_of_the_corpus_are_refused() {
     replay("handshake", targets::handshake);

@@ -189,6 +189,7 @@ impl Chain {
                         entry,
                         seq,
                         since: Instant::now(),
+                        exit: None,
                         place: Some(place),
                     }));
                 }
@@ -413,6 +414,7 @@ fn row(stage: Stage, entry: &Entry) -> AuditRow {
         reason: entry.reason.as_deref().map(bounded),
         opened: None,
         code: None,
+        exit: None,
         bytes: None,
         millis: None,
         remote: bounded(&entry.remote),
@@ -427,6 +429,7 @@ fn close_row(closing: &Closing) -> AuditRow {
         opened: Some(closing.opened),
         reason: closing.reason.map(str::to_owned),
         code: closing.code,
+        exit: closing.exit,
         // SQLite's integers end at i64::MAX.
         bytes: Some(closing.bytes.min(i64::MAX.unsigned_abs())),
         millis: Some(closing.millis.min(i64::MAX.unsigned_abs())),

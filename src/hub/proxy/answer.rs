@@ -15,7 +15,8 @@ use tracing::debug;
 
 use super::Case;
 use super::exchange::Answer;
-use super::record::{Counted, Recorded, Running};
+use super::exit::Exit;
+use super::record::{Counted, Recorded, Running, Seen};
 use super::refusal;
 use super::rewrite::{self, Outgoing};
 use crate::kubeapi::status::{Hop, Refusal};
@@ -33,7 +34,7 @@ impl Case {
         &self,
         response: http::Response<Answer>,
         outgoing: &Outgoing,
-        running: Running,
+        mut running: Running,
         user_side: &mut Option<OnUpgrade>,
     ) -> Result<Response, Refusal> {
         let (mut parts, answer) = response.into_parts();
@@ -69,16 +70,20 @@ impl Case {
             .next("use HTTP/1.1 for exec, attach and port-forward")
             .close());
         };
+        let mut exit = Exit::of(&outgoing.info, &parts.headers);
         // It goes on while the hub drains.
         self.hub.work.spawn(async move {
             let bytes = Arc::new(AtomicU64::new(0));
             let copied = tokio::select! {
-                copied = copy(user_side, line_side, bytes.clone()) => copied,
-                () = running.seat.over() => return running.cut(bytes.load(Ordering::Relaxed)),
+                copied = copy((user_side, line_side), bytes.clone(), exit.as_mut()) => Some(copied),
+                () = running.seat.over() => None,
             };
+            running.opened.exited(exit.and_then(|exit| exit.code()));
             let bytes = bytes.load(Ordering::Relaxed);
-            let Err(error) = copied else {
-                return running.close(code, bytes);
+            let error = match copied {
+                None => return running.cut(bytes),
+                Some(Ok(())) => return running.close(code, bytes),
+                Some(Err(error)) => error,
             };
             debug!(error = format!("{error:#}"), "switched protocol broke");
             let io = error.downcast_ref::<std::io::Error>();
@@ -105,13 +110,20 @@ pub(super) async fn end(user_side: OnUpgrade) {
     }
 }
 
-async fn copy(user: OnUpgrade, line: OnUpgrade, bytes: Arc<AtomicU64>) -> anyhow::Result<()> {
+async fn copy(
+    (user, line): (OnUpgrade, OnUpgrade),
+    bytes: Arc<AtomicU64>,
+    exit: Option<&mut Exit>,
+) -> anyhow::Result<()> {
     let (user, line) = tokio::try_join!(user, line)?;
     let mut user = Counted {
         io: TokioIo::new(user),
         bytes,
     };
-    let mut line = TokioIo::new(line);
+    let mut line = Seen {
+        io: TokioIo::new(line),
+        exit,
+    };
     switched::carry(&mut user, &mut line, COPY).await?;
     // Who stays longer has it, or is not there.
     tokio::time::timeout(REST, switched::linger(&mut user))

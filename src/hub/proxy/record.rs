@@ -11,6 +11,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::exchange::Answer;
+use super::exit::Exit;
 use super::limits::Place;
 use super::refusal;
 use crate::hub::audit::Opened;
@@ -120,6 +121,45 @@ impl Body for Recorded {
             return SizeHint::default();
         }
         self.answer.size_hint()
+    }
+}
+
+/// Shows what is read to who looks for the end of a session's command.
+pub struct Seen<'a, T> {
+    pub io: T,
+    pub exit: Option<&'a mut Exit>,
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Seen<'_, T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.io).poll_read(cx, buf);
+        if let Some(exit) = self.exit.as_mut() {
+            exit.see(&buf.filled()[before..]);
+        }
+        polled
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Seen<'_, T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 

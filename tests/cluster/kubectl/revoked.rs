@@ -12,7 +12,7 @@ use crate::support::world::{self, World};
 use crate::support::{figure, seconds, shown, until};
 
 /// A command as the owner of this kubeconfig.
-fn by(world: &World, kubeconfig: &Path, protocol: Protocol, args: &[&str]) -> Command {
+pub(super) fn by(world: &World, kubeconfig: &Path, protocol: Protocol, args: &[&str]) -> Command {
     let mut command = kubectl();
     command.arg("--kubeconfig").arg(kubeconfig);
     command.args(["-n", NAMESPACE]).args(args);

@@ -10,10 +10,13 @@ use std::time::Instant;
 
 use linesman::keys::sha256_hex;
 
-use super::{NAMESPACE, POD, Protocol, Running, ask, body, exit_code, fed, line, pattern, ready};
+use super::revoked::by;
+use super::{
+    NAMESPACE, POD, Protocol, Running, ask, body, exit_code, fed, line, pattern, ready, user,
+};
 use crate::support::place::{output, run};
 use crate::support::world::{self, World};
-use crate::support::{figure, seconds, shown, until};
+use crate::support::{eventually, figure, seconds, shown, until};
 
 /// L3: exit codes, output by channel, input to its end, a terminal with its size.
 #[test]
@@ -43,26 +46,25 @@ pub(super) fn exec_works(world: &World) {
         );
         let expected = format!("{}  -\n", sha256_hex(&input));
         assert_eq!(String::from_utf8_lossy(&sum), expected, "{protocol:?}");
-        terminal(world, protocol);
+        terminal(&protocol.kubectl(world, &UNTIL_SIZED));
     }
 }
 
-/// kubectl takes a terminal's size only from a terminal, and sends it once the session runs.
-fn terminal(world: &World, protocol: Protocol) {
-    let until_sized = "until test \"$(stty size)\" = \"45 123\"; do sleep 0.1; done; echo sized";
-    let args = [
-        "exec",
-        "-it",
-        POD,
-        "--",
-        "timeout",
-        "30",
-        "sh",
-        "-c",
-        until_sized,
-    ];
-    let kubectl = protocol.kubectl(world, &args);
-    let inside = format!("stty rows 45 cols 123; {}", shell(&kubectl));
+pub(super) const UNTIL_SIZED: [&str; 9] = [
+    "exec",
+    "-it",
+    POD,
+    "--",
+    "timeout",
+    "30",
+    "sh",
+    "-c",
+    "until test \"$(stty size)\" = \"45 123\"; do sleep 0.1; done; echo sized",
+];
+
+/// kubectl takes a terminal's size only from a terminal, and sends it once the session runs. Its arguments are [`UNTIL_SIZED`].
+pub(super) fn terminal(kubectl: &Command) {
+    let inside = format!("stty rows 45 cols 123; {}", shell(kubectl));
     let mut terminal = Command::new("script");
     terminal.args(["-qec", &inside, "/dev/null"]);
     for (key, value) in kubectl.get_envs() {
@@ -74,7 +76,56 @@ fn terminal(world: &World, protocol: Protocol) {
         line.trim_end() == "sized"
     });
     until("the session ends", seconds(30), || terminal.over());
-    assert!(terminal.0.wait().unwrap().success(), "{protocol:?}");
+    assert!(terminal.0.wait().unwrap().success(), "{kubectl:?}");
+}
+
+/// The exit codes on record of a user's sessions that are over, the newest first.
+fn exits(world: &World, user: &str) -> Vec<Option<i64>> {
+    let list = ["audit", "list", "--user", user, "--limit", "500"];
+    let rows = world.hub.json(&list);
+    let rows = rows.as_array().unwrap().iter();
+    rows.filter(|row| row["stage"] == "close" && row["action"] == "kube.exec")
+        .map(|row| row["exit"].as_i64())
+        .collect()
+}
+
+/// L48: by either protocol the record of a session has the code with which its command ended, where there was one.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn the_record_of_a_session_has_its_exit_code() {
+    const USER: &str = "exiter";
+    let world = world::adopted();
+    ready(&world);
+    let kubeconfig = user(&world, USER, &["--group", "admin"]);
+    until("the grant is in force", seconds(30), || {
+        let get = ["get", "pod", POD];
+        let get = output(&mut by(&world, &kubeconfig, Protocol::WebSocket, &get));
+        get.status.success()
+    });
+    for protocol in Protocol::ALL {
+        let before = exits(&world, USER).len();
+        for (command, code) in [
+            (&["true"][..], 0),
+            (&["sh", "-c", "echo out; echo err >&2; exit 1"], 1),
+            (&["sh", "-c", "kill -9 $$"], 137),
+            // The runtime has none for what it cannot start.
+            (&["no-such-program"], 1),
+        ] {
+            let args = [&["exec", POD, "--"], command].concat();
+            let mut exec = by(&world, &kubeconfig, protocol, &args);
+            assert_eq!(exit_code(&mut exec), code);
+        }
+        let wanted = [None, Some(137), Some(1), Some(0)];
+        eventually("they are on record", seconds(30), || {
+            let mut found = exits(&world, USER);
+            found.truncate(found.len() - before);
+            if found == wanted {
+                Ok(())
+            } else {
+                Err(format!("{protocol:?}: {found:?}"))
+            }
+        });
+    }
 }
 
 /// L3: a session that the API server refuses is refused in its own words, by whatever protocol it was tried.

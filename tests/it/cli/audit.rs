@@ -58,6 +58,7 @@ fn next(head: Head) -> AuditRow {
         opened: closes.then_some(head.seq),
         code: closes.then_some(200),
         bytes: closes.then_some(12_345),
+        exit: None,
         millis: closes.then_some(17),
         remote: "192.0.2.17:40512".to_owned(),
         prev: head.hash,

@@ -44,6 +44,7 @@ fn chained(count: i64) -> Vec<AuditRow> {
             opened: (seq % 3 == 1).then_some(seq - 1),
             code: (seq % 3 == 1).then_some(u16::MAX),
             bytes: (seq % 3 == 1).then_some(i64::MAX.unsigned_abs()),
+            exit: (seq % 4 == 1).then_some(-1),
             millis: (seq % 3 == 1).then_some(0),
             remote: "192.0.2.1".to_owned(),
             prev: head,

@@ -19,6 +19,8 @@ pub(super) fn rows(count: i64) -> Vec<AuditRow> {
             reason: None,
             opened: None,
             code: Some(200),
+            // Some are of sessions.
+            exit: (seq % 4 == 0).then_some(137),
             bytes: Some(1),
             millis: None,
             remote: "10.0.0.1:1".to_owned(),
@@ -41,15 +43,20 @@ pub(super) fn line(row: &AuditRow) -> String {
     format!("{} {prev} {hash} {}\n", row.seq, canonical(row))
 }
 
-/// A record says whom the request went as, and its hash holds that to it.
+/// A record says whom the request went as and how a session ended, and its hash holds that to it.
 #[test]
-fn whom_a_request_went_as_is_part_of_the_chain() {
+fn what_only_some_records_have_is_part_of_the_chain() {
     let mut rows = rows(4);
     assert_eq!(
         canonical(&rows[2]),
         r#"{"actedAs":"linesman:bob","action":"kube.get","actor":"user:ada","at":1700000000003,"bytes":1,"cluster":"eu1","code":200,"millis":null,"opened":null,"reason":null,"remote":"10.0.0.1:1","requestId":"r","seq":3,"stage":"event","target":"/api/v1/pods/3","verdict":"allow"}"#
     );
     assert_eq!(record(view(&rows[2])), Some(rows[2].clone()));
+    assert!(canonical(&rows[3]).contains(r#","code":200,"exit":137,"millis":null,"#));
+    assert_eq!(record(view(&rows[3])), Some(rows[3].clone()));
+    let mut other = rows.clone();
+    other[3].exit = Some(0);
+    assert_eq!(followed(&other, vec![]), Err(Broken::Changed(4)));
     rows[2].acted_as = None;
     assert_eq!(followed(&rows, vec![]), Err(Broken::Changed(3)));
 }

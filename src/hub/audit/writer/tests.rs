@@ -188,6 +188,7 @@ async fn the_stored_lines_are_what_was_hashed() {
             reason: some(7),
             opened: (n % 2 == 1).then_some(i64::MAX - head.seq),
             code: number.map(|_| 599),
+            exit: [None, Some(0), Some(i32::MIN), Some(i32::MAX)][n / 4 % 4],
             bytes: number,
             millis: number,
             remote: text(),
@@ -225,7 +226,7 @@ async fn the_stored_lines_are_what_was_hashed() {
     );
 }
 
-/// A copy of a database from before the column can still be verified.
+/// A copy of a database from before a column can still be verified.
 #[tokio::test]
 async fn the_lines_of_an_older_database_are_what_was_hashed() {
     use sqlx::Connection as _;
@@ -241,12 +242,16 @@ async fn the_lines_of_an_older_database_are_what_was_hashed() {
     let lines = store.audit_lines(0, 9).await.unwrap();
     let url = format!("sqlite://{}", fixture.data.join("hub.db").display());
     let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
-    sqlx::query("ALTER TABLE audit DROP COLUMN acted_as")
-        .execute(&mut connection)
-        .await
-        .unwrap();
-    let older = Store::Sqlite(Sqlite::open_read_only(&fixture.data).unwrap());
-    assert_eq!(older.audit_lines(0, 9).await.unwrap(), lines);
+    for column in ["exit", "acted_as"] {
+        let drop = format!("ALTER TABLE audit DROP COLUMN {column}");
+        sqlx::query(sqlx::AssertSqlSafe(drop))
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        let older = Store::Sqlite(Sqlite::open_read_only(&fixture.data).unwrap());
+        assert_eq!(older.audit_lines(0, 9).await.unwrap(), lines);
+        assert_eq!(older.audit(0, None, 9).await.unwrap(), [row.clone()]);
+    }
     assert!(lines.ends_with(format!("{}\n", chain::canonical(&row)).as_bytes()));
 }
 

@@ -17,7 +17,7 @@ const LINES: &str = concat!(
          CASE WHEN acted_as IS NULL THEN '' ELSE '\"actedAs\":' || to_json(acted_as)::text || ',' END,
          '\"action\":', ", column!("action"), ", ',\"actor\":', ", column!("actor"), ", ',\"at\":', ", column!("at"),
     ", ',\"bytes\":', ", column!("bytes"), ", ',\"cluster\":', ", column!("cluster"), ", ',\"code\":', ", column!("code"),
-    ", ',\"millis\":', ", column!("millis"), ", ',\"opened\":', ", column!("opened"),
+    ", CASE WHEN exit IS NULL THEN '' ELSE ',\"exit\":' || exit END, ',\"millis\":', ", column!("millis"), ", ',\"opened\":', ", column!("opened"),
     ", ',\"reason\":', ", column!("reason"), ", ',\"remote\":', ", column!("remote"),
     ", ',\"requestId\":', ", column!("request_id"), ", ',\"seq\":', ", column!("seq"),
     ", ',\"stage\":', ", column!("stage"), ", ',\"target\":', ", column!("target"),

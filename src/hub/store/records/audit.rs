@@ -21,6 +21,8 @@ pub struct AuditRow {
     /// Of a close: the `seq` of its open. Of an open that retention carried on: the `seq` that it began with.
     pub opened: Option<i64>,
     pub code: Option<u16>,
+    /// Of a session's close: with which code its command ended, where the API server said so.
+    pub exit: Option<i32>,
     pub bytes: Option<u64>,
     pub millis: Option<u64>,
     pub remote: String,

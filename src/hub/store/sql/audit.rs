@@ -76,6 +76,8 @@ struct Row {
     reason: Option<String>,
     opened: Option<i64>,
     code: Option<i64>,
+    #[sqlx(default)]
+    exit: Option<i64>,
     bytes: Option<i64>,
     millis: Option<i64>,
     remote: String,
@@ -106,6 +108,11 @@ impl Row {
                 .map(u16::try_from)
                 .transpose()
                 .map_err(corrupt(DOING))?,
+            exit: self
+                .exit
+                .map(i32::try_from)
+                .transpose()
+                .map_err(corrupt(DOING))?,
             bytes: self.bytes.map(i64::unsigned_abs),
             millis: self.millis.map(i64::unsigned_abs),
             remote: self.remote,
@@ -131,7 +138,7 @@ async fn append(
     doing: &'static str,
 ) -> Result<i64> {
     const INTO: &str = "INSERT INTO audit (seq, at, stage, actor, action, acted_as, cluster, target, request_id, verdict, reason,
-           opened, code, bytes, millis, remote, prev, hash, before, writer) ";
+           opened, code, exit, bytes, millis, remote, prev, hash, before, writer) ";
     while !rows.is_empty() {
         let (some, later) = rows.split_at(together(rows));
         let mut insert = sqlx::QueryBuilder::<Db>::new(INTO);
@@ -150,6 +157,7 @@ async fn append(
                 .push_bind(&row.reason)
                 .push_bind(row.opened)
                 .push_bind(row.code.map(i64::from))
+                .push_bind(row.exit.map(i64::from))
                 .push_bind(row.bytes.map(u64::cast_signed))
                 .push_bind(row.millis.map(u64::cast_signed))
                 .push_bind(&row.remote)

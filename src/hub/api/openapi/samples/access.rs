@@ -104,7 +104,7 @@ fn api_token() -> Value {
 fn audit() -> Value {
     json!({
         "seq": 1, "at": TIME, "stage": "open", "actor": "user:admin", "action": "kube.get", "actedAs": "linesman:bob", "cluster": "eu1",
-        "target": "GET /api/v1/pods", "requestId": "0197", "verdict": "allow", "reason": "", "opened": 1, "code": 200,
+        "target": "GET /api/v1/pods", "requestId": "0197", "verdict": "allow", "reason": "", "opened": 1, "code": 101, "exit": 137,
         "bytes": 512, "millis": 3, "remote": "192.0.2.1:40000", "prev": "00", "hash": "00",
     })
 }

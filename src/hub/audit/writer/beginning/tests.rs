@@ -25,6 +25,7 @@ fn row() -> AuditRow {
         opened: None,
         code: None,
         bytes: None,
+        exit: None,
         millis: None,
         remote: String::new(),
         prev: [0; 32],
