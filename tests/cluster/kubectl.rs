@@ -30,6 +30,7 @@ mod objects;
 mod own;
 mod replicas;
 mod revoked;
+mod older;
 mod sessions;
 mod soak;
 mod switched_off;

@@ -122,6 +122,11 @@ pub(crate) fn kubectl() -> Command {
     command
 }
 
+/// kubectl of another version, such as `1.29`, which `lab build kubectl-1.29` makes.
+pub(crate) fn kubectl_of(minor: &str) -> Command {
+    Command::new(run(lab().args(["path", &format!("kubectl-{minor}")])).trim())
+}
+
 pub(crate) fn lab() -> Command {
     Command::new(root().join("tests/lab/lab"))
 }
