@@ -24,6 +24,7 @@ mod benches;
 mod bulk;
 mod cancelled;
 mod clients;
+mod fallback;
 mod forms;
 mod helm;
 mod objects;

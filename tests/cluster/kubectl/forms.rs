@@ -18,7 +18,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
 /// Code, kind and bytes of an answer.
-type Told = (u16, String, Vec<u8>);
+pub(super) type Told = (u16, String, Vec<u8>);
 
 /// A client of the hub that is not kubectl.
 pub(super) struct Line<'a> {
@@ -29,8 +29,16 @@ pub(super) struct Line<'a> {
 
 impl<'a> Line<'a> {
     pub(super) fn of(world: &'a World) -> Self {
+        Self::by(world, reqwest::Client::builder())
+    }
+
+    /// By the protocol in which a connection can be switched to another one.
+    pub(super) fn by_http1(world: &'a World) -> Self {
+        Self::by(world, reqwest::Client::builder().http1_only())
+    }
+
+    fn by(world: &'a World, client: reqwest::ClientBuilder) -> Self {
         let ca = reqwest::Certificate::from_pem(&fs::read(world.hub.ca()).unwrap()).unwrap();
-        let client = reqwest::Client::builder();
         Self {
             world,
             client: client.tls_certs_only([ca]).no_proxy().build().unwrap(),
@@ -39,11 +47,15 @@ impl<'a> Line<'a> {
     }
 
     pub(super) fn ask(&self, request: Request<Vec<u8>>) -> Told {
+        self.ask_as(request, &self.world.hub.token())
+    }
+
+    pub(super) fn ask_as(&self, request: Request<Vec<u8>>, token: &str) -> Told {
         let (head, body) = request.into_parts();
         let hub = &self.world.hub;
         let url = format!("{}/clusters/{CLUSTER}{}", hub.url(), head.uri);
         let request = self.client.request(head.method, url).headers(head.headers);
-        let request = request.bearer_auth(hub.token()).body(body);
+        let request = request.bearer_auth(token).body(body);
         self.runtime.block_on(async {
             let answer = request.send().await.unwrap();
             let kind = answer.headers().get("content-type");
