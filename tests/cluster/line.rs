@@ -6,11 +6,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
+use linesman::clock;
 use serde_json::json;
+use time::OffsetDateTime;
 
 use crate::support::place::{lab, output, run};
 use crate::support::world::{self, World};
-use crate::support::{figure, seconds, shown, until};
+use crate::support::{eventually, figure, seconds, shown, until};
 
 /// What the agent keeps of the hub.
 const JOINED: &str = "/api/v1/namespaces/linesman/secrets/linesman-state";
@@ -215,7 +217,8 @@ fn a_rollout_of_the_agent_refuses_no_request() {
     until("the line is up", seconds(60), || world.line_is_up());
 }
 
-/// H46: a cluster that goes silent is shown offline ≤ 45 s later, and back ≤ 10 s after it returns.
+/// L13, H46: of a cluster that goes silent both ends of the line know ≤ 25 s later; it is shown offline ≤ 45 s later, and back ≤ 10 s
+/// after it returns.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_silent_cluster_is_shown_offline() {
@@ -232,14 +235,29 @@ fn a_silent_cluster_is_shown_offline() {
         }
     };
     rule("-I");
-    let took = until("the cluster is shown offline", seconds(120), || {
+    let (began, since) = (Instant::now(), clock::now());
+    let (known, _) = eventually("both ends know that the line is dead", seconds(60), || {
+        let log = std::fs::read_to_string(world.hub.log()).unwrap();
+        let hub = said(&log, "line down", since).ok_or("the hub does not")?;
+        let log = agent_log(&world);
+        let agent = said(&log, "line down", since).ok_or("the agent does not")?;
+        Ok::<_, &str>([hub, agent])
+    });
+    let known = known.map(|at| format!("{:.2} s", (at - since).as_seconds_f64()));
+    figure(
+        "L13",
+        "cluster silent → the hub, the agent know that the line is dead",
+        "≤ 25 s",
+        known.join(", "),
+    );
+    until("the cluster is shown offline", seconds(120), || {
         world.phase() == "Offline"
     });
     figure(
         "H46",
         "cluster silent → shown offline",
         "≤ 45 s",
-        shown(took),
+        shown(began.elapsed()),
     );
     let list = world.hub.linesman(&["cluster", "list"]);
     assert!(list.contains("Offline"), "{list}");
@@ -253,6 +271,19 @@ fn a_silent_cluster_is_shown_offline() {
         "≤ 10 s",
         shown(took),
     );
+}
+
+fn agent_log(world: &World) -> String {
+    let mut logs = world.place.kubectl();
+    let logs = logs.args(["-n", "linesman", "logs", "deployment/linesman-agent"]);
+    String::from_utf8_lossy(&output(logs).stdout).into_owned()
+}
+
+/// When a log first has that since then, by its own times.
+fn said(log: &str, what: &str, since: OffsetDateTime) -> Option<OffsetDateTime> {
+    let lines = log.lines().filter(|line| line.contains(what));
+    let mut times = lines.filter_map(|line| clock::parse_rfc3339(line.split_whitespace().next()?));
+    times.find(|at| *at >= since)
 }
 
 /// `kubectl get -w` through the line shows an object that is made after it started.
