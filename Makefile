@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help try try-down test check bench soak chaos fuzz mutants image docs
+.PHONY: help try try-down test check bench soak long chaos fuzz mutants image docs
 
 CACHE := $(or $(LINESMAN_CACHE),$(HOME)/.cache/linesman)
 # In CI every run is a fresh checkout; the compiled dependencies outlive it here.
@@ -30,6 +30,9 @@ bench: ## kubectl through the hub, the line beside its peers, make try: measured
 
 soak: ## Half an hour (FOR=30, in minutes) of cuts, sessions, copies and watches on a lab: nothing stuck, wrong or growing
 	@tests/run soak $(or $(FOR),30)
+
+long: ## Two hours (FOR=130, in minutes) of watches, sessions, a silent log and port-forwards left open on a lab: all still there
+	@tests/run long $(or $(FOR),130)
 
 chaos: ## Every fault of the list and random days (DAYS=10, RUNS=20) on both engines: two hours; writes its part of docs/benchmarks.md
 	@tests/run chaos $(or $(RUNS),20) $(or $(DAYS),10)

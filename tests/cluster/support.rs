@@ -5,6 +5,7 @@ pub(crate) mod argocd;
 pub(crate) mod audit;
 pub(crate) mod git;
 pub(crate) mod hub;
+pub(crate) mod idle;
 pub(crate) mod openpgp;
 pub(crate) mod place;
 pub(crate) mod replicas;
