@@ -212,6 +212,17 @@ async fn plain_requests_pass_nginx() {
 /// L12: a line through both, below a prefix and idle for longer than nginx waits, is the one that it was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_lives_behind_nginx_and_squid() {
+    lives_through(IDLE).await;
+}
+
+/// L12, for as long as it asks for: `cargo test --test it -- --ignored ten_minutes`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes ten minutes"]
+async fn a_line_lives_ten_minutes_of_silence_behind_nginx_and_squid() {
+    lives_through(Duration::from_mins(10)).await;
+}
+
+async fn lives_through(silence: Duration) {
     let (world, squid) = (World::behind_nginx().await, Squid::new());
     let mut agent = world.agent_through(squid.config("user:p@ss"));
     agent.up().await;
@@ -219,13 +230,14 @@ async fn a_line_lives_behind_nginx_and_squid() {
     state.mark_unchanged();
     let _echo = echo(agent.incoming);
     let data = pattern(3 << 20, 5);
-    for idle in [Duration::ZERO, IDLE] {
+    for idle in [Duration::ZERO, silence] {
         let changed = tokio::time::timeout(idle, state.changed()).await;
         assert!(changed.is_err(), "the line changed: {:?}", state.borrow());
         let back = round_trip(open(&world.line(1).await).await, data.clone());
         let back = tokio::time::timeout(PATIENCE, back).await;
         assert!(back.expect("an echo") == data);
     }
+    assert_eq!(world.line(1).await.facts().epoch, 1, "it was dialled once");
     world.end().await;
 }
 
