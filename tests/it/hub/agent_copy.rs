@@ -39,7 +39,8 @@ async fn head(hub: &TestHub) -> Option<String> {
 
 async fn choose(hub: &TestHub, kept: bool) -> (u16, Value) {
     let call = ("PUT", "/v1/clusters/eu1/agent-copy");
-    hub.call_as(&hub.admin, call, &[], &json!({ "kept": kept }))
+    let any = [("if-match", "*")];
+    hub.call_as(&hub.admin, call, &any, &json!({ "kept": kept }))
         .await
 }
 
@@ -108,7 +109,8 @@ async fn a_copy_is_kept_and_taken_out_on_demand() {
     let image =
         json!({ "image": format!("registry.example.org/linesman@sha256:{}", "a".repeat(64)) });
     let call = ("PUT", "/v1/clusters/eu1/agent-image");
-    let (code, told) = hub.call_as(&hub.admin, call, &[], &image).await;
+    let any = [("if-match", "*")];
+    let (code, told) = hub.call_as(&hub.admin, call, &any, &image).await;
     assert_eq!(code, 200, "{told}");
     assert_eq!(choose(&hub, true).await.0, 200);
     let wished = image["image"].as_str().unwrap();

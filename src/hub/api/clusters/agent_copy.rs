@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use http::HeaderMap;
 
 use super::super::problem::{Problem, Slug};
-use super::super::{Caller, UserBody};
+use super::super::{Caller, UserBody, precondition};
 use super::find;
 use crate::hub::Hub;
 use crate::hub::adoption::copy::{self, CopyError, Done};
@@ -19,12 +20,14 @@ pub(super) async fn choose(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
     Path(name): Path<String>,
+    headers: HeaderMap,
     UserBody(asked): UserBody<AgentCopyRequest>,
 ) -> Result<Json<AgentCopyView>, Problem> {
     caller
         .require(&hub, Role::Operator, "cluster.agent-copy")
         .await?;
     let cluster = find(&hub, &name).await?;
+    precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
     let word = if asked.kept { "kept" } else { "taken out" };
     caller
         .record(&hub, "cluster.agent-copy", Some(&name), word)
