@@ -163,11 +163,11 @@ async fn changes_need_the_revision_that_was_seen() {
         }
         let call = (asked.method.as_str(), asked.path.as_str());
         let missing = hub.call_as(&hub.admin, call, &[], &asked.body).await;
-        let stale = [("if-match", "\"999999\"")];
-        let stale = hub.call_as(&hub.admin, call, &stale, &asked.body).await;
+        let old = [("if-match", "\"999999\"")];
+        let old = hub.call_as(&hub.admin, call, &old, &asked.body).await;
         for ((code, problem), expected, slug) in [
             (missing, 428, "precondition-required"),
-            (stale, 412, "precondition-failed"),
+            (old, 412, "precondition-failed"),
         ] {
             assert_eq!(
                 (code, super::slug(&problem)),

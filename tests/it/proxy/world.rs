@@ -173,7 +173,7 @@ impl World {
             audit: hub::AuditConfig::default(),
             notify: hub::notify::Config::default(),
             oidc: None,
-            sessions: linesman::hub::oidc::Lifetimes::default(),
+            sessions: hub::oidc::Lifetimes::default(),
             peer: peer_at.map(|listen| hub::PeerConfig {
                 listen,
                 url: listen.to_string(),
