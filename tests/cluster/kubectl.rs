@@ -262,6 +262,12 @@ fn logs_of_several_pods_follow() {
         "--max-log-requests=5",
     ]);
     let (_following, lines) = Running::start(&mut logs);
+    // What is said before there is a pipe for it would be a file in its place.
+    let mut awaited = pods.clone();
+    while !awaited.is_empty() {
+        let shown = line(&lines, "each Pod has begun", |line| line.ends_with("ready"));
+        awaited.retain(|pod| !shown.contains(pod));
+    }
     for round in 1..=3 {
         for pod in &pods {
             let said = format!("round {round} of {pod}");
