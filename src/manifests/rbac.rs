@@ -30,6 +30,8 @@ struct EngineNames {
     cluster_role_bindings: &'static [&'static str],
     /// API group and plural names of the engine's own kinds.
     kinds: &'static [(&'static str, &'static [&'static str])],
+    /// Those of people, which the agent only sees and asks: a controller works that answers for one.
+    asked: &'static [(&'static str, &'static [&'static str])],
     /// Those that prune by a list of their own, wherever they are: left behind, they would prune by it years later.
     inventories: &'static [(&'static str, &'static [&'static str])],
     /// Where that list is a part of the status.
@@ -65,14 +67,6 @@ const FLUX: EngineNames = EngineNames {
     ],
     kinds: &[
         ("helm.toolkit.fluxcd.io", &["helmreleases"]),
-        (
-            "image.toolkit.fluxcd.io",
-            &[
-                "imagepolicies",
-                "imagerepositories",
-                "imageupdateautomations",
-            ],
-        ),
         ("kustomize.toolkit.fluxcd.io", &["kustomizations"]),
         (
             "notification.toolkit.fluxcd.io",
@@ -90,6 +84,10 @@ const FLUX: EngineNames = EngineNames {
             ],
         ),
     ],
+    asked: &[(
+        "image.toolkit.fluxcd.io",
+        &["imagerepositories", "imageupdateautomations"],
+    )],
     inventories: &[
         ("helm.toolkit.fluxcd.io", &["helmreleases"]),
         ("kustomize.toolkit.fluxcd.io", &["kustomizations"]),
@@ -109,6 +107,7 @@ const ARGOCD: EngineNames = EngineNames {
         "argoproj.io",
         &["applications", "applicationsets", "appprojects"],
     )],
+    asked: &[],
     // It works in its own namespace only, and prunes by marks on what it applied.
     inventories: &[],
     prunes_by_status: &[],
@@ -235,6 +234,9 @@ fn agent_rules(engines: &EngineNamespaces, extent: Extent) -> Vec<Value> {
     for (group, kinds) in all(|n| n.kinds) {
         let verbs = ["get", "list", "watch", "create", "patch"];
         rules.push(rule(group, kinds, &verbs));
+    }
+    for (group, kinds) in all(|n| n.asked) {
+        rules.push(rule(group, kinds, &["get", "list", "watch", "patch"]));
     }
     // With what one had brought before its CRD went, or it would never prune that again.
     for (group, kinds) in all(|n| n.prunes_by_status) {
