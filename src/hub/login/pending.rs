@@ -42,7 +42,7 @@ pub const OF_CODES: Bounds = Bounds {
 };
 
 /// Of codes that admins gave local users: the next one of a user ends the one before.
-pub const OF_LINKS: Bounds = Bounds {
+pub const OF_INVITES: Bounds = Bounds {
     of_one: 1,
     most: 1_000,
 };

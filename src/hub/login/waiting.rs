@@ -120,7 +120,7 @@ impl<'a> Pending<'a> {
     ) -> Result<OffsetDateTime> {
         let until = now + pending::LOGIN;
         let waiting = Waiting {
-            kind: WaitingKind::Link,
+            kind: WaitingKind::Invite,
             key: keys::sha256(code.expose().as_bytes()),
             address: user_id.to_owned(),
             remote: String::new(),
@@ -130,7 +130,7 @@ impl<'a> Pending<'a> {
             until,
         };
         self.store
-            .add_waiting(waiting, pending::OF_LINKS, now)
+            .add_waiting(waiting, pending::OF_INVITES, now)
             .await?;
         Ok(until)
     }
@@ -140,7 +140,7 @@ impl<'a> Pending<'a> {
         let key = keys::sha256(code.as_bytes());
         let found = self
             .store
-            .take_waiting(WaitingKind::Link, key, None, now)
+            .take_waiting(WaitingKind::Invite, key, None, now)
             .await?;
         Ok(found.map(|waiting| waiting.address))
     }

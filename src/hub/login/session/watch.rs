@@ -1,7 +1,9 @@
 //! People who do not refresh their session by themselves, because something of theirs runs for long, or because they use API tokens
 //! and SSH keys: the provider is asked about them meanwhile.
 
+use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -84,47 +86,55 @@ pub async fn ask_for_holders(hub: Arc<Hub>, stop: CancellationToken) -> Result<(
         stop.cancelled().await;
         return Ok(());
     };
-    let passes = async {
-        loop {
-            if let Err(error) = pass(&hub, provider).await {
-                tracing::warn!(
-                    error = chain_of(&error),
-                    "look whom to ask the provider about"
-                );
-            }
-            tokio::time::sleep(between(provider.config.sessions.access)).await;
+    loop {
+        if let Err(error) = pass(&hub, provider, &stop).await {
+            tracing::warn!(
+                error = chain_of(&error),
+                "look whom to ask the provider about"
+            );
         }
-    };
-    stop.run_until_cancelled(passes).await;
-    Ok(())
+        let pause = tokio::time::sleep(between(provider.config.sessions.access));
+        if stop.run_until_cancelled(pause).await.is_none() {
+            return Ok(());
+        }
+    }
 }
 
-async fn pass(hub: &Hub, provider: &Provider) -> Result<(), StoreError> {
+async fn pass(hub: &Hub, provider: &Provider, stop: &CancellationToken) -> Result<(), StoreError> {
     let (age, now, from) = (provider.config.sessions.access, clock::now(), own());
     let issuer = &provider.config.issuer;
     let due = hub
         .store
         .sessions_due(issuer, now - age, now, OF_ONE_PASS)
         .await?;
-    let mut asked = stream::iter(due)
-        .map(|id| {
-            let from = &from;
-            async move { look(hub, provider, &id, age, from).await }
-        })
-        .buffer_unordered(AT_ONCE);
-    let mut failed = 0;
-    while let Some(done) = asked.next().await {
-        let Err(error) = done else { continue };
-        tracing::warn!(error = chain_of(&error), "ask about someone who has tokens");
-        // A no about one person is an answer.
-        if !matches!(&error, LoginError::Provider(no) if no.is_final()) {
-            failed += 1;
+    let failed = AtomicUsize::new(0);
+    let goes_on = || !stop.is_cancelled() && failed.load(Ordering::Relaxed) < GIVE_UP;
+    finishing(due, goes_on, |id| {
+        let (from, failed) = (&from, &failed);
+        async move {
+            let Err(error) = look(hub, provider, &id, age, from).await else {
+                return;
+            };
+            tracing::warn!(error = chain_of(&error), "ask about someone who has tokens");
+            // A no about one person is an answer.
+            if !matches!(&error, LoginError::Provider(no) if no.is_final()) {
+                failed.fetch_add(1, Ordering::Relaxed);
+            }
         }
-        if failed >= GIVE_UP {
-            break;
-        }
-    }
+    })
+    .await;
     Ok(())
+}
+
+/// Does this for each, some at once, for as long as it `goes_on`. What was begun is finished: a refresh token that the provider
+/// has replaced, and whose next one nobody stores, is the end of its session.
+async fn finishing<T, W: Future<Output = ()>>(
+    items: Vec<T>,
+    goes_on: impl Fn() -> bool,
+    work: impl FnMut(T) -> W,
+) {
+    let items = stream::iter(items).take_while(|_| ready(goes_on()));
+    items.for_each_concurrent(AT_ONCE, work).await;
 }
 
 /// Ends what runs here by groups that do not count any more, until `stop`; what begins is judged as it comes.
@@ -166,5 +176,38 @@ fn own() -> From {
     From {
         remote: "hub".to_owned(),
         request_id: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// A hub that stops in the midst of a question to the provider stores its answer.
+    #[tokio::test]
+    async fn what_was_begun_is_finished_and_no_more_is_begun() {
+        let (stop, answers) = (CancellationToken::new(), Semaphore::new(0));
+        let [begun, finished] = [0, 0].map(AtomicUsize::new);
+        let work = |_: usize| async {
+            begun.fetch_add(1, Ordering::Relaxed);
+            let answer = answers.acquire().await.unwrap();
+            answer.forget();
+            finished.fetch_add(1, Ordering::Relaxed);
+        };
+        let all = finishing((0..100).collect(), || !stop.is_cancelled(), work);
+        let stopping = async {
+            while begun.load(Ordering::Relaxed) < AT_ONCE {
+                tokio::task::yield_now().await;
+            }
+            stop.cancel();
+            answers.add_permits(100);
+        };
+        tokio::join!(all, stopping);
+        assert_eq!(
+            [begun, finished].map(AtomicUsize::into_inner),
+            [AT_ONCE, AT_ONCE]
+        );
     }
 }

@@ -12,7 +12,7 @@ pub enum WaitingKind {
     /// A device that asks whether it may.
     Device,
     /// A code that an admin gave a local user.
-    Link,
+    Invite,
 }
 
 impl WaitingKind {
@@ -21,7 +21,7 @@ impl WaitingKind {
             Self::Login => "login",
             Self::Code => "code",
             Self::Device => "device",
-            Self::Link => "link",
+            Self::Invite => "invite",
         }
     }
 }
@@ -32,7 +32,7 @@ pub struct Waiting {
     pub kind: WaitingKind,
     /// SHA-256 of what it is called by: state, code or device code.
     pub key: [u8; 32],
-    /// Whose share of the places it takes ([`crate::address::of`]); of a [`WaitingKind::Link`] the id of its user, with whom it ends.
+    /// Whose share of the places it takes ([`crate::address::of`]); of a [`WaitingKind::Invite`] the id of its user, with whom it ends.
     pub address: String,
     /// From where it came.
     pub remote: String,

@@ -220,7 +220,7 @@ impl Database {
             "UPDATE access_grant SET revoked_at = $1, updated_at = $1, rev = rev + 1 WHERE revoked_at IS NULL
              AND subject = (SELECT 'user:' || name FROM \"user\" WHERE id = $2)",
             "DELETE FROM ssh_key WHERE user_id = $2",
-            "DELETE FROM login_waiting WHERE kind = 'link' AND address = $2",
+            "DELETE FROM login_waiting WHERE kind = 'invite' AND address = $2",
             "UPDATE session SET ended_at = $1, ended_why = 'the user was removed', sealed = NULL
              WHERE user_id = $2 AND ended_at IS NULL",
             "UPDATE \"user\" SET disabled_at = $1, updated_at = $1, rev = rev + 1 WHERE id = $2 AND disabled_at IS NULL",

@@ -1,6 +1,6 @@
 -- Logins that are under way, and how often people typed wrong codes: any replica goes on with what another one began.
 CREATE TABLE login_waiting (
-  kind       TEXT NOT NULL CHECK (kind IN ('login', 'code', 'device', 'link')),
+  kind       TEXT NOT NULL CHECK (kind IN ('login', 'code', 'device', 'invite')),
   -- SHA-256 of state, code or device code.
   key        BLOB NOT NULL,
   -- Whose share of the places it takes, and from where it came.
