@@ -225,13 +225,15 @@ fn said_of(install: &Install, observed: &Observed, crd: &str) -> Vec<String> {
         let others = argocd::faults(root).map(|(_, text)| text);
         ready.into_iter().chain(others)
     });
-    let troubles = observed
-        .children
-        .values()
-        .filter_map(|c| c.trouble.as_ref());
-    let troubles = troubles.map(|(_, message)| message.clone());
-    let all = roots.chain(troubles);
-    all.filter(|text| text.contains("must remain in spec.versions") && text.contains(crd))
+    let is_refusal =
+        |text: &str| text.contains("must remain in spec.versions") && text.contains(crd);
+    let troubles = observed.children.values().filter_map(|c| {
+        let (_, message) = c.trouble.as_ref()?;
+        is_refusal(message).then(|| message.clone())
+    });
+    roots
+        .filter(|text| is_refusal(text))
+        .chain(troubles)
         .collect()
 }
 
