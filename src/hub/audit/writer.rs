@@ -17,7 +17,8 @@ use crate::hub::store::{Anchor, AuditRow, Store, StoreError, patience};
 
 mod beginning;
 
-/// A batch that takes longer is in doubt: callers wait for it, and it may wait on a connection that is lost.
+/// What was taken from the queue at once, the chain's own upkeep included, may wait for the database for so long: the next
+/// callers wait for it, and it may wait on a connection that is lost. A batch that takes longer is in doubt.
 const STORED: Duration = Duration::from_secs(15);
 /// Records in one transaction.
 const BATCH: usize = 256;
@@ -146,8 +147,13 @@ impl Chain {
         Ok(())
     }
 
-    /// Stores a batch and tells each caller; a batch that cannot be stored is refused as a whole.
     async fn take(&mut self, batch: &mut Vec<Command>) {
+        let patience = patience::Patience::new(STORED, STORED);
+        patience::within(&patience, self.carry_out(batch)).await;
+    }
+
+    /// Stores a batch and tells each caller; a batch that cannot be stored is refused as a whole.
+    async fn carry_out(&mut self, batch: &mut Vec<Command>) {
         let mut rows = Vec::with_capacity(batch.len());
         let (mut opens, mut events) = (Vec::new(), Vec::new());
         let (mut anchors, mut prunes) = (Vec::new(), Vec::new());
@@ -175,8 +181,7 @@ impl Chain {
         let outcome = if rows.is_empty() {
             Ok(Vec::new())
         } else {
-            let patience = patience::Patience::new(STORED, STORED);
-            patience::within(&patience, self.store(rows)).await
+            self.store(rows).await
         };
         match outcome {
             Ok(seqs) => {

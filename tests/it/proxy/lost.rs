@@ -94,3 +94,22 @@ async fn a_replica_that_lost_its_connections_unheard_goes_on_with_new_ones() {
     assert_eq!(timeout(ITSELF, again).await, Ok(Ok(())));
     eprintln!("goes on after {:?}", back.elapsed());
 }
+
+/// H12: the record's own upkeep waits no longer for a connection that is lost than a record does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signature_that_was_cut_off_holds_up_no_record_for_longer_than_another_record_would() {
+    let site = Site::new().await;
+    let hub = &site.a.hub;
+    hub.audit.event(Entry::default()).await.unwrap();
+    site.way.send_replace(Way::Lost);
+    let mut signed = pin!(hub.audit.anchor());
+    let cut = timeout(Duration::from_secs(2), &mut signed).await;
+    assert!(cut.is_err(), "{cut:?}");
+    site.way.send_replace(Way::Open);
+    let back = Instant::now();
+    let stored = timeout(ITSELF, hub.audit.event(Entry::default())).await;
+    assert!(matches!(stored, Ok(Ok(()))), "{stored:?}");
+    eprintln!("goes on after {:?}", back.elapsed());
+    signed.await.unwrap_err();
+    hub.audit.anchor().await.unwrap();
+}
