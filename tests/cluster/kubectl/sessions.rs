@@ -231,7 +231,7 @@ fn file_sum(file: &Path) -> String {
     told.split(' ').next().unwrap().to_owned()
 }
 
-/// L4: 20 requests at once through one port-forward; one that breaks off disturbs none.
+/// L4: 50 requests at once through one port-forward; one that breaks off disturbs none.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn port_forward_carries_parallel_requests() {
@@ -259,7 +259,7 @@ pub(super) fn port_forward_works(world: &World) {
                 socket.read_exact(&mut [0; 1000]).unwrap();
                 socket.shutdown(Shutdown::Both).unwrap();
             });
-            let asked: Vec<_> = (0..20)
+            let asked: Vec<_> = (0..50)
                 .map(|_| scope.spawn(move || body(ask(port, "/page"))))
                 .collect();
             broken.join().unwrap();
