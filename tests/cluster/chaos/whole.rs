@@ -14,6 +14,7 @@ mod helm;
 mod refused;
 mod rejected;
 mod wedged;
+mod witnesses;
 
 /// Random days after the list; their seeds are their numbers.
 fn days() -> u64 {

@@ -17,9 +17,9 @@ fn canary() -> String {
 }
 
 /// The controller has answered what it was asked last.
-fn answered(world: &World) -> Duration {
-    until("the canary is answered", seconds(LIMIT), || {
-        let live = world.api.try_get(&canary()).ok().flatten();
+pub(super) fn answered(world: &World, path: &str) -> Duration {
+    until(&format!("{path} is answered"), seconds(LIMIT), || {
+        let live = world.api.try_get(path).ok().flatten();
         live.is_some_and(|live| {
             let asked = &live["metadata"]["annotations"]["reconcile.fluxcd.io/requestedAt"];
             asked.is_string() && *asked == live["status"]["lastHandledReconcileAt"]
@@ -33,7 +33,7 @@ fn answered(world: &World) -> Duration {
 fn a_helm_controller_that_hangs_is_restarted_and_its_canary_outlives_its_crd() {
     let mut world = World::open_from("helm", "flux", &Place::bundle("flux-helm"));
     world.adopt();
-    answered(&world);
+    answered(&world, &canary());
     let live = world.api.get(&canary()).unwrap();
     assert_eq!(live["spec"]["suspend"], true);
     is_restarted(&world, "helm-controller", &canary());
@@ -45,7 +45,7 @@ fn a_helm_controller_that_hangs_is_restarted_and_its_canary_outlives_its_crd() {
     let took = until("the canary is another one", seconds(2 * LIMIT), || {
         world.uid(&canary()).is_some_and(|new| new != uid)
     });
-    let took = took + answered(&world);
+    let took = took + answered(&world, &canary());
     figure(
         "W11",
         "CRD helmreleases deleted → the canary back and answered",
