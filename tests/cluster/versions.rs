@@ -17,6 +17,16 @@ const MIRROR: &str = "mirror.lab.test/of/flux";
 
 /// Imports the world's bundle with its text changed; gives the digest.
 pub(crate) fn variant(world: &World, version: &str, changed: impl Fn(String) -> String) -> String {
+    variant_by(world, version, &[], changed)
+}
+
+/// The same, imported with more words of the command's.
+pub(crate) fn variant_by(
+    world: &World,
+    version: &str,
+    words: &[&str],
+    changed: impl Fn(String) -> String,
+) -> String {
     let own = fs::read_to_string(world.directory.join("flux.yaml")).unwrap();
     let label = "app.kubernetes.io/version: v";
     let named = own
@@ -29,7 +39,9 @@ pub(crate) fn variant(world: &World, version: &str, changed: impl Fn(String) -> 
     let file = world.directory.join(format!("flux-{version}.yaml"));
     fs::write(&file, changed(named)).unwrap();
     let file = file.to_str().unwrap();
-    let imported = world.hub.json(&["engine", "import", file]);
+    let imported = world
+        .hub
+        .json(&[&["engine", "import", file], words].concat());
     assert_eq!(imported["version"], json!(version), "{imported}");
     imported["digest"].as_str().unwrap().to_owned()
 }

@@ -188,7 +188,10 @@ pub(super) fn is_restarted(world: &World, name: &'static str, root: &str) {
         shown(took),
     );
     assert_eq!(restarts, json!(0), "the kubelet saw nothing of it");
-    assert_eq!(mark.written_in(FLUX), [by_agent]);
+    // It goes on asking the other controllers that are asked by what people have.
+    let mut written = mark.written_in(FLUX);
+    written.retain(|write| !(write.starts_with("patch ") && write.ends_with("/asked")));
+    assert_eq!(written, [by_agent]);
     settle(world);
     let new = since(world, &known);
     let wedges: Vec<&Value> = new.iter().filter(|h| h["class"] == "QueueWedged").collect();
