@@ -169,9 +169,13 @@ pub async fn heed(
         return Ok(false);
     };
     let chosen = (GitRoute::Auto, true);
-    hub.store
-        .set_git_route(&cluster.id, chosen, clock::now())
-        .await?;
+    let chosen = hub
+        .store
+        .set_git_route(cluster.revision(), chosen, clock::now());
+    if !chosen.await? {
+        // Somebody changed the cluster meanwhile; the next report is judged by what it is then.
+        return Ok(false);
+    }
     tracing::info!(cluster = %cluster.name, why = none.message, "Git goes over the line");
     let entry = Entry {
         actor: format!("agent:{}", cluster.name),

@@ -34,7 +34,7 @@ pub use records::users::{
 };
 pub use records::{
     Cluster, ClusterKey, Details, HostKeysOf, JoinToken, Joined, KeyKind, KeyState, NewBundle,
-    NewClusterRow, Reported, TokenKind,
+    NewClusterRow, Reported, Revision, TokenKind,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +123,8 @@ contract! {
     cluster_by_id(&self, id: &str) -> Option<Cluster>;
     /// Living clusters in the order of their names, those behind `after`.
     clusters(&self, after: Option<&str>, limit: u32) -> Vec<Cluster>;
+    /// Counts the cluster's revision up, for a change that is made elsewhere; false = it was another one by then.
+    claim_cluster(&self, of: Revision<'_>, now: OffsetDateTime) -> bool;
     /// Leaves a tombstone, revokes keys and tokens; false = there is none.
     [access] remove_cluster(&self, id: &str, now: OffsetDateTime) -> bool;
     /// Revokes its keys and its join tokens, and keeps `condition`, which says why; gives the keys that ended. Empty = none
@@ -138,25 +140,26 @@ contract! {
     [access] accept_agent(&self, accept: Accept, now: OffsetDateTime) -> Accepted;
     /// Those of these clusters whose keys an operator revoked.
     revoked(&self, clusters: Vec<String>) -> Vec<ClusterName>;
-    /// Puts these labels in place of those, and counts as a change of access, which grants choose clusters by; false = the
-    /// cluster has others by now or was removed, and nothing changed.
-    [access] relabel(&self, id: &str, before: &BTreeMap<String, String>, after: &BTreeMap<String, String>, now: OffsetDateTime) -> bool;
+    /// Changes of a cluster, each of the revision that it was judged by; false or None = it has another one by now or was
+    /// removed, and nothing changed. Labels count as a change of access, which grants choose clusters by.
+    [access] relabel(&self, of: Revision<'_>, labels: &BTreeMap<String, String>, now: OffsetDateTime) -> bool;
     /// What the hub asks of the cluster's watchdog from now on.
-    set_policy(&self, id: &str, policy: Policy, now: OffsetDateTime) -> ();
+    set_policy(&self, of: Revision<'_>, policy: Policy, now: OffsetDateTime) -> bool;
     /// The bundle that the cluster's engine shall run, of the engine that it has, and the seconds in which it has to work; gives the number of the wish.
-    set_engine(&self, id: &str, bundle: &BundleView, within: u32, now: OffsetDateTime) -> u64;
+    set_engine(&self, of: Revision<'_>, bundle: &BundleView, within: u32, now: OffsetDateTime) -> Option<u64>;
     /// The same where another engine takes the place of the one that it has: its bundle, and the catalog's path that it follows.
-    replace_engine(&self, id: &str, to: (&BundleView, &str), within: u32, now: OffsetDateTime) -> u64;
+    replace_engine(&self, of: Revision<'_>, to: (&BundleView, &str), within: u32, now: OffsetDateTime) -> Option<u64>;
     /// Whence the cluster's engine gets its images: empty = where its bundle says, None = the hub's default. Gives the
     /// number of the wish.
-    set_registry(&self, id: &str, registry: Option<String>, now: OffsetDateTime) -> u64;
+    set_registry(&self, of: Revision<'_>, registry: Option<String>, now: OffsetDateTime) -> Option<u64>;
+    /// How the cluster reaches the Git host from now on: as chosen, and whether its agent found no route.
+    set_git_route(&self, of: Revision<'_>, route: (GitRoute, bool), now: OffsetDateTime) -> bool;
+    /// The image that the cluster's agent shall run; None = the one that it runs.
+    set_agent_image(&self, of: Revision<'_>, image: Option<String>, now: OffsetDateTime) -> bool;
     /// The default of all clusters; None = where bundles say.
     default_registry(&self) -> Option<String>;
-    set_default_registry(&self, registry: Option<String>) -> ();
-    /// How the cluster reaches the Git host from now on: as chosen, and whether its agent found no route.
-    set_git_route(&self, id: &str, route: (GitRoute, bool), now: OffsetDateTime) -> ();
-    /// The image that the cluster's agent shall run; None = the one that it runs.
-    set_agent_image(&self, id: &str, image: Option<String>, now: OffsetDateTime) -> ();
+    /// Puts this default in place of that; false = there was another by now, and nothing changed.
+    set_default_registry(&self, before: Option<String>, after: Option<String>) -> bool;
     /// The next epoch of the cluster's line; never gives one twice.
     next_epoch(&self, cluster_id: &str) -> u64;
     /// Living clusters that have joined and have a key in force.
@@ -239,8 +242,8 @@ contract! {
     [access] add_user(&self, user: UserRow, now: OffsetDateTime) -> UserRow;
     /// Sets roles and groups, if the user is still as `user.rev` says.
     [access] set_user(&self, user: UserRow, now: OffsetDateTime) -> Ended;
-    /// Disables the user and ends its tokens, SSH keys and own grants, in one transaction.
-    [access] remove_user(&self, id: &str, now: OffsetDateTime) -> Ended;
+    /// Disables the user, if it is still of this revision, and ends its tokens, SSH keys and own grants, in one transaction.
+    [access] remove_user(&self, of: Revision<'_>, now: OffsetDateTime) -> Ended;
     /// One who is not disabled.
     user(&self, name: &str) -> Option<UserRow>;
     /// Also finds those who are.
@@ -304,8 +307,8 @@ contract! {
     grants(&self, after: Option<&str>, limit: u32) -> Vec<Grant>;
     /// One that is not revoked.
     grant(&self, id: &str) -> Option<Grant>;
-    /// False = it was revoked before, or never there.
-    [access] revoke_grant(&self, id: &str, now: OffsetDateTime) -> bool;
+    /// False = it was revoked before, never there, or is of another revision by now.
+    [access] revoke_grant(&self, of: Revision<'_>, now: OffsetDateTime) -> bool;
     /// When the next of them ends.
     next_grant_end(&self, now: OffsetDateTime) -> Option<OffsetDateTime>;
 

@@ -25,6 +25,7 @@ mod notify;
 mod older;
 mod pause;
 mod postgres;
+mod races;
 mod readopt;
 mod record;
 mod replicas;

@@ -359,11 +359,16 @@ async fn remove(
     caller
         .require(&hub, Role::Operator, "cluster.remove")
         .await?;
-    let cluster = find(&hub, &name).await?;
-    precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
-    caller
-        .record(&hub, "cluster.remove", Some(&name), "")
-        .await?;
+    let what = format!("cluster {name}");
+    let claimed = precondition::written(&what, || async {
+        let cluster = find(&hub, &name).await?;
+        precondition::matches(&headers, cluster.rev, &what)?;
+        caller
+            .record(&hub, "cluster.remove", Some(&name), "")
+            .await?;
+        agent_copy::claim(&hub, cluster).await
+    });
+    let cluster = claimed.await?;
     // Before the agent goes: what stays in the catalog would bring it back.
     match copy::take_out(&hub, &cluster).await? {
         Done::Proposed(branch) => return Err(agent_copy::stays(&name, &branch)),

@@ -17,6 +17,7 @@ use crate::hub::Hub;
 use crate::hub::access::{Clusters, Grant, Mode};
 use crate::hub::auth::Role;
 use crate::hub::running::Gone;
+use crate::hub::store::Revision;
 use crate::keys;
 use crate::wire::api::{ClusterChoice, GrantView, NewGrant, Page};
 use crate::wire::id::ClusterName;
@@ -151,13 +152,22 @@ async fn revoke(
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     caller.require(&hub, Role::Access, "grant.revoke").await?;
-    let grant = find(&hub, &id).await?;
-    precondition::matches(&headers, grant.rev, &format!("grant {id}"))?;
-    let cluster = one_cluster(&grant.clusters);
-    caller
-        .record(&hub, "grant.revoke", cluster, &described(&grant))
-        .await?;
-    hub.store.revoke_grant(&id, clock::now()).await?;
+    let what = format!("grant {id}");
+    let revoked = precondition::written(&what, || async {
+        let grant = find(&hub, &id).await?;
+        precondition::matches(&headers, grant.rev, &what)?;
+        let cluster = one_cluster(&grant.clusters);
+        caller
+            .record(&hub, "grant.revoke", cluster, &described(&grant))
+            .await?;
+        let seen = Revision {
+            id: &id,
+            rev: grant.rev,
+        };
+        let revoked = hub.store.revoke_grant(seen, clock::now());
+        Ok(revoked.await?.then_some(()))
+    });
+    revoked.await?;
     hub.requests.end(Gone::Grant(&id));
     hub.access_changed.notify_one();
     Ok(StatusCode::NO_CONTENT)

@@ -11,6 +11,8 @@ use crate::wire::api::Page;
 use crate::{clock, keys};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// How often a change is tried that others are quicker than.
+const TRIES: usize = 5;
 
 /// The header that says a record's revision.
 pub type Tag = [(HeaderName, String); 1];
@@ -57,6 +59,25 @@ fn matches_tag(headers: &HeaderMap, tag: &str, what: &str) -> Result<(), Problem
         Slug::PreconditionFailed,
         format!("{what} changed since you looked at it"),
         "look again, then decide",
+    ))
+}
+
+/// Looks, judges and writes until nobody was quicker: `attempt` gives None where the record was of another revision when it was
+/// to be written. It asks [`matches`] each time, so that a call that names a revision is refused at its second look; only `*`
+/// goes on with what is there by then.
+pub async fn written<T, W>(what: &str, attempt: impl Fn() -> W) -> Result<T, Problem>
+where
+    W: Future<Output = Result<Option<T>, Problem>>,
+{
+    for _ in 0..TRIES {
+        if let Some(done) = attempt().await? {
+            return Ok(done);
+        }
+    }
+    Err(Problem::new(
+        Slug::PreconditionFailed,
+        format!("others change {what} at the same time"),
+        "try again",
     ))
 }
 

@@ -135,14 +135,18 @@ async fn remove(
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     caller.require(&hub, Role::Admin, "user.remove").await?;
-    let user = find(&hub, &name).await?;
-    precondition::matches(&headers, user.rev, &format!("user {name}"))?;
-    caller.record(&hub, "user.remove", None, &name).await?;
-    match hub.store.remove_user(&user.id, clock::now()).await? {
-        Ended::Done => {}
-        Ended::Unknown => return Err(unknown("user", &name)),
-        Ended::LastAdmin => return Err(last_admin()),
-    }
+    let what = format!("user {name}");
+    let removed = precondition::written(&what, || async {
+        let user = find(&hub, &name).await?;
+        precondition::matches(&headers, user.rev, &what)?;
+        caller.record(&hub, "user.remove", None, &name).await?;
+        match hub.store.remove_user(user.revision(), clock::now()).await? {
+            Ended::Done => Ok(Some(user)),
+            Ended::Unknown => Ok(None),
+            Ended::LastAdmin => Err(last_admin()),
+        }
+    });
+    let user = removed.await?;
     hub.requests.end(Gone::User(&user.id));
     hub.access_changed.notify_one();
     Ok(StatusCode::NO_CONTENT)

@@ -18,6 +18,13 @@ pub mod replicas;
 pub mod unknown;
 pub mod users;
 
+/// A record as it was seen: a change that was judged by that is made of no other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Revision<'a> {
+    pub id: &'a str,
+    pub rev: i64,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
     pub id: String,
@@ -53,6 +60,13 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    pub fn revision(&self) -> Revision<'_> {
+        Revision {
+            id: &self.id,
+            rev: self.rev,
+        }
+    }
+
     /// The way to the Git host that is in force.
     pub fn via(&self) -> Via {
         match (self.git_route, self.git_no_route) {

@@ -220,7 +220,7 @@ impl World {
         let chosen = (route, false);
         self.hub
             .store
-            .set_git_route(&record.id, chosen, clock::now())
+            .set_git_route(record.revision(), chosen, clock::now())
             .await
             .unwrap();
         let record = self.hub.store.cluster(&self.cluster).await.unwrap();

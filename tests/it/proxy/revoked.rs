@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use http_body_util::BodyExt as _;
 use linesman::clock;
 use linesman::hub::access::{Clusters, Grant};
+use linesman::hub::store::Revision;
 use linesman::wire::report::{Condition, ConditionType, Status};
 use tokio::time::timeout;
 
@@ -66,7 +67,7 @@ async fn a_watch_at_one_replica_ends_with_the_label_that_another_one_takes_away(
     let relabel = a
         .hub
         .store
-        .relabel(&cluster.id, &cluster.labels, &labelled, clock::now());
+        .relabel(cluster.revision(), &labelled, clock::now());
     assert!(relabel.await.unwrap());
     // The only grant there is is for clusters with the label from now on.
     for grant in a.hub.store.grants(None, 100).await.unwrap() {
@@ -77,11 +78,11 @@ async fn a_watch_at_one_replica_ends_with_the_label_that_another_one_takes_away(
         };
         let added = a.hub.store.add_grant(by_label, None, clock::now());
         added.await.unwrap();
-        a.hub
-            .store
-            .revoke_grant(&grant.id, clock::now())
-            .await
-            .unwrap();
+        let seen = Revision {
+            id: &grant.id,
+            rev: grant.rev,
+        };
+        a.hub.store.revoke_grant(seen, clock::now()).await.unwrap();
     }
     let watch = async || {
         let answer = b.send(get("/api/v1/pods?watch=1")).await;
@@ -94,11 +95,12 @@ async fn a_watch_at_one_replica_ends_with_the_label_that_another_one_takes_away(
     server.event("event\n");
     let frame = timeout(PATIENCE, body.frame()).await.unwrap();
     assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "event\n");
+    let now = b.hub.store.cluster(&name()).await.unwrap().unwrap();
     let since = Instant::now();
     let relabel = a
         .hub
         .store
-        .relabel(&cluster.id, &labelled, &cluster.labels, clock::now());
+        .relabel(now.revision(), &cluster.labels, clock::now());
     assert!(relabel.await.unwrap());
     let ended = async { while let Some(Ok(_)) = body.frame().await {} };
     assert!(timeout(REVOKED, ended).await.is_ok(), "it goes on");

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use linesman::hub::access::{Clusters, Grant, Mode, Subject};
 use linesman::hub::store::{
-    ApiToken, Arrival, Ended, Known, Pair, Session, SshKey, Store, StoreError, UserRow,
+    ApiToken, Arrival, Ended, Known, Pair, Revision, Session, SshKey, Store, StoreError, UserRow,
 };
 use linesman::keys::KeyPair;
 use time::OffsetDateTime;
@@ -23,6 +23,11 @@ on_both! {
     an_ssh_key_has_one_owner,
     what_an_old_call_made_is_not_found_by_its_key,
     what_another_call_made_is_not_given_out,
+}
+
+/// As it was made.
+fn as_made(id: &str) -> Revision<'_> {
+    Revision { id, rev: 1 }
 }
 
 async fn of_changes_by_the_same_revision_one_is_made(store: Store) {
@@ -50,8 +55,8 @@ async fn the_last_admin_stays(store: Store) {
     assert_eq!(store.live_admin_tokens(at(1)).await.unwrap(), 2);
     // Each of both could go; not both.
     let ends = [
-        store.remove_user(&root.id, at(1)),
-        store.remove_user(&ada.id, at(1)),
+        store.remove_user(root.revision(), at(1)),
+        store.remove_user(ada.revision(), at(1)),
     ];
     let mut ends: Vec<Ended> = join_all(ends)
         .await
@@ -85,11 +90,11 @@ async fn a_removed_name_comes_back_without_what_it_had(store: Store) {
     let taken = store.add_user(ada.clone(), at(1)).await.unwrap_err();
     assert!(matches!(taken, StoreError::Exists(_)));
     assert_eq!(
-        store.remove_user(&ada.id, at(2)).await.unwrap(),
+        store.remove_user(ada.revision(), at(2)).await.unwrap(),
         Ended::Done
     );
     assert_eq!(
-        store.remove_user(&ada.id, at(3)).await.unwrap(),
+        store.remove_user(ada.revision(), at(3)).await.unwrap(),
         Ended::Unknown
     );
     assert_eq!(store.user("ada").await.unwrap(), None);
@@ -198,7 +203,7 @@ async fn what_another_call_made_is_not_given_out(store: Store) {
     for differs in [longer, grant("g2", "user:bob")] {
         assert!(exists(add(differs).await.unwrap_err()));
     }
-    store.revoke_grant("g1", at(1)).await.unwrap();
+    store.revoke_grant(as_made("g1"), at(1)).await.unwrap();
     assert!(exists(add(grant("g2", "user:ada")).await.unwrap_err()));
     assert_eq!(store.grants(None, 9).await.unwrap(), []);
 }
@@ -295,7 +300,7 @@ async fn grants_are_found_by_subject_until_they_are_revoked(store: Store) {
     assert_eq!(store.grants_of(&[]).await.unwrap(), []);
     assert_eq!(store.grants(Some("g1"), 9).await.unwrap(), [later]);
     assert_eq!(store.next_grant_end(at(1)).await.unwrap(), Some(at(5_000)));
-    let ends = join_all((0..4).map(|_| store.revoke_grant("g1", at(2)))).await;
+    let ends = join_all((0..4).map(|_| store.revoke_grant(as_made("g1"), at(2)))).await;
     assert_eq!(ends.into_iter().filter(|e| *e.as_ref().unwrap()).count(), 1);
     assert_eq!(store.grant("g1").await.unwrap(), None);
     assert_eq!(store.next_grant_end(at(1)).await.unwrap(), None);
@@ -309,7 +314,7 @@ async fn the_default_grant_comes_once(store: Store) {
             .await
             .unwrap();
     }
-    assert!(store.revoke_grant("g1", at(1)).await.unwrap());
+    assert!(store.revoke_grant(as_made("g1"), at(1)).await.unwrap());
     store
         .ensure_default_grant(grant("g3", "user:admin"))
         .await
@@ -398,8 +403,9 @@ async fn who_gets_a_new_name_keeps_the_grants(store: Store) {
     assert_eq!(before.unwrap().name, "ada");
     let subject = store.grant("g1").await.unwrap().unwrap().subject;
     assert_eq!(subject, Subject::User("eva".to_owned()));
+    let ada = store.user_by_id("id-ada").await.unwrap().unwrap();
     assert_eq!(
-        store.remove_user("id-ada", at(3)).await.unwrap(),
+        store.remove_user(ada.revision(), at(3)).await.unwrap(),
         Ended::Done
     );
     let gone = store.arrive(arrival("eva"), at(4)).await.unwrap();

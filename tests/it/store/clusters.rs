@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 use linesman::hub::registration::{Redeemed, Refusal};
-use linesman::hub::store::{Cluster, Joined, Store, StoreError};
+use linesman::hub::store::{Cluster, Joined, Revision, Store, StoreError};
 use linesman::wire::api::{EngineKind, GitRoute, Policy};
 
 use super::{at, claim, cluster, digest, join_token, new, on_both, with_bundle};
@@ -68,36 +68,41 @@ async fn labels_are_changed_as_they_were_seen(store: Store) {
     let made = cluster(&store, "eu1").await;
     let blue = [("env".to_owned(), "blue".to_owned())].into();
     let dev = [("env".to_owned(), "dev".to_owned())].into();
-    let before = &made.labels;
-    assert!(store.relabel(&made.id, before, &blue, at(1)).await.unwrap());
+    let seen = made.revision();
+    assert!(store.relabel(seen, &blue, at(1)).await.unwrap());
     // Somebody else was quicker.
-    assert!(!store.relabel(&made.id, before, &dev, at(2)).await.unwrap());
+    assert!(!store.relabel(seen, &dev, at(2)).await.unwrap());
     let name = "eu1".parse().unwrap();
     let now = store.cluster(&name).await.unwrap().unwrap();
     assert_eq!((&now.labels, now.rev), (&blue, made.rev + 1));
     store.remove_cluster(&made.id, at(3)).await.unwrap();
-    assert!(!store.relabel(&made.id, &blue, &dev, at(4)).await.unwrap());
+    let gone = store.cluster_by_id(&made.id).await.unwrap().unwrap();
+    for seen in [now.revision(), gone.revision()] {
+        assert!(!store.relabel(seen, &dev, at(4)).await.unwrap());
+    }
 }
 
 async fn every_change_counts_up_the_revision(store: Store) {
     let made = cluster(&store, "eu1").await;
+    let seen = |rev| Revision { id: &made.id, rev };
     let policy = Policy::default();
-    store.set_policy(&made.id, policy, at(1)).await.unwrap();
     let route = (GitRoute::Line, true);
-    store.set_git_route(&made.id, route, at(2)).await.unwrap();
     let registry = Some("registry.invalid".to_owned());
-    let wish = store.set_registry(&made.id, registry, at(3)).await.unwrap();
     let bundle = store.bundle(&digest()).await.unwrap().unwrap();
-    let next = store
-        .set_engine(&made.id, &bundle, 77, at(4))
-        .await
-        .unwrap();
-    assert_eq!((wish, next), (1, 2));
     let image = Some("agent:2".to_owned());
-    store
-        .set_agent_image(&made.id, image.clone(), at(5))
-        .await
-        .unwrap();
+    // What somebody else has changed meanwhile stays as that one made it.
+    for (rev, stale) in [(1, false), (100, true)] {
+        let set = store.set_policy(seen(rev), policy.clone(), at(1));
+        assert_eq!(set.await.unwrap(), !stale);
+        let set = store.set_git_route(seen(rev + 1), route, at(2));
+        assert_eq!(set.await.unwrap(), !stale);
+        let wish = store.set_registry(seen(rev + 2), registry.clone(), at(3));
+        assert_eq!(wish.await.unwrap(), (!stale).then_some(1));
+        let wish = store.set_engine(seen(rev + 3), &bundle, 77, at(4));
+        assert_eq!(wish.await.unwrap(), (!stale).then_some(2));
+        let set = store.set_agent_image(seen(rev + 4), image.clone(), at(5));
+        assert_eq!(set.await.unwrap(), !stale);
+    }
     let now = store.cluster_by_id(&made.id).await.unwrap().unwrap();
     let changed = Cluster {
         git_route: GitRoute::Line,
@@ -107,7 +112,7 @@ async fn every_change_counts_up_the_revision(store: Store) {
         image_registry: Some("registry.invalid".to_owned()),
         desired_image: image,
         rev: 6,
-        ..made
+        ..made.clone()
     };
     assert_eq!(now, changed);
 }
@@ -226,7 +231,12 @@ async fn who_joined_and_lives_is_on_the_roll(store: Store) {
 async fn the_default_registry_comes_and_goes(store: Store) {
     for registry in [Some("a.invalid"), Some("b.invalid"), None] {
         let registry = registry.map(str::to_owned);
-        store.set_default_registry(registry.clone()).await.unwrap();
+        let before = store.default_registry().await.unwrap();
+        let set = store.set_default_registry(before, registry.clone());
+        assert!(set.await.unwrap());
+        // Of what was seen before, nothing is changed any more.
+        let late = store.set_default_registry(Some("z.invalid".to_owned()), None);
+        assert!(!late.await.unwrap());
         assert_eq!(store.default_registry().await.unwrap(), registry);
     }
 }

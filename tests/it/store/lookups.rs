@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linesman::hub::lookups::Lookups;
-use linesman::hub::store::{Arrival, Ended, Store, UserRow};
+use linesman::hub::store::{Arrival, Ended, Revision, Store, UserRow};
 
 use super::access::{grant, pair, session};
 use super::{Place, api_token, at, cluster, on_both, user};
@@ -22,6 +22,10 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    async fn user(&self, id: &str) -> UserRow {
+        self.store.user_by_id(id).await.unwrap().unwrap()
+    }
+
     /// What is known now, which is what the database has.
     async fn now(&self) -> String {
         let name = "eu1".parse().unwrap();
@@ -103,11 +107,12 @@ async fn what_changes_is_never_said_from_memory(store: Store) {
         groups: ["sre".to_owned()].into(),
     };
     store.arrive(arrival("bob"), at(1)).await.unwrap();
+    let g2 = Revision { id: "g2", rev: 1 };
     changes!(
         store.add_grant(grant("g1", "user:ada"), None, at(1)),
         store.ensure_default_grant(grant("g2", "group:sre")),
         store.set_user(other_groups, at(2)),
-        store.revoke_grant("g2", at(3)),
+        store.revoke_grant(g2, at(3)),
     );
     store
         .add_grant(grant("g3", "user:bob"), None, at(3))
@@ -125,7 +130,7 @@ async fn what_changes_is_never_said_from_memory(store: Store) {
         store.rotate("pair-1", pair(2), at(500), at(6)),
         store.asked_provider("s1", None, at(7)),
         store.end_session("s1", "logout", at(8)),
-        store.remove_user(&ada.id, at(9)),
+        store.remove_user(asked.user(&ada.id).await.revision(), at(9)),
         store.add_user(ada.clone(), at(10)),
         store.remove_cluster(&eu1.id, at(11)),
     );

@@ -82,7 +82,7 @@ async fn a_second_hub_on_the_database_is_refused_and_readers_are_not() {
     let reader = Postgres::open_read_only(target.clone()).await.unwrap();
     let reader = Store::Postgres(reader);
     assert_eq!(reader.hub_id().await.unwrap(), id);
-    assert!(reader.set_default_registry(None).await.is_err());
+    assert!(reader.set_default_registry(None, None).await.is_err());
     // The connection that holds the database breaks: the hub takes it again.
     let cut = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
@@ -141,10 +141,8 @@ async fn a_connection_that_is_cut_in_a_transaction_leaves_nothing_half() {
         store.cluster_by_id(&eu1.id).await.unwrap(),
         Some(eu1.clone())
     );
-    store
-        .set_policy(&eu1.id, Policy::default(), at(2))
-        .await
-        .unwrap();
+    let set = store.set_policy(eu1.revision(), Policy::default(), at(2));
+    assert!(set.await.unwrap());
     assert!(store.remove_cluster(&eu1.id, at(3)).await.unwrap());
 }
 

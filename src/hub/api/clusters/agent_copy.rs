@@ -9,9 +9,11 @@ use http::HeaderMap;
 use super::super::problem::{Problem, Slug};
 use super::super::{Caller, UserBody, precondition};
 use super::find;
+use crate::clock;
 use crate::hub::Hub;
 use crate::hub::adoption::copy::{self, CopyError, Done};
 use crate::hub::auth::Role;
+use crate::hub::store::Cluster;
 use crate::manifests::copy::HasPassword;
 use crate::wire::api::{AgentCopyRequest, AgentCopyView};
 
@@ -26,12 +28,17 @@ pub(super) async fn choose(
     caller
         .require(&hub, Role::Operator, "cluster.agent-copy")
         .await?;
-    let cluster = find(&hub, &name).await?;
-    precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
+    let what = format!("cluster {name}");
     let word = if asked.kept { "kept" } else { "taken out" };
-    caller
-        .record(&hub, "cluster.agent-copy", Some(&name), word)
-        .await?;
+    let claimed = precondition::written(&what, || async {
+        let cluster = find(&hub, &name).await?;
+        precondition::matches(&headers, cluster.rev, &what)?;
+        caller
+            .record(&hub, "cluster.agent-copy", Some(&name), word)
+            .await?;
+        claim(&hub, cluster).await
+    });
+    let cluster = claimed.await?;
     let done = if asked.kept {
         copy::write(&hub, &cluster).await.map_err(refused)?
     } else {
@@ -41,6 +48,13 @@ pub(super) async fn choose(
         kept: asked.kept,
         proposed: proposed(done),
     }))
+}
+
+/// Makes a revision the caller's whose change is one of the catalog, so that nobody else makes one of the same; None = somebody
+/// else was quicker.
+pub(super) async fn claim(hub: &Hub, cluster: Cluster) -> Result<Option<Cluster>, Problem> {
+    let claimed = hub.store.claim_cluster(cluster.revision(), clock::now());
+    Ok(claimed.await?.then_some(cluster))
 }
 
 /// The branch on which a change waits for a signature.

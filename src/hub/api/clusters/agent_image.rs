@@ -26,22 +26,29 @@ pub(super) async fn choose(
     caller
         .require(&hub, Role::Operator, "cluster.upgrade")
         .await?;
-    let mut cluster = find(&hub, &name).await?;
-    precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
-    let image = asked
-        .image
-        .map(|image| checked(image, asked.allow_tag))
-        .transpose()?;
-    let record = image.as_deref().unwrap_or("stays");
-    caller
-        .record(&hub, "cluster.upgrade", Some(&name), record)
-        .await?;
-    hub.store
-        .set_agent_image(&cluster.id, image.clone(), clock::now())
-        .await?;
-    cluster.desired_image.clone_from(&image);
-    pause::announce(&hub, &cluster).await?;
-    Ok(Json(AgentImageView { image }))
+    let what = format!("cluster {name}");
+    let chosen = precondition::written(&what, || async {
+        let mut cluster = find(&hub, &name).await?;
+        precondition::matches(&headers, cluster.rev, &what)?;
+        let image = asked.image.clone();
+        let image = image.map(|image| checked(image, asked.allow_tag));
+        let image = image.transpose()?;
+        let record = image.as_deref().unwrap_or("stays");
+        caller
+            .record(&hub, "cluster.upgrade", Some(&name), record)
+            .await?;
+        let store = &hub.store;
+        if !store
+            .set_agent_image(cluster.revision(), image.clone(), clock::now())
+            .await?
+        {
+            return Ok(None);
+        }
+        cluster.desired_image.clone_from(&image);
+        pause::announce(&hub, &cluster).await?;
+        Ok(Some(AgentImageView { image }))
+    });
+    chosen.await.map(Json)
 }
 
 /// An image's name with a digest; with a tag where that is allowed.

@@ -34,8 +34,22 @@ pub(super) async fn set(
     UserBody(asked): UserBody<EngineRequest>,
 ) -> Result<Json<EngineView>, Problem> {
     caller.require(&hub, Role::Operator, "engine.set").await?;
-    let mut cluster = find(&hub, &name).await?;
-    precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
+    let what = format!("cluster {name}");
+    let put = precondition::written(&what, || async {
+        let cluster = find(&hub, &name).await?;
+        precondition::matches(&headers, cluster.rev, &what)?;
+        put(&hub, &caller, cluster, &asked).await
+    });
+    put.await.map(Json)
+}
+
+/// None = the cluster was changed meanwhile.
+async fn put(
+    hub: &Hub,
+    caller: &Caller,
+    mut cluster: Cluster,
+    asked: &EngineRequest,
+) -> Result<Option<EngineView>, Problem> {
     let replaces = asked.engine != cluster.engine;
     if replaces && !asked.replace {
         return Err(another_engine(&cluster, asked.engine));
@@ -49,7 +63,7 @@ pub(super) async fn set(
         let next = "give 'within' in that range";
         return Err(Problem::new(Slug::BadRequest, text, next));
     }
-    let bundle = choose(&hub, &asked).await?;
+    let bundle = choose(hub, asked).await?;
     let details = hub.store.details(std::slice::from_ref(&cluster.id)).await?;
     let details = details.into_iter().next().unwrap_or_default();
     fits(&cluster, &bundle, &details)?;
@@ -57,36 +71,39 @@ pub(super) async fn set(
         if replaces {
             replace::knows_how(&cluster, &details)?;
         }
-        let path = replace::path(&hub, &cluster, &asked).await?;
+        let path = replace::path(hub, &cluster, asked).await?;
         let record = format!(
             "{} by {} {} {} at {path}",
             cluster.engine, bundle.engine, bundle.version, bundle.digest
         );
         caller
-            .record(&hub, "engine.replace", Some(&name), &record)
+            .record(hub, "engine.replace", Some(cluster.name.as_str()), &record)
             .await?;
         let to = (&bundle, path.as_str());
         let change = hub
             .store
-            .replace_engine(&cluster.id, to, asked.within, clock::now())
+            .replace_engine(cluster.revision(), to, asked.within, clock::now())
             .await?;
         (cluster.engine, cluster.catalog_path) = (bundle.engine, path);
         change
     } else {
         let record = format!("{} {} {}", bundle.engine, bundle.version, bundle.digest);
         caller
-            .record(&hub, "engine.set", Some(&name), &record)
+            .record(hub, "engine.set", Some(cluster.name.as_str()), &record)
             .await?;
         hub.store
-            .set_engine(&cluster.id, &bundle, asked.within, clock::now())
+            .set_engine(cluster.revision(), &bundle, asked.within, clock::now())
             .await?
+    };
+    let Some(change) = change else {
+        return Ok(None);
     };
     cluster.engine_change = change;
     cluster.engine_within = asked.within;
     cluster.engine_version.clone_from(&bundle.version);
     cluster.bundle = bundle.digest.clone();
-    pause::announce(&hub, &cluster).await?;
-    Ok(Json(EngineView {
+    pause::announce(hub, &cluster).await?;
+    Ok(Some(EngineView {
         engine: bundle.engine,
         version: bundle.version,
         bundle: bundle.digest,
@@ -198,20 +215,26 @@ pub(super) async fn registry(
     caller
         .require(&hub, Role::Operator, "engine.mirror")
         .await?;
-    let mut cluster = find(&hub, &name).await?;
-    precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
-    let registry = asked.registry.map(checked).transpose()?;
-    let word = registry.as_deref().unwrap_or("default");
-    caller
-        .record(&hub, "engine.mirror", Some(&name), word)
-        .await?;
-    let change = hub
-        .store
-        .set_registry(&cluster.id, registry.clone(), clock::now())
-        .await?;
-    (cluster.engine_change, cluster.image_registry) = (change, registry);
-    pause::announce(&hub, &cluster).await?;
-    Ok(Json(in_force(&hub, &cluster).await?))
+    let what = format!("cluster {name}");
+    let set = precondition::written(&what, || async {
+        let mut cluster = find(&hub, &name).await?;
+        precondition::matches(&headers, cluster.rev, &what)?;
+        let registry = asked.registry.clone().map(checked).transpose()?;
+        let word = registry.as_deref().unwrap_or("default");
+        caller
+            .record(&hub, "engine.mirror", Some(&name), word)
+            .await?;
+        let change = hub
+            .store
+            .set_registry(cluster.revision(), registry.clone(), clock::now());
+        let Some(change) = change.await? else {
+            return Ok(None);
+        };
+        (cluster.engine_change, cluster.image_registry) = (change, registry);
+        pause::announce(&hub, &cluster).await?;
+        in_force(&hub, &cluster).await.map(Some)
+    });
+    set.await.map(Json)
 }
 
 /// Whence they come now.
@@ -245,13 +268,18 @@ pub(super) async fn default_registry(
     caller
         .require(&hub, Role::Operator, "engine.mirror")
         .await?;
-    let before = hub.store.default_registry().await?.unwrap_or_default();
-    precondition::matches_value(&headers, &before, "the image registry of all clusters")?;
-    let registry = asked.registry.map(checked).transpose()?;
-    let registry = registry.filter(|r| !r.is_empty());
-    let word = registry.as_deref().unwrap_or("none");
-    caller.record(&hub, "engine.mirror", None, word).await?;
-    hub.store.set_default_registry(registry.clone()).await?;
+    let what = "the image registry of all clusters";
+    let set = precondition::written(what, || async {
+        let before = hub.store.default_registry().await?;
+        precondition::matches_value(&headers, before.as_deref().unwrap_or_default(), what)?;
+        let registry = asked.registry.clone().map(checked).transpose()?;
+        let registry = registry.filter(|r| !r.is_empty());
+        let word = registry.as_deref().unwrap_or("none");
+        caller.record(&hub, "engine.mirror", None, word).await?;
+        let set = hub.store.set_default_registry(before, registry.clone());
+        Ok(set.await?.then_some(registry))
+    });
+    let registry = set.await?;
     // Agents that do not listen now hear of it when they begin to.
     for name in hub.orders.listening() {
         if let Some(cluster) = hub.store.cluster(&name).await? {

@@ -24,23 +24,31 @@ pub(super) async fn choose(
     UserBody(asked): UserBody<GitRouteRequest>,
 ) -> Result<Json<GitRouteView>, Problem> {
     caller.require(&hub, Role::Operator, "cluster.git").await?;
-    let mut cluster = find(&hub, &name).await?;
-    precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
     let word = match asked.route {
         GitRoute::Auto => "auto",
         GitRoute::Direct => "direct",
         GitRoute::Line => "line",
     };
-    caller
-        .record(&hub, "cluster.git", Some(&name), word)
-        .await?;
-    let chosen = (asked.route, false);
-    hub.store
-        .set_git_route(&cluster.id, chosen, clock::now())
-        .await?;
-    (cluster.git_route, cluster.git_no_route) = chosen;
-    pause::announce(&hub, &cluster).await?;
-    Ok(Json(view(&cluster)))
+    let what = format!("cluster {name}");
+    let chosen = precondition::written(&what, || async {
+        let mut cluster = find(&hub, &name).await?;
+        precondition::matches(&headers, cluster.rev, &what)?;
+        caller
+            .record(&hub, "cluster.git", Some(&name), word)
+            .await?;
+        let chosen = (asked.route, false);
+        let store = &hub.store;
+        if !store
+            .set_git_route(cluster.revision(), chosen, clock::now())
+            .await?
+        {
+            return Ok(None);
+        }
+        (cluster.git_route, cluster.git_no_route) = chosen;
+        pause::announce(&hub, &cluster).await?;
+        Ok(Some(view(&cluster)))
+    });
+    chosen.await.map(Json)
 }
 
 pub(in crate::hub::api) fn view(cluster: &Cluster) -> GitRouteView {

@@ -20,9 +20,6 @@ use crate::wire::api::{LabelsRequest, LabelsView};
 
 type Labels = BTreeMap<String, String>;
 
-/// How often a change is tried that others are quicker than.
-const TRIES: usize = 5;
-
 pub(super) async fn change(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
@@ -34,18 +31,15 @@ pub(super) async fn change(
     // What was begun is finished, although the caller went away: requests that run end with the label that let them.
     let work = hub.clone();
     let done = hub.work.spawn(patience::carried(async move {
-        for _ in 0..TRIES {
+        let what = format!("cluster {name}");
+        let labels = precondition::written(&what, || async {
             let cluster = find(&work, &name).await?;
-            precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
-            if let Some(labels) = put(&work, &caller, &cluster, &asked).await? {
-                return Ok(Json(LabelsView { labels }));
-            }
-        }
-        Err(Problem::new(
-            Slug::PreconditionFailed,
-            format!("others change the labels of cluster {name} at the same time"),
-            "try again",
-        ))
+            precondition::matches(&headers, cluster.rev, &what)?;
+            put(&work, &caller, &cluster, &asked).await
+        });
+        Ok(Json(LabelsView {
+            labels: labels.await?,
+        }))
     }));
     done.await.context("label a cluster")?
 }
@@ -74,7 +68,7 @@ async fn put(
         .record(hub, "cluster.label", Some(name), &told(before, &after))
         .await?;
     let now = clock::now();
-    if !hub.store.relabel(&cluster.id, before, &after, now).await? {
+    if !hub.store.relabel(cluster.revision(), &after, now).await? {
         return Ok(None);
     }
     grants::relabelled(hub, &cluster.id, &was, &will).await?;

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 
 use super::super::problem::{Problem, Slug};
-use super::super::{Caller, UserBody};
+use super::super::{Caller, UserBody, precondition};
 use super::find;
 use super::pause::{is_one_line, tell};
 use crate::clock;
@@ -21,7 +21,6 @@ pub(super) async fn lift(
     UserBody(asked): UserBody<LiftRequest>,
 ) -> Result<Json<Policy>, Problem> {
     caller.require(&hub, Role::Operator, "cluster.lift").await?;
-    let cluster = find(&hub, &name).await?;
     let reason = asked.reason.trim();
     if !is_one_line(reason) {
         return Err(Problem::new(
@@ -31,12 +30,17 @@ pub(super) async fn lift(
             "say in a few words why its commit does no harm now",
         ));
     }
-    let policy = Policy {
-        lift_before: Some(clock::rfc3339(clock::now())),
-        ..cluster.policy.clone()
-    };
-    caller
-        .record(&hub, "cluster.lift", Some(&name), reason)
-        .await?;
-    tell(&hub, cluster, policy).await.map(Json)
+    let what = format!("cluster {name}");
+    let lifted = precondition::written(&what, || async {
+        let cluster = find(&hub, &name).await?;
+        let policy = Policy {
+            lift_before: Some(clock::rfc3339(clock::now())),
+            ..cluster.policy.clone()
+        };
+        caller
+            .record(&hub, "cluster.lift", Some(&name), reason)
+            .await?;
+        tell(&hub, cluster, policy).await
+    });
+    lifted.await.map(Json)
 }

@@ -27,12 +27,16 @@ pub(super) async fn pause(
     caller
         .require(&hub, Role::Operator, "cluster.pause")
         .await?;
-    let cluster = find(&hub, &name).await?;
-    let policy = paused(&cluster, &asked, caller.user.name.as_str(), clock::now())?;
-    caller
-        .record(&hub, "cluster.pause", Some(&name), asked.reason.trim())
-        .await?;
-    tell(&hub, cluster, policy).await.map(Json)
+    let what = format!("cluster {name}");
+    let paused = precondition::written(&what, || async {
+        let cluster = find(&hub, &name).await?;
+        let policy = paused(&cluster, &asked, caller.user.name.as_str(), clock::now())?;
+        caller
+            .record(&hub, "cluster.pause", Some(&name), asked.reason.trim())
+            .await?;
+        tell(&hub, cluster, policy).await
+    });
+    paused.await.map(Json)
 }
 
 pub(super) async fn resume(
@@ -44,18 +48,21 @@ pub(super) async fn resume(
     caller
         .require(&hub, Role::Operator, "cluster.resume")
         .await?;
-    let cluster = find(&hub, &name).await?;
-    precondition::matches(&headers, cluster.rev, &format!("cluster {name}"))?;
-    let policy = Policy {
-        paused_until: None,
-        pause_reason: None,
-        ..cluster.policy.clone()
-    };
-    caller
-        .record(&hub, "cluster.resume", Some(&name), "")
-        .await?;
-    tell(&hub, cluster, policy).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let what = format!("cluster {name}");
+    let resumed = precondition::written(&what, || async {
+        let cluster = find(&hub, &name).await?;
+        precondition::matches(&headers, cluster.rev, &what)?;
+        let policy = Policy {
+            paused_until: None,
+            pause_reason: None,
+            ..cluster.policy.clone()
+        };
+        caller
+            .record(&hub, "cluster.resume", Some(&name), "")
+            .await?;
+        tell(&hub, cluster, policy).await
+    });
+    resumed.await.map(|_| StatusCode::NO_CONTENT)
 }
 
 fn paused(
@@ -95,18 +102,22 @@ pub(in crate::hub::api) fn is_one_line(reason: &str) -> bool {
         && !reason.chars().any(char::is_control)
 }
 
-/// Keeps the policy and lets the agent fetch it now; one that is away fetches it when it is back.
+/// Keeps the policy and lets the agent fetch it now; one that is away fetches it when it is back. None = the cluster was
+/// changed meanwhile.
 pub(super) async fn tell(
     hub: &Hub,
     mut cluster: Cluster,
     policy: Policy,
-) -> Result<Policy, Problem> {
-    hub.store
-        .set_policy(&cluster.id, policy.clone(), clock::now())
-        .await?;
+) -> Result<Option<Policy>, Problem> {
+    let kept = hub
+        .store
+        .set_policy(cluster.revision(), policy.clone(), clock::now());
+    if !kept.await? {
+        return Ok(None);
+    }
     cluster.policy = policy.clone();
     announce(hub, &cluster).await?;
-    Ok(policy)
+    Ok(Some(policy))
 }
 
 /// Tells the agent that its assignment is another now.

@@ -1,5 +1,6 @@
 //! Changing what a user may: roles at once, groups for what they run as well.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
@@ -36,8 +37,27 @@ pub(super) async fn set(
     UserBody(change): UserBody<UserChange>,
 ) -> Result<(precondition::Tag, Json<UserView>), Problem> {
     caller.require(&hub, Role::Admin, "user.set").await?;
-    let before = find(&hub, &name).await?;
-    precondition::matches(&headers, before.rev, &format!("user {name}"))?;
+    let what = format!("user {name}");
+    let set = precondition::written(&what, || async {
+        let before = find(&hub, &name).await?;
+        precondition::matches(&headers, before.rev, &what)?;
+        put(&hub, &caller, before, &change).await
+    });
+    let (before, after) = set.await?;
+    grants::groups_lost(&hub, &after.id, &before.groups, &after.groups).await?;
+    hub.access_changed.notify_one();
+    let user = find(&hub, &name).await?;
+    answer(&hub, user).await
+}
+
+/// The user as it was, and as it is now; None = somebody else was quicker.
+async fn put(
+    hub: &Hub,
+    caller: &Caller,
+    before: UserRow,
+    change: &UserChange,
+) -> Result<Option<(UserRow, UserRow)>, Problem> {
+    let name = &before.name;
     if change.roles.as_ref().is_some_and(bad_roles) {
         return Err(Problem::new(
             Slug::BadRequest,
@@ -59,36 +79,27 @@ pub(super) async fn set(
             "change them there; they arrive within 16 minutes",
         ));
     }
-    let list = |new: Option<std::collections::BTreeSet<String>>, old: &[String]| {
-        new.map_or_else(|| old.to_vec(), |set| set.into_iter().collect())
+    let list = |new: &Option<BTreeSet<String>>, old: &[String]| {
+        let new = new.as_ref();
+        new.map_or_else(|| old.to_vec(), |set| set.iter().cloned().collect())
     };
-    let roles = list(change.roles, &before.roles);
-    let groups = list(change.groups, &before.groups);
+    let roles = list(&change.roles, &before.roles);
+    let groups = list(&change.groups, &before.groups);
     let target = format!(
         "{name} roles {:?} became {roles:?}, groups {:?} became {groups:?}",
         before.roles, before.groups
     );
-    caller.record(&hub, "user.set", None, &target).await?;
+    caller.record(hub, "user.set", None, &target).await?;
     let after = UserRow {
         roles,
         groups,
         ..before.clone()
     };
     match hub.store.set_user(after.clone(), clock::now()).await? {
-        Ended::Done => {}
-        Ended::LastAdmin => return Err(last_admin()),
-        Ended::Unknown => {
-            return Err(Problem::new(
-                Slug::PreconditionFailed,
-                format!("user {name} changed meanwhile"),
-                "look again, then decide",
-            ));
-        }
+        Ended::Done => Ok(Some((before, after))),
+        Ended::Unknown => Ok(None),
+        Ended::LastAdmin => Err(last_admin()),
     }
-    grants::groups_lost(&hub, &after.id, &before.groups, &after.groups).await?;
-    hub.access_changed.notify_one();
-    let user = find(&hub, &name).await?;
-    answer(&hub, user).await
 }
 
 async fn answer(hub: &Hub, user: UserRow) -> Result<(precondition::Tag, Json<UserView>), Problem> {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use time::OffsetDateTime;
 
+use super::Revision;
 use crate::keys::Public;
 use crate::wire::id::ClusterName;
 
@@ -18,6 +19,15 @@ pub struct UserRow {
     /// Whose word the groups are; None = a local user's, who is changed here.
     pub provider: Option<Provided>,
     pub rev: i64,
+}
+
+impl UserRow {
+    pub fn revision(&self) -> Revision<'_> {
+        Revision {
+            id: &self.id,
+            rev: self.rev,
+        }
+    }
 }
 
 /// Who a user is at an identity provider.
@@ -112,7 +122,7 @@ pub struct ApiToken {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     Done,
-    /// It was gone before, or never there.
+    /// It was gone before, never there, or is of another revision by now.
     Unknown,
     /// Nothing was done: nobody could administer the hub any more.
     LastAdmin,

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::{Database, Write, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::hub::access::{Clusters, Grant, Mode, Subject};
-use crate::hub::store::{Result, StoreError};
+use crate::hub::store::{Result, Revision, StoreError};
 use crate::wire::api::ClusterChoice;
 
 /// Grants that are in force at once; a subject is better a group than a thousand users.
@@ -155,14 +155,15 @@ impl Database {
         row.map(Row::grant).transpose()
     }
 
-    pub async fn revoke_grant(&self, id: &str, now: OffsetDateTime) -> Result<bool> {
+    pub async fn revoke_grant(&self, of: Revision<'_>, now: OffsetDateTime) -> Result<bool> {
         const DOING: &str = "revoke a grant";
         let statement = sqlx::query(
             "UPDATE access_grant SET revoked_at = $1, updated_at = $1, rev = rev + 1
-             WHERE id = $2 AND revoked_at IS NULL",
+             WHERE id = $2 AND rev = $3 AND revoked_at IS NULL",
         )
         .bind(to_ms(now))
-        .bind(id);
+        .bind(of.id)
+        .bind(of.rev);
         Ok(self.change(DOING, statement).await? == 1)
     }
 

@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::users::User;
 use super::{Database, Write, db, from_json, from_ms, hash32, to_json, to_ms};
-use crate::hub::store::{ApiToken, Ended, Result, StoreError, UserRow};
+use crate::hub::store::{ApiToken, Ended, Result, Revision, StoreError, UserRow};
 
 #[derive(FromRow)]
 struct Token {
@@ -203,18 +203,30 @@ impl Database {
         Ok(Ended::Done)
     }
 
-    pub async fn remove_user(&self, id: &str, now: OffsetDateTime) -> Result<Ended> {
+    pub async fn remove_user(&self, of: Revision<'_>, now: OffsetDateTime) -> Result<Ended> {
         const DOING: &str = "remove a user";
         let mut write = self.begin(DOING).await?;
         let tokens: Vec<String> = sqlx::query_scalar("SELECT id FROM api_token WHERE user_id = $1")
-            .bind(id)
+            .bind(of.id)
             .fetch_all(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
         if last_admin(&mut write, &tokens, now).await? {
             return Ok(Ended::LastAdmin);
         }
-        let mut changed = 0;
+        let done = sqlx::query(
+            "UPDATE \"user\" SET disabled_at = $1, updated_at = $1, rev = rev + 1
+             WHERE id = $2 AND rev = $3 AND disabled_at IS NULL",
+        )
+        .bind(to_ms(now))
+        .bind(of.id)
+        .bind(of.rev)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        if done.rows_affected() == 0 {
+            return Ok(Ended::Unknown);
+        }
         for statement in [
             "UPDATE api_token SET revoked_at = $1 WHERE user_id = $2 AND revoked_at IS NULL",
             "UPDATE access_grant SET revoked_at = $1, updated_at = $1, rev = rev + 1 WHERE revoked_at IS NULL
@@ -223,22 +235,16 @@ impl Database {
             "DELETE FROM login_waiting WHERE kind = 'invite' AND address = $2",
             "UPDATE session SET ended_at = $1, ended_why = 'the user was removed', sealed = NULL
              WHERE user_id = $2 AND ended_at IS NULL",
-            "UPDATE \"user\" SET disabled_at = $1, updated_at = $1, rev = rev + 1 WHERE id = $2 AND disabled_at IS NULL",
         ] {
-            let done = sqlx::query(statement)
+            sqlx::query(statement)
                 .bind(to_ms(now))
-                .bind(id)
+                .bind(of.id)
                 .execute(&mut *write.tx)
                 .await
                 .map_err(db(DOING))?;
-            changed = done.rows_affected();
         }
         write.commit(DOING).await?;
-        Ok(if changed == 1 {
-            Ended::Done
-        } else {
-            Ended::Unknown
-        })
+        Ok(Ended::Done)
     }
 }
 

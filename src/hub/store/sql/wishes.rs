@@ -7,37 +7,54 @@ use time::OffsetDateTime;
 
 use super::clusters::{engine_text, route_text};
 use super::{Arguments, Database, Db, db, to_json, to_ms};
-use crate::hub::store::Result;
+use crate::hub::store::{Result, Revision};
 use crate::wire::api::{BundleView, GitRoute, Policy};
 
 impl Database {
-    pub async fn set_policy(&self, id: &str, policy: Policy, now: OffsetDateTime) -> Result<()> {
+    pub async fn claim_cluster(&self, of: Revision<'_>, now: OffsetDateTime) -> Result<bool> {
+        const DOING: &str = "claim a cluster's revision";
+        let statement = sqlx::query(
+            "UPDATE cluster SET updated_at = $1, rev = rev + 1 WHERE id = $2 AND rev = $3 AND removed_at IS NULL",
+        )
+        .bind(to_ms(now))
+        .bind(of.id)
+        .bind(of.rev);
+        Ok(self.change(DOING, statement).await? == 1)
+    }
+
+    pub async fn set_policy(
+        &self,
+        of: Revision<'_>,
+        policy: Policy,
+        now: OffsetDateTime,
+    ) -> Result<bool> {
         const DOING: &str = "set a cluster's policy";
         let statement = sqlx::query(
-            "UPDATE cluster SET policy = $1, updated_at = $2, rev = rev + 1 WHERE id = $3",
+            "UPDATE cluster SET policy = $1, updated_at = $2, rev = rev + 1
+             WHERE id = $3 AND rev = $4 AND removed_at IS NULL",
         )
         .bind(to_json(&policy))
         .bind(to_ms(now))
-        .bind(id);
-        self.change(DOING, statement).await.map(drop)
+        .bind(of.id)
+        .bind(of.rev);
+        Ok(self.change(DOING, statement).await? == 1)
     }
 
     pub async fn relabel(
         &self,
-        id: &str,
-        before: &BTreeMap<String, String>,
-        after: &BTreeMap<String, String>,
+        of: Revision<'_>,
+        labels: &BTreeMap<String, String>,
         now: OffsetDateTime,
     ) -> Result<bool> {
         const DOING: &str = "set a cluster's labels";
         let statement = sqlx::query(
             "UPDATE cluster SET labels = $1, updated_at = $2, rev = rev + 1
-             WHERE id = $3 AND labels = $4 AND removed_at IS NULL",
+             WHERE id = $3 AND rev = $4 AND removed_at IS NULL",
         )
-        .bind(to_json(after))
+        .bind(to_json(labels))
         .bind(to_ms(now))
-        .bind(id)
-        .bind(to_json(before));
+        .bind(of.id)
+        .bind(of.rev);
         Ok(self.change(DOING, statement).await? == 1)
     }
 
@@ -46,31 +63,33 @@ impl Database {
         &self,
         doing: &'static str,
         update: QueryScalar<'_, Db, i64, Arguments>,
-    ) -> Result<u64> {
+    ) -> Result<Option<u64>> {
         let mut write = self.begin(doing).await?;
-        let change = update.fetch_one(&mut *write.tx).await;
+        let change = update.fetch_optional(&mut *write.tx).await;
         let change = change.map_err(db(doing))?;
         write.commit(doing).await?;
-        Ok(change.unsigned_abs())
+        Ok(change.map(i64::unsigned_abs))
     }
 
     pub async fn set_engine(
         &self,
-        id: &str,
+        of: Revision<'_>,
         bundle: &BundleView,
         within: u32,
         now: OffsetDateTime,
-    ) -> Result<u64> {
+    ) -> Result<Option<u64>> {
         const DOING: &str = "set a cluster's engine version";
         let update = sqlx::query_scalar(
             "UPDATE cluster SET engine_version = $1, bundle = $2, engine_within = $3, engine_change = engine_change + 1,
-               updated_at = $4, rev = rev + 1 WHERE id = $5 AND engine = $6 RETURNING engine_change",
+               updated_at = $4, rev = rev + 1
+             WHERE id = $5 AND rev = $6 AND engine = $7 AND removed_at IS NULL RETURNING engine_change",
         )
         .bind(&bundle.version)
         .bind(bundle.digest.as_str())
         .bind(i64::from(within))
         .bind(to_ms(now))
-        .bind(id)
+        .bind(of.id)
+        .bind(of.rev)
         .bind(engine_text(bundle.engine));
         self.change_engine(DOING, update).await
     }
@@ -78,15 +97,16 @@ impl Database {
     /// Another engine takes the place of the one that the cluster has.
     pub async fn replace_engine(
         &self,
-        id: &str,
+        of: Revision<'_>,
         (bundle, path): (&BundleView, &str),
         within: u32,
         now: OffsetDateTime,
-    ) -> Result<u64> {
+    ) -> Result<Option<u64>> {
         const DOING: &str = "replace a cluster's engine";
         let update = sqlx::query_scalar(
             "UPDATE cluster SET engine = $1, engine_version = $2, bundle = $3, catalog_path = $4, engine_within = $5,
-               engine_change = engine_change + 1, updated_at = $6, rev = rev + 1 WHERE id = $7 RETURNING engine_change",
+               engine_change = engine_change + 1, updated_at = $6, rev = rev + 1
+             WHERE id = $7 AND rev = $8 AND removed_at IS NULL RETURNING engine_change",
         )
         .bind(engine_text(bundle.engine))
         .bind(&bundle.version)
@@ -94,24 +114,26 @@ impl Database {
         .bind(path)
         .bind(i64::from(within))
         .bind(to_ms(now))
-        .bind(id);
+        .bind(of.id)
+        .bind(of.rev);
         self.change_engine(DOING, update).await
     }
 
     pub async fn set_registry(
         &self,
-        id: &str,
+        of: Revision<'_>,
         registry: Option<String>,
         now: OffsetDateTime,
-    ) -> Result<u64> {
+    ) -> Result<Option<u64>> {
         const DOING: &str = "set a cluster's image registry";
         let update = sqlx::query_scalar(
             "UPDATE cluster SET image_registry = $1, engine_change = engine_change + 1, updated_at = $2, rev = rev + 1
-             WHERE id = $3 RETURNING engine_change",
+             WHERE id = $3 AND rev = $4 AND removed_at IS NULL RETURNING engine_change",
         )
         .bind(registry)
         .bind(to_ms(now))
-        .bind(id);
+        .bind(of.id)
+        .bind(of.rev);
         self.change_engine(DOING, update).await
     }
 
@@ -122,10 +144,22 @@ impl Database {
             .map_err(db("read the image registry"))
     }
 
-    pub async fn set_default_registry(&self, registry: Option<String>) -> Result<()> {
+    pub async fn set_default_registry(
+        &self,
+        before: Option<String>,
+        after: Option<String>,
+    ) -> Result<bool> {
         const DOING: &str = "set the image registry";
+        const FIND: &str = "SELECT value FROM meta WHERE key = 'image_registry'";
         let mut write = self.begin(DOING).await?;
-        let query = match &registry {
+        let now: Option<String> = sqlx::query_scalar(FIND)
+            .fetch_optional(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        if now != before {
+            return Ok(false);
+        }
+        let query = match &after {
             Some(registry) => sqlx::query(
                 "INSERT INTO meta (key, value) VALUES ('image_registry', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
             )
@@ -133,39 +167,44 @@ impl Database {
             None => sqlx::query("DELETE FROM meta WHERE key = 'image_registry'"),
         };
         query.execute(&mut *write.tx).await.map_err(db(DOING))?;
-        write.commit(DOING).await
+        write.commit(DOING).await?;
+        Ok(true)
     }
 
     pub async fn set_git_route(
         &self,
-        id: &str,
+        of: Revision<'_>,
         (chosen, no_route): (GitRoute, bool),
         now: OffsetDateTime,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         const DOING: &str = "set a cluster's way to the Git host";
         let statement = sqlx::query(
-            "UPDATE cluster SET git_route = $1, git_no_route = $2, updated_at = $3, rev = rev + 1 WHERE id = $4",
+            "UPDATE cluster SET git_route = $1, git_no_route = $2, updated_at = $3, rev = rev + 1
+             WHERE id = $4 AND rev = $5 AND removed_at IS NULL",
         )
         .bind(route_text(chosen))
         .bind(no_route)
         .bind(to_ms(now))
-        .bind(id);
-        self.change(DOING, statement).await.map(drop)
+        .bind(of.id)
+        .bind(of.rev);
+        Ok(self.change(DOING, statement).await? == 1)
     }
 
     pub async fn set_agent_image(
         &self,
-        id: &str,
+        of: Revision<'_>,
         image: Option<String>,
         now: OffsetDateTime,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         const DOING: &str = "set a cluster's agent image";
         let statement = sqlx::query(
-            "UPDATE cluster SET desired_image = $1, updated_at = $2, rev = rev + 1 WHERE id = $3",
+            "UPDATE cluster SET desired_image = $1, updated_at = $2, rev = rev + 1
+             WHERE id = $3 AND rev = $4 AND removed_at IS NULL",
         )
         .bind(image)
         .bind(to_ms(now))
-        .bind(id);
-        self.change(DOING, statement).await.map(drop)
+        .bind(of.id)
+        .bind(of.rev);
+        Ok(self.change(DOING, statement).await? == 1)
     }
 }

@@ -1,0 +1,148 @@
+//! H57: of changes by the same revision one is made, row by row of the table of the operations.
+
+use futures_util::future::join_all;
+use linesman::hub::api::openapi::{Caller, OPERATIONS, Operation};
+use serde_json::{Value, json};
+
+use super::support::TestHub;
+
+/// Who changes the same thing at the same moment.
+const CALLERS: usize = 8;
+
+/// One operation on a record of its own.
+struct Race {
+    path: String,
+    revision: String,
+    /// What each caller wants, so that no two of them want the same.
+    body: fn(usize) -> Value,
+}
+
+impl Race {
+    async fn of(operation: &Operation, hub: &TestHub, name: &str) -> Self {
+        let nothing: fn(usize) -> Value = |_| Value::Null;
+        let cluster = |body| Self::on_cluster(operation, hub, name, body);
+        match (operation.method, operation.path) {
+            ("delete", "/v1/clusters/{name}" | "/v1/clusters/{name}/pause") => {
+                cluster(nothing).await
+            }
+            (_, "/v1/clusters/{name}/git-route") => {
+                cluster(|n| json!({ "route": (["line", "direct"][n % 2]) })).await
+            }
+            (_, "/v1/clusters/{name}/labels") => {
+                cluster(|n| json!({ "set": { "n": n.to_string() }, "overwrite": true })).await
+            }
+            (_, "/v1/clusters/{name}/agent-image") => {
+                cluster(|n| json!({ "image": format!("r.example.org/linesman@sha256:{n:064x}") }))
+                    .await
+            }
+            (_, "/v1/clusters/{name}/agent-copy") => cluster(|_| json!({ "kept": true })).await,
+            (_, "/v1/clusters/{name}/engine") => {
+                cluster(|n| json!({ "engine": "flux", "within": 60 + n })).await
+            }
+            (_, "/v1/clusters/{name}/image-registry") => {
+                cluster(|n| json!({ "registry": format!("r{n}.example.org") })).await
+            }
+            (_, path @ "/v1/hub/image-registry") => Self {
+                revision: tag(hub, path).await,
+                path: path.to_owned(),
+                body: |n| json!({ "registry": format!("r{n}.example.org") }),
+            },
+            ("delete", "/v1/grants/{id}") => {
+                let grant = json!({ "subject": "user:ada", "clusters": "all", "groups": ["view"] });
+                let id = made(hub, "/v1/grants", &grant, "id").await;
+                Self::on(hub, format!("/v1/grants/{id}"), nothing).await
+            }
+            (_, "/v1/users/{name}") => {
+                made(hub, "/v1/users", &json!({ "name": name }), "name").await;
+                let body: fn(usize) -> Value = if operation.method == "delete" {
+                    nothing
+                } else {
+                    |n| json!({ "groups": [n.to_string()] })
+                };
+                Self::on(hub, format!("/v1/users/{name}"), body).await
+            }
+            ("delete", "/v1/api-tokens/{id}") => {
+                let token = json!({ "title": name, "lasts": 3600 });
+                let id = made(hub, "/v1/api-tokens", &token, "id").await;
+                Self {
+                    path: format!("/v1/api-tokens/{id}"),
+                    // It is never changed.
+                    revision: "\"1\"".to_owned(),
+                    body: nothing,
+                }
+            }
+            other => panic!("{other:?} has no race here: say what is changed, and how"),
+        }
+    }
+
+    async fn on(hub: &TestHub, path: String, body: fn(usize) -> Value) -> Self {
+        Self {
+            revision: tag(hub, &path).await,
+            path,
+            body,
+        }
+    }
+
+    async fn on_cluster(
+        operation: &Operation,
+        hub: &TestHub,
+        name: &str,
+        body: fn(usize) -> Value,
+    ) -> Self {
+        hub.add(name).await;
+        Self {
+            path: operation.path.replace("{name}", name),
+            revision: tag(hub, &format!("/v1/clusters/{name}")).await,
+            body,
+        }
+    }
+
+    /// What each caller was told.
+    async fn run(&self, hub: &TestHub, method: &str) -> Vec<u16> {
+        let headers = [("if-match", self.revision.as_str())];
+        let method = method.to_uppercase();
+        let call = (method.as_str(), self.path.as_str());
+        let bodies: Vec<Value> = (0..CALLERS).map(self.body).collect();
+        let calls = bodies
+            .iter()
+            .map(|body| hub.call_as(&hub.admin, call, &headers, body));
+        join_all(calls)
+            .await
+            .into_iter()
+            .map(|(code, _)| code)
+            .collect()
+    }
+}
+
+async fn tag(hub: &TestHub, path: &str) -> String {
+    let answer = hub.raw_as("GET", path).await;
+    answer.headers()["etag"].to_str().unwrap().to_owned()
+}
+
+async fn made(hub: &TestHub, path: &str, body: &Value, key: &str) -> String {
+    let (code, made) = hub.post(path, body).await;
+    assert_eq!(code, 201, "{made}");
+    made[key].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn of_changes_by_the_same_revision_one_is_made() {
+    let hub = TestHub::start("races").await;
+    let changes = OPERATIONS
+        .iter()
+        .filter(|o| o.caller == Caller::User && ["put", "patch", "delete"].contains(&o.method));
+    let mut wrong = Vec::new();
+    for (n, operation) in changes.enumerate() {
+        let race = Race::of(operation, &hub, &format!("c{n}")).await;
+        let mut told = race.run(&hub, operation.method).await;
+        told.sort_unstable();
+        let (done, refused) = told.split_at(1);
+        // What ended is not there any more, for who comes later.
+        let late = |code: &u16| *code == 412 || (*code == 404 && operation.method == "delete");
+        if !(200..300).contains(&done[0]) || !refused.iter().all(late) {
+            wrong.push(format!("{} {}: {told:?}", operation.method, operation.path));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    hub.stop().await;
+}
