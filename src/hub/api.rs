@@ -32,6 +32,7 @@ pub mod heals;
 pub mod health;
 pub mod hub;
 pub mod login;
+mod once;
 pub mod openapi;
 pub mod precondition;
 pub mod problem;
@@ -96,6 +97,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
             )
         })
         .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn_with_state(hub.clone(), once::by_key))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(hub.clone(), outermost))
         .with_state(hub)

@@ -30,7 +30,8 @@ pub use records::logins::{Asked, Decision, Waiting, WaitingKind};
 pub use records::replicas::{Changes, LineRow, Located, Noted, Replica};
 pub use records::unknown::{Accept, Accepted, UnknownAgent, UnknownReason};
 pub use records::users::{
-    ApiToken, Arrival, Ended, Known, Pair, Provided, Session, SessionToken, SshKey, UserRow,
+    ApiToken, Arrival, Call, Called, Ended, Known, Pair, Provided, Session, SessionToken, SshKey,
+    UserRow,
 };
 pub use records::{
     Cluster, ClusterKey, Details, HostKeysOf, JoinToken, Joined, KeyKind, KeyState, NewBundle,
@@ -314,6 +315,10 @@ contract! {
 
     /// Notes a POST under its Idempotency-Key for 24 hours; gives what the key came with before, if it did.
     idempotent(&self, user_id: &str, key: &str, digest: [u8; 32], now: OffsetDateTime) -> Option<[u8; 32]>;
+    /// The same for a call whose answer is kept beside its key; of several at the same time, one is the first.
+    begin_call(&self, call: &Call, now: OffsetDateTime) -> Called;
+    /// Keeps what the call was answered; None = nothing was done, and it may come again.
+    end_call(&self, call: &Call, answer: Option<String>) -> ();
 
     /// The same digest again changes nothing.
     add_bundle(&self, bundle: NewBundle, now: OffsetDateTime) -> BundleView;

@@ -23,6 +23,7 @@ mod lost;
 mod moved;
 mod notify;
 mod older;
+mod once;
 mod pause;
 mod postgres;
 mod races;

@@ -20,8 +20,7 @@ use crate::hub::{Hub, adoption, assignment, catalog, git, registration};
 use crate::keys;
 use crate::manifests::{self, scope};
 use crate::wire::api::{
-    AdoptionAnswer, AdoptionOptions, BundleView, ClusterView, EngineKind, NewCluster, NewJoinToken,
-    Order, Page,
+    AdoptionAnswer, AdoptionOptions, BundleView, ClusterView, EngineKind, NewCluster, Order, Page,
 };
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
@@ -35,6 +34,7 @@ mod labels;
 mod lift;
 mod line;
 mod pause;
+mod readopt;
 mod revoke;
 mod rotate;
 mod view;
@@ -51,7 +51,7 @@ pub fn routes() -> Router<Arc<Hub>> {
     Router::new()
         .route("/v1/clusters", get(list).post(add))
         .route("/v1/clusters/{name}", get(show).delete(remove))
-        .route("/v1/clusters/{name}/join-tokens", post(readopt))
+        .route("/v1/clusters/{name}/join-tokens", post(readopt::readopt))
         .route("/v1/clusters/{name}/line", get(line::show))
         .route("/v1/clusters/{name}/diagnosis", get(diagnosis::ask))
         .route("/v1/clusters/{name}/git-route", put(git_route::choose))
@@ -151,7 +151,7 @@ async fn add(
         }
         None => create(&hub, &caller, &new).await?,
     };
-    let answer = adopt(&hub, &caller, cluster, new.adoption, false).await?;
+    let (answer, _) = adopt(&hub, &caller, cluster, new.adoption, false).await?;
     let answer = AdoptionAnswer { proposed, ..answer };
     Ok((StatusCode::CREATED, Json(answer)))
 }
@@ -304,50 +304,24 @@ fn check_options(options: &AdoptionOptions) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A token, its YAML and the cluster as it stands.
+/// A token, its YAML and the cluster as it stands; and the token's id.
 async fn adopt(
     hub: &Hub,
     caller: &Caller,
     cluster: Cluster,
     options: AdoptionOptions,
     new_cluster: bool,
-) -> Result<AdoptionAnswer, Problem> {
+) -> Result<(AdoptionAnswer, String), Problem> {
     let by = &caller.user.name;
     let issued = adoption::issue(hub, &cluster, options.clone(), new_cluster, by).await?;
-    Ok(AdoptionAnswer {
+    let answer = AdoptionAnswer {
         yaml: adoption::yaml(hub, &cluster, &options, &issued.token),
         token_expires_at: clock::rfc3339(issued.expires_at),
         adopt_url: adoption::url(hub, &issued.token),
         proposed: None,
         cluster: view::one(hub, cluster).await?,
-    })
-}
-
-async fn readopt(
-    State(hub): State<Arc<Hub>>,
-    caller: Caller,
-    Path(name): Path<String>,
-    UserBody(new): UserBody<NewJoinToken>,
-) -> Result<(StatusCode, Json<AdoptionAnswer>), Problem> {
-    caller
-        .require(&hub, Role::Operator, "cluster.readopt")
-        .await?;
-    let cluster = find(&hub, &name).await?;
-    let options = new.adoption.of(&cluster.adoption);
-    if options.engine_namespace != cluster.adoption.engine_namespace {
-        let asked = &options.engine_namespace;
-        return Err(Problem::new(
-            Slug::BadRequest,
-            format!("the engine of cluster {name} cannot move to namespace {asked}"),
-            "leave engineNamespace out, or add another cluster with it",
-        ));
-    }
-    check_options(&options)?;
-    caller
-        .record(&hub, "cluster.readopt", Some(&name), "")
-        .await?;
-    let answer = adopt(&hub, &caller, cluster, options, new.new_cluster).await?;
-    Ok((StatusCode::CREATED, Json(answer)))
+    };
+    Ok((answer, issued.token.id))
 }
 
 async fn remove(

@@ -14,7 +14,7 @@ use crate::hub::Hub;
 mod operations;
 pub mod samples;
 
-pub use operations::{Caller, OPERATIONS, Operation};
+pub use operations::{Caller, OPERATIONS, Operation, Repeat, repeat};
 
 pub fn routes() -> Router<Arc<Hub>> {
     Router::new().route("/openapi.json", get(async || Json(document())))
@@ -71,6 +71,12 @@ fn describe(operation: &Operation) -> Value {
         parameters.push(json!({
             "name": "If-Match", "in": "header", "required": true, "schema": { "type": "string" },
             "description": "The ETag of what is changed as it was seen, or * for whatever it is now",
+        }));
+    }
+    if matches!(operation.repeat(), Some(Repeat::Answered | Repeat::Known)) {
+        parameters.push(json!({
+            "name": "Idempotency-Key", "in": "header", "required": false, "schema": { "type": "string", "maxLength": 200 },
+            "description": "The same call by the same key has one effect, for 24 hours; another call by it is refused",
         }));
     }
     if !parameters.is_empty() {

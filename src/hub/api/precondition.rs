@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Caller;
 use super::problem::{Problem, Slug};
 use crate::hub::Hub;
-use crate::hub::store::StoreError;
+use crate::hub::store::{Call, StoreError};
 use crate::wire::api::Page;
 use crate::{clock, keys};
 
@@ -105,24 +105,45 @@ pub async fn repeated<T: Serialize>(
     path: &str,
     body: &T,
 ) -> Result<bool, Problem> {
-    let Some(key) = key(headers)? else {
+    let Some(call) = call(caller, headers, path, body)? else {
         return Ok(false);
     };
-    let mut call = serde_json::to_vec(body).expect("a body has string keys");
-    call.extend_from_slice(path.as_bytes());
-    let digest = keys::sha256(&call);
     let before = hub
         .store
-        .idempotent(&caller.user.id, key, digest, clock::now());
+        .idempotent(&call.user_id, &call.key, call.digest, clock::now());
     match before.await? {
         None => Ok(false),
-        Some(known) if known == digest => Ok(true),
-        Some(_) => Err(Problem::new(
-            Slug::IdempotencyMismatch,
-            "this Idempotency-Key came with another call before",
-            "send a new key",
-        )),
+        Some(known) if known == call.digest => Ok(true),
+        Some(_) => Err(mismatch()),
     }
+}
+
+/// What a call is known by when it comes again, where it has a key.
+pub fn call<T: Serialize>(
+    caller: &Caller,
+    headers: &HeaderMap,
+    path: &str,
+    body: &T,
+) -> Result<Option<Call>, Problem> {
+    let Some(key) = key(headers)? else {
+        return Ok(None);
+    };
+    let mut text = serde_json::to_vec(body).expect("a body has string keys");
+    text.extend_from_slice(path.as_bytes());
+    Ok(Some(Call {
+        user_id: caller.user.id.clone(),
+        key: key.to_owned(),
+        digest: keys::sha256(&text),
+    }))
+}
+
+/// Another call under the same key.
+pub fn mismatch() -> Problem {
+    Problem::new(
+        Slug::IdempotencyMismatch,
+        "this Idempotency-Key came with another call before",
+        "send a new key",
+    )
 }
 
 /// Where what stands under a call's key is not its own.

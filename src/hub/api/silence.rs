@@ -9,6 +9,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::Method;
 
+use super::openapi::{Repeat, repeat};
 use super::precondition;
 use super::problem::{Problem, Slug};
 use crate::hub::Hub;
@@ -68,7 +69,11 @@ impl Class {
             | "/v1/clusters/{name}/labels"
             | "/v1/unknown-agents/accept"
             | "/v1/clusters/{name}/diagnoses" => Self::Write(Again::Harmless),
-            "/v1/clusters" | "/v1/grants" | "/v1/api-tokens" => Self::Write(Again::ByKey),
+            _ if *method == Method::POST
+                && matches!(repeat(path), Some(Repeat::Answered | Repeat::Known)) =>
+            {
+                Self::Write(Again::ByKey)
+            }
             _ if matches!(*method, Method::PUT | Method::DELETE) => Self::Write(Again::Harmless),
             _ => Self::Write(Again::Look),
         }
@@ -178,19 +183,7 @@ mod tests {
         assert_eq!(
             look,
             [
-                "post /v1/clusters/{name}/rotate",
-                "post /v1/clusters/{name}/join-tokens",
-                "post /v1/clusters/{name}/pause",
-                "post /v1/clusters/{name}/lift",
-                "post /v1/heals/{id}/close",
-                "post /v1/users",
                 "patch /v1/users/{name}",
-                "post /v1/users/{name}/login-codes",
-                "post /v1/catalog/signers",
-                "post /v1/catalog/signers/drop",
-                "post /v1/githosts/{name}/host-keys",
-                "post /v1/githosts/{name}/host-keys/drop",
-                "post /v1/githosts/{name}/rotate-host-key",
                 "post /v1/login/device",
                 "post /v1/login/token",
                 "post /v1/login/end",

@@ -54,7 +54,11 @@ async fn refused(hub: &TestHub, body: Value) -> (u16, String, String) {
 }
 
 /// `POST /v1/recover` of a cluster with these keys, one of which signs what it says only where it is `good`.
-async fn recover(hub: &TestHub, keys: &Identity, (name, incarnation, good): (&str, &str, bool)) {
+pub(super) async fn recover(
+    hub: &TestHub,
+    keys: &Identity,
+    (name, incarnation, good): (&str, &str, bool),
+) {
     let cluster = name.parse().unwrap();
     let proof = identity::recovery_proof(keys, &hub.hub.id, &cluster, incarnation);
     let body = json!({

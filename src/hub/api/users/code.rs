@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
-use super::super::Caller;
 use super::super::problem::{Problem, Slug};
+use super::super::{Caller, precondition};
 use super::find;
 use crate::clock;
 use crate::hub::auth::Role;
@@ -19,6 +19,7 @@ pub(super) async fn make(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
     Path(name): Path<String>,
+    headers: HeaderMap,
 ) -> Result<(StatusCode, Json<LoginCode>), Problem> {
     caller.require(&hub, Role::Admin, "user.login-code").await?;
     let user = find(&hub, &name).await?;
@@ -32,6 +33,9 @@ pub(super) async fn make(
             "they log in with it: linesman login HUB",
         ));
     }
+    // A call that comes again gets another code, and the one before ends: one is in force.
+    let path = format!("/v1/users/{name}/login-codes");
+    precondition::repeated(&hub, &caller, &headers, &path, &()).await?;
     caller.record(&hub, "user.login-code", None, &name).await?;
     let code = TokenText::new(clock::random(), clock::random()).text(Prefix::Login);
     let until = login::pending(&hub)

@@ -128,6 +128,28 @@ pub enum Ended {
     LastAdmin,
 }
 
+/// A POST with its Idempotency-Key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    pub user_id: String,
+    pub key: String,
+    /// Of what it asks for.
+    pub digest: [u8; 32],
+}
+
+/// What is known of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Called {
+    /// It came for the first time, or again after nobody heard what became of it.
+    First,
+    /// It is carried out now.
+    Running,
+    /// It was carried out, and answered so.
+    Before(String),
+    /// Another call came with this key.
+    Other,
+}
+
 /// A person's SSH key for the built-in Git server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshKey {

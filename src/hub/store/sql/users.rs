@@ -4,8 +4,13 @@ use sqlx::FromRow;
 use time::OffsetDateTime;
 
 use super::{Database, corrupt, db, from_json, from_ms, hash32, to_json, to_ms};
-use crate::hub::store::{Provided, Result, SshKey, UserRow};
+use crate::hub::store::{Call, Called, Provided, Result, SshKey, UserRow};
 use crate::keys::Public;
+
+/// How long calls are known by their Idempotency-Keys.
+const KNOWN: time::Duration = time::Duration::hours(24);
+/// Longer than any call is carried out: what has no answer by then never gets one.
+const RUNS: time::Duration = time::Duration::minutes(1);
 
 #[derive(FromRow)]
 pub(super) struct User {
@@ -158,7 +163,6 @@ impl Database {
         now: OffsetDateTime,
     ) -> Result<Option<[u8; 32]>> {
         const DOING: &str = "note an Idempotency-Key";
-        const DAY: i64 = 24 * 3600 * 1000;
         const FORGET: [&str; 2] = [
             "UPDATE api_token SET idempotency_key = NULL WHERE idempotency_key = $2
              AND created_by = (SELECT name FROM \"user\" WHERE id = $1)",
@@ -167,7 +171,7 @@ impl Database {
         ];
         let mut write = self.begin(DOING).await?;
         sqlx::query("DELETE FROM idempotency WHERE created_at < $1")
-            .bind(to_ms(now) - DAY)
+            .bind(to_ms(now - KNOWN))
             .execute(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
@@ -204,6 +208,62 @@ impl Database {
             return Ok(None);
         }
         hash32(DOING, &known).map(Some)
+    }
+
+    pub async fn begin_call(&self, call: &Call, now: OffsetDateTime) -> Result<Called> {
+        const DOING: &str = "note a call's Idempotency-Key";
+        let mut write = self.begin(DOING).await?;
+        sqlx::query("DELETE FROM idempotency WHERE created_at < $1")
+            .bind(to_ms(now - KNOWN))
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        let noted = sqlx::query(
+            "INSERT INTO idempotency (user_id, key, digest, created_at) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (user_id, key) DO UPDATE SET created_at = excluded.created_at
+             WHERE idempotency.answer IS NULL AND idempotency.digest = excluded.digest AND idempotency.created_at < $5",
+        )
+        .bind(&call.user_id)
+        .bind(&call.key)
+        .bind(call.digest.as_slice())
+        .bind(to_ms(now))
+        .bind(to_ms(now - RUNS))
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        let (digest, answer): (Vec<u8>, Option<String>) = sqlx::query_as(
+            "SELECT digest, answer FROM idempotency WHERE user_id = $1 AND key = $2",
+        )
+        .bind(&call.user_id)
+        .bind(&call.key)
+        .fetch_one(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(match answer {
+            _ if noted.rows_affected() > 0 => Called::First,
+            _ if digest != call.digest => Called::Other,
+            Some(answer) => Called::Before(answer),
+            None => Called::Running,
+        })
+    }
+
+    pub async fn end_call(&self, call: &Call, answer: Option<String>) -> Result<()> {
+        const DOING: &str = "keep a call's answer";
+        let statement = match answer {
+            Some(answer) => {
+                sqlx::query("UPDATE idempotency SET answer = $3 WHERE user_id = $1 AND key = $2")
+                    .bind(&call.user_id)
+                    .bind(&call.key)
+                    .bind(answer)
+            }
+            None => sqlx::query(
+                "DELETE FROM idempotency WHERE user_id = $1 AND key = $2 AND answer IS NULL",
+            )
+            .bind(&call.user_id)
+            .bind(&call.key),
+        };
+        self.change(DOING, statement).await.map(drop)
     }
 
     pub async fn ssh_keys(&self, user_id: &str) -> Result<Vec<SshKey>> {
