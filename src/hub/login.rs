@@ -1,6 +1,9 @@
 //! Logging in with the identity provider: from a browser that comes back to a user on record and something that a
 //! program can fetch a session with.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use tokio::sync::Semaphore;
 
 use crate::clock;
@@ -13,12 +16,14 @@ use crate::keys;
 use crate::secret::Secret;
 
 pub mod pending;
+pub mod rate;
 pub mod seal;
 pub mod session;
 mod turn;
 pub mod waiting;
 
 use pending::{Goal, Login, Ready};
+use rate::{Beginning, Whose};
 use seal::Seal;
 use waiting::Pending;
 
@@ -29,6 +34,7 @@ const TURNS: usize = 256;
 pub struct Logins {
     seal: Seal,
     turns: Vec<Semaphore>,
+    beginning: Mutex<Beginning>,
 }
 
 impl Logins {
@@ -36,6 +42,7 @@ impl Logins {
         Self {
             seal: Seal::new(key),
             turns: (0..TURNS).map(|_| Semaphore::new(1)).collect(),
+            beginning: Mutex::new(Beginning::new(Instant::now())),
         }
     }
 }
@@ -85,6 +92,9 @@ pub enum LoginError {
     Audit(#[from] AuditError),
     #[error("{why}")]
     Refused { why: String, next: String },
+    /// What there is too much of, and how long until there is less.
+    #[error("{0}")]
+    TooMany(&'static str, Duration),
     /// Of a login code; why it is not good, nobody is told.
     #[error("the login code is unknown, was used or replaced, or is older than ten minutes")]
     Code,
@@ -102,6 +112,10 @@ impl LoginError {
     pub fn words(&self) -> (String, String) {
         match self {
             Self::Refused { why, next } => (why.clone(), next.clone()),
+            Self::TooMany(why, wait) => (
+                (*why).to_owned(),
+                format!("try again in {} s", seconds(*wait)),
+            ),
             Self::Code => (
                 self.to_string(),
                 "ask a hub admin for another: linesman user login-code NAME".to_owned(),
@@ -120,6 +134,29 @@ impl LoginError {
             ),
         }
     }
+}
+
+/// Whole seconds, in which so much time is over.
+pub fn seconds(wait: Duration) -> u32 {
+    u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)
+}
+
+/// Whether one more login may begin there now: each is a write that anyone can bring about. What is refused is on record.
+pub async fn may_begin(hub: &Hub, how: &str, from: &From) -> Result<(), LoginError> {
+    let address = crate::address::of(&from.remote);
+    let told = {
+        let beginning = hub.logins.beginning.lock();
+        let mut beginning = beginning.unwrap_or_else(PoisonError::into_inner);
+        beginning.one_more(&address, Instant::now())
+    };
+    let Err(too_many) = told else { return Ok(()) };
+    let why = match too_many.whose {
+        Whose::Address => "too many logins were begun from this address",
+        Whose::All => "too many logins were begun",
+    };
+    let error = LoginError::TooMany(why, too_many.wait);
+    refused_on_record(hub, &error, how, from).await;
+    Err(error)
 }
 
 /// The one redirect URI that is registered at the provider.

@@ -45,6 +45,7 @@ const PURE: &[&str] = &[
     "hub/githost/hostkeys",
     "hub/githost/rotation",
     "hub/login/pending",
+    "hub/login/rate",
     "hub/lost/fault",
     "hub/notify/board",
     "hub/notify/letter",

@@ -63,6 +63,9 @@ impl std::convert::From<LoginError> for Problem {
         match error {
             LoginError::Refused { .. } => Self::new(Slug::SessionEnded, why, next),
             LoginError::Code => Self::new(Slug::ExpiredToken, why, next),
+            LoginError::TooMany(_, wait) => {
+                Self::new(Slug::Busy, why, next).retry_after(login::seconds(wait))
+            }
             LoginError::Provider(e) if e.is_final() => Self::new(Slug::SessionEnded, why, next),
             LoginError::Provider(_) => {
                 tracing::warn!(why, "the identity provider could not be asked");
@@ -76,6 +79,7 @@ impl std::convert::From<LoginError> for Problem {
 
 async fn device(State(hub): State<Arc<Hub>>, from: From) -> Result<Json<DeviceLogin>, Problem> {
     provider(&hub)?;
+    login::may_begin(&hub, "device", &from).await?;
     let code = keys::encode(&clock::random::<32>());
     let hash = keys::sha256(code.as_bytes());
     let user_code = login::pending(&hub)

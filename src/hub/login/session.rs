@@ -265,7 +265,10 @@ async fn ask(
             let no = match &error {
                 LoginError::Provider(error) => error.is_final(),
                 LoginError::Refused { .. } => true,
-                LoginError::Code | LoginError::Store(_) | LoginError::Audit(_) => false,
+                LoginError::Code
+                | LoginError::TooMany(..)
+                | LoginError::Store(_)
+                | LoginError::Audit(_) => false,
             };
             if no {
                 end(hub, &session.id, user, &error.words().0, from).await?;

@@ -11,6 +11,7 @@ use super::support::TestHub;
 use crate::provider::{Browser, Idp, Seen};
 
 mod codes;
+mod flood;
 mod holders;
 mod replicas;
 mod sessions;

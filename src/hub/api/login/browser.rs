@@ -54,10 +54,14 @@ pub(super) async fn begin(
         )
         .response(StatusCode::BAD_REQUEST);
     };
-    match to_provider(&hub, (&headers, &from.remote), goal).await {
-        Ok(response) => response,
-        Err(problem) => page::of_problem(&problem),
-    }
+    let begun = async {
+        provider(&hub)?;
+        login::may_begin(&hub, "browser", &from).await?;
+        to_provider(&hub, (&headers, &from.remote), goal).await
+    };
+    begun
+        .await
+        .unwrap_or_else(|problem: Problem| page::of_problem(&problem))
 }
 
 /// A listener of the program that asks, on the person's own machine (RFC 8252 §7.3): anything else would carry the
@@ -170,6 +174,9 @@ pub(super) async fn take_code(
             "open the address that your device shows",
         )
         .response(StatusCode::FORBIDDEN);
+    }
+    if let Err(error) = login::may_begin(&hub, "device", &from).await {
+        return page::of_problem(&error.into());
     }
     let found = login::pending(&hub)
         .by_user_code(&typed.code, &from.remote, clock::now())

@@ -81,8 +81,13 @@ pub(super) fn device(code: &str, wrong: &str) -> Page {
 }
 
 pub(super) fn of_problem(problem: &Problem) -> Response {
-    Page::refused("The login failed", &problem.detail, &problem.next)
-        .response(problem.slug.status())
+    let page = Page::refused("The login failed", &problem.detail, &problem.next);
+    let mut response = page.response(problem.slug.status());
+    if let Some(seconds) = problem.retry_after {
+        let headers = response.headers_mut();
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
 }
 
 pub(super) fn redirect(url: &str) -> Response {

@@ -1,0 +1,196 @@
+//! How many logins may begin: each is a write in the database that anyone can bring about. An address has a few at once and earns
+//! one more every so often, and so have all of them together. Pure: the time is told.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// So many at once, and how long one more takes to be earned.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    most: u32,
+    every: Duration,
+}
+
+/// Of one address: an office behind one that comes to work, and still no write a second in the long run.
+const OF_ONE: Rate = Rate {
+    most: 60,
+    every: Duration::from_secs(2),
+};
+/// Of all of them.
+const OF_ALL: Rate = Rate {
+    most: 600,
+    every: Duration::from_millis(100),
+};
+/// Addresses that are told apart; the others share what one has.
+const ADDRESSES: usize = 4_096;
+
+/// What is left, and since when more is earned.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    n: u32,
+    since: Instant,
+}
+
+impl Rate {
+    fn whole(self, now: Instant) -> Left {
+        Left {
+            n: self.most,
+            since: now,
+        }
+    }
+
+    /// With what was earned until now.
+    fn earned(self, left: Left, now: Instant) -> Left {
+        let more = now.saturating_duration_since(left.since).as_millis() / self.every.as_millis();
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        let n = left.n.saturating_add(more);
+        if n >= self.most {
+            return self.whole(now);
+        }
+        Left {
+            n,
+            since: left.since + self.every.saturating_mul(more),
+        }
+    }
+
+    /// How long the next one takes.
+    fn wait(self, left: Left, now: Instant) -> Duration {
+        let waited = now.saturating_duration_since(left.since);
+        self.every.saturating_sub(waited)
+    }
+}
+
+/// Whom it was that had its share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    Address,
+    All,
+}
+
+/// Too many, and how long until one more may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooMany {
+    pub whose: Whose,
+    pub wait: Duration,
+}
+
+/// What every address has left.
+#[derive(Debug)]
+pub struct Beginning {
+    of_one: HashMap<String, Left>,
+    others: Left,
+    of_all: Left,
+}
+
+impl Beginning {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            of_one: HashMap::new(),
+            others: OF_ONE.whole(now),
+            of_all: OF_ALL.whole(now),
+        }
+    }
+
+    /// One more login begins at this address ([`crate::address::of`]). A refused one costs nothing.
+    pub fn one_more(&mut self, address: &str, now: Instant) -> Result<(), TooMany> {
+        self.of_all = OF_ALL.earned(self.of_all, now);
+        if self.of_one.len() >= ADDRESSES && !self.of_one.contains_key(address) {
+            // Who has all of it again need not be known.
+            self.of_one
+                .retain(|_, left| OF_ONE.earned(*left, now).n < OF_ONE.most);
+        }
+        let told_apart = self.of_one.contains_key(address) || self.of_one.len() < ADDRESSES;
+        let own = if told_apart {
+            let own = self.of_one.entry(address.to_owned());
+            own.or_insert_with(|| OF_ONE.whole(now))
+        } else {
+            &mut self.others
+        };
+        *own = OF_ONE.earned(*own, now);
+        let too_many = |whose, wait| Err(TooMany { whose, wait });
+        if own.n == 0 {
+            return too_many(Whose::Address, OF_ONE.wait(*own, now));
+        }
+        if self.of_all.n == 0 {
+            return too_many(Whose::All, OF_ALL.wait(self.of_all, now));
+        }
+        own.n -= 1;
+        self.of_all.n -= 1;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(rate: &mut Beginning, address: &str, now: Instant) -> Option<(Whose, u64)> {
+        let told = rate.one_more(address, now).err();
+        told.map(|t| (t.whose, u64::try_from(t.wait.as_millis()).unwrap()))
+    }
+
+    #[test]
+    fn an_address_begins_a_few_at_once_and_earns_more() {
+        let start = Instant::now();
+        let mut rate = Beginning::new(start);
+        for n in 0..OF_ONE.most {
+            assert_eq!(refused(&mut rate, "a", start), None, "{n}");
+        }
+        assert_eq!(
+            refused(&mut rate, "a", start),
+            Some((Whose::Address, 2_000))
+        );
+        // Another one is not concerned.
+        assert_eq!(refused(&mut rate, "b", start), None);
+        let later = start + Duration::from_millis(1_500);
+        assert_eq!(refused(&mut rate, "a", later), Some((Whose::Address, 500)));
+        let earned = start + Duration::from_millis(4_100);
+        assert_eq!(refused(&mut rate, "a", earned), None);
+        assert_eq!(refused(&mut rate, "a", earned), None);
+        assert_eq!(
+            refused(&mut rate, "a", earned),
+            Some((Whose::Address, 1_900))
+        );
+        let whole = start + Duration::from_hours(1);
+        for n in 0..OF_ONE.most {
+            assert_eq!(refused(&mut rate, "a", whole), None, "{n}");
+        }
+        assert!(refused(&mut rate, "a", whole).is_some());
+    }
+
+    #[test]
+    fn all_addresses_have_a_bound_together() {
+        let start = Instant::now();
+        let mut rate = Beginning::new(start);
+        for n in 0..OF_ALL.most {
+            assert_eq!(refused(&mut rate, &n.to_string(), start), None, "{n}");
+        }
+        assert_eq!(refused(&mut rate, "x", start), Some((Whose::All, 100)));
+        // What was refused took nothing from its address.
+        let later = start + Duration::from_millis(100 * u64::from(OF_ONE.most));
+        for n in 0..OF_ONE.most {
+            assert_eq!(refused(&mut rate, "x", later), None, "{n}");
+        }
+    }
+
+    /// A flood from whatever many addresses takes a bounded amount of memory, and those that come then share one's bound.
+    #[test]
+    fn addresses_beyond_those_that_are_told_apart_share_one_bound() {
+        let mut now = Instant::now();
+        let mut rate = Beginning::new(now);
+        for n in 0..u32::try_from(ADDRESSES).unwrap() {
+            rate.of_all = OF_ALL.whole(now);
+            assert_eq!(refused(&mut rate, &n.to_string(), now), None);
+        }
+        rate.of_all = OF_ALL.whole(now);
+        for n in 0..OF_ONE.most {
+            assert_eq!(refused(&mut rate, &format!("x{n}"), now), None, "{n}");
+        }
+        assert_eq!(refused(&mut rate, "y", now), Some((Whose::Address, 2_000)));
+        assert_eq!(rate.of_one.len(), ADDRESSES);
+        // Each has all of it again by then, and makes room.
+        now += OF_ONE.every;
+        assert_eq!(refused(&mut rate, "y", now), None);
+        assert_eq!(rate.of_one.len(), 1);
+    }
+}

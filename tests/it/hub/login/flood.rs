@@ -1,0 +1,53 @@
+//! Logins that anyone can begin, in numbers.
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::World;
+
+/// More than an address may begin at once.
+const MANY: usize = 100;
+
+/// Each is a write in the database: an address has its share, whoever comes then is told when to come again, and the record says
+/// so once.
+#[tokio::test]
+async fn logins_that_begin_are_bounded_by_address() {
+    let world = World::start("oidc-flood", json!({}), |_| {}).await;
+    let begin = async || {
+        let none = json!({});
+        let answer = world.hub.ask("POST", "/v1/login/device", None, &none);
+        let answer = answer.await;
+        let after = answer.headers().get("retry-after").cloned();
+        let code = answer.status().as_u16();
+        let body: Value = answer.json().await.unwrap();
+        let kind = body["type"].as_str().unwrap_or_default().to_owned();
+        (
+            code,
+            kind,
+            after.map(|a| a.to_str().unwrap().parse().unwrap()),
+        )
+    };
+    let told: Vec<(u16, String, Option<u64>)> = join_all((0..MANY).map(|_| begin())).await;
+    let (good, refused): (Vec<_>, Vec<_>) = told.into_iter().partition(|t| t.0 == 200);
+    // One more is earned every two seconds.
+    assert!((60..MANY).contains(&good.len()), "{}", good.len());
+    for (code, kind, after) in refused {
+        assert_eq!((code, kind.as_str()), (429, "urn:linesman:problem:busy"));
+        assert!(after.is_some_and(|s| (1..=2).contains(&s)), "{after:?}");
+    }
+    // A browser gets a page that says the same, at whatever page it begins.
+    let url = world.login_url();
+    let path = url.strip_prefix(&world.hub.hub.config.url).unwrap();
+    let pages = join_all((0..5).map(|_| world.hub.raw("GET", path))).await;
+    let refused = pages.iter().find(|page| page.status() == 429).unwrap();
+    assert!(refused.headers().contains_key("retry-after"));
+    let rows = world.hub.hub.store.audit_tail(None, 500).await.unwrap();
+    let denied: Vec<(&str, &str)> = rows
+        .iter()
+        .filter(|row| row.verdict == "deny")
+        .map(|row| (row.target.as_str(), row.reason.as_deref().unwrap()))
+        .collect();
+    let why = "too many logins were begun from this address";
+    assert_eq!(denied, [("by device", why), ("by browser", why)]);
+    world.hub.stop().await;
+}
