@@ -6,8 +6,8 @@ use super::{Client, Error};
 use crate::wire::api::{AnchorView, AuditView, Page};
 use crate::wire::id::ClusterName;
 
-/// Records in one answer.
-const PAGE: usize = 2_000;
+/// Records in one answer; the hub gives no more.
+const PAGE: usize = 500;
 
 /// Which records; what is None does not narrow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

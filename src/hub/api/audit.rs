@@ -11,6 +11,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::Deserialize;
 
+use super::precondition::MAX_PAGE;
 use super::problem::{Problem, Slug};
 use super::{Caller, precondition};
 use crate::clock;
@@ -22,7 +23,6 @@ use crate::keys;
 use crate::wire::api::{AnchorView, AuditView, Page};
 
 const DEFAULT_LIMIT: u32 = 100;
-const MAX_LIMIT: u32 = 2_000;
 /// Of one page, as stored. JSON may write a byte of it as six, and who asks takes no more than 16 MiB.
 const PAGE_BYTES: usize = 2 << 20;
 /// The longest that a call waits for the next record.
@@ -220,7 +220,7 @@ async fn lines(
 ) -> Result<impl IntoResponse, Problem> {
     caller.require(&hub, Role::Auditor, "audit.read").await?;
     on_record(&hub, &caller, None, "all").await?;
-    let limit = behind.limit.unwrap_or(MAX_LIMIT).clamp(1, MAX_LIMIT);
+    let limit = behind.limit.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE);
     let lines = hub.store.audit_lines(behind.after, limit).await?;
     Ok(([(CONTENT_TYPE, "text/plain; charset=utf-8")], lines))
 }
@@ -248,7 +248,7 @@ fn query(wanted: &Wanted) -> Result<AuditQuery, Problem> {
         since: time(&wanted.since)?,
         until: time(&wanted.until)?,
         newest: wanted.after.is_none(),
-        limit: wanted.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT),
+        limit: wanted.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_PAGE),
     };
     if query
         .verdict

@@ -1,5 +1,6 @@
 //! The audit as auditors and SIEMs read it, and what happens where it cannot be written.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use linesman::hub::audit::Entry;
@@ -163,6 +164,41 @@ async fn a_page_of_long_records_is_cut_and_goes_on() {
     let all: Vec<String> = (0..RECORDS).map(|n| format!("{n:04}")).collect();
     assert_eq!(seen, all);
     assert!(pages > 1, "{pages}");
+    hub.stop().await;
+}
+
+/// A page has 500 records at most, whatever was asked for, and whoever goes on reads all of them.
+#[tokio::test]
+async fn a_page_of_the_record_is_as_long_as_that_of_any_list() {
+    const RECORDS: usize = 1_100;
+    let hub = TestHub::start("audit-pages").await;
+    let first = *hub.hub.audit.head().borrow();
+    let entry = |n: usize| Entry {
+        action: "test".to_owned(),
+        target: n.to_string(),
+        ..Entry::default()
+    };
+    let written = (0..RECORDS).map(|n| hub.hub.audit.event(entry(n)));
+    futures_util::future::try_join_all(written).await.unwrap();
+    let (mut lengths, mut place) = (Vec::new(), format!("after={first}"));
+    let mut seen = BTreeSet::new();
+    loop {
+        let (code, page) = hub.get(&format!("/v1/audit?limit=2000&{place}")).await;
+        assert_eq!(code, 200);
+        let items = page["items"].as_array().unwrap();
+        lengths.push(items.len());
+        let tests = items.iter().filter(|i| i["action"] == "test");
+        seen.extend(tests.map(|i| i["target"].as_str().unwrap().parse::<usize>().unwrap()));
+        let Some(cursor) = page["cursor"].as_str() else {
+            break;
+        };
+        place = format!("cursor={cursor}");
+    }
+    assert_eq!(&lengths[..2], [500, 500], "{lengths:?}");
+    assert_eq!(seen, (0..RECORDS).collect());
+    let chain = hub.raw_as("GET", "/v1/audit/chain?limit=2000").await;
+    let lines = chain.text().await.unwrap().lines().count();
+    assert_eq!(lines, 500);
     hub.stop().await;
 }
 
