@@ -95,6 +95,8 @@ pub enum LoginError {
     /// What there is too much of, and how long until there is less.
     #[error("{0}")]
     TooMany(&'static str, Duration),
+    #[error("the hub stops")]
+    Stopping,
     /// Of a login code; why it is not good, nobody is told.
     #[error("the login code is unknown, was used or replaced, or is older than ten minutes")]
     Code,
@@ -115,6 +117,10 @@ impl LoginError {
             Self::TooMany(why, wait) => (
                 (*why).to_owned(),
                 format!("try again in {} s", seconds(*wait)),
+            ),
+            Self::Stopping => (
+                self.to_string(),
+                "try again: another one takes its place".to_owned(),
             ),
             Self::Code => (
                 self.to_string(),

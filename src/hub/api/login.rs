@@ -66,6 +66,7 @@ impl std::convert::From<LoginError> for Problem {
             LoginError::TooMany(_, wait) => {
                 Self::new(Slug::Busy, why, next).retry_after(login::seconds(wait))
             }
+            LoginError::Stopping => Self::new(Slug::Unavailable, why, next).retry_after(1),
             LoginError::Provider(e) if e.is_final() => Self::new(Slug::SessionEnded, why, next),
             LoginError::Provider(_) => {
                 tracing::warn!(why, "the identity provider could not be asked");

@@ -267,6 +267,7 @@ async fn ask(
                 LoginError::Refused { .. } => true,
                 LoginError::Code
                 | LoginError::TooMany(..)
+                | LoginError::Stopping
                 | LoginError::Store(_)
                 | LoginError::Audit(_) => false,
             };
