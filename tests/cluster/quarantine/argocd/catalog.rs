@@ -14,14 +14,14 @@ use crate::support::{figure, seconds, shown, until};
 pub(super) type Part = (&'static str, Option<&'static str>);
 
 pub(super) struct Catalog<'a> {
-    pub(super) world: &'a World,
+    pub(super) world: &'a mut World,
     /// Those parts of the install, as the catalog has them.
     pub(super) good: String,
 }
 
 impl<'a> Catalog<'a> {
     /// The catalog brings parts of Argo CD, and the agent knows them by heart. `last` are the paths of those that are waited for.
-    pub(super) fn managing(world: &'a World, parts: &[Part], last: &[&str]) -> Self {
+    pub(super) fn managing(world: &'a mut World, parts: &[Part], last: &[&str]) -> Self {
         let bundle = Place::bundle("argocd");
         let has = |text: &str, line: &str| text.lines().any(|l| l == line);
         let is_brought = |text: &&str| {
@@ -35,6 +35,7 @@ impl<'a> Catalog<'a> {
             world,
             good: brought.join("\n---\n"),
         };
+        let world = &*catalog.world;
         let source = world.api.get(&application("app-hello")).unwrap()["spec"]["source"].clone();
         let app = json!({
             "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
@@ -63,7 +64,7 @@ impl<'a> Catalog<'a> {
     }
 
     /// The paths of its Pods.
-    fn agents(&self) -> Vec<String> {
+    pub(super) fn agents(&self) -> Vec<String> {
         let all = self.list("pods");
         let names = all.iter().map(|pod| &pod["metadata"]["name"]);
         let names = names.map(|name| name.as_str().unwrap());
@@ -92,15 +93,28 @@ impl<'a> Catalog<'a> {
         });
     }
 
-    pub(super) fn push(&self, engine: &str, marker: &str) {
+    /// Returns the commit's id.
+    pub(super) fn push(&self, engine: &str, marker: &str) -> String {
         let marked = format!(
             "{engine}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: engine-marker, namespace: default}}\ndata: {{is: {marker}}}\n"
         );
-        self.world.push("engine/engine.yaml", &marked);
+        let head = self.world.push("engine/engine.yaml", &marked);
         // By itself an Application below the root looks minutes later.
         let asked = json!({ "metadata": { "annotations": { REFRESH: "normal" } } });
         if self.world.uid(&application(ENGINE)).is_some() {
             self.world.api.patch(&application(ENGINE), &asked);
+        }
+        head
+    }
+
+    /// The hub shows whether something is held; it does so later where it is away.
+    pub(super) fn told(&self, status: &str) {
+        if self.world.hub.runs() {
+            until("the hub says so", seconds(60), || {
+                let view = self.world.hub.json(&["cluster", "show", CLUSTER]);
+                let mut all = view["conditions"].as_array().into_iter().flatten();
+                all.any(|c| c["type"] == "Quarantined" && c["status"] == status)
+            });
         }
     }
 
@@ -127,6 +141,14 @@ impl<'a> Catalog<'a> {
         image_of(&self.live(path))
     }
 
+    /// Whether all of a commit was applied, as far as nothing of it is held back, and nothing more is under way.
+    pub(super) fn is_at(&self, head: &str) -> bool {
+        let app = self.live(&application(ENGINE));
+        let (sync, operation) = (&app["status"]["sync"], &app["status"]["operationState"]);
+        let runs = !app["operation"].is_null() || operation["phase"] == "Running";
+        sync["status"] == "Synced" && sync["revision"] == head && !runs
+    }
+
     pub(super) fn delivered(&self) -> Value {
         let marker = path("v1", "ConfigMap", "default", "engine-marker");
         self.live(&marker)["data"]["is"].clone()
@@ -151,10 +173,10 @@ impl<'a> Catalog<'a> {
         all
     }
 
-    /// Pushes a version whose image is missing, and waits until it is held back and all works.
-    pub(super) fn broken_and_held(&self, path: &str, marker: &str) {
+    /// Pushes a version whose image is missing, and waits until it is held back and all works. Returns the commit's id.
+    pub(super) fn broken_and_held(&self, path: &str, marker: &str) -> String {
         let name = path.rsplit('/').next().unwrap();
-        self.push(&self.with_image(name), marker);
+        let head = self.push(&self.with_image(name), marker);
         until("Argo CD applies the bad commit", seconds(LIMIT), || {
             self.image(path).contains("missing-")
         });
@@ -165,9 +187,9 @@ impl<'a> Catalog<'a> {
         });
         figure(
             "W17",
-            &format!(
-                "Argo CD: commit with a missing image for {name} applied → held, all available"
-            ),
+            &self.world.case(&format!(
+                "commit with a missing image for {name} applied → held, all available"
+            )),
             "≤ 120 s",
             shown(took),
         );
@@ -193,6 +215,17 @@ impl<'a> Catalog<'a> {
             !self.image(path).contains("missing-"),
             "Git had its way again"
         );
+        head
+    }
+
+    /// What was given back is on probation for ten minutes, and held for as long where it breaks in them. A test has no time for
+    /// that: the mark that says so goes.
+    pub(super) fn probation_is_over(&self, paths: &[&str]) {
+        let none = json!({ "metadata": { "annotations": { HELD: null } } });
+        for path in paths {
+            assert!(!self.is_held(path), "{path}");
+            self.world.api.patch(path, &none);
+        }
     }
 
     /// Back to how the lab's other tests know it.

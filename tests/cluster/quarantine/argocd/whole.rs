@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::super::is_of_commit;
 use super::super::whole::with;
 use super::catalog::{Catalog, Part};
-use super::{SERVER, WORKLOADS, quarantined};
-use crate::healing::{LIMIT, heals};
+use super::{SERVER, WORKLOADS};
+use crate::healing::{LIMIT, heals, on_record, since};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::CONTROLLER;
 use crate::support::world::{ARGOCD, World};
@@ -18,14 +19,14 @@ const CONFIG: &str = "argocd-cm";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// One way to break Argo CD by a commit: what the catalog has instead of the good install, and the object that this breaks.
-struct Break {
+pub(super) struct Break {
     what: &'static str,
-    object: String,
+    pub(super) object: String,
     commit: fn(&str) -> String,
 }
 
 /// Those that an object has two of come in this order: only what is removed from Git is given back at once a second time.
-fn breaks() -> [Break; 6] {
+pub(super) fn breaks() -> [Break; 6] {
     let of_rbac = |kind: &str| format!("{RBAC}/{kind}/{RIGHTS}");
     [
         Break {
@@ -90,16 +91,17 @@ fn changed(live: &Value) -> [Value; 4] {
 }
 
 /// The commit is pushed: it is held back and mended while the rest of it arrives, and the next commit gives the object back.
-fn held_and_given_back(catalog: &Catalog, n: usize, broken: &Break) {
+/// Returns its id.
+pub(super) fn held_and_given_back(catalog: &Catalog, n: usize, broken: &Break) -> String {
     let Break {
         what,
         object,
         commit,
     } = broken;
-    let world = catalog.world;
+    let world = &*catalog.world;
     let (bad, good) = (format!("bad-{n}"), format!("good-{n}"));
     let before = changed(&catalog.live(object));
-    catalog.push(&commit(&catalog.good), &bad);
+    let head = catalog.push(&commit(&catalog.good), &bad);
     let took = until(&format!("{what}: held, delivered"), seconds(300), || {
         catalog.is_held(object)
             && changed(&catalog.live(object)) == before
@@ -107,23 +109,23 @@ fn held_and_given_back(catalog: &Catalog, n: usize, broken: &Break) {
             && world.engine_available()
     });
     let took = took + world.function(seconds(LIMIT));
-    let what = format!("Argo CD: commit with {what}");
+    let what = format!("commit with {what}");
     figure(
         "W18",
-        &format!("{what} → held, rest delivered, function"),
+        &world.case(&format!("{what} → held, rest delivered, function")),
         "≤ 120 s",
         shown(took),
     );
-    until("the hub says so", seconds(60), || {
-        quarantined(world) == json!("True")
-    });
+    catalog.told("True");
     catalog.push(&catalog.good, &good);
     let took = until(&format!("{what}: given back"), seconds(300), || {
         !catalog.is_held(object) && catalog.delivered() == json!(good)
     });
     figure(
         "W18",
-        &format!("{what}, then one that mends it → delivered, nothing held"),
+        &world.case(&format!(
+            "{what}, then one that mends it → delivered, nothing held"
+        )),
         "≤ 300 s",
         shown(took),
     );
@@ -132,6 +134,55 @@ fn held_and_given_back(catalog: &Catalog, n: usize, broken: &Break) {
     until("no heal is open", seconds(LIMIT), || {
         heals(world).iter().all(|heal| heal["result"] != "open")
     });
+    head
+}
+
+/// W20: commits that scale the repo-server to zero, each followed by one that mends it. Returns the ids of the bad ones.
+pub(super) fn commits_in_turn(catalog: &Catalog, rounds: usize) -> Vec<String> {
+    let world = &*catalog.world;
+    let known = on_record(world);
+    let broken = &breaks()[1];
+    let before = changed(&catalog.live(&broken.object));
+    let (mut heads, mut slowest) = (Vec::new(), seconds(0));
+    for n in 0..rounds {
+        for (engine, marker) in [
+            ((broken.commit)(&catalog.good), format!("turn-bad-{n}")),
+            (catalog.good.clone(), format!("turn-good-{n}")),
+        ] {
+            let head = catalog.push(&engine, &marker);
+            let took = until("it is delivered, and Argo CD works", seconds(300), || {
+                catalog.is_at(&head)
+                    && catalog.delivered() == json!(marker)
+                    && changed(&catalog.live(&broken.object)) == before
+                    && world.engine_available()
+            });
+            let took = took + world.function(seconds(LIMIT));
+            slowest = slowest.max(took);
+            heads.push(head);
+        }
+    }
+    let number = 2 * rounds;
+    let told = format!("{number} commits that break the repo-server and mend it in turn");
+    figure(
+        "W20",
+        &world.case(&format!(
+            "{told}: slowest from push to delivered and function"
+        )),
+        "≤ 120 s",
+        shown(slowest),
+    );
+    let bad: Vec<String> = heads.into_iter().step_by(2).collect();
+    let mut all = since(world, &known);
+    all.retain(|heal| heal["class"] == "BadEngineCommit");
+    let most = rounds + 1;
+    let told = world.case(&format!("… heals of {number}"));
+    figure("W20", &told, &format!("≤ {most}"), all.len());
+    assert!((1..=most).contains(&all.len()), "{all:#?}");
+    for heal in all {
+        let named = bad.iter().any(|head| is_of_commit(world, &heal, head));
+        assert!(named, "{heal:#}");
+    }
+    bad
 }
 
 /// W18
@@ -145,7 +196,7 @@ fn commits_that_stop_argo_cd_in_other_ways_are_held_back() {
     let parts: Vec<Part> = [&WORKLOADS[..], &rights, &settings].concat();
     let all = breaks();
     let last: Vec<&str> = all.iter().map(|b| b.object.as_str()).collect();
-    let catalog = Catalog::managing(&world, &parts, &last);
+    let catalog = Catalog::managing(&mut world, &parts, &last);
     for (n, broken) in all.iter().enumerate() {
         held_and_given_back(&catalog, n, broken);
     }

@@ -98,7 +98,7 @@ fn an_argo_cd_that_never_looks_by_itself_is_restarted_only_where_it_hangs() {
     world.adopt();
     let settings: [Part; 1] = [("ConfigMap", Some(CONFIG))];
     let parts = [&WORKLOADS[..], &settings].concat();
-    let catalog = Catalog::managing(&world, &parts, &[CONTROLLER, &config()]);
+    let catalog = Catalog::managing(&mut world, &parts, &[CONTROLLER, &config()]);
     let never = with(&catalog.good, ["ConfigMap", CONFIG], |part| {
         part.replace("\ndata:\n", "\ndata:\n  timeout.reconciliation: '0'\n")
     });
@@ -106,9 +106,9 @@ fn an_argo_cd_that_never_looks_by_itself_is_restarted_only_where_it_hangs() {
     until("Argo CD has the setting", seconds(LIMIT), || {
         catalog.delivered() == json!("never") && timeout(&catalog) == json!("0")
     });
-    started_anew(&world);
-    is_idle(&world);
-    is_restarted_where_it_hangs(&world);
+    started_anew(catalog.world);
+    is_idle(catalog.world);
+    is_restarted_where_it_hangs(catalog.world);
     let now = (timeout(&catalog), catalog.is_held(&config()));
     assert_eq!(now, (json!("0"), false), "the setting is the catalog's");
     world.close();

@@ -1,0 +1,80 @@
+//! W22 with Argo CD: it rolls itself to another version by a commit, and back.
+
+use serde_json::{Value, json};
+
+use super::super::rolled;
+use super::catalog::Catalog;
+use super::{SERVER, image_of};
+use crate::healing::LIMIT;
+use crate::support::api::deployment;
+use crate::support::argocd::CONTROLLER;
+use crate::support::audit::Mark;
+use crate::support::world::ARGOCD;
+use crate::support::{figure, seconds, shown, until};
+
+const IMAGE: &str = "quay.io/argoproj/argocd:v";
+/// What only the newer version has.
+const FIELD: &str = "LAB_NEWER";
+
+fn controllers() -> [String; 3] {
+    let of = |name: &str| deployment(ARGOCD, name);
+    [
+        CONTROLLER.to_owned(),
+        of(SERVER),
+        of("argocd-applicationset-controller"),
+    ]
+}
+
+/// The same install of another version, whose image is the same by another name.
+fn newer(catalog: &Catalog) -> String {
+    let of = |path: &String| image_of(&catalog.live(path));
+    let from = of(&controllers()[0]);
+    let (name, version) = from.rsplit_once(":v").unwrap();
+    let to = format!("{name}:v9.{version}");
+    catalog.world.place.tag_image(&from, &to);
+    let parts = catalog.good.replace(IMAGE, &format!("{IMAGE}9."));
+    let parts = parts.split("\n---\n").map(|part| {
+        let field = format!("        env:\n        - name: {FIELD}\n          value: \"5\"\n");
+        part.replacen("        env:\n", &field, 1)
+    });
+    let all: Vec<String> = parts.collect();
+    all.join("\n---\n")
+}
+
+/// Whether a controller is of the newer version.
+fn is_newer(live: &Value) -> bool {
+    let container = &live["spec"]["template"]["spec"]["containers"][0];
+    let env = container["env"].as_array().into_iter().flatten();
+    let has = env.filter(|e| e["name"] == FIELD).count() == 1;
+    let named = image_of(live).starts_with(&format!("{IMAGE}9."));
+    assert_eq!(has, named, "{container}");
+    named
+}
+
+/// W22: the agent writes nothing, and what Git has no more is gone.
+pub(super) fn another_version_and_back(catalog: &Catalog) {
+    let world = &*catalog.world;
+    let newer = newer(catalog);
+    let mark = Mark::now(&world.audit);
+    for (engine, marker, changed) in [(&newer, "newer", true), (&catalog.good, "older", false)] {
+        catalog.push(engine, marker);
+        let took = until("Argo CD runs as Git says", seconds(300), || {
+            let runs = |path: &String| {
+                let live = catalog.live(path);
+                is_newer(&live) == changed && rolled(&live)
+            };
+            controllers().iter().all(runs) && catalog.delivered() == json!(marker)
+        });
+        let took = took + world.function(seconds(LIMIT));
+        figure(
+            "W22",
+            &world.case(&format!(
+                "commit that changes all controllers ({marker}) → rolled, function"
+            )),
+            "",
+            shown(took),
+        );
+    }
+    assert_eq!(mark.written_in(ARGOCD), [""; 0], "the agent wrote");
+    assert!(controllers().iter().all(|path| !catalog.is_held(path)));
+}
