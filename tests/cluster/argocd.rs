@@ -18,6 +18,7 @@ use crate::support::{figure, seconds, shown, until};
 
 mod full;
 mod keys;
+mod kills;
 mod namespace;
 mod slow;
 mod versions;

@@ -16,7 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use linesman::agent::fault::Boundary;
 use linesman::wire::report::StepName;
 
-mod errors;
+pub(crate) mod errors;
 mod replicas;
 
 /// H6, W3, W27. The agent runs as a process on this machine, with its own ServiceAccount's rights, so that a kill costs no
@@ -26,9 +26,24 @@ mod replicas;
 #[ignore = "needs a real cluster: make test"]
 fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
     let world = World::open("kills");
+    let kubeconfig = adopted_over_kills(&world);
+    a_deploy_key_is_replaced_over_kills(&world, &kubeconfig);
+    replicas::one_acts_and_another_takes_over(&world);
+    // Two labs at once, and nothing of this one is left.
+    let lab = world.place.lab().to_owned();
+    world.close();
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    assert!(
+        !mounts.contains(&format!("/linesman-lab/{lab}/")),
+        "mounts are left"
+    );
+}
+
+/// Returns the kubeconfig of the agents, the last of which is gone, too.
+pub(crate) fn adopted_over_kills(world: &World) -> PathBuf {
     world.add();
-    apply_without_the_pod(&world);
-    let kubeconfig = agents_kubeconfig(&world);
+    apply_without_the_pod(world);
+    let kubeconfig = agents_kubeconfig(world);
     let mut missed = Vec::new();
     let mut kills = 0_u8;
     for step in StepName::ALL {
@@ -42,7 +57,7 @@ fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
             kills += 1;
             let point = format!("{step}-{edge}");
             let marker = world.directory.join(&point);
-            let ended = Agent::start(&world, &kubeconfig, Some((&point, &marker))).ends_itself();
+            let ended = Agent::start(world, &kubeconfig, Some((&point, &marker))).ends_itself();
             if !(ended && marker.exists()) {
                 missed.push(format!("{point} (ended: {ended})"));
             }
@@ -53,7 +68,7 @@ fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
         "these boundaries were not reached: {missed:?}; see {}",
         world.directory.display()
     );
-    let agent = Agent::start(&world, &kubeconfig, None);
+    let agent = Agent::start(world, &kubeconfig, None);
     let began = Instant::now();
     eventually("the cluster is adopted after all", seconds(180), || {
         world.synced()
@@ -63,12 +78,14 @@ fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
         .linesman(&["cluster", "wait", CLUSTER, "--timeout", "3m"]);
     figure(
         "H6",
-        &format!("last of {kills} kills at the adoption's boundaries → adopted"),
+        &world.said(&format!(
+            "last of {kills} kills at the adoption's boundaries → adopted"
+        )),
         "≤ 60 s",
         shown(began.elapsed()),
     );
     for kind in ["identity", "deploy"] {
-        let keys = fingerprints(&world, kind);
+        let keys = fingerprints(world, kind);
         assert_eq!(keys.len(), 1, "{kind} keys: {keys:?}");
     }
     assert_eq!(
@@ -80,16 +97,7 @@ fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
         Some(1)
     );
     drop(agent);
-    a_deploy_key_is_replaced_over_kills(&world, &kubeconfig);
-    replicas::one_acts_and_another_takes_over(&world);
-    // Two labs at once, and nothing of this one is left.
-    let lab = world.place.lab().to_owned();
-    world.close();
-    let mounts = fs::read_to_string("/proc/mounts").unwrap();
-    assert!(
-        !mounts.contains(&format!("/linesman-lab/{lab}/")),
-        "mounts are left"
-    );
+    kubeconfig
 }
 
 /// W42: one rotation, killed at each of its boundaries; Flux' fetches do not fail meanwhile.

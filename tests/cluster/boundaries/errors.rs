@@ -13,7 +13,7 @@ use crate::support::api::{deployment, path, path_of};
 use crate::support::audit::Mark;
 use crate::support::place::output;
 use crate::support::unreliable::Unreliable;
-use crate::support::world::{CLUSTER, FLUX, World};
+use crate::support::world::{ARGOCD, CLUSTER, World};
 use crate::support::{eventually, figure, seconds, shown, until};
 use crate::versions::variant;
 
@@ -39,8 +39,16 @@ fn send_through(kubeconfig: &Path, proxy: &Unreliable) {
     fs::write(kubeconfig, text.replace(server, &through)).unwrap();
 }
 
-/// W25: half of the API server's answers to the agent are 500, 503 or 429, and its watches end: nothing is written but
-/// probes and the Lease, and no heal is on record but that it is so. What is broken meanwhile is mended when the errors are over.
+/// The names of a Service and of a Deployment that break while there are errors.
+fn parts(world: &World) -> [&'static str; 2] {
+    if world.engine == ARGOCD {
+        ["argocd-metrics", "argocd-repo-server"]
+    } else {
+        ["source-controller", "kustomize-controller"]
+    }
+}
+
+/// W25
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn an_api_server_half_of_whose_answers_are_errors_is_no_fault_of_the_engine() {
@@ -50,41 +58,60 @@ fn an_api_server_half_of_whose_answers_are_errors_is_no_fault_of_the_engine() {
     let proxy = Unreliable::before(&world.place.kubeconfig);
     let (kubeconfig, token) = kubeconfig_named(&world, "agent");
     send_through(&kubeconfig, &proxy);
-    let mut agent = Agent::start(&world, &kubeconfig, None);
+    let agents = credential(&token);
+    errors_are_no_fault(&world, &proxy, (&kubeconfig, &agents));
+    a_kubernetes_that_is_too_old_is_reported(&world, &proxy, (&kubeconfig, &agents));
+    world.close();
+}
+
+/// W25 in a lab whose agents run on this machine, and of which none does.
+pub(crate) fn with_half_of_the_answers(world: &World) {
+    let proxy = Unreliable::before(&world.place.kubeconfig);
+    let (kubeconfig, token) = kubeconfig_named(world, "agent");
+    send_through(&kubeconfig, &proxy);
+    errors_are_no_fault(world, &proxy, (&kubeconfig, &credential(&token)));
+}
+
+/// W25: half of the API server's answers to the agent are 500, 503 or 429, and its watches end: nothing is written but
+/// probes and the Lease, and no heal is on record but that it is so. What is broken meanwhile is mended when the errors are over.
+fn errors_are_no_fault(world: &World, proxy: &Unreliable, (kubeconfig, agents): (&Path, &str)) {
+    let mut agent = Agent::start(world, kubeconfig, None);
     eventually("the cluster is adopted", seconds(240), || world.synced());
     let wait = ["cluster", "wait", CLUSTER, "--timeout", "2m"];
     world.hub.linesman(&wait);
-    settle(&world);
-    let (before, known) = (wanted(&world), on_record(&world));
-    let workloads = workloads(&world);
+    settle(world);
+    let (before, known) = (wanted(world), on_record(world));
+    let workloads = workloads(world);
 
     let mark = Mark::now(&world.audit);
     proxy.fail(true);
     let took = until("the agent has met errors", seconds(120), || {
         proxy.errors() >= ERRORS
     });
-    let agents = credential(&token);
-    assert_eq!(mark.mended_by(&agents), [""; 0], "it healed what works");
-    let new = since(&world, &known);
+    assert_eq!(mark.mended_by(agents), [""; 0], "it healed what works");
+    let new = since(world, &known);
     assert!(new.iter().all(|h| h["class"] == UNHEALTHY), "{new:#?}");
-    assert_eq!(wanted(&world), before);
+    assert_eq!(wanted(world), before);
     figure(
         "W25",
-        &format!("{ERRORS} errors of the API server met, nothing written"),
+        &world.said(&format!(
+            "{ERRORS} errors of the API server met, nothing written"
+        )),
         "no heal",
         shown(took),
     );
 
-    let service = what_breaks_meanwhile_waits(&world, &proxy, (&mark, &agents));
-    settle(&world);
+    let service = what_breaks_meanwhile_waits(world, proxy, (&mark, agents));
+    settle(world);
     assert!(!agent.ended(), "the agent ended by itself");
-    let written: BTreeSet<String> = mark.mended_by(&agents).into_iter().collect();
+    let written: BTreeSet<String> = mark.mended_by(agents).into_iter().collect();
+    let [of_service, of_controller] = parts(world);
     let mended = [
-        "patch deployments/kustomize-controller",
-        "patch services/source-controller",
+        format!("patch deployments/{of_controller}"),
+        format!("patch services/{of_service}"),
     ];
-    assert_eq!(written, mended.map(str::to_owned).into());
-    let new = since(&world, &known);
+    assert_eq!(written, mended.into());
+    let new = since(world, &known);
     let results = new.iter().map(|h| (&h["class"], &h["result"]));
     let mut results: BTreeSet<String> = results.map(|(c, r)| format!("{c} {r}")).collect();
     // Whether one kind of object stayed without an answer for long enough is up to the draw.
@@ -92,13 +119,10 @@ fn an_api_server_half_of_whose_answers_are_errors_is_no_fault_of_the_engine() {
     let expected = ["\"BadImage\" \"healed\"", "\"ObjectMissing\" \"healed\""];
     assert_eq!(results, expected.map(str::to_owned).into(), "{new:#?}");
     // The Service is another one.
-    let (mut before, mut after) = (before, wanted(&world));
+    let (mut before, mut after) = (before, wanted(world));
     assert!(before.remove(&service).is_some() && after.remove(&service).is_some());
     assert_eq!(after, before);
-    unchanged(&world, &workloads);
-    drop(agent);
-    a_kubernetes_that_is_too_old_is_reported(&world, &proxy, (&kubeconfig, &agents));
-    world.close();
+    unchanged(world, &workloads);
 }
 
 /// Returns the path of the Service that is another one afterwards.
@@ -107,10 +131,11 @@ fn what_breaks_meanwhile_waits(
     proxy: &Unreliable,
     (mark, agents): (&Mark, &str),
 ) -> String {
-    let service = path("v1", "Service", FLUX, "source-controller");
+    let [of_service, of_controller] = parts(world);
+    let service = path("v1", "Service", world.namespace(), of_service);
     let uid = world.uid(&service).unwrap();
     assert!(world.api.delete(&service));
-    let controller = deployment(FLUX, "kustomize-controller");
+    let controller = deployment(world.namespace(), of_controller);
     let spec = || chosen(&world.api.get(&controller).unwrap()["spec"]["template"]["spec"]);
     let good = spec();
     let image = "/spec/template/spec/containers/0/image";
@@ -127,10 +152,10 @@ fn what_breaks_meanwhile_waits(
         world.uid(&service).is_some_and(|new| new != uid)
     });
     let what = "Service deleted while half of the answers are errors: errors over → back";
-    figure("W25", what, "", shown(took));
+    figure("W25", &world.said(what), "", shown(took));
     let took = until("the image is as before", seconds(120), || spec() == good);
     let what = "wrong image while half of the answers are errors: errors over → right again";
-    figure("W25", what, "", shown(took));
+    figure("W25", &world.said(what), "", shown(took));
     service
 }
 

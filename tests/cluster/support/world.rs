@@ -106,7 +106,7 @@ impl World {
         let place = Place::open(&lab, &audit, sync);
         // Names work in the lab only; an agent on this machine needs the address, and so does who comes to one replica, whose
         // certificate is for the URL alone.
-        let outside = ["kills", "errors", "cut", "replicas"].contains(&name);
+        let outside = ["kills", "argokills", "errors", "cut", "replicas"].contains(&name);
         let named = if outside || place.lab.is_none() {
             place.host.as_str()
         } else {
