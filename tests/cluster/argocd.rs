@@ -7,22 +7,24 @@ use serde_json::{Value, json};
 
 use crate::healing::{
     LIMIT, all_deleted_in_turn, chosen, heals, settle, unchanged, with_and_without_hub,
-    without_hub, workloads, works,
+    with_and_without_hub_and_git, without_hub, workloads, works,
 };
 use crate::restricted;
 use crate::support::api::{deployment, path};
 use crate::support::argocd::{CONTROLLER, application, root};
-use crate::support::place::{lab, run};
 use crate::support::world::{self, ARGOCD, CLUSTER, World};
 use crate::support::{figure, seconds, shown, until};
 
 mod full;
+mod hangs;
 mod keys;
 mod kills;
 mod namespace;
 mod slow;
 mod versions;
 mod whole;
+
+pub(crate) use hangs::stop_controller;
 
 /// W1, W30: YAML applied to the first catalog revision applied in ≤ 45 s; then each commit is followed.
 #[test]
@@ -137,7 +139,7 @@ fn wrong_fields_by_kubectl_are_mended() {
 #[ignore = "needs a real cluster: make test"]
 fn secrets_host_keys_and_project_come_back_with_their_former_values() {
     let mut world = world::adopted_argocd();
-    with_and_without_hub(&mut world, |world, hub| {
+    with_and_without_hub_and_git(&mut world, |world, hub| {
         let core = |kind: &str, name: &str| path("v1", kind, ARGOCD, name);
         let project = path("argoproj.io/v1alpha1", "AppProject", ARGOCD, "default");
         let all = [
@@ -257,7 +259,7 @@ fn a_deleted_application_crd_prunes_no_workload() {
     let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/applications.argoproj.io";
     let (code, message) = world.api.try_delete(crd).unwrap_err();
     assert_eq!(code, 403, "{message}");
-    with_and_without_hub(&mut world, |world, hub| {
+    with_and_without_hub_and_git(&mut world, |world, hub| {
         let workloads = workloads(world);
         let hello = application("app-hello");
         let pruning = world.api.get(&hello).unwrap()["metadata"]["finalizers"].clone();
@@ -285,7 +287,7 @@ fn a_deleted_application_crd_prunes_no_workload() {
         );
         let what = format!("Argo CD: function after that ({hub})");
         works(world, "W34", &what, "≤ 120 s");
-        if world.hub.runs() {
+        if world.has_git() {
             until(
                 "the catalog's Applications are back",
                 seconds(LIMIT),
@@ -336,59 +338,25 @@ fn a_fix_is_applied_although_the_broken_commit_is_still_tried() {
     settle(&world);
 }
 
-/// W12, W39: a controller that hangs is found by a probe without an answer, and restarted.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn a_controller_that_hangs_is_restarted() {
-    let world = world::adopted_argocd();
-    settle(&world);
-    let pod = path("v1", "Pod", ARGOCD, "argocd-application-controller-0");
-    let uid = world.uid(&pod).unwrap();
-    stop_controller(&world);
-    // A push makes the agent ask at once, else it asks every five minutes.
-    let began = Instant::now();
-    let file = format!("clusters/{CLUSTER}/hangs.yaml");
-    world.push(
-        &file,
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: hangs, namespace: default}\n",
-    );
-    until(
-        "the controller's Pod is another one",
-        seconds(LIMIT),
-        || world.uid(&pod).is_some_and(|new| new != uid),
-    );
-    figure(
-        "W39",
-        "Argo CD: application-controller stopped (SIGSTOP), commit pushed → restarted",
-        "≤ probe + 90 s",
-        shown(began.elapsed()),
-    );
-    until("the commit is applied", seconds(LIMIT), || {
-        world
-            .uid(&path("v1", "ConfigMap", "default", "hangs"))
-            .is_some()
-    });
-    works(&world, "W39", "Argo CD: function after that", "≤ 60 s");
-    settle(&world);
-}
-
-/// The application-controller's process stands still, and the kubelet, which does not ask it, sees nothing of that.
-pub(crate) fn stop_controller(world: &World) {
-    let script = "kill -STOP $(pgrep -f '^/usr/local/bin/argocd-application-controlle[r]')";
-    run(lab().args(["exec", world.place.lab(), "sh", "-c", script]));
-}
-
 /// A commit of a new ConfigMap arrives; how long that took.
 fn follows(world: &World, name: &str) -> std::time::Duration {
+    push_map(world, name);
+    until("the commit is applied", seconds(LIMIT), || {
+        is_there(world, name)
+    })
+}
+
+/// A commit of a new ConfigMap.
+fn push_map(world: &World, name: &str) {
     let text = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: default}}\n"
     );
     world.push(&format!("clusters/{CLUSTER}/{name}.yaml"), &text);
-    until("the commit is applied", seconds(LIMIT), || {
-        world
-            .uid(&path("v1", "ConfigMap", "default", name))
-            .is_some()
-    })
+}
+
+fn is_there(world: &World, name: &str) -> bool {
+    let map = path("v1", "ConfigMap", "default", name);
+    world.uid(&map).is_some()
 }
 
 /// Issue 4 §2: an Argo CD uses a cluster through the line, by the Secret that the hub's CLI prints.

@@ -456,6 +456,15 @@ pub(crate) fn with_and_without_hub(world: &mut World, mut test: impl FnMut(&Worl
     world.hub.up();
 }
 
+/// The same, and once more with the hub stopped and Git there.
+pub(crate) fn with_and_without_hub_and_git(world: &mut World, mut test: impl FnMut(&World, &str)) {
+    with_and_without_hub(world, &mut test);
+    settle(world);
+    world.lose_hub();
+    test(world, "hub stopped, Git there");
+    world.hub_back();
+}
+
 /// With the hub there, then with the hub stopped and Git there.
 pub(crate) fn with_hub_and_with_git_alone(world: &mut World, mut test: impl FnMut(&World)) {
     settle(world);

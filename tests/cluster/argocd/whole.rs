@@ -1,13 +1,9 @@
 //! What takes minutes to show, for `make chaos` only.
 
-use std::collections::BTreeSet;
-
-use super::follows;
+use super::hangs::{controller_hangs, repo_server_hangs};
 use super::slow::comes_to_its_end;
-use crate::healing::{on_record, settle, since, unchanged, workloads, works};
-use crate::support::place::{lab, run};
+use crate::healing::{settle, unchanged, workloads};
 use crate::support::world;
-use crate::support::{figure, shown};
 
 /// W12: longer than an operation may stand still, each hook longer than an answer of a controller is waited for.
 #[test]
@@ -16,28 +12,24 @@ fn a_sync_that_gets_on_for_longer_than_one_may_stand_still_is_left_alone() {
     comes_to_its_end(&world::adopted_argocd(), 4, 170);
 }
 
-/// W12: a repo-server that hangs is ended by the kubelet, which asks it; a commit that came meanwhile is applied, and nobody is told
-/// that the network is at fault.
+/// W12: nobody tells the agent of the commits, and it finds by itself that the controller hangs.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn what_hangs_is_restarted_without_the_hub_too() {
+    let mut world = world::adopted_argocd();
+    settle(&world);
+    let workloads = workloads(&world);
+    world.lose_hub();
+    controller_hangs(&world, "hangs-alone");
+    repo_server_hangs(&world, "served-alone");
+    world.hub_back();
+    unchanged(&world, &workloads);
+    settle(&world);
+}
+
+/// W12
 #[test]
 #[ignore = "takes minutes: make chaos"]
 fn a_repo_server_that_hangs_is_no_fault_of_the_network() {
-    let world = world::adopted_argocd();
-    settle(&world);
-    let (known, workloads) = (on_record(&world), workloads(&world));
-    let script = "kill -STOP $(pgrep -f '^/usr/local/bin/argocd-repo-serve[r]')";
-    run(lab().args(["exec", world.place.lab(), "sh", "-c", script]));
-    let took = follows(&world, "served");
-    figure(
-        "W12",
-        "Argo CD: repo-server stopped (SIGSTOP), commit pushed → applied",
-        "≤ probe + 150 s",
-        shown(took),
-    );
-    works(&world, "W12", "Argo CD: function after that", "≤ 60 s");
-    unchanged(&world, &workloads);
-    settle(&world);
-    let told = since(&world, &known);
-    let classes: BTreeSet<&str> = told.iter().filter_map(|h| h["class"].as_str()).collect();
-    println!("called: {classes:?}");
-    assert!(!classes.contains("PolicyBlocks"), "{told:#?}");
+    repo_server_hangs(&world::adopted_argocd(), "served");
 }
