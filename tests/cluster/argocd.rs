@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::figures::small_and_quiet;
 use crate::healing::{
     LIMIT, all_deleted_in_turn, chosen, heals, settle, unchanged, with_and_without_hub,
     with_and_without_hub_and_git, without_hub, workloads, works,
@@ -427,6 +428,13 @@ fn an_argo_cd_elsewhere_uses_a_cluster_through_the_line() {
         ARGOCD,
         &format!("linesman-{CLUSTER}")
     )));
+}
+
+/// W30, W23: for three minutes, in each of which Argo CD looks by itself and some of which the agent asks.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn an_idle_agent_is_small_and_quiet_with_argo_cd_too() {
+    small_and_quiet(&world::adopted_argocd(), 3);
 }
 
 /// W4, W30: what is installed is what is pinned, and its Pods meet Pod Security `restricted`.
