@@ -36,6 +36,12 @@ impl Wanted {
             None => Cow::Borrowed(&self.expect),
         }
     }
+
+    /// Whether all that it had when the engine last worked is known, so that what it has beside that was added later. Of what
+    /// Git owns only a snapshot says what Git adds to the bundle's form.
+    pub fn is_known_whole(&self) -> bool {
+        !self.git_owned || !self.taken && matches!(self.body, Body::Own(_))
+    }
 }
 
 /// What is sent for it.

@@ -123,6 +123,7 @@ pub fn find(
     health::roots(now, install, observed, history, &mut found);
     health::canaries(now, install, observed, history, &mut found);
     witness::silent(now, install, observed, &mut found);
+    altered::useless(install, observed, history, &mut found);
     latent::latent(now, install, observed, &mut found);
     children::children(install, observed, &mut found);
     latent::blocked(install, observed, &mut found);

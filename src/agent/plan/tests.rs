@@ -15,6 +15,7 @@ use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
 use crate::wire::api::EngineKind;
 
+mod added;
 mod argocd;
 mod cluster;
 mod crds;

@@ -100,7 +100,7 @@ faults! {
         does "reports: the engine works, and the next restart of the old Pod would end that";
         advice "look at the new Pod: the old one serves until it is restarted";
     ReadyButUseless: 10, Budget::PerHour(5), 0 s;
-        seen "arguments, environment or ServiceAccount of a controller differ from last known good";
+        seen "arguments, environment or ServiceAccount of a controller differ from last known good; or it runs, has had no answer to a probe for as long as `QueueWedged`, and somebody changed it";
         evidence "the fields; who wrote them and when";
         does "applies the fields as last known good; what somebody added goes once the controller has been down for 30 s";
         advice "";

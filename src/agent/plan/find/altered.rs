@@ -1,5 +1,7 @@
 //! An object of the install that is there, but not as wanted: what of it differs, and which fault that is.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
@@ -79,7 +81,7 @@ pub(super) fn altered(
         return found;
     }
     let down = history.down.get(id).is_some_and(|at| now - *at >= DOWN);
-    let paths = differing(wanted, (id, live), !found.is_empty(), down);
+    let paths = differing(wanted, (id, live, held), !found.is_empty(), down);
     // Held for the commit before, it would be given back at once, and broken a second time.
     let told = held || !quarantine::root::is_untold(now, install, observed, (id, live));
     if !paths.is_empty() && told {
@@ -125,10 +127,10 @@ fn stopped(install: &Install, observed: &Observed, id: &ObjectId, live: &Object)
 }
 
 /// Where an object is not as wanted. What stops a root has a finding of its own; what others added to a workload is looked at
-/// where it is `down`.
+/// where it is `down`: one that Git owns and that does not run, or is held, nobody else puts back.
 fn differing(
     wanted: &Wanted,
-    (id, live): (&ObjectId, &Object),
+    (id, live, held): (&ObjectId, &Object, bool),
     stopped: bool,
     down: bool,
 ) -> Vec<String> {
@@ -144,10 +146,50 @@ fn differing(
         paths.push("/spec/replicas".to_owned());
     }
     let looked_at = down && is_workload(id.kind) && !health::works(live);
-    if !wanted.git_owned && paths.is_empty() && looked_at {
+    let known = held || wanted.is_known_whole();
+    if known && paths.is_empty() && looked_at {
         paths = additions(&wanted.whole(), &live.fields);
     }
     paths
+}
+
+/// F10: a controller that runs and does not answer, and that somebody changed, does what it was told to. To restart it mends
+/// nothing; what Git changed has a finding of its own.
+pub(super) fn useless(
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+    found: &mut [Finding],
+) {
+    let held = quarantine::holds(install, observed);
+    let named: BTreeSet<ObjectId> = found.iter().map(|f| f.object.clone()).collect();
+    let wedged = found.iter_mut().filter(|f| f.class == Class::QueueWedged);
+    for finding in wedged {
+        let id = install.controller(&finding.object);
+        let (Some(wanted), Some(live)) = (install.wanted.get(&id), observed.objects.get(&id))
+        else {
+            continue;
+        };
+        let held = held.contains_key(&id);
+        let ours =
+            held || wanted.is_known_whole() && !quarantine::is_from_git(install, wanted, live);
+        let settled = history.settled.get(&id) == Some(&live.mark());
+        if !ours || settled || named.contains(&id) {
+            continue;
+        }
+        let mut paths = drift(&wanted.expect, &live.fields);
+        if paths.is_empty() {
+            paths = additions(&wanted.whole(), &live.fields);
+        }
+        if !paths.is_empty() {
+            let (asked, said) = (&finding.object, &finding.evidence);
+            let text = format!(
+                "runs, but {said} from {asked}; differs at {}",
+                paths.join(", ")
+            );
+            *finding = Finding::new(Class::ReadyButUseless, &id, text).written_by(live);
+        }
+    }
 }
 
 /// Verification that we set up and that nobody asks for any more. One that an owner added stays.
