@@ -278,6 +278,7 @@ impl Watchdog {
                 () = sleep_until(wake) => {}
                 Some(seen) = self.looks.join_next() => self.took_look(seen),
                 hint = self.hints.recv(), if self.hub_speaks => self.hear(hint),
+                Ok(()) = self.context.met.changed() => {}
                 Ok(()) = self.context.owner.changed() => self.context.owner.mark_changed(),
                 Some(question) = self.questions.recv() => self.answer(question, (&install, &observed, &plan)),
                 changed = self.desired.changed() => {

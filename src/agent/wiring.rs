@@ -24,7 +24,7 @@ use super::identity::SecretData;
 use super::lease::Term;
 use super::link::LinkState;
 use super::own::Keeping;
-use super::plan::state::OwnLook;
+use super::plan::state::{HostKeys, OwnLook};
 use super::report::{Outlets, ReportConfig};
 use super::upgrade::Upgrading;
 use super::{Config, EngineGit, Joined, News, Signs, facts, gitline, owner, report, watchdog};
@@ -85,6 +85,7 @@ pub(super) fn parts(
     let (denied_out, denied) = watch::channel(0);
     let (fetched_out, fetched) = watch::channel(String::new());
     let (look_out, look) = watch::channel(OwnLook::default());
+    let (met_out, met) = watch::channel(HostKeys::default());
     let (engine_git_out, engine_git) = watch::channel(EngineGit::default());
     let (changed_out, changed) = watch::channel(None);
     let (rest_out, rest) = watch::channel(None);
@@ -140,6 +141,7 @@ pub(super) fn parts(
         engine_git,
         denied: denied_out,
         look: look_out,
+        met: met_out,
         desired: desired_out,
         proven: proven_out,
     };
@@ -263,6 +265,7 @@ pub(super) fn parts(
         stored,
         engine_git: engine_git_out,
         look,
+        met,
         facts: told_facts,
         owner,
         metrics,

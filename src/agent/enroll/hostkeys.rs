@@ -4,9 +4,10 @@
 //! probe's word counts; the engine's is heard where the probe has nothing against the key, for it may go another way.
 
 use crate::agent::EngineGit;
-use crate::ssh::known_hosts::HostKey;
-use crate::ssh::{Head, ProbeError, Step};
-use crate::wire::api::{HostKeysReport, MAX_HOST_KEY, MAX_HOST_KEYS, ShownKey};
+use crate::agent::plan::state::{HostKeys, MetKey};
+use crate::ssh::known_hosts::{HostKey, KnownHosts};
+use crate::ssh::{GitUrl, Head, ProbeError, Step};
+use crate::wire::api::{CatalogRef, HostKeysReport, MAX_HOST_KEY, MAX_HOST_KEYS, ShownKey};
 use crate::wire::report::Status;
 
 /// What is known of the host's key.
@@ -62,6 +63,23 @@ impl HostKeySeen {
             (_, Some(text)) => Some((Status::True, "EngineMetOtherKey", text.clone())),
             (Some(Ok(())), None) => Some((Status::False, "KeyIsKnown", String::new())),
             (None, None) => None,
+        }
+    }
+
+    /// The keys that the hub names of the host, and the one that it showed last.
+    pub(super) fn keys(&self, catalog: &CatalogRef) -> HostKeys {
+        let url: Option<GitUrl> = catalog.source().parse().ok();
+        let known = KnownHosts::parse(&catalog.known_hosts).ok();
+        let known = url.zip(known).map(|(url, known)| {
+            let keys = known.host_keys(&url.host, url.port).into_iter();
+            keys.take(MAX_HOST_KEYS).map(|k| k.fingerprint).collect()
+        });
+        HostKeys {
+            known: known.unwrap_or_default(),
+            met: self.shown.as_ref().map(|shown| MetKey {
+                fingerprint: shown.fingerprint.clone(),
+                known: shown.known,
+            }),
         }
     }
 

@@ -22,13 +22,13 @@ use super::{Context, Progress, engine_keys};
 use crate::agent::identity::Identity;
 use crate::agent::link::LinkState;
 use crate::agent::plan::change;
-use crate::agent::plan::state::OwnLook;
+use crate::agent::plan::state::{HostKeys, OwnLook};
 use crate::agent::{Desired, Engine, EngineGit, InForce, Joined, News, Rest, Verdict};
 use crate::backoff::Schedule;
 use crate::clock;
 use crate::lifetime::hearts::Heart;
 use crate::manifests::BUNDLE_MAP;
-use crate::wire::api::{Assignment, EngineKind, HostKeysReport};
+use crate::wire::api::{Assignment, CatalogRef, EngineKind, HostKeysReport};
 use crate::wire::report::{ConditionType, Status, StepName};
 use probe::fingerprint;
 
@@ -65,6 +65,8 @@ pub struct Preparing {
     pub denied: watch::Sender<u32>,
     /// Out: what became of the last look at the catalog.
     pub look: watch::Sender<OwnLook>,
+    /// Out: the Git host's keys, with the one that was met last.
+    pub met: watch::Sender<HostKeys>,
     /// Out: what the watchdog keeps true.
     pub desired: watch::Sender<Option<Desired>>,
     /// Out and, at the start, in: the Git path that was proven.
@@ -97,6 +99,8 @@ struct Held {
     /// Whether that was told of, or nobody could.
     told_refusal: bool,
     host_key: HostKeySeen,
+    /// Whether the engine said last that it met another key.
+    heard_other: bool,
     told: Option<HostKeysReport>,
     /// The epoch of the newest line that was seen.
     epoch: Option<u64>,
@@ -143,9 +147,12 @@ impl Preparing {
                 changed = self.engine_git.changed() => {
                     changed.context("the watchdog has ended")?;
                     let git = self.engine_git.borrow_and_update();
-                    if git.other_key.is_some() || git.unreachable {
+                    let other = git.other_key.is_some();
+                    // Its words name what our own look has met: they are no reason for another one.
+                    if other && !held.heard_other || git.unreachable {
                         held.probe_due = Instant::now();
                     }
+                    held.heard_other = other;
                 }
                 changed = self.keys.changed() => changed.context("the keys are gone")?,
                 changed = self.told.changed() => {
@@ -201,12 +208,18 @@ impl Preparing {
     }
 
     /// Tells of the Git host's key: the one place that does.
-    async fn host_key(&self, held: &mut Held) {
+    async fn host_key(&self, catalog: &CatalogRef, held: &mut Held) {
         let engine = self.engine_git.borrow().clone();
         if let Some((status, reason, text)) = held.host_key.condition(&engine) {
             let kind = ConditionType::HostKeyMismatch;
             self.context.condition(kind, status, reason, &text).await;
         }
+        let keys = held.host_key.keys(catalog);
+        self.met.send_if_modified(|before| {
+            let changed = *before != keys;
+            *before = keys;
+            changed
+        });
         let report = held.host_key.report(&engine);
         if held.told.as_ref() != Some(&report) {
             self.context.tell(News::HostKeys(report.clone())).await;
@@ -240,7 +253,7 @@ impl Preparing {
             self.probe(assignment, (&path, &identity), &mut steps.git, held)
                 .await;
         }
-        self.host_key(held).await;
+        self.host_key(&assignment.catalog, held).await;
     }
 
     async fn engine(&self, kind: EngineKind, held: &mut Held) {
@@ -378,6 +391,7 @@ impl Held {
             refusals: 0,
             told_refusal: false,
             host_key: HostKeySeen::default(),
+            heard_other: false,
             told: None,
             epoch: None,
         }

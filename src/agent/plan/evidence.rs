@@ -7,7 +7,7 @@ use time::{Duration, OffsetDateTime};
 use super::fault::Class;
 use super::find::Finding;
 use super::health::works;
-use super::state::{Lease, Observed, Pod};
+use super::state::{HostKeys, Lease, MetKey, Observed, Pod};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::REPO_SERVER;
 use crate::bundle::{Kind, ObjectId};
@@ -28,6 +28,7 @@ pub(super) fn complete(install: &Install, observed: &Observed, found: &mut [Find
             Class::ArtifactUnreachable => behind_the_service(install, observed),
             Class::PolicyBlocks => policies(install, observed),
             Class::LeftoverFinalizers => releaser(install, observed, &finding.object),
+            Class::HostKeyMismatch => host_keys(observed),
             Class::ServiceAccountMissing => ages(observed, &finding.object),
             _ => continue,
         };
@@ -155,6 +156,21 @@ fn ages(observed: &Observed, id: &ObjectId) -> String {
     let mut parts = vec![format!("that one is of {}", rfc3339(made))];
     parts.extend(named(observed, &id.name, older));
     parts.join(", ")
+}
+
+/// F25: the keys that are known of the host, then the one that it showed: what is learned later stands last.
+fn host_keys(observed: &Observed) -> String {
+    let HostKeys { known, met } = &observed.host_keys;
+    let mut parts = Vec::new();
+    let first: Vec<&str> = known.iter().take(NAMED).map(String::as_str).collect();
+    if !first.is_empty() {
+        parts.push(format!("known of the host: {}", first.join(", ")));
+    }
+    parts.extend(met.as_ref().map(|MetKey { fingerprint, known }| {
+        let one_of_them = if *known { ", which is known" } else { "" };
+        format!("it shows the agent {fingerprint}{one_of_them}")
+    }));
+    parts.join("; ")
 }
 
 /// The first Pods of a controller of which there is something to say, and that.

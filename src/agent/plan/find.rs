@@ -127,6 +127,7 @@ pub fn find(
     latent::latent(now, install, observed, &mut found);
     children::children(install, observed, &mut found);
     latent::blocked(install, observed, &mut found);
+    latent::clocks(install, &mut found);
     evidence::complete(install, observed, &mut found);
     found
 }

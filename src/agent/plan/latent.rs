@@ -1,5 +1,7 @@
 //! Faults that leave the engine at work for now, or that come from around it.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
@@ -9,8 +11,9 @@ use super::find::Finding;
 use super::health::{pod_fault, pods_of, works};
 use super::state::{Lease, Object, Observed};
 use crate::agent::engine::Install;
+use crate::agent::engine::argocd::REPO_SERVER;
 use crate::bundle::{Kind, ObjectId, release};
-use crate::clock::parse_rfc3339;
+use crate::clock::{parse_rfc3339, rfc3339};
 
 /// Leases are renewed every 5 s and given to another after 35 s.
 const STUCK: Duration = Duration::seconds(70);
@@ -59,6 +62,64 @@ fn unsupported(install: &Install, observed: &Observed) -> Option<String> {
     let minor = observed.kubernetes.filter(|minor| *minor < least)?;
     Some(format!(
         "Kubernetes is 1.{minor}; version {version} of the engine needs 1.{least} or later"
+    ))
+}
+
+/// F47: who meets a certificate that is not valid yet has a clock that is behind, or whoever made it one that is ahead. What
+/// cannot be done for it has a finding of its own.
+pub(super) fn clocks(install: &Install, found: &mut Vec<Finding>) {
+    let mut behind: BTreeMap<ObjectId, String> = BTreeMap::new();
+    for finding in found.iter() {
+        if let Some(text) = not_yet_valid(&finding.evidence) {
+            let whose = reader(install, finding);
+            let said = format!("{} says: {text}", finding.object);
+            behind.entry(whose).or_insert(said);
+        }
+    }
+    let known = |id: &ObjectId| {
+        let mut all = found.iter();
+        all.any(|f| f.class == Class::ClockSkew && f.object == *id)
+    };
+    let new: Vec<Finding> = behind
+        .iter()
+        .filter(|(id, _)| !known(id))
+        .map(|(id, text)| Finding::new(Class::ClockSkew, id, text))
+        .collect();
+    found.extend(new);
+}
+
+/// Who met what a finding tells of: what reads the object, or that itself.
+fn reader(install: &Install, finding: &Finding) -> ObjectId {
+    let id = &finding.object;
+    if id.kind.installable() {
+        id.clone()
+    } else if id.kind == Kind::Application && finding.evidence.contains("rpc error: ") {
+        ObjectId::new(Kind::Deployment, &install.namespace, REPO_SERVER)
+    } else if id.kind.is_source() {
+        install.controller(&install.source)
+    } else {
+        install.controller(id)
+    }
+}
+
+/// By how much, where Go's `crypto/x509` says what it compared (`verify.go`); it has one name for both ends of a validity.
+fn not_yet_valid(message: &str) -> Option<String> {
+    const SIGN: &str = "certificate has expired or is not yet valid";
+    let (_, said) = message.split_once(SIGN)?;
+    let (_, said) = said.split_once("current time ")?;
+    let (reads, from) = said.split_once(" is before ")?;
+    let first = |text: &str| {
+        let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || "-:+.".contains(c)));
+        let word = text.get(..end.unwrap_or(text.len()))?;
+        parse_rfc3339(word.trim_end_matches(['.', ':']))
+    };
+    let Some((reads, from)) = parse_rfc3339(reads.trim()).zip(first(from)) else {
+        return Some("a certificate is not valid yet".to_owned());
+    };
+    let behind = (from - reads).whole_seconds();
+    Some(format!(
+        "a certificate is not valid before {}; the clock that it was met with was {behind} s before that",
+        rfc3339(from)
     ))
 }
 
@@ -179,7 +240,7 @@ fn leader(
         let text = format!(
             "Pod {} holds the Lease and is gone; renewed last at {}",
             lease.holder,
-            crate::clock::rfc3339(lease.renewed)
+            rfc3339(lease.renewed)
         );
         Finding::new(Class::LeaderStuck, id, text)
     })

@@ -52,12 +52,31 @@ pub struct Observed {
     /// Objects that other controllers may be asked with.
     pub witnesses: BTreeMap<ObjectId, Witness>,
     pub own_look: OwnLook,
+    /// What is known of the Git host's key.
+    pub host_keys: HostKeys,
     /// Whether the API server is well enough for a verdict.
     pub gate: Gate,
     /// The minor version of Kubernetes 1.
     pub kubernetes: Option<u32>,
     /// The namespaces on the owner's list; none = the whole cluster was adopted.
     pub covered: Option<BTreeSet<String>>,
+}
+
+/// The Git host's keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostKeys {
+    /// Fingerprints of those that the hub names.
+    pub known: Vec<String>,
+    /// The one that it showed the agent last.
+    pub met: Option<MetKey>,
+}
+
+/// A key that the Git host showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetKey {
+    /// `SHA256:…`
+    pub fingerprint: String,
+    pub known: bool,
 }
 
 /// What became of the agent's own last look at the catalog.

@@ -11,7 +11,7 @@ use crate::agent::gate::Covered;
 use crate::agent::gate::policy::Policy;
 use crate::agent::lease::Term;
 use crate::agent::plan::Observed;
-use crate::agent::plan::state::OwnLook;
+use crate::agent::plan::state::{HostKeys, OwnLook};
 use crate::agent::{EngineGit, Rest, Verdict};
 use crate::lifetime::hearts::Heart;
 use crate::manifests::{EngineNamespaces, scope::Extent};
@@ -45,6 +45,8 @@ pub struct Context {
     pub engine_git: watch::Sender<EngineGit>,
     /// What became of its own last look at the catalog.
     pub look: watch::Receiver<OwnLook>,
+    /// The Git host's keys, with the one that this look met.
+    pub met: watch::Receiver<HostKeys>,
     pub facts: watch::Receiver<Facts>,
     /// What the cluster's owner lets it do.
     pub owner: watch::Receiver<Option<Policy>>,
@@ -64,6 +66,7 @@ impl Context {
     pub(super) fn around(&self, mut observed: Observed) -> Observed {
         observed.gate = self.calls.gate();
         observed.own_look = *self.look.borrow();
+        observed.host_keys.clone_from(&self.met.borrow());
         observed.covered = match &*self.covered.borrow() {
             Covered::Cluster => None,
             Covered::Unread => Some(BTreeSet::new()),

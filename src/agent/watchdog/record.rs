@@ -16,7 +16,7 @@ use crate::wire::report::{HealRecord, HealResult, HealStep, ObjectEvent, Remade}
 use aftermath::Aftermaths;
 pub(super) use kept::Kept;
 pub(super) use open::ALARM;
-use open::{Open, alarmed, closed, comes_of, is_collapse, is_over, opened};
+use open::{Open, alarmed, closed, comes_of, is_collapse, is_over, learned, opened};
 
 /// Heals that are open at the same time; further faults are mended without a record of their own.
 const MAX_OPEN: usize = 64;
@@ -147,6 +147,9 @@ impl Records {
         let judged = |f: &&Finding| !blind || find::dies(f) || f.class == Class::ApiUnhealthy;
         for finding in moment.plan.findings.iter().filter(judged) {
             let key = (finding.class, finding.object.clone());
+            if let Some(open) = self.open.get_mut(&key) {
+                open.untold |= learned(&mut open.record, finding);
+            }
             if self.counts(moment, &key) {
                 let open = opened(moment, finding, id());
                 told.push(open.record.clone());

@@ -11,7 +11,7 @@ use crate::agent::calls::Calls;
 use crate::agent::fault::Faults;
 use crate::agent::gate::Covered;
 use crate::agent::lease::Candidate;
-use crate::agent::plan::state::OwnLook;
+use crate::agent::plan::state::{HostKeys, OwnLook};
 use crate::lifetime::hearts::Hearts;
 use crate::manifests::{EngineNamespaces, scope::Extent};
 use crate::telemetry::HealMetrics;
@@ -43,6 +43,7 @@ fn context(kube: &kube::Client, hearts: &Hearts) -> Context {
         rest: watch::channel(None).0,
         engine_git: watch::channel(EngineGit::default()).0,
         look: watch::channel(OwnLook::default()).1,
+        met: watch::channel(HostKeys::default()).1,
         facts: watch::channel(Facts::new()).1,
         owner: watch::channel(None).1,
         metrics: HealMetrics::default(),

@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 use crate::keys::KeyPair;
 
@@ -34,6 +36,36 @@ fn shown(seed: u8, known: bool, since: &str) -> ShownKey {
 
 fn quiet() -> EngineGit {
     EngineGit::default()
+}
+
+/// W2: what the watchdog tells beside the engine's own words.
+#[test]
+fn the_watchdog_hears_of_the_known_keys_and_of_the_one_that_was_met() {
+    let known = [1, 2].map(|seed| key(seed).line("git", 22)).join("\n");
+    let catalog = json!({
+        "url": "ssh://git@git/catalog.git", "via": "direct", "branch": "main", "path": "clusters/eu1",
+        "knownHosts": known, "deployKey": {"state": "registered"},
+    });
+    let catalog: CatalogRef = serde_json::from_value(catalog).unwrap();
+    let keys = |met| HostKeys {
+        known: [1, 2].map(|seed| key(seed).fingerprint).to_vec(),
+        met,
+    };
+    let met = |seed, known| {
+        let fingerprint = key(seed).fingerprint;
+        Some(MetKey { fingerprint, known })
+    };
+    let mut seen = HostKeySeen::default();
+    assert_eq!(seen.keys(&catalog), keys(None));
+    seen.saw(&Ok(good(1)), THEN);
+    assert_eq!(seen.keys(&catalog), keys(met(1, true)));
+    seen.saw(&Err(other(3)), LATER);
+    assert_eq!(seen.keys(&catalog), keys(met(3, false)));
+    let none = CatalogRef {
+        known_hosts: "no key".to_owned(),
+        ..catalog
+    };
+    assert_eq!(seen.keys(&none).known, [""; 0]);
 }
 
 /// W2, H18: the whole key that was met goes up, with the moment since when it is shown.

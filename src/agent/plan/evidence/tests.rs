@@ -70,6 +70,46 @@ fn of_a_controller_that_does_not_answer_pods_and_lease_are_told() {
     }
 }
 
+/// F25, W2: both sides, the one that is known from the beginning first.
+#[test]
+fn of_another_host_key_both_fingerprints_are_told() {
+    let met = |print: &str, known| {
+        let fingerprint = format!("SHA256:{print}");
+        Some(MetKey { fingerprint, known })
+    };
+    for (known, met, expected) in [
+        (&[][..], None, "shown"),
+        (
+            &["a", "b"],
+            None,
+            "shown; known of the host: SHA256:a, SHA256:b",
+        ),
+        (
+            &["a", "b"],
+            met("c", false),
+            "shown; known of the host: SHA256:a, SHA256:b; it shows the agent SHA256:c",
+        ),
+        (
+            &["a"],
+            met("a", true),
+            "shown; known of the host: SHA256:a; it shows the agent SHA256:a, which is known",
+        ),
+        (&[], met("c", false), "shown; it shows the agent SHA256:c"),
+    ] {
+        let (cluster, mut observed) = with(&[]);
+        observed.host_keys = HostKeys {
+            known: known
+                .iter()
+                .map(|print| format!("SHA256:{print}"))
+                .collect(),
+            met,
+        };
+        let source = cluster.install.source.clone();
+        let told = told(&cluster, &observed, Class::HostKeyMismatch, &source);
+        assert_eq!(told, expected);
+    }
+}
+
 /// F11
 #[test]
 fn of_events_for_nobody_it_is_told_how_long_the_root_took() {

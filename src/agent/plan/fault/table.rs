@@ -192,7 +192,7 @@ faults! {
         advice "if the source goes on saying so, look at the Secret that it names: 'kubectl --namespace flux-system describe gitrepositories flux-system'";
     HostKeyMismatch: 25, Budget::Report, 10 s;
         seen "the source says that the Git host showed another key than is known";
-        evidence "the engine's message";
+        evidence "the engine's message; the fingerprints that are known of the host, and the one that it shows the agent";
         does "reports: nothing is trusted on first use";
         advice "compare the fingerprints: linesman githost show; if the Git host's key was changed on purpose: linesman githost accept-host-key";
     KeyRevoked: 26, Budget::Report, 10 s;
@@ -313,8 +313,8 @@ faults! {
         does "reports: which of them is wanted is for people to say";
         advice "remove one of the two installs: both reconcile the same objects";
     ClockSkew: 47, Budget::Report, 60 s;
-        seen "a controller's Lease was renewed in the future";
-        evidence "the Pod; by how much";
+        seen "a controller's Lease was renewed in the future; or the engine says that a certificate is not valid yet";
+        evidence "the Pod, or who met the certificate; by how much";
         does "reports";
         advice "set the clocks of the cluster's nodes: certificates and Leases depend on them";
     AgentDrift: 49, Budget::Spaced, 0 s;

@@ -120,7 +120,7 @@ fn an_engine_that_alone_does_not_reach_the_git_host_is_kept_from_it() {
         let live = cluster.objects.get_mut(&id).unwrap();
         live.fields["status"]["conditions"] = json!([{
             "type": "Ready", "status": "False", "reason": reason, "message": message,
-            "lastTransitionTime": crate::clock::rfc3339(since),
+            "lastTransitionTime": rfc3339(since),
         }]);
     };
     let dial = "failed to list refs: dial tcp 192.0.2.1:22: i/o timeout";
@@ -187,7 +187,7 @@ fn an_argo_cd_that_alone_does_not_reach_the_git_host_is_kept_from_it() {
         let mut cluster = Cluster::working_of(EngineKind::Argocd);
         let said = json!([{
             "type": "ComparisonError", "message": message,
-            "lastTransitionTime": crate::clock::rfc3339(cluster.now),
+            "lastTransitionTime": rfc3339(cluster.now),
         }]);
         let root = cluster.install.sync.clone();
         let live = cluster.objects.get_mut(&root).unwrap();
@@ -235,9 +235,9 @@ fn what_argo_cd_still_says_after_another_look_is_said_anew() {
         let (now, second) = (cluster.now, Duration::seconds(1));
         let root = cluster.install.sync.clone();
         let status = &mut cluster.objects.get_mut(&root).unwrap().fields["status"];
-        status["reconciledAt"] = json!(crate::clock::rfc3339(now + second * looked));
+        status["reconciledAt"] = json!(rfc3339(now + second * looked));
         status["conditions"] = json!([{
-            "type": "ComparisonError", "message": refused, "lastTransitionTime": crate::clock::rfc3339(now),
+            "type": "ComparisonError", "message": refused, "lastTransitionTime": rfc3339(now),
         }]);
         let mut observed = cluster.observed();
         observed.own_look = OwnLook::Read(OwnRead {
@@ -259,7 +259,7 @@ fn a_controller_that_waits_for_git_is_not_called_wedged() {
     for (message, wedged) in [(late, false), (cut, false), ("no such file", true)] {
         let mut cluster = Cluster::working_of(EngineKind::Argocd);
         let root = cluster.install.sync.clone();
-        let asked = crate::clock::rfc3339(cluster.now);
+        let asked = rfc3339(cluster.now);
         let live = cluster.objects.get_mut(&root).unwrap();
         live.fields["metadata"]["annotations"][PROBED_AT] = json!(asked);
         live.fields["metadata"]["annotations"][REFRESH] = json!("normal");
@@ -314,6 +314,99 @@ fn a_second_install_and_a_wrong_clock_are_told_in_full() {
         ),
     ];
     assert_eq!(said, expected);
+}
+
+/// F47: Go's words name both times; of others it is known only that a certificate is of the future.
+#[test]
+fn a_certificate_that_is_not_valid_yet_tells_of_a_wrong_clock() {
+    let x509 =
+        "tls: failed to verify certificate: x509: certificate has expired or is not yet valid";
+    let deployment = |name: &str| ObjectId::new(Kind::Deployment, "flux-system", name);
+    let by = "a certificate is not valid before 2026-11-26T10:00:00.000Z; the clock that it was met with was 3600 s before that";
+    let cluster = Cluster::working();
+    let source = ObjectId::new(Kind::OciRepository, "apps", "web");
+    let sync = cluster.install.sync.clone();
+    let app = ObjectId::new(Kind::Application, "flux-system", "web");
+    let quoted = "\"https://r.test/v2/\": ";
+    let compared = "current time 2026-11-26T09:00:00Z is before 2026-11-26T10:00:00Z";
+    for (object, said, whose) in [
+        (
+            &source,
+            format!("{quoted}{x509}: {compared}"),
+            Some((APP, by)),
+        ),
+        (
+            &source,
+            format!("{x509}: {compared}, retrying"),
+            Some((APP, by)),
+        ),
+        (
+            &sync,
+            format!("{x509}: {compared}"),
+            Some(("kustomize-controller", by)),
+        ),
+        (
+            &app,
+            format!("rpc error: code = Unknown desc = {x509}: {compared}"),
+            Some((REPO_SERVER, by)),
+        ),
+        (
+            &deployment("helm-controller"),
+            format!("failed calling webhook \"a.test\": {x509}: {compared}"),
+            Some(("helm-controller", by)),
+        ),
+        (
+            &source,
+            format!("{x509}: current time now is before then"),
+            Some((APP, "a certificate is not valid yet")),
+        ),
+        // It has expired: no clock is wrong for that.
+        (
+            &source,
+            format!("{x509}: current time 2026-11-26T10:00:00Z is after 2026-11-26T09:00:00Z"),
+            None,
+        ),
+        (
+            &source,
+            "x509: certificate signed by unknown authority".to_owned(),
+            None,
+        ),
+    ] {
+        let mut found = vec![Finding::new(Class::ApplyFailed, object, &said)];
+        clocks(&cluster.install, &mut found);
+        let of_itself = Finding::new(Class::ApplyFailed, object, &said);
+        let skew = whose.map(|(name, text)| {
+            let text = format!("{object} says: {text}");
+            Finding::new(Class::ClockSkew, &deployment(name), text)
+        });
+        let expected: Vec<Finding> = [of_itself].into_iter().chain(skew).collect();
+        assert_eq!(found, expected, "{said}");
+    }
+}
+
+/// F47: as long as the Lease says more of a controller's clock, that is told; and each clock is told of once.
+#[test]
+fn a_wrong_clock_is_told_once() {
+    let cluster = Cluster::working();
+    let said = "x509: certificate has expired or is not yet valid: \
+                current time 2026-11-26T09:00:00Z is before 2026-11-26T10:00:00Z";
+    let id = |name: &str| ObjectId::new(Kind::HelmRepository, "apps", name);
+    let app = ObjectId::new(Kind::Deployment, "flux-system", APP);
+    let lease = Finding::new(
+        Class::ClockSkew,
+        &app,
+        "Pod a renewed its Lease 40 s in the future",
+    );
+    let failed = |name: &str| Finding::new(Class::ArtifactUnreachable, &id(name), said);
+    let mut found = vec![failed("a"), failed("b")];
+    clocks(&cluster.install, &mut found);
+    let of_a = "HelmRepository apps/a says: a certificate is not valid before 2026-11-26T10:00:00.000Z; \
+                the clock that it was met with was 3600 s before that";
+    let once = Finding::new(Class::ClockSkew, &app, of_a);
+    assert_eq!(found, [failed("a"), failed("b"), once]);
+    let mut found = vec![lease.clone(), failed("a")];
+    clocks(&cluster.install, &mut found);
+    assert_eq!(found, [lease, failed("a")]);
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub(super) fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open
             number: finding.class.about().number,
             meaning: finding.class.about().seen.to_owned(),
             object: finding.object.to_string(),
-            evidence: finding.evidence.chars().take(MAX_EVIDENCE).collect(),
+            evidence: evidence(finding),
             writer: finding.writer.clone(),
             revision: moment.revision.to_owned(),
             commit: commit(moment, finding).to_owned(),
@@ -60,6 +60,20 @@ pub(super) fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open
         exhausted: false,
         untold: false,
     }
+}
+
+fn evidence(finding: &Finding) -> String {
+    finding.evidence.chars().take(MAX_EVIDENCE).collect()
+}
+
+/// Whether more is known of a fault than is on record: what was added to the words. Other words are of another moment.
+pub(super) fn learned(record: &mut HealRecord, finding: &Finding) -> bool {
+    let now = evidence(finding);
+    let more = now.len() > record.evidence.len() && now.starts_with(&record.evidence);
+    if more {
+        record.evidence = now;
+    }
+    more
 }
 
 /// Puts the end of a window on record, once.

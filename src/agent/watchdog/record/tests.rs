@@ -21,8 +21,18 @@ pub(super) fn round(
     let findings = found
         .iter()
         .map(|(class, id)| Finding::new(*class, id, "is broken"));
+    round_of(records, history, seconds, findings.collect(), proven)
+}
+
+fn round_of(
+    records: &mut Records,
+    history: &mut History,
+    seconds: i64,
+    findings: Vec<Finding>,
+    proven: Option<i64>,
+) -> Vec<HealRecord> {
     let plan = Plan {
-        findings: findings.collect(),
+        findings,
         steps: Vec::new(),
         next_look: at(seconds + 60),
         exhausted: Vec::new(),
@@ -99,6 +109,31 @@ fn events_found_beside_the_mending_are_told_with_the_open_heal() {
     assert_eq!(round(&mut records, &mut history, 2, &fault, None), []);
     let closed = round(&mut records, &mut history, 9, &[], None);
     assert_eq!(closed[0].scene.revision_after, "main@sha1:1");
+}
+
+/// F25: the agent looks for itself a moment after the engine complained; other words of the engine's are no news.
+#[test]
+fn what_is_learned_of_a_fault_while_it_lasts_is_told_with_its_heal() {
+    let (mut records, mut history) = adopted();
+    let mut told = |seconds: i64, text: &str| {
+        let found = vec![Finding::new(Class::HostKeyMismatch, &deployment(), text)];
+        let told = round_of(&mut records, &mut history, seconds, found, None);
+        told.into_iter()
+            .map(|heal| heal.evidence)
+            .collect::<Vec<_>>()
+    };
+    let words = "key mismatch; known of the host: SHA256:a";
+    let both = format!("{words}; it shows the agent SHA256:b");
+    assert_eq!(told(0, words), [""; 0], "it is not ripe yet");
+    assert_eq!(told(10, words), [words]);
+    assert_eq!(told(11, words), [""; 0]);
+    assert_eq!(told(12, &both), [both.as_str()]);
+    assert_eq!(told(13, &both), [""; 0]);
+    assert_eq!(told(14, words), [""; 0], "nothing of it is forgotten");
+    assert_eq!(
+        told(15, "key is unknown; known of the host: SHA256:a"),
+        [""; 0]
+    );
 }
 
 /// W25: what is not seen while the API server is not well may be there all the same.
