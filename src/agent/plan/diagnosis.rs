@@ -13,6 +13,8 @@ use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
 use crate::wire::api::{Component, Verdict};
 
+mod witnesses;
+
 /// A Lease is renewed every 5 s; one that was not for so long has no leader.
 const LED: Duration = Duration::seconds(70);
 /// An answer is given this long before its absence says something.
@@ -95,6 +97,7 @@ pub fn components(moment: &Moment<'_>) -> Vec<Component> {
     rows.extend(install.workloads().map(|id| workload(moment, id)));
     rows.extend(install.roots().map(|id| follows(moment, id)));
     rows.extend(install.canaries().map(|id| follows(moment, id)));
+    rows.extend(witnesses::rows(moment));
     rows.push(below(moment));
     rows.push(snapshot(moment));
     rows.extend(others(moment));
@@ -299,6 +302,7 @@ fn others(moment: &Moment<'_>) -> impl Iterator<Item = Component> {
         moment.install.wanted.contains_key(&f.object)
             || children::is_child(moment.observed, f)
             || f.class == Class::ForeignManager
+            || witnesses::shows(moment, f)
     };
     let others = ripe(moment).filter(move |f| !owned(f));
     others.take(MAX_OTHERS).map(|f| Component {

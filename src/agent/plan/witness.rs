@@ -129,13 +129,7 @@ pub(super) fn silent(
         if away && id.kind == Kind::ImageUpdateAutomation {
             continue;
         }
-        // One that goes on with others is busy, and comes to this one in its turn.
-        let of_kind = observed
-            .witnesses
-            .iter()
-            .filter(|(of, _)| of.kind == id.kind);
-        let served = of_kind.filter_map(|(_, other)| other.served).max();
-        let since = served.map_or(probe.sent, |at| at.max(probe.sent));
+        let since = waited_since(observed, id.kind, probe);
         let name = install.controller(id).name;
         let mut pods = health::pods_of(observed, &name);
         if pods.any(|pod| health::is_silent(pod, now - patience(observed, id.kind), since)) {
@@ -144,8 +138,15 @@ pub(super) fn silent(
     }
 }
 
+/// Since when an answer is waited for: who goes on with others is busy, and comes to this one in its turn.
+pub(super) fn waited_since(observed: &Observed, kind: Kind, probe: Probe) -> OffsetDateTime {
+    let of_kind = observed.witnesses.iter().filter(|(of, _)| of.kind == kind);
+    let served = of_kind.filter_map(|(_, other)| other.served).max();
+    served.map_or(probe.sent, |at| at.max(probe.sent))
+}
+
 /// Of each controller that runs, what it is asked with: the one that was asked last, for its answer is looked for.
-fn chosen<'a>(
+pub(super) fn chosen<'a>(
     install: &'a Install,
     observed: &'a Observed,
 ) -> impl Iterator<Item = (&'a ObjectId, &'a Witness)> {
@@ -167,7 +168,7 @@ fn chosen<'a>(
 }
 
 /// How long an answer may take: each of the workers may be with another one.
-fn patience(observed: &Observed, kind: Kind) -> Duration {
+pub(super) fn patience(observed: &Observed, kind: Kind) -> Duration {
     if kind == Kind::Receiver {
         return health::WEDGED;
     }
