@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::engine::Install;
+use super::plan::barred::Denial;
 use super::plan::burst;
 use super::plan::{Object, Observed};
 use crate::bundle::{Kind, ObjectId};
@@ -53,6 +54,18 @@ impl View {
     pub fn forget_lease(&self, controller: &str) {
         self.0
             .send_if_modified(|seen| seen.leases.remove(controller).is_some());
+    }
+
+    /// What became of the question whether the API server takes a controller's Pods; none = it does. That the same was said
+    /// again is no news.
+    pub fn denied(&self, id: &ObjectId, denial: Option<Denial>) {
+        self.0.send_if_modified(|seen| {
+            let before = match denial {
+                Some(denial) => seen.denied.insert(id.clone(), denial),
+                None => seen.denied.remove(id),
+            };
+            before.map(|d| d.said) != seen.denied.get(id).map(|d| d.said.clone())
+        });
     }
 
     /// One object as it is known now.

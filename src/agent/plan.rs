@@ -10,6 +10,7 @@ use super::engine::Install;
 
 pub mod admission;
 pub mod argocd;
+pub mod barred;
 pub mod burst;
 pub mod busy;
 pub mod change;

@@ -9,9 +9,13 @@ use tracing::debug;
 
 use super::{AtMost as _, CALL, Hands, Refused};
 use crate::agent::engine::{MANAGER, RETRIED_AT};
+use crate::agent::plan::barred::Denial;
 use crate::agent::plan::history::Outcome;
 use crate::bundle::ObjectId;
 use crate::clock;
+
+/// More of an answer is not kept.
+const MAX_SAID: usize = 1000;
 
 impl Hands<'_> {
     /// Has a controller's Pods made at once, if the API server takes them by now. Unchanged where it does not.
@@ -31,16 +35,23 @@ impl Hands<'_> {
             Err(Refused::Status(status)) if cannot_say(&status) => {}
             Err(Refused::Status(status)) if refuses(&status) => {
                 debug!(object = %id, why = %status.message, "its Pods are still refused");
+                let denial = Denial::new(clock::now(), &id.name, &brief(&status.message));
+                self.view.denied(id, Some(denial));
                 return Ok(Outcome::Unchanged);
             }
             Err(refused) => {
                 return Err(anyhow!(refused).context(format!("try a Pod of {id}")));
             }
         }
+        self.view.denied(id, None);
         let now = clock::rfc3339(clock::now());
         let looks = json!({"metadata": {"annotations": {RETRIED_AT: now}}});
         self.merge(id, &looks, MANAGER).await
     }
+}
+
+fn brief(message: &str) -> String {
+    message.chars().take(MAX_SAID).collect()
 }
 
 /// The Pod that the controller would make.

@@ -4,10 +4,11 @@ use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::argocd;
+use super::barred::barred;
 use super::fault::Class;
 use super::find::Finding;
 use super::state::{History, Object, Observed, Pod, Probe};
-use super::{busy, failed, full, latent, undecodable};
+use super::{barred, busy, failed, full, latent, undecodable};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::{REDIS, SKIP};
 use crate::bundle::{Kind, ObjectId};
@@ -110,7 +111,7 @@ pub(super) fn workloads(
         let (class, evidence) = pods
             .iter()
             .find_map(|pod| pod_fault(pod))
-            .or_else(|| refused(live))
+            .or_else(|| barred(now, observed, (id, live)))
             .unwrap_or_else(|| (Class::NotAvailable, "is not available".to_owned()));
         let mut finding = Finding::new(class, id, evidence);
         // Only what failed on a node is dropped.
@@ -185,16 +186,7 @@ pub(super) fn refused(live: &Object) -> Option<(Class, String)> {
     if status != "True" {
         return None;
     }
-    let has = |part: &str| message.contains(part);
-    let class = if has("exceeded quota") || has("insufficient quota") {
-        Class::QuotaBlocks
-    } else if has("violates PodSecurity") {
-        Class::PodSecurityBlocks
-    } else if has("failed calling webhook") || has("denied the request") {
-        Class::WebhookBlocks
-    } else {
-        Class::NotAvailable
-    };
+    let class = barred::class(message).unwrap_or(Class::NotAvailable);
     Some((class, message.to_owned()))
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::argocd;
+use super::barred::Denial;
 use super::burst::Fate;
 use super::busy::Turn;
 use super::fault::{Class, Key};
@@ -43,6 +44,8 @@ pub struct Observed {
     pub deletions: Arc<BTreeMap<ObjectId, OffsetDateTime>>,
     /// Kustomizations that were done a moment ago with what was new to them.
     pub moved: BTreeMap<ObjectId, OffsetDateTime>,
+    /// What the API server answered last of Pods that it was asked for and does not take.
+    pub denied: BTreeMap<ObjectId, Denial>,
     /// By controller, as of the last list.
     pub leases: BTreeMap<String, Lease>,
     /// Namespaces with controllers of the same engine, ours among them.

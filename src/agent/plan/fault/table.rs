@@ -243,17 +243,17 @@ faults! {
                 networkpolicies --all-namespaces'), an egress proxy, a service mesh";
     WebhookBlocks: 34, Budget::Report, 20 s;
         seen "an admission webhook or policy refuses the engine's Pods";
-        evidence "the API server's message, which names it";
+        evidence "the API server's message, which names it; of a StatefulSet its answer to a dry run, for nothing else says so";
         does "reports: it belongs to somebody else. Once a dry run shows that Pods are taken again, has Kubernetes make them at once";
         advice "mend or remove the admission webhook that refuses the engine's Pods";
     QuotaBlocks: 35, Budget::Report, 20 s;
         seen "a quota refuses the engine's Pods";
-        evidence "the API server's message, which names it";
+        evidence "the API server's message, which names it; of a StatefulSet its answer to a dry run, for nothing else says so";
         does "reports; the install's own quota is mended as `ObjectAltered`. Once there is room, as `WebhookBlocks`";
         advice "raise the ResourceQuota of the engine's namespace";
     PodSecurityBlocks: 36, Budget::Report, 20 s;
         seen "Pod Security refuses the engine's Pods";
-        evidence "the API server's message";
+        evidence "the API server's message; of a StatefulSet its answer to a dry run, for nothing else says so";
         does "reports; the install's own Namespace labels and Pod fields are mended as `ObjectAltered`. Once they are allowed, as \
               `WebhookBlocks`";
         advice "allow the engine's Pods in its namespace's Pod Security level";

@@ -8,9 +8,10 @@ use super::{commit, owner, shield};
 use crate::agent::engine::argocd::{REDIS, REPO_SERVER};
 use crate::agent::engine::compare::{additions, drift, settings};
 use crate::agent::engine::{Install, Wanted, is_workload};
+use crate::agent::plan::barred::barred;
 use crate::agent::plan::fault::Class;
 use crate::agent::plan::find::Finding;
-use crate::agent::plan::health::{pod_fault, pods_of, refused, works};
+use crate::agent::plan::health::{pod_fault, pods_of, works};
 use crate::agent::plan::state::{Object, Observed};
 use crate::agent::plan::{argocd, health};
 use crate::bundle::{Kind, ObjectId};
@@ -109,7 +110,7 @@ fn blamed(
     let shown = install.workloads().find_map(|workload| {
         let of = observed.objects.get(workload).filter(|of| !works(of))?;
         let pods = pods_of(observed, &workload.name).filter_map(pod_fault);
-        let all: Vec<(Class, String)> = pods.chain(refused(of)).collect();
+        let all: Vec<(Class, String)> = pods.chain(barred(now, observed, (workload, of))).collect();
         let (_, text) = all.into_iter().find(|(class, _)| stops(id.kind, *class))?;
         Some(format!("{workload}: {text}"))
     });
@@ -200,7 +201,7 @@ fn harm(
     let shown = of_pods.filter(|(class, _)| *class != Class::Unschedulable);
     let older = |age: Duration| live.written.is_some_and(|at| now - at > age);
     if !works(live) {
-        if let Some((_, text)) = shown.or_else(|| refused(live)) {
+        if let Some((_, text)) = shown.or_else(|| barred(now, observed, (id, live))) {
             return Some((Class::BadEngineCommit, text));
         }
         let window = window(live);
