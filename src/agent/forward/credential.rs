@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret as KubeSecret, ServiceAccount};
 use kube::api::{Api, ObjectMeta, PartialObjectMeta, PostParams};
@@ -14,6 +14,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::watch_object;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -31,6 +32,10 @@ pub const BIND_SECRET: &str = "linesman-line-bind";
 /// Remembers that the Secret was made, so that a deleted one stays deleted.
 const MARK: &str = "linesman-line";
 const LIFE: Duration = Duration::from_hours(1);
+/// A watch has this long for its first word, which comes after a list; its own pause after a failure is not longer.
+const FIRST: Duration = Duration::from_secs(45);
+/// Over a connection that is dead nothing comes either: what was quiet for so long is begun anew.
+const QUIET: Duration = Duration::from_mins(1);
 const RETRY: Schedule = Schedule {
     floor: Duration::from_millis(500),
     first: Duration::from_secs(1),
@@ -140,16 +145,29 @@ async fn changed(secret: &mut (impl Stream<Item = Option<String>> + Unpin), boun
     std::future::pending::<()>().await;
 }
 
-/// The Secret's UID each time it changes; `None` where there is no Secret. Its content is not asked for.
+/// The Secret's UID each time it changes, and each time it is looked at anew; `None` where there is no Secret. Its content is
+/// not asked for.
 fn uids(kube: &kube::Client, namespace: &str) -> impl Stream<Item = Option<String>> + use<> {
-    let secrets: Api<PartialObjectMeta<KubeSecret>> = Api::namespaced(kube.clone(), namespace);
-    let watched = watch_object(secrets, BIND_SECRET).default_backoff();
-    watched.filter_map(|seen| {
-        let uid = seen.map(|secret| secret.and_then(|secret| living(&secret.metadata)));
-        if let Err(error) = &uid {
-            debug!(%error, "watch of {BIND_SECRET}");
+    let (kube, namespace) = (kube.clone(), namespace.to_owned());
+    let begun = move || {
+        let secrets: Api<PartialObjectMeta<KubeSecret>> = Api::namespaced(kube.clone(), &namespace);
+        let watched = watch_object(secrets, BIND_SECRET).default_backoff();
+        (watched.boxed(), FIRST)
+    };
+    stream::unfold(begun(), move |(mut watched, mut limit)| {
+        let begun = begun.clone();
+        async move {
+            loop {
+                match timeout(limit, watched.next()).await {
+                    Ok(Some(Ok(secret))) => {
+                        let uid = secret.and_then(|secret| living(&secret.metadata));
+                        return Some((uid, (watched, QUIET)));
+                    }
+                    Ok(Some(Err(error))) => debug!(%error, "watch of {BIND_SECRET}"),
+                    Ok(None) | Err(_) => (watched, limit) = begun(),
+                }
+            }
         }
-        std::future::ready(uid.ok())
     })
 }
 

@@ -1,7 +1,6 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use futures_util::stream;
 use http::{Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -30,6 +29,10 @@ struct State {
     tokens: Vec<String>,
     /// Takes each request, and says nothing.
     silent: bool,
+    /// Lists that it takes and does not answer.
+    unanswered: u32,
+    /// Its watches tell of nothing.
+    deaf: bool,
 }
 
 fn secret(uid: &str) -> Value {
@@ -69,6 +72,9 @@ impl Server {
     async fn handle(self, request: Request<kube::client::Body>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let query = parts.uri.query().unwrap_or_default();
+        if query.contains("watch=true") && self.state.lock().unwrap().deaf {
+            return Response::new(StreamBody::new(stream::pending()).boxed_unsync());
+        }
         if query.contains("watch=true") {
             let events = stream::unfold(self.events.subscribe(), |mut events| async move {
                 let event = events.recv().await.ok()?;
@@ -76,7 +82,14 @@ impl Server {
             });
             return Response::new(StreamBody::new(events).boxed_unsync());
         }
-        if self.state.lock().unwrap().silent {
+        let hangs = {
+            let mut state = self.state.lock().unwrap();
+            let list = parts.method == Method::GET && parts.uri.path().ends_with("/secrets");
+            let unanswered = list && state.unanswered > 0;
+            state.unanswered -= u32::from(unanswered);
+            state.silent || unanswered
+        };
+        if hangs {
             return std::future::pending().await;
         }
         let sent = body.collect().await.unwrap().to_bytes();
@@ -173,7 +186,7 @@ impl Kept {
 
     async fn within(&mut self, limit: Duration) -> String {
         let changed = self.credential.changed();
-        tokio::time::timeout(limit, changed)
+        timeout(limit, changed)
             .await
             .expect("the credential changes")
             .unwrap();
@@ -203,6 +216,26 @@ async fn deleting_the_secret_withdraws_access_at_once_and_making_it_gives_it_bac
         kept.server.state.lock().unwrap().tokens,
         ["first", "second"]
     );
+}
+
+/// L47, L54: over a connection that is dead no watch ends by itself, and no list is answered.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_says_nothing_is_begun_anew() {
+    for (deaf, unanswered, limit) in [(true, 0, QUIET), (true, 2, FIRST * 2), (false, 1, FIRST)] {
+        let mut kept = Kept::new(State {
+            deaf,
+            unanswered,
+            ..State::default()
+        });
+        assert_eq!(kept.next().await, "1: for first");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        kept.server.state.lock().unwrap().secret = None;
+        let withdrawn = kept.within(limit + Duration::from_secs(2)).await;
+        assert_eq!(withdrawn, "withdrawn in ns", "{deaf} {unanswered}");
+        kept.server.state.lock().unwrap().secret = Some("second".to_owned());
+        let given = kept.within(QUIET + Duration::from_secs(2)).await;
+        assert_eq!(given, "2: for second", "{deaf} {unanswered}");
+    }
 }
 
 #[tokio::test]
@@ -248,7 +281,7 @@ async fn an_api_server_that_says_nothing_is_asked_again() {
     kept.renew.send(1).await.unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
     kept.stop.cancel();
-    let ended = tokio::time::timeout(Duration::from_secs(1), kept.keeper.join_next()).await;
+    let ended = timeout(Duration::from_secs(1), kept.keeper.join_next()).await;
     let ended = ended.expect("stop cuts the call").unwrap();
     ended.unwrap().unwrap();
 }
