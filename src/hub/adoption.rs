@@ -1,5 +1,6 @@
 //! Join tokens on their way into adoption YAML.
 
+pub mod copies;
 pub mod copy;
 pub mod values;
 

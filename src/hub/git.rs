@@ -102,7 +102,7 @@ pub async fn ensure(repo: &Path, template: &Files) -> Result<()> {
                 author: Author::hub(),
                 message: "Start the catalog".to_owned(),
             };
-            commit_once(&git, BRANCH, &change)?;
+            commit_once(&git, BRANCH, &change, None)?;
         }
         Ok(())
     })
@@ -111,11 +111,22 @@ pub async fn ensure(repo: &Path, template: &Files) -> Result<()> {
 
 /// Commits on top of the branch as it is now; `None` where nothing changes. Answers the new commit's id.
 pub async fn commit(repo: &Path, branch: &str, change: Change) -> Result<Option<String>> {
+    commit_over(repo, branch, change, None).await
+}
+
+/// The same, where the branch then still has a file at `over`: what somebody took out meanwhile stays out.
+pub async fn commit_over(
+    repo: &Path,
+    branch: &str,
+    change: Change,
+    over: Option<&str>,
+) -> Result<Option<String>> {
     let (repo, branch) = (repo.to_owned(), branch.to_owned());
+    let over = over.map(PathBuf::from);
     blocking(move || {
         let git = open(&repo)?;
         for attempt in 1..=TRIES {
-            match commit_once(&git, &branch, &change) {
+            match commit_once(&git, &branch, &change, over.as_deref()) {
                 Ok(id) => return Ok(id.map(|id| id.to_string())),
                 Err(e) if moved(&e) && attempt < TRIES => {
                     std::thread::sleep(Duration::from_millis(5 * u64::from(attempt)));
@@ -212,11 +223,55 @@ pub async fn held(repo: &Path, branch: &str, paths: BTreeSet<String>) -> Result<
             return Ok(BTreeSet::new());
         };
         let tree = head.tree()?;
-        let is_file = |path: &String| {
-            let found = tree.get_path(Path::new(path));
-            found.is_ok_and(|entry| entry.kind() == Some(ObjectType::Blob))
-        };
+        let is_file = |path: &String| blob_at(&tree, Path::new(path)).is_some();
         Ok(paths.into_iter().filter(is_file).collect())
+    })
+    .await
+}
+
+/// Whether the branch has these files just so, and none at the paths that are to be gone.
+pub async fn is_as(
+    repo: &Path,
+    branch: &str,
+    files: Files,
+    gone: BTreeSet<String>,
+) -> Result<bool> {
+    let (repo, branch) = (repo.to_owned(), branch.to_owned());
+    blocking(move || {
+        let git = open(&repo)?;
+        let Some(head) = tip(&git, &branch)? else {
+            return Ok(false);
+        };
+        let head = head.tree()?;
+        for (path, content) in &files {
+            let id = Oid::hash_object(ObjectType::Blob, content)?;
+            if blob_at(&head, Path::new(path)) != Some(id) {
+                return Ok(false);
+            }
+        }
+        let left = |path: &String| blob_at(&head, Path::new(path)).is_some();
+        Ok(!gone.iter().any(left))
+    })
+    .await
+}
+
+/// The names of what lies in a directory of the branch; none where it has no such directory.
+pub async fn names(repo: &Path, branch: &str, directory: &str) -> Result<BTreeSet<String>> {
+    let (repo, branch) = (repo.to_owned(), branch.to_owned());
+    let directory = PathBuf::from(directory);
+    blocking(move || {
+        let git = open(&repo)?;
+        let Some(head) = tip(&git, &branch)? else {
+            return Ok(BTreeSet::new());
+        };
+        let Ok(entry) = head.tree()?.get_path(&directory) else {
+            return Ok(BTreeSet::new());
+        };
+        let Ok(tree) = git.find_tree(entry.id()) else {
+            return Ok(BTreeSet::new());
+        };
+        let names = tree.iter().filter_map(|e| Some(e.name().ok()?.to_owned()));
+        Ok(names.collect())
     })
     .await
 }
@@ -345,12 +400,28 @@ fn tip<'a>(git: &'a Repository, branch: &str) -> Result<Option<Commit<'a>>> {
     }
 }
 
+fn blob_at(tree: &Tree<'_>, path: &Path) -> Option<Oid> {
+    let entry = tree.get_path(path).ok()?;
+    (entry.kind() == Some(ObjectType::Blob)).then(|| entry.id())
+}
+
 fn reference(branch: &str) -> String {
     format!("refs/heads/{branch}")
 }
 
-fn commit_once(git: &Repository, branch: &str, change: &Change) -> Result<Option<Oid>> {
+fn commit_once(
+    git: &Repository,
+    branch: &str,
+    change: &Change,
+    over: Option<&Path>,
+) -> Result<Option<Oid>> {
     let parent = tip(git, branch)?;
+    if let Some(over) = over {
+        let tree = parent.as_ref().map(Commit::tree).transpose()?;
+        if tree.is_none_or(|tree| blob_at(&tree, over).is_none()) {
+            return Ok(None);
+        }
+    }
     let Some(id) = made_on(git, parent.as_ref(), change)? else {
         return Ok(None);
     };

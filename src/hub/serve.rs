@@ -197,6 +197,9 @@ fn once(hub: &Arc<Hub>, tasks: &mut Tasks) {
     tasks.spawn("holders of tokens", |stop| {
         super::login::session::ask_for_holders(hub.clone(), stop)
     });
+    tasks.spawn("copies of agents", |stop| {
+        super::adoption::copies::run(hub.clone(), stop)
+    });
     tasks.spawn("lost agents", |stop| super::lost::run(hub.clone(), stop));
     tasks.spawn("duplicate agents", |stop| {
         super::twin::run(hub.clone(), stop)

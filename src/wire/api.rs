@@ -31,10 +31,10 @@ pub use assignment::{
     Policy, Via,
 };
 pub use cluster::{
-    AccessLevel, AdoptionAnswer, AdoptionChanges, AdoptionOptions, AgentCopyRequest, AgentCopyView,
-    AgentImageRequest, AgentImageView, ClusterView, GitRoute, GitRouteRequest, GitRouteView,
-    KeyView, LabelsRequest, LabelsView, LiftRequest, LineView, NewCluster, NewJoinToken,
-    PauseRequest, ScopeOptions,
+    AccessLevel, AdoptionAnswer, AdoptionChanges, AdoptionOptions, AgentCopyRequest,
+    AgentCopyStanding, AgentCopyView, AgentImageRequest, AgentImageView, ClusterView, GitRoute,
+    GitRouteRequest, GitRouteView, KeyView, LabelsRequest, LabelsView, LiftRequest, LineView,
+    NewCluster, NewJoinToken, PauseRequest, ScopeOptions,
 };
 pub use doctor::{Component, Diagnosis, DiagnosisAnswer, Verdict};
 pub use engine::{

@@ -14,8 +14,9 @@ there, so an upgraded image or your own edits stay. No token, key or password is
 An agent that comes back without its Secrets proves itself with the deploy key in the engine's Secret, one minute after the
 former one was last heard, and needs no new YAML; on a hub with --identity-recovery=manual it waits for 'linesman cluster readopt'.
 
-The copy is written anew whenever the cluster's owner applies other adoption YAML. Run this again after the hub has got another URL
-or CA, and after an upgrade of the agent. 'linesman cluster remove' takes the copy out first.
+The hub writes the copy anew whenever the cluster's owner applies other adoption YAML, and after another image of the agent, another
+engine, and another URL, CA or key of the hub; 'linesman cluster show' says how it stands. Who takes a part of it out of the catalog
+wants none. 'linesman cluster remove' takes the copy out first.
 
 Examples:
   linesman cluster agent-copy eu1

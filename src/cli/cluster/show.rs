@@ -12,7 +12,7 @@ use crate::cli::heal;
 use crate::cli::output::{Format, Output, ago, document, emit, kind, phase, rows_text, status};
 use crate::cli::progress;
 use crate::clock;
-use crate::wire::api::{RegistryView, ToldCluster, ToldHeal};
+use crate::wire::api::{AgentCopyStanding, RegistryView, ToldCluster, ToldHeal};
 use crate::wire::id::ClusterName;
 use crate::wire::report::ConditionType;
 
@@ -180,6 +180,7 @@ fn record(cluster: &ToldCluster, from: Option<&RegistryView>, now: OffsetDateTim
             ("catalog path", cluster.catalog_path.clone()),
             ("git", git::words(&cluster.git)),
             ("agent", cluster.agent_version.clone().unwrap_or_default()),
+            ("agent copy", copy(cluster.agent_copy.as_ref())),
             ("covers", covered(cluster)),
             ("labels", labels(cluster)),
             ("added", cluster.created_at.clone()),
@@ -188,6 +189,25 @@ fn record(cluster: &ToldCluster, from: Option<&RegistryView>, now: OffsetDateTim
         .chain(revoked)
         .map(|(key, value)| vec![key.to_owned(), value]),
     )
+}
+
+/// Whether the catalog has a copy of the agent, and that of now.
+fn copy(standing: Option<&AgentCopyStanding>) -> String {
+    let Some(copy) = standing else {
+        return String::new();
+    };
+    let why = copy.trouble.as_deref();
+    match (copy.kept, copy.current, &copy.proposed) {
+        (false, _, _) => why.unwrap_or("none in the catalog").to_owned(),
+        (true, true, _) => "in the catalog, as it has to be".to_owned(),
+        (true, false, Some(branch)) => {
+            format!("in the catalog, old; the new one waits on branch {branch} for a signature")
+        }
+        (true, false, None) => match why {
+            Some(why) => format!("in the catalog, old; not renewed: {why}"),
+            None => "in the catalog, old; the hub renews it".to_owned(),
+        },
+    }
 }
 
 /// Whence the engine's images come, and whose word that is.
@@ -263,6 +283,40 @@ fn section<const N: usize>(text: &mut String, header: [&str; N], rows: Vec<Vec<S
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// W27
+    #[test]
+    fn how_the_copy_of_the_agent_stands_is_said() {
+        let copy_of = |kept, current, proposed: Option<&str>, trouble: Option<&str>| {
+            copy(Some(&AgentCopyStanding {
+                kept,
+                current,
+                proposed: proposed.map(str::to_owned),
+                trouble: trouble.map(str::to_owned),
+            }))
+        };
+        let waits = "in the catalog, old; the new one waits on branch a/b for a signature";
+        for (said, expected) in [
+            (copy(None), ""),
+            (copy_of(false, false, None, None), "none in the catalog"),
+            (copy_of(false, false, None, Some("not read")), "not read"),
+            (
+                copy_of(true, true, None, None),
+                "in the catalog, as it has to be",
+            ),
+            (copy_of(true, false, Some("a/b"), None), waits),
+            (
+                copy_of(true, false, None, Some("no space")),
+                "in the catalog, old; not renewed: no space",
+            ),
+            (
+                copy_of(true, false, None, None),
+                "in the catalog, old; the hub renews it",
+            ),
+        ] {
+            assert_eq!(said, expected);
+        }
+    }
 
     #[test]
     fn whence_images_come_is_said_with_whose_word_it_is() {

@@ -303,6 +303,7 @@ pub(in crate::cli) mod tests {
             conditions,
             later_conditions: Vec::new(),
             facts: BTreeMap::new(),
+            agent_copy: None,
             keys: Vec::new(),
             rev: 1,
         }

@@ -16,7 +16,7 @@ use crate::manifests::AdoptionValues;
 use crate::manifests::copy::{self, HasPassword};
 use crate::wire::api::{AdoptionOptions, EngineKind, GitRoute, Order, Via};
 use crate::wire::id::ClusterName;
-use crate::wire::report::{ConditionType, Status};
+use crate::wire::report::{Condition, ConditionType, Status};
 
 /// How long the removal of a cluster waits for its engine.
 const APPLIED: Duration = Duration::from_secs(20);
@@ -85,15 +85,21 @@ pub fn files(hub: &Hub, whose: Whose<'_>, image: Option<String>) -> Result<Files
     }))
 }
 
+/// How the catalog's copy of a cluster's agent stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// There is none, or not all of it: who takes a part out wants no copy.
+    None,
+    Current,
+    /// As it has to be now it waits on this branch for a signature.
+    Proposed(String),
+    /// What it is made of has changed since.
+    Old,
+}
+
 /// Writes the cluster's copy as it has to be now.
 pub async fn write(hub: &Hub, cluster: &Cluster) -> Result<Done, CopyError> {
-    let files = files(hub, Whose::of(cluster), image(hub, cluster).await?)?;
-    let message = format!("Keep a copy of the agent of cluster {}", cluster.name);
-    let gone = paths(cluster)
-        .into_iter()
-        .filter(|path| !files.contains_key(path))
-        .collect();
-    Ok(change(hub, &cluster.name, (files, gone), message).await?)
+    write_over(hub, cluster, None).await
 }
 
 /// The same for a cluster that has a copy: its YAML is another now.
@@ -101,7 +107,78 @@ pub async fn renew(hub: &Hub, cluster: &Cluster) -> Result<Option<Done>, CopyErr
     if held(hub, cluster).await?.is_empty() {
         return Ok(None);
     }
-    write(hub, cluster).await.map(Some)
+    let over = catalog::copy::manifest(&cluster.name);
+    write_over(hub, cluster, Some(&over)).await.map(Some)
+}
+
+/// The same where something else changed that the copy is made of. While the agent changes to another image it is left alone:
+/// it is not known yet which of the two stays. So it is while its end waits for a signature.
+pub async fn renew_old(hub: &Hub, cluster: &Cluster) -> Result<Option<Done>, CopyError> {
+    let said = said(hub, cluster).await?;
+    if is_changing(cluster.desired_image.as_deref(), &said) {
+        return Ok(None);
+    }
+    if standing(hub, cluster).await? != Standing::Old || ends(hub, cluster).await? {
+        return Ok(None);
+    }
+    renew(hub, cluster).await
+}
+
+/// How the copy stands at this moment.
+pub async fn standing(hub: &Hub, cluster: &Cluster) -> Result<Standing, CopyError> {
+    let held = held(hub, cluster).await?;
+    if !held.contains(&catalog::copy::manifest(&cluster.name)) || held.len() < 2 {
+        return Ok(Standing::None);
+    }
+    let (repo, base) = (&hub.catalog.repo, &hub.catalog.branch);
+    let (files, gone) = wanted(hub, cluster).await?;
+    if git::is_as(repo, base, files.clone(), gone.clone()).await? {
+        return Ok(Standing::Current);
+    }
+    let branch = branch(&cluster.name);
+    let proposed = is_signed(hub).await? && git::is_as(repo, &branch, files, gone).await?;
+    Ok(if proposed {
+        Standing::Proposed(branch)
+    } else {
+        Standing::Old
+    })
+}
+
+/// Whether it was asked to be taken out, which waits for a signature.
+async fn ends(hub: &Hub, cluster: &Cluster) -> Result<bool> {
+    let (repo, branch) = (&hub.catalog.repo, branch(&cluster.name));
+    if !is_signed(hub).await? || git::head(repo, &branch).await?.is_none() {
+        return Ok(false);
+    }
+    let kept = git::held(repo, &branch, paths(cluster)).await?;
+    Ok(kept.is_empty())
+}
+
+async fn is_signed(hub: &Hub) -> Result<bool> {
+    let signers = hub.store.signers().await.context("read the signers")?;
+    Ok(!signers.is_empty())
+}
+
+/// What waits for a signature lies there.
+fn branch(name: &ClusterName) -> String {
+    format!("linesman-agent/{name}")
+}
+
+/// The files of the copy as it has to be now, and the paths that are to be gone.
+async fn wanted(hub: &Hub, cluster: &Cluster) -> Result<(Files, BTreeSet<String>), CopyError> {
+    let image = image(cluster, &said(hub, cluster).await?);
+    let files = files(hub, Whose::of(cluster), image)?;
+    let gone = paths(cluster)
+        .into_iter()
+        .filter(|path| !files.contains_key(path))
+        .collect();
+    Ok((files, gone))
+}
+
+async fn write_over(hub: &Hub, cluster: &Cluster, over: Option<&str>) -> Result<Done, CopyError> {
+    let all = wanted(hub, cluster).await?;
+    let message = format!("Keep a copy of the agent of cluster {}", cluster.name);
+    Ok(change(hub, &cluster.name, all, message, over).await?)
 }
 
 /// Renews the copy of a cluster that has just joined with what its owner applied; what goes wrong is logged, for the
@@ -133,7 +210,7 @@ pub async fn take_out(hub: &Hub, cluster: &Cluster) -> Result<Done> {
         return Ok(Done::InForce(None));
     }
     let message = format!("Take the copy of the agent of cluster {} out", cluster.name);
-    change(hub, &cluster.name, (Files::new(), held), message).await
+    change(hub, &cluster.name, (Files::new(), held), message, None).await
 }
 
 /// Waits until the cluster's engine has applied this commit, while its agent is there to say so: afterwards the engine
@@ -178,15 +255,35 @@ fn paths(cluster: &Cluster) -> BTreeSet<String> {
     catalog::copy::paths(name, follows.map(String::as_str))
 }
 
-/// The image that an operator chose later than the YAML was made, unless it is known not to work.
-async fn image(hub: &Hub, cluster: &Cluster) -> Result<Option<String>> {
+/// What the cluster's agent last said.
+async fn said(hub: &Hub, cluster: &Cluster) -> Result<Vec<Condition>> {
     let details = hub.store.details(std::slice::from_ref(&cluster.id)).await;
     let details = details.context("read what the cluster last said")?;
-    let said = details.iter().flat_map(|details| &details.conditions);
+    let said = details.into_iter().flat_map(|details| details.conditions);
+    Ok(said.collect())
+}
+
+/// The image that an operator chose later than the YAML was made, unless it is known not to work.
+fn image(cluster: &Cluster, said: &[Condition]) -> Option<String> {
     let failed = said
+        .iter()
         .filter(|c| c.kind == ConditionType::AgentCurrent)
         .any(|c| c.status == Status::False);
-    Ok(cluster.desired_image.clone().filter(|_| !failed))
+    cluster.desired_image.clone().filter(|_| !failed)
+}
+
+/// Whether it is not known yet if the agent stays with the image that is wished of it.
+fn is_changing(wished: Option<&str>, said: &[Condition]) -> bool {
+    let Some(wished) = wished else {
+        return false;
+    };
+    let current = said.iter().find(|c| c.kind == ConditionType::AgentCurrent);
+    current.is_none_or(|current| {
+        let about = current.message.strip_prefix(wished);
+        let about = about.is_some_and(|rest| rest.starts_with(": "));
+        let ended = current.status == Status::True || current.reason == "Returned";
+        !about || !ended
+    })
 }
 
 /// One commit; the cluster's engine looks at once.
@@ -195,6 +292,7 @@ async fn change(
     name: &ClusterName,
     (files, gone): (Files, BTreeSet<String>),
     message: String,
+    over: Option<&str>,
 ) -> Result<Done> {
     let (repo, base) = (&hub.catalog.repo, &hub.catalog.branch);
     let change = Change {
@@ -204,17 +302,81 @@ async fn change(
         author: Author::hub(),
         message,
     };
-    let signers = hub.store.signers().await.context("read the signers")?;
-    if !signers.is_empty() {
-        let branch = format!("linesman-agent/{name}");
+    if is_signed(hub).await? {
+        let branch = branch(name);
         let made = git::propose(repo, base, &branch, change).await?;
         return Ok(made.map_or(Done::InForce(None), |_| Done::Proposed(branch)));
     }
-    let commit = git::commit(repo, base, change).await?;
+    let commit = git::commit_over(repo, base, change, over).await?;
     if let Some(revision) = commit.clone() {
         let only = [name.clone()].into();
         replica::follow::pushed(hub, &revision, Some(&only)).await;
         hub.orders.send(name, Order::CatalogHead { revision });
     }
     Ok(Done::InForce(commit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// W27: an image on trial may be taken back; then the copy stays with the one before.
+    #[test]
+    fn a_copy_waits_until_it_is_known_which_image_stays() {
+        let said = |status, reason: &str, message: &str| {
+            vec![Condition {
+                kind: ConditionType::AgentCurrent,
+                status,
+                reason: reason.to_owned(),
+                message: message.to_owned(),
+                since: String::new(),
+            }]
+        };
+        for (wished, said, changing) in [
+            (None, vec![], false),
+            (
+                None,
+                said(Status::False, "Changing", "r/a:2: on trial"),
+                false,
+            ),
+            (Some("r/a:2"), vec![], true),
+            (
+                Some("r/a:2"),
+                said(Status::True, "AsInstalled", "r/a:1: no other"),
+                true,
+            ),
+            (
+                Some("r/a:2"),
+                said(Status::False, "Changing", "r/a:2: on trial"),
+                true,
+            ),
+            (
+                Some("r/a:2"),
+                said(Status::False, "Waits", "r/a:2: it waits"),
+                true,
+            ),
+            (
+                Some("r/a:2"),
+                said(Status::False, "Returned", "r/a:1: silent"),
+                true,
+            ),
+            (
+                Some("r/a:2"),
+                said(Status::False, "Returned", "r/a:2: silent"),
+                false,
+            ),
+            (
+                Some("r/a:2"),
+                said(Status::True, "InForce", "r/a:2: the agent runs it"),
+                false,
+            ),
+            (
+                Some("r/a:2"),
+                said(Status::True, "InForce", "r/a:23: the agent runs it"),
+                true,
+            ),
+        ] {
+            assert_eq!(is_changing(wished, &said), changing, "{wished:?} {said:?}");
+        }
+    }
 }

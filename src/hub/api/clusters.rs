@@ -110,7 +110,11 @@ async fn show(
 ) -> Result<(precondition::Tag, Json<ClusterView>), Problem> {
     caller.require(&hub, Role::Viewer, "cluster.show").await?;
     let cluster = find(&hub, &name).await?;
-    let view = view::one(&hub, cluster).await?;
+    let agent_copy = Some(agent_copy::standing(&hub, &cluster).await);
+    let view = ClusterView {
+        agent_copy,
+        ..view::one(&hub, cluster).await?
+    };
     Ok((precondition::tag(view.rev), Json(view)))
 }
 

@@ -23,8 +23,8 @@ use crate::hub::peers::{Peers, Timing};
 use crate::hub::store::{Share, Store};
 use crate::hub::tls::{self, Tls, TlsSource};
 use crate::hub::{
-    CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, api, audit, catalog, git,
-    notify, replica, safe_heals, trust, tunnels,
+    CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, adoption, api, audit, catalog,
+    git, notify, replica, safe_heals, trust, tunnels,
 };
 use crate::keys::{self, KeyPair};
 use crate::secret::Secret;
@@ -72,10 +72,8 @@ pub async fn start(
     drop(turn);
     let replica = config.peer.as_ref().map(replica::Own::new).transpose()?;
     let tunnels = tunnels::Tunnels::default();
-    let peers = replica
-        .as_ref()
-        .map(|own| peers(own, &tunnels))
-        .transpose()?;
+    let own = replica.as_ref();
+    let peers = own.map(|own| peers(own, &tunnels)).transpose()?;
     if let Some(own) = &replica {
         replica::lease::begin(&store, own).await?;
     }
@@ -102,6 +100,7 @@ pub async fn start(
         notices: notify::Ended::default(),
         presence: Presence::default(),
         incident: safe_heals::Standing::default(),
+        copies: adoption::copies::Troubles::default(),
         tls,
         metrics: crate::telemetry::HubMetrics::default(),
         oidc: config.oidc.clone().map(Provider::new),

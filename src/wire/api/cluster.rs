@@ -112,6 +112,23 @@ pub struct AgentCopyView {
     pub proposed: Option<String>,
 }
 
+/// How the catalog's copy of an agent stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentCopyStanding {
+    /// The catalog has one.
+    pub kept: bool,
+    /// It is as it has to be now.
+    #[serde(default)]
+    pub current: bool,
+    /// The branch on which it waits as it has to be, where the catalog's head has to be signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposed: Option<String>,
+    /// Why the hub cannot renew it, or cannot tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
 fn flux() -> EngineKind {
     EngineKind::Flux
 }
@@ -314,6 +331,9 @@ pub struct ClusterView<P = Phase, E = EngineKind, G = GitRouteView, S = StepRepo
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub later_conditions: Vec<LaterCondition>,
     pub facts: Facts,
+    /// How the catalog's copy of the agent stands; absent = it is not told here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_copy: Option<AgentCopyStanding>,
     /// Public keys of the cluster with their fingerprints and states.
     pub keys: Vec<KeyView>,
     pub rev: i64,

@@ -1,6 +1,7 @@
 //! W27: the catalog's copy of the agent, and how an agent that it brought back finds its way to the hub.
 
 use linesman::agent::enroll::stored::{Join, Past};
+use linesman::hub::adoption::copies::{self, Failed};
 use linesman::hub::git;
 use linesman::keys::{KeyPair, Public};
 use serde_json::{Value, json};
@@ -242,5 +243,176 @@ async fn with_signers_a_copy_is_proposed_and_a_removal_waits_for_its_end() {
     assert_eq!(hub.post("/v1/catalog/signers/drop", &print).await.0, 200);
     assert_eq!(remove(&hub).await.0, 204);
     assert_eq!(held(&hub).await, [] as [String; 0]);
+    hub.stop().await;
+}
+
+/// What one look at the copies leaves behind: the catalog's head.
+async fn looked(hub: &TestHub, failed: &mut Failed) -> Option<String> {
+    copies::look(&hub.hub, failed).await.unwrap();
+    head(hub).await
+}
+
+async fn shown(hub: &TestHub) -> Value {
+    let (code, view) = hub.get("/v1/clusters/eu1").await;
+    assert_eq!(code, 200, "{view}");
+    view["agentCopy"].clone()
+}
+
+async fn wish(hub: &TestHub, image: &str) {
+    let call = ("PUT", "/v1/clusters/eu1/agent-image");
+    let any = [("if-match", "*")];
+    let wish = json!({ "image": image });
+    let (code, told) = hub.call_as(&hub.admin, call, &any, &wish).await;
+    assert_eq!(code, 200, "{told}");
+}
+
+/// The agent says how it stands with this image.
+async fn says(agent: &Agent, hub: &TestHub, status: &str, reason: &str, message: String) {
+    let condition = json!({
+        "type": "AgentCurrent", "status": status, "reason": reason, "message": message,
+        "since": "2026-01-01T00:00:00Z",
+    });
+    let report = json!({ "conditions": [condition] }).to_string();
+    let path = "/v1/clusters/eu1/reports";
+    let (code, ack) = agent.call(hub, "POST", path, &report).await;
+    assert_eq!(code, 200, "{ack}");
+}
+
+async fn commit(hub: &TestHub, files: &[(&str, &str)], gone: &[&str]) {
+    let change = git::Change {
+        files: files
+            .iter()
+            .map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec()))
+            .collect(),
+        only_missing: false,
+        gone: gone.iter().map(|path| (*path).to_owned()).collect(),
+        author: git::Author::hub(),
+        message: "Somebody's change".to_owned(),
+    };
+    let catalog = &hub.hub.catalog;
+    let made = git::commit(&catalog.repo, &catalog.branch, change).await;
+    assert!(made.unwrap().is_some());
+}
+
+/// W27: an image counts when the agent stays with it; edits are lost; and who takes a part of the copy out wants none.
+#[tokio::test]
+async fn the_hub_renews_a_copy_when_what_it_is_made_of_has_changed() {
+    let hub = TestHub::start("agent-copy-renewed").await;
+    let (code, answer) = add(&hub, json!({})).await;
+    assert_eq!(code, 201, "{answer}");
+    let agent = Agent::new(1);
+    assert_eq!(agent.join(&hub, "eu1", &token_of(&answer)).await.0, 200);
+    let mut failed = Failed::default();
+    let first = head(&hub).await;
+    let current = json!({ "kept": true, "current": true });
+    let old = json!({ "kept": true, "current": false });
+    assert_eq!(looked(&hub, &mut failed).await, first);
+    assert_eq!(shown(&hub).await, current);
+
+    let image = format!("registry.example.org/linesman@sha256:{}", "a".repeat(64));
+    wish(&hub, &image).await;
+    assert_eq!(looked(&hub, &mut failed).await, first, "nobody knows yet");
+    let trial = format!("{image}: on trial");
+    says(&agent, &hub, "False", "Changing", trial).await;
+    assert_eq!(
+        looked(&hub, &mut failed).await,
+        first,
+        "it may be taken back"
+    );
+    says(
+        &agent,
+        &hub,
+        "True",
+        "InForce",
+        format!("{image}: the agent runs it"),
+    )
+    .await;
+    assert_eq!(shown(&hub).await, old);
+    let second = looked(&hub, &mut failed).await;
+    assert_ne!(second, first);
+    assert!(copy(&hub).await.contains(&image));
+    assert_eq!(shown(&hub).await, current);
+    assert_eq!(
+        looked(&hub, &mut failed).await,
+        second,
+        "nothing is left to do"
+    );
+
+    let written = copy(&hub).await;
+    commit(&hub, &[(COPY, "kind: Nothing")], &[]).await;
+    assert_eq!(shown(&hub).await, old);
+    looked(&hub, &mut failed).await;
+    assert_eq!(copy(&hub).await, written);
+
+    commit(&hub, &[], &[SYNC]).await;
+    let without = head(&hub).await;
+    assert_eq!(
+        looked(&hub, &mut failed).await,
+        without,
+        "it is not followed"
+    );
+    assert_eq!(
+        shown(&hub).await,
+        json!({ "kept": false, "current": false })
+    );
+    hub.stop().await;
+}
+
+/// W27: that it cannot be written is told, and tried again later and later; the next that can be written ends that.
+#[tokio::test]
+async fn a_copy_that_cannot_be_renewed_says_why_until_it_is() {
+    let hub = TestHub::start("agent-copy-stuck").await;
+    let (code, answer) = add(&hub, json!({})).await;
+    assert_eq!(code, 201, "{answer}");
+    commit(&hub, &[(COPY, "kind: Nothing")], &[]).await;
+    let repo = &hub.hub.catalog.repo;
+    let lock = repo.join("refs/heads/main.lock");
+    std::fs::write(&lock, "").unwrap();
+    let before = head(&hub).await;
+    let mut failed = Failed::default();
+    assert_eq!(looked(&hub, &mut failed).await, before);
+    let told = shown(&hub).await;
+    assert_eq!(
+        (&told["kept"], &told["current"]),
+        (&json!(true), &json!(false))
+    );
+    let trouble = told["trouble"].as_str().unwrap();
+    assert!(trouble.contains("commit to the catalog"), "{trouble}");
+    std::fs::remove_file(&lock).unwrap();
+    assert_eq!(looked(&hub, &mut failed).await, before, "not at each look");
+    assert_ne!(looked(&hub, &mut Failed::default()).await, before);
+    assert_eq!(shown(&hub).await, json!({ "kept": true, "current": true }));
+    hub.stop().await;
+}
+
+/// W27: proposed once, however often it is looked at, and not over what was asked for meanwhile.
+#[tokio::test]
+async fn with_signers_a_renewed_copy_is_proposed_once() {
+    let hub = TestHub::start("agent-copy-proposed").await;
+    let (code, answer) = add(&hub, json!({})).await;
+    assert_eq!(code, 201, "{answer}");
+    commit(&hub, &[(COPY, "kind: Nothing")], &[]).await;
+    let signer = json!({ "publicKey": include_str!("signers/ada.asc"), "force": true });
+    assert_eq!(hub.post("/v1/catalog/signers", &signer).await.0, 201);
+    let before = head(&hub).await;
+    let (repo, branch) = (&hub.hub.catalog.repo, "linesman-agent/eu1");
+    let mut failed = Failed::default();
+    assert_eq!(
+        looked(&hub, &mut failed).await,
+        before,
+        "the hub cannot sign"
+    );
+    let proposed = git::head(repo, branch).await.unwrap();
+    assert!(proposed.is_some());
+    let expected = json!({ "kept": true, "current": false, "proposed": branch });
+    assert_eq!(shown(&hub).await, expected);
+    looked(&hub, &mut failed).await;
+    assert_eq!(git::head(repo, branch).await.unwrap(), proposed);
+
+    assert_eq!(choose(&hub, false).await.0, 200);
+    let taken_out = git::head(repo, branch).await.unwrap();
+    assert_ne!(taken_out, proposed);
+    looked(&hub, &mut failed).await;
+    assert_eq!(git::head(repo, branch).await.unwrap(), taken_out);
     hub.stop().await;
 }

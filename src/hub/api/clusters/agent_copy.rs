@@ -11,11 +11,11 @@ use super::super::{Caller, UserBody, precondition};
 use super::find;
 use crate::clock;
 use crate::hub::Hub;
-use crate::hub::adoption::copy::{self, CopyError, Done};
+use crate::hub::adoption::copy::{self, CopyError, Done, Standing};
 use crate::hub::auth::Role;
 use crate::hub::store::Cluster;
 use crate::manifests::copy::HasPassword;
-use crate::wire::api::{AgentCopyRequest, AgentCopyView};
+use crate::wire::api::{AgentCopyRequest, AgentCopyStanding, AgentCopyView};
 
 /// Writes the copy as it has to be now, or takes it out.
 pub(super) async fn choose(
@@ -55,6 +55,32 @@ pub(super) async fn choose(
 pub(super) async fn claim(hub: &Hub, cluster: Cluster) -> Result<Option<Cluster>, Problem> {
     let claimed = hub.store.claim_cluster(cluster.revision(), clock::now());
     Ok(claimed.await?.then_some(cluster))
+}
+
+/// How the copy stands; that it cannot be told keeps nobody from the rest of what is known of a cluster.
+pub(super) async fn standing(hub: &Hub, cluster: &Cluster) -> AgentCopyStanding {
+    let kept = |current, proposed, trouble| AgentCopyStanding {
+        kept: true,
+        current,
+        proposed,
+        trouble,
+    };
+    match copy::standing(hub, cluster).await {
+        Ok(Standing::None) => AgentCopyStanding::default(),
+        Ok(Standing::Current) => kept(true, None, None),
+        Ok(Standing::Proposed(branch)) => kept(false, Some(branch), None),
+        Ok(Standing::Old) => kept(false, None, hub.copies.of(&cluster.id)),
+        Err(CopyError::HasPassword(refusal)) => kept(false, None, Some(refusal.to_string())),
+        Err(CopyError::Catalog(error)) => {
+            let error = format!("{error:#}");
+            tracing::error!(cluster = %cluster.name, error, "look at the agent's copy in the catalog");
+            let trouble = Some("the hub cannot read the catalog; see its log".to_owned());
+            AgentCopyStanding {
+                trouble,
+                ..AgentCopyStanding::default()
+            }
+        }
+    }
 }
 
 /// The branch on which a change waits for a signature.

@@ -154,6 +154,7 @@ fn view(
         conditions,
         later_conditions: details.later,
         facts: details.facts,
+        agent_copy: None,
         keys: details
             .keys
             .iter()

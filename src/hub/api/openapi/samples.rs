@@ -225,6 +225,9 @@ fn cluster() -> Value {
         "scope": { "namespaces": ["shop"], "strict": false }, "createdAt": TIME, "steps": [step()], "conditions": [condition()],
         "laterConditions": [{ "type": "Later", "status": "True", "reason": "Applied", "message": "", "since": TIME }],
         "facts": { "nodes.count": "3" },
+        "agentCopy": {
+            "kept": true, "current": false, "proposed": "linesman-agent/eu1", "trouble": "no space is left",
+        },
         "keys": [{ "kind": "deploy", "fingerprint": "SHA256:x", "public": "ssh-ed25519 AAAA", "state": "active", "createdAt": TIME }],
         "rev": 4,
     })
