@@ -3,8 +3,8 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::agent::plan::health;
 use crate::agent::plan::tests::{Cluster, start};
+use crate::agent::plan::{health, plan};
 use crate::wire::api::EngineKind;
 
 const CONTROLLER: &str = "argocd-application-controller";
@@ -116,5 +116,33 @@ fn the_name_that_was_made_up_is_no_part_of_the_answer() {
     ] {
         let denial = Denial::new(start(), "web", &said);
         assert_eq!((denial.said, denial.at), (kept, start()));
+    }
+}
+
+/// W17: a commit with which no Pod is taken is held and undone, whichever kind of controller it is.
+#[test]
+fn a_commit_whose_pods_are_refused_is_held_for_each_kind_of_controller() {
+    for id in kinds() {
+        let said = "pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\"";
+        let (mut cluster, mut observed) = barring(&id, said);
+        let mut live = observed.objects[&id].as_ref().clone();
+        live.fields["spec"]["template"]["spec"]["hostNetwork"] = json!(true);
+        cluster.install.traits.applier.clone_into(&mut live.writer);
+        live.written = Some(cluster.now);
+        observed.objects.insert(id.clone(), Arc::new(live));
+        cluster.install.wanted.get_mut(&id).unwrap().git_owned = true;
+        let judged =
+            |cluster: &Cluster| plan(cluster.now, &cluster.install, &observed, &cluster.history);
+        let first = judged(&cluster);
+        cluster.history.saw(cluster.now, &first);
+        cluster.now += first.findings[0].class.debounce();
+        let plan = judged(&cluster);
+        let said: Vec<_> = plan.findings.iter().map(|f| (f.class, &f.object)).collect();
+        assert_eq!(said, [(Class::BadEngineCommit, &id)]);
+        let writes: Vec<_> = plan.steps.iter().map(|s| s.action.as_str()).collect();
+        assert!(
+            writes.contains(&"hold") && writes.contains(&"replace"),
+            "{writes:?}"
+        );
     }
 }
