@@ -35,7 +35,12 @@ where
 {
     let (ended, code) = serve(&shared, &mut socket, &stop).await;
     let ended = shared.end(ended);
-    // The last frames and the close code go out if the peer takes them; it is not waited for.
+    // The last frames and the close code go out if the peer takes them; it is not waited for long, and where it was not heard
+    // any more not at all: whoever runs the line is to know now.
+    let patience = match ended.code {
+        Code::LineLost => Duration::ZERO,
+        _ => CLOSING,
+    };
     let goodbye = async {
         poll_fn(|cx| socket.poll_send(cx)).await?;
         put(&shared, &mut socket);
@@ -43,7 +48,7 @@ where
         socket.rest().await;
         Ok::<_, io::Error>(())
     };
-    match timeout(CLOSING, goodbye).await {
+    match timeout(patience, goodbye).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "close the line's connection"),
         Err(_) => tracing::debug!("the peer took no goodbye"),

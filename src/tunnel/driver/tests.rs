@@ -222,6 +222,27 @@ async fn both_ends_know_of_a_path_that_went_dead_within_25_s() {
     assert!(start.elapsed() <= Duration::from_secs(25));
 }
 
+/// L13: so does whoever runs one of them. The connection takes a goodbye, but the peer never answers it.
+#[tokio::test(start_paused = true)]
+async fn who_runs_a_line_is_told_of_a_dead_path_within_25_s() {
+    for role in [Role::Hub, Role::Agent] {
+        let start = Instant::now();
+        let (io, _silent) = duplex(16 << 10);
+        let (streams, _incoming) = mpsc::channel(INCOMING);
+        let (_line, run) = line(
+            Socket::new(io, role, Bytes::new()),
+            Config::new(role),
+            identity(),
+            streams,
+            CancellationToken::new(),
+        );
+        let ended = run.await;
+        assert_eq!(ended.code, Code::LineLost);
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(25), "{took:?}");
+    }
+}
+
 /// L13: what still waits to be sent keeps neither end from seeing it, nor from ending a drained line.
 #[tokio::test(start_paused = true)]
 async fn a_dead_path_is_seen_by_an_end_that_is_sending() {

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 /// Nothing received for this long (and a tenth more or less): PING.
 const IDLE: Duration = Duration::from_secs(10);
-/// Nothing received for this long: the line is dead.
-const DEAD: Duration = Duration::from_secs(25);
+/// Nothing received for this long: the line is dead. Whoever asks is to know of it within 25 s, a late timer and a log line
+/// included.
+const DEAD: Duration = Duration::from_millis(24_500);
 /// A process that slept gets this long to hear from its peer.
 const GRACE: Duration = Duration::from_secs(2);
 /// A timer that comes this late means that the process slept.

@@ -22,7 +22,7 @@ impl Session {
         if self.path.timeout(now) && self.over.is_none() {
             self.over = Some(Over {
                 code: Code::LineLost,
-                text: "nothing was heard from the peer for 25 s".to_owned(),
+                text: "nothing was heard from the peer for 24.5 s".to_owned(),
                 fault: false,
                 by_peer: self.peer_goaway.clone(),
             });
