@@ -28,7 +28,7 @@ use crate::backoff::Schedule;
 use crate::clock;
 use crate::lifetime::hearts::Heart;
 use crate::manifests::BUNDLE_MAP;
-use crate::wire::api::{Assignment, CatalogRef, EngineKind, HostKeysReport};
+use crate::wire::api::{Assignment, CatalogRef, EngineKind, HostKeysReport, Via};
 use crate::wire::report::{ConditionType, Status, StepName};
 use probe::fingerprint;
 
@@ -123,7 +123,7 @@ impl Preparing {
             let joined = self.joined.borrow_and_update().clone();
             if let Some(Joined { assignment, .. }) = joined {
                 self.line(&mut steps.line, &mut line_up).await;
-                self.look_soon(&mut held);
+                self.look_soon(assignment.catalog.via, &mut held);
                 let turn = Box::pin(self.turn(&assignment, &mut steps, &mut held));
                 if stop.run_until_cancelled(turn).await.is_none() {
                     return Ok(());
@@ -194,17 +194,10 @@ impl Preparing {
         }
     }
 
-    /// A hub that was started anew may serve Git with another host key: its agents look, but not all in one moment.
-    fn look_soon(&self, held: &mut Held) {
-        let now = self.epoch();
-        if now.is_none() || now == held.epoch {
-            return;
+    fn look_soon(&self, via: Via, held: &mut Held) {
+        if let Some(epoch) = self.epoch() {
+            held.line_came(epoch, via, clock::unit(), Instant::now());
         }
-        if held.epoch.is_some() {
-            let soon = Instant::now() + NEW_LINE.mul_f64(clock::unit());
-            held.probe_due = held.probe_due.min(soon);
-        }
-        held.epoch = now;
     }
 
     /// Tells of the Git host's key: the one place that does.
@@ -406,6 +399,18 @@ impl Held {
         self.probe_due.min(bundle)
     }
 
+    /// A line of this epoch is up. Where Git goes over it, its first one is what a look has waited for. After that, a hub that was
+    /// started anew may serve Git with another host key: its agents look, but not all in one moment.
+    fn line_came(&mut self, epoch: u64, via: Via, unit: f64, now: Instant) {
+        let before = self.epoch.replace(epoch);
+        let soon = match (before, via) {
+            (None, Via::Line) => now,
+            (Some(before), _) if before != epoch => now + NEW_LINE.mul_f64(unit),
+            (None, Via::Direct) | (Some(_), _) => return,
+        };
+        self.probe_due = self.probe_due.min(soon);
+    }
+
     /// Whether the Git path is to be looked at now. That it is another than last time is read off the path, not off
     /// what woke the loop: a change of the keys that comes with another event is seen without a wake-up of its own.
     fn must_look(&self, path: &str, now: Instant) -> bool {
@@ -430,5 +435,25 @@ mod tests {
         assert!(!held.must_look("old", now));
         assert!(held.must_look("new", now));
         assert!(held.must_look("old", now + PROBE_AGAIN));
+    }
+
+    /// L51: the first look over the line came before the line did, and the next one 5 s after it.
+    #[test]
+    fn git_over_the_line_is_looked_at_when_the_first_line_is_up() {
+        let now = Instant::now();
+        let later = now + PROBE_AGAIN;
+        let due = |before: Option<u64>, via| {
+            let mut held = Held::new(now);
+            (held.epoch, held.probe_due) = (before, later);
+            held.line_came(7, via, 0.5, now);
+            assert_eq!(held.epoch, Some(7));
+            held.probe_due
+        };
+        assert_eq!(due(None, Via::Line), now);
+        assert_eq!(due(None, Via::Direct), later);
+        for via in [Via::Line, Via::Direct] {
+            assert_eq!(due(Some(6), via), now + NEW_LINE / 2);
+            assert_eq!(due(Some(7), via), later);
+        }
     }
 }
