@@ -182,6 +182,7 @@ impl Keeper {
             both,
             objects,
             failed: None,
+            ending: None,
             from,
         };
         // What was before is in that ConfigMap already, unless it is what is in force.

@@ -98,6 +98,9 @@ pub struct Change {
     /// Why it was undone; absent = it is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
+    /// RFC 3339: since when the Pods of the engine that failed were waited for, where they outlived that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<String>,
 }
 
 impl Change {

@@ -7,9 +7,11 @@
 
 use std::time::Duration;
 
+use time::OffsetDateTime;
+
 use crate::agent::engine::Install;
 use crate::bundle::{Kind, ObjectId};
-
+use crate::clock::parse_rfc3339;
 use crate::wire::api::{Assignment, EngineKind};
 
 use super::change::Change;
@@ -28,6 +30,30 @@ pub fn is_unverified(wished: &Assignment) -> bool {
 /// So long an engine's Pods are waited for that have neither rights nor a controller that wants them: as long as the longest
 /// of them is given to end, and a little. Whatever lives on after that can do no harm.
 pub const ENDS: Duration = Duration::from_secs(75);
+
+/// Since when the Pods of the engine that is removed are waited for: as this agent `found`, or, on the way back, since before
+/// it. What outlived its time then is not given it once more.
+pub fn ending(change: &Change, found: Option<OffsetDateTime>) -> Option<OffsetDateTime> {
+    let before = change.ending.as_deref().filter(|_| change.failed.is_some());
+    found.or_else(|| parse_rfc3339(before?))
+}
+
+/// Whether Pods that end since then had [`ENDS`].
+pub fn had_their_time(ending: Option<OffsetDateTime>, now: OffsetDateTime) -> bool {
+    ending.is_some_and(|since| now - since >= ENDS)
+}
+
+/// Since when its Pods are waited for, after this step; `late`: they had [`ENDS`] before it. That its sync objects are freed comes
+/// behind the wait and does not begin it anew; that it had to be stopped again does.
+pub fn waits<T>(next: &Next, (since, late): (Option<T>, bool), now: T) -> Option<T> {
+    match next {
+        Next::Do(_) => None,
+        Next::Ends(_) => since.or(Some(now)),
+        Next::Wait(_) => since,
+        // Where that was not late, they have ended.
+        Next::Unpin | Next::Still => since.filter(|_| late),
+    }
+}
 
 /// What is left of an engine that is to do nothing any more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -189,15 +189,16 @@ impl Watchdog {
         let objects: Vec<ObjectId> = places.filter(of_it).collect();
         // Somebody may have brought it to life meanwhile.
         let now = clock::now();
-        let late = |since: OffsetDateTime| now - since >= replace::ENDS;
-        let late = self.changing.ending.is_some_and(late);
-        match other::still(&self.context.kube, &site, &objects, late).await? {
-            replace::Next::Still => {}
-            replace::Next::Ends(what) => {
-                self.changing.ending.get_or_insert(now);
-                return Ok(Some(what));
-            }
-            next => return Ok(Some(replace::words(&next))),
+        let since = replace::ending(change, self.changing.ending);
+        let late = replace::had_their_time(since, now);
+        let next = other::still(&self.context.kube, &site, &objects, late).await?;
+        self.changing.ending = match next {
+            // Those Pods begin anew, whatever was waited for before.
+            replace::Next::Do(_) => Some(now),
+            _ => replace::waits(&next, (since, late), now),
+        };
+        if next != replace::Next::Still {
+            return Ok(Some(replace::words(&next)));
         }
         let crds = replace::foreign_crds(change, install);
         other::remove_brought(&self.context.kube, &site, &crds).await?;

@@ -21,9 +21,8 @@ use crate::wire::api::Assignment;
 /// How far an engine has come in standing still.
 enum Stands {
     Still,
-    /// Its Pods still end; the first is how many, for people.
-    Ends(String, String),
-    Not(String),
+    /// What was done about it last, if something was, and for people.
+    Not(Option<replace::Next>, String),
 }
 
 impl Keeper {
@@ -40,18 +39,19 @@ impl Keeper {
         };
         let since = self.ending.as_ref().map(|(since, _)| *since);
         let late = since.is_some_and(|since| since.elapsed() >= replace::ENDS);
-        match self.still(held, change, (rest, late)).await? {
-            Stands::Still => {}
-            Stands::Ends(left, what) => {
-                self.ending = Some((since.unwrap_or_else(Instant::now), left));
-                return Ok(Some(what));
-            }
-            Stands::Not(what) => {
-                self.ending = None;
-                return Ok(Some(what));
-            }
+        if let Stands::Not(next, what) = self.still(held, change, (rest, late)).await? {
+            let now = Instant::now();
+            let waits = |next| replace::waits(next, (since, late), now);
+            let since = next.as_ref().and_then(waits);
+            let before = self.ending.take().map(|(_, left)| left);
+            let left = match next {
+                Some(replace::Next::Ends(left)) => left,
+                _ => before.unwrap_or_default(),
+            };
+            self.ending = since.map(|since| (since, left));
+            return Ok(Some(what));
         }
-        if let Some((_, left)) = self.ending.as_ref().filter(|_| late) {
+        if let Some((since, left)) = self.ending.as_ref().filter(|_| late) {
             warn!(
                 left,
                 "what was in force before comes back without their end"
@@ -65,6 +65,7 @@ impl Keeper {
                 if !why.ends_with(&text) {
                     why.push_str(&text);
                 }
+                change.ending = Some(clock::rfc3339(clock::now() - since.elapsed()));
                 self.remember(change, None).await?;
             }
         }
@@ -86,7 +87,7 @@ impl Keeper {
         };
         if rest != Some((change.number, kind)) {
             let what = what("what is being done with it comes to its end");
-            return Ok(Stands::Not(what));
+            return Ok(Stands::Not(None, what));
         }
         let objects: Vec<ObjectId> = change::places(&held.bundle)
             .filter_map(|place| place.id())
@@ -95,8 +96,10 @@ impl Keeper {
         let next = still(&self.context.kube, &site, &objects, late);
         Ok(match next.await? {
             replace::Next::Still => Stands::Still,
-            replace::Next::Ends(left) => Stands::Ends(left.clone(), what(&left)),
-            next => Stands::Not(what(&replace::words(&next))),
+            next => {
+                let words = what(&replace::words(&next));
+                Stands::Not(Some(next), words)
+            }
         })
     }
 
@@ -130,7 +133,7 @@ impl Keeper {
                 }
                 Err(error) => Err(error),
             },
-            Ok(Stands::Ends(_, left) | Stands::Not(left)) => Ok(left),
+            Ok(Stands::Not(_, left)) => Ok(left),
             Err(error) => Err(error),
         };
         if !late {

@@ -35,6 +35,7 @@ fn change(from: u8, to: u8, failed: bool) -> Change {
         both: false,
         objects: Vec::new(),
         failed: failed.then(|| "x".to_owned()),
+        ending: None,
     }
 }
 

@@ -71,6 +71,42 @@ fn rights_go_before_pods_are_waited_for_and_finalizers_last() {
     }
 }
 
+/// A Pod that never ends was waited for 75 s, and as long once more after the sync objects were freed.
+#[test]
+fn what_comes_behind_the_wait_for_pods_does_not_begin_it_anew() {
+    let ends = Next::Ends(String::new());
+    for (step, since, late, expected) in [
+        (&ends, None, false, Some(9)),
+        (&ends, Some(1), false, Some(1)),
+        (&Next::Unpin, Some(1), true, Some(1)),
+        (&Next::Still, Some(1), true, Some(1)),
+        // They ended in time, or there were none.
+        (&Next::Unpin, Some(1), false, None),
+        (&Next::Unpin, None, false, None),
+        (&Next::Do(Vec::new()), Some(1), true, None),
+    ] {
+        let waits = waits(step, (since, late), 9);
+        assert_eq!(waits, expected, "{step:?} {since:?} {late}");
+    }
+}
+
+/// A Pod that never ends was waited for before what was in force came back, and as long once more before the rest of it went.
+#[test]
+fn pods_that_outlived_their_time_before_the_way_back_are_not_given_it_once_more() {
+    let now = start();
+    let mut change = began(EngineKind::Argocd, EngineKind::Flux, 1, now);
+    let late = |change: &Change, found| had_their_time(ending(change, found), now);
+    change.failed = Some("it did not work".to_owned());
+    assert!(!late(&change, None));
+    change.ending = Some(rfc3339(now - ENDS));
+    assert!(late(&change, None));
+    // Somebody brought them to life meanwhile.
+    assert!(!late(&change, Some(now - Duration::seconds(1))));
+    // On the way there nothing was waited for yet.
+    change.failed = None;
+    assert!(!late(&change, None));
+}
+
 #[test]
 fn what_the_agent_makes_for_an_engine_goes_with_it_and_nothing_that_holds_other_things() {
     for kind in BOTH {
@@ -147,6 +183,7 @@ fn began(from: EngineKind, to: EngineKind, number: u64, now: OffsetDateTime) -> 
         both: from != to,
         objects,
         failed: None,
+        ending: None,
     }
 }
 

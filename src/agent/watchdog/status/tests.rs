@@ -337,6 +337,7 @@ fn a_change_that_cannot_end_says_why() {
         both: false,
         objects: Vec::new(),
         failed: None,
+        ending: None,
     });
     let install = Install::new(&desired, &BTreeMap::new(), None);
     let observed = working(&install);
