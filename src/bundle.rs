@@ -2,6 +2,7 @@
 
 use std::io::Read as _;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::keys::sha256;
@@ -10,10 +11,12 @@ use crate::wire::id::Digest;
 use crate::yaml::{self, YamlError};
 
 pub mod check;
+pub mod document;
 pub mod kind;
 pub mod release;
 
 pub use check::{CheckError, Components};
+pub use document::Document;
 pub use kind::{Kind, ObjectId};
 
 /// A bundle in normal form, uncompressed, is refused above this many bytes.
@@ -27,7 +30,7 @@ pub struct Bundle {
     pub digest: Digest,
     /// Where the objects are to live; the digest is that of the form in which they live in the usual place.
     pub namespace: String,
-    pub objects: Vec<Value>,
+    pub objects: Vec<Document>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -76,14 +79,15 @@ impl Bundle {
             version: checked.version,
             digest,
             namespace: check::namespace(checked.engine).to_owned(),
-            objects: checked.objects,
+            objects: checked.objects.into_iter().map(Document::new).collect(),
         }
     }
 
     /// As it travels and is kept: zstd of the normal form.
     pub fn pack(&self) -> Vec<u8> {
         let normal = self.clone().within(check::namespace(self.engine));
-        compress(&normal_form(&normal.objects))
+        let objects: Vec<_> = normal.objects.iter().map(Document::whole).collect();
+        compress(&normal_form(&objects))
     }
 
     /// The same for an engine in another namespace; the digest stays. Beside the objects' own only the subjects of
@@ -97,15 +101,17 @@ impl Bundle {
             }
         };
         for object in &mut self.objects {
-            if let Some(at) = object.pointer_mut("/metadata/namespace") {
-                moved(at);
-            }
-            let subjects = object.get_mut("subjects").and_then(Value::as_array_mut);
-            for subject in subjects.into_iter().flatten() {
-                if let Some(at) = subject.get_mut("namespace") {
+            object.move_by(|object| {
+                if let Some(at) = object.pointer_mut("/metadata/namespace") {
                     moved(at);
                 }
-            }
+                let subjects = object.get_mut("subjects").and_then(Value::as_array_mut);
+                for subject in subjects.into_iter().flatten() {
+                    if let Some(at) = subject.get_mut("namespace") {
+                        moved(at);
+                    }
+                }
+            });
         }
         self
     }
@@ -130,7 +136,12 @@ impl Bundle {
 
     /// The images that the install pulls, sorted, each once.
     pub fn images(&self) -> Vec<String> {
-        let mut images: Vec<String> = self.objects.iter().flat_map(check::images).collect();
+        let mut images: Vec<String> = self
+            .objects
+            .iter()
+            .map(Document::head)
+            .flat_map(check::images)
+            .collect();
         images.sort();
         images.dedup();
         images
@@ -143,7 +154,7 @@ pub(crate) fn compress(plain: &[u8]) -> Vec<u8> {
     zstd::bulk::compress(plain, 19).expect("compression from memory to memory has no way to fail")
 }
 
-fn normal_form(objects: &[Value]) -> Vec<u8> {
+fn normal_form(objects: &[impl Serialize]) -> Vec<u8> {
     serde_json::to_vec(objects).expect("JSON values are always writable")
 }
 

@@ -65,8 +65,9 @@ pub(super) fn parts(desired: &Desired, keys: &EngineKeys) -> Parts {
     let id = |kind, name: &str| ObjectId::new(kind, place, name);
     wanted.insert(id(Kind::Namespace, place), own(namespace(place)));
     wanted.insert(id(Kind::ConfigMap, KNOWN_HOSTS), own(known_hosts(desired)));
-    if let Some(config) = desired.install.bundle.objects.iter().find(|o| is_config(o)) {
-        let (whole, keys) = configured(config.clone());
+    let mut objects = desired.install.bundle.objects.iter();
+    if let Some(config) = objects.find(|o| is_config(o.head())) {
+        let (whole, keys) = configured(config.whole().into_owned());
         let body = Body::Shared {
             whole: whole.into(),
             keys: keys.clone().into(),
@@ -248,7 +249,7 @@ fn refreshes(desired: &Desired) -> bool {
         "applications.argoproj.io",
     );
     let mut objects = desired.install.bundle.objects.iter();
-    let crd = objects.find(|o| super::place(o).as_ref() == Some(&crd));
+    let crd = objects.find(|o| super::place(o.head()).as_ref() == Some(&crd));
     let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/syncPolicy/properties/retry/properties/refresh";
-    crd.is_some_and(|crd| crd.pointer(field).is_some())
+    crd.is_some_and(|crd| crd.whole().pointer(field).is_some())
 }

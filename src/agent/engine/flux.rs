@@ -102,7 +102,7 @@ pub(super) fn adjusted(bundle: &Bundle, mut object: Value) -> Value {
         o.pointer("/metadata/name").and_then(Value::as_str) == Some("notification-controller")
             && o.get("kind").and_then(Value::as_str) == Some(Kind::Deployment.as_str())
     };
-    if bundle.objects.iter().any(receiver) {
+    if bundle.objects.iter().any(|o| receiver(o.head())) {
         return object;
     }
     let containers = object.pointer_mut("/spec/template/spec/containers");

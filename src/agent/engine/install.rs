@@ -152,7 +152,7 @@ impl Install {
         let wanted = self.wanted.get(id)?;
         match (&wanted.body, &self.desired.engine) {
             (Body::Bundle(index), _) => {
-                let object = self.bundle.objects.get(*index)?.clone();
+                let object = self.bundle.objects.get(*index)?.whole().into_owned();
                 Some(adjusted(&self.desired, object))
             }
             (Body::Own(value) | Body::Shared { whole: value, .. }, _) => {

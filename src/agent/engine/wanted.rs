@@ -70,8 +70,9 @@ impl Body {
 pub(super) fn of_bundle(desired: &Desired) -> BTreeMap<ObjectId, Wanted> {
     let objects = desired.install.bundle.objects.iter().enumerate();
     let placed = objects.filter_map(|(index, o)| {
-        let id = place(o)?;
-        let expect = comparable(id.kind, adjusted(desired, o.clone()));
+        let id = place(o.head())?;
+        let object = o.whole().into_owned();
+        let expect = comparable(id.kind, adjusted(desired, object));
         Some((id, entry(expect, Body::Bundle(index))))
     });
     placed.collect()

@@ -150,7 +150,7 @@ pub fn places(bundle: &Bundle) -> impl Iterator<Item = Place> + '_ {
     bundle
         .objects
         .iter()
-        .filter_map(|object| Some(Place::of(&engine::place(object)?)))
+        .filter_map(|object| Some(Place::of(&engine::place(object.head())?)))
 }
 
 /// What is to be done about the bundle.
