@@ -65,6 +65,14 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 login needed or denied, 5 co
     max_term_width = 110
 )]
 struct Cli {
+    #[command(flatten)]
+    logging: Logging,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Args)]
+struct Logging {
     /// What to log to stderr: off, error, warn, info, debug, or `linesman::agent=debug`
     #[arg(long, global = true, env = "LINESMAN_LOG", value_name = "FILTER")]
     #[arg(hide_env_values = true, help_heading = "Logging")]
@@ -79,8 +87,22 @@ struct Cli {
     )]
     #[arg(hide_env_values = true, help_heading = "Logging")]
     log_format: LogFormat,
+}
+
+/// The command line with the one verb that runs in every cluster. What the others need to be parsed, their help above all, would
+/// stay in the agent's memory for good.
+#[derive(Debug, Parser)]
+#[command(name = "linesman")]
+struct OfAgent {
+    #[command(flatten)]
+    logging: Logging,
     #[command(subcommand)]
-    verb: Verb,
+    verb: AgentVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum AgentVerb {
+    Agent(Box<agent::Args>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -152,7 +174,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match parse(args.into_iter().collect()) {
         Ok(cli) => cli,
         Err(e) => {
             // Nothing is left to tell when the terminal is gone.
@@ -165,14 +187,27 @@ fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         verb => matches!(verb, Verb::Agent(_)),
     };
     let filter = cli
+        .logging
         .log
         .unwrap_or_else(|| if serves { "info" } else { "warn" }.to_owned());
     let colour = output::paints(std::io::stderr().is_terminal());
-    let json = cli.log_format == LogFormat::Json;
+    let json = cli.logging.log_format == LogFormat::Json;
     exit::report(match crate::telemetry::init(&filter, json, colour) {
         Ok(()) => dispatch(cli.verb),
         Err(e) => Err(no_filter(&e).into()),
     })
+}
+
+/// What cannot be read the full parser says in its words.
+fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
+    if args.get(1).is_some_and(|verb| verb == "agent")
+        && let Ok(OfAgent { logging, verb }) = OfAgent::try_parse_from(&args)
+    {
+        let AgentVerb::Agent(args) = verb;
+        let verb = Verb::Agent(args);
+        return Ok(Cli { logging, verb });
+    }
+    Cli::try_parse_from(args)
 }
 
 fn no_filter(error: &crate::telemetry::NoFilter) -> exit::Failure {

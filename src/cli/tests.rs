@@ -7,6 +7,36 @@ fn the_grammar_holds_together() {
     Cli::command().debug_assert();
 }
 
+/// W23: the agent has a parser of its own, which reads what the one of all verbs does.
+#[test]
+fn the_agent_is_parsed_alone_as_among_all_verbs() {
+    let given = |rest: &[&str]| -> Vec<OsString> {
+        let all = ["linesman", "agent"].iter().chain(rest);
+        all.map(OsString::from).collect()
+    };
+    let full = [
+        "--scoped",
+        "--log",
+        "debug",
+        "--log-format=json",
+        "--listen",
+        "127.0.0.1:1",
+    ];
+    for args in [given(&[]), given(&full)] {
+        assert!(OfAgent::try_parse_from(&args).is_ok(), "{args:?}");
+        let among_all = Cli::try_parse_from(&args).unwrap();
+        assert_eq!(
+            format!("{:?}", parse(args).unwrap()),
+            format!("{among_all:?}")
+        );
+    }
+    for wrong in ["--nonsense", "--help"] {
+        let said = parse(given(&[wrong])).unwrap_err().to_string();
+        let full = Cli::try_parse_from(given(&[wrong])).unwrap_err();
+        assert_eq!(said, full.to_string());
+    }
+}
+
 /// Ids of tokens are random base64url, so that one in 64 looks like a flag; a real flag stays one.
 #[test]
 fn a_tokens_id_may_begin_with_a_hyphen() {
