@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use aws_lc_rs::signature::Ed25519KeyPair;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, broadcast};
@@ -200,6 +201,8 @@ impl Hub {
 #[derive(Debug, Clone)]
 pub struct HubKeys {
     active: KeyPair,
+    /// The same key at the provider that TLS has, whose arithmetic is assembly: each request is signed for.
+    signer: Arc<Ed25519KeyPair>,
     kid: String,
     former: Vec<HubKey>,
 }
@@ -207,8 +210,10 @@ pub struct HubKeys {
 impl HubKeys {
     pub fn new(active: KeyPair) -> Self {
         let kid = kid(active.public());
+        let signer = Ed25519KeyPair::from_seed_unchecked(active.seed().expose());
         Self {
             active,
+            signer: Arc::new(signer.expect("32 bytes are a seed")),
             kid,
             former: Vec::new(),
         }
@@ -226,7 +231,9 @@ impl HubKeys {
     }
 
     pub fn sign(&self, message: &[u8]) -> [u8; 64] {
-        self.active.sign(message)
+        let signature = self.signer.sign(message);
+        let signature = signature.as_ref().try_into();
+        signature.expect("an Ed25519 signature has 64 bytes")
     }
 
     pub fn public(&self) -> crate::keys::Public {
@@ -354,4 +361,20 @@ pub(crate) fn chain_of(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// L52: both ways to sign make the same signature, which is what agents verify.
+    #[test]
+    fn the_hubs_signature_is_the_key_pairs_own() {
+        let pair = KeyPair::from_seed(&[7; 32]);
+        let keys = HubKeys::new(pair.clone());
+        for message in [&b""[..], b"a request", &[0xff; 5000]] {
+            assert_eq!(keys.sign(message), pair.sign(message));
+            assert!(keys.public().verify(message, &keys.sign(message)));
+        }
+    }
 }
