@@ -12,6 +12,7 @@ use crate::support::world::{self, World};
 use crate::support::{figure, seconds, shown, until};
 
 pub(crate) mod asked;
+mod granted;
 
 use asked::{Caller, line_account, of_a_pod};
 

@@ -10,6 +10,7 @@ use crate::support::world::{self, CLUSTER, FLUX, World, git_repository};
 use crate::support::{figure, seconds, shown, until};
 
 pub(crate) mod host;
+mod hub;
 pub(crate) mod load;
 
 use load::Load;

@@ -63,7 +63,7 @@ impl Protocol {
 }
 
 /// The kubeconfig of a new user with this grant.
-fn user(world: &World, name: &str, what: &[&str]) -> PathBuf {
+pub(crate) fn user(world: &World, name: &str, what: &[&str]) -> PathBuf {
     let hub = &world.hub;
     hub.linesman(&["user", "add", name, "--role", "viewer"]);
     let subject = format!("user:{name}");

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use serde_json::{Value, json};
@@ -43,6 +43,12 @@ impl Deref for Site {
     type Target = World;
     fn deref(&self) -> &World {
         &self.world
+    }
+}
+
+impl DerefMut for Site {
+    fn deref_mut(&mut self) -> &mut World {
+        &mut self.world
     }
 }
 
