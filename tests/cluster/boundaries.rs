@@ -217,7 +217,7 @@ impl Agent {
 
     pub(crate) fn ends_itself(&mut self) -> bool {
         let began = Instant::now();
-        while began.elapsed() < seconds(90) {
+        while began.elapsed() < seconds(240) {
             if self.ended() {
                 return true;
             }
