@@ -223,8 +223,8 @@ async fn deleting_the_secret_withdraws_access_at_once_and_making_it_gives_it_bac
 async fn a_watch_that_says_nothing_is_begun_anew() {
     for (deaf, unanswered, limit) in [(true, 0, QUIET), (true, 2, FIRST * 2), (false, 1, FIRST)] {
         let mut kept = Kept::new(State {
-            deaf,
             unanswered,
+            deaf,
             ..State::default()
         });
         assert_eq!(kept.next().await, "1: for first");
