@@ -9,7 +9,7 @@ use crate::keys::Public;
 
 /// How long calls are known by their Idempotency-Keys.
 const KNOWN: time::Duration = time::Duration::hours(24);
-/// Longer than any call is carried out: what has no answer by then never gets one.
+/// What has no answer by then is taken for a call whose hub died in the middle, and may come again.
 const RUNS: time::Duration = time::Duration::minutes(1);
 
 #[derive(FromRow)]
