@@ -12,6 +12,8 @@ use super::slug;
 use super::support::{Agent, TestHub, token_of};
 use crate::wait::{until, until_some};
 
+mod changed;
+
 const COPY: &str = "linesman/eu1/agent.yaml";
 const SYNC: &str = "clusters/eu1/linesman.yaml";
 
