@@ -105,7 +105,7 @@ pub(crate) fn end_pods(world: &World) {
 
 /// W16: the class is known ≤ 30 s, the agent does nothing about what is not its own, and once that is gone it has
 /// Kubernetes make the Pods, at most five times in an hour, and the engine works ≤ 30 s later.
-fn named_and_left(world: &World) {
+pub(crate) fn named_and_left(world: &World) {
     for block in BLOCKS {
         settle(world);
         let mark = Mark::now(&world.audit);
@@ -131,13 +131,13 @@ fn named_and_left(world: &World) {
         let looks = gone.written_in(world.namespace());
         figure(
             "W16",
-            &world.said(&format!("{} → called {}", block.what, block.class)),
+            &world.case(&format!("{} → called {}", block.what, block.class)),
             "≤ 30 s",
             shown(seen),
         );
         figure(
             "W16",
-            &world.said(&format!("{} gone → engine available", block.what)),
+            &world.case(&format!("{} gone → engine available", block.what)),
             "≤ 30 s",
             shown(back),
         );

@@ -49,23 +49,26 @@ fn no_workload_is_pruned_when_the_crd_of_the_applications_is_deleted() {
     proof(&world, "applications.argoproj.io", &Sync { count: 20 });
 }
 
-/// W44: the agent ends in the middle of the guard, twice: the engine gets no rights back before the CRD is a new one,
-/// and a sync object that only the cluster knew comes back with the spec that it had.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn an_agent_killed_in_the_middle_goes_on_with_the_guard() {
-    let world = world::adopted();
-    settle(&world);
+    goes_on(&world::adopted());
+}
+
+/// W44: the agent ends in the middle of the guard, twice: the engine gets no rights back before the CRD is a new one,
+/// and a sync object that only the cluster knew comes back with the spec that it had.
+pub(crate) fn goes_on(world: &World) {
+    settle(world);
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: by-hand, namespace: default}\n";
     world.push("by-hand/map.yaml", map);
-    let mut object = Sync::object(&world, "by-hand");
+    let mut object = Sync::object(world, "by-hand");
     object["spec"]["path"] = json!("./by-hand");
     // Somebody else's finalizer keeps the CRD in its death for as long as this test wants.
     object["metadata"]["finalizers"] = json!(["test.linesman.dev/waits"]);
     let by_hand = kustomization("by-hand");
     let (collection, _) = by_hand.rsplit_once('/').unwrap();
     world.api.create(collection, &object);
-    let freed = Freed(&world, &by_hand);
+    let freed = Freed(world, &by_hand);
     let brought = "/api/v1/namespaces/default/configmaps/by-hand";
     until("its object is there", seconds(LIMIT), || {
         world.uid(brought).is_some()
@@ -81,12 +84,12 @@ fn an_agent_killed_in_the_middle_goes_on_with_the_guard() {
         .map(|n| format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{n}-{FLUX}"));
     let cut = || bindings.iter().all(|b| world.uid(b).is_none());
     until("the engine's rights are cut", seconds(LIMIT), cut);
-    kill(&world);
+    kill(world);
     until("it is on record and let go", seconds(LIMIT), || {
         let live = world.api.get(&by_hand).unwrap();
-        is_on_record(&world) && live["metadata"]["finalizers"] == json!(["test.linesman.dev/waits"])
+        is_on_record(world) && live["metadata"]["finalizers"] == json!(["test.linesman.dev/waits"])
     });
-    kill(&world);
+    kill(world);
     assert!(cut(), "rights came back while the CRD dies");
     let open = json!([{ "op": "remove", "path": "/metadata/finalizers" }]);
     world.api.json_patch(&by_hand, &open);
@@ -97,15 +100,17 @@ fn an_agent_killed_in_the_middle_goes_on_with_the_guard() {
     until(
         "the object is back and off the record",
         seconds(LIMIT),
-        || world.uid(&by_hand).is_some() && !is_on_record(&world),
+        || world.uid(&by_hand).is_some() && !is_on_record(world),
     );
     figure(
         "W44",
-        "agent killed twice while a CRD died → object that only the cluster knew is back",
+        &world.case(
+            "agent killed twice while a CRD died → object that only the cluster knew is back",
+        ),
         "",
         shown(began.elapsed()),
     );
-    settle(&world);
+    settle(world);
     assert_eq!(world.api.get(&by_hand).unwrap()["spec"], before.1);
     // The engine may have been quicker with this one than the cut; how often is for W11 to tell. Then it has made it anew.
     until("its object is there", seconds(LIMIT), || {
@@ -156,7 +161,7 @@ fn rights_after_crd(since: &Mark) {
 }
 
 /// The agent's process, at once; then there is another one.
-fn kill(world: &World) {
+pub(crate) fn kill(world: &World) {
     let pid = agent_pid(world);
     run(Command::new("kill").args(["-KILL", &pid.to_string()]));
     until("another agent runs", seconds(LIMIT), || {

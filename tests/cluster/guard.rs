@@ -143,13 +143,16 @@ fn active(world: &World) {
     });
 }
 
-/// W15: a version that objects were stored in and that the bundle does not have is migrated away, no object is lost.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn objects_stored_in_a_version_that_is_gone_are_migrated() {
+    migrated(&world::adopted());
+}
+
+/// W15: a version that objects were stored in and that the bundle does not have is migrated away, no object is lost.
+pub(crate) fn migrated(world: &World) {
     const BUCKETS: &str =
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/buckets.source.toolkit.fluxcd.io";
-    let world = world::adopted();
     let stored = || world.api.get(BUCKETS).unwrap()["status"]["storedVersions"].clone();
     let mut old = world.api.get(BUCKETS).unwrap()["spec"]["versions"][0].clone();
     let today = old["name"].clone();
@@ -184,7 +187,7 @@ fn objects_stored_in_a_version_that_is_gone_are_migrated() {
     });
     figure(
         "W15",
-        "lost version in storedVersions → objects written anew, version gone",
+        &world.case("lost version in storedVersions → objects written anew, version gone"),
         "≤ 120 s",
         shown(took),
     );

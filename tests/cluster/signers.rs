@@ -77,31 +77,9 @@ fn an_unsigned_head_is_refused_and_the_last_good_revision_kept() {
     });
     world.function(seconds(LIMIT));
 
-    world.push(FILE, &map("by nobody"));
-    let named = until("it is called SignatureFailed", seconds(LIMIT), || {
-        let all = heals(&world);
-        let mut open = all.iter().filter(|h| h["restoredAt"].is_null());
-        open.any(|h| h["class"] == "SignatureFailed")
-    });
-    figure(
-        "W43",
-        "unsigned head pushed → called by its name",
-        "≤ 90 s",
-        shown(named),
-    );
-    assert_eq!(
-        version(&world).as_deref(),
-        Some("first"),
-        "the last good one is kept"
-    );
-
+    unsigned_is_refused(&world, "first");
     files_of_a_new_cluster_wait(&world);
-
-    world.push_signed(FILE, &map("second"), &ada);
-    let applied = until("the next signed commit is applied", seconds(LIMIT), || {
-        version(&world).as_deref() == Some("second")
-    });
-    figure("W43", "signed head pushed → applied", "", shown(applied));
+    signed_is_taken(&world, &ada, "second");
 
     drop(on);
     until("nothing is verified any more", seconds(LIMIT), || {
@@ -119,6 +97,65 @@ fn an_unsigned_head_is_refused_and_the_last_good_revision_kept() {
         ["SignatureFailed"],
         "one alert, and no heal: {new:#?}"
     );
+}
+
+/// A head that nobody signed: called by its name, and what is applied stays.
+fn unsigned_is_refused(world: &World, kept: &str) {
+    world.push(FILE, &map(&format!("by nobody, after {kept}")));
+    let named = until("it is called SignatureFailed", seconds(LIMIT), || {
+        let all = heals(world);
+        let mut open = all.iter().filter(|h| h["restoredAt"].is_null());
+        open.any(|h| h["class"] == "SignatureFailed")
+    });
+    figure(
+        "W43",
+        &world.case("unsigned head pushed → called by its name"),
+        "≤ 90 s",
+        shown(named),
+    );
+    assert_eq!(
+        version(world).as_deref(),
+        Some(kept),
+        "the last good one is kept"
+    );
+}
+
+/// A head that is signed.
+fn signed_is_taken(world: &World, by: &Pgp, next: &str) {
+    world.push_signed(FILE, &map(next), by);
+    let applied = until("the next signed commit is applied", seconds(LIMIT), || {
+        version(world).as_deref() == Some(next)
+    });
+    figure(
+        "W43",
+        &world.case("signed head pushed → applied"),
+        "",
+        shown(applied),
+    );
+}
+
+/// W43 with the hub stopped, once it has told who may sign.
+pub(crate) fn refused_without_the_hub(world: &mut World) {
+    settle(world);
+    let ada = Pgp::new(44, "Ada Example <ada@example.org>");
+    let file = world.directory.join("ada-44.asc");
+    fs::write(&file, ada.public()).unwrap();
+    world.push_signed(FILE, &map("signed first"), &ada);
+    let add = ["catalog", "signer", "add", file.to_str().unwrap()];
+    world.hub.linesman(&add);
+    until("the source verifies", seconds(LIMIT), || {
+        !verify(world).is_null() && version(world).as_deref() == Some("signed first")
+    });
+    settle(world);
+    world.lose_hub();
+    unsigned_is_refused(world, "signed first");
+    signed_is_taken(world, &ada, "signed second");
+    world.hub_back();
+    drop(Signed(world, ada.fingerprint()));
+    until("nothing is verified any more", seconds(LIMIT), || {
+        verify(world).is_null() && secret(world).is_none()
+    });
+    settle(world);
 }
 
 /// The hub cannot sign: what it would have committed waits on a branch.

@@ -98,7 +98,7 @@ fn the_namespace_of_argo_cd_that_hangs_on_finalizers_comes_back_without_a_hand()
 
 /// W10: deleted while neither engine nor agent was there, it hangs on the engine's finalizers, on sync objects of the
 /// catalog and on one of a user's. The agent comes, and ends it; no workload is lost, and the user's object is back.
-fn comes_back(world: &World) {
+pub(crate) fn comes_back(world: &World) {
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: by-hand, namespace: default}\n";
     world.push("by-hand/map.yaml", map);
     settle(world);
@@ -132,10 +132,12 @@ fn comes_back(world: &World) {
     });
     let there = began.elapsed();
     world.function(seconds(LIMIT));
-    let what = world.said("Namespace hanging on finalizers, agent started");
-    figure("W10", &format!("{what} → a new one"), "", shown(there));
     let whole = shown(began.elapsed());
-    figure("W10", &format!("{what} → function"), "≤ 180 s", whole);
+    let what = "Namespace hanging on finalizers, agent started";
+    let new = world.case(&format!("{what} → a new one"));
+    figure("W10", &new, "", shown(there));
+    let works = world.case(&format!("{what} → function"));
+    figure("W10", &works, "≤ 180 s", whole);
     unchanged(world, &workloads);
     until("the user's object is another one", seconds(LIMIT), || {
         world.uid(&by_hand).is_some_and(|new| Some(new) != before)

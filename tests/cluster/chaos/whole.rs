@@ -8,6 +8,7 @@ use crate::support::place::var;
 use crate::support::world;
 
 mod again;
+mod alone;
 mod away;
 mod foreign;
 mod helm;

@@ -4,33 +4,47 @@ use std::time::Instant;
 
 use crate::healing::{deleted_again, settle, works};
 use crate::support::audit::Mark;
-use crate::support::world::{self, FLUX};
+use crate::support::world::{self, FLUX, World};
 use crate::support::{figure, shown};
 
 const TIMES: usize = 50;
 
-/// W41: it comes back each time, ever less often, and the agent asks for no more than it has to.
 #[test]
 #[ignore = "takes minutes: make chaos"]
 fn an_object_deleted_fifty_times_comes_back_each_time() {
-    let world = world::adopted();
-    settle(&world);
+    fifty_times(&world::adopted());
+}
+
+/// W41: it comes back each time, ever less often, and the agent asks for no more than it has to.
+pub(super) fn fifty_times(world: &World) {
+    settle(world);
     let mark = Mark::now(&world.audit);
     let began = Instant::now();
-    let slowest = deleted_again(&world, TIMES);
+    let slowest = deleted_again(world, TIMES);
     let all = began.elapsed();
     let (requests, written) = (mark.requests_of_agent(), mark.written_in(FLUX));
     let what = format!("a Service deleted {TIMES} times, as soon as it is back");
-    figure("W41", &format!("{what}: all of it"), "10 min", shown(all));
-    figure("W41", &format!("{what}: slowest"), "", shown(slowest));
+    let case = |what: &str| world.case(what);
+    figure(
+        "W41",
+        &case(&format!("{what}: all of it")),
+        "10 min",
+        shown(all),
+    );
+    figure(
+        "W41",
+        &case(&format!("{what}: slowest")),
+        "",
+        shown(slowest),
+    );
     #[allow(clippy::cast_precision_loss, reason = "a few hundred requests")]
     let rate = (requests - written.len()) as f64 / all.as_secs_f64();
     figure(
         "W41",
-        &format!(
+        &case(&format!(
             "{what}: requests of the agent beyond the {} that mend",
             written.len()
-        ),
+        )),
         "< 1 /s",
         format!("{rate:.2} /s"),
     );
@@ -38,5 +52,5 @@ fn an_object_deleted_fifty_times_comes_back_each_time() {
         .iter()
         .find(|write| !write.ends_with(" services/source-controller"));
     assert_eq!((written.len(), other), (TIMES, None), "{written:?}");
-    works(&world, "W41", "function after that", "≤ 60 s");
+    works(world, "W41", &world.case("function after that"), "≤ 60 s");
 }

@@ -36,7 +36,7 @@ impl Drop for Restricted<'_> {
 
 /// W16: somebody gives what fetches a right of the node's in a namespace that takes no such Pods. The class is known ≤ 30 s;
 /// what was added is taken away again, and the engine works.
-fn named_and_mended(world: &World) {
+pub(super) fn named_and_mended(world: &World) {
     settle(world);
     let restricted = Restricted::new(world);
     let (_, name) = fetcher(world);
@@ -50,10 +50,10 @@ fn named_and_mended(world: &World) {
         let mut stand = all.iter().filter(|h| h["restoredAt"].is_null());
         stand.any(|h| h["class"] == "PodSecurityBlocks")
     });
-    let what = world.said(&format!("{name} given hostPID under enforce: restricted"));
+    let what = format!("{name} given hostPID under enforce: restricted");
     figure(
         "W16",
-        &format!("{what} → called PodSecurityBlocks"),
+        &world.case(&format!("{what} → called PodSecurityBlocks")),
         "≤ 30 s",
         shown(seen),
     );
@@ -63,7 +63,7 @@ fn named_and_mended(world: &World) {
     });
     figure(
         "W16",
-        &format!("{what} → as before"),
+        &world.case(&format!("{what} → as before")),
         "",
         shown(seen + back),
     );
