@@ -1,7 +1,8 @@
 //! What was fetched and cannot be stored. source-controller and Argo CD's repo-server keep it in volumes that live as long
-//! as their Pod: asked again they may find room, and where there is none only another Pod has an empty volume.
+//! as their Pod, and kustomize-controller unpacks it in one: asked again they may find room, and where there is none only
+//! another Pod has an empty volume.
 //!
-//! That Pod's volume may hold the only copy of what was fetched. It is given up only where everything can be fetched again.
+//! The volume of what fetches may hold the only copy of it, and is given up only where everything can be fetched again.
 
 use time::{Duration, OffsetDateTime};
 
@@ -43,7 +44,9 @@ pub(super) fn against(
         return Vec::new();
     };
     let answered = live.probe().is_some_and(|probe| probe.answered);
-    if answered && can_fetch_again(observed, live) {
+    // What kustomize-controller unpacked source-controller has.
+    let is_copied = root.kind == Kind::Kustomization;
+    if answered && (is_copied || can_fetch_again(observed, live)) {
         return vec![(Action::RestartPods { before: now }, keeper(install, root))];
     }
     Vec::new()

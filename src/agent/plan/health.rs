@@ -407,6 +407,8 @@ pub(super) fn root_fault(reason: &str, message: &str) -> Option<Class> {
         | "AcquireLockFailed"
         | "ArchiveOperationFailed"
         | "SymlinkUpdateFailed" => Class::ArtifactLost,
+        // Its own volume, in which it unpacks and builds.
+        "ArtifactFailed" | "BuildFailed" if full::says_so(message) => Class::ArtifactLost,
         "ArtifactFailed" if has(&["path not found", "no such file"]) => Class::PathMissing,
         "ArtifactFailed" if has(&["not found", "not ready", "is not ready"]) => return None,
         "ArtifactFailed" => Class::ArtifactUnreachable,

@@ -11,6 +11,7 @@ mod again;
 mod alone;
 mod away;
 mod foreign;
+mod full;
 mod helm;
 mod refused;
 mod rejected;

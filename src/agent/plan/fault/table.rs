@@ -223,12 +223,12 @@ faults! {
         does "reports, and never bypasses it";
         advice "sign the catalog's head commit with a known key";
     ArtifactLost: 31, Budget::PerHour(3), 10 s;
-        seen "source-controller cannot store what it fetched; in Argo CD the repo-server's disk is full";
+        seen "source-controller cannot store what it fetched, or kustomize-controller has no room to unpack it; in Argo CD the repo-server's disk is full";
         evidence "the engine's message";
         does "asks it again. Where a minute after that it still says `no space left on device`, deletes its Pod: what it keeps is in volumes of the Pod, which begin empty. \
-              Never while the agent itself cannot read the catalog (`GitUnreachable`, `KeyRevoked`, `HostKeyMismatch`): there is no other copy then. \
+              Not that of what fetches while the agent itself cannot read the catalog (`GitUnreachable`, `KeyRevoked`, `HostKeyMismatch`): there is no other copy then. \
               What an object below the root says of it is only reported";
-        advice "look at source-controller's log and its volume, in Argo CD the repo-server's; where it is full again, give it a larger one";
+        advice "look at the log and the volumes of source-controller and kustomize-controller, in Argo CD the repo-server's; where one is full again, give it a larger one";
     ArtifactUnreachable: 32, Budget::Report, 60 s;
         seen "kustomize-controller cannot fetch from source-controller; in Argo CD the controller cannot from the repo-server";
         evidence "the engine's message; the Pods behind the Service, and which of them are ready";

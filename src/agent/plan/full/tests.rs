@@ -15,6 +15,8 @@ const NO_ROOM: &str =
 /// A cluster whose root says this; each round as the watchdog does it.
 struct World {
     cluster: Cluster,
+    /// Whether kustomize-controller says so.
+    unpacking: bool,
     said: String,
     /// Whether the agent itself reads the catalog.
     reads: bool,
@@ -26,13 +28,20 @@ impl World {
         let said = said.to_owned();
         Self {
             cluster,
+            unpacking: false,
             said,
             reads: true,
         }
     }
 
     fn root(&self) -> ObjectId {
-        self.cluster.install.source.clone()
+        let install = &self.cluster.install;
+        let root = if self.unpacking {
+            &install.sync
+        } else {
+            &install.source
+        };
+        root.clone()
     }
 
     /// The controller answers what it was asked, and says the same again.
@@ -49,10 +58,15 @@ impl World {
             return;
         }
         let asked = live.probe().map(|p| rfc3339(p.sent));
+        let reason = if self.unpacking {
+            "ArtifactFailed"
+        } else {
+            "ArchiveOperationFailed"
+        };
         live.fields["status"] = json!({
             "lastHandledReconcileAt": asked, "artifact": {"revision": "main@sha1:1"},
             "conditions": [{
-                "type": "Ready", "status": "False", "reason": "ArchiveOperationFailed", "message": self.said,
+                "type": "Ready", "status": "False", "reason": reason, "message": self.said,
             }],
         });
     }
@@ -146,6 +160,21 @@ fn the_only_copy_of_what_was_fetched_is_never_given_up() {
     world.reads = true;
     let taken = world.steps(5);
     assert_eq!(named(&taken), [(0, "restart", "source-controller")]);
+}
+
+/// F31: kustomize-controller's volume has nothing that source-controller does not have: it goes with Git away, too.
+#[test]
+fn what_was_unpacked_is_given_up_whether_git_is_there_or_not() {
+    let mut world = World::flux("failed to untar artifact: write /tmp/x: no space left on device");
+    world.unpacking = true;
+    world.reads = false;
+    assert_eq!(
+        named(&world.steps(100)),
+        [
+            (10, "nudge", "flux-system"),
+            (70, "restart", "kustomize-controller"),
+        ]
+    );
 }
 
 /// While the question has no answer, what the controller said is of before it.

@@ -189,6 +189,16 @@ fn what_a_root_of_flux_complains_of_has_its_class() {
             "write /tmp/x: no space left on device",
             Some(Class::ArtifactLost),
         ),
+        (
+            "ArtifactFailed",
+            "failed to untar: write /tmp/x: no space left on device",
+            Some(Class::ArtifactLost),
+        ),
+        (
+            "BuildFailed",
+            "write /tmp/x: no space left on device",
+            Some(Class::ArtifactLost),
+        ),
         ("ArtifactFailed", "path not found", Some(Class::PathMissing)),
         (
             "ArtifactFailed",
