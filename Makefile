@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help try try-down test check bench soak long chaos fuzz mutants image docs
+.PHONY: help try try-down test check bench soak long hours chaos fuzz mutants image docs
 
 CACHE := $(or $(LINESMAN_CACHE),$(HOME)/.cache/linesman)
 # In CI every run is a fresh checkout; the compiled dependencies outlive it here.
@@ -33,6 +33,9 @@ soak: ## Half an hour (FOR=30, in minutes) of cuts, sessions, copies and watches
 
 long: ## Two hours (FOR=130, in minutes) of watches, sessions, a silent log and port-forwards left open on a lab: all still there
 	@tests/run long $(or $(FOR),130)
+
+hours: ## An hour (FOR=60, in minutes) without the hub on a lab, half of it without Git, then a third of that in which nothing happens
+	@tests/run hours $(or $(FOR),60)
 
 chaos: ## Every fault of the list and random days (DAYS=10, RUNS=20) on both engines: two hours; writes its part of docs/benchmarks.md
 	@tests/run chaos $(or $(RUNS),20) $(or $(DAYS),10)

@@ -14,7 +14,7 @@ use crate::support::place::var;
 use crate::support::world::{self, ARGOCD, World};
 use crate::support::{scratch, seconds, shown, until};
 
-mod faults;
+pub(crate) mod faults;
 mod random;
 mod whole;
 
@@ -45,11 +45,11 @@ const HELLO: &str = "/apis/apps/v1/namespaces/hello/deployments/hello";
 type AsBefore = Box<dyn Fn(&World) -> bool>;
 
 /// A fault and what the acceptance wants of its end.
-struct Fault {
-    row: &'static str,
-    what: String,
+pub(crate) struct Fault {
+    pub(crate) row: &'static str,
+    pub(crate) what: String,
     /// Until the engine's function is back.
-    goal: &'static str,
+    pub(crate) goal: &'static str,
     damage: Box<dyn Fn(&World) -> AsBefore>,
 }
 
@@ -63,20 +63,7 @@ fn episode(world: &mut World, hub: bool, fault: &Fault) {
     if !hub {
         world.hub.stop();
     }
-    let mark = Mark::now(&world.audit);
-    let (began, moment) = (Instant::now(), clock::now());
-    let as_before = (fault.damage)(world);
-    until(
-        &format!("{}: as before", fault.what),
-        seconds(LIMIT),
-        || as_before(world),
-    );
-    let restored = began.elapsed();
-    world.answers(seconds(LIMIT));
-    let function = began.elapsed();
-    let acted = mark.first_mending_write().map(|at| at - moment);
-    let acted: Option<Duration> = acted.and_then(|took| took.try_into().ok());
-    let forbidden = mark.forbidden_deletions();
+    let came = suffered(world, fault);
     if !hub {
         world.hub.up();
     }
@@ -90,13 +77,45 @@ fn episode(world: &mut World, hub: bool, fault: &Fault) {
         fault.row,
         &fault.what,
         if hub { "there" } else { "stopped" },
-        &acted.map_or_else(|| "–".to_owned(), shown),
-        &shown(restored),
-        &shown(function),
+        &came.acted.map_or_else(|| "–".to_owned(), shown),
+        &shown(came.restored),
+        &shown(came.function),
         fault.goal,
     ]);
-    assert_eq!(forbidden, Vec::<String>::new(), "{}", fault.what);
+    assert_eq!(came.forbidden, Vec::<String>::new(), "{}", fault.what);
     unchanged(world, &before);
+}
+
+/// What came of a fault; times are from its moment.
+pub(crate) struct Came {
+    /// The agent's first mending write.
+    acted: Option<Duration>,
+    restored: Duration,
+    pub(crate) function: Duration,
+    /// Deletions that no repair may ever do.
+    pub(crate) forbidden: Vec<String>,
+}
+
+/// One fault, until the engine has answered again.
+pub(crate) fn suffered(world: &World, fault: &Fault) -> Came {
+    let mark = Mark::now(&world.audit);
+    let (began, moment) = (Instant::now(), clock::now());
+    let as_before = (fault.damage)(world);
+    until(
+        &format!("{}: as before", fault.what),
+        seconds(LIMIT),
+        || as_before(world),
+    );
+    let restored = began.elapsed();
+    world.answers(seconds(LIMIT));
+    let function = began.elapsed();
+    let acted = mark.first_mending_write().map(|at| at - moment);
+    Came {
+        acted: acted.and_then(|took| took.try_into().ok()),
+        restored,
+        function,
+        forbidden: mark.forbidden_deletions(),
+    }
 }
 
 /// A row of the table in `docs/benchmarks.md`, kept for `make chaos`.

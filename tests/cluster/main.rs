@@ -25,6 +25,7 @@ mod foreign;
 mod gitline;
 mod guard;
 mod healing;
+mod hours;
 mod impersonation;
 mod keys;
 mod kubectl;

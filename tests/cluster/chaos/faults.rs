@@ -12,7 +12,7 @@ use crate::support::world::{ARGOCD, FLUX, git_repository, kustomization};
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
-pub(super) fn flux() -> Vec<Fault> {
+pub(crate) fn flux() -> Vec<Fault> {
     let controllers = ["source-controller", "kustomize-controller"];
     let deployments = controllers.map(|name| deployment(FLUX, name));
     let accounts = controllers.map(|name| path("v1", "ServiceAccount", FLUX, name));

@@ -46,6 +46,17 @@ impl World {
         self.hub.up();
     }
 
+    /// With the hub away, Git goes too. What brings it back is returned.
+    pub(crate) fn lose_git(&mut self) -> Keys {
+        let alone = self.git.take().expect("the hub is away, and Git is not");
+        alone.keys.clone()
+    }
+
+    /// Git is there again, the hub is not.
+    pub(crate) fn git_back(&mut self, keys: Keys) {
+        self.git = Some(GitAlone::after(&self.hub, keys));
+    }
+
     /// Has the engine look at Git now, as `flux reconcile source git` and `argocd app get --refresh` do. With the hub away nobody
     /// tells the agent of a push, and each commit would cost a test the minute after which the engine looks by itself.
     pub(super) fn look(&self) {
@@ -69,7 +80,8 @@ impl World {
 }
 
 /// The fingerprints of those who may come.
-struct Keys {
+#[derive(Clone)]
+pub(crate) struct Keys {
     read: Vec<String>,
     push: Vec<String>,
 }
@@ -91,6 +103,7 @@ impl Keys {
 
 /// Ends with the value.
 pub(super) struct GitAlone {
+    keys: Keys,
     stop: CancellationToken,
     served: Option<JoinHandle<anyhow::Result<()>>>,
     runtime: Runtime,
@@ -119,14 +132,16 @@ impl GitAlone {
             limits: Limits::default(),
             refused: Arc::new(|_| Box::pin(async {})),
         };
+        let known = keys.clone();
         let authorize = move |key| {
-            let right = keys.right(key);
+            let right = known.right(key);
             Box::pin(async move { right }) as _
         };
         let stop = CancellationToken::new();
         let serve = embedded::serve(listener.unwrap(), server, authorize, pushed, stop.clone());
         let served = Some(runtime.spawn(serve));
         Self {
+            keys,
             stop,
             served,
             runtime,
