@@ -115,7 +115,7 @@ fn controllers_scaled_to_zero_come_back() {
     });
 }
 
-/// W8: wrong image, arguments, ServiceAccount by kubectl: function ≤ 90 s.
+/// W8: wrong image, arguments, ServiceAccount, volume by kubectl: function ≤ 90 s.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn wrong_fields_by_kubectl_are_mended() {
@@ -138,6 +138,12 @@ fn wrong_fields_by_kubectl_are_mended() {
             (
                 "ServiceAccount",
                 json!([{ "op": "replace", "path": "/spec/template/spec/serviceAccountName", "value": "nobody" }]),
+            ),
+            (
+                "volume",
+                json!([{ "op": "replace", "path": "/spec/template/spec/volumes/0", "value": {
+                    "name": "temp", "configMap": { "name": "nobody" },
+                } }]),
             ),
         ] {
             let began = Instant::now();
@@ -170,12 +176,13 @@ fn wrong_fields_by_kubectl_are_mended() {
 }
 
 /// What the test breaks of a Pod's spec.
-pub(crate) fn chosen(spec: &Value) -> [Value; 3] {
+pub(crate) fn chosen(spec: &Value) -> [Value; 4] {
     let container = &spec["containers"][0];
     [
         container["image"].clone(),
         container["args"].clone(),
         spec["serviceAccountName"].clone(),
+        spec["volumes"].clone(),
     ]
 }
 

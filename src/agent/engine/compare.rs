@@ -227,7 +227,12 @@ fn list(wanted: &[Value], live: &[Value], at: &str, paths: &mut Vec<String>) {
                 .map(plain)
                 .unwrap_or_default();
             let same = live.iter().find(|l| same_item(item, l, keys));
-            differ(item, same, &format!("{at}/{}", escaped(&name)), paths);
+            let at_item = format!("{at}/{}", escaped(&name));
+            if at.ends_with("/volumes") && same.is_some_and(|live| has_another_source(item, live)) {
+                paths.push(at_item);
+            } else {
+                differ(item, same, &at_item, paths);
+            }
         }
         return;
     }
@@ -239,6 +244,14 @@ fn list(wanted: &[Value], live: &[Value], at: &str, paths: &mut Vec<String>) {
     for (index, (wanted, live)) in wanted.iter().zip(live).enumerate() {
         differ(wanted, Some(live), &format!("{at}/{index}"), paths);
     }
+}
+
+/// A volume has one source, and an empty one (`emptyDir: {}`) is a source, too.
+fn has_another_source(wanted: &Value, live: &Value) -> bool {
+    let of = |volume: &Value, source: &str| volume.get(source).is_some_and(|v| !v.is_null());
+    let fields = wanted.as_object().into_iter().flatten();
+    let mut sources = fields.filter(|(key, value)| *key != "name" && !value.is_null());
+    sources.any(|(source, _)| !of(live, source))
 }
 
 fn keys_of(at: &str) -> &'static [&'static str] {

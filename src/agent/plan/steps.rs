@@ -52,7 +52,7 @@ pub fn steps(
             remedy(now, install, observed, (finding, past))
         };
         steps.extend(actions.into_iter().map(|(action, target)| Step {
-            action,
+            action: cleared(observed, history, action, &target),
             target,
             cause: Some(key.clone()),
         }));
@@ -68,6 +68,17 @@ pub fn steps(
         }
     }
     (done, next)
+}
+
+/// A workload that the API server calls invalid as it would be once it is applied may be so by what somebody else put there: a
+/// volume has one source, a variable one value, and to apply takes nothing away that others added. Then it is replaced.
+fn cleared(observed: &Observed, history: &History, action: Action, target: &ObjectId) -> Action {
+    let refused = history.refused.get(target).is_some_and(|r| r.failures > 0);
+    let is_there = is_workload(target.kind) && observed.objects.contains_key(target);
+    match action {
+        Action::Apply if refused && is_there => Action::Replace,
+        action => action,
+    }
 }
 
 /// Whether it was the guard that stopped this controller. Starting it again is the end of the guard's own work, and

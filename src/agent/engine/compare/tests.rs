@@ -61,6 +61,33 @@ fn changed_fields_are_named() {
     );
 }
 
+/// W8
+#[test]
+fn a_volume_from_elsewhere_is_named_also_where_nothing_was_said_of_the_wanted_one() {
+    let with = |volume: Value| json!({"spec": {"template": {"spec": {"volumes": [volume]}}}});
+    let wanted = with(json!({"name": "temp", "emptyDir": {}}));
+    for (live, differs) in [
+        (json!({"name": "temp", "emptyDir": {}}), false),
+        (
+            json!({"name": "temp", "emptyDir": {"medium": "Memory"}}),
+            false,
+        ),
+        (json!({"name": "temp", "configMap": {"name": "x"}}), true),
+        (
+            json!({"name": "temp", "emptyDir": null, "secret": {}}),
+            true,
+        ),
+    ] {
+        let found = drift(&wanted, &with(live.clone()));
+        let at = "/spec/template/spec/volumes/temp".to_owned();
+        let expected = if differs { vec![at] } else { vec![] };
+        assert_eq!(found, expected, "{live}");
+    }
+    // The API server makes it an empty one.
+    let unsaid = with(json!({"name": "temp"}));
+    assert_eq!(drift(&unsaid, &wanted), [""; 0]);
+}
+
 #[test]
 fn what_somebody_added_to_a_pod_is_named() {
     let pod = |spec: Value| json!({"spec": {"template": {"spec": spec}}});

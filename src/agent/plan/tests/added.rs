@@ -10,7 +10,9 @@ use super::{Cluster, desired_of, install_of};
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::engine::{GIT_OWNER, Install, REQUESTED_AT, TRACKING};
 use crate::agent::gate::policy::Mending;
+use crate::agent::plan::history::Outcome;
 use crate::agent::plan::quarantine;
+use crate::agent::plan::steps::Step;
 use crate::agent::plan::{Action, Class, Plan};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
@@ -66,6 +68,37 @@ fn a_variable_that_stops_a_controller_is_removed_also_where_git_owns_it_and_it_i
         assert_eq!(heals, [(&Action::Replace, &id)], "held {held}");
         let holds = quarantine::holds(&cluster.install, &cluster.observed());
         assert_eq!(holds.contains_key(&id), held, "it is held as before");
+    }
+}
+
+/// The next step against what is wrong.
+fn next(cluster: &mut Cluster) -> Step {
+    for _ in 0..600 {
+        let plan = cluster.plan();
+        cluster.history.saw(cluster.now, &plan);
+        if let Some(step) = plan.steps.into_iter().find(|step| step.cause.is_some()) {
+            return step;
+        }
+        cluster.now += Duration::SECOND;
+    }
+    panic!("nothing is done");
+}
+
+/// W8: ours is a volume's second source, which the API server does not take.
+#[test]
+fn a_controller_that_is_refused_as_it_is_wanted_is_replaced_and_then_tried_as_before() {
+    let id = ObjectId::new(Kind::Deployment, "flux-system", CONTROLLER);
+    let mut cluster = Cluster::working();
+    cluster.damage(&Damage::Image(CONTROLLER));
+    let said = "volumes[0].configMap: Forbidden: may not specify more than 1 volume type";
+    for action in [Action::Apply, Action::Replace, Action::Apply] {
+        let step = next(&mut cluster);
+        assert_eq!((&step.action, &step.target), (&action, &id));
+        let (refused, observed) = (Outcome::Refused(said.to_owned()), cluster.observed());
+        cluster
+            .history
+            .acted(cluster.now, &step, &refused, &observed);
+        cluster.now += Duration::SECOND;
     }
 }
 
