@@ -49,6 +49,7 @@ pub mod witness;
 
 pub use fault::{Class, Key};
 pub use find::Finding;
+pub use pace::writes_fields;
 use server::Gate;
 pub use state::{History, Object, Observed, Pod, Scope};
 pub use steps::{Action, Step};

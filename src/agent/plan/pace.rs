@@ -141,7 +141,8 @@ fn patience(class: Class) -> Duration {
     }
 }
 
-fn writes_fields(class: Class) -> bool {
+/// Whether it is mended by writing fields again, so that somebody else writes them where it comes back.
+pub fn writes_fields(class: Class) -> bool {
     matches!(
         class,
         Class::ScaledToZero

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use time::OffsetDateTime;
 
 use crate::agent::plan::history::Outcome;
-use crate::agent::plan::{Class, Finding, History, Key, Mode, Observed, Plan, Step, find};
+use crate::agent::plan::{
+    Class, Finding, History, Key, Mode, Observed, Plan, Step, find, writes_fields,
+};
 use crate::bundle::ObjectId;
 use crate::clock::rfc3339;
 use crate::wire::report::{HealRecord, HealResult, HealStep, ObjectEvent, Remade};
@@ -168,8 +170,7 @@ impl Records {
         for key in &moment.plan.exhausted {
             if let Some(open) = self.open.get_mut(key).filter(|o| !o.exhausted) {
                 open.exhausted = true;
-                "the fault comes back again and again: find who writes it; the next trial is in an hour"
-                    .clone_into(&mut open.record.next);
+                open.record.next = exhausted(key.0);
                 told.push(open.record.clone());
             }
         }
@@ -273,6 +274,17 @@ impl Records {
             });
         }
     }
+}
+
+/// What a person should do where the budget is spent. What no write brought about nobody writes.
+fn exhausted(class: Class) -> String {
+    let advice = class.advice();
+    let why = if writes_fields(class) || advice.is_empty() {
+        "the fault comes back again and again: find who writes it"
+    } else {
+        advice
+    };
+    format!("{why}; the next trial is in an hour")
 }
 
 #[cfg(test)]

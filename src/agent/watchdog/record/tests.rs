@@ -469,3 +469,18 @@ fn what_the_engine_made_again_after_a_collapse_is_told_with_its_heal() {
         "it is looked after no more"
     );
 }
+
+/// F31: what a spent budget leaves to do is what the class advises, where nobody writes what is at fault.
+#[test]
+fn a_spent_budget_sends_nobody_after_a_writer_that_is_not_there() {
+    let trial = "; the next trial is in an hour";
+    let writer = "the fault comes back again and again: find who writes it";
+    for (class, why) in [
+        (Class::ArtifactLost, Class::ArtifactLost.advice()),
+        (Class::ObjectAltered, writer),
+        (Class::ScaledToZero, writer),
+    ] {
+        assert_eq!(exhausted(class), format!("{why}{trial}"));
+    }
+    assert!(!Class::ArtifactLost.advice().is_empty());
+}

@@ -177,6 +177,37 @@ fn full_and_emptied(world: &World, volume: &Volume, mark: &str) -> Value {
     heal
 }
 
+/// F31: what does not fit into an empty volume, either, is tried as often as the budget has it, and told of; the next commit
+/// that fits is applied.
+fn too_large(world: &World) {
+    settle(world);
+    let (known, workloads) = (on_record(world), workloads(world));
+    push(world, 8_000_000, "too-large");
+    let heal = named(world, &known);
+    until("it is only told of any more", seconds(LIMIT), || {
+        let mut new = since(world, &known).into_iter();
+        let told = new.find(|h| h["id"] == heal["id"]).unwrap();
+        let next = told["next"].as_str().unwrap_or_default();
+        next.contains("give it a larger one") && next.ends_with("the next trial is in an hour")
+    });
+    push(world, 600_000, "smaller");
+    let began = std::time::Instant::now();
+    until("what fits is applied", seconds(LIMIT), || {
+        arrived(world, "smaller")
+    });
+    figure(
+        "F31",
+        "a commit that does not fit, then one that does → that one applied",
+        "",
+        shown(began.elapsed()),
+    );
+    settle(world);
+    let told = ended(world, &heal);
+    println!("too large: {told:#}");
+    assert!(steps(&told).len() <= 3, "{told:#}");
+    unchanged(world, &workloads);
+}
+
 /// F31
 #[test]
 #[ignore = "takes minutes: make chaos"]
@@ -199,5 +230,6 @@ fn a_full_volume_of_a_controller_is_named_and_emptied() {
     let came = (&told["result"], json!(steps(&told)));
     assert_eq!(came, (&json!("healed"), healed), "{told:#}");
 
+    too_large(&world);
     world.close();
 }
