@@ -15,7 +15,7 @@ use sqlx::sqlite::SqliteArguments as Arguments;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{Sqlite as Db, SqliteConnection as Connection, Transaction};
+use sqlx::{ConnectOptions as _, Sqlite as Db, SqliteConnection as Connection, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use self::Sqlite as Database;
@@ -85,6 +85,7 @@ const ROWS: usize = 512;
 pub struct Sqlite {
     writer: SqlitePool,
     audit: SqlitePool,
+    audit_kept: Kept,
     audit_end: End,
     readers: SqlitePool,
     /// For who reads the record, which may be long: nobody else waits for these.
@@ -101,9 +102,27 @@ struct Write {
     _lock: OwnedMutexGuard<()>,
 }
 
+/// The audit's own connection, between two statements that go [`Alone`]. A pool asks a connection whether it is well when it
+/// gives it and when it takes it back, and for each request that is twice a way to SQLite's thread and back.
+#[derive(Clone, Default)]
+struct Kept(Arc<std::sync::Mutex<Option<Connection>>>);
+
+impl Kept {
+    fn take(&self) -> Option<Connection> {
+        self.0.lock().ok()?.take()
+    }
+
+    fn put(&self, connection: Connection) {
+        if let Ok(mut kept) = self.0.lock() {
+            *kept = Some(connection);
+        }
+    }
+}
+
 /// A connection that holds the write lock, for one statement: that is a transaction by itself.
 struct Alone {
-    connection: PoolConnection<Db>,
+    connection: Connection,
+    kept: Kept,
     _lock: OwnedMutexGuard<()>,
 }
 
@@ -112,8 +131,10 @@ impl Alone {
         &mut self.connection
     }
 
+    /// One whose statement failed, or was not waited for, is not kept.
     #[expect(clippy::unused_async, reason = "PostgreSQL has to ask")]
     async fn done(self, _doing: &'static str) -> Result<()> {
+        self.kept.put(self.connection);
         Ok(())
     }
 }
@@ -176,6 +197,7 @@ impl Sqlite {
                 AUDITORS,
                 options.row_buffer_size(ROWS).pragma("query_only", "on"),
             ),
+            audit_kept: Kept::default(),
             audit_end: End::default(),
             write: Arc::default(),
             access: AccessChanges::default(),
@@ -190,6 +212,7 @@ impl Sqlite {
     pub fn syncing_audit(self) -> Self {
         Self {
             audit: self.writer.clone(),
+            audit_kept: Kept::default(),
             ..self
         }
     }
@@ -225,6 +248,7 @@ impl Sqlite {
             writer: pool.clone(),
             audit: pool.clone(),
             readers: pool,
+            audit_kept: Kept::default(),
             audit_end: End::default(),
             write: Arc::default(),
             access: AccessChanges::default(),
@@ -260,9 +284,15 @@ impl Sqlite {
     /// For rows of the audit that go with one statement: a transaction costs three.
     async fn audit_alone(&self, doing: &'static str) -> Result<Alone> {
         let lock = self.write.clone().lock_owned().await;
-        let connection = self.audit.acquire().await.map_err(db(doing))?;
+        let connection = if let Some(kept) = self.audit_kept.take() {
+            kept
+        } else {
+            let options = self.audit.connect_options();
+            options.connect().await.map_err(db(doing))?
+        };
         Ok(Alone {
             connection,
+            kept: self.audit_kept.clone(),
             _lock: lock,
         })
     }

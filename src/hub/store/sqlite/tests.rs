@@ -1,5 +1,6 @@
 use super::*;
-use crate::hub::store::{AuditQuery, Store};
+use crate::hub::audit::chain::{self, Head};
+use crate::hub::store::{AuditQuery, AuditRow, Store};
 
 fn directory(name: &str) -> std::path::PathBuf {
     let path = std::env::temp_dir().join(format!("linesman-store-{name}-{}", std::process::id()));
@@ -19,6 +20,95 @@ async fn audit_rows_wait_for_the_disk_where_they_shall() {
     let store = store.audit_survives(Durability::Fsync);
     assert_eq!(store.audit_durability().await.unwrap(), Durability::Fsync);
     std::fs::remove_dir_all(data).unwrap();
+}
+
+/// L52: none of them asks the pool, which would ask the connection first, and none is less durable for that.
+#[tokio::test]
+async fn records_go_over_one_connection_that_is_as_durable_as_they_shall_be() {
+    let data = directory("kept");
+    let store = Sqlite::open(&data).await.unwrap();
+    let id = store.hub_id().await.unwrap();
+    let mut head = chain::genesis(&id);
+    // The first one reads where the chain ends.
+    put(&store, &mut head).await;
+    assert_eq!(synchronous(&store).await, None);
+    for _ in 0..3 {
+        put(&store, &mut head).await;
+        assert_eq!(synchronous(&store).await, Some(1));
+    }
+    let synced = store.clone().syncing_audit();
+    put(&synced, &mut head).await;
+    assert_eq!(synchronous(&synced).await, Some(2));
+    // A statement that fails takes its connection with it; the next one has another.
+    move_last(&store, 1).await;
+    assert!(store.append_audit(&[row(head)]).await.is_err());
+    move_last(&store, -1).await;
+    assert_eq!(synchronous(&store).await, None);
+    put(&store, &mut head).await;
+    put(&store, &mut head).await;
+    assert_eq!(synchronous(&store).await, Some(1));
+    let last = store.audit_head().await.unwrap().unwrap();
+    assert_eq!((last.seq, last.hash), (head.seq, head.hash));
+    drop((store, synced));
+    std::fs::remove_dir_all(data).unwrap();
+}
+
+/// A record behind this one.
+fn row(head: Head) -> AuditRow {
+    let mut row = AuditRow {
+        seq: 0,
+        at: 1,
+        stage: "event".to_owned(),
+        actor: "user:ada".to_owned(),
+        action: "grant.add".to_owned(),
+        acted_as: None,
+        cluster: None,
+        target: String::new(),
+        request_id: String::new(),
+        verdict: "allow".to_owned(),
+        reason: None,
+        opened: None,
+        code: None,
+        exit: None,
+        bytes: None,
+        millis: None,
+        remote: String::new(),
+        prev: [0; 32],
+        hash: [0; 32],
+    };
+    chain::link(head, &mut row);
+    row
+}
+
+/// Puts the last record elsewhere.
+async fn move_last(store: &Sqlite, by: i64) {
+    sqlx::query("UPDATE audit SET seq = seq + $1 WHERE seq = (SELECT max(seq) FROM audit)")
+        .bind(by)
+        .execute(&store.writer)
+        .await
+        .unwrap();
+}
+
+async fn put(store: &Sqlite, head: &mut Head) {
+    let row = row(*head);
+    store
+        .append_audit(std::slice::from_ref(&row))
+        .await
+        .unwrap();
+    *head = Head {
+        seq: row.seq,
+        hash: row.hash,
+    };
+}
+
+/// How the connection that is kept waits for the disk (1 NORMAL, 2 FULL); None = there is none.
+async fn synchronous(store: &Sqlite) -> Option<i64> {
+    let mut kept = store.audit_kept.take()?;
+    let level = sqlx::query_scalar("PRAGMA synchronous")
+        .fetch_one(&mut kept)
+        .await;
+    store.audit_kept.put(kept);
+    Some(level.unwrap())
 }
 
 #[tokio::test]
