@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::chain::{self, Head, anchor_input, genesis};
@@ -16,6 +16,9 @@ use crate::hub::HubKeys;
 use crate::hub::store::{Anchor, AuditRow, Store, StoreError, patience};
 
 mod beginning;
+mod pace;
+
+use pace::Pace;
 
 /// What was taken from the queue at once, the chain's own upkeep included, may wait for the database for so long: the next
 /// callers wait for it, and it may wait on a connection that is lost. A batch that takes longer is in doubt.
@@ -24,6 +27,8 @@ const STORED: Duration = Duration::from_secs(15);
 const BATCH: usize = 256;
 /// How long the records of requests that ended wait for company.
 const LINGER: Duration = Duration::from_millis(10);
+/// How long those of requests that begin do, while many run.
+const COMPANY: Duration = Duration::from_millis(1);
 /// Records in one step of pruning.
 const PRUNE: u32 = 2_000;
 /// The most bytes of a free text in a record.
@@ -50,6 +55,7 @@ pub struct Chain {
     doubt: Vec<AuditRow>,
     /// Closes that could not be stored yet.
     late: Vec<AuditRow>,
+    pace: Pace,
 }
 
 /// Opens the chain at its end. A hub that is alone marks what a crash left open as interrupted; of several replicas, the
@@ -90,6 +96,7 @@ pub async fn start(
         unsure: false,
         doubt: Vec::new(),
         late: Vec::new(),
+        pace: Pace::new(Instant::now(), head.seq),
     };
     if chain.writer.is_none() {
         let open = chain.store.audit_open().await;
@@ -138,6 +145,7 @@ impl Chain {
                     break;
                 }
             }
+            self.company(&mut batch, &stop).await;
             self.take(&mut batch).await;
         }
         self.queue.close();
@@ -145,6 +153,20 @@ impl Chain {
             self.take(&mut batch).await;
         }
         Ok(())
+    }
+
+    /// Lets others join a batch, where many requests run.
+    async fn company(&mut self, batch: &mut Vec<Command>, stop: &CancellationToken) {
+        let opens = batch.iter().filter(|c| matches!(c, Command::Open { .. }));
+        let moment = (Instant::now(), self.head.seq);
+        if self.pace.waits(opens.count(), moment) {
+            stop.run_until_cancelled(sleep(COMPANY)).await;
+            while batch.len() < BATCH
+                && let Ok(more) = self.queue.try_recv()
+            {
+                batch.push(more);
+            }
+        }
     }
 
     async fn take(&mut self, batch: &mut Vec<Command>) {
@@ -172,7 +194,10 @@ impl Chain {
                     rows.push(row(Stage::Event, &entry));
                     events.push(stored);
                 }
-                Command::Close(closing) => rows.push(close_row(&closing)),
+                Command::Close(closing) => {
+                    self.pace.closed(closing.opened);
+                    rows.push(close_row(&closing));
+                }
                 Command::Anchor(done) => anchors.push(done),
                 Command::Prune(up_to, done) => prunes.push((up_to, done)),
                 Command::Interrupt(open, done) => interrupts.push((open, done)),
@@ -190,6 +215,7 @@ impl Chain {
                     let Some(seq) = seqs.get(index).copied() else {
                         continue;
                     };
+                    self.pace.opened();
                     drop(stored.send(Opened {
                         entry,
                         seq,
