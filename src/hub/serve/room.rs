@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http::StatusCode;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::kubeapi::lasting::Lasting;
@@ -73,9 +73,16 @@ pub(super) enum Sort {
 pub(super) struct Seat {
     room: Arc<Room>,
     stage: Mutex<Stage>,
-    /// Changes with each request that begins or ends.
-    running: watch::Sender<usize>,
+    used: watch::Sender<Use>,
     gives_way: CancellationToken,
+}
+
+/// What runs on a connection.
+#[derive(Debug, Clone, Copy)]
+struct Use {
+    running: usize,
+    /// When the last of it ended, or the connection was made.
+    since: Instant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +118,10 @@ impl Room {
         Arc::new(Seat {
             room: self.clone(),
             stage: Mutex::new(Stage::Stranger(number)),
-            running: watch::Sender::default(),
+            used: watch::Sender::new(Use {
+                running: 0,
+                since: Instant::now(),
+            }),
             gives_way,
         })
     }
@@ -159,6 +169,7 @@ impl Seat {
     /// A request begins. The error is what its user is told.
     pub(super) fn asked(self: &Arc<Self>, sort: Sort) -> Result<Asking, Refusal> {
         let mut stage = self.stage();
+        let first = matches!(*stage, Stage::Stranger(_));
         let mut places = self.room.lock();
         *stage = match *stage {
             Stage::Stranger(number) => {
@@ -174,11 +185,15 @@ impl Seat {
         drop(places);
         if *stage == Stage::Refused {
             // It has no more to wait for.
-            self.running.send_modify(|_| {});
+            self.used.send_modify(|_| {});
             return Err(full(sort));
         }
-        // Under the lock: who sees the count sees the stage that goes with it.
-        self.running.send_modify(|running| *running += 1);
+        // Under the lock: who sees the count sees the stage that goes with it. Whoever waits looks again when its time is over, and
+        // is woken only where that is another time from now on: a wake-up for each request costs as much as a part of it.
+        self.used.send_if_modified(|used| {
+            used.running += 1;
+            first
+        });
         Ok(Asking { seat: self.clone() })
     }
 
@@ -199,16 +214,24 @@ impl Seat {
         }
     }
 
-    /// Completes when nothing has run for so long.
+    /// Completes when nothing has run for so long, from now on.
     pub(super) async fn idle(&self, limit: impl Fn() -> Duration) {
-        let mut running = self.running.subscribe();
+        let begun = Instant::now();
+        let mut used = self.used.subscribe();
         loop {
-            let none = *running.borrow_and_update() == 0;
+            let Use { running, since } = *used.borrow_and_update();
+            let now = Instant::now();
+            // What runs now ends later, and the time counts from there.
+            let from = if running == 0 { since.max(begun) } else { now };
+            let until = from + limit();
+            if running == 0 && until <= now {
+                return;
+            }
             tokio::select! {
                 biased;
                 // It cannot fail: we hold its sender.
-                _ = running.changed() => {}
-                () = sleep(limit()), if none => return,
+                _ = used.changed() => {}
+                () = sleep_until(until) => {}
             }
         }
     }
@@ -223,8 +246,12 @@ impl Seat {
 
     fn over(self: &Arc<Self>) {
         let mut stage = self.stage();
-        self.running.send_modify(|running| *running -= 1);
-        if *stage == Stage::Busy && *self.running.borrow() == 0 {
+        self.used.send_if_modified(|used| {
+            used.running -= 1;
+            used.since = Instant::now();
+            false
+        });
+        if *stage == Stage::Busy && self.used.borrow().running == 0 {
             let mut places = self.room.lock();
             let number = places.number();
             places.idle.insert(number, self.gives_way.clone());
@@ -286,7 +313,10 @@ impl Asking {
     /// The connection is the request's from now on: its protocol was switched.
     pub(super) fn for_good(self) {
         // Once more than it is over.
-        self.seat.running.send_modify(|running| *running += 1);
+        self.seat.used.send_if_modified(|used| {
+            used.running += 1;
+            false
+        });
     }
 
     /// An answer that ends with this.

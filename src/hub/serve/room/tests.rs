@@ -1,3 +1,7 @@
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
+
 use tokio::time::{Instant, advance};
 
 use super::*;
@@ -138,4 +142,33 @@ async fn a_connection_that_nothing_is_asked_on_ends_after_a_while() {
         () = asks => {}
     }
     assert_eq!(began.elapsed(), long + LIMITS.idle / 2 + LIMITS.idle);
+}
+
+/// How often a task was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// L52: only the first request changes how long the connection may be silent.
+#[tokio::test(start_paused = true)]
+async fn requests_do_not_wake_who_waits_for_the_end_of_their_connection() {
+    let room = Room::new(LIMITS);
+    let seat = room.enter();
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut context = Context::from_waker(&waker);
+    let mut unused = pin!(seat.unused());
+    assert!(unused.as_mut().poll(&mut context).is_pending());
+    drop(seat.asked(Sort::User).unwrap());
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    assert!(unused.as_mut().poll(&mut context).is_pending());
+    for _ in 0..3 {
+        drop(seat.asked(Sort::User).unwrap());
+    }
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
 }
