@@ -26,6 +26,8 @@ const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nHost: refused\r\nConnection: close\r
 /// Bytes that are read while the answer to a switch is waited for, so that the end of the connection shows.
 const MAX_HELD: usize = 16 << 10;
 const READ: usize = 16 << 10;
+/// The same of heads, through room that each look at the connection clears, and there are some for each request.
+const HEADS: usize = 2 << 10;
 /// Until where an answer's head tells its code: `HTTP/1.1 101`.
 const CODE: usize = 12;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -277,7 +279,7 @@ impl<S: AsyncRead + Unpin, T: Unpin> AsyncRead for Guarded<S, T> {
                     return Poll::Pending;
                 }
             }
-            let mut room = [0; READ];
+            let mut room = [0; HEADS];
             let mut read = ReadBuf::new(&mut room);
             ready!(Pin::new(&mut this.io).poll_read(cx, &mut read))?;
             if read.filled().is_empty() {
