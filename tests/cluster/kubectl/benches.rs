@@ -144,7 +144,11 @@ fn a_get_through_the_hub() {
 #[test]
 #[ignore = "a benchmark: make bench"]
 fn gets_a_second_per_core() {
-    let world = world::adopted();
+    let mut world = world::adopted();
+    // As an operator runs it. The level of the tests writes a line for each request.
+    world.hub.stop();
+    world.hub.level = "info";
+    world.hub.up();
     ready(&world);
     let pids = [("hub", hub_pid(&world)), ("agent", agent_pid(&world))];
     let nginx = peer::Nginx::before(&world);
@@ -152,6 +156,7 @@ fn gets_a_second_per_core() {
     let path = Arc::new(format!("/api/v1/namespaces/{NAMESPACE}/pods/box"));
     for (what, workers) in [("one after the other", 1), ("32 at a time", 32)] {
         let before = pids.map(|(_, pid)| processor(pid));
+        let waited = waits(hub_pid(&world));
         let began = Instant::now();
         let done = runtime.block_on(async {
             let ways = Ways::of(&world).await;
@@ -173,6 +178,12 @@ fn gets_a_second_per_core() {
                 format!("{:.0} /s", done / used),
             );
         }
+        figure(
+            "L52",
+            &format!("… times that a thread of the hub begins to wait, for each, {what}"),
+            "",
+            format!("{:.1}", (waits(hub_pid(&world)) - waited) / done),
+        );
         if let Some(nginx) = &nginx {
             let before = processor(nginx.pid());
             let done = runtime
@@ -220,6 +231,22 @@ fn processor(pid: u32) -> f64 {
         .collect();
     let ticks = |at: usize| fields[at - 3].parse::<f64>().unwrap();
     (ticks(14) + ticks(15)) / 100.0
+}
+
+/// How often threads of a process gave up their core because there was nothing to do (Linux).
+fn waits(pid: u32) -> f64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    threads
+        .map(|thread| {
+            // It may have ended meanwhile.
+            let status = fs::read_to_string(thread.unwrap().path().join("status"));
+            let status = status.unwrap_or_default();
+            let count = status
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            count.map_or(0.0, |count| count.trim().parse::<f64>().unwrap())
+        })
+        .sum()
 }
 
 /// L52: a list as of a large cluster.
