@@ -80,7 +80,7 @@ fn asks(world: &World, kubeconfig: &Path) -> Output {
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn the_lines_account_may_act_as_whom_grants_name_and_nobody_else() {
-    const USER: &str = "linesman:newcomer";
+    const USER: &str = "linesman:trainee";
     let world = world::adopted();
     kubectl::ready(&world);
     let account = Account::of(&world);
@@ -91,7 +91,7 @@ fn the_lines_account_may_act_as_whom_grants_name_and_nobody_else() {
     assert_eq!(account.too_much(), []);
     assert!(!account.may_act_as("users", USER));
 
-    let kubeconfig = kubectl::user(&world, "newcomer", &["--group", "view"]);
+    let kubeconfig = kubectl::user(&world, "trainee", &["--group", "view"]);
     let there = until("the new grant's name is there", seconds(60), || {
         account.may_act_as("users", USER)
     });
@@ -109,7 +109,7 @@ fn the_lines_account_may_act_as_whom_grants_name_and_nobody_else() {
 
     let grants = world.hub.json(&["grant", "list"]);
     let grants = grants.as_array().unwrap().iter();
-    let mut own = grants.filter(|grant| grant["subject"] == json!("user:newcomer"));
+    let mut own = grants.filter(|grant| grant["subject"] == json!("user:trainee"));
     let id = own.next().unwrap()["id"].as_str().unwrap().to_owned();
     world.hub.linesman(&["grant", "revoke", &id]);
     let refused = until("the old grant is dead", seconds(60), || {
