@@ -16,15 +16,18 @@ use tokio_util::sync::CancellationToken;
 use super::engine::Install;
 use super::plan::barred::Denial;
 use super::plan::burst;
+use super::plan::redis::{Requests, Tally};
 use super::plan::{Object, Observed};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::manifests::ENGINE_ROLE;
 use crate::manifests::scope::Extent;
+use crate::wire::api::EngineKind;
 
 /// The label that all of an install carries.
 const PART_OF: &str = "app.kubernetes.io/part-of";
 
+mod count;
 mod found;
 mod scope;
 
@@ -65,6 +68,24 @@ impl View {
                 None => seen.denied.remove(id),
             };
             before.map(|d| d.said) != seen.denied.get(id).map(|d| d.said.clone())
+        });
+    }
+
+    /// What a controller's Pod counts of its requests to Redis now; those of Pods that are gone are forgotten. That all goes on
+    /// as before is no news.
+    fn counted(&self, pod: &str, uid: &str, requests: Requests) {
+        let now = clock::now();
+        self.0.send_if_modified(|seen| {
+            let there = &seen.pods;
+            seen.requests.retain(|name, _| there.contains_key(name));
+            let before = seen.requests.get(pod);
+            let next = before.map_or_else(
+                || Tally::begin(uid, requests, now),
+                |tally| tally.next(uid, requests, now),
+            );
+            let failed = next.failed > 0 || before.is_some_and(|tally| tally.failed > 0);
+            seen.requests.insert(pod.to_owned(), next);
+            failed
         });
     }
 
@@ -134,6 +155,10 @@ pub async fn run(
     let mut scopes = JoinSet::new();
     for scope in scopes_of(&kube, install, extent) {
         scopes.spawn(scope.run(view.clone(), stop.clone()));
+    }
+    if install.traits.kind == EngineKind::Argocd {
+        let controller = install.controller(&install.sync).name;
+        scopes.spawn(count::run(controller, view, stop));
     }
     while let Some(ended) = scopes.join_next().await {
         ended.context("a watch panicked")?;

@@ -34,6 +34,7 @@ pub mod pass;
 pub mod probes;
 pub mod project;
 pub mod quarantine;
+pub mod redis;
 pub mod remade;
 pub mod replace;
 pub mod rights;

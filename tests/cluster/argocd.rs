@@ -21,6 +21,7 @@ mod hangs;
 mod keys;
 mod kills;
 mod namespace;
+mod redis;
 mod slow;
 mod versions;
 mod whole;

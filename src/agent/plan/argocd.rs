@@ -18,6 +18,8 @@ const STUCK: Duration = Duration::minutes(10);
 /// Beyond its interval and jitter, a controller that works has looked again. One that could not fetch says nothing of that, nor of a
 /// look, for three minutes (`controller/state.go`, `repoErrorGracePeriod`), but does when it is asked.
 const SLACK: Duration = Duration::seconds(20);
+/// Within so long a controller looks at each Application by itself.
+pub(super) const AGAIN: Duration = RECONCILES.saturating_add(JITTER).saturating_add(SLACK);
 /// A controller that has just started looks anew within so long.
 const STARTS: Duration = Duration::seconds(5);
 
@@ -71,7 +73,7 @@ pub fn is_stale(root: &Object, now: OffsetDateTime) -> bool {
 
 /// Until when it looks by itself if all is well.
 pub fn stale_from(root: &Object) -> Option<OffsetDateTime> {
-    Some(looked(root)? + RECONCILES + JITTER + SLACK)
+    Some(looked(root)? + AGAIN)
 }
 
 /// Whether its last look failed for a reason that lies between Argo CD's own parts and may be over.

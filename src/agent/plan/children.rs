@@ -1,12 +1,14 @@
 //! The sync objects below the root: what is wrong with them is shown, and left to the catalog. It says nothing of
 //! the engine, which did what the catalog told it.
 
+use time::OffsetDateTime;
+
 use super::argocd;
 use super::fault::Class;
 use super::find::Finding;
 use super::health::root_fault;
 use super::state::{Child, Observed};
-use super::undecodable;
+use super::{redis, undecodable};
 use crate::agent::engine::Install;
 use crate::bundle::{Kind, ObjectId};
 
@@ -17,7 +19,12 @@ const MAX_FOUND: usize = 8;
 const MAX_MENDED: usize = 64;
 
 /// Those that are not Ready. One that only waits for others is named where nothing else is wrong.
-pub(super) fn children(install: &Install, observed: &Observed, found: &mut Vec<Finding>) {
+pub(super) fn children(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    found: &mut Vec<Finding>,
+) {
     let all = observed.children.iter();
     let unread = all.filter_map(|(id, child)| undecodable::finding(install, observed, id, child));
     found.extend(unread.take(MAX_MENDED));
@@ -26,8 +33,15 @@ pub(super) fn children(install: &Install, observed: &Observed, found: &mut Vec<F
         if reason == undecodable::REASON || knows_it_by_now(install, observed, message) {
             return None;
         }
+        let class = match class(reason, message) {
+            // The engine's own, and told of as that.
+            Class::RedisDown if !redis::answers(now, observed) => return None,
+            // Of another Redis, which it brought, or of what is over.
+            Class::RedisDown => Class::ApplyFailed,
+            class => class,
+        };
         let text = format!("is not Ready: {reason}: {message}");
-        let mut finding = Finding::new(class(reason, message), id, text);
+        let mut finding = Finding::new(class, id, text);
         // Of the engine's own storage the root tells; other Secrets than the catalog's are people's.
         finding.reported = matches!(
             finding.class,
@@ -39,6 +53,18 @@ pub(super) fn children(install: &Install, observed: &Observed, found: &mut Vec<F
         troubles.partition(|f| f.class == Class::DependencyNotReady);
     let named = if broken.is_empty() { waiting } else { broken };
     found.extend(named.into_iter().take(MAX_FOUND));
+}
+
+/// What one of them says of the engine's Redis, which answers nobody who would tell.
+pub(super) fn blames_redis(now: OffsetDateTime, observed: &Observed) -> Option<String> {
+    if redis::answers(now, observed) {
+        return None;
+    }
+    observed.children.iter().find_map(|(id, child)| {
+        let (reason, message) = child.trouble.as_ref()?;
+        let blames = class(reason, message) == Class::RedisDown;
+        blames.then(|| format!("{id}: {reason}: {message}"))
+    })
 }
 
 /// Whether what an Application misses is there: its controller did not know of the project yet when it looked at it, and
@@ -118,7 +144,8 @@ mod tests {
     fn found(observed: &Observed) -> Vec<(Class, String)> {
         let mut found = Vec::new();
         let install = crate::agent::plan::tests::install();
-        children(&install, observed, &mut found);
+        let now = crate::agent::plan::tests::start();
+        children(now, &install, observed, &mut found);
         let named = found.into_iter().map(|f| (f.class, f.object.name));
         named.collect()
     }

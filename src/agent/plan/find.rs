@@ -8,7 +8,9 @@ use time::{Duration, OffsetDateTime};
 use super::fault::Class;
 use super::server::Symptoms;
 use super::state::{Answer, History, Object, Observed};
-use super::{burst, children, evidence, foreign, giveback, health, latent, quarantine, witness};
+use super::{
+    burst, children, evidence, foreign, giveback, health, latent, quarantine, redis, witness,
+};
 use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
 use crate::agent::engine::flux::{self, SIGNERS};
 use crate::agent::engine::{Install, MANAGER};
@@ -125,7 +127,8 @@ pub fn find(
     witness::silent(now, install, observed, &mut found);
     altered::useless(install, observed, history, &mut found);
     latent::latent(now, install, observed, &mut found);
-    children::children(install, observed, &mut found);
+    children::children(now, install, observed, &mut found);
+    redis::down(now, install, observed, &mut found);
     latent::blocked(install, observed, &mut found);
     latent::clocks(install, &mut found);
     evidence::complete(install, observed, &mut found);

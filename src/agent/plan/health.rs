@@ -8,9 +8,9 @@ use super::barred::barred;
 use super::fault::Class;
 use super::find::Finding;
 use super::state::{History, Object, Observed, Pod, Probe};
-use super::{barred, busy, failed, full, latent, undecodable};
+use super::{barred, busy, failed, full, latent, redis, undecodable};
 use crate::agent::engine::Install;
-use crate::agent::engine::argocd::{REDIS, SKIP};
+use crate::agent::engine::argocd::SKIP;
 use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
 
@@ -343,7 +343,7 @@ fn is_said_anew(history: &History, root: &Object) -> bool {
     history.last_write.is_none_or(|at| looked >= Some(at))
 }
 
-/// What the root Application says. Trouble with its Redis is Redis' own, whatever else it leads to.
+/// What the root Application says.
 fn application(
     now: OffsetDateTime,
     install: &Install,
@@ -360,15 +360,10 @@ fn application(
         finding.reported = true;
         found.push(finding);
     }
-    let redis = ObjectId::new(Kind::Deployment, &install.namespace, REDIS);
     for (class, text) in argocd::faults(live) {
-        let about = if class == Class::RedisDown {
-            &redis
-        } else {
-            id
-        };
-        if !found.iter().any(|f| f.class == class && f.object == *about) {
-            let mut finding = Finding::new(class, about, text);
+        let about = redis::blamed(install, class, id);
+        if !found.iter().any(|f| f.class == class && f.object == about) {
+            let mut finding = Finding::new(class, &about, text);
             // It names a kind, and no object.
             finding.reported = class == Class::UndecodableObject;
             found.push(finding);

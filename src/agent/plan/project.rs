@@ -398,6 +398,7 @@ pub fn pod(live: core::Pod) -> Pod {
     let mut labels = meta.labels.unwrap_or_default();
     Pod {
         uid: meta.uid.unwrap_or_default(),
+        address: status.pod_ip.unwrap_or_default(),
         revision: labels
             .remove("controller-revision-hash")
             .unwrap_or_default(),

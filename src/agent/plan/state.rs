@@ -12,6 +12,7 @@ use super::burst::Fate;
 use super::busy::Turn;
 use super::fault::{Class, Key};
 use super::quarantine::shield::Owner;
+use super::redis::Tally;
 use super::server::Gate;
 use super::undecodable::aside::Suspect;
 use super::witness::Witness;
@@ -54,6 +55,8 @@ pub struct Observed {
     pub policies: BTreeSet<String>,
     /// Objects that other controllers may be asked with.
     pub witnesses: BTreeMap<ObjectId, Witness>,
+    /// What controllers of Argo CD count of their requests to Redis, by Pod.
+    pub requests: BTreeMap<String, Tally>,
     pub own_look: OwnLook,
     /// What is known of the Git host's key.
     pub host_keys: HostKeys,
@@ -259,6 +262,8 @@ pub struct Probe {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pod {
     pub uid: String,
+    /// Empty until it has one.
+    pub address: String,
     /// Its Deployment or StatefulSet, by its label `app` or `app.kubernetes.io/name`.
     pub app: String,
     pub created: Option<OffsetDateTime>,

@@ -357,9 +357,9 @@ faults! {
         does "ends the operation: Argo CD then begins anew, with the head";
         advice "";
     RedisDown: 55, Budget::PerHour(3), 30 s;
-        seen "Argo CD: a controller cannot speak with its Redis";
-        evidence "the condition of the root";
-        does "deletes the Redis Pod, which only caches; its Service and Deployment are mended as `ObjectMissing` and `ObjectAltered`";
+        seen "Argo CD: its Redis runs, but for 45 s it answered none of the requests that each application-controller makes, by what that counts in its metrics; or the root says that it does not reach it, or an Application below the root does so while the Redis Pod runs for 140 s and no count says otherwise";
+        evidence "since when none was answered; else the condition of the root or of that Application";
+        does "deletes the Redis Pod, which only caches; its Service and Deployment are mended as `ObjectMissing` and `ObjectAltered`. A Redis that `argocd-cmd-params-cm` names and that is not the install's is only reported";
         advice "";
     KubernetesUnsupported: 56, Budget::Report, 60 s;
         seen "the cluster's Kubernetes is older than the engine's version is made for";

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
-use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
+use crate::agent::engine::argocd::{PROBED_AT, REDIS, REFRESH};
 use crate::agent::plan::tests::{Cluster, start};
 use crate::clock::rfc3339;
 

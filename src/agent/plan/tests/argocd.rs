@@ -202,6 +202,41 @@ fn a_redis_that_nobody_reaches_is_restarted_and_the_root_is_left_alone() {
     );
 }
 
+/// F55: the root is asked for an answer when it is silent, and one that is asked does without Redis; other Applications say it.
+#[test]
+fn a_redis_of_which_only_other_applications_say_that_nobody_reaches_it_is_restarted() {
+    let mut cluster = working();
+    let said = "failed to resolve: dial tcp 10.96.0.9:6379: connect: connection refused";
+    let child = Child {
+        trouble: Some(("ComparisonError".to_owned(), said.to_owned())),
+        ..Child::default()
+    };
+    let web = id(Kind::Application, "web");
+    let seen = |cluster: &mut Cluster, up: Duration| {
+        let mut observed = cluster.observed();
+        let pod = observed.pods.get_mut("argocd-redis").unwrap();
+        Arc::make_mut(pod).running = Some(cluster.now - up);
+        observed.children = Arc::new([(web.clone(), child.clone())].into());
+        let judge =
+            |cluster: &Cluster| plan(cluster.now, &cluster.install, &observed, &cluster.history);
+        let first = judge(cluster);
+        cluster.history.saw(cluster.now, &first);
+        cluster.now += Duration::seconds(31);
+        judge(cluster)
+    };
+    let known = seen(&mut cluster, Duration::minutes(3));
+    assert_eq!(
+        remedies(&known),
+        [(Class::RedisDown, "restart", "argocd-redis")]
+    );
+    let named: Vec<&ObjectId> = known.findings.iter().map(|f| &f.object).collect();
+    assert_eq!(named, [&id(Kind::Deployment, "argocd-redis")]);
+    // What it says of a Redis that just began is of the one before.
+    let mut cluster = working();
+    let young = seen(&mut cluster, Duration::minutes(1));
+    assert_eq!(young.findings, Vec::new());
+}
+
 /// F12, W39: no answer for 90 s although the Pod is ready.
 #[test]
 fn a_controller_that_does_not_answer_is_restarted_and_one_that_was_not_asked_is_not() {
