@@ -12,7 +12,7 @@ use crate::support::{eventually, figure, seconds, shown, until};
 
 /// Jobs that run one after the other before anything is applied, as those that migrate a database do, and a `ConfigMap` that
 /// is applied after them.
-fn commit(hooks: u64, each: u64) -> String {
+pub(super) fn commit(hooks: u64, each: u64) -> String {
     let hook = |n: u64| {
         json!({
             "apiVersion": "batch/v1", "kind": "Job",
@@ -45,7 +45,7 @@ fn commit(hooks: u64, each: u64) -> String {
 }
 
 /// When the operation began that the root is at.
-fn runs(root: &Value, head: &str) -> Option<String> {
+pub(super) fn runs(root: &Value, head: &str) -> Option<String> {
     let operation = &root["status"]["operationState"];
     let of_head = operation["phase"] == "Running" && operation["syncResult"]["revision"] == head;
     let began = operation["startedAt"].as_str().filter(|_| of_head);
