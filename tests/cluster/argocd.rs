@@ -191,44 +191,8 @@ fn secrets_host_keys_and_project_come_back_with_their_former_values() {
 #[ignore = "needs a real cluster: make test"]
 fn a_root_deleted_or_changed_is_mended_and_a_stopped_one_is_left() {
     let mut world = world::adopted_argocd();
-    world.push(
-        "elsewhere/map.yaml",
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: elsewhere, namespace: default}\n",
-    );
-    settle(&world);
-    with_and_without_hub(&mut world, |world, hub| {
-        let workloads = workloads(world);
-        let uid = world.uid(&root()).unwrap();
-        world.delete_guarded(&root());
-        let took = until("the root is back", seconds(LIMIT), || {
-            world.uid(&root()).is_some_and(|new| new != uid)
-        });
-        figure(
-            "W35",
-            &format!("Argo CD: root deleted → back ({hub})"),
-            "≤ 5 s",
-            shown(took),
-        );
-        let good = world.api.get(&root()).unwrap()["spec"]["source"].clone();
-        // What is there can be compared, and would be synced and pruned by: the guard policy does not let it come to that.
-        let elsewhere = json!({ "spec": { "source": { "path": "elsewhere" } } });
-        let (code, message) = world.api.try_patch(&root(), &elsewhere).unwrap_err();
-        assert_eq!(code, 403, "{message}");
-        // What cannot be fetched is not pruned by: with that the second line is seen, which mends what somebody allowed.
-        let led = json!({ "repoURL": "ssh://git@hub.lab.test:1/other.git", "path": "none" });
-        for again in ["changed", "changed again"] {
-            world.patch_guarded(&root(), &json!({ "spec": { "source": led } }));
-            let took = until("the root's source is as before", seconds(LIMIT), || {
-                let live = world.api.get(&root());
-                live.is_some_and(|o| o["spec"]["source"] == good)
-            });
-            let what = format!("Argo CD: root's repoURL and path {again} → as before ({hub})");
-            figure("W35", &what, "≤ 5 s", shown(took));
-        }
-        let what = format!("Argo CD: function after that ({hub})");
-        works(world, "W35", &what, "≤ 60 s");
-        unchanged(world, &workloads);
-    });
+    push_elsewhere(&world);
+    with_and_without_hub(&mut world, root_deleted_or_changed);
     settle(&world);
     let stop = json!({ "spec": { "syncPolicy": { "automated": null } } });
     world.api.patch(&root(), &stop);
@@ -242,6 +206,50 @@ fn a_root_deleted_or_changed_is_mended_and_a_stopped_one_is_left() {
         json!({ "spec": { "syncPolicy": { "automated": { "prune": true, "selfHeal": true } } } });
     world.api.patch(&root(), &on);
     settle(&world);
+}
+
+/// What the root may be led to.
+fn push_elsewhere(world: &World) {
+    world.push(
+        "elsewhere/map.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: elsewhere, namespace: default}\n",
+    );
+    settle(world);
+}
+
+/// W35: the root is as before, and nothing is pruned. The catalog holds `elsewhere/`.
+fn root_deleted_or_changed(world: &World, hub: &str) {
+    let workloads = workloads(world);
+    let uid = world.uid(&root()).unwrap();
+    world.delete_guarded(&root());
+    let took = until("the root is back", seconds(LIMIT), || {
+        world.uid(&root()).is_some_and(|new| new != uid)
+    });
+    figure(
+        "W35",
+        &format!("Argo CD: root deleted → back ({hub})"),
+        "≤ 5 s",
+        shown(took),
+    );
+    let good = world.api.get(&root()).unwrap()["spec"]["source"].clone();
+    // What is there can be compared, and would be synced and pruned by: the guard policy does not let it come to that.
+    let elsewhere = json!({ "spec": { "source": { "path": "elsewhere" } } });
+    let (code, message) = world.api.try_patch(&root(), &elsewhere).unwrap_err();
+    assert_eq!(code, 403, "{message}");
+    // What cannot be fetched is not pruned by: with that the second line is seen, which mends what somebody allowed.
+    let led = json!({ "repoURL": "ssh://git@hub.lab.test:1/other.git", "path": "none" });
+    for again in ["changed", "changed again"] {
+        world.patch_guarded(&root(), &json!({ "spec": { "source": led } }));
+        let took = until("the root's source is as before", seconds(LIMIT), || {
+            let live = world.api.get(&root());
+            live.is_some_and(|o| o["spec"]["source"] == good)
+        });
+        let what = format!("Argo CD: root's repoURL and path {again} → as before ({hub})");
+        figure("W35", &what, "≤ 5 s", shown(took));
+    }
+    let what = format!("Argo CD: function after that ({hub})");
+    works(world, "W35", &what, "≤ 60 s");
+    unchanged(world, &workloads);
 }
 
 /// W34: the CRD of the Applications deleted, past the policy: Applications are back ≤ 30 s, those that Git does not

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::hangs::{controller_hangs, repo_server_hangs};
 use super::slow::{comes_to_its_end, commit, runs};
-use super::{is_there, push_map};
+use super::{is_there, push_elsewhere, push_map, root_deleted_or_changed};
 use crate::blocked::pods_of_engine;
 use crate::healing::{LIMIT, on_record, settle, since, unchanged, workloads, works};
 use crate::support::api::path;
@@ -95,4 +95,22 @@ fn an_operation_that_stands_still_is_ended_and_the_head_is_applied() {
     assert_eq!(mark.first_mending_write(), None, "the agent wrote");
     assert_eq!(pods_of_engine(&world), pods);
     unchanged(&world, &workloads);
+}
+
+/// W35: with the hub stopped and Git there.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn a_root_deleted_or_changed_is_mended_without_the_hub_too() {
+    let mut world = world::adopted_argocd();
+    push_elsewhere(&world);
+    let known = on_record(&world);
+    world.lose_hub();
+    root_deleted_or_changed(&world, "hub stopped, Git there");
+    world.hub_back();
+    until("it is on record", seconds(LIMIT), || {
+        let told = since(&world, &known);
+        let of = |class: &str| told.iter().any(|heal| heal["class"] == class);
+        of("RootDeleted") && of("SourceAltered")
+    });
+    settle(&world);
 }
