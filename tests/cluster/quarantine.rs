@@ -16,6 +16,7 @@ mod readopted;
 mod roots;
 mod stored;
 mod taken;
+mod turns;
 mod whole;
 
 const FLUX: &str = "flux-system";
@@ -135,31 +136,19 @@ fn a_commit_that_breaks_the_engine_is_held_back_until_one_mends_it() {
 
 /// W22: Flux rolls its own controllers, twice. The agent writes nothing, and what Git has no more is gone.
 fn another_version_and_back(catalog: &Catalog) {
-    let world = &catalog.world;
     let names = ["source-controller", "kustomize-controller"];
     let arg = "        - --events-addr=";
     let newer = format!("{arg}\n        - --concurrent=5");
     let newer = catalog.good.replace(arg, &newer);
-    let mark = Mark::now(&world.audit);
-    for (engine, marker, changed) in [(&newer, "newer", true), (&catalog.good, "older", false)] {
-        catalog.push(engine, marker);
-        let took = until("Flux runs as Git says", seconds(300), || {
+    turns::another_version_and_back(&catalog.world, |marker, changed| {
+        catalog.push(if changed { &newer } else { &catalog.good }, marker);
+        until("Flux runs as Git says", seconds(300), || {
             let runs = |name: &&str| catalog.runs(name, "args", "concurrent=5") == changed;
             catalog.delivered() == marker
                 && names.iter().all(runs)
                 && names.iter().all(|name| rolled(&catalog.controller(name)))
-        });
-        let took = took + world.function(seconds(LIMIT));
-        figure(
-            "W22",
-            &world.case(&format!(
-                "commit that changes all controllers ({marker}) → rolled, function"
-            )),
-            "",
-            shown(took),
-        );
-    }
-    assert_eq!(mark.written_in(FLUX), [""; 0], "the agent wrote");
+        })
+    });
     assert!(names.iter().all(|name| !catalog.is_held(name)));
 }
 

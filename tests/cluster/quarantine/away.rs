@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::whole::{
-    Turns, commits_in_turn, held_and_given_back, removed_bindings, without_replicas,
-};
+use super::turns::Turns;
+use super::whole::{commits_in_turn, held_and_given_back, removed_bindings, without_replicas};
 use super::{
     CONTROLLERS, Catalog, FLUX, HELD, a_good_commit, an_engine_that_is_removed,
     an_image_that_is_missing, another_version_and_back, is_of_commit,
@@ -66,9 +65,11 @@ fn broken_in_many_ways(catalog: &Catalog) -> Vec<String> {
         number: "four",
         rounds: 2,
         controller: "kustomize-controller",
-        bad: without_replicas(&catalog.good, "kustomize-controller"),
-        is_broken: |catalog| catalog.controller("kustomize-controller")["spec"]["replicas"] == 0,
     };
-    bad.extend(commits_in_turn(catalog, &turns).into_iter().take(1));
+    let scaled = without_replicas(&catalog.good, "kustomize-controller");
+    let heads = commits_in_turn(catalog, &turns, &scaled, |catalog| {
+        catalog.controller("kustomize-controller")["spec"]["replicas"] == 0
+    });
+    bad.extend(heads.into_iter().take(1));
     bad
 }

@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::taken::{newest, taken_over};
-use super::{Catalog, HELD, is_of_commit};
-use crate::healing::{LIMIT, heals, since};
+use super::turns::{self, Turns};
+use super::{Catalog, HELD};
+use crate::healing::{LIMIT, heals};
 use crate::support::api::deployment;
 use crate::support::world::FLUX;
 use crate::support::{figure, seconds, shown, until};
@@ -23,74 +24,35 @@ fn commits_that_break_and_mend_in_turn_are_followed_with_few_heals() {
         number: "ten",
         rounds: 5,
         controller: "source-controller",
-        bad: catalog.good.replace(image, &format!("{image}missing-")),
-        is_broken: |catalog| catalog.runs("source-controller", "image", "missing-"),
     };
-    commits_in_turn(&catalog, &turns);
+    let bad = catalog.good.replace(image, &format!("{image}missing-"));
+    commits_in_turn(&catalog, &turns, &bad, |catalog| {
+        catalog.runs("source-controller", "image", "missing-")
+    });
     catalog.world.close();
 }
 
-/// Commits that break a controller, each followed by one that mends it.
-pub(super) struct Turns {
-    /// How many there are, in words.
-    pub(super) number: &'static str,
-    pub(super) rounds: usize,
-    pub(super) controller: &'static str,
-    pub(super) bad: String,
-    pub(super) is_broken: fn(&Catalog) -> bool,
-}
-
 /// W20. Returns the ids of the bad ones.
-pub(super) fn commits_in_turn(catalog: &Catalog, turns: &Turns) -> Vec<String> {
+pub(super) fn commits_in_turn(
+    catalog: &Catalog,
+    turns: &Turns,
+    bad: &str,
+    is_broken: fn(&Catalog) -> bool,
+) -> Vec<String> {
     let world = &catalog.world;
-    let known: Vec<Value> = heals(world).iter().map(|h| h["id"].clone()).collect();
-    let Turns {
-        number,
-        rounds,
-        controller,
-        ..
-    } = turns;
-    let mut heads = Vec::new();
-    let mut slowest = seconds(0);
-    for n in 0..*rounds {
-        for (engine, marker) in [
-            (&turns.bad, format!("bad-{n}")),
-            (&catalog.good, format!("good-{n}")),
-        ] {
-            heads.push(catalog.push(engine, &marker));
-            let took = until(
-                "it is delivered, and the engine works",
-                seconds(LIMIT),
-                || {
-                    catalog.delivered() == marker
-                        && !(turns.is_broken)(catalog)
-                        && world.engine_available()
-                },
-            );
-            let took = took + world.function(seconds(LIMIT));
-            slowest = slowest.max(took);
-        }
-    }
-    figure(
-        "W20",
-        &world.case(&format!(
-            "{number} commits that break {controller} and mend it in turn: slowest from push to delivered and function"
-        )),
-        "≤ 120 s",
-        shown(slowest),
-    );
-    let mut all = since(world, &known);
-    all.retain(|heal| heal["class"] == "BadEngineCommit");
-    let most = rounds + 1;
-    let told = world.case(&format!("… heals of {number}"));
-    figure("W20", &told, &format!("≤ {most}"), all.len());
-    assert!((1..=most).contains(&all.len()), "{all:#?}");
-    let bad: Vec<String> = heads.into_iter().step_by(2).collect();
-    for heal in all {
-        let named = bad.iter().any(|head| is_of_commit(world, &heal, head));
-        assert!(named, "{heal:#}");
-    }
-    bad
+    turns::broken_and_mended(world, turns, |n, breaks| {
+        let (engine, marker) = if breaks {
+            (bad, format!("bad-{n}"))
+        } else {
+            (catalog.good.as_str(), format!("good-{n}"))
+        };
+        let head = catalog.push(engine, &marker);
+        let what = "it is delivered, and the engine works";
+        let took = until(what, seconds(LIMIT), || {
+            catalog.delivered() == marker && !is_broken(catalog) && world.engine_available()
+        });
+        (head, took)
+    })
 }
 
 /// One way to break Flux by a commit: what the catalog has instead of the good install, and the object that this breaks.

@@ -66,7 +66,7 @@ fn broken_in_many_ways(catalog: &Catalog) -> Vec<String> {
     an_engine_that_is_removed(catalog);
     a_good_commit(catalog, "whole");
     catalog.probation_is_over(&both);
-    let turns = commits_in_turn(catalog, 2);
+    let turns = commits_in_turn(catalog, "four", 2);
     [first, second]
         .into_iter()
         .chain(turns.into_iter().take(1))

@@ -2,15 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::super::rolled;
+use super::super::{rolled, turns};
 use super::catalog::Catalog;
 use super::{SERVER, image_of};
-use crate::healing::LIMIT;
 use crate::support::api::deployment;
 use crate::support::argocd::CONTROLLER;
-use crate::support::audit::Mark;
 use crate::support::world::ARGOCD;
-use crate::support::{figure, seconds, shown, until};
+use crate::support::{seconds, until};
 
 const IMAGE: &str = "quay.io/argoproj/argocd:v";
 /// What only the newer version has.
@@ -53,28 +51,16 @@ fn is_newer(live: &Value) -> bool {
 
 /// W22: the agent writes nothing, and what Git has no more is gone.
 pub(super) fn another_version_and_back(catalog: &Catalog) {
-    let world = &*catalog.world;
     let newer = newer(catalog);
-    let mark = Mark::now(&world.audit);
-    for (engine, marker, changed) in [(&newer, "newer", true), (&catalog.good, "older", false)] {
-        catalog.push(engine, marker);
-        let took = until("Argo CD runs as Git says", seconds(300), || {
+    turns::another_version_and_back(catalog.world, |marker, changed| {
+        catalog.push(if changed { &newer } else { &catalog.good }, marker);
+        until("Argo CD runs as Git says", seconds(300), || {
             let runs = |path: &String| {
                 let live = catalog.live(path);
                 is_newer(&live) == changed && rolled(&live)
             };
             controllers().iter().all(runs) && catalog.delivered() == json!(marker)
-        });
-        let took = took + world.function(seconds(LIMIT));
-        figure(
-            "W22",
-            &world.case(&format!(
-                "commit that changes all controllers ({marker}) → rolled, function"
-            )),
-            "",
-            shown(took),
-        );
-    }
-    assert_eq!(mark.written_in(ARGOCD), [""; 0], "the agent wrote");
+        })
+    });
     assert!(controllers().iter().all(|path| !catalog.is_held(path)));
 }

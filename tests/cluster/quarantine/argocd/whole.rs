@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::super::is_of_commit;
+use super::super::turns::{self, Turns};
 use super::super::whole::with;
 use super::catalog::{Catalog, Part};
 use super::{SERVER, WORKLOADS};
-use crate::healing::{LIMIT, heals, on_record, since};
+use crate::healing::{LIMIT, heals};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::CONTROLLER;
 use crate::support::world::{ARGOCD, World};
@@ -138,51 +138,34 @@ pub(super) fn held_and_given_back(catalog: &Catalog, n: usize, broken: &Break) -
 }
 
 /// W20: commits that scale the repo-server to zero, each followed by one that mends it. Returns the ids of the bad ones.
-pub(super) fn commits_in_turn(catalog: &Catalog, rounds: usize) -> Vec<String> {
+pub(super) fn commits_in_turn(
+    catalog: &Catalog,
+    number: &'static str,
+    rounds: usize,
+) -> Vec<String> {
     let world = &*catalog.world;
-    let known = on_record(world);
     let broken = &breaks()[1];
     let before = changed(&catalog.live(&broken.object));
-    let (mut heads, mut slowest) = (Vec::new(), seconds(0));
-    for n in 0..rounds {
-        for (engine, marker) in [
-            ((broken.commit)(&catalog.good), format!("turn-bad-{n}")),
-            (catalog.good.clone(), format!("turn-good-{n}")),
-        ] {
-            let head = catalog.push(&engine, &marker);
-            let took = until("it is delivered, and Argo CD works", seconds(300), || {
-                catalog.is_at(&head)
-                    && catalog.delivered() == json!(marker)
-                    && changed(&catalog.live(&broken.object)) == before
-                    && world.engine_available()
-            });
-            let took = took + world.function(seconds(LIMIT));
-            slowest = slowest.max(took);
-            heads.push(head);
-        }
-    }
-    let number = 2 * rounds;
-    let told = format!("{number} commits that break the repo-server and mend it in turn");
-    figure(
-        "W20",
-        &world.case(&format!(
-            "{told}: slowest from push to delivered and function"
-        )),
-        "≤ 120 s",
-        shown(slowest),
-    );
-    let bad: Vec<String> = heads.into_iter().step_by(2).collect();
-    let mut all = since(world, &known);
-    all.retain(|heal| heal["class"] == "BadEngineCommit");
-    let most = rounds + 1;
-    let told = world.case(&format!("… heals of {number}"));
-    figure("W20", &told, &format!("≤ {most}"), all.len());
-    assert!((1..=most).contains(&all.len()), "{all:#?}");
-    for heal in all {
-        let named = bad.iter().any(|head| is_of_commit(world, &heal, head));
-        assert!(named, "{heal:#}");
-    }
-    bad
+    let turns = Turns {
+        number,
+        rounds,
+        controller: "the repo-server",
+    };
+    turns::broken_and_mended(world, &turns, |n, breaks| {
+        let (engine, marker) = if breaks {
+            ((broken.commit)(&catalog.good), format!("turn-bad-{n}"))
+        } else {
+            (catalog.good.clone(), format!("turn-good-{n}"))
+        };
+        let head = catalog.push(&engine, &marker);
+        let took = until("it is delivered, and Argo CD works", seconds(300), || {
+            catalog.is_at(&head)
+                && catalog.delivered() == json!(marker)
+                && changed(&catalog.live(&broken.object)) == before
+                && world.engine_available()
+        });
+        (head, took)
+    })
 }
 
 /// W18
