@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
+use super::super::is_of_commit;
 use super::super::turns::{self, Turns};
 use super::super::whole::with;
 use super::catalog::{Catalog, Part};
 use super::{SERVER, WORKLOADS};
-use crate::healing::{LIMIT, heals};
+use crate::healing::{LIMIT, heals, on_record, since};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::CONTROLLER;
 use crate::support::world::{ARGOCD, World};
@@ -168,20 +169,57 @@ pub(super) fn commits_in_turn(
     })
 }
 
+/// What of the install the catalog has, for what is broken here.
+fn parts() -> Vec<Part> {
+    let rights = [("ClusterRole", None), ("ClusterRoleBinding", None)];
+    let settings = [("ConfigMap", Some(CONFIG))];
+    [&WORKLOADS[..], &rights, &settings].concat()
+}
+
+/// An Argo CD of a lab of its own that manages itself, for `test`.
+fn managed(name: &str, test: impl FnOnce(&mut Catalog)) {
+    let mut world = World::open_with(name, ARGOCD);
+    world.adopt();
+    let all = breaks();
+    let last: Vec<&str> = all.iter().map(|b| b.object.as_str()).collect();
+    test(&mut Catalog::managing(&mut world, &parts(), &last));
+    world.close();
+}
+
 /// W18
 #[test]
 #[ignore = "takes minutes: make chaos"]
 fn commits_that_stop_argo_cd_in_other_ways_are_held_back() {
-    let mut world = World::open_with("argobreaks", ARGOCD);
-    world.adopt();
-    let rights = [("ClusterRole", None), ("ClusterRoleBinding", None)];
-    let settings = [("ConfigMap", Some(CONFIG))];
-    let parts: Vec<Part> = [&WORKLOADS[..], &rights, &settings].concat();
-    let all = breaks();
-    let last: Vec<&str> = all.iter().map(|b| b.object.as_str()).collect();
-    let catalog = Catalog::managing(&mut world, &parts, &last);
-    for (n, broken) in all.iter().enumerate() {
-        held_and_given_back(&catalog, n, broken);
-    }
-    world.close();
+    managed("argobreaks", |catalog| {
+        for (n, broken) in breaks().iter().enumerate() {
+            held_and_given_back(catalog, n, broken);
+        }
+    });
+}
+
+/// W20, W25: ten commits with the hub stopped and Git there.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn commits_that_break_argo_cd_and_mend_it_are_followed_without_the_hub_too() {
+    managed("argoturns", |catalog| {
+        told_afterwards(catalog, |catalog| {
+            let bad = commits_in_turn(catalog, "ten", 5);
+            bad.into_iter().take(1).collect()
+        });
+    });
+}
+
+/// What `test` does is done while there is only Git; the commits that it returns are on the hub's record once that is back.
+fn told_afterwards(catalog: &mut Catalog, test: impl FnOnce(&Catalog) -> Vec<String>) {
+    let known = on_record(catalog.world);
+    catalog.world.lose_hub();
+    let bad = test(catalog);
+    catalog.world.hub_back();
+    let world = &*catalog.world;
+    until("each is on record, by its commit", seconds(LIMIT), || {
+        let told = since(world, &known);
+        // What is removed has a class of its own.
+        let of = |head: &String| told.iter().any(|heal| is_of_commit(world, heal, head));
+        bad.iter().all(of)
+    });
 }
