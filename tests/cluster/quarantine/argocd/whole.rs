@@ -197,6 +197,19 @@ fn commits_that_stop_argo_cd_in_other_ways_are_held_back() {
     });
 }
 
+/// W18, W25: with the hub stopped and Git there, those that `away` leaves out. Each is on record once the hub is back.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn commits_that_stop_argo_cd_are_held_back_without_the_hub_too() {
+    managed("argoalone", |catalog| {
+        let all = breaks().into_iter().enumerate().skip(1);
+        told_afterwards(catalog, |catalog| {
+            all.map(|(n, broken)| held_and_given_back(catalog, n, &broken))
+                .collect()
+        });
+    });
+}
+
 /// W20, W25: ten commits with the hub stopped and Git there.
 #[test]
 #[ignore = "takes minutes: make chaos"]
