@@ -97,9 +97,9 @@ impl Scene {
         let mut all = counts
             .iter()
             .map(|(ago, r)| (*r, self.cluster.now - Duration::seconds(*ago)));
-        let (first, began) = all.next().unwrap();
-        let begun = Tally::begin(&uid, first, began);
-        let tally = all.fold(begun, |tally, (r, at)| tally.next(&uid, r, at));
+        let (first, from) = all.next().unwrap();
+        let tally = Tally::begin(&uid, first, from);
+        let tally = all.fold(tally, |tally, (r, at)| tally.next(&uid, r, at));
         self.observed.requests.insert(pod.to_owned(), tally);
     }
 
