@@ -166,8 +166,6 @@ pub struct Hub {
     pub presence: Presence,
     /// What many clusters have in common now.
     pub incident: safe_heals::Standing,
-    /// Why copies of agents in the catalog are not renewed.
-    pub copies: adoption::copies::Troubles,
     /// Its `ca` is what clients pin; empty where the certificate is publicly trusted.
     pub tls: tls::Tls,
     pub metrics: crate::telemetry::HubMetrics,

@@ -234,6 +234,12 @@ contract! {
     /// Stores a heal of which the hub itself tells, or what became of it.
     note_heal(&self, cluster_id: &str, heal: HealRecord, now: OffsetDateTime) -> ();
     /// Troubles that people were told of, as [`crate::hub::notify`] encodes them.
+    /// Why the copy of the cluster's agent in the catalog is not renewed.
+    copy_trouble(&self, cluster_id: &str) -> Option<String>;
+    /// The ids of the clusters of whose copies that is known.
+    copy_troubles(&self) -> Vec<String>;
+    /// None = it is over.
+    set_copy_trouble(&self, cluster_id: &str, trouble: Option<&str>) -> ();
     troubles(&self) -> Vec<(TroubleKey, String)>;
     change_troubles(&self, put: Vec<(TroubleKey, String)>, gone: Vec<TroubleKey>) -> ();
 

@@ -3,8 +3,8 @@
 //!
 //! Nobody has to tell that something changed. Each look takes what a copy is made of as it is now, and writes only what differs.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -15,7 +15,7 @@ use super::copy::{self, CopyError, Done};
 use crate::backoff::Schedule;
 use crate::clock;
 use crate::hub::store::Cluster;
-use crate::hub::{Hub, git};
+use crate::hub::{Hub, chain_of, clean, cut, git};
 use crate::manifests::copy::DIRECTORY;
 use crate::wire::id::ClusterName;
 
@@ -27,19 +27,8 @@ const RETRY: Schedule = Schedule {
     cap: Duration::from_mins(30),
 };
 
-/// Why copies are not renewed, by the cluster's id, as this replica last met it.
-#[derive(Debug, Default)]
-pub struct Troubles(Mutex<BTreeMap<String, String>>);
-
-impl Troubles {
-    pub fn of(&self, cluster_id: &str) -> Option<String> {
-        self.all().get(cluster_id).cloned()
-    }
-
-    fn all(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// Of what is kept about a copy that cannot be renewed; in bytes.
+const MAX_TROUBLE: usize = 1 << 10;
 
 /// Copies that could not be renewed: how often in a row, and when the next try is due.
 #[derive(Debug, Default)]
@@ -65,11 +54,12 @@ pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     Ok(())
 }
 
-/// One look: each copy that the catalog has is as it has to be afterwards, or it is known why not.
+/// One look: each copy that the catalog has is as it has to be afterwards, or it is known why not. Of a look that broke off, what
+/// it learnt counts, and the rest stays as it was known.
 pub async fn look(hub: &Hub, failed: &mut Failed) -> Result<()> {
     let catalog = &hub.catalog;
     let names = git::names(&catalog.repo, &catalog.branch, DIRECTORY).await;
-    let mut known = BTreeMap::new();
+    let mut there = BTreeSet::new();
     for name in names.context("list the copies of agents")? {
         let Ok(name) = name.parse::<ClusterName>() else {
             continue;
@@ -78,20 +68,26 @@ pub async fn look(hub: &Hub, failed: &mut Failed) -> Result<()> {
         let Some(cluster) = cluster.filter(|c| c.removed_at.is_none()) else {
             continue;
         };
-        let before = failed.0.remove(&cluster.id);
-        let due = before.is_none_or(|(_, due)| due <= Instant::now());
-        let left = if due {
-            renewed(hub, &cluster, before.map_or(0, |(times, _)| times)).await
-        } else {
-            before
+        there.insert(cluster.id.clone());
+        let before = failed.0.get(&cluster.id).copied();
+        if before.is_some_and(|(_, due)| due > Instant::now()) {
+            continue;
+        }
+        let left = renewed(hub, &cluster, before.map_or(0, |(times, _)| times)).await;
+        match left {
+            Some(left) => failed.0.insert(cluster.id, left),
+            None => failed.0.remove(&cluster.id),
         };
-        if let Some(left) = left {
-            known.insert(cluster.id, left);
+    }
+    failed.0.retain(|id, _| there.contains(id));
+    // Of a copy that was taken out, and of one that is as it has to be, nothing is left to say.
+    let told = hub.store.copy_troubles().await;
+    for id in told.context("read what copies of agents lack")? {
+        if !failed.0.contains_key(&id) {
+            let over = hub.store.set_copy_trouble(&id, None).await;
+            over.context("forget what a copy of an agent lacked")?;
         }
     }
-    // Of a copy that is taken out nothing is left to say.
-    hub.copies.all().retain(|id, _| known.contains_key(id));
-    failed.0 = known;
     Ok(())
 }
 
@@ -112,7 +108,15 @@ async fn renewed(hub: &Hub, cluster: &Cluster, times: u32) -> Option<(u32, Insta
             let (text, wait) = (told(&error), RETRY.full_jitter(times, clock::unit()));
             let again = wait.as_secs();
             tracing::warn!(cluster = %name, error = text, again, "the agent's copy in the catalog is not renewed");
-            hub.copies.all().insert(cluster.id.clone(), text);
+            let text = clean(cut(&text, MAX_TROUBLE));
+            let noted = hub.store.set_copy_trouble(&cluster.id, Some(&text)).await;
+            if let Err(error) = noted {
+                // The next try says it.
+                tracing::error!(
+                    error = chain_of(&error),
+                    "note what a copy of an agent lacks"
+                );
+            }
             Some((times.saturating_add(1), Instant::now() + wait))
         }
     }

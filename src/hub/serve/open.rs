@@ -23,8 +23,8 @@ use crate::hub::peers::{Peers, Timing};
 use crate::hub::store::{Share, Store};
 use crate::hub::tls::{self, Tls, TlsSource};
 use crate::hub::{
-    CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, adoption, api, audit, catalog,
-    git, notify, replica, safe_heals, trust, tunnels,
+    CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, api, audit, catalog, git,
+    notify, replica, safe_heals, trust, tunnels,
 };
 use crate::keys::{self, KeyPair};
 use crate::secret::Secret;
@@ -100,7 +100,6 @@ pub async fn start(
         notices: notify::Ended::default(),
         presence: Presence::default(),
         incident: safe_heals::Standing::default(),
-        copies: adoption::copies::Troubles::default(),
         tls,
         metrics: crate::telemetry::HubMetrics::default(),
         oidc: config.oidc.clone().map(Provider::new),

@@ -387,6 +387,41 @@ async fn a_copy_that_cannot_be_renewed_says_why_until_it_is() {
     hub.stop().await;
 }
 
+/// W27: when it is tried again is not forgotten where the database cannot be read meanwhile, and each replica says why.
+#[tokio::test]
+async fn what_is_known_of_a_stuck_copy_outlives_a_look_that_breaks_off() {
+    let ([hub, other], _) = TestHub::replicas("agent-copy-broken").await;
+    for name in ["eu1", "zz1"] {
+        let new = json!({ "name": name, "agentCopy": true });
+        let (code, answer) = hub.post("/v1/clusters", &new).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    commit(&hub, &[(COPY, "kind: Nothing")], &[]).await;
+    let lock = hub.hub.catalog.repo.join("refs/heads/main.lock");
+    std::fs::write(&lock, "").unwrap();
+    let (before, mut failed) = (head(&hub).await, Failed::default());
+    assert_eq!(looked(&hub, &mut failed).await, before);
+    let told = shown(&hub).await;
+    let trouble = told["trouble"].as_str().unwrap();
+    assert!(trouble.contains("commit to the catalog"), "{trouble}");
+    assert_eq!(shown(&other).await, told);
+    std::fs::remove_file(&lock).unwrap();
+
+    let break_off = "UPDATE cluster SET labels = 'x' WHERE name = 'zz1'";
+    hub.execute(break_off, break_off).await;
+    copies::look(&hub.hub, &mut failed).await.unwrap_err();
+    assert_eq!(head(&hub).await, before, "not at each look");
+    let mend = "UPDATE cluster SET labels = '{}' WHERE name = 'zz1'";
+    hub.execute(mend, mend).await;
+    assert_eq!(looked(&hub, &mut failed).await, before, "not at each look");
+    assert_ne!(looked(&hub, &mut Failed::default()).await, before);
+    for hub in [&hub, &other] {
+        assert_eq!(shown(hub).await, json!({ "kept": true, "current": true }));
+    }
+    hub.leave().await;
+    other.stop().await;
+}
+
 /// W27: proposed once, however often it is looked at, and not over what was asked for meanwhile.
 #[tokio::test]
 async fn with_signers_a_renewed_copy_is_proposed_once() {

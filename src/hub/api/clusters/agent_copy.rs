@@ -10,10 +10,10 @@ use super::super::problem::{Problem, Slug};
 use super::super::{Caller, UserBody, precondition};
 use super::find;
 use crate::clock;
-use crate::hub::Hub;
 use crate::hub::adoption::copy::{self, CopyError, Done, Standing};
 use crate::hub::auth::Role;
 use crate::hub::store::Cluster;
+use crate::hub::{Hub, chain_of};
 use crate::manifests::copy::HasPassword;
 use crate::wire::api::{AgentCopyRequest, AgentCopyStanding, AgentCopyView};
 
@@ -69,7 +69,7 @@ pub(super) async fn standing(hub: &Hub, cluster: &Cluster) -> AgentCopyStanding 
         Ok(Standing::None) => AgentCopyStanding::default(),
         Ok(Standing::Current) => kept(true, None, None),
         Ok(Standing::Proposed(branch)) => kept(false, Some(branch), None),
-        Ok(Standing::Old) => kept(false, None, hub.copies.of(&cluster.id)),
+        Ok(Standing::Old) => kept(false, None, trouble(hub, cluster).await),
         Err(CopyError::HasPassword(refusal)) => kept(false, None, Some(refusal.to_string())),
         Err(CopyError::Catalog(error)) => {
             let error = format!("{error:#}");
@@ -81,6 +81,15 @@ pub(super) async fn standing(hub: &Hub, cluster: &Cluster) -> AgentCopyStanding 
             }
         }
     }
+}
+
+/// Why it is not renewed, by whichever replica met that.
+async fn trouble(hub: &Hub, cluster: &Cluster) -> Option<String> {
+    let noted = hub.store.copy_trouble(&cluster.id).await;
+    noted.unwrap_or_else(|error| {
+        tracing::error!(cluster = %cluster.name, error = chain_of(&error), "read what the agent's copy lacks");
+        Some("the hub cannot read why; see its log".to_owned())
+    })
 }
 
 /// The branch on which a change waits for a signature.

@@ -1,9 +1,40 @@
-//! Troubles that people were told of.
+//! Troubles that people were told of, and those of the copies of agents in the catalog.
 
 use super::{Database, corrupt, db};
 use crate::hub::store::{Result, TroubleKey};
 
 impl Database {
+    pub async fn copy_trouble(&self, cluster_id: &str) -> Result<Option<String>> {
+        sqlx::query_scalar("SELECT trouble FROM copy_trouble WHERE cluster_id = $1")
+            .bind(cluster_id)
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(db("read what a copy of an agent lacks"))
+    }
+
+    pub async fn copy_troubles(&self) -> Result<Vec<String>> {
+        sqlx::query_scalar("SELECT cluster_id FROM copy_trouble ORDER BY cluster_id")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(db("read what copies of agents lack"))
+    }
+
+    pub async fn set_copy_trouble(&self, cluster_id: &str, trouble: Option<&str>) -> Result<()> {
+        const DOING: &str = "note what a copy of an agent lacks";
+        let mut write = self.begin(DOING).await?;
+        let query = match trouble {
+            Some(trouble) => sqlx::query(
+                "INSERT INTO copy_trouble (cluster_id, trouble) VALUES ($1, $2)
+                 ON CONFLICT (cluster_id) DO UPDATE SET trouble = excluded.trouble",
+            )
+            .bind(cluster_id)
+            .bind(trouble),
+            None => sqlx::query("DELETE FROM copy_trouble WHERE cluster_id = $1").bind(cluster_id),
+        };
+        query.execute(&mut *write.tx).await.map_err(db(DOING))?;
+        write.commit(DOING).await
+    }
+
     pub async fn troubles(&self) -> Result<Vec<(TroubleKey, String)>> {
         const DOING: &str = "read troubles";
         let rows: Vec<(String, String, String)> =

@@ -1,0 +1,5 @@
+-- Why the catalog's copy of a cluster's agent could not be renewed, as the replica that renews it last met it.
+CREATE TABLE copy_trouble (
+    cluster_id TEXT NOT NULL PRIMARY KEY REFERENCES cluster (id) ON DELETE CASCADE,
+    trouble TEXT NOT NULL
+) STRICT;
