@@ -1,7 +1,7 @@
 //! HTTP routes: extract, call, answer.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -147,11 +147,16 @@ fn panicked(what: Box<dyn std::any::Any + Send>) -> Response {
     .into_response()
 }
 
+/// Why a change that was allowed is not made.
+const LOST: &str = "not made: somebody else's change came first";
+
 /// Who calls, from where, under which id: what handlers for people begin with.
 pub struct Caller {
     pub user: User,
     pub request_id: String,
     pub remote: String,
+    /// The change that was put on record last.
+    recorded: Mutex<Option<Entry>>,
 }
 
 impl FromRequestParts<Arc<Hub>> for Caller {
@@ -164,6 +169,7 @@ impl FromRequestParts<Arc<Hub>> for Caller {
             user,
             request_id: request_id(parts),
             remote: remote(parts),
+            recorded: Mutex::default(),
         })
     }
 }
@@ -231,7 +237,26 @@ impl Caller {
         cluster: Option<&str>,
         target: &str,
     ) -> Result<(), Problem> {
-        Ok(hub.audit.event(self.entry(action, cluster, target)).await?)
+        let entry = self.entry(action, cluster, target);
+        hub.audit.event(entry.clone()).await?;
+        *self.recorded() = Some(entry);
+        Ok(())
+    }
+
+    /// Puts on record that the change of the last record was not made, because somebody else's came before it.
+    pub async fn lost(&self, hub: &Hub) -> Result<(), Problem> {
+        let recorded = self.recorded().take();
+        let Some(entry) = recorded else { return Ok(()) };
+        let entry = Entry {
+            verdict: Verdict::Deny,
+            reason: Some(LOST.to_owned()),
+            ..entry
+        };
+        Ok(hub.audit.event(entry).await?)
+    }
+
+    fn recorded(&self) -> MutexGuard<'_, Option<Entry>> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

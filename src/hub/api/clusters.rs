@@ -338,7 +338,7 @@ async fn remove(
         .require(&hub, Role::Operator, "cluster.remove")
         .await?;
     let what = format!("cluster {name}");
-    let claimed = precondition::written(&what, || async {
+    let claimed = precondition::written((&hub, &caller), &what, || async {
         let cluster = find(&hub, &name).await?;
         precondition::matches(&headers, cluster.rev, &what)?;
         caller

@@ -167,6 +167,7 @@ async fn change(
     caller.record(hub, action, None, &words).await?;
     let changed = hub.store.change_host_keys(BUILTIN, before, after).await?;
     if !changed {
+        caller.lost(hub).await?;
         return Err(Problem::new(
             Slug::PreconditionFailed,
             "the host's keys changed meanwhile",

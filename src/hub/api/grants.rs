@@ -153,7 +153,7 @@ async fn revoke(
 ) -> Result<StatusCode, Problem> {
     caller.require(&hub, Role::Access, "grant.revoke").await?;
     let what = format!("grant {id}");
-    let revoked = precondition::written(&what, || async {
+    let revoked = precondition::written((&hub, &caller), &what, || async {
         let grant = find(&hub, &id).await?;
         precondition::matches(&headers, grant.rev, &what)?;
         let cluster = one_cluster(&grant.clusters);

@@ -65,7 +65,13 @@ fn matches_tag(headers: &HeaderMap, tag: &str, what: &str) -> Result<(), Problem
 /// Looks, judges and writes until nobody was quicker: `attempt` gives None where the record was of another revision when it was
 /// to be written. It asks [`matches`] each time, so that a call that names a revision is refused at its second look; only `*`
 /// goes on with what is there by then.
-pub async fn written<T, W>(what: &str, attempt: impl Fn() -> W) -> Result<T, Problem>
+///
+/// What `attempt` put on record before it found out that somebody was quicker is followed by the record that it was not made.
+pub async fn written<T, W>(
+    (hub, caller): (&Hub, &Caller),
+    what: &str,
+    attempt: impl Fn() -> W,
+) -> Result<T, Problem>
 where
     W: Future<Output = Result<Option<T>, Problem>>,
 {
@@ -73,6 +79,7 @@ where
         if let Some(done) = attempt().await? {
             return Ok(done);
         }
+        caller.lost(hub).await?;
     }
     Err(Problem::new(
         Slug::PreconditionFailed,

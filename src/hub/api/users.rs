@@ -136,7 +136,7 @@ async fn remove(
 ) -> Result<StatusCode, Problem> {
     caller.require(&hub, Role::Admin, "user.remove").await?;
     let what = format!("user {name}");
-    let removed = precondition::written(&what, || async {
+    let removed = precondition::written((&hub, &caller), &what, || async {
         let user = find(&hub, &name).await?;
         precondition::matches(&headers, user.rev, &what)?;
         caller.record(&hub, "user.remove", None, &name).await?;
@@ -364,7 +364,10 @@ async fn revoke(
     caller.record(&hub, "token.revoke", None, &target).await?;
     match hub.store.revoke_api_token(&id, clock::now()).await? {
         Ended::Done => {}
-        Ended::Unknown => return Err(unknown("token", &id)),
+        Ended::Unknown => {
+            caller.lost(&hub).await?;
+            return Err(unknown("token", &id));
+        }
         Ended::LastAdmin => return Err(last_admin()),
     }
     hub.requests.end(Gone::Token(&id));

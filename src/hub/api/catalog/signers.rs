@@ -82,6 +82,7 @@ async fn change(
     let words = format!("{} -> {}", prints(&before), prints(&after));
     caller.record(hub, action, None, &words).await?;
     if !hub.store.change_signers(before, after).await? {
+        caller.lost(hub).await?;
         return Err(Problem::new(
             Slug::PreconditionFailed,
             "the signers' keys changed meanwhile",

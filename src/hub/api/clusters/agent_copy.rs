@@ -30,7 +30,7 @@ pub(super) async fn choose(
         .await?;
     let what = format!("cluster {name}");
     let word = if asked.kept { "kept" } else { "taken out" };
-    let claimed = precondition::written(&what, || async {
+    let claimed = precondition::written((&hub, &caller), &what, || async {
         let cluster = find(&hub, &name).await?;
         precondition::matches(&headers, cluster.rev, &what)?;
         caller

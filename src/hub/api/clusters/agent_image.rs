@@ -27,7 +27,7 @@ pub(super) async fn choose(
         .require(&hub, Role::Operator, "cluster.upgrade")
         .await?;
     let what = format!("cluster {name}");
-    let chosen = precondition::written(&what, || async {
+    let chosen = precondition::written((&hub, &caller), &what, || async {
         let mut cluster = find(&hub, &name).await?;
         precondition::matches(&headers, cluster.rev, &what)?;
         let image = asked.image.clone();

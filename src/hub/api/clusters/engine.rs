@@ -35,7 +35,7 @@ pub(super) async fn set(
 ) -> Result<Json<EngineView>, Problem> {
     caller.require(&hub, Role::Operator, "engine.set").await?;
     let what = format!("cluster {name}");
-    let put = precondition::written(&what, || async {
+    let put = precondition::written((&hub, &caller), &what, || async {
         let cluster = find(&hub, &name).await?;
         precondition::matches(&headers, cluster.rev, &what)?;
         put(&hub, &caller, cluster, &asked).await
@@ -216,7 +216,7 @@ pub(super) async fn registry(
         .require(&hub, Role::Operator, "engine.mirror")
         .await?;
     let what = format!("cluster {name}");
-    let set = precondition::written(&what, || async {
+    let set = precondition::written((&hub, &caller), &what, || async {
         let mut cluster = find(&hub, &name).await?;
         precondition::matches(&headers, cluster.rev, &what)?;
         let registry = asked.registry.clone().map(checked).transpose()?;
@@ -269,7 +269,7 @@ pub(super) async fn default_registry(
         .require(&hub, Role::Operator, "engine.mirror")
         .await?;
     let what = "the image registry of all clusters";
-    let set = precondition::written(what, || async {
+    let set = precondition::written((&hub, &caller), what, || async {
         let before = hub.store.default_registry().await?;
         precondition::matches_value(&headers, before.as_deref().unwrap_or_default(), what)?;
         let registry = asked.registry.clone().map(checked).transpose()?;

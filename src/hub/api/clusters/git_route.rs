@@ -30,7 +30,7 @@ pub(super) async fn choose(
         GitRoute::Line => "line",
     };
     let what = format!("cluster {name}");
-    let chosen = precondition::written(&what, || async {
+    let chosen = precondition::written((&hub, &caller), &what, || async {
         let mut cluster = find(&hub, &name).await?;
         precondition::matches(&headers, cluster.rev, &what)?;
         caller

@@ -32,7 +32,7 @@ pub(super) async fn change(
     let work = hub.clone();
     let done = hub.work.spawn(patience::carried(async move {
         let what = format!("cluster {name}");
-        let labels = precondition::written(&what, || async {
+        let labels = precondition::written((&work, &caller), &what, || async {
             let cluster = find(&work, &name).await?;
             precondition::matches(&headers, cluster.rev, &what)?;
             put(&work, &caller, &cluster, &asked).await

@@ -31,7 +31,7 @@ pub(super) async fn lift(
         ));
     }
     let what = format!("cluster {name}");
-    let lifted = precondition::written(&what, || async {
+    let lifted = precondition::written((&hub, &caller), &what, || async {
         let cluster = find(&hub, &name).await?;
         let policy = Policy {
             lift_before: Some(clock::rfc3339(clock::now())),

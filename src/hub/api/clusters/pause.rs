@@ -28,7 +28,7 @@ pub(super) async fn pause(
         .require(&hub, Role::Operator, "cluster.pause")
         .await?;
     let what = format!("cluster {name}");
-    let paused = precondition::written(&what, || async {
+    let paused = precondition::written((&hub, &caller), &what, || async {
         let cluster = find(&hub, &name).await?;
         let policy = paused(&cluster, &asked, caller.user.name.as_str(), clock::now())?;
         caller
@@ -49,7 +49,7 @@ pub(super) async fn resume(
         .require(&hub, Role::Operator, "cluster.resume")
         .await?;
     let what = format!("cluster {name}");
-    let resumed = precondition::written(&what, || async {
+    let resumed = precondition::written((&hub, &caller), &what, || async {
         let cluster = find(&hub, &name).await?;
         precondition::matches(&headers, cluster.rev, &what)?;
         let policy = Policy {

@@ -38,7 +38,7 @@ pub(super) async fn set(
 ) -> Result<(precondition::Tag, Json<UserView>), Problem> {
     caller.require(&hub, Role::Admin, "user.set").await?;
     let what = format!("user {name}");
-    let set = precondition::written(&what, || async {
+    let set = precondition::written((&hub, &caller), &what, || async {
         let before = find(&hub, &name).await?;
         precondition::matches(&headers, before.rev, &what)?;
         put(&hub, &caller, before, &change).await
