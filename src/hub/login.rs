@@ -1,7 +1,7 @@
 //! Logging in with the identity provider: from a browser that comes back to a user on record and something that a
 //! program can fetch a session with.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
@@ -35,6 +35,7 @@ pub struct Logins {
     seal: Seal,
     turns: Vec<Semaphore>,
     beginning: Mutex<Beginning>,
+    asking: Mutex<Beginning>,
 }
 
 impl Logins {
@@ -43,6 +44,7 @@ impl Logins {
             seal: Seal::new(key),
             turns: (0..TURNS).map(|_| Semaphore::new(1)).collect(),
             beginning: Mutex::new(Beginning::new(Instant::now())),
+            asking: Mutex::new(Beginning::of_each(Instant::now())),
         }
     }
 }
@@ -163,6 +165,27 @@ pub async fn may_begin(hub: &Hub, how: &str, from: &From) -> Result<(), LoginErr
     let error = LoginError::TooMany(why, too_many.wait);
     refused_on_record(hub, &error, how, from).await;
     Err(error)
+}
+
+/// Whether this address may ask for tokens now: one that is refused again and again may not, before anything is looked up.
+pub async fn may_ask(hub: &Hub, from: &From) -> Result<(), LoginError> {
+    let address = crate::address::of(&from.remote);
+    let told = asking(hub).one_more(&address, Instant::now());
+    let Err(too_many) = told else { return Ok(()) };
+    let why = "too many attempts to get tokens from this address went wrong";
+    let error = LoginError::TooMany(why, too_many.wait);
+    refused_on_record(hub, &error, "token", from).await;
+    Err(error)
+}
+
+/// What was asked for was given, or is not the caller's fault.
+pub fn asked_well(hub: &Hub, from: &From) {
+    asking(hub).back(&crate::address::of(&from.remote));
+}
+
+fn asking(hub: &Hub) -> MutexGuard<'_, Beginning> {
+    let asking = hub.logins.asking.lock();
+    asking.unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The one redirect URI that is registered at the provider.

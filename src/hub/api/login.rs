@@ -102,14 +102,31 @@ async fn token(
     from: From,
     UserBody(asked): UserBody<TokenRequest>,
 ) -> Result<Json<SessionAnswer>, Problem> {
+    login::may_ask(&hub, &from).await?;
     let own = hub.clone();
     // Tokens rotate at both ends: what was begun is finished, although the caller went away.
-    let work = hub.work.spawn(patience::carried(
-        async move { give(&own, asked, &from).await },
-    ));
+    let work = hub.work.spawn(patience::carried(async move {
+        let given = give(&own, asked, &from).await;
+        if !given.as_ref().is_err_and(counts) {
+            login::asked_well(&own, &from);
+        }
+        given
+    }));
     work.await
         .map_err(|e| anyhow::Error::from(e).context("give a session's tokens"))?
         .map(Json)
+}
+
+/// Whether it is the caller's fault that there are no tokens.
+fn counts(refused: &Problem) -> bool {
+    matches!(
+        refused.slug,
+        Slug::SessionEnded
+            | Slug::ExpiredToken
+            | Slug::AccessDenied
+            | Slug::SlowDown
+            | Slug::NotFound
+    )
 }
 
 async fn give(hub: &Hub, asked: TokenRequest, from: &From) -> Result<SessionAnswer, Problem> {

@@ -1,5 +1,6 @@
 //! How many logins may begin: each is a write in the database that anyone can bring about. An address has a few at once and earns
-//! one more every so often, and so have all of them together. Pure: the time is told.
+//! one more every so often, and so have all of them together. And how often an address may ask for tokens that it does not get.
+//! Pure: the time is told.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -79,21 +80,30 @@ pub struct TooMany {
 pub struct Beginning {
     of_one: HashMap<String, Left>,
     others: Left,
-    of_all: Left,
+    /// None = each address has its own, and nobody's attempts are another's.
+    of_all: Option<Left>,
 }
 
 impl Beginning {
     pub fn new(now: Instant) -> Self {
         Self {
+            of_all: Some(OF_ALL.whole(now)),
+            ..Self::of_each(now)
+        }
+    }
+
+    /// Without a bound of all together: what goes wrong for some keeps nobody else from what is theirs.
+    pub fn of_each(now: Instant) -> Self {
+        Self {
             of_one: HashMap::new(),
             others: OF_ONE.whole(now),
-            of_all: OF_ALL.whole(now),
+            of_all: None,
         }
     }
 
     /// One more login begins at this address ([`crate::address::of`]). A refused one costs nothing.
     pub fn one_more(&mut self, address: &str, now: Instant) -> Result<(), TooMany> {
-        self.of_all = OF_ALL.earned(self.of_all, now);
+        self.of_all = self.of_all.map(|left| OF_ALL.earned(left, now));
         if self.of_one.len() >= ADDRESSES && !self.of_one.contains_key(address) {
             // Who has all of it again need not be known.
             self.of_one
@@ -111,12 +121,23 @@ impl Beginning {
         if own.n == 0 {
             return too_many(Whose::Address, OF_ONE.wait(*own, now));
         }
-        if self.of_all.n == 0 {
-            return too_many(Whose::All, OF_ALL.wait(self.of_all, now));
+        if let Some(all) = &mut self.of_all {
+            if all.n == 0 {
+                return too_many(Whose::All, OF_ALL.wait(*all, now));
+            }
+            all.n -= 1;
         }
         own.n -= 1;
-        self.of_all.n -= 1;
         Ok(())
+    }
+
+    /// The last one of this address did not count.
+    pub fn back(&mut self, address: &str) {
+        let own = self.of_one.get_mut(address).unwrap_or(&mut self.others);
+        own.n = own.n.saturating_add(1).min(OF_ONE.most);
+        if let Some(all) = &mut self.of_all {
+            all.n = all.n.saturating_add(1).min(OF_ALL.most);
+        }
     }
 }
 
@@ -173,16 +194,39 @@ mod tests {
         }
     }
 
+    /// Of tokens: who gets them has always enough, and who does not is told to wait.
+    #[test]
+    fn what_did_not_count_is_given_back() {
+        let start = Instant::now();
+        let mut rate = Beginning::of_each(start);
+        for n in 0..10 * OF_ONE.most {
+            assert_eq!(refused(&mut rate, "a", start), None, "{n}");
+            rate.back("a");
+        }
+        for n in 0..OF_ONE.most {
+            assert_eq!(refused(&mut rate, "a", start), None, "{n}");
+        }
+        let wait = Some((Whose::Address, 2_000));
+        assert_eq!(refused(&mut rate, "a", start), wait);
+        rate.back("a");
+        assert_eq!(refused(&mut rate, "a", start), None);
+        assert_eq!(refused(&mut rate, "a", start), wait);
+        // Nobody's attempts are another's, however many there are.
+        for n in 0..2 * OF_ALL.most {
+            assert_eq!(refused(&mut rate, &n.to_string(), start), None, "{n}");
+        }
+    }
+
     /// A flood from whatever many addresses takes a bounded amount of memory, and those that come then share one's bound.
     #[test]
     fn addresses_beyond_those_that_are_told_apart_share_one_bound() {
         let mut now = Instant::now();
         let mut rate = Beginning::new(now);
         for n in 0..u32::try_from(ADDRESSES).unwrap() {
-            rate.of_all = OF_ALL.whole(now);
+            rate.of_all = Some(OF_ALL.whole(now));
             assert_eq!(refused(&mut rate, &n.to_string(), now), None);
         }
-        rate.of_all = OF_ALL.whole(now);
+        rate.of_all = Some(OF_ALL.whole(now));
         for n in 0..OF_ONE.most {
             assert_eq!(refused(&mut rate, &format!("x{n}"), now), None, "{n}");
         }

@@ -51,3 +51,39 @@ async fn logins_that_begin_are_bounded_by_address() {
     assert_eq!(denied, [("by device", why), ("by browser", why)]);
     world.hub.stop().await;
 }
+
+/// Whoever asks for tokens again and again, and gets none, is told to wait before anything is looked up; whoever gets them has
+/// no bound.
+#[tokio::test]
+async fn attempts_to_get_tokens_that_go_wrong_are_bounded_by_address() {
+    let world = World::start("oidc-token-flood", json!({}), |_| {}).await;
+    let mut session = world.log_in().await;
+    for n in 0..MANY {
+        let (code, next) = world.refresh(&session).await;
+        assert_eq!(code, 200, "{n}: {next}");
+        session = next;
+    }
+    let wrong = json!({"grant": "refresh", "refreshToken": "lmr1.none.none"});
+    let ask = async || {
+        let answer = world.hub.ask("POST", "/v1/login/token", None, &wrong);
+        let answer = answer.await;
+        let after = answer.headers().get("retry-after").cloned();
+        let after = after.map(|a| a.to_str().unwrap().parse::<u64>().unwrap());
+        (answer.status().as_u16(), after)
+    };
+    let told = join_all((0..MANY).map(|_| ask())).await;
+    let (bounded, judged): (Vec<_>, Vec<_>) = told.into_iter().partition(|t| t.0 == 429);
+    assert!((60..MANY).contains(&judged.len()), "{}", judged.len());
+    assert!(judged.iter().all(|told| *told == (401, None)), "{judged:?}");
+    let soon = |after: Option<u64>| after.is_some_and(|s| (1..=2).contains(&s));
+    assert!(bounded.iter().all(|told| soon(told.1)), "{bounded:?}");
+    let why = "too many attempts to get tokens from this address went wrong";
+    let record = world.record().await;
+    let said: Vec<_> = record.iter().filter(|(.., reason)| reason == why).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    // Other logins have a share of their own.
+    let none = json!({});
+    let begun = world.hub.ask("POST", "/v1/login/device", None, &none).await;
+    assert_eq!(begun.status(), 200);
+    world.hub.stop().await;
+}
