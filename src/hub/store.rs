@@ -15,6 +15,7 @@ use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, HealRecord};
 
 mod bell;
+pub mod calls;
 mod changes;
 mod opening;
 pub mod patience;
@@ -62,6 +63,9 @@ pub enum StoreError {
     TooLong(&'static str),
     #[error("{0}: a text holds a NUL character")]
     Text(&'static str),
+    /// The call took so long that its repetition began anew.
+    #[error("{0}: the same call is carried out anew by now")]
+    Overtaken(&'static str),
 }
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -323,8 +327,10 @@ contract! {
     idempotent(&self, user_id: &str, key: &str, digest: [u8; 32], now: OffsetDateTime) -> Option<[u8; 32]>;
     /// The same for a call whose answer is kept beside its key; of several at the same time, one is the first.
     begin_call(&self, call: &Call, now: OffsetDateTime) -> Called;
-    /// Keeps what the call was answered; None = nothing was done, and it may come again.
+    /// Keeps what the call was answered; None = it was refused, and may come again.
     end_call(&self, call: &Call, answer: Option<String>) -> ();
+    /// Ends a call of which nobody knows whether it is done: it may come again if it stored nothing.
+    lose_call(&self, call: &Call) -> ();
 
     /// The same digest again changes nothing.
     add_bundle(&self, bundle: NewBundle, now: OffsetDateTime) -> BundleView;

@@ -1,5 +1,6 @@
-//! POSTs that come twice: by its Idempotency-Key a call is carried out once, and what it was answered comes again. For the calls
-//! of the table that are marked so ([`Repeat::Answered`]).
+//! POSTs that come twice: by its Idempotency-Key a call is carried out once, and what it was answered comes again. Where that is
+//! lost, what its changes left beside the key says whether anything was done. For the calls of the table that are marked so
+//! ([`Repeat::Answered`]).
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::openapi::{Repeat, repeat};
 use super::precondition;
 use super::problem::{Problem, Slug};
-use crate::hub::store::{Call, Called, patience};
+use crate::hub::store::{Call, Called, calls, patience};
 use crate::hub::{Hub, auth, chain_of};
 use crate::wire::api::MAX_BODY;
 use crate::{clock, keys};
@@ -59,9 +60,11 @@ async fn once(
         key,
         digest: digest(super::path_and_query(&parts), &body),
     };
-    match hub.store.begin_call(&call, clock::now()).await? {
+    let began = clock::now();
+    match hub.store.begin_call(&call, began).await? {
         Called::First => {}
         Called::Running => return Err(running()),
+        Called::Changed => return Err(changed()),
         Called::Before(kept) => return again(&kept),
         Called::Other => return Err(precondition::mismatch()),
     }
@@ -69,7 +72,7 @@ async fn once(
     // What was begun is finished, although the caller went away: it is who asks again.
     let work = hub.clone();
     let done = hub.work.spawn(patience::carried(async move {
-        let answer = next.run(request).await;
+        let answer = calls::within(call.clone(), began, next.run(request)).await;
         keep(&work, &call, answer).await
     }));
     Ok(done.await.context("carry a call out once")?)
@@ -93,17 +96,46 @@ pub(super) fn running() -> Problem {
     .retry_after(1)
 }
 
+/// The same call stored what it changes, and nobody kept what it was answered.
+pub(super) fn changed() -> Problem {
+    Problem::new(
+        Slug::Exists,
+        "this call was carried out, all of it or a part, and its answer is lost",
+        "look at what it changed; send a new Idempotency-Key where it is to be done again",
+    )
+}
+
+/// Whether a call that was answered so may have stored a change.
+fn is_in_doubt(answer: &Response) -> bool {
+    let problem = answer.extensions().get::<Problem>();
+    problem.is_none_or(|problem| {
+        matches!(
+            problem.slug,
+            Slug::Unavailable | Slug::OutcomeUnknown | Slug::Internal
+        )
+    })
+}
+
 /// Keeps the answer to what was done; what was refused may be asked for again by the same key.
 async fn keep(hub: &Hub, call: &Call, answer: Response) -> Response {
     let status = answer.status();
+    let problem = answer.extensions().get::<Problem>();
+    if problem.is_some_and(|problem| problem.slug == Slug::Busy) {
+        // Of its repetition is what stands under the key.
+        return answer;
+    }
     if !status.is_success() {
-        end(hub, call, None).await;
+        if is_in_doubt(&answer) {
+            lose(hub, call).await;
+        } else {
+            end(hub, call, None).await;
+        }
         return answer;
     }
     let (parts, body) = answer.into_parts();
     // The handler has made it whole already.
     let Ok(body) = axum::body::to_bytes(body, usize::MAX).await else {
-        end(hub, call, None).await;
+        lose(hub, call).await;
         return Problem::from(anyhow::anyhow!("read the answer to a call")).into_response();
     };
     let text = (body.len() <= MOST).then(|| String::from_utf8_lossy(&body).into_owned());
@@ -120,6 +152,16 @@ pub(super) async fn end(hub: &Hub, call: &Call, answer: Option<String>) {
     if let Err(error) = hub.store.end_call(call, answer).await {
         // Until it is forgotten, whoever repeats it hears that it is carried out.
         tracing::warn!(error = chain_of(&error), "keep a call's answer");
+    }
+}
+
+async fn lose(hub: &Hub, call: &Call) {
+    if let Err(error) = hub.store.lose_call(call).await {
+        // In a minute the next one finds out by itself.
+        tracing::warn!(
+            error = chain_of(&error),
+            "note that a call's end is not known"
+        );
     }
 }
 

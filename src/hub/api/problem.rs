@@ -185,6 +185,12 @@ impl From<StoreError> for Problem {
                 error.to_string(),
                 "leave that character out",
             ),
+            StoreError::Overtaken(_) => Self::new(
+                Slug::Busy,
+                "the same call is carried out anew by now",
+                "ask again in a second",
+            )
+            .retry_after(1),
             StoreError::TooLong(_) => Self::new(
                 Slug::Unavailable,
                 error.to_string(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::{Result, StoreError};
+use super::{Result, StoreError, calls};
 
 /// A call that no request waits for: more than a free connection, a lock and the work itself may take.
 const BACKGROUND: Duration = Duration::from_secs(30);
@@ -87,7 +87,8 @@ pub async fn within<T>(patience: &Arc<Patience>, work: impl Future<Output = T>) 
 
 /// The same work in a task of its own, which the request waits for.
 pub fn carried<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
-    let own = OWN.try_with(Clone::clone).ok();
+    let (own, call) = (OWN.try_with(Clone::clone).ok(), calls::own());
+    let work = calls::carried(call, work);
     async move {
         match own {
             Some(own) => OWN.scope(own, work).await,

@@ -152,7 +152,8 @@ impl Write {
         self.commit(doing).await
     }
 
-    async fn commit(self, doing: &'static str) -> Result<()> {
+    async fn commit(mut self, doing: &'static str) -> Result<()> {
+        self.mark_call(doing).await?;
         patience::commit(self.tx.commit()).await.map_err(db(doing))
     }
 }

@@ -158,7 +158,8 @@ impl Drop for AuditReader {
 }
 
 impl Write {
-    async fn commit(self, doing: &'static str) -> Result<()> {
+    async fn commit(mut self, doing: &'static str) -> Result<()> {
+        self.mark_call(doing).await?;
         self.tx.commit().await.map_err(db(doing))
     }
 }

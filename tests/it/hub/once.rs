@@ -4,6 +4,8 @@ use futures_util::future::join_all;
 use linesman::agent::identity::Identity;
 use linesman::clock;
 use linesman::hub::api::openapi::{OPERATIONS, Operation, Repeat};
+use linesman::hub::store::{Call, Called, calls};
+use linesman::keys;
 use serde_json::{Value, json};
 
 use super::lost::silence;
@@ -241,5 +243,46 @@ async fn of_the_join_tokens_of_one_call_one_is_in_force() {
     assert_eq!(agent.join(&hub, "eu1", &token).await.0, 200);
     let (code, problem) = ask().await;
     assert_eq!((code, slug(&problem)), (409, "exists"));
+    hub.stop().await;
+}
+
+/// H57: a call whose answer was lost when the hub was killed is not carried out anew by its key, and one that stored nothing is.
+#[tokio::test]
+async fn a_call_that_was_cut_off_is_known_by_what_it_changed() {
+    let hub = TestHub::start("once-cut-off").await;
+    hub.add("eu1").await;
+    let (path, body) = (
+        "/v1/clusters/eu1/pause",
+        json!({ "seconds": 60, "reason": "a" }),
+    );
+    let admin = hub.hub.store.user("admin").await.unwrap().unwrap();
+    let text = body.to_string();
+    let asked = [path.as_bytes(), &[0], text.as_bytes()].concat();
+    let call = |key: &str| Call {
+        user_id: admin.id.clone(),
+        key: key.to_owned(),
+        digest: keys::sha256(&asked),
+    };
+    // Both began two minutes ago; of one a change was stored.
+    let then = clock::now() - time::Duration::minutes(2);
+    for key in ["some", "none"] {
+        let begun = hub.hub.store.begin_call(&call(key), then).await.unwrap();
+        assert_eq!(begun, Called::First);
+    }
+    let cluster = hub.hub.store.cluster(&"eu1".parse().unwrap()).await;
+    let cluster = cluster.unwrap().unwrap();
+    let change = hub.hub.store.claim_cluster(cluster.revision(), then);
+    assert!(calls::within(call("some"), then, change).await.unwrap());
+    let records = recorded(&hub).await;
+    let ask = async |key: &str| {
+        let key = [("idempotency-key", key)];
+        hub.call_as(&hub.admin, ("POST", path), &key, &body).await
+    };
+    let (code, problem) = ask("some").await;
+    assert_eq!((code, slug(&problem)), (409, "exists"), "{problem}");
+    assert_eq!(recorded(&hub).await, records);
+    let (code, paused) = ask("none").await;
+    assert_eq!(code, 200, "{paused}");
+    assert_eq!(ask("none").await, (200, paused));
     hub.stop().await;
 }

@@ -3,7 +3,8 @@
 use futures_util::future::join_all;
 use linesman::hub::access::{Clusters, Grant, Mode, Subject};
 use linesman::hub::store::{
-    ApiToken, Arrival, Ended, Known, Pair, Revision, Session, SshKey, Store, StoreError, UserRow,
+    ApiToken, Arrival, Call, Called, Ended, Known, Pair, Revision, Session, SshKey, Store,
+    StoreError, UserRow, calls,
 };
 use linesman::keys::KeyPair;
 use time::OffsetDateTime;
@@ -23,6 +24,7 @@ on_both! {
     an_ssh_key_has_one_owner,
     what_an_old_call_made_is_not_found_by_its_key,
     what_another_call_made_is_not_given_out,
+    a_call_whose_answer_is_lost_is_known_by_what_it_stored,
 }
 
 /// As it was made.
@@ -431,4 +433,56 @@ async fn an_ssh_key_has_one_owner(store: Store) {
     let found = store.ssh_key_by_fingerprint(&print).await.unwrap();
     assert_eq!(found, Some((key(&ada), ada.clone())));
     assert_eq!(store.ssh_keys(&bob.id).await.unwrap(), []);
+}
+
+/// H57: whether a call stored anything is known by its key, although nobody heard what it was answered; and one that is overtaken
+/// by its repetition stores nothing.
+async fn a_call_whose_answer_is_lost_is_known_by_what_it_stored(store: Store) {
+    let ada = user(&store, "ada", "admin").await;
+    let call = |key: &str| Call {
+        user_id: ada.id.clone(),
+        key: key.to_owned(),
+        digest: [1; 32],
+    };
+    let minutes = |n: i64| at(n * 60_000 + n);
+    let begin = async |key: &str, n: i64| {
+        let begun = store.begin_call(&call(key), minutes(n)).await;
+        begun.unwrap()
+    };
+    let add = async |key: &str, n: i64, name: &str| {
+        let made = UserRow {
+            id: format!("id-{name}"),
+            name: name.to_owned(),
+            ..ada.clone()
+        };
+        let made = store.add_user(made, minutes(n));
+        calls::within(call(key), minutes(n), made).await.map(drop)
+    };
+    // It stored nothing: ended or not, it may come again.
+    assert_eq!(begin("none", 1).await, Called::First);
+    store.lose_call(&call("none")).await.unwrap();
+    assert_eq!(begin("none", 1).await, Called::First);
+    let again = (begin("none", 1).await, begin("none", 3).await);
+    assert_eq!(again, (Called::Running, Called::First));
+
+    assert_eq!(begin("some", 1).await, Called::First);
+    add("some", 1, "bob").await.unwrap();
+    assert_eq!(begin("some", 1).await, Called::Running);
+    // By the time, as after a crash, and at once where it is said.
+    assert_eq!(begin("some", 3).await, Called::Changed);
+    assert_eq!(begin("told", 1).await, Called::First);
+    add("told", 1, "cid").await.unwrap();
+    store.lose_call(&call("told")).await.unwrap();
+    assert_eq!(begin("told", 1).await, Called::Changed);
+    // It was refused in the end.
+    store.end_call(&call("told"), None).await.unwrap();
+    assert_eq!(begin("told", 2).await, Called::First);
+
+    assert_eq!(begin("late", 1).await, Called::First);
+    assert_eq!(begin("late", 3).await, Called::First);
+    let late = add("late", 1, "dan").await.unwrap_err();
+    assert!(matches!(late, StoreError::Overtaken(_)), "{late}");
+    assert_eq!(store.user("dan").await.unwrap(), None);
+    add("late", 3, "dan").await.unwrap();
+    assert!(store.user("dan").await.unwrap().is_some());
 }

@@ -60,6 +60,7 @@ async fn may_come_again(hub: &Hub, call: &Call) -> Result<(), Problem> {
     let id = match hub.store.begin_call(call, clock::now()).await? {
         Called::First => return Ok(()),
         Called::Running => return Err(once::running()),
+        Called::Changed => return Err(once::changed()),
         Called::Other => return Err(precondition::mismatch()),
         Called::Before(id) => id,
     };

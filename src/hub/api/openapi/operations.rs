@@ -26,7 +26,8 @@ pub struct Operation {
 /// What becomes of a POST that comes twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// By the same Idempotency-Key it is carried out once, and its answer comes again.
+    /// By the same Idempotency-Key it is carried out once, and its answer comes again; where that is lost, it is told whether
+    /// anything was done.
     Answered,
     /// The same without the answer, which holds a secret that is kept nowhere, or stands in the record itself: its handler
     /// knows the key.

@@ -140,12 +140,14 @@ pub struct Call {
 /// What is known of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Called {
-    /// It came for the first time, or again after nobody heard what became of it.
+    /// It came for the first time, or again after it stored nothing.
     First,
     /// It is carried out now.
     Running,
     /// It was carried out, and answered so.
     Before(String),
+    /// It stored a change, be it all or a part, and its answer is lost.
+    Changed,
     /// Another call came with this key.
     Other,
 }

@@ -7,7 +7,7 @@ use sqlx::query::Query;
 use time::OffsetDateTime;
 
 use super::{Arguments, Connection, Database, Db, Write};
-use crate::hub::store::{Result, StoreError};
+use crate::hub::store::{Result, StoreError, calls};
 
 mod audit;
 mod bundles;
@@ -88,6 +88,25 @@ impl Database {
 }
 
 impl Write {
+    /// Notes with the change whose call it is. One that was overtaken by its repetition stores nothing any more.
+    pub(super) async fn mark_call(&mut self, doing: &'static str) -> Result<()> {
+        let Some(own) = calls::own() else {
+            return Ok(());
+        };
+        let marked = sqlx::query(
+            "UPDATE idempotency SET changed = 1 WHERE user_id = $1 AND key = $2 AND created_at = $3",
+        )
+        .bind(&own.call.user_id)
+        .bind(&own.call.key)
+        .bind(to_ms(own.at))
+        .execute(&mut *self.tx)
+        .await;
+        match marked.map_err(db(doing))?.rows_affected() {
+            0 => Err(StoreError::Overtaken(doing)),
+            _ => Ok(()),
+        }
+    }
+
     async fn only(
         mut self,
         doing: &'static str,

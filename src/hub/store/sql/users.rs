@@ -221,7 +221,8 @@ impl Database {
         let noted = sqlx::query(
             "INSERT INTO idempotency (user_id, key, digest, created_at) VALUES ($1, $2, $3, $4)
              ON CONFLICT (user_id, key) DO UPDATE SET created_at = excluded.created_at
-             WHERE idempotency.answer IS NULL AND idempotency.digest = excluded.digest AND idempotency.created_at < $5",
+             WHERE idempotency.answer IS NULL AND idempotency.changed IS NULL AND idempotency.digest = excluded.digest
+               AND idempotency.created_at < $5",
         )
         .bind(&call.user_id)
         .bind(&call.key)
@@ -231,8 +232,8 @@ impl Database {
         .execute(&mut *write.tx)
         .await
         .map_err(db(DOING))?;
-        let (digest, answer): (Vec<u8>, Option<String>) = sqlx::query_as(
-            "SELECT digest, answer FROM idempotency WHERE user_id = $1 AND key = $2",
+        let (digest, answer, changed, since): (Vec<u8>, Option<String>, Option<i64>, i64) = sqlx::query_as(
+            "SELECT digest, answer, changed, created_at FROM idempotency WHERE user_id = $1 AND key = $2",
         )
         .bind(&call.user_id)
         .bind(&call.key)
@@ -244,6 +245,7 @@ impl Database {
             _ if noted.rows_affected() > 0 => Called::First,
             _ if digest != call.digest => Called::Other,
             Some(answer) => Called::Before(answer),
+            None if changed.is_some() && since < to_ms(now - RUNS) => Called::Changed,
             None => Called::Running,
         })
     }
@@ -264,6 +266,27 @@ impl Database {
             .bind(&call.key),
         };
         self.change(DOING, statement).await.map(drop)
+    }
+
+    pub async fn lose_call(&self, call: &Call) -> Result<()> {
+        const DOING: &str = "note that a call's end is not known";
+        const ENDS: [&str; 2] = [
+            "DELETE FROM idempotency WHERE user_id = $1 AND key = $2 AND answer IS NULL AND changed IS NULL AND $3 > 0",
+            "UPDATE idempotency SET created_at = created_at - $3 WHERE user_id = $1 AND key = $2 AND answer IS NULL",
+        ];
+        let mut write = self.begin(DOING).await?;
+        // It runs no more.
+        let over = i64::try_from(RUNS.whole_milliseconds()).unwrap_or(i64::MAX) + 1;
+        for end in ENDS {
+            sqlx::query(end)
+                .bind(&call.user_id)
+                .bind(&call.key)
+                .bind(over)
+                .execute(&mut *write.tx)
+                .await
+                .map_err(db(DOING))?;
+        }
+        write.commit(DOING).await
     }
 
     pub async fn ssh_keys(&self, user_id: &str) -> Result<Vec<SshKey>> {
