@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help try try-down test check bench soak long hours chaos fuzz mutants image docs
+.PHONY: help try try-down test check bench soak long hours chaos order fuzz mutants image docs
 
 CACHE := $(or $(LINESMAN_CACHE),$(HOME)/.cache/linesman)
 # In CI every run is a fresh checkout; the compiled dependencies outlive it here.
@@ -39,6 +39,9 @@ hours: ## An hour (FOR=60, in minutes) without the hub on a lab, half of it with
 
 chaos: ## Every fault of the list and random days (DAYS=10, RUNS=20) on both engines: two hours; writes its part of docs/benchmarks.md
 	@tests/run chaos $(or $(RUNS),20) $(or $(DAYS),10)
+
+order: ## Which functions agents enter, traced on a lab (half an hour): writes src/main.order, by which the program is linked; before a release
+	@tests/run order
 
 fuzz: ## Every fuzz target for a minute each (FOR=60, in seconds); needs the nightly toolchain
 	@tests/run fuzz $(or $(FOR),60)

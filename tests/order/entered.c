@@ -1,9 +1,10 @@
 /* Which functions does a process enter?
  *
- *   entered SIZE ADDRESSES OUT
+ *   entered SIZE MAIN ADDRESSES OUT
  *
  * Waits for the first new process `/linesman agent` whose program has SIZE bytes, and puts a breakpoint on each of ADDRESSES (a file
- * of hexadecimal numbers as the program was linked, one a line). A breakpoint that is met is taken away again, so a function
+ * of hexadecimal numbers as the program was linked, one a line) when it comes to MAIN: what relocates the program before that bears
+ * no breakpoint. A breakpoint that is met is taken away again, so a function
  * costs once. When the process ends, the addresses of all that were met are written to OUT.
  *
  * It has to see the process before its first instruction of its own: it looks without pause, and stops what it finds.
@@ -68,8 +69,8 @@ static int agent(long size) {
   for (time_t end = time(0) + LOOK; time(0) < end;) {
     int to = newest();
     if (to < from) from = to; /* ids began anew */
-    /* A process gets its name a moment after its id. */
-    for (int id = from > 40 ? from - 40 : 1; id <= to; ++id)
+    /* A process gets its name some time after its id. */
+    for (int id = from > 400 ? from - 400 : 1; id <= to; ++id)
       if (is_agent(id, size) && !kill(id, SIGSTOP)) return id;
     from = to;
   }
@@ -87,25 +88,29 @@ static void load(const char *file, int id) {
   if (!base || !list) fail(file);
   while (count < MOST && fgets(line, sizeof line, list)) address[count++] = strtoul(line, 0, 16) + base;
   qsort(address, count, sizeof *address, by_value);
+  /* Equal functions share an address, which has one breakpoint. */
+  size_t kept = 0;
+  for (size_t i = 0; i < count; ++i)
+    if (!kept || address[i] != address[kept - 1]) address[kept++] = address[i];
+  count = kept;
   fclose(maps);
   fclose(list);
 }
 
-static void arm(int id) {
-  char path[64];
-  snprintf(path, sizeof path, "/proc/%d/mem", id);
-  if ((memory = open(path, O_RDWR)) < 0) fail(path);
-  for (size_t i = 0; i < count; ++i)
-    if (pread(memory, &first[i], 1, (off_t)address[i]) != 1 || pwrite(memory, "\xcc", 1, (off_t)address[i]) != 1)
-      fail("breakpoint");
+static void arm(size_t i) {
+  /* Some symbols are no addresses of the program's: those cannot be read. */
+  if (!met[i] && pread(memory, &first[i], 1, (off_t)address[i]) == 1 && pwrite(memory, "\xcc", 1, (off_t)address[i]) != 1)
+    fail("breakpoint");
 }
+
+static unsigned long *of(unsigned long where) { return bsearch(&where, address, count, sizeof *address, by_value); }
 
 /* A breakpoint was met by `thread`: whether it is one of ours, which then is no more. */
 static int meet(int thread) {
   struct user_regs_struct at;
   if (ptrace(PTRACE_GETREGS, thread, 0, &at)) return 0;
   unsigned long where = at.rip - 1;
-  unsigned long *found = bsearch(&where, address, count, sizeof *address, by_value);
+  unsigned long *found = of(where);
   if (!found) return 0;
   size_t i = (size_t)(found - address);
   met[i] = 1;
@@ -114,8 +119,9 @@ static int meet(int thread) {
   return pwrite(memory, &first[i], 1, (off_t)where) == 1 && !ptrace(PTRACE_SETREGS, thread, 0, &at);
 }
 
-static void follow(int id) {
-  for (time_t end = time(0) + TRACE; time(0) < end;) {
+/* Lets the process run until it ends, or the function at `until` was met, or `seconds` are over. */
+static void follow(int id, const unsigned char *until, int seconds) {
+  for (time_t end = time(0) + seconds; time(0) < end && !*until;) {
     int status, thread = waitpid(-1, &status, __WALL | WNOHANG);
     if (!thread) usleep(1000);
     if (thread < 0) return;
@@ -125,23 +131,43 @@ static void follow(int id) {
       continue;
     }
     int sign = WSTOPSIG(status), event = status >> 16;
-    if (event == PTRACE_EVENT_STOP && sign != SIGTRAP) ptrace(PTRACE_LISTEN, thread, 0, 0);
-    else ptrace(PTRACE_CONT, thread, 0, event || (sign == SIGTRAP && meet(thread)) ? 0 : sign);
+    ptrace(PTRACE_CONT, thread, 0, event || (sign == SIGTRAP && meet(thread)) ? 0 : sign);
   }
 }
 
+/* Its threads, which stand still. */
+static void seize(int id) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/task", id);
+  DIR *tasks = opendir(path);
+  if (!tasks) fail(path);
+  for (struct dirent *task; (task = readdir(tasks));) {
+    int thread = atoi(task->d_name);
+    if (thread > 0 && ptrace(PTRACE_SEIZE, thread, 0, PTRACE_O_TRACECLONE)) fail("trace");
+    if (thread > 0 && ptrace(PTRACE_INTERRUPT, thread, 0, 0)) fail("stop");
+  }
+  closedir(tasks);
+  snprintf(path, sizeof path, "/proc/%d/mem", id);
+  if ((memory = open(path, O_RDWR)) < 0) fail(path);
+}
+
 int main(int number, char **words) {
-  if (number != 4) return fprintf(stderr, "entered SIZE ADDRESSES OUT\n"), 2;
-  int id = agent(atol(words[1])), status;
-  if (ptrace(PTRACE_SEIZE, id, 0, PTRACE_O_TRACECLONE) || ptrace(PTRACE_INTERRUPT, id, 0, 0)) fail("trace");
-  waitpid(id, &status, __WALL);
-  load(words[2], id);
-  arm(id);
-  ptrace(PTRACE_CONT, id, 0, 0);
+  if (number != 5) return fprintf(stderr, "entered SIZE MAIN ADDRESSES OUT\n"), 2;
+  int id = agent(atol(words[1]));
+  static const unsigned char NEVER = 0;
+  seize(id);
+  load(words[3], id);
+  unsigned long *at = of(strtoul(words[2], 0, 16) + base);
+  if (!at) fail(words[2]);
+  size_t first_of_all = (size_t)(at - address);
+  arm(first_of_all);
   kill(id, SIGCONT);
-  follow(id);
-  FILE *out = fopen(words[3], "w");
-  if (!out) fail(words[3]);
+  /* An agent that was seen after its start does not come there again. */
+  follow(id, &met[first_of_all], 1);
+  for (size_t i = 0; i < count; ++i) if (i != first_of_all) arm(i);
+  follow(id, &NEVER, TRACE);
+  FILE *out = fopen(words[4], "w");
+  if (!out) fail(words[4]);
   for (size_t i = 0; i < count; ++i)
     if (met[i]) fprintf(out, "%016lx\n", address[i] - base);
   return fclose(out) ? 1 : 0;
