@@ -148,6 +148,8 @@ fn why_the_api_server_takes_no_pods_has_its_class() {
     }
 }
 
+const FULL: &str = "write /tmp/x: no space left on device";
+
 #[test]
 fn what_a_root_of_flux_complains_of_has_its_class() {
     for (reason, message, class) in [
@@ -184,21 +186,13 @@ fn what_a_root_of_flux_complains_of_has_its_class() {
         ("AcquireLockFailed", "", Some(Class::ArtifactLost)),
         ("ArchiveOperationFailed", "", Some(Class::ArtifactLost)),
         ("SymlinkUpdateFailed", "", Some(Class::ArtifactLost)),
-        (
-            "GitOperationFailed",
-            "write /tmp/x: no space left on device",
-            Some(Class::ArtifactLost),
-        ),
+        ("GitOperationFailed", FULL, Some(Class::ArtifactLost)),
         (
             "ArtifactFailed",
             "failed to untar: write /tmp/x: no space left on device",
             Some(Class::ArtifactLost),
         ),
-        (
-            "BuildFailed",
-            "write /tmp/x: no space left on device",
-            Some(Class::ArtifactLost),
-        ),
+        ("BuildFailed", FULL, Some(Class::ArtifactLost)),
         ("ArtifactFailed", "path not found", Some(Class::PathMissing)),
         (
             "ArtifactFailed",

@@ -118,7 +118,7 @@ fn ended(world: &World, heal: &Value) -> Value {
     let look = || {
         let told = world.hub.try_json(&["heal", "show", id])?;
         let over = told["restoredAt"].is_string();
-        over.then_some(told.clone()).ok_or(told.to_string())
+        over.then_some(told.clone()).ok_or_else(|| told.to_string())
     };
     eventually("it is over, on record", seconds(LIMIT), look).0
 }
