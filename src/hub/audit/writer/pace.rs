@@ -1,5 +1,5 @@
 //! Whether a batch waits for company. What a commit costs, it costs once, however many records are in it: in SQLite as much as
-//! some five of them, and two switches between threads.
+//! some five of them, and the way to its thread and back.
 
 use std::time::Duration;
 
