@@ -9,12 +9,12 @@ use std::time::Duration;
 use aws_lc_rs::signature::Ed25519KeyPair;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::{Semaphore, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::keys::KeyPair;
-use crate::wire::api::{HubKey, HubRef, Order, TrustBundle};
+use crate::wire::api::{HubKey, HubRef, Order};
 use crate::wire::id::ClusterName;
 
 pub mod access;
@@ -149,11 +149,8 @@ pub struct Hub {
     pub tunnels: tunnels::Tunnels,
     pub audit: audit::Audit,
     pub audit_readers: api::audit::Readers,
-    pub keys: HubKeys,
-    /// What agents believe of this hub: its URLs, CA and keys, signed.
-    pub trust: TrustBundle,
-    /// How its key came to be ([`crate::wire::api::Assignment::trust_chain`]).
-    pub trust_chain: Vec<TrustBundle>,
+    /// Changes when its key or CA is replaced; whoever follows the files in the data directory sets it, and nobody else.
+    pub said: watch::Sender<Arc<trust::Said>>,
     pub orders: Orders,
     pub diagnoses: diagnoses::Diagnoses,
     /// Rung when a grant or a user changed.
@@ -166,7 +163,6 @@ pub struct Hub {
     pub presence: Presence,
     /// What many clusters have in common now.
     pub incident: safe_heals::Standing,
-    /// Its `ca` is what clients pin; empty where the certificate is publicly trusted.
     pub tls: tls::Tls,
     pub metrics: crate::telemetry::HubMetrics,
     pub oidc: Option<oidc::Provider>,
@@ -186,21 +182,30 @@ pub struct Hub {
 impl Hub {
     /// How clusters find and trust this hub.
     pub fn reference(&self) -> HubRef {
+        let said = self.says();
         HubRef {
             id: self.id.clone(),
-            urls: self.trust.urls.clone(),
-            ca: self.trust.ca.clone(),
-            keyset: self.trust.keyset.clone(),
+            urls: said.trust.urls.clone(),
+            ca: said.trust.ca.clone(),
+            keyset: said.trust.keyset.clone(),
         }
+    }
+
+    /// Its keys, and what it says of itself, as of now.
+    pub fn says(&self) -> Arc<trust::Said> {
+        self.said.borrow().clone()
     }
 }
 
 /// The hub's Ed25519 signing keys.
 #[derive(Debug, Clone)]
 pub struct HubKeys {
+    /// The newest.
     active: KeyPair,
-    /// The same key at the provider that TLS has, whose arithmetic is assembly: each request is signed for.
+    /// What signs now, at the provider that TLS has, whose arithmetic is assembly: each request is signed for. It is the key
+    /// before while the newest is only told.
     signer: Arc<Ed25519KeyPair>,
+    /// Of the key that signs now.
     kid: String,
     former: Vec<HubKey>,
 }
@@ -223,6 +228,16 @@ impl HubKeys {
         Self { former, ..self }
     }
 
+    /// The same keys, while what signed before still does.
+    #[must_use]
+    fn signed_by(self, before: &Self) -> Self {
+        Self {
+            signer: before.signer.clone(),
+            kid: before.kid.clone(),
+            ..self
+        }
+    }
+
     /// The id of the key that signs now.
     pub fn kid(&self) -> &str {
         &self.kid
@@ -234,28 +249,34 @@ impl HubKeys {
         signature.expect("an Ed25519 signature has 64 bytes")
     }
 
+    /// By the newest key, for what outlives the one before.
+    pub fn vouch(&self, message: &[u8]) -> [u8; 64] {
+        self.active.sign(message)
+    }
+
+    /// The newest key.
     pub fn public(&self) -> crate::keys::Public {
         self.active.public()
     }
 
-    /// The key that signs now, as a cluster's owner pins it.
+    /// The newest key, as a cluster's owner pins it.
     pub fn pin(&self) -> HubKey {
         HubKey {
-            kid: self.kid.clone(),
+            kid: kid(self.active.public()),
             key: self.active.public().to_base64(),
             not_after: None,
         }
     }
 
-    /// What agents check signatures with; `now` is unix seconds. A key before counts until its end, for a replica that has not
-    /// been started again may sign with it.
+    /// What agents check signatures with; `now` is unix seconds. A key before counts until its end: until the newest is told to
+    /// all, it signs.
     pub fn keyset(&self, now: i64) -> Vec<HubKey> {
         let valid = |key: &&HubKey| key.not_after.is_some_and(|end| now < end);
         let former = self.former.iter().filter(valid).cloned();
         std::iter::once(self.pin()).chain(former).collect()
     }
 
-    /// Every key that ever signed, base64url, the present one first.
+    /// Every key that ever signed or is to sign, base64url, the newest first.
     pub fn all(&self) -> Vec<String> {
         let former = self.former.iter().map(|key| key.key.clone());
         std::iter::once(self.pin().key).chain(former).collect()

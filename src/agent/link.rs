@@ -4,6 +4,7 @@
 //! it; one that breaks is dialled again with full jitter. A hub that refuses this agent is asked again, slowly: keys are
 //! never given up here. A new identity key moves the line at once, make before break.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::time::Duration;
 
@@ -75,7 +76,7 @@ pub enum LinkState {
     },
     Up {
         line: Line,
-        /// Keys whose assertions are good on this line.
+        /// Keys whose assertions are good on this line: at first those of its handshake, then those that are kept of the hub.
         keyset: Vec<HubKey>,
     },
 }
@@ -116,6 +117,7 @@ pub async fn run(
                 let kept = tokio::select! {
                     kept = keep(&up.line, &mut ages, &stop) => kept,
                     () = replaced(config.keys.clone(), used) => Kept::OtherKey,
+                    never = followed(config.hub.clone(), known.keyset.clone(), &line) => match never {},
                 };
                 held = Some(up.line);
                 let (wait, next_attempt) = next(kept, attempt, &line);
@@ -199,6 +201,28 @@ async fn moved(mut hub: watch::Receiver<HubRef>, known: &HubRef) {
     if gone {
         // Nobody is left to change them.
         std::future::pending::<()>().await;
+    }
+}
+
+/// The hub's keys that are kept now count on the line too: it signs with the next one without another handshake.
+async fn followed(
+    mut hub: watch::Receiver<HubRef>,
+    mut known: Vec<HubKey>,
+    state: &watch::Sender<LinkState>,
+) -> Infallible {
+    loop {
+        let Ok(other) = hub.wait_for(|hub| hub.keyset != known).await else {
+            return std::future::pending().await;
+        };
+        known.clone_from(&other.keyset);
+        drop(other);
+        state.send_if_modified(|state| match state {
+            LinkState::Up { keyset, .. } if *keyset != known => {
+                keyset.clone_from(&known);
+                true
+            }
+            LinkState::Up { .. } | LinkState::Down { .. } => false,
+        });
     }
 }
 

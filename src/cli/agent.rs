@@ -13,7 +13,7 @@ use crate::agent::calls::Calls;
 use crate::agent::fault::{Fault, Faults};
 use crate::lifetime;
 use crate::manifests::{self, scope::Extent};
-use crate::wire::api::AgentBuild;
+use crate::wire::api::{AgentBuild, FOLLOWS_KEYS};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -78,7 +78,7 @@ pub async fn run(args: Args) -> Result<()> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             image: args.image,
             arch: std::env::consts::ARCH.to_owned(),
-            features: Vec::new(),
+            features: vec![FOLLOWS_KEYS.to_owned()],
         },
         server,
         calls,

@@ -188,7 +188,7 @@ pub struct Args {
 /// What is done to a hub's data directory.
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Replace the hub's signing key or its own CA, with its next start
+    /// Replace the hub's signing key or its own CA, while it runs
     Rotate(rotate::Args),
 }
 
@@ -234,7 +234,7 @@ pub async fn run(mut args: Args) -> Result<()> {
     if let Some(warning) = image::without_registry(&config.agent_image) {
         warn!("{warning}; give one that clusters can pull with --agent-image");
     }
-    emit(&banner(&config, !hub.tls.ca.is_empty(), first))?;
+    emit(&banner(&config, !hub.tls.ca().is_empty(), first))?;
     let serving = serve::run(listeners, hub, chain);
     tokio::pin!(serving);
     tokio::select! {

@@ -75,13 +75,14 @@ fn chosen(
         &options.image
     };
     let scope = options.scope.as_ref();
+    let said = hub.says();
     AdoptionValues {
         cluster: name.clone(),
         engine,
         engines: engines(options),
         hub_url: hub.config.url.clone(),
-        hub_keys: vec![hub.keys.pin()],
-        hub_ca: hub.tls.ca.clone(),
+        hub_keys: vec![said.keys.pin()],
+        hub_ca: said.trust.ca.clone(),
         token: Secret::new(String::new()),
         image: image.clone(),
         access: options.access,

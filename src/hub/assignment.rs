@@ -20,14 +20,15 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
     let direct = hub.git_keys.known_hosts();
     let (line_url, by_line) = by_line(&hub.catalog.url, &direct);
     let via = cluster.via();
+    let said = hub.says();
     let mut assignment = Assignment {
         cluster: ClusterRef {
             name: cluster.name.clone(),
             id: cluster.id.clone(),
         },
         hub: hub.reference(),
-        trust: Some(hub.trust.clone()),
-        trust_chain: hub.trust_chain.clone(),
+        trust: Some(said.trust.clone()),
+        trust_chain: said.chain.clone(),
         catalog: CatalogRef {
             url: hub.catalog.url.clone(),
             line_url: Some(line_url),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,7 @@ use crate::wire::api::Order;
 use crate::wire::id::ClusterName;
 
 mod accept;
+mod files;
 pub mod first_admin;
 mod forwarded;
 mod guard;
@@ -41,7 +42,6 @@ const LAST_LOOKS: Duration = Duration::from_secs(2);
 const LAST_RECORDS: Duration = Duration::from_secs(2);
 /// How a cluster's key is told from a user's, whose names have no spaces.
 const OF_CLUSTER: &str = "cluster ";
-const RENEW: Duration = Duration::from_mins(1);
 
 /// Runs a hub until `stop`, then drains it.
 pub async fn serve(listeners: Listeners, config: HubConfig, stop: CancellationToken) -> Result<()> {
@@ -178,7 +178,7 @@ fn looks(hub: &Arc<Hub>, tasks: &mut Tasks) {
     tasks.spawn("first admin", |stop| first_admin::watch(hub.clone(), stop));
     tasks.spawn("takeovers", |stop| super::twin::watch(hub.clone(), stop));
     tasks.spawn("flush", |stop| flush(hub.clone(), stop));
-    tasks.spawn("certificate", |stop| renew(hub.clone(), stop));
+    tasks.spawn("certificate", |stop| files::follow(hub.clone(), stop));
 }
 
 /// What must be done once, however many replicas there are.
@@ -345,32 +345,6 @@ async fn write_seen(hub: &Hub) {
     if let Err(error) = hub.store.seen(seen).await {
         tracing::error!(error = %super::chain_of(&error), %now, "note when clusters were seen");
     }
-}
-
-async fn renew(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
-    while stop
-        .run_until_cancelled(tokio::time::sleep(RENEW))
-        .await
-        .is_some()
-    {
-        let turn = match open::turn(&hub.config.data).await {
-            Ok(turn) => turn,
-            Err(error) => {
-                tracing::error!(error = format!("{error:#}"), "renew the certificate");
-                continue;
-            }
-        };
-        let tls = hub.tls.clone();
-        let renewed = tokio::task::spawn_blocking(move || tls.renew(clock::now()))
-            .await
-            .context("renew the certificate")?;
-        drop(turn);
-        if let Err(error) = renewed {
-            // The one that is served stays until a later try succeeds.
-            tracing::error!(error = format!("{error:#}"), "renew the certificate");
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The hub's own CA and leaf, or a given certificate.
 //!
 //! The CA is made once and kept; the leaf lives 90 days and is made again at 60, so that an open listener
-//! never serves an expired one. Given files are read again whenever they change.
+//! never serves an expired one. Given files are read again whenever they change. Another CA ([`succeed`]) is told beside the
+//! present one first, then serves, and then is told alone; where that stands is in the files, so that all replicas agree.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -19,6 +20,11 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use time::{Duration, OffsetDateTime};
+
+mod succession;
+
+pub use succession::succeed;
+use succession::take_up;
 
 const CA_LIFE: Duration = Duration::days(3650);
 const LEAF_LIFE: Duration = Duration::days(90);
@@ -46,12 +52,17 @@ pub struct Tls {
     source: TlsSource,
     data: PathBuf,
     current: Arc<Current>,
-    /// PEM of the roots to trust; empty where the system's roots do.
-    pub ca: String,
 }
 
 #[derive(Debug)]
-struct Current(RwLock<Leaf>);
+struct Current(RwLock<Served>);
+
+#[derive(Debug)]
+struct Served {
+    leaf: Leaf,
+    /// PEM of the roots to trust; empty where the system's roots do.
+    ca: String,
+}
 
 #[derive(Debug, Clone)]
 struct Leaf {
@@ -59,50 +70,72 @@ struct Leaf {
     not_after: OffsetDateTime,
 }
 
+impl Current {
+    fn resolve_now(&self) -> Arc<CertifiedKey> {
+        let served = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        served.leaf.key.clone()
+    }
+}
+
 impl ResolvesServerCert for Current {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(
-            self.0
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .key
-                .clone(),
-        )
+        Some(self.resolve_now())
+    }
+}
+
+impl Served {
+    fn of(data: &Path, source: &TlsSource, now: OffsetDateTime) -> Result<Self> {
+        match source {
+            TlsSource::Own { names } => {
+                take_up(data, now)?;
+                own(data, names, now)
+            }
+            TlsSource::Files { cert, key, ca } => Ok(Self {
+                leaf: files(cert, key)?,
+                ca: trusted(ca.as_deref())?,
+            }),
+        }
     }
 }
 
 impl Tls {
     /// Loads or makes what `source` names. `data` is the hub's data directory.
     pub fn load(data: &Path, source: TlsSource, now: OffsetDateTime) -> Result<Self> {
-        let (leaf, ca) = match &source {
-            TlsSource::Own { names } => {
-                take_up(data)?;
-                own(data, names, now)?
-            }
-            TlsSource::Files { cert, key, ca } => (files(cert, key)?, trusted(ca.as_deref())?),
-        };
+        let served = Served::of(data, &source, now)?;
         Ok(Self {
             source,
             data: data.to_owned(),
-            current: Arc::new(Current(RwLock::new(leaf))),
-            ca,
+            current: Arc::new(Current(RwLock::new(served))),
         })
     }
 
-    /// Makes or reads the leaf again where that is due. Called once a minute by the hub.
+    /// Takes over what is in the files by now, and makes the leaf again where that is due. Called again and again by the hub.
     pub fn renew(&self, now: OffsetDateTime) -> Result<()> {
-        let due = self.not_after() - now < LEAF_MARGIN;
-        let leaf = match &self.source {
-            TlsSource::Own { names } if due => own(&self.data, names, now)?.0,
-            TlsSource::Own { .. } => return Ok(()),
-            TlsSource::Files { cert, key, .. } => files(cert, key)?,
-        };
+        if matches!(self.source, TlsSource::Own { .. }) {
+            take_up(&self.data, now)?;
+            let due = self.not_after() - now < LEAF_MARGIN;
+            // Another leaf alone is another replica's, which may have other names.
+            if !due && read(&self.data.join("ca.crt"))? == self.ca() {
+                return Ok(());
+            }
+        }
+        let served = Served::of(&self.data, &self.source, now)?;
         *self
             .current
             .0
             .write()
-            .unwrap_or_else(PoisonError::into_inner) = leaf;
+            .unwrap_or_else(PoisonError::into_inner) = served;
         Ok(())
+    }
+
+    /// PEM of the roots that are to be trusted now; empty where the system's roots do.
+    pub fn ca(&self) -> String {
+        self.current
+            .0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .ca
+            .clone()
     }
 
     /// When the served certificate ends.
@@ -111,6 +144,7 @@ impl Tls {
             .0
             .read()
             .unwrap_or_else(PoisonError::into_inner)
+            .leaf
             .not_after
     }
 
@@ -140,14 +174,14 @@ pub fn is_old(error: &std::io::Error) -> bool {
 }
 
 /// The leaf in the data directory, made again where it is missing, near its end or for other names.
-fn own(data: &Path, names: &[String], now: OffsetDateTime) -> Result<(Leaf, String)> {
-    let (ca_pem, issuer) = own_ca(data, now)?;
+fn own(data: &Path, names: &[String], now: OffsetDateTime) -> Result<Served> {
+    let (ca, issuer) = own_ca(data, now)?;
     let (cert, key) = (data.join("tls.crt"), data.join("tls.key"));
     if let Ok(leaf) = files(&cert, &key)
         && leaf.not_after - now > LEAF_MARGIN
         && std::fs::read_to_string(data.join("tls.names")).is_ok_and(|n| n == names.join("\n"))
     {
-        return Ok((leaf, ca_pem));
+        return Ok(Served { leaf, ca });
     }
     let key_pair = KeyPair::generate().context("make the hub's TLS key")?;
     let mut params = CertificateParams::new(names.to_vec())
@@ -166,59 +200,8 @@ fn own(data: &Path, names: &[String], now: OffsetDateTime) -> Result<(Leaf, Stri
     keep(&key, &key_pair.serialize_pem(), 0o600)?;
     keep(&cert, &certificate.pem(), 0o644)?;
     keep(&data.join("tls.names"), &names.join("\n"), 0o644)?;
-    Ok((files(&cert, &key)?, ca_pem))
-}
-
-/// Key and certificate of the CA that the next start takes up, in one file, so that there is both or none.
-const NEXT: &str = "ca.next";
-
-/// Makes the CA that the next start takes up; the fingerprints (SHA-256 of the certificate) of the present one and of it.
-pub fn succeed(data: &Path, now: OffsetDateTime) -> Result<(String, String)> {
-    let path = data.join("ca.crt");
-    let present = CertificateDer::from_pem_file(&path).with_context(|| {
-        format!(
-            "read {}; a hub with --tls-cert has no CA of its own to replace",
-            path.display()
-        )
-    })?;
-    let (pem, pair) = new_ca(now)?;
-    let made = CertificateDer::from_pem_slice(pem.as_bytes()).context("read the new CA")?;
-    keep(&data.join(NEXT), &(pair.serialize_pem() + &pem), 0o600)?;
-    Ok((fingerprint(&present), fingerprint(&made)))
-}
-
-/// SHA-256, as `openssl x509 -fingerprint -sha256` prints it without the colons, in lower case.
-fn fingerprint(certificate: &CertificateDer<'_>) -> String {
-    crate::keys::sha256_hex(certificate)
-}
-
-/// Puts a CA that was made for this start in the place of the one before. Cut off at any point, the next start goes on.
-fn take_up(data: &Path) -> Result<()> {
-    let path = data.join(NEXT);
-    if !path.exists() {
-        return Ok(());
-    }
-    let text = read(&path)?;
-    let (key, certificate) = text
-        .find("-----BEGIN CERTIFICATE-----")
-        .map(|at| text.split_at(at))
-        .with_context(|| {
-            let path = path.display();
-            format!("{path} is not what 'linesman hub rotate ca' writes; delete it to stay with the CA that there is")
-        })?;
-    keep(&data.join("ca.key"), key, 0o600)?;
-    keep(&data.join("ca.crt"), certificate, 0o644)?;
-    // The leaf is the former CA's.
-    for name in ["tls.names", NEXT] {
-        let path = data.join(name);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("remove {}", path.display()));
-            }
-            Ok(()) | Err(_) => {}
-        }
-    }
-    Ok(())
+    let leaf = files(&cert, &key)?;
+    Ok(Served { leaf, ca })
 }
 
 fn new_ca(now: OffsetDateTime) -> Result<(String, KeyPair)> {
@@ -344,6 +327,7 @@ pub fn names(host: &str, listen: &[IpAddr]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hub::trust::Times;
 
     const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH.saturating_add(Duration::days(20_000));
 
@@ -366,12 +350,79 @@ mod tests {
         let first = Tls::load(&data, source(), NOW).unwrap();
         let again = Tls::load(&data, source(), NOW + Duration::days(59)).unwrap();
         assert_eq!(
-            (&again.ca, again.not_after()),
-            (&first.ca, first.not_after())
+            (again.ca(), again.not_after()),
+            (first.ca(), first.not_after())
         );
         let day = NOW + Duration::days(61);
         again.renew(day).unwrap();
         assert_eq!(again.not_after(), day + LEAF_LIFE);
+        std::fs::remove_dir_all(data).unwrap();
+    }
+
+    /// H16: told first, then in use, then told alone; the same over a start at any moment, and cut off in the middle.
+    #[test]
+    fn another_ca_is_told_before_it_serves_and_the_one_before_for_a_while_after() {
+        let data = directory("succeed");
+        let first = Tls::load(&data, source(), NOW).unwrap();
+        let old = first.ca();
+        let at = |seconds: i64| NOW + Duration::seconds(seconds);
+        let times = |now, used, ends| Times {
+            now: at(now),
+            used: at(used),
+            ends: at(ends),
+        };
+        let (before, after) = succeed(&data, times(0, 300, 900)).unwrap();
+        assert_ne!(before, after);
+        let told = std::fs::read_to_string(data.join("ca.crt")).unwrap();
+        let new = told.strip_prefix(&old).unwrap().to_owned();
+        let is_of = |tls: &Tls, ca: &str| {
+            use x509_parser::extensions::ParsedExtension::{
+                AuthorityKeyIdentifier, SubjectKeyIdentifier,
+            };
+            let leaf = tls.current.resolve_now().cert[0].clone();
+            let ca = CertificateDer::from_pem_slice(ca.as_bytes()).unwrap();
+            let ids = |certificate: &CertificateDer<'_>| {
+                let (_, parsed) = x509_parser::parse_x509_certificate(certificate).unwrap();
+                let mut ids = (None, None);
+                for extension in parsed.extensions() {
+                    match extension.parsed_extension() {
+                        AuthorityKeyIdentifier(by) => {
+                            ids.0 = by.key_identifier.as_ref().map(|id| id.0.to_vec());
+                        }
+                        SubjectKeyIdentifier(id) => ids.1 = Some(id.0.to_vec()),
+                        _ => {}
+                    }
+                }
+                ids
+            };
+            let (by, own) = (ids(&leaf).0, ids(&ca).1);
+            assert!(own.is_some());
+            by == own
+        };
+        let looked = |seconds: i64, ca: &str, by: &str| {
+            let started = Tls::load(&data, source(), at(seconds)).unwrap();
+            first.renew(at(seconds)).unwrap();
+            for tls in [&started, &first] {
+                assert_eq!(tls.ca(), ca, "{seconds}");
+                assert!(is_of(tls, by), "{seconds}");
+            }
+        };
+        looked(1, &told, &old);
+        looked(299, &told, &old);
+        // Cut off when the key was written and nothing else.
+        let next = std::fs::read(data.join("ca.next")).unwrap();
+        looked(300, &(new.clone() + &old), &new);
+        std::fs::write(data.join("ca.next"), &next).unwrap();
+        looked(301, &(new.clone() + &old), &new);
+        looked(899, &(new.clone() + &old), &new);
+        looked(900, &new, &new);
+
+        // One that is not used yet gives way to the next.
+        succeed(&data, times(1000, 2000, 3000)).unwrap();
+        let (_, last) = succeed(&data, times(1001, 1001, 1002)).unwrap();
+        first.renew(at(1002)).unwrap();
+        assert_eq!(succession::fingerprint(&first.ca()).unwrap(), last);
+        assert!(is_of(&first, &first.ca()));
         std::fs::remove_dir_all(data).unwrap();
     }
 
@@ -382,7 +433,7 @@ mod tests {
         let data = directory("versions");
         let tls = Tls::load(&data, source(), NOW).unwrap();
         let mut roots = rustls::RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(tls.ca.as_bytes()) {
+        for certificate in CertificateDer::pem_slice_iter(tls.ca().as_bytes()) {
             roots.add(certificate.unwrap()).unwrap();
         }
         let old = rustls::ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS12])

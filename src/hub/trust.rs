@@ -1,11 +1,14 @@
 //! The trust bundle that this hub gives out, and how its key came to be. The bundle's number is kept in the data directory
 //! and rises whenever its content changes.
+//!
+//! Another key is told first, while the one before still signs in the hubs that run ([`Times::used`]); then it signs, and the
+//! one before counts for a while yet.
 
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use crate::hub::serve::keep_secret;
 use crate::hub::{HubKeys, kid};
@@ -18,6 +21,28 @@ use crate::wire::api::{HubKey, HubRef, TrustBundle};
 const FILE: &str = "trust.json";
 /// Changes of the key that a cluster may sleep through.
 const CHAIN: usize = 16;
+/// A key that ends so soon signs nothing more.
+const LAST_WORD: Duration = Duration::seconds(10);
+
+/// When what replaces a key or a CA takes its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    pub now: OffsetDateTime,
+    /// Until then it is only told.
+    pub used: OffsetDateTime,
+    /// Until then what was before counts.
+    pub ends: OffsetDateTime,
+}
+
+/// What this hub says of itself at one moment, and the keys that it says it with.
+#[derive(Debug, Clone)]
+pub struct Said {
+    pub keys: HubKeys,
+    /// What agents believe of this hub: its URLs, CA and keys, signed.
+    pub trust: TrustBundle,
+    /// How its key came to be ([`crate::wire::api::Assignment::trust_chain`]).
+    pub chain: Vec<TrustBundle>,
+}
 
 /// What was given out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +56,9 @@ struct Given {
     /// The public halves of the keys before, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     former: Vec<HubKey>,
+    /// From when the present key signs, in unix seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signs: Option<i64>,
 }
 
 fn kept(data: &Path) -> Result<Option<Given>> {
@@ -62,6 +90,26 @@ pub fn keys(data: &Path, active: KeyPair) -> Result<HubKeys> {
     Ok(HubKeys::new(active).with_former(former))
 }
 
+/// The same for a hub that runs: what signed before goes on while the present key is only told.
+pub fn keys_after(
+    data: &Path,
+    active: KeyPair,
+    before: &HubKeys,
+    now: OffsetDateTime,
+) -> Result<HubKeys> {
+    let told = kept(data)?.and_then(|given| given.signs);
+    let next = keys(data, active)?;
+    let waits = told.is_some_and(|signs| now.unix_timestamp() < signs);
+    // Its last word has to hold until it is read.
+    let soon = (now + LAST_WORD).unix_timestamp();
+    let counts = next.keyset(soon).iter().any(|key| key.kid == before.kid());
+    Ok(if waits && counts {
+        next.signed_by(before)
+    } else {
+        next
+    })
+}
+
 /// The bundle for what the hub is now, and the sets that lead to its key. Replicas have a turn at the data directory while
 /// they ask.
 pub fn current(
@@ -81,9 +129,10 @@ pub fn current(
     let mine = kept.as_ref().filter(|kept| kept.hub_id == hub.id);
     let given = Given {
         hub_id: hub.id.clone(),
-        bundle: trust::sign(&hub.id, bundle, |message| keys.sign(message)),
+        bundle: trust::sign(&hub.id, bundle, |message| keys.vouch(message)),
         chain: mine.map(|kept| kept.chain.clone()).unwrap_or_default(),
         former: mine.map(|kept| kept.former.clone()).unwrap_or_default(),
+        signs: mine.and_then(|kept| kept.signs),
     };
     // Before any agent hears of it: a number is never given to another content.
     if kept.as_ref() != Some(&given) {
@@ -92,15 +141,10 @@ pub fn current(
     Ok((given.bundle, given.chain))
 }
 
-/// Vouches with the key that signs now for the one that shall sign next; the present one counts until `until`. Its private
-/// half is of no use any more: a cluster that sleeps for a year is led by what is written here.
-pub fn succeed(
-    data: &Path,
-    active: &KeyPair,
-    next: &KeyPair,
-    now: OffsetDateTime,
-    until: OffsetDateTime,
-) -> Result<TrustBundle> {
+/// Vouches with the present key for the one that shall sign next. Beyond the hubs that run, its private half is of no use any
+/// more: a cluster that sleeps for a year is led by what is written here.
+pub fn succeed(data: &Path, active: &KeyPair, next: &KeyPair, times: Times) -> Result<TrustBundle> {
+    let Times { now, used, ends } = times;
     let missing = || {
         let file = data.join(FILE);
         format!(
@@ -115,8 +159,8 @@ pub fn succeed(
         not_after,
     };
     let clock = u64::try_from(now.unix_timestamp()).unwrap_or_default();
-    let before = key(active, Some(until.unix_timestamp()));
-    // As the hub will say it with its next start, so that this is one change to all that see it.
+    let before = key(active, Some(ends.unix_timestamp()));
+    // As the hub will say it, so that this is one change to all that see it.
     let bundle = TrustBundle {
         version: given.bundle.version.saturating_add(1).max(clock),
         keyset: vec![key(next, None), before.clone()],
@@ -130,6 +174,7 @@ pub fn succeed(
     given.former.retain(|key| key.key != before.key);
     given.former.push(before);
     given.bundle = bundle.clone();
+    given.signs = Some(used.unix_timestamp());
     keep(data, &given)?;
     Ok(bundle)
 }

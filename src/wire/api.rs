@@ -183,6 +183,9 @@ pub struct JoinRequest {
     pub facts: Facts,
 }
 
+/// Among [`AgentBuild::features`]: the hub's keys that it keeps count on a line that is up, as soon as it keeps them.
+pub const FOLLOWS_KEYS: &str = "follows-keys";
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentBuild {

@@ -29,6 +29,7 @@ mod postgres;
 mod races;
 mod readopt;
 mod record;
+mod renewed;
 mod replicas;
 mod revoke;
 mod rotate;

@@ -37,11 +37,25 @@ use std::time::Duration;
 use ::http::{Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
+use linesman::agent::link::LinkState;
+use linesman::tunnel::Incoming;
 use serde_json::Value;
+use tokio::sync::{mpsc, watch};
 
 use apiserver::{ApiServer, Seen};
 use pair::Pair;
 use world::{get, post};
+
+/// An agent's side of the streams of a line, with an API server behind it.
+pub(crate) async fn behind(
+    (hub, cluster): (&str, &str),
+    streams: mpsc::Receiver<Incoming>,
+    state: watch::Receiver<LinkState>,
+) {
+    let server = ApiServer::start().await;
+    let shared = Pair::shared(&server, hub, cluster, &[]);
+    world::forward(shared, streams, state).await;
+}
 
 async fn text(
     response: ::http::Response<impl hyper::body::Body<Data = Bytes, Error: std::fmt::Debug>>,

@@ -1,26 +1,30 @@
 //! `linesman hub rotate`: another signing key or another CA for the hub whose data directory this is.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Format, Output, document, emit, progress_line, rows_text};
 use crate::clock;
-use crate::hub::serve::renew::{self, OVERLAP};
+use crate::hub::serve::renew;
 
 const EXAMPLES: &str = "\
-Run it on the hub's machine, as the hub's user; the hub may run. Nothing changes before the hub starts again (each of its
-replicas). Agents then follow by themselves, those that were away for months too: the key before vouches for the next one,
-and its private half is destroyed at once.
+Run it on the hub's machine, as the hub's user. A hub that runs, and each of its replicas, tells agents of the new one within
+seconds, uses it after --in, and has the one before count for ten minutes more: nobody's request fails, and nothing is started
+again. Agents follow by themselves, those that were away for months too: the key before vouches for the next one, and the file
+with its private half is written over at once.
 
   key  what agents believe requests and orders by. Adoption YAML that was not applied yet stays good.
-  ca   what the hub's own certificate is issued by. People log in again with --ca DIR/ca.crt. A hub that was given --tls-cert
-       has none.
+  ca   what the hub's own certificate is issued by. DIR/ca.crt has both from now on: until --in is over, people log in again
+       with --ca DIR/ca.crt and write their kubeconfigs again, or theirs end then. A hub that was given --tls-cert has none.
 
 Examples:
-  linesman hub rotate key --data /var/lib/linesman && systemctl restart linesman-hub
-  linesman hub rotate ca --data /var/lib/linesman";
+  linesman hub rotate key --data /var/lib/linesman
+  linesman hub rotate key --in 0      # the key was stolen: requests of the next seconds may fail
+  linesman hub rotate ca --in 7d --data /var/lib/linesman";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -36,6 +40,9 @@ pub(super) struct Args {
         default_value = "/var/lib/linesman"
     )]
     data: PathBuf,
+    /// What is new is only told for so long; then it is used. At most 30d
+    #[arg(long = "in", value_name = "TIME", value_parser = lead, default_value = "5m")]
+    lead: Duration,
     #[command(flatten)]
     output: Output,
 }
@@ -46,23 +53,32 @@ enum What {
     Ca,
 }
 
+/// Longer than anybody needs, and far from where a leaf would have to be renewed by both.
+const MOST_LEAD: Duration = Duration::from_hours(30 * 24);
+
+fn lead(text: &str) -> Result<Duration, String> {
+    let lead = duration::parse(text)?;
+    if lead > MOST_LEAD {
+        return Err(format!("more than {}", duration::show(MOST_LEAD)));
+    }
+    Ok(lead)
+}
+
 pub(super) async fn run(args: Args) -> Result<()> {
     let data = std::path::absolute(&args.data)?;
-    let now = clock::now();
+    let times = renew::times(clock::now(), args.lead.try_into()?);
+    let used = clock::rfc3339(times.used);
     let (what, renewed, then) = match args.what {
         What::Key => (
             "signing key",
-            renew::key(&data, now).await.map_err(|e| failed(&e))?,
-            format!(
-                "replicas that are started within {} min keep their lines until then; a backup from before this has the old key",
-                OVERLAP.whole_minutes()
-            ),
+            renew::key(&data, times).await.map_err(|e| failed(&e))?,
+            "a backup from before this has the old key".to_owned(),
         ),
         What::Ca => (
             "CA",
-            renew::ca(&data, now).await.map_err(|e| failed(&e))?,
+            renew::ca(&data, times).await.map_err(|e| failed(&e))?,
             format!(
-                "then people log in again: linesman login URL --ca {}",
+                "until then people log in again: linesman login URL --ca {}",
                 data.join("ca.crt").display()
             ),
         ),
@@ -76,7 +92,10 @@ pub(super) async fn run(args: Args) -> Result<()> {
                 .map(|(key, value)| vec![key.to_owned(), value]),
         ),
     })?;
-    progress_line("in force when the hub starts again: restart it, and each of its replicas");
+    progress_line(&format!(
+        "told from now on, used from {used}; the one before counts until {}",
+        clock::rfc3339(times.ends)
+    ));
     progress_line(&then);
     Ok(())
 }

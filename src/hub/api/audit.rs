@@ -302,6 +302,7 @@ async fn anchors(
 ) -> Result<Json<Page<AnchorView>>, Problem> {
     caller.require(&hub, Role::Auditor, "audit.read").await?;
     let known: Vec<_> = hub
+        .says()
         .keys
         .all()
         .iter()
@@ -317,7 +318,7 @@ async fn anchors(
         start: anchor.start,
         // One that nobody signed is shown as the present key's, which it will not verify by.
         key: chain::signer(&hub.id, &anchor, &known)
-            .unwrap_or_else(|| hub.keys.public())
+            .unwrap_or_else(|| hub.says().keys.public())
             .to_base64(),
     };
     Ok(Json(Page {

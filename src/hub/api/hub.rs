@@ -31,13 +31,14 @@ pub fn routes() -> Router<Arc<Hub>> {
 }
 
 async fn info(State(hub): State<Arc<Hub>>) -> Json<HubInfo> {
+    let said = hub.says();
     Json(HubInfo {
         hub_id: hub.id.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol: PROTOCOL,
         time: clock::now().unix_timestamp(),
-        trust: Some(hub.trust.clone()),
-        trust_chain: hub.trust_chain.clone(),
+        trust: Some(said.trust.clone()),
+        trust_chain: said.chain.clone(),
         oidc: hub.oidc.is_some(),
     })
 }

@@ -35,6 +35,7 @@ use crate::tunnel::driver::{self, Identity};
 use crate::tunnel::handshake::{Limits, SUBPROTOCOL};
 use crate::tunnel::session::{Config, Role};
 use crate::tunnel::{Incoming, Line, Stream};
+use crate::wire::api::FOLLOWS_KEYS;
 use crate::wire::frame::{Code, Kind};
 use crate::wire::id::ClusterName;
 
@@ -53,6 +54,11 @@ const MAX_REPORTS: usize = 64;
 const LAST_REQUESTS: Duration = Duration::from_secs(1);
 /// The agent's calls have this long to end when the hub stops.
 const ENDING: Duration = Duration::from_secs(2);
+
+/// Agents that have to dial anew because of the hub's next key do so spread over this time; what runs on their lines has a
+/// while to end.
+const KEYS_SPREAD: Duration = Duration::from_secs(5);
+const MOVE: Duration = Duration::from_mins(10);
 
 type Socket = driver::Socket<TokioIo<Upgraded>>;
 
@@ -159,8 +165,10 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
         epoch,
         session,
         clock: hub_clock,
+        told,
     } = proven;
     let cluster = agent.cluster.clone();
+    let follows = hello.build.features.iter().any(|f| f == FOLLOWS_KEYS);
     let identity = Identity {
         epoch,
         session,
@@ -199,18 +207,43 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
             taken_over(&hub, &cluster, &peer, before).await;
         }
     });
+    // An agent that follows costs no more than this.
+    let other_keys = async {
+        if !follows {
+            Box::pin(other_keys(&hub, &line, &told)).await;
+        }
+    };
     let serving = async {
         Box::pin(revoked_meanwhile(&hub, &line, &key.fingerprint)).await;
         streams(&hub, &line, agent, incoming, remote).await;
     };
     let ended = tokio::select! {
         ended = &mut running => ended,
-        ((), ()) = async { tokio::join!(telling, serving) } => running.await,
+        ((), (), ()) = async { tokio::join!(telling, serving, other_keys) } => running.await,
     };
     hub.tunnels.remove(&cluster, epoch, &ended);
     Box::pin(directory::went(&hub, &cluster_id, epoch)).await;
     hub.presence.heard(&cluster_id, clock::now(), true);
     info!(%cluster, epoch, code = %ended.code, text = ended.text, "line down");
+}
+
+/// Has an agent dial anew whose line knows the hub's keys by its handshake alone: before the next key signs.
+async fn other_keys(hub: &Hub, line: &Line, told: &str) {
+    let mut said = hub.said.subscribe();
+    let other = said.wait_for(|said| said.keys.pin().kid != told);
+    let spread = async {
+        if other.await.is_ok() {
+            sleep(KEYS_SPREAD.mul_f64(clock::unit())).await;
+            // It comes back at once: a line that drains takes no requests.
+            line.goaway(
+                Code::Draining,
+                Duration::ZERO,
+                MOVE,
+                "the hub has another key",
+            );
+        }
+    };
+    hub.stop.run_until_cancelled(spread).await;
 }
 
 /// Ends a line whose key was revoked between its proof and its place among the lines: who revoked it did not see it. Where that

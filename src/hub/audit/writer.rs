@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::chain::{self, Head, anchor_input, genesis};
 use super::{Audit, Closing, Command, Entry, Opened, PLACES, Refusals, Verdict, doubt};
 use crate::clock;
-use crate::hub::HubKeys;
 use crate::hub::store::{Anchor, AuditRow, Store, StoreError, patience};
+use crate::hub::trust::Said;
 
 mod beginning;
 mod pace;
@@ -39,7 +39,7 @@ pub struct Chain {
     store: Store,
     queue: mpsc::Receiver<Command>,
     hub_id: String,
-    keys: HubKeys,
+    said: watch::Receiver<Arc<Said>>,
     /// The last record that was stored here.
     head: Head,
     /// What the first record is chained to.
@@ -63,11 +63,12 @@ pub struct Chain {
 pub async fn start(
     store: Store,
     hub_id: &str,
-    keys: HubKeys,
+    said: watch::Receiver<Arc<Said>>,
     writer: Option<String>,
 ) -> Result<(Audit, Chain)> {
     let last = store.audit_head().await.context("read the audit chain")?;
     let anchors = store.audit_anchors().await.context("read the anchors")?;
+    let keys = said.borrow().keys.clone();
     beginning::vouch(&store, hub_id, &keys, (&anchors, last.as_ref()))
         .await
         .context("sign the record's beginning")?;
@@ -87,7 +88,7 @@ pub async fn start(
         store,
         queue,
         hub_id: hub_id.to_owned(),
-        keys,
+        said,
         head,
         floor,
         writer,
@@ -347,7 +348,7 @@ impl Chain {
             seq: head.seq,
             hash: head.hash,
             at,
-            sig: self.keys.sign(input.as_bytes()).to_vec(),
+            sig: self.said.borrow().keys.sign(input.as_bytes()).to_vec(),
             start,
         }
     }

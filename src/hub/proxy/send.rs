@@ -153,7 +153,8 @@ impl Case {
             mode: subject.mode,
             namespaces: subject.namespaces.as_ref(),
         };
-        let keys = &self.hub.keys;
+        let said = self.hub.says();
+        let keys = &said.keys;
         let sign = |input: &[u8]| keys.sign(input);
         let meta = assertion::issue(&request, &subject, way.hub_now(), keys.kid(), sign).map_err(
             |error| refusal::not_asserted(&error, subject.namespaces.map_or(0, BTreeSet::len)),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -22,6 +22,7 @@ use crate::hub::peers::pin::Credential;
 use crate::hub::peers::{Peers, Timing};
 use crate::hub::store::{Share, Store};
 use crate::hub::tls::{self, Tls, TlsSource};
+use crate::hub::trust::Said;
 use crate::hub::{
     CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, api, audit, catalog, git,
     notify, replica, safe_heals, trust, tunnels,
@@ -29,7 +30,7 @@ use crate::hub::{
 use crate::keys::{self, KeyPair};
 use crate::secret::Secret;
 use crate::ssh::{GitUrl, HostPair};
-use crate::wire::api::{HubRef, TrustBundle};
+use crate::wire::api::HubRef;
 
 /// Another replica's turn at the data directory takes a second; and how often it is looked whether it is over.
 const TURN: Duration = Duration::from_mins(1);
@@ -60,7 +61,7 @@ pub async fn start(
     let id = store.hub_id().await?;
     let tls = Tls::load(&data, config.tls.clone(), now)?;
     let keys = trust::keys(&data, key_pair(&data.join(KEY), KEY_COMMENT)?)?;
-    let (trust, trust_chain) = trust(&config, &id, &tls, &keys)?;
+    let said = say(&config, &id, &tls, keys)?;
     let host_pair = host_pair(&data)?;
     let (catalog, git_url) = catalog_host(&config)?;
     let git_keys = HostKeys::open(&store, &git_url, host_pair, now).await?;
@@ -78,7 +79,8 @@ pub async fn start(
         replica::lease::begin(&store, own).await?;
     }
     let writer = replica.as_ref().map(|own| own.record.id.clone());
-    let (audit, chain) = audit::start(store.clone(), &id, keys.clone(), writer).await?;
+    let said = watch::Sender::new(Arc::new(said));
+    let (audit, chain) = audit::start(store.clone(), &id, said.subscribe(), writer).await?;
     let hub = Hub {
         id,
         replica,
@@ -89,9 +91,7 @@ pub async fn start(
         tunnels,
         audit,
         audit_readers: api::audit::Readers::default(),
-        keys,
-        trust,
-        trust_chain,
+        said,
         orders: Orders::default(),
         diagnoses: crate::hub::diagnoses::Diagnoses::default(),
         access_changed: tokio::sync::Notify::new(),
@@ -115,20 +115,16 @@ pub async fn start(
 }
 
 /// What agents believe of this hub, and why.
-fn trust(
-    config: &HubConfig,
-    id: &str,
-    tls: &Tls,
-    keys: &HubKeys,
-) -> Result<(TrustBundle, Vec<TrustBundle>)> {
+pub(super) fn say(config: &HubConfig, id: &str, tls: &Tls, keys: HubKeys) -> Result<Said> {
     let now = clock::now();
     let hub = HubRef {
         id: id.to_owned(),
         urls: vec![config.url.clone()],
-        ca: tls.ca.clone(),
+        ca: tls.ca(),
         keyset: keys.keyset(now.unix_timestamp()),
     };
-    trust::current(&config.data, &hub, keys, now)
+    let (trust, chain) = trust::current(&config.data, &hub, &keys, now)?;
+    Ok(Said { keys, trust, chain })
 }
 
 fn make(data: &Path) -> Result<()> {
@@ -234,13 +230,17 @@ fn host_pair(data: &Path) -> Result<HostPair> {
     HostPair::from_openssh(&text).with_context(doing)
 }
 
+/// The key in a file.
+pub(super) fn read_key(path: &Path) -> Result<KeyPair> {
+    let doing = || format!("read the key {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(doing)?;
+    KeyPair::from_openssh(&text).with_context(doing)
+}
+
 /// The key in a file, made where there is none.
 fn key_pair(path: &Path, comment: &str) -> Result<KeyPair> {
     if path.exists() {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("read the key {}", path.display()))?;
-        return KeyPair::from_openssh(&text)
-            .with_context(|| format!("read the key {}", path.display()));
+        return read_key(path);
     }
     let pair = KeyPair::from_seed(&clock::random());
     let text = pair.openssh(comment).context("encode a key")?;

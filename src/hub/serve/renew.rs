@@ -1,5 +1,5 @@
-//! Another signing key, or another CA of its own, for a hub whose data directory this is. The hub takes it up with its next
-//! start; agents follow by themselves.
+//! Another signing key, or another CA of its own, for a hub whose data directory this is. A hub that runs tells of it, and
+//! takes it up at its time; agents follow by themselves.
 
 use std::path::Path;
 
@@ -9,21 +9,33 @@ use time::{Duration, OffsetDateTime};
 use super::keep_secret;
 use super::open::{KEY, KEY_COMMENT, turn};
 use crate::clock;
-use crate::hub::{tls, trust};
+use crate::hub::tls;
+use crate::hub::trust::{self, Times};
 use crate::keys::KeyPair;
 
-/// What the key before still counts for: replicas that were not started again sign with it.
-pub const OVERLAP: Duration = Duration::hours(1);
+/// What was before counts for so long after what is new is used.
+pub const OVERLAP: Duration = Duration::minutes(10);
 
-/// Fingerprints of the hub's keys, before and from the next start on.
+/// Told at once, and used after `lead`.
+pub fn times(now: OffsetDateTime, lead: Duration) -> Times {
+    let used = now + lead;
+    Times {
+        now,
+        used,
+        ends: used + OVERLAP,
+    }
+}
+
+/// Fingerprints, before and after.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Renewed {
     pub before: String,
     pub after: String,
 }
 
-/// Replaces the hub's signing key. The former private half is gone when this returns.
-pub async fn key(data: &Path, now: OffsetDateTime) -> Result<Renewed> {
+/// Replaces the hub's signing key. The former private half is gone when this returns, but for the hubs that run: until its
+/// end they sign with it.
+pub async fn key(data: &Path, times: Times) -> Result<Renewed> {
     let _turn = opened(data).await?;
     let path = data.join(KEY);
     let text = std::fs::read_to_string(&path)
@@ -33,7 +45,7 @@ pub async fn key(data: &Path, now: OffsetDateTime) -> Result<Renewed> {
     let next = KeyPair::from_seed(&clock::random());
     let text = next.openssh(KEY_COMMENT).context("encode a key")?;
     // What vouches for it first: a key that nobody vouches for would lose every cluster.
-    trust::succeed(data, &active, &next, now, now + OVERLAP)?;
+    trust::succeed(data, &active, &next, times)?;
     keep_secret(&path, text.expose())?;
     Ok(Renewed {
         before: active.public().fingerprint(),
@@ -42,9 +54,9 @@ pub async fn key(data: &Path, now: OffsetDateTime) -> Result<Renewed> {
 }
 
 /// Makes another CA of the hub's own.
-pub async fn ca(data: &Path, now: OffsetDateTime) -> Result<Renewed> {
+pub async fn ca(data: &Path, times: Times) -> Result<Renewed> {
     let _turn = opened(data).await?;
-    let (before, after) = tls::succeed(data, now)?;
+    let (before, after) = tls::succeed(data, times)?;
     Ok(Renewed { before, after })
 }
 

@@ -3,8 +3,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::trust::{Kept, Roots};
 
-const NOW: OffsetDateTime =
-    OffsetDateTime::UNIX_EPOCH.saturating_add(time::Duration::seconds(1000));
+const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH.saturating_add(Duration::seconds(1000));
 
 fn directory(name: &str) -> PathBuf {
     let data = std::env::temp_dir().join(format!("linesman-trust-{name}-{}", std::process::id()));
@@ -14,7 +13,11 @@ fn directory(name: &str) -> PathBuf {
 }
 
 fn after(seconds: i64) -> OffsetDateTime {
-    NOW + time::Duration::seconds(seconds)
+    NOW + Duration::seconds(seconds)
+}
+
+fn times(now: OffsetDateTime, used: OffsetDateTime, ends: OffsetDateTime) -> Times {
+    Times { now, used, ends }
 }
 
 fn pair(n: u8) -> KeyPair {
@@ -71,8 +74,8 @@ fn a_cluster_that_slept_through_changes_of_the_key_is_led_to_the_present_one() {
     let mut last = None;
     for n in 1..=5_u8 {
         let day = after(i64::from(n) * 86_400);
-        let hour = day + time::Duration::hours(1);
-        let vouched = succeed(&data, &pair(n), &pair(n + 1), day, hour).unwrap();
+        let hour = day + Duration::hours(1);
+        let vouched = succeed(&data, &pair(n), &pair(n + 1), times(day, day, hour)).unwrap();
         let (hub, bundle, chain) = start(&data, &pair(n + 1), &format!("ca {n}"), day);
         assert_eq!(hub.keyset, vouched.keyset, "{n}");
         assert_eq!(chain.len(), usize::from(n));
@@ -108,7 +111,13 @@ fn a_cluster_that_slept_through_changes_of_the_key_is_led_to_the_present_one() {
 fn the_key_before_counts_for_an_hour_and_its_end_is_one_more_change() {
     let data = directory("hour");
     let before = start(&data, &pair(1), "a", NOW).1;
-    succeed(&data, &pair(1), &pair(2), after(10), after(3610)).unwrap();
+    succeed(
+        &data,
+        &pair(1),
+        &pair(2),
+        times(after(10), after(10), after(3610)),
+    )
+    .unwrap();
     let (hub, within, _) = start(&data, &pair(2), "a", after(20));
     let kids = |hub: &HubRef| {
         hub.keyset
@@ -133,7 +142,13 @@ fn a_change_that_was_cut_off_leaves_the_key_that_there_is() {
     let data = directory("cut");
     start(&data, &pair(1), "a", NOW);
     // The next key never came to be.
-    succeed(&data, &pair(1), &pair(2), after(10), after(3610)).unwrap();
+    succeed(
+        &data,
+        &pair(1),
+        &pair(2),
+        times(after(10), after(10), after(3610)),
+    )
+    .unwrap();
     let (hub, bundle, _) = start(&data, &pair(1), "a", after(20));
     assert_eq!(hub.keyset, [HubKeys::new(pair(1)).pin()]);
     assert_eq!(bundle.version, 1020);
@@ -150,5 +165,52 @@ fn what_was_given_out_is_never_written_over_unread() {
         "{error:#}"
     );
     assert_eq!(std::fs::read(data.join(FILE)).unwrap(), b"{");
+    std::fs::remove_dir_all(data).unwrap();
+}
+
+/// H16: a hub that runs tells of the next key first, signs with it from its time on, and has the one before count for a while.
+#[test]
+fn a_hub_that_runs_signs_with_the_key_before_until_the_next_one_is_told() {
+    let data = directory("told");
+    start(&data, &pair(1), "a", NOW);
+    let before = HubKeys::new(pair(1));
+    let all = times(after(10), after(310), after(910));
+    succeed(&data, &pair(1), &pair(2), all).unwrap();
+    let [one, two] = [1, 2].map(|n| kid(pair(n).public()));
+    let at = |seconds: i64| {
+        let keys = keys_after(&data, pair(2), &before, after(seconds)).unwrap();
+        let set = keys.keyset(after(seconds).unix_timestamp());
+        let set: Vec<String> = set.into_iter().map(|key| key.kid).collect();
+        let signs = |n| keys.sign(b"x") == pair(n).sign(b"x");
+        assert_eq!((signs(1), signs(2)), (keys.kid() == one, keys.kid() == two));
+        // Who adopts a cluster now pins what stays.
+        assert_eq!(
+            (keys.pin().kid, keys.vouch(b"x")),
+            (two.clone(), pair(2).sign(b"x"))
+        );
+        (keys.kid().to_owned(), set)
+    };
+    let both = [two.clone(), one.clone()].to_vec();
+    assert_eq!(at(11), (one.clone(), both.clone()));
+    assert_eq!(at(309), (one.clone(), both.clone()));
+    assert_eq!(at(310), (two.clone(), both));
+    assert_eq!(at(910), (two.clone(), vec![two.clone()]));
+    // One more before the first is used: what signs is that before both, while it counts.
+    succeed(
+        &data,
+        &pair(2),
+        &pair(3),
+        times(after(20), after(3000), after(4000)),
+    )
+    .unwrap();
+    let kid_at = |seconds: i64| {
+        let keys = keys_after(&data, pair(3), &before, after(seconds)).unwrap();
+        keys.kid().to_owned()
+    };
+    let three = kid(pair(3).public());
+    assert_eq!(
+        [kid_at(30), kid_at(899), kid_at(900)],
+        [one.clone(), one, three]
+    );
     std::fs::remove_dir_all(data).unwrap();
 }

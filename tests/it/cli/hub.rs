@@ -368,7 +368,7 @@ fn clusters_are_labelled_revoked_and_accepted_in_words() {
 
 /// What it takes to replace the hub's key and CA is a command and a start; what is no hub's is left alone.
 #[test]
-fn key_and_ca_are_replaced_with_the_next_start() {
+fn key_and_ca_are_replaced_while_the_hub_runs() {
     let home = Home::new();
     let nowhere = home.0.join("nowhere");
     let args = ["hub", "rotate", "key", "--data", nowhere.to_str().unwrap()];
@@ -377,46 +377,52 @@ fn key_and_ca_are_replaced_with_the_next_start() {
 
     let hub = Hub::start(&home);
     let data = hub.data().to_owned();
-    let rotate = |what: &str| {
-        let ran = home.run(&[
-            "hub",
-            "rotate",
-            what,
-            "--data",
-            data.to_str().unwrap(),
-            "-o",
-            "json",
-        ]);
+    let rotate = |what: &str, lead: &str| {
+        let at = data.to_str().unwrap();
+        let args = ["hub", "rotate", what, "--in", lead, "--data", at];
+        let ran = home.run(&[&args[..], &["-o", "json"]].concat());
         let told = json_of(&ran);
-        assert!(ran.err.contains("when the hub starts again"), "{ran:?}");
+        assert!(ran.err.contains("told from now on, used from "), "{ran:?}");
         ["before", "after"].map(|when| told[when].as_str().unwrap().to_owned())
     };
-    let before = fs::read(data.join("ca.crt")).unwrap();
-    let keys = [rotate("key"), rotate("key")];
+    let authorities = || fs::read_to_string(data.join("ca.crt")).unwrap();
+    let before = authorities();
+    let keys = [rotate("key", "5m"), rotate("key", "5m")];
     assert_eq!(keys[0][1], keys[1][0]);
-    let authorities = rotate("ca");
-    // The hub that runs has what it had.
-    assert_eq!(fs::read(data.join("ca.crt")).unwrap(), before);
+    let first = rotate("ca", "5m");
+    // It is told beside the one that the hub has.
+    let both = authorities();
+    assert!(
+        both.len() > before.len() && both.starts_with(before.trim_end()),
+        "{both}"
+    );
     hub.log_in(&home);
     for secret in ["hub.key", "ca.next", "trust.json"] {
         assert_eq!(mode(&data.join(secret)), 0o600, "{secret}");
     }
+    // One that does not serve yet never will, and this one does.
+    let second = rotate("ca", "0");
+    assert_eq!(second[0], first[0]);
+    assert!(!data.join("ca.next").exists());
+    let both = authorities();
+    let has_before_last = both.trim_end().ends_with(before.trim_end());
+    assert!(has_before_last && both.len() > before.len(), "{both}");
     drop(hub);
 
     let hub = Hub::start(&home);
-    assert!(!data.join("ca.next").exists());
-    let ran = home.run(&[
+    let (token, authority) = (hub.token_file(), hub.ca_file());
+    let login = [
         "login",
         &hub.url,
         "--token-file",
-        &hub.token_file(),
+        &token,
         "--ca",
-        &hub.ca_file(),
-    ]);
+        &authority,
+    ];
+    let ran = home.run(&login);
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert_ne!(fs::read(data.join("ca.crt")).unwrap(), before);
-    assert_eq!(rotate("ca")[0], authorities[1]);
-    assert_eq!(rotate("key")[0], keys[1][1]);
+    assert_eq!(rotate("ca", "5m")[0], second[1]);
+    assert_eq!(rotate("key", "5m")[0], keys[1][1]);
 }
 
 /// What a hub makes is either in the backup that is documented, or left out there by name.

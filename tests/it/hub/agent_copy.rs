@@ -71,7 +71,7 @@ async fn the_copy_follows_what_the_owner_applied_and_goes_with_the_cluster() {
         !text.contains(&token) && !text.contains("kind: Secret"),
         "{text}"
     );
-    for public in [hub.hub.config.url.as_str(), &hub.hub.keys.pin().key] {
+    for public in [hub.hub.config.url.as_str(), &hub.hub.says().keys.pin().key] {
         assert!(text.contains(public), "{public}");
     }
     let agent = Agent::new(1);
@@ -144,8 +144,8 @@ fn known(hub: &TestHub) -> Join {
         token: None,
         echoed: false,
         hub: hub.hub.config.url.clone(),
-        hub_keys: vec![hub.hub.keys.pin()],
-        ca: hub.hub.tls.ca.clone(),
+        hub_keys: vec![hub.hub.says().keys.pin()],
+        ca: hub.hub.says().trust.ca.clone(),
         cluster: "eu1".parse().unwrap(),
         proxy: None,
     }

@@ -38,20 +38,20 @@ async fn led_on(from: SocketAddr, to: SocketAddr) -> JoinSet<()> {
     tasks
 }
 
-fn applied(hub: &TestHub, token: &str) -> Join {
+pub(super) fn applied(hub: &TestHub, token: &str) -> Join {
     Join {
         token: Some(Secret::new(token.to_owned())),
         echoed: false,
         hub: hub.hub.config.url.clone(),
-        hub_keys: vec![hub.hub.keys.pin()],
-        ca: hub.hub.tls.ca.clone(),
+        hub_keys: vec![hub.hub.says().keys.pin()],
+        ca: hub.hub.says().trust.ca.clone(),
         cluster: "eu1".parse().unwrap(),
         proxy: None,
     }
 }
 
 /// Until the agent has a line to this hub, and believes all that it is.
-async fn back(agent: &Running, hub: &TestHub) {
+pub(super) async fn back(agent: &Running, hub: &TestHub) {
     let wanted = hub.hub.reference();
     until_some("the agent is back", PATIENCE, async || {
         let is_up = matches!(&*agent.line.borrow(), LinkState::Up { .. });
@@ -70,9 +70,9 @@ async fn back(agent: &Running, hub: &TestHub) {
 
 /// Everything that a cluster knows of the hub is replaced.
 async fn renewed(data: &Path) {
-    let now = clock::now();
-    let key = renew::key(data, now).await.unwrap();
-    let ca = renew::ca(data, now).await.unwrap();
+    let at_once = renew::times(clock::now(), time::Duration::ZERO);
+    let key = renew::key(data, at_once).await.unwrap();
+    let ca = renew::ca(data, at_once).await.unwrap();
     assert_ne!((&key.before, &ca.before), (&key.after, &ca.after));
 }
 
@@ -122,6 +122,7 @@ async fn agents_follow_a_hub_to_another_url_ca_and_key_by_themselves() {
     let anchors = hub.hub.store.audit_anchors().await.unwrap();
     let keys: Vec<_> = hub
         .hub
+        .says()
         .keys
         .all()
         .iter()
@@ -177,7 +178,7 @@ async fn nobody_takes_a_hubs_place_by_its_address_alone() {
     })
     .await;
     for part in [
-        other.hub.keys.public().fingerprint(),
+        other.hub.says().keys.public().fingerprint(),
         before.0.keyset[0].key.clone(),
     ] {
         let part = Public::from_base64(&part).map_or(part, Public::fingerprint);

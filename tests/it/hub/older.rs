@@ -21,7 +21,8 @@ use linesman::clock;
 use linesman::lifetime::hearts::{Heart, Hearts};
 use linesman::manifests::{EngineNamespaces, scope::Extent};
 use linesman::secret::Secret;
-use linesman::wire::api::{AgentBuild, HubKey};
+use linesman::tunnel::Incoming;
+use linesman::wire::api::{AgentBuild, FOLLOWS_KEYS, HubKey};
 use linesman::wire::id::ClusterName;
 use linesman::wire::report::Facts;
 use serde_json::{Value, json};
@@ -135,17 +136,26 @@ pub(super) fn applied(front: &Front, hub_keys: Vec<HubKey>, token: &str) -> Join
 pub(super) struct Running {
     pub(super) joined: watch::Receiver<Option<Joined>>,
     pub(super) line: watch::Receiver<LinkState>,
-    _tasks: JoinSet<()>,
+    /// What the hub opens on its lines.
+    pub(super) streams: mpsc::Receiver<Incoming>,
+    tasks: JoinSet<()>,
+}
+
+impl Running {
+    /// Ends with it.
+    pub(super) fn serve(&mut self, part: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(part);
+    }
 }
 
 /// One that dials no line.
 pub(super) async fn agent(join: Option<Join>, secrets: &Secrets) -> Running {
-    begun(join, secrets, (own_keys(), false)).await
+    begun(join, secrets, (own_keys(), None)).await
 }
 
 /// One with these keys, which dials no line.
 pub(super) async fn with_keys(join: Join, secrets: &Secrets, keys: Identity) -> Running {
-    begun(Some(join), secrets, (keys, false)).await
+    begun(Some(join), secrets, (keys, None)).await
 }
 
 fn own_keys() -> Identity {
@@ -154,10 +164,27 @@ fn own_keys() -> Identity {
 
 /// One with a line to the hub that is in force.
 pub(super) async fn dialling(join: Option<Join>, secrets: &Secrets) -> Running {
-    begun(join, secrets, (own_keys(), true)).await
+    let of_this = AgentBuild {
+        features: vec![FOLLOWS_KEYS.to_owned()],
+        ..AgentBuild::default()
+    };
+    dialling_as(of_this, join, secrets).await
 }
 
-async fn begun(join: Option<Join>, secrets: &Secrets, (keys, dials): (Identity, bool)) -> Running {
+/// The same of another build.
+pub(super) async fn dialling_as(
+    build: AgentBuild,
+    join: Option<Join>,
+    secrets: &Secrets,
+) -> Running {
+    begun(join, secrets, (own_keys(), Some(build))).await
+}
+
+async fn begun(
+    join: Option<Join>,
+    secrets: &Secrets,
+    (keys, dials): (Identity, Option<AgentBuild>),
+) -> Running {
     let kube = secrets.client();
     let stored = stored::secrets(&kube, "linesman");
     let state = stored::read_state(&stored).await.unwrap();
@@ -214,8 +241,10 @@ async fn begun(join: Option<Join>, secrets: &Secrets, (keys, dials): (Identity, 
         tokio::join!(keys_out.closed(), facts_out.closed(), proven_out.closed());
     });
     let dialled = link.clone();
-    if dials {
-        tasks.spawn(dial(dialled_as, joined.clone(), link_out));
+    let (incoming, streams) = mpsc::channel(64);
+    if let Some(build) = dials {
+        let joined = joined.clone();
+        tasks.spawn(dial((dialled_as, build), joined, link_out, incoming));
     } else {
         tasks.spawn(async move { link_out.closed().await });
     }
@@ -225,15 +254,17 @@ async fn begun(join: Option<Join>, secrets: &Secrets, (keys, dials): (Identity, 
     Running {
         joined,
         line: dialled,
-        _tasks: tasks,
+        streams,
+        tasks,
     }
 }
 
 /// Keeps a line, as soon as the cluster has joined, to the hub that is in force.
 async fn dial(
-    keys: watch::Receiver<Identity>,
+    (keys, build): (watch::Receiver<Identity>, AgentBuild),
     mut joined: watch::Receiver<Option<Joined>>,
     line: watch::Sender<LinkState>,
+    streams: mpsc::Sender<Incoming>,
 ) {
     let hub_of = |joined: &Option<Joined>| joined.as_ref().map(|j| j.assignment.hub.clone());
     let first = joined.wait_for(Option::is_some).await.unwrap().clone();
@@ -242,11 +273,10 @@ async fn dial(
         hub,
         cluster: cluster(),
         keys,
-        build: AgentBuild::default(),
+        build,
         instance: uuid::Uuid::now_v7().to_string(),
         proxy: None,
     };
-    let (streams, _incoming) = mpsc::channel(8);
     let following = async {
         while joined.changed().await.is_ok() {
             let now = hub_of(&joined.borrow_and_update()).unwrap();

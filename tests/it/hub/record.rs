@@ -33,7 +33,8 @@ fn actions(page: &Value) -> Vec<&str> {
 async fn verified(hub: &TestHub) -> (i64, i64) {
     let store = &hub.hub.store;
     let anchors = store.audit_anchors().await.unwrap();
-    let mut follower = Follower::new(&hub.hub.id, anchors, &[hub.hub.keys.public()]).unwrap();
+    let mut follower =
+        Follower::new(&hub.hub.id, anchors, &[hub.hub.says().keys.public()]).unwrap();
     let rows = store.audit(0, None, 5_000).await.unwrap();
     for row in &rows {
         follower.follow(row).unwrap();

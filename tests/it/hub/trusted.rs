@@ -64,7 +64,7 @@ fn hub_of(joined: &watch::Receiver<Option<Joined>>) -> Option<HubRef> {
 }
 
 fn assert_names_both(text: &str, hub: &TestHub) {
-    let [said, trusted] = [liar().public(), hub.hub.keys.public()].map(Public::fingerprint);
+    let [said, trusted] = [liar().public(), hub.hub.says().keys.public()].map(Public::fingerprint);
     for part in [said.as_str(), &trusted, "linesman cluster readopt eu1"] {
         assert!(text.contains(part), "{part} in {text}");
     }
@@ -87,7 +87,7 @@ async fn a_cluster_does_not_join_a_hub_whose_keys_go_back_to_no_pinned_one() {
     let hub = TestHub::start("trust-join").await;
     let token = hub.add("eu1").await;
     let front = Front::start(&hub, own_keys).await;
-    let (secrets, keyset) = (Secrets::default(), vec![hub.hub.keys.pin()]);
+    let (secrets, keyset) = (Secrets::default(), vec![hub.hub.says().keys.pin()]);
     let join = applied(&front, keyset.clone(), &token);
     {
         let agent = agent(Some(join.clone()), &secrets).await;
@@ -109,7 +109,7 @@ async fn a_cluster_does_not_join_a_hub_whose_keys_go_back_to_no_pinned_one() {
         (kept.hub_id.as_str(), &kept.bundle, kept.pins),
         (
             hub.hub.id.as_str(),
-            &hub.hub.trust,
+            &hub.hub.says().trust,
             vec![keyset[0].key.clone()]
         )
     );
@@ -126,7 +126,7 @@ async fn an_assignment_with_foreign_keys_is_refused_and_shown() {
         _ => own_keys(path, told),
     })
     .await;
-    let (secrets, keyset) = (Secrets::default(), vec![hub.hub.keys.pin()]);
+    let (secrets, keyset) = (Secrets::default(), vec![hub.hub.says().keys.pin()]);
     let agent = agent(Some(applied(&front, keyset.clone(), &token)), &secrets).await;
     let (told, view) = shown(&hub, "HubTrusted", "False").await;
     assert_names_both(told["message"].as_str().unwrap(), &hub);
@@ -156,7 +156,7 @@ async fn url_and_ca_without_a_signature_stay_as_the_yaml_has_them() {
     let hub = TestHub::start("trust-ways").await;
     let token = hub.add("eu1").await;
     let front = Front::start(&hub, own_ways).await;
-    let (secrets, keyset) = (Secrets::default(), vec![hub.hub.keys.pin()]);
+    let (secrets, keyset) = (Secrets::default(), vec![hub.hub.says().keys.pin()]);
     let join = applied(&front, keyset.clone(), &token);
     let agent = agent(Some(join), &secrets).await;
     let wanted = HubRef {

@@ -24,6 +24,8 @@ pub(super) struct Proven {
     pub(super) epoch: u64,
     pub(super) session: String,
     pub(super) clock: Steady,
+    /// The id of the newest of the hub's keys that it was told.
+    pub(super) told: String,
 }
 
 /// Challenge, hello, welcome; `None` where the agent was refused.
@@ -41,7 +43,8 @@ pub(super) async fn prove(
         Ok((agent, key, hello, epoch)) => {
             let session = uuid::Uuid::now_v7().to_string();
             let (time_ms, at) = (millis(), Instant::now());
-            let ours = hub.keys.keyset(time_ms / 1000);
+            let keys = hub.says().keys.clone();
+            let ours = keys.keyset(time_ms / 1000);
             let held = ours.iter().all(|key| hello.keyset.contains(&key.kid))
                 && ours.len() == hello.keyset.len();
             let welcome = Welcome {
@@ -56,7 +59,7 @@ pub(super) async fn prove(
                 limits: Limits::default(),
                 keyset: (!held).then_some(ours),
             };
-            let welcome = handshake::welcome(&payload, &welcome, |message| hub.keys.sign(message));
+            let welcome = handshake::welcome(&payload, &welcome, |message| keys.sign(message));
             driver::send(socket, &Frame::Welcome(welcome)).await?;
             return Ok(Some(Proven {
                 agent,
@@ -65,6 +68,7 @@ pub(super) async fn prove(
                 epoch,
                 session,
                 clock: Steady::new(time_ms, at),
+                told: keys.pin().kid,
             }));
         }
         Err(refusal) => refusal,

@@ -1,8 +1,10 @@
 use futures_util::FutureExt as _;
 
 use super::*;
+use crate::hub::HubKeys;
 use crate::hub::audit::{hash, verify};
 use crate::hub::store::sqlite::Sqlite;
+use crate::wire::api::TrustBundle;
 
 struct Fixture {
     data: std::path::PathBuf,
@@ -28,8 +30,17 @@ impl Drop for Fixture {
     }
 }
 
-fn keys() -> HubKeys {
-    HubKeys::new(crate::keys::KeyPair::from_seed(&[5; 32]))
+fn keys() -> watch::Receiver<Arc<Said>> {
+    let keys = HubKeys::new(crate::keys::KeyPair::from_seed(&[5; 32]));
+    let trust = TrustBundle {
+        version: 1,
+        urls: vec![],
+        ca: String::new(),
+        keyset: keys.keyset(0),
+        sig: String::new(),
+    };
+    let chain = vec![];
+    watch::Sender::new(Arc::new(Said { keys, trust, chain })).subscribe()
 }
 
 fn entry(action: &str) -> Entry {
@@ -353,7 +364,8 @@ async fn a_session_that_runs_is_carried_on_past_what_retention_removes() {
     assert_eq!(rows.iter().map(|r| r.seq).collect::<Vec<_>>(), [5, 6, 7]);
     assert_eq!(store.audit_open().await.unwrap(), []);
     let anchors = store.audit_anchors().await.unwrap();
-    let mut follower = chain::Follower::new("hub-1", anchors, &[keys().public()]).unwrap();
+    let mut follower =
+        chain::Follower::new("hub-1", anchors, &[keys().borrow().keys.public()]).unwrap();
     for row in &rows {
         follower.follow(row).unwrap();
     }

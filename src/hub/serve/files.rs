@@ -1,0 +1,77 @@
+//! Follows the files in the data directory that make the hub what agents and people know it by: its key, its CA and its
+//! certificate. `linesman hub rotate` changes them beside a hub that runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio_util::sync::CancellationToken;
+
+use super::open::{KEY, read_key, say, turn};
+use crate::clock;
+use crate::hub::{Hub, api, trust};
+
+/// What is told five minutes ahead is seen by every replica long before its time.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Looks again and again until `stop`. What is in force stays until a look succeeds.
+pub(super) async fn follow(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
+    let mut failed = String::new();
+    let pause = || stop.run_until_cancelled(tokio::time::sleep(LOOK));
+    while pause().await.is_some() {
+        let (other, looked) = match looked(&hub).await {
+            Ok(Looked { other, renewed }) => (other, renewed),
+            Err(error) => (false, Err(error)),
+        };
+        if other {
+            api::clusters::announce_changed(&hub).await;
+        }
+        match looked {
+            Ok(()) => failed.clear(),
+            Err(error) => {
+                let error = format!("{error:#}");
+                if error != failed {
+                    tracing::error!(error, "follow the hub's key, CA and certificate");
+                }
+                failed = error;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Looked {
+    /// There is something else to tell agents.
+    other: bool,
+    renewed: Result<()>,
+}
+
+async fn looked(hub: &Arc<Hub>) -> Result<Looked> {
+    let turn = turn(&hub.config.data).await?;
+    let looking = hub.clone();
+    let look = tokio::task::spawn_blocking(move || look(&looking));
+    let looked = look.await.context("look at the hub's files")?;
+    drop(turn);
+    looked
+}
+
+fn look(hub: &Hub) -> Result<Looked> {
+    let (now, before) = (clock::now(), hub.says());
+    // Each on its own: a certificate that cannot be read keeps nobody from another key.
+    let renewed = hub.tls.renew(now);
+    let active = read_key(&hub.config.data.join(KEY))?;
+    let keys = trust::keys_after(&hub.config.data, active, &before.keys, now)?;
+    let told = (&before.trust.ca, &before.trust.keyset);
+    let is_told = told == (&hub.tls.ca(), &keys.keyset(now.unix_timestamp()));
+    let signs = keys.kid().to_owned();
+    if is_told && signs == before.keys.kid() {
+        let other = false;
+        return Ok(Looked { other, renewed });
+    }
+    let said = say(&hub.config, &hub.id, &hub.tls, keys)?;
+    let version = said.trust.version;
+    tracing::info!(version, key = signs, "the hub's keys or CA are others now");
+    hub.said.send_replace(Arc::new(said));
+    let other = !is_told;
+    Ok(Looked { other, renewed })
+}
