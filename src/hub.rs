@@ -182,13 +182,7 @@ pub struct Hub {
 impl Hub {
     /// How clusters find and trust this hub.
     pub fn reference(&self) -> HubRef {
-        let said = self.says();
-        HubRef {
-            id: self.id.clone(),
-            urls: said.trust.urls.clone(),
-            ca: said.trust.ca.clone(),
-            keyset: said.trust.keyset.clone(),
-        }
+        self.says().reference(&self.id)
     }
 
     /// Its keys, and what it says of itself, as of now.
@@ -228,12 +222,13 @@ impl HubKeys {
         Self { former, ..self }
     }
 
-    /// The same keys, while what signed before still does.
+    /// The same keys, of which this one signs.
     #[must_use]
-    fn signed_by(self, before: &Self) -> Self {
+    fn signed_by(self, signs: &KeyPair) -> Self {
+        let Self { signer, kid, .. } = Self::new(signs.clone());
         Self {
-            signer: before.signer.clone(),
-            kid: before.kid.clone(),
+            signer,
+            kid,
             ..self
         }
     }

@@ -76,7 +76,8 @@ pub enum LinkState {
     },
     Up {
         line: Line,
-        /// Keys whose assertions are good on this line: at first those of its handshake, then those that are kept of the hub.
+        /// Keys whose assertions are good on this line: those that are kept of the hub, and until these change those of its
+        /// handshake.
         keyset: Vec<HubKey>,
     },
 }

@@ -26,7 +26,7 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
             name: cluster.name.clone(),
             id: cluster.id.clone(),
         },
-        hub: hub.reference(),
+        hub: said.reference(&hub.id),
         trust: Some(said.trust.clone()),
         trust_chain: said.chain.clone(),
         catalog: CatalogRef {

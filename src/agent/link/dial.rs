@@ -24,7 +24,7 @@ use crate::tunnel::driver::{self, ExchangeError, Identity};
 use crate::tunnel::handshake::{self, Agent, HandshakeError, Limits, SUBPROTOCOL, Welcome};
 use crate::tunnel::session::Role;
 use crate::tunnel::{Ended, Incoming, Line};
-use crate::wire::api::HubRef;
+use crate::wire::api::{HubKey, HubRef};
 use crate::wire::frame::Frame;
 
 /// TCP, TLS and upgrade together.
@@ -251,8 +251,17 @@ async fn establish(
     Ok(Up {
         line,
         run,
-        keyset: welcome.keyset.unwrap_or_else(|| hub.keyset.clone()),
+        keyset: counting(&hub.keyset, welcome.keyset),
     })
+}
+
+/// The keys that count on a line from its beginning: those that are kept of the hub, and those that it names beside them. One
+/// that it does not name counts as well: a replica that has not heard of the next key yet does not know what the others told.
+fn counting(kept: &[HubKey], named: Option<Vec<HubKey>>) -> Vec<HubKey> {
+    let mut all = kept.to_vec();
+    let named = named.unwrap_or_default().into_iter();
+    all.extend(named.filter(|key| kept.iter().all(|kept| kept.key != key.key)));
+    all
 }
 
 /// Proves who each end is to the other; the hub's last word, and when it came.
@@ -293,4 +302,40 @@ async fn shake(
     let (now, heard) = (clock::now(), Instant::now());
     let welcome = handshake::check_welcome(&hello, &payload, &hub.keyset, now.unix_timestamp())?;
     Ok((welcome, now, heard))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str, not_after: Option<i64>) -> HubKey {
+        HubKey {
+            kid: name.to_owned(),
+            key: format!("key {name}"),
+            not_after,
+        }
+    }
+
+    /// L17: a line to a replica that has not heard of the next key yet takes requests from one that has.
+    #[test]
+    fn what_is_kept_of_the_hub_counts_on_a_line_to_a_replica_that_knows_less() {
+        let (old, ends, next) = (key("1", None), key("1", Some(9)), key("2", None));
+        for (kept, named, counts) in [
+            (vec![old.clone()], None, vec![old.clone()]),
+            (
+                vec![old.clone()],
+                Some(vec![next.clone(), ends.clone()]),
+                vec![old.clone(), next.clone()],
+            ),
+            // It knows when the one before ends.
+            (
+                vec![next.clone(), ends.clone()],
+                Some(vec![old.clone()]),
+                vec![next.clone(), ends.clone()],
+            ),
+            (vec![next.clone()], Some(vec![next.clone()]), vec![next]),
+        ] {
+            assert_eq!(counting(&kept, named), counts);
+        }
+    }
 }

@@ -188,7 +188,7 @@ async fn of_database(data: &Path, url: Option<&Path>) -> Result<(Source, Followe
     })?;
     let key = KeyPair::from_openssh(&key).context("read the hub's key")?;
     let anchors = store.audit_anchors().await?;
-    let all = trust::keys(data, key)?.all();
+    let all = trust::keys(data, &key)?.all();
     let keys = read_keys(all.iter().map(String::as_str))?;
     let follower = Follower::new(&id, anchors, &keys).map_err(|e| broken(&e.to_string()))?;
     Ok((Source::Database(store), follower))

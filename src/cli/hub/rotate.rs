@@ -13,9 +13,9 @@ use crate::hub::serve::renew;
 
 const EXAMPLES: &str = "\
 Run it on the hub's machine, as the hub's user. A hub that runs, and each of its replicas, tells agents of the new one within
-seconds, uses it after --in, and has the one before count for ten minutes more: nobody's request fails, and nothing is started
-again. Agents follow by themselves, those that were away for months too: the key before vouches for the next one, and the file
-with its private half is written over at once.
+seconds, uses it after --in, and has the one before count for ten minutes more: nobody's request fails, and nothing has to be
+started again; what is, goes on where the others are. Agents follow by themselves, those that were away for months too: the key
+before vouches for the next one, and the file with its private half is written over when that one is used.
 
   key  what agents believe requests and orders by. Adoption YAML that was not applied yet stays good.
   ca   what the hub's own certificate is issued by. DIR/ca.crt has both from now on: until --in is over, people log in again

@@ -1,15 +1,17 @@
 //! Follows the files in the data directory that make the hub what agents and people know it by: its key, its CA and its
 //! certificate. `linesman hub rotate` changes them beside a hub that runs.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tokio_util::sync::CancellationToken;
 
-use super::open::{KEY, read_key, say, turn};
+use super::open::{say, turn};
+use super::renew;
 use crate::clock;
-use crate::hub::{Hub, api, trust};
+use crate::hub::{Hub, api};
 
 /// What is told five minutes ahead is seen by every replica long before its time.
 const LOOK: Duration = Duration::from_secs(2);
@@ -19,7 +21,9 @@ pub(super) async fn follow(hub: Arc<Hub>, stop: CancellationToken) -> Result<()>
     let mut failed = String::new();
     let pause = || stop.run_until_cancelled(tokio::time::sleep(LOOK));
     while pause().await.is_some() {
-        let (other, looked) = match looked(&hub).await {
+        let turn = stop.run_until_cancelled(turn(&hub.config.data));
+        let Some(turn) = turn.await else { break };
+        let (other, looked) = match looked(&hub, turn).await {
             Ok(Looked { other, renewed }) => (other, renewed),
             Err(error) => (false, Err(error)),
         };
@@ -46,8 +50,8 @@ struct Looked {
     renewed: Result<()>,
 }
 
-async fn looked(hub: &Arc<Hub>) -> Result<Looked> {
-    let turn = turn(&hub.config.data).await?;
+async fn looked(hub: &Arc<Hub>, turn: Result<File>) -> Result<Looked> {
+    let turn = turn?;
     let looking = hub.clone();
     let look = tokio::task::spawn_blocking(move || look(&looking));
     let looked = look.await.context("look at the hub's files")?;
@@ -59,8 +63,7 @@ fn look(hub: &Hub) -> Result<Looked> {
     let (now, before) = (clock::now(), hub.says());
     // Each on its own: a certificate that cannot be read keeps nobody from another key.
     let renewed = hub.tls.renew(now);
-    let active = read_key(&hub.config.data.join(KEY))?;
-    let keys = trust::keys_after(&hub.config.data, active, &before.keys, now)?;
+    let keys = renew::keys(&hub.config.data, now)?;
     let told = (&before.trust.ca, &before.trust.keyset);
     let is_told = told == (&hub.tls.ca(), &keys.keyset(now.unix_timestamp()));
     let signs = keys.kid().to_owned();

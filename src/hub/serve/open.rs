@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::first_admin;
+use super::{first_admin, renew};
 use crate::clock;
 use crate::hub::githost::HostKeys;
 use crate::hub::gitline::GitTarget;
@@ -37,7 +37,7 @@ const TURN: Duration = Duration::from_mins(1);
 const TURN_LOOK: Duration = Duration::from_millis(20);
 /// The hub's signing key, in the data directory.
 pub(super) const KEY: &str = "hub.key";
-pub(super) const KEY_COMMENT: &str = "linesman hub";
+pub const KEY_COMMENT: &str = "linesman hub";
 /// Joins at once; more are told to come again.
 const JOINS: usize = 50;
 
@@ -60,7 +60,8 @@ pub async fn start(
     config.tls = with_names(&config)?;
     let id = store.hub_id().await?;
     let tls = Tls::load(&data, config.tls.clone(), now)?;
-    let keys = trust::keys(&data, key_pair(&data.join(KEY), KEY_COMMENT)?)?;
+    key_pair(&data.join(KEY), KEY_COMMENT)?;
+    let keys = renew::keys(&data, now)?;
     let said = say(&config, &id, &tls, keys)?;
     let host_pair = host_pair(&data)?;
     let (catalog, git_url) = catalog_host(&config)?;

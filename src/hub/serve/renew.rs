@@ -6,11 +6,11 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use time::{Duration, OffsetDateTime};
 
-use super::keep_secret;
-use super::open::{KEY, KEY_COMMENT, turn};
+use super::open::{KEY, read_key, turn};
+use super::{KEY_COMMENT, keep_secret};
 use crate::clock;
-use crate::hub::tls;
 use crate::hub::trust::{self, Times};
+use crate::hub::{HubKeys, tls};
 use crate::keys::KeyPair;
 
 /// What was before counts for so long after what is new is used.
@@ -33,24 +33,36 @@ pub struct Renewed {
     pub after: String,
 }
 
-/// Replaces the hub's signing key. The former private half is gone when this returns, but for the hubs that run: until its
-/// end they sign with it.
+/// Makes another signing key. The one before signs until its time, in replicas that are started meanwhile too, and is gone then.
 pub async fn key(data: &Path, times: Times) -> Result<Renewed> {
     let _turn = opened(data).await?;
-    let path = data.join(KEY);
-    let text = std::fs::read_to_string(&path)
-        .with_context(|| format!("read the hub's key {}", path.display()))?;
-    let active = KeyPair::from_openssh(&text)
-        .with_context(|| format!("read the hub's key {}", path.display()))?;
+    let signs = taken_up(data, times.now)?;
     let next = KeyPair::from_seed(&clock::random());
-    let text = next.openssh(KEY_COMMENT).context("encode a key")?;
-    // What vouches for it first: a key that nobody vouches for would lose every cluster.
-    trust::succeed(data, &active, &next, times)?;
-    keep_secret(&path, text.expose())?;
+    let told = trust::succeed(data, &signs, &next, times)?;
+    taken_up(data, times.now)?;
     Ok(Renewed {
-        before: active.public().fingerprint(),
+        before: told.before.public().fingerprint(),
         after: next.public().fingerprint(),
     })
+}
+
+/// The hub's keys by now. Whoever asks has a turn at the data directory.
+pub(super) fn keys(data: &Path, now: OffsetDateTime) -> Result<HubKeys> {
+    trust::keys(data, &taken_up(data, now)?)
+}
+
+/// The key that signs by now: one whose time has come takes the place of the one before. Cut off at any point, whoever is next
+/// goes on.
+fn taken_up(data: &Path, now: OffsetDateTime) -> Result<KeyPair> {
+    let path = data.join(KEY);
+    let signs = read_key(&path)?;
+    let Some(next) = trust::due(data, &signs, now)? else {
+        return Ok(signs);
+    };
+    let text = next.openssh(KEY_COMMENT).context("encode a key")?;
+    keep_secret(&path, text.expose())?;
+    trust::took_up(data)?;
+    Ok(next)
 }
 
 /// Makes another CA of the hub's own.

@@ -180,6 +180,15 @@ pub(super) async fn dialling_as(
     begun(join, secrets, (own_keys(), Some(build))).await
 }
 
+fn not_dialled() -> LinkState {
+    LinkState::Down {
+        since: clock::now(),
+        cause: "not dialled".to_owned(),
+        attempt: 0,
+        strange: false,
+    }
+}
+
 async fn begun(
     join: Option<Join>,
     secrets: &Secrets,
@@ -189,12 +198,7 @@ async fn begun(
     let stored = stored::secrets(&kube, "linesman");
     let state = stored::read_state(&stored).await.unwrap();
     let (keys_out, keys) = watch::channel(keys);
-    let (link_out, link) = watch::channel(LinkState::Down {
-        since: clock::now(),
-        cause: "not dialled".to_owned(),
-        attempt: 0,
-        strange: false,
-    });
+    let (link_out, link) = watch::channel(not_dialled());
     let (joined_out, joined) = watch::channel(None);
     let (assignment, spoken) = watch::channel(0);
     let (news, told) = mpsc::channel(64);

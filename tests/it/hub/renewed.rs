@@ -29,7 +29,7 @@ use crate::proxy;
 use crate::wait::until;
 
 /// Longer than all of a change takes here.
-const WHOLE: Duration = Duration::from_secs(60);
+const WHOLE: Duration = Duration::from_mins(1);
 const PEOPLE: usize = 2;
 
 fn eu1() -> ClusterName {
@@ -122,13 +122,18 @@ impl People {
 /// A hub, an agent of this build with its line up, and a user's token.
 async fn world(name: &str, build: Option<AgentBuild>) -> (TestHub, Running, String) {
     let hub = TestHub::start(name).await;
+    let (agent, ada) = adopted(&hub, build).await;
+    (hub, agent, ada)
+}
+
+async fn adopted(hub: &TestHub, build: Option<AgentBuild>) -> (Running, String) {
     let token = hub.add("eu1").await;
-    let (secrets, join) = (Secrets::default(), applied(&hub, &token));
+    let (secrets, join) = (Secrets::default(), applied(hub, &token));
     let mut agent = match build {
         None => older::dialling(Some(join), &secrets).await,
         Some(build) => older::dialling_as(build, Some(join), &secrets).await,
     };
-    back(&agent, &hub).await;
+    back(&agent, hub).await;
     let id = hub.hub.store.cluster(&eu1()).await.unwrap().unwrap().id;
     let (hub_id, line) = (hub.hub.id.clone(), agent.line.clone());
     let none = tokio::sync::mpsc::channel(1).1;
@@ -137,12 +142,19 @@ async fn world(name: &str, build: Option<AgentBuild>) -> (TestHub, Running, Stri
     let ada = hub.user("ada", &[], &[]).await;
     let grant = json!({"subject": "user:ada", "clusters": "all", "groups": ["admin"]});
     assert_eq!(hub.post("/v1/grants", &grant).await.0, 201);
-    (hub, agent, ada)
+    (agent, ada)
 }
 
 fn own_key(hub: &TestHub) -> KeyPair {
     let text = std::fs::read_to_string(hub.data().join("hub.key")).unwrap();
     KeyPair::from_openssh(&text).unwrap()
+}
+
+/// The one that is told and does not sign yet.
+fn next_key(hub: &TestHub) -> KeyPair {
+    let text = std::fs::read(hub.data().join("trust.json")).unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    KeyPair::from_openssh(told["next"]["key"].as_str().unwrap()).unwrap()
 }
 
 fn epoch(hub: &TestHub) -> u64 {
@@ -201,8 +213,9 @@ async fn at(when: OffsetDateTime) {
 async fn another_key(hub: &TestHub, agent: &Running, people: &People) {
     let (old, times) = (own_key(hub), soon());
     let renewed = renew::key(hub.data(), times).await.unwrap();
-    let new = own_key(hub);
+    let new = next_key(hub);
     assert_eq!(new.public().fingerprint(), renewed.after);
+    assert_eq!(own_key(hub).public(), old.public());
     let [before, after] = [&old, &new].map(|key| HubKeys::new(key.clone()).pin().kid);
     until("both are told", WHOLE, async || {
         let told = hub.hub.reference();
@@ -222,6 +235,8 @@ async fn another_key(hub: &TestHub, agent: &Running, people: &People) {
     })
     .await;
     assert!(clock::now() >= times.used);
+    // The private half of the one before is nowhere.
+    assert_eq!(own_key(hub).public(), new.public());
     people.go_on().await;
     at(times.ends + Duration::from_secs(1)).await;
     let counts = (takes(agent, hub, &old), takes(agent, hub, &new));
@@ -328,7 +343,7 @@ async fn each_replica_takes_up_another_key_and_ca() {
     };
     renew::key(a.data(), times).await.unwrap();
     renew::ca(a.data(), times).await.unwrap();
-    let new = HubKeys::new(own_key(&a)).pin();
+    let new = HubKeys::new(next_key(&a)).pin();
     for hub in [&a, &b] {
         until("what is new is told beside it", WHOLE, async || {
             let told = hub.hub.reference();
@@ -347,6 +362,60 @@ async fn each_replica_takes_up_another_key_and_ca() {
     }
     assert_ne!(a.hub.reference().ca, before.ca);
     assert_eq!(a.hub.says().trust, b.hub.says().trust);
+    a.leave().await;
+    b.stop().await;
+}
+
+/// The second of two replicas ends as by a signal and starts again, and takes a request for the line at the first one.
+async fn started_again(b: TestHub, ada: &str) -> TestHub {
+    let data = b.data().to_owned();
+    b.leave().await;
+    let b = TestHub::open("renewed-starts", data).await;
+    let (to, ca) = (b.hub.config.listen, b.hub.says().trust.ca.clone());
+    assert_eq!(ask(&client(to, &ca), to, ada).await, Ok(200));
+    b
+}
+
+/// H16, L17: a replica that is started at any moment of a change signs what the agent takes on its line at another one, told of
+/// the next key or not; nobody's request fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_starts_at_any_moment_of_a_change_signs_what_agents_take() {
+    let ([a, b], _) = TestHub::replicas("renewed-starts").await;
+    let (agent, ada) = adopted(&a, None).await;
+    let (line, before) = (epoch(&a), a.hub.says().keys.kid().to_owned());
+    let (login, ca) = watch::channel(a.hub.says().trust.ca.clone());
+    let people = People::start(a.hub.config.listen, &ada, &ca);
+    let b = started_again(b, &ada).await;
+    let now = clock::now();
+    let times = Times {
+        now,
+        used: now + Duration::from_secs(20),
+        ends: now + Duration::from_secs(32),
+    };
+    renew::key(a.data(), times).await.unwrap();
+    renew::ca(a.data(), times).await.unwrap();
+    login.send_replace(std::fs::read_to_string(a.data().join("ca.crt")).unwrap());
+    let b = started_again(b, &ada).await;
+    assert_eq!(b.hub.says().keys.kid(), before);
+    assert!(clock::now() < times.used, "too slow to say anything");
+    until("the next one signs", WHOLE, async || {
+        a.hub.says().keys.kid() != before
+    })
+    .await;
+    let b = started_again(b, &ada).await;
+    let after = b.hub.says().keys.clone();
+    assert_eq!(a.hub.says().keys.kid(), after.kid());
+    at(times.ends + Duration::from_secs(1)).await;
+    let b = started_again(b, &ada).await;
+    assert_eq!(b.hub.reference().keyset, [after.pin()]);
+    until("each says the same", WHOLE, async || {
+        a.hub.says().trust == b.hub.says().trust
+    })
+    .await;
+    back(&agent, &a).await;
+    people.go_on().await;
+    people.stop().await;
+    assert_eq!(epoch(&a), line, "another line");
     a.leave().await;
     b.stop().await;
 }
