@@ -2,12 +2,13 @@
 //!
 //! Every measurement has two processes of its own, the hub's end and the agent's end, joined by loopback or by a
 //! shaped pair of network namespaces. Ours is the real driver over TLS and WebSocket; beside it stand TLS with
-//! one connection a stream, which is what the machine can do at best, remotedialer (`benches/peer`), and yamux and
-//! HTTP/2 over TLS (`peers`). The
-//! agent's end makes and takes the bytes by itself, so no other socket is in the way of any of them.
+//! one connection a stream, which is what the machine can do at best, remotedialer, konnectivity and chisel as they
+//! are (`benches/peer`), and yamux and HTTP/2 over TLS (`peers`). The agent's end makes and takes the bytes by itself, so
+//! that no other socket is in the way; konnectivity and chisel know no streams but those between sockets, and have one
+//! more at either end.
 //!
 //! ```text
-//! line [--runs N] [--seconds N] [--peer PROGRAM] [--out DIRECTORY] [CASE]...
+//! line [--runs N] [--seconds N] [--peers DIRECTORY] [--out DIRECTORY] [CASE]...
 //! ```
 #![allow(
     clippy::unwrap_used,
@@ -40,8 +41,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 pub(crate) struct Options {
     pub(crate) runs: usize,
     pub(crate) seconds: u64,
-    /// The Go program of `benches/peer`; without it that column stays empty.
-    pub(crate) peer: Option<PathBuf>,
+    /// Holds the programs of `benches/peer`, each by its peer's name; the column of one that is not there stays empty.
+    pub(crate) peers: Option<PathBuf>,
     pub(crate) out: PathBuf,
     /// Beginnings of names of cases; none means all.
     pub(crate) cases: Vec<String>,
@@ -52,7 +53,7 @@ fn main() {
     let mut options = Options {
         runs: 5,
         seconds: 2,
-        peer: None,
+        peers: None,
         out: PathBuf::from("target/bench"),
         cases: vec![],
     };
@@ -61,7 +62,7 @@ fn main() {
             "end" => return end::run(&words.collect::<Vec<_>>()),
             "--runs" => options.runs = words.next().unwrap().parse().unwrap(),
             "--seconds" => options.seconds = words.next().unwrap().parse().unwrap(),
-            "--peer" => options.peer = Some(words.next().unwrap().into()),
+            "--peers" => options.peers = Some(words.next().unwrap().into()),
             "--out" => options.out = words.next().unwrap().into(),
             _ => options.cases.push(word),
         }

@@ -30,6 +30,9 @@ impl Link {
             format!("ip -n {hub} link add name {a} type veth peer name {b} netns {agent}"),
             format!("ip -n {hub} addr add {HUB}/24 dev {a}"),
             format!("ip -n {agent} addr add {AGENT}/24 dev {b}"),
+            // Peers whose streams go from socket to socket have those here.
+            format!("ip -n {hub} link set lo up"),
+            format!("ip -n {agent} link set lo up"),
             format!("ip -n {hub} link set {a} up"),
             format!("ip -n {agent} link set {b} up"),
             shape(&hub, &a),

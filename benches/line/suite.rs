@@ -1,7 +1,7 @@
 //! The cases, each run by all who can, interleaved, so that what else the machine does hits all alike.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -19,15 +19,19 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub(crate) enum Kind {
     Line,
     Remotedialer,
+    Konnectivity,
+    Chisel,
     Yamux,
     H2,
     Tls,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Line,
         Self::Remotedialer,
+        Self::Konnectivity,
+        Self::Chisel,
         Self::Yamux,
         Self::H2,
         Self::Tls,
@@ -37,10 +41,56 @@ impl Kind {
         match self {
             Self::Line => "line",
             Self::Remotedialer => "remotedialer",
+            Self::Konnectivity => "konnectivity",
+            Self::Chisel => "chisel",
             Self::Yamux => "yamux",
             Self::H2 => "HTTP/2 reverse",
             Self::Tls => "TLS, a connection a stream",
         }
+    }
+
+    /// The ends of this kind. None where its program was not built.
+    fn ends(self, options: &Options) -> Option<Ends> {
+        let own = |kind| {
+            Some(Ends {
+                program: std::env::current_exe().unwrap(),
+                kind: Some(kind),
+            })
+        };
+        match self {
+            Self::Line => own("line"),
+            Self::Yamux => own("yamux"),
+            Self::H2 => own("h2"),
+            Self::Tls => own("tls"),
+            Self::Remotedialer | Self::Konnectivity | Self::Chisel => {
+                let program = options.peers.as_ref()?.join(self.name());
+                program.exists().then_some(Ends {
+                    program,
+                    kind: None,
+                })
+            }
+        }
+    }
+}
+
+/// The program that is both ends of a measurement, one process each.
+struct Ends {
+    program: PathBuf,
+    /// Which of its ends, where it is this one.
+    kind: Option<&'static str>,
+}
+
+impl Ends {
+    fn start(&self, side: &str, address: &str, link: Option<&Link>) -> Command {
+        let program = self.program.to_str().unwrap();
+        let mut command =
+            link.map_or_else(|| Command::new(program), |link| link.command(side, program));
+        match self.kind {
+            Some(kind) => command.args(["end", side, kind]),
+            None => command.arg(side),
+        };
+        command.arg(address);
+        command
     }
 }
 
@@ -59,9 +109,16 @@ pub(crate) struct Case {
 }
 
 const EVERY: &[Kind] = &Kind::ALL;
-const MUX: &[Kind] = &[Kind::Line, Kind::Remotedialer, Kind::Yamux, Kind::H2];
-/// Where yamux and HTTP/2 end the connection or never finish.
-const TWO: &[Kind] = &[Kind::Line, Kind::Remotedialer];
+const MUX: &[Kind] = &[
+    Kind::Line,
+    Kind::Remotedialer,
+    Kind::Konnectivity,
+    Kind::Chisel,
+    Kind::Yamux,
+    Kind::H2,
+];
+/// Where yamux and HTTP/2 end the connection or never finish, and konnectivity never does either.
+const FEW: &[Kind] = &[Kind::Line, Kind::Remotedialer, Kind::Chisel];
 const RATE: &[&str] = &["MB/s", "hub ns/KB", "agent ns/KB", "Jain"];
 const ECHO: &[&str] = &["p50 us", "p99 us", "bulk MB/s"];
 
@@ -154,7 +211,7 @@ const CASES: &[Case] = &[
     case("idle-2000", "2,000 idle lines in one process an end", "idle 2000", &[Kind::Line], IDLE).bar("≤ 20 KiB and TLS"),
     case("idle-10000", "10,000 idle lines in one process an end", "idle 10000", &[Kind::Line], IDLE)
         .bar("≤ 512 MB, ≤ 5 % of a core"),
-    case("cancels", "10,000 downloads cancelled, then an echo", "cancels 10000", TWO, &["op/s", "p99 us"]),
+    case("cancels", "10,000 downloads cancelled, then an echo", "cancels 10000", FEW, &["op/s", "p99 us"]),
     case("storm-500", "hub killed under 500 lines", "storm 500", &[Kind::Line], STORM)
         .bar("99 % ≤ 5 s, all ≤ 15 s, peak ≤ 3 × mean"),
     case("storm-10000", "hub killed under 10,000 lines", "storm 10000", &[Kind::Line], STORM)
@@ -190,13 +247,13 @@ pub(crate) fn run(options: &Options) {
         let mut outcome = Outcome { case, runs: vec![] };
         for _ in 0..options.runs {
             for kind in case.kinds {
-                if *kind == Kind::Remotedialer && options.peer.is_none() {
+                let Some(ends) = kind.ends(options) else {
                     continue;
-                }
+                };
                 let figures = if case.scenario.starts_with("storm") {
                     storm(options, case)
                 } else {
-                    once(options, case, *kind, link.as_ref())
+                    once(options, case, (*kind, &ends), link.as_ref())
                 };
                 if figures.is_none() {
                     eprintln!("{}: {} got stuck", case.name, kind.name());
@@ -211,7 +268,12 @@ pub(crate) fn run(options: &Options) {
 }
 
 /// One measurement: both processes, from the start of the one that listens to the hub's result.
-fn once(options: &Options, case: &Case, kind: Kind, link: Option<&Link>) -> Option<Figures> {
+fn once(
+    options: &Options,
+    case: &Case,
+    (kind, ends): (Kind, &Ends),
+    link: Option<&Link>,
+) -> Option<Figures> {
     let scenario = format!("{} {}", case.scenario, options.seconds);
     // Plain TLS has no multiplexer: there the agent's side listens and a stream is a connection.
     let (first, second) = if kind == Kind::Tls {
@@ -221,26 +283,8 @@ fn once(options: &Options, case: &Case, kind: Kind, link: Option<&Link>) -> Opti
     };
     let address = link.map_or("127.0.0.1", |_| Link::address(first));
     let start = |side: &str, address: &str| {
-        let program = match kind {
-            Kind::Remotedialer => options.peer.clone().unwrap(),
-            Kind::Line | Kind::Yamux | Kind::H2 | Kind::Tls => std::env::current_exe().unwrap(),
-        };
-        let program = program.to_str().unwrap();
-        let mut command =
-            link.map_or_else(|| Command::new(program), |link| link.command(side, program));
-        if kind != Kind::Remotedialer {
-            command.arg("end");
-        }
-        command.arg(side);
-        match kind {
-            Kind::Line => drop(command.arg("line")),
-            Kind::Yamux => drop(command.arg("yamux")),
-            Kind::H2 => drop(command.arg("h2")),
-            Kind::Tls => drop(command.arg("tls")),
-            Kind::Remotedialer => {}
-        }
-        command.arg(address).arg(&options.out);
-        command.args(scenario.split(' '));
+        let mut command = ends.start(side, address, link);
+        command.arg(&options.out).args(scenario.split(' '));
         command.stdout(Stdio::piped());
         Process(command.spawn().unwrap())
     };

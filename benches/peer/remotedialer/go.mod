@@ -1,4 +1,4 @@
-module linesman.invalid/bench/peer
+module linesman.invalid/bench/peer/remotedialer
 
 go 1.24.0
 
@@ -6,6 +6,7 @@ require (
 	github.com/gorilla/websocket v1.5.4-0.20250319132907-e064f32e3674
 	github.com/rancher/remotedialer v0.6.0-rc.1.0.20250916111157-f160aa32568d
 	github.com/sirupsen/logrus v1.9.3
+	linesman.invalid/bench/load v0.0.0
 )
 
 require (
@@ -21,3 +22,5 @@ require (
 	golang.org/x/sys v0.31.0 // indirect
 	google.golang.org/protobuf v1.36.5 // indirect
 )
+
+replace linesman.invalid/bench/load => ../load

@@ -1,0 +1,3 @@
+module linesman.invalid/bench/load
+
+go 1.24.0
