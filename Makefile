@@ -31,7 +31,7 @@ bench: ## kubectl through the hub, the line beside its peers, make try: measured
 soak: ## Half an hour (FOR=30, in minutes) of cuts, sessions, copies and watches on a lab: nothing stuck, wrong or growing
 	@tests/run soak $(or $(FOR),30)
 
-long: ## Two hours (FOR=130, in minutes) of watches, sessions, a silent log and port-forwards left open on a lab: all still there
+long: ## Two hours (FOR=130, in minutes) of watches, sessions, a silent log and port-forwards left open on a lab: all still there; and k9s
 	@tests/run long $(or $(FOR),130)
 
 hours: ## An hour (FOR=60, in minutes) without the hub on a lab, half of it without Git, then a third of that in which nothing happens

@@ -18,6 +18,8 @@ use crate::support::figure;
 use crate::support::place::{run, var};
 use crate::support::world::{self, World};
 
+mod k9s;
+
 /// What stands between lets nothing be silent for longer.
 const PATIENCE: Duration = Duration::from_mins(1);
 const ROUND: Duration = Duration::from_mins(1);
