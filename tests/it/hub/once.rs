@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use linesman::agent::identity::Identity;
 use linesman::clock;
-use linesman::hub::api::openapi::{OPERATIONS, Operation, Repeat};
+use linesman::hub::api::openapi::{Operation, Repeat, operations};
 use linesman::hub::store::{Call, Called, calls};
 use linesman::keys;
 use serde_json::{Value, json};
@@ -170,7 +170,7 @@ async fn recorded(hub: &TestHub) -> i64 {
 #[tokio::test]
 async fn each_post_is_carried_out_once_by_its_key_or_says_why_it_needs_none() {
     let hub = TestHub::start("once").await;
-    let posts = OPERATIONS.iter().filter(|o| o.method == "post");
+    let posts = operations().filter(|o| o.method == "post");
     for (n, operation) in (100..).zip(posts) {
         let repeat = operation.repeat();
         let repeat = repeat.unwrap_or_else(|| panic!("{operation:?} says nothing of this"));

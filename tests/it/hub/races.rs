@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
-use linesman::hub::api::openapi::{Caller, OPERATIONS, Operation};
+use linesman::hub::api::openapi::{Caller, Operation, operations};
 use serde_json::{Value, json};
 
 use super::support::TestHub;
@@ -146,8 +146,7 @@ async fn made_by_the_record(hub: &TestHub, seen: &mut i64) -> usize {
 #[tokio::test]
 async fn of_changes_by_the_same_revision_one_is_made() {
     let hub = TestHub::start("races").await;
-    let changes = OPERATIONS
-        .iter()
+    let changes = operations()
         .filter(|o| o.caller == Caller::User && ["put", "patch", "delete"].contains(&o.method));
     let (mut wrong, mut seen) = (Vec::new(), 0);
     for (n, operation) in changes.enumerate() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use linesman::agent::enroll::stored::Join;
 use linesman::agent::fault::Faults;
 use linesman::agent::link::LinkState;
-use linesman::hub::api::openapi::{Caller, OPERATIONS};
+use linesman::hub::api::openapi::{Caller, operations};
 use linesman::keys::KeyPair;
 use linesman::secret::Secret;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ async fn revoked(hub: &TestHub) -> Option<Value> {
 }
 
 async fn refused_on_every_route(hub: &TestHub, key: &KeyPair) {
-    for operation in OPERATIONS.iter().filter(|o| o.caller == Caller::Agent) {
+    for operation in operations().filter(|o| o.caller == Caller::Agent) {
         let path = operation.path.replace("{name}", "eu1");
         if ["/v1/join", "/v1/recover"].contains(&path.as_str()) {
             continue;

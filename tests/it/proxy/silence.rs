@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use http::{Request, header};
 use http_body_util::BodyExt as _;
 use linesman::clock;
-use linesman::hub::api::openapi::{Caller, OPERATIONS};
+use linesman::hub::api::openapi::{Caller, operations};
 use linesman::keys;
 use linesman::wire::api::{SIGNATURE_HEADER, signing_input};
 use serde_json::Value;
@@ -69,8 +69,7 @@ async fn every_call_has_its_answer_in_time_while_the_records_are_silent() {
     assert!(timeout(FORGOTTEN, &mut long).await.is_err());
 
     site.way.send_replace(Way::Silent);
-    let asked = OPERATIONS
-        .iter()
+    let asked = operations()
         .filter(|operation| !["/v1/join", "/v1/recover"].contains(&operation.path))
         .filter(|operation| operation.caller != Caller::Anyone)
         .map(async |operation| {
