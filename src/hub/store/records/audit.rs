@@ -82,3 +82,31 @@ pub struct Pruned {
     /// Opens of requests that still run, written again at the chain's end.
     pub carried: Vec<AuditRow>,
 }
+
+#[cfg(test)]
+impl AuditRow {
+    /// What happened at that time, chained to nothing yet.
+    pub(crate) fn event(at: i64) -> Self {
+        Self {
+            seq: 0,
+            at,
+            stage: "event".to_owned(),
+            actor: "user:ada".to_owned(),
+            action: "grant.add".to_owned(),
+            acted_as: None,
+            cluster: None,
+            target: String::new(),
+            request_id: String::new(),
+            verdict: "allow".to_owned(),
+            reason: None,
+            opened: None,
+            code: None,
+            exit: None,
+            bytes: None,
+            millis: None,
+            remote: String::new(),
+            prev: [0; 32],
+            hash: [0; 32],
+        }
+    }
+}

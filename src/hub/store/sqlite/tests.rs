@@ -55,27 +55,7 @@ async fn records_go_over_one_connection_that_is_as_durable_as_they_shall_be() {
 
 /// A record behind this one.
 fn row(head: Head) -> AuditRow {
-    let mut row = AuditRow {
-        seq: 0,
-        at: 1,
-        stage: "event".to_owned(),
-        actor: "user:ada".to_owned(),
-        action: "grant.add".to_owned(),
-        acted_as: None,
-        cluster: None,
-        target: String::new(),
-        request_id: String::new(),
-        verdict: "allow".to_owned(),
-        reason: None,
-        opened: None,
-        code: None,
-        exit: None,
-        bytes: None,
-        millis: None,
-        remote: String::new(),
-        prev: [0; 32],
-        hash: [0; 32],
-    };
+    let mut row = AuditRow::event(1);
     chain::link(head, &mut row);
     row
 }

@@ -9,30 +9,6 @@ fn keys() -> HubKeys {
     HubKeys::new(KeyPair::from_seed(&[5; 32]))
 }
 
-fn row() -> AuditRow {
-    AuditRow {
-        seq: 0,
-        at: 9,
-        stage: "event".to_owned(),
-        actor: "hub".to_owned(),
-        action: "test".to_owned(),
-        acted_as: None,
-        cluster: None,
-        target: String::new(),
-        request_id: String::new(),
-        verdict: "allow".to_owned(),
-        reason: None,
-        opened: None,
-        code: None,
-        bytes: None,
-        exit: None,
-        millis: None,
-        remote: String::new(),
-        prev: [0; 32],
-        hash: [0; 32],
-    }
-}
-
 /// As a hub of before signed it.
 fn before(row: &AuditRow, start: bool) -> Anchor {
     let input = format!(
@@ -55,7 +31,7 @@ async fn pruned(name: &str) -> (std::path::PathBuf, Store, Vec<AuditRow>) {
     drop(std::fs::remove_dir_all(&data));
     std::fs::create_dir_all(&data).unwrap();
     let store = Store::Sqlite(Sqlite::open(&data).await.unwrap());
-    let mut rows = vec![row(), row(), row(), row()];
+    let mut rows = vec![AuditRow::event(9); 4];
     let mut head = genesis("hub-1");
     for row in &mut rows {
         head = link(head, row);
