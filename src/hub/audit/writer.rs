@@ -10,15 +10,18 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::chain::{self, Head, anchor_input, genesis};
-use super::{Audit, Closing, Command, Entry, Opened, PLACES, Refusals, Verdict, doubt};
+use super::{Audit, Command, Opened, PLACES, Refusals, doubt};
 use crate::clock;
 use crate::hub::store::{Anchor, AuditRow, Store, StoreError, patience};
 use crate::hub::trust::Said;
 
 mod beginning;
 mod pace;
+mod prune;
+mod rows;
 
 use pace::Pace;
+use rows::{Stage, close_row, interrupted, millis, row};
 
 /// What was taken from the queue at once, the chain's own upkeep included, may wait for the database for so long: the next
 /// callers wait for it, and it may wait on a connection that is lost. A batch that takes longer is in doubt.
@@ -29,10 +32,6 @@ const BATCH: usize = 256;
 const LINGER: Duration = Duration::from_millis(10);
 /// How long those of requests that begin do, while many run.
 const COMPANY: Duration = Duration::from_millis(1);
-/// Records in one step of pruning.
-const PRUNE: u32 = 2_000;
-/// The most bytes of a free text in a record.
-const MAX_TEXT: usize = 1024;
 
 /// The chain's task.
 pub struct Chain {
@@ -110,16 +109,6 @@ pub async fn start(
         refusals: Arc::new(Mutex::new(Refusals::new(Instant::now().into_std()))),
     };
     Ok((audit, chain))
-}
-
-fn interrupted(open: &AuditRow) -> AuditRow {
-    AuditRow {
-        stage: "close".to_owned(),
-        at: millis(clock::now()),
-        opened: Some(open.seq),
-        reason: Some("interrupted: the hub ended".to_owned()),
-        ..open.clone()
-    }
 }
 
 impl Chain {
@@ -276,71 +265,6 @@ impl Chain {
         self.store.add_audit_anchor(&anchor).await
     }
 
-    /// One step of pruning: what queues meanwhile is stored between two of them. A request that still runs does not
-    /// keep what is behind its record: that is carried on to the chain's end.
-    async fn prune(&mut self, up_to: i64) -> Result<u64, StoreError> {
-        self.settle_doubt().await?;
-        // The last record stays: the next one is chained to it.
-        let up_to = up_to.min(self.end().await?.seq - 1);
-        let rows = self.store.audit(0, None, PRUNE).await?;
-        let Some(last) = rows.iter().rfind(|row| row.seq <= up_to) else {
-            return Ok(0);
-        };
-        let head = Head {
-            seq: last.seq,
-            hash: last.hash,
-        };
-        self.unsure = true;
-        let pruned = self.store.prune_audit(&self.signed(head, true)).await?;
-        self.unsure = false;
-        self.carry(&pruned.carried);
-        Ok(pruned.removed)
-    }
-
-    fn carry(&mut self, carried: &[AuditRow]) {
-        for row in carried {
-            let Some(first) = row.opened else { continue };
-            // What is owed since the step before may name where it stood then.
-            let stood = self.carried.get(&first).copied();
-            for seq in stood.into_iter().chain([first]) {
-                self.carried.insert(seq, row.seq);
-            }
-        }
-        if let Some(last) = carried.last() {
-            self.head = Head {
-                seq: last.seq,
-                hash: last.hash,
-            };
-            self.told.send_replace(last.seq);
-        }
-    }
-
-    /// After a step of pruning whose end nobody knows, the database is asked what it has.
-    async fn settle_pruning(&mut self) -> Result<(), StoreError> {
-        if !self.unsure {
-            return Ok(());
-        }
-        if self.writer.is_none() {
-            let carried = self.store.audit_open().await?;
-            let carried: Vec<_> = carried.into_iter().filter(|r| r.opened.is_some()).collect();
-            self.head = self.end_stored().await?;
-            for row in &carried {
-                self.carried
-                    .extend(row.opened.map(|first| (first, row.seq)));
-            }
-        }
-        self.unsure = false;
-        Ok(())
-    }
-
-    /// A close names its open where that stands now.
-    fn follow_carried(&self, rows: &mut [AuditRow]) {
-        let closes = rows.iter_mut().filter(|row| row.stage == "close");
-        for opened in closes.filter_map(|row| row.opened.as_mut()) {
-            *opened = self.carried.get(opened).copied().unwrap_or(*opened);
-        }
-    }
-
     fn signed(&self, head: Head, start: bool) -> Anchor {
         let at = millis(clock::now());
         let input = anchor_input(&self.hub_id, head, at, start);
@@ -415,66 +339,6 @@ impl Chain {
         };
         self.told.send_replace(last.seq);
     }
-}
-
-#[derive(Clone, Copy)]
-enum Stage {
-    Open,
-    Event,
-}
-
-fn row(stage: Stage, entry: &Entry) -> AuditRow {
-    AuditRow {
-        seq: 0,
-        at: millis(clock::now()),
-        stage: match stage {
-            Stage::Open => "open",
-            Stage::Event => "event",
-        }
-        .to_owned(),
-        actor: bounded(&entry.actor),
-        action: bounded(&entry.action),
-        acted_as: entry.acted_as.as_deref().map(bounded),
-        cluster: entry.cluster.as_deref().map(bounded),
-        target: bounded(&entry.target),
-        request_id: bounded(&entry.request_id),
-        verdict: match entry.verdict {
-            Verdict::Allow => "allow",
-            Verdict::Deny => "deny",
-        }
-        .to_owned(),
-        reason: entry.reason.as_deref().map(bounded),
-        opened: None,
-        code: None,
-        exit: None,
-        bytes: None,
-        millis: None,
-        remote: bounded(&entry.remote),
-        prev: [0; 32],
-        hash: [0; 32],
-    }
-}
-
-fn close_row(closing: &Closing) -> AuditRow {
-    AuditRow {
-        stage: "close".to_owned(),
-        opened: Some(closing.opened),
-        reason: closing.reason.map(str::to_owned),
-        code: closing.code,
-        exit: closing.exit,
-        // SQLite's integers end at i64::MAX.
-        bytes: Some(closing.bytes.min(i64::MAX.unsigned_abs())),
-        millis: Some(closing.millis.min(i64::MAX.unsigned_abs())),
-        ..row(Stage::Event, &closing.entry)
-    }
-}
-
-fn millis(at: time::OffsetDateTime) -> i64 {
-    i64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX)
-}
-
-fn bounded(text: &str) -> String {
-    crate::hub::clean(crate::hub::cut(text, MAX_TEXT))
 }
 
 #[cfg(test)]

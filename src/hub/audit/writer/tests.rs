@@ -2,7 +2,7 @@ use futures_util::FutureExt as _;
 
 use super::*;
 use crate::hub::HubKeys;
-use crate::hub::audit::{hash, verify};
+use crate::hub::audit::{Entry, hash, verify};
 use crate::hub::store::sqlite::Sqlite;
 use crate::wire::api::TrustBundle;
 
