@@ -1,0 +1,129 @@
+//! What preparing has reached, and when it looks again.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::STORED;
+use crate::agent::Engine;
+use crate::agent::enroll::hostkeys::HostKeySeen;
+use crate::wire::api::{EngineKind, HostKeysReport, Via};
+
+/// A new line is followed by a probe within this time.
+const NEW_LINE: Duration = Duration::from_secs(10);
+
+/// What is due, and what was reached.
+pub(super) struct Held {
+    pub(super) engine: Option<(EngineKind, Engine)>,
+    /// What was said last of an engine that is to take another one's place.
+    pub(super) replacing: Option<String>,
+    /// Whether the bundle in force is the one that the hub wants.
+    pub(super) current: bool,
+    pub(super) bundle_due: Instant,
+    pub(super) bundle_attempt: u32,
+    pub(super) stored_due: Instant,
+    pub(super) probe_due: Instant,
+    /// The Git path that was looked at last: [`Held::probe_due`] is about that one.
+    pub(super) looked: String,
+    /// The epoch of the line that was up while one probe after the other found no route, and how many did.
+    pub(super) no_route: Option<(u64, u32)>,
+    /// Looks in a row at which the Git host did not take the deploy key.
+    pub(super) refusals: u32,
+    /// Whether that was told of, or nobody could.
+    pub(super) told_refusal: bool,
+    pub(super) host_key: HostKeySeen,
+    /// Whether the engine said last that it met another key.
+    pub(super) heard_other: bool,
+    pub(super) told: Option<HostKeysReport>,
+    /// The epoch of the newest line that was seen.
+    pub(super) epoch: Option<u64>,
+}
+
+impl Held {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            engine: None,
+            replacing: None,
+            current: false,
+            bundle_due: now,
+            bundle_attempt: 0,
+            stored_due: now + STORED,
+            probe_due: now,
+            looked: String::new(),
+            no_route: None,
+            refusals: 0,
+            told_refusal: false,
+            host_key: HostKeySeen::default(),
+            heard_other: false,
+            told: None,
+            epoch: None,
+        }
+    }
+
+    pub(super) fn due(&self) -> Instant {
+        let bundle = if self.current {
+            self.stored_due
+        } else {
+            self.bundle_due
+        };
+        self.probe_due.min(bundle)
+    }
+
+    /// A line of this epoch is up. Where Git goes over it, its first one is what a look has waited for. After that, a hub that was
+    /// started anew may serve Git with another host key: its agents look, but not all in one moment.
+    pub(super) fn line_came(&mut self, epoch: u64, via: Via, unit: f64, now: Instant) {
+        let before = self.epoch.replace(epoch);
+        let soon = match (before, via) {
+            (None, Via::Line) => now,
+            (Some(before), _) if before != epoch => now + NEW_LINE.mul_f64(unit),
+            (None, Via::Direct) | (Some(_), _) => return,
+        };
+        self.probe_due = self.probe_due.min(soon);
+    }
+
+    /// Whether the Git path is to be looked at now. That it is another than last time is read off the path, not off
+    /// what woke the loop: a change of the keys that comes with another event is seen without a wake-up of its own.
+    pub(super) fn must_look(&self, path: &str, now: Instant) -> bool {
+        self.looked != path || self.probe_due <= now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::enroll::prepare::probe::PROBE_AGAIN;
+
+    /// W42: a deploy key promoted while the loop was woken by something else waited for the next routine look, minutes
+    /// later, before the engine got it.
+    #[test]
+    fn another_git_path_is_looked_at_at_once_whatever_woke_the_loop() {
+        let now = Instant::now();
+        let mut held = Held::new(now);
+        assert!(held.must_look("old", now));
+        held.looked = "old".to_owned();
+        held.probe_due = now + PROBE_AGAIN;
+        assert!(!held.must_look("old", now));
+        assert!(held.must_look("new", now));
+        assert!(held.must_look("old", now + PROBE_AGAIN));
+    }
+
+    /// L51: the first look over the line came before the line did, and the next one 5 s after it.
+    #[test]
+    fn git_over_the_line_is_looked_at_when_the_first_line_is_up() {
+        let now = Instant::now();
+        let later = now + PROBE_AGAIN;
+        let due = |before: Option<u64>, via| {
+            let mut held = Held::new(now);
+            (held.epoch, held.probe_due) = (before, later);
+            held.line_came(7, via, 0.5, now);
+            assert_eq!(held.epoch, Some(7));
+            held.probe_due
+        };
+        assert_eq!(due(None, Via::Line), now);
+        assert_eq!(due(None, Via::Direct), later);
+        for via in [Via::Line, Via::Direct] {
+            assert_eq!(due(Some(6), via), now + NEW_LINE / 2);
+            assert_eq!(due(Some(7), via), later);
+        }
+    }
+}
