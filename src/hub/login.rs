@@ -1,29 +1,34 @@
 //! Logging in with the identity provider: from a browser that comes back to a user on record and something that a
 //! program can fetch a session with.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::time::Instant;
 
 use tokio::sync::Semaphore;
 
 use crate::clock;
-use crate::hub::audit::{AuditError, Entry, Verdict};
 use crate::hub::oidc::claims::Identity;
-use crate::hub::oidc::{self, Ask, Granted, OidcError, Provider};
+use crate::hub::oidc::{self, Ask, Granted, Provider};
 use crate::hub::store::{Arrival, Known, StoreError, UserRow};
 use crate::hub::{Hub, chain_of, grants};
 use crate::keys;
 use crate::secret::Secret;
 
+mod error;
+mod limit;
 pub mod pending;
 pub mod rate;
+mod record;
 pub mod seal;
 pub mod session;
 mod turn;
 pub mod waiting;
 
+pub use error::{LoginError, seconds};
+pub use limit::{asked_well, may_ask, may_begin};
 use pending::{Goal, Login, Ready};
-use rate::{Beginning, Whose};
+use rate::Beginning;
+use record::{on_record, refused_on_record};
 use seal::Seal;
 use waiting::Pending;
 
@@ -82,110 +87,6 @@ pub enum Came {
         why: String,
         next: String,
     },
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum LoginError {
-    #[error(transparent)]
-    Provider(#[from] OidcError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Audit(#[from] AuditError),
-    #[error("{why}")]
-    Refused { why: String, next: String },
-    /// What there is too much of, and how long until there is less.
-    #[error("{0}")]
-    TooMany(&'static str, Duration),
-    #[error("the hub stops")]
-    Stopping,
-    /// Of a login code; why it is not good, nobody is told.
-    #[error("the login code is unknown, was used or replaced, or is older than ten minutes")]
-    Code,
-}
-
-impl LoginError {
-    fn refused(why: impl Into<String>, next: impl Into<String>) -> Self {
-        Self::Refused {
-            why: why.into(),
-            next: next.into(),
-        }
-    }
-
-    /// What a person is told, and does next.
-    pub fn words(&self) -> (String, String) {
-        match self {
-            Self::Refused { why, next } => (why.clone(), next.clone()),
-            Self::TooMany(why, wait) => (
-                (*why).to_owned(),
-                format!("try again in {} s", seconds(*wait)),
-            ),
-            Self::Stopping => (
-                self.to_string(),
-                "try again: another one takes its place".to_owned(),
-            ),
-            Self::Code => (
-                self.to_string(),
-                "ask a hub admin for another: linesman user login-code NAME".to_owned(),
-            ),
-            Self::Provider(error) if error.is_final() => (
-                chain_of(error),
-                "log in again; if it stays, show this to a hub admin".to_owned(),
-            ),
-            Self::Provider(error) => (
-                chain_of(error),
-                "try again; if it stays, a hub admin runs: linesman doctor".to_owned(),
-            ),
-            Self::Store(_) | Self::Audit(_) => (
-                "the hub's database does not answer".to_owned(),
-                "try again; if it stays, look at the hub's log".to_owned(),
-            ),
-        }
-    }
-}
-
-/// Whole seconds, in which so much time is over.
-pub fn seconds(wait: Duration) -> u32 {
-    u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)
-}
-
-/// Whether one more login may begin there now: each is a write that anyone can bring about. What is refused is on record.
-pub async fn may_begin(hub: &Hub, how: &str, from: &From) -> Result<(), LoginError> {
-    let address = crate::address::of(&from.remote);
-    let told = {
-        let beginning = hub.logins.beginning.lock();
-        let mut beginning = beginning.unwrap_or_else(PoisonError::into_inner);
-        beginning.one_more(&address, Instant::now())
-    };
-    let Err(too_many) = told else { return Ok(()) };
-    let why = match too_many.whose {
-        Whose::Address => "too many logins were begun from this address",
-        Whose::All => "too many logins were begun",
-    };
-    let error = LoginError::TooMany(why, too_many.wait);
-    refused_on_record(hub, &error, how, from).await;
-    Err(error)
-}
-
-/// Whether this address may ask for tokens now: one that is refused again and again may not, before anything is looked up.
-pub async fn may_ask(hub: &Hub, from: &From) -> Result<(), LoginError> {
-    let address = crate::address::of(&from.remote);
-    let told = asking(hub).one_more(&address, Instant::now());
-    let Err(too_many) = told else { return Ok(()) };
-    let why = "too many attempts to get tokens from this address went wrong";
-    let error = LoginError::TooMany(why, too_many.wait);
-    refused_on_record(hub, &error, "token", from).await;
-    Err(error)
-}
-
-/// What was asked for was given, or is not the caller's fault.
-pub fn asked_well(hub: &Hub, from: &From) {
-    asking(hub).back(&crate::address::of(&from.remote));
-}
-
-fn asking(hub: &Hub) -> MutexGuard<'_, Beginning> {
-    let asking = hub.logins.asking.lock();
-    asking.unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The one redirect URI that is registered at the provider.
@@ -395,57 +296,5 @@ async fn fail(hub: &Hub, goal: Goal, error: &LoginError) -> Result<Came, StoreEr
             pending(hub).decide(&hash, refused, clock::now()).await?;
             Ok(Came::Refused { why, next })
         }
-    }
-}
-
-async fn on_record(
-    hub: &Hub,
-    user: &UserRow,
-    identity: &Identity,
-    how: &str,
-    from: &From,
-) -> Result<(), LoginError> {
-    let mut target = format!("by {how}, groups {:?}", user.groups);
-    if identity.left_out > 0 {
-        let more = format!(
-            ", {} of the provider's groups do not fit",
-            identity.left_out
-        );
-        target.push_str(&more);
-    }
-    logged_in(hub, user, &target, from).await
-}
-
-/// Puts a login on record before there is a session.
-async fn logged_in(hub: &Hub, user: &UserRow, target: &str, from: &From) -> Result<(), LoginError> {
-    let entry = Entry {
-        actor: format!("user:{}", user.name),
-        action: "login".to_owned(),
-        target: crate::hub::cut(target, 1_000).to_owned(),
-        request_id: from.request_id.clone(),
-        remote: from.remote.clone(),
-        ..Entry::default()
-    };
-    Ok(hub.audit.event(entry).await?)
-}
-
-async fn refused_on_record(hub: &Hub, error: &LoginError, how: &str, from: &From) {
-    let (why, _) = error.words();
-    tracing::warn!(request = from.request_id, why, "login refused");
-    let entry = Entry {
-        actor: "anyone".to_owned(),
-        action: "login".to_owned(),
-        target: format!("by {how}"),
-        request_id: from.request_id.clone(),
-        verdict: Verdict::Deny,
-        reason: Some(why),
-        remote: from.remote.clone(),
-        ..Entry::default()
-    };
-    if let Err(error) = hub.audit.refused(entry).await {
-        tracing::error!(
-            error = chain_of(&error),
-            "a refused login could not be put on record"
-        );
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 use super::pending::Ready;
-use super::{From, LoginError, admit, refused_on_record, turn};
+use super::record::{logged_in, refused_on_record};
+use super::{From, LoginError, admit, turn};
 use crate::clock;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::oidc::{Lifetimes, Provider};
@@ -89,7 +90,7 @@ pub async fn by_code(hub: &Hub, code: &str, from: &From) -> Result<SessionAnswer
         refused_on_record(hub, &LoginError::Code, HOW, from).await;
         return Err(LoginError::Code);
     };
-    super::logged_in(hub, &user, "by code", from).await?;
+    logged_in(hub, &user, "by code", from).await?;
     let ready = Ready {
         user_id: user.id,
         refresh: None,
