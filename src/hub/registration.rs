@@ -3,104 +3,23 @@
 
 use time::{Duration, OffsetDateTime};
 
-use crate::hub::store::{
-    Cluster, ClusterKey, JoinToken, KeyKind, KeyState, TokenKind, UnknownAgent,
-};
-use crate::keys::{self, Public};
-use crate::secret::Secret;
+use crate::hub::store::{Cluster, ClusterKey, JoinToken, KeyKind, KeyState, TokenKind};
+use crate::keys::Public;
 use crate::wire::api::AgentBuild;
 use crate::wire::report::Facts;
+
+mod accept;
+mod recover;
+mod token;
+
+pub use accept::{AcceptRefusal, Acceptance, Accepting, accept, is_same_place};
+pub use recover::{Lost, Recovery, recover};
+pub use token::{Prefix, TokenText};
 
 /// What a token may live at least and at most, in seconds.
 pub const TOKEN_TTL: std::ops::RangeInclusive<u32> = 300..=604_800;
 /// How long a redeemed token still answers the key that redeemed it.
 const REPEAT: Duration = Duration::hours(24);
-
-/// A token as it stands in the YAML: `<prefix>.<id>.<secret>`.
-#[derive(Debug, Clone)]
-pub struct TokenText {
-    pub id: String,
-    secret: Secret<[u8; 32]>,
-}
-
-/// What a token is for; the first part of its text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Prefix {
-    /// `lmj1`
-    Join,
-    /// `lmt1`
-    Api,
-    /// `lma1`: access by a login, short-lived.
-    Access,
-    /// `lmr1`: the next access, once.
-    Refresh,
-    /// `lml1`: a session of a local user, once.
-    Login,
-}
-
-impl Prefix {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Join => "lmj1",
-            Self::Api => "lmt1",
-            Self::Access => "lma1",
-            Self::Refresh => "lmr1",
-            Self::Login => "lml1",
-        }
-    }
-}
-
-impl TokenText {
-    /// A token out of 16 bytes for the id and 32 for the secret, all random.
-    pub fn new(id: [u8; 16], secret: [u8; 32]) -> Self {
-        Self {
-            id: keys::encode(&id),
-            secret: Secret::new(secret),
-        }
-    }
-
-    /// Reads a token of this kind; anything else is None, without a reason that would help to guess.
-    pub fn parse(prefix: Prefix, text: &str) -> Option<Self> {
-        let mut parts = text.trim().split('.');
-        let (kind, id, secret) = (parts.next()?, parts.next()?, parts.next()?);
-        if kind != prefix.as_str() || parts.next().is_some() || id.len() != 22 {
-            return None;
-        }
-        keys::decode(id)?;
-        let secret = keys::decode(secret)?.try_into().ok()?;
-        Some(Self {
-            id: id.to_owned(),
-            secret: Secret::new(secret),
-        })
-    }
-
-    /// The same secret under the id of a token that is there already.
-    #[must_use]
-    pub fn with_id(self, id: &str) -> Self {
-        Self {
-            id: id.to_owned(),
-            ..self
-        }
-    }
-
-    pub fn text(&self, prefix: Prefix) -> Secret<String> {
-        let secret = keys::encode(self.secret.expose());
-        Secret::new(format!("{}.{}.{secret}", prefix.as_str(), self.id))
-    }
-
-    /// What the store keeps of the secret.
-    pub fn hash(&self) -> [u8; 32] {
-        keys::sha256(self.secret.expose())
-    }
-
-    /// Compares in constant time, also where there is nothing to compare with.
-    pub fn matches(&self, stored: Option<&[u8; 32]>) -> bool {
-        use subtle::ConstantTimeEq as _;
-        let known = stored.is_some();
-        let equal: bool = self.hash().ct_eq(stored.unwrap_or(&[0; 32])).into();
-        known && equal
-    }
-}
 
 /// Whether a token shows its YAML; `record` is what the store has by its id. All that is wrong with one takes the same way, and as
 /// long: one look at the store before this, one comparison in it, and nothing after.
@@ -282,161 +201,6 @@ pub fn is_revoked(keys: &[ClusterKey]) -> bool {
     let mut identities = keys.iter().filter(|k| k.kind == KeyKind::Identity);
     let joined = identities.clone().next().is_some();
     joined && !identities.any(|k| k.state.is_valid())
-}
-
-/// What the store and this hub know that bears on the recovery of a lost identity.
-#[derive(Debug, Clone, Copy)]
-pub struct Lost<'a> {
-    /// The cluster of that name.
-    pub cluster: Option<&'a Cluster>,
-    pub incarnation: &'a str,
-    /// The record of the new identity key, whichever cluster has it.
-    pub identity: Option<&'a ClusterKey>,
-    /// The record of the deploy key that signed.
-    pub deploy: Option<&'a ClusterKey>,
-    /// An operator revoked the cluster.
-    pub revoked: bool,
-    /// Whether the hub recovers at all.
-    pub allowed: bool,
-    /// The cluster was heard so lately that it may still be there with the old key: for so long it has to be silent.
-    pub wait: Option<Duration>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recovery {
-    Bind,
-    /// It was recovered with this key before.
-    Repeat,
-    /// The deploy key is not known for the cluster; `genuine`: it is this very cluster all the same, for it knows its
-    /// incarnation, which no outsider does.
-    Unknown {
-        genuine: bool,
-    },
-    Removed,
-    /// The cluster was revoked, and the key that signed was its.
-    Revoked,
-    IncarnationChanged,
-    KeyKnown,
-    Manual,
-    Live(Duration),
-}
-
-/// Judges whether a cluster's deploy key may name a new identity. Who does not hold a deploy key of the cluster learns
-/// nothing of it.
-pub fn recover(lost: Lost<'_>) -> Recovery {
-    let own = lost
-        .deploy
-        .zip(lost.cluster)
-        .filter(|(key, cluster)| key.cluster_id == cluster.id && key.kind == KeyKind::Deploy);
-    if own.is_some() && lost.revoked {
-        return Recovery::Revoked;
-    }
-    let signed = own.filter(|(key, _)| key.state.is_valid());
-    let same = |cluster: &Cluster| cluster.incarnation.as_deref() == Some(lost.incarnation);
-    let Some((_, cluster)) = signed else {
-        if lost.deploy.is_some_and(|key| key.removed) {
-            return Recovery::Removed;
-        }
-        let genuine = lost.cluster.is_some_and(same);
-        return Recovery::Unknown { genuine };
-    };
-    if !same(cluster) {
-        return Recovery::IncarnationChanged;
-    }
-    match lost.identity {
-        Some(key)
-            if key.cluster_id == cluster.id
-                && key.kind == KeyKind::Identity
-                && key.state.is_valid() =>
-        {
-            return Recovery::Repeat;
-        }
-        Some(_) => return Recovery::KeyKnown,
-        None => {}
-    }
-    match lost.wait {
-        _ if !lost.allowed => Recovery::Manual,
-        Some(wait) => Recovery::Live(wait),
-        None => Recovery::Bind,
-    }
-}
-
-/// What the store and this hub know that bears on letting in an agent by its key.
-#[derive(Debug, Clone, Copy)]
-pub struct Accepting<'a> {
-    pub agent: Option<&'a UnknownAgent>,
-    /// The record of its key, whichever cluster has it.
-    pub key: Option<&'a ClusterKey>,
-    /// The cluster of the name that it claims.
-    pub cluster: Option<&'a Cluster>,
-    /// That cluster's identity keys, in any state.
-    pub identities: &'a [ClusterKey],
-    /// The cluster was heard with another key a moment ago.
-    pub live: bool,
-    /// An operator said that the cluster's other identity ends.
-    pub replace: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Acceptance {
-    /// There is no cluster of that name.
-    Create,
-    /// Its other identities end.
-    Bind,
-    /// The key is the cluster's identity.
-    Already,
-    Refuse(AcceptRefusal),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AcceptRefusal {
-    /// No such agent is listed.
-    Unknown,
-    /// The key is another cluster's, or is used in two clusters of one name.
-    KeyKnown,
-    /// The key, or the cluster, was revoked.
-    Revoked,
-    /// The cluster is there, with another key.
-    Live,
-    /// The cluster has another identity in force.
-    NeedsReplace,
-}
-
-/// Judges whether the key of an agent that is listed becomes the identity of the cluster that it claims.
-pub fn accept(asked: Accepting<'_>) -> Acceptance {
-    let Some(agent) = asked.agent else {
-        return Acceptance::Refuse(AcceptRefusal::Unknown);
-    };
-    if let Some(key) = asked.key {
-        let own = asked
-            .cluster
-            .filter(|c| key.cluster_id == c.id && key.kind == KeyKind::Identity && !key.removed);
-        return match own {
-            Some(_) if !key.state.is_valid() => Acceptance::Refuse(AcceptRefusal::Revoked),
-            Some(cluster) if is_same_place(cluster, agent) => Acceptance::Already,
-            Some(_) | None => Acceptance::Refuse(AcceptRefusal::KeyKnown),
-        };
-    }
-    if asked.cluster.is_none() {
-        return Acceptance::Create;
-    }
-    if is_revoked(asked.identities) {
-        return Acceptance::Refuse(AcceptRefusal::Revoked);
-    }
-    let other = asked.identities.iter().any(|k| k.state.is_valid());
-    match (other, asked.live, asked.replace) {
-        (true, true, _) => Acceptance::Refuse(AcceptRefusal::Live),
-        (true, false, false) => Acceptance::Refuse(AcceptRefusal::NeedsReplace),
-        (false, ..) | (true, false, true) => Acceptance::Bind,
-    }
-}
-
-/// Whether nothing says that the agent is in another cluster than the one on record.
-pub fn is_same_place(cluster: &Cluster, agent: &UnknownAgent) -> bool {
-    match (&cluster.incarnation, &agent.incarnation) {
-        (Some(known), Some(told)) => known == told,
-        (None, _) | (_, None) => true,
-    }
 }
 
 /// The least epoch of a cluster that a restored hub takes in: higher than any that the hub before counted to, for no
