@@ -17,14 +17,17 @@ use crate::wire::report::{Condition, HealRecord};
 mod bell;
 pub mod calls;
 mod changes;
+mod error;
 mod opening;
 pub mod patience;
 pub mod postgres;
 pub mod records;
 pub mod sqlite;
+mod together;
 
 pub use bell::Bell;
 pub use changes::AccessChanges;
+pub use error::StoreError;
 pub use opening::{Records, Share};
 pub use records::audit::{Anchor, AuditPage, AuditQuery, AuditRow, LOOKED_AT, Pruned};
 pub use records::logins::{Asked, Decision, Waiting, WaitingKind};
@@ -38,35 +41,6 @@ pub use records::{
     Cluster, ClusterKey, Details, HostKeysOf, JoinToken, Joined, KeyKind, KeyState, NewBundle,
     NewClusterRow, Reported, Revision, TokenKind,
 };
-
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    #[error("{0} already exists")]
-    Exists(String),
-    #[error("{doing} in the database")]
-    Database {
-        doing: &'static str,
-        source: sqlx::Error,
-    },
-    #[error("{doing}: a record in the database cannot be read: {why}")]
-    Corrupt { doing: &'static str, why: String },
-    /// A bound of the hub is reached.
-    #[error("{0}")]
-    Full(String),
-    #[error("{0}")]
-    Refused(String),
-    /// The server did not answer in time: what was asked for may be done.
-    #[error("{0}: the database does not answer")]
-    Silent(&'static str),
-    /// It reads more than it has time for.
-    #[error("{0}: there is too much to look through")]
-    TooLong(&'static str),
-    #[error("{0}: a text holds a NUL character")]
-    Text(&'static str),
-    /// The call took so long that its repetition began anew.
-    #[error("{0}: the same call is carried out anew by now")]
-    Overtaken(&'static str),
-}
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
@@ -237,13 +211,13 @@ contract! {
     unrestored(&self, class: &str) -> Vec<Unrestored>;
     /// Stores a heal of which the hub itself tells, or what became of it.
     note_heal(&self, cluster_id: &str, heal: HealRecord, now: OffsetDateTime) -> ();
-    /// Troubles that people were told of, as [`crate::hub::notify`] encodes them.
     /// Why the copy of the cluster's agent in the catalog is not renewed.
     copy_trouble(&self, cluster_id: &str) -> Option<String>;
     /// The ids of the clusters of whose copies that is known.
     copy_troubles(&self) -> Vec<String>;
     /// None = it is over.
     set_copy_trouble(&self, cluster_id: &str, trouble: Option<&str>) -> ();
+    /// Troubles that people were told of, as [`crate::hub::notify`] encodes them.
     troubles(&self) -> Vec<(TroubleKey, String)>;
     change_troubles(&self, put: Vec<(TroubleKey, String)>, gone: Vec<TroubleKey>) -> ();
 
@@ -410,38 +384,6 @@ impl Store {
         match self {
             Self::Sqlite(store) => &store.access,
             Self::Postgres(store) => &store.access,
-        }
-    }
-
-    /// Whether this process does what only one replica does; to be asked again every few seconds. A hub that is alone always
-    /// does.
-    pub async fn leads(&self) -> Result<bool> {
-        match self {
-            Self::Sqlite(_) => Ok(true),
-            Self::Postgres(store) => store.leads().await,
-        }
-    }
-
-    /// Lets another replica lead.
-    pub async fn cede(&self) {
-        if let Self::Postgres(store) = self {
-            store.cede().await;
-        }
-    }
-
-    /// Wakes the other replicas, as far as they can be reached.
-    pub async fn ring(&self, bells: &[Bell]) -> Result<()> {
-        match self {
-            Self::Sqlite(_) => Ok(()),
-            Self::Postgres(store) => store.ring(bells).await,
-        }
-    }
-
-    /// What the replicas ring; None = this database has none.
-    pub async fn bells(&self) -> Result<Option<postgres::Bells>> {
-        match self {
-            Self::Sqlite(_) => Ok(None),
-            Self::Postgres(store) => store.bells().await.map(Some),
         }
     }
 }

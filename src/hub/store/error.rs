@@ -1,0 +1,30 @@
+//! What goes wrong with a record.
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("{0} already exists")]
+    Exists(String),
+    #[error("{doing} in the database")]
+    Database {
+        doing: &'static str,
+        source: sqlx::Error,
+    },
+    #[error("{doing}: a record in the database cannot be read: {why}")]
+    Corrupt { doing: &'static str, why: String },
+    /// A bound of the hub is reached.
+    #[error("{0}")]
+    Full(String),
+    #[error("{0}")]
+    Refused(String),
+    /// The server did not answer in time: what was asked for may be done.
+    #[error("{0}: the database does not answer")]
+    Silent(&'static str),
+    /// It reads more than it has time for.
+    #[error("{0}: there is too much to look through")]
+    TooLong(&'static str),
+    #[error("{0}: a text holds a NUL character")]
+    Text(&'static str),
+    /// The call took so long that its repetition began anew.
+    #[error("{0}: the same call is carried out anew by now")]
+    Overtaken(&'static str),
+}
