@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments as Arguments, PgConnection as Connection};
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPool};
 use sqlx::{ConnectOptions as _, Postgres as Db, Transaction};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use self::Postgres as Database;
 use super::{AccessChanges, Result, Share, StoreError, patience};
@@ -69,10 +69,12 @@ macro_rules! locked {
 #[expect(clippy::duplicate_mod, reason = "one text for both databases")]
 mod contract;
 mod lines;
+mod pool;
 mod replicas;
 mod target;
 
 use contract::{End, db};
+use pool::{is_lost, pool};
 
 pub use replicas::Bells;
 pub use target::Target;
@@ -83,15 +85,7 @@ const READERS: u32 = 6;
 const WRITERS: u32 = 4;
 /// Reads of the record, which may be long, at once: who else reads has the other connections. The server ends each statement.
 const AUDITORS: usize = 2;
-/// A connection that was idle for longer is tried before it is used.
-const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 const CONNECT: Duration = Duration::from_secs(10);
-/// A connection that does not answer a ping for so long is lost, whatever TCP believes.
-const PING: Duration = Duration::from_secs(2);
-/// One that takes longer to be made was begun while nothing came through.
-const FRESH: Duration = Duration::from_secs(5);
-/// TCP has given up by then.
-const TCP: Duration = Duration::from_mins(16);
 /// The oldest major version that is supported, as the server says it.
 const OLDEST: i32 = 130_000;
 
@@ -384,61 +378,4 @@ async fn begin(pool: &PgPool, lock: Option<i64>, doing: &'static str) -> Result<
             .map_err(db(doing))?;
     }
     Ok(Write { tx })
-}
-
-/// Whether the connection is gone, and not what was asked of it wrong. Class 57 is an administrator's intervention.
-fn is_lost(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Io(_) => true,
-        sqlx::Error::Database(d) => d.code().is_some_and(|code| code.starts_with("57P")),
-        _ => false,
-    }
-}
-
-/// Makes another connection of one that is lost. The pool would close it first, and wait for the server's word in that, as
-/// long as TCP takes to give up: it would be short of a connection for that long, be the network back or not.
-async fn revive(
-    connection: &mut Connection,
-    options: &PgConnectOptions,
-) -> Result<(), sqlx::Error> {
-    use sqlx::Connection as _;
-    let until = Instant::now() + TCP;
-    if let Ok(answered) = timeout(PING, connection.ping()).await {
-        return answered;
-    }
-    while Instant::now() < until {
-        if let Ok(Ok(fresh)) = timeout(FRESH, options.connect()).await {
-            *connection = fresh;
-            return Ok(());
-        }
-        sleep(PING).await;
-    }
-    Err(sqlx::Error::PoolTimedOut)
-}
-
-fn pool(most: u32, options: PgConnectOptions) -> PgPool {
-    let (own, again) = (options.clone(), options.clone());
-    PgPoolOptions::new()
-        .max_connections(most)
-        .idle_timeout(None)
-        .max_lifetime(None)
-        .acquire_timeout(CONNECT)
-        .test_before_acquire(false)
-        .before_acquire(move |connection, meta| {
-            let options = own.clone();
-            Box::pin(async move {
-                if meta.idle_for > TRUSTED_IDLE {
-                    revive(connection, &options).await?;
-                }
-                Ok(true)
-            })
-        })
-        .after_release(move |connection, _| {
-            let options = again.clone();
-            Box::pin(async move {
-                revive(connection, &options).await?;
-                Ok(true)
-            })
-        })
-        .connect_lazy_with(options)
 }
