@@ -1,4 +1,5 @@
 use super::*;
+use crate::wire::api::EngineKind;
 
 fn values(access: AccessLevel) -> AdoptionValues {
     AdoptionValues {
