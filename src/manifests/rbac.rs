@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::bundle::check::{ARGOCD_CLUSTER_ROLES, ARGOCD_ROLES};
+use crate::bundle::check::ARGOCD_ROLES;
 use crate::wire::api::AccessLevel;
 
 use super::scope::{BINDINGS, Extent, SCOPE, Scope, binding};
@@ -13,6 +13,10 @@ use super::{
     ACCESS_GROUPS, AGENT, ENGINE_ROLE, EngineNamespaces, GUARD_POLICY, LINE_ACCOUNT, LINE_SUBJECTS,
     NAMESPACE, READ_ROLE, labels, metadata,
 };
+
+mod engines;
+
+use engines::all;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
@@ -22,104 +26,6 @@ const POLICIES: [&str; 2] = [
 ];
 const READ: [&str; 3] = ["get", "list", "watch"];
 const KEEP: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
-
-/// What an engine's install contains beyond its own namespace.
-struct EngineNames {
-    crds: &'static [&'static str],
-    cluster_roles: &'static [&'static str],
-    cluster_role_bindings: &'static [&'static str],
-    /// API group and plural names of the engine's own kinds.
-    kinds: &'static [(&'static str, &'static [&'static str])],
-    /// Those of people, which the agent only sees and asks: a controller works that answers for one.
-    asked: &'static [(&'static str, &'static [&'static str])],
-    /// Those that prune by a list of their own, wherever they are: left behind, they would prune by it years later.
-    inventories: &'static [(&'static str, &'static [&'static str])],
-    /// Where that list is a part of the status.
-    prunes_by_status: &'static [(&'static str, &'static [&'static str])],
-}
-
-const FLUX: EngineNames = EngineNames {
-    crds: &[
-        "alerts.notification.toolkit.fluxcd.io",
-        "artifactgenerators.source.extensions.fluxcd.io",
-        "buckets.source.toolkit.fluxcd.io",
-        "externalartifacts.source.toolkit.fluxcd.io",
-        "gitrepositories.source.toolkit.fluxcd.io",
-        "helmcharts.source.toolkit.fluxcd.io",
-        "helmreleases.helm.toolkit.fluxcd.io",
-        "helmrepositories.source.toolkit.fluxcd.io",
-        "imagepolicies.image.toolkit.fluxcd.io",
-        "imagerepositories.image.toolkit.fluxcd.io",
-        "imageupdateautomations.image.toolkit.fluxcd.io",
-        "kustomizations.kustomize.toolkit.fluxcd.io",
-        "ocirepositories.source.toolkit.fluxcd.io",
-        "providers.notification.toolkit.fluxcd.io",
-        "receivers.notification.toolkit.fluxcd.io",
-    ],
-    cluster_roles: &[
-        "crd-controller-flux-system",
-        "flux-edit-flux-system",
-        "flux-view-flux-system",
-    ],
-    cluster_role_bindings: &[
-        "cluster-reconciler-flux-system",
-        "crd-controller-flux-system",
-    ],
-    kinds: &[
-        ("helm.toolkit.fluxcd.io", &["helmreleases"]),
-        ("kustomize.toolkit.fluxcd.io", &["kustomizations"]),
-        (
-            "notification.toolkit.fluxcd.io",
-            &["alerts", "providers", "receivers"],
-        ),
-        (
-            "source.toolkit.fluxcd.io",
-            &[
-                "buckets",
-                "externalartifacts",
-                "gitrepositories",
-                "helmcharts",
-                "helmrepositories",
-                "ocirepositories",
-            ],
-        ),
-    ],
-    asked: &[(
-        "image.toolkit.fluxcd.io",
-        &["imagerepositories", "imageupdateautomations"],
-    )],
-    inventories: &[
-        ("helm.toolkit.fluxcd.io", &["helmreleases"]),
-        ("kustomize.toolkit.fluxcd.io", &["kustomizations"]),
-    ],
-    prunes_by_status: &[("kustomize.toolkit.fluxcd.io", &["kustomizations/status"])],
-};
-
-const ARGOCD: EngineNames = EngineNames {
-    crds: &[
-        "applications.argoproj.io",
-        "applicationsets.argoproj.io",
-        "appprojects.argoproj.io",
-    ],
-    cluster_roles: &ARGOCD_CLUSTER_ROLES,
-    cluster_role_bindings: &ARGOCD_CLUSTER_ROLES,
-    kinds: &[(
-        "argoproj.io",
-        &["applications", "applicationsets", "appprojects"],
-    )],
-    asked: &[],
-    // It works in its own namespace only, and prunes by marks on what it applied.
-    inventories: &[],
-    prunes_by_status: &[],
-};
-
-/// Either may take the other's place later, without a second YAML.
-const ENGINES: [&EngineNames; 2] = [&FLUX, &ARGOCD];
-
-fn all<T: Copy + 'static>(part: impl Fn(&EngineNames) -> &'static [T]) -> Vec<T> {
-    let parts = ENGINES.iter().map(|names| part(names));
-    parts.flat_map(|part| part.iter().copied()).collect()
-}
 
 /// Roles and bindings, roles before what refers to them.
 pub(super) fn objects(
