@@ -1,7 +1,6 @@
 //! Keeps the bindings in the namespaces that the owner's `ConfigMap` `linesman-scope` names. The list, the namespaces and
 //! the bindings are watched: one that appears is covered at once, one that leaves the list is left at once.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,24 +9,25 @@ use futures_util::stream::{self, BoxStream, SelectAll};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::{Api, DeleteParams, PartialObjectMeta, Patch, PatchParams};
-use kube::runtime::watcher::{Config, Error, Event};
+use kube::runtime::watcher::{Config, Error};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::engine::MANAGER;
 use super::enroll;
 use super::gate::Covered;
 use super::lease::Term;
-use super::plan::coverage::{self, Bound, Plan, Seen, Step};
+use super::plan::coverage::{self, Step};
 use crate::lifetime::hearts::Heart;
-use crate::manifests::scope::{BINDINGS, SCOPE, Scope, binding};
-use crate::manifests::{EngineNamespaces, NAMESPACE};
-use crate::wire::api::AccessLevel;
+use crate::manifests::scope::{BINDINGS, SCOPE, binding};
 use crate::wire::report::{ConditionType, Status};
+
+mod known;
+
+use known::{Known, News, verdict};
 
 /// Events that come together become one look.
 const TOGETHER: Duration = Duration::from_millis(100);
@@ -38,8 +38,6 @@ const AGAIN: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(10);
 /// How long a watch may fail before that is told.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Of a condition's message, so that what to do still fits.
-const LONGEST: usize = 800;
 const READOPT: &str = "apply the adoption YAML again: 'linesman cluster readopt'";
 
 /// What the keeper of the bindings needs.
@@ -51,80 +49,11 @@ pub(super) struct Covering {
     pub(super) covered: watch::Sender<Covered>,
 }
 
-/// What one of the watches says.
-enum News {
-    Map(Event<ConfigMap>),
-    Namespace(Event<PartialObjectMeta<Namespace>>),
-    Binding(usize, Event<RoleBinding>),
-}
-
-/// The objects of one watch.
-struct Mirror<K, V> {
-    now: BTreeMap<K, V>,
-    /// Those of a list that is not over.
-    next: BTreeMap<K, V>,
-    whole: bool,
-}
-
-impl<K, V> Default for Mirror<K, V> {
-    fn default() -> Self {
-        Self {
-            now: BTreeMap::new(),
-            next: BTreeMap::new(),
-            whole: false,
-        }
-    }
-}
-
-impl<K: Ord, V> Mirror<K, V> {
-    /// `of` says what is kept of an object; none = it counts as gone.
-    fn take<O>(&mut self, event: Event<O>, of: impl Fn(O) -> (K, Option<V>)) {
-        match event {
-            Event::Init => self.next.clear(),
-            Event::InitApply(object) => put(&mut self.next, of(object)),
-            Event::InitDone => {
-                self.now = std::mem::take(&mut self.next);
-                self.whole = true;
-            }
-            Event::Apply(object) => put(&mut self.now, of(object)),
-            Event::Delete(object) => put(&mut self.now, (of(object).0, None)),
-        }
-    }
-}
-
-fn put<K: Ord, V>(all: &mut BTreeMap<K, V>, (key, value): (K, Option<V>)) {
-    match value {
-        Some(value) => drop(all.insert(key, value)),
-        None => drop(all.remove(&key)),
-    }
-}
-
-/// All that is known.
-#[derive(Default)]
-struct Known {
-    map: Mirror<(), BTreeMap<String, String>>,
-    namespaces: Mirror<String, ()>,
-    bindings: [Mirror<String, Bound>; BINDINGS.len()],
-    engines: EngineNamespaces,
-    /// The last that could be read.
-    scope: Option<Scope>,
-    /// What is wrong with the map.
-    wrong: Option<String>,
-    /// The last failure of a watch.
-    failed: Option<String>,
-    /// No binding for the whole cluster is left of an earlier adoption.
-    swept: bool,
-    told: Option<(Status, &'static str, String)>,
-}
-
 impl Covering {
     /// Watches and mends until stopped.
     pub(super) async fn run(self, stop: CancellationToken) -> Result<()> {
         let mut events = self.events();
-        let mut known = Known {
-            engines: self.context.engines.clone(),
-            ..Known::default()
-        };
+        let mut known = Known::new(self.context.engines.clone());
         let mut due = Instant::now() + PATIENCE;
         loop {
             self.heart.beat();
@@ -291,143 +220,3 @@ fn settled(
         Err(_) => Err(format!("{what}: no answer")),
     }
 }
-
-impl Known {
-    /// Whether the list may have changed.
-    fn take(&mut self, event: Result<News, Error>) -> bool {
-        match event {
-            Ok(News::Map(event)) => {
-                self.map.take(event, |map| {
-                    ((), map.data.or_else(|| Some(BTreeMap::new())))
-                });
-                if self.map.whole {
-                    self.read();
-                }
-                return self.map.whole;
-            }
-            Ok(News::Namespace(event)) => self.namespaces.take(event, |namespace| {
-                let metadata = namespace.metadata;
-                let stays = metadata.deletion_timestamp.is_none();
-                (metadata.name.unwrap_or_default(), stays.then_some(()))
-            }),
-            Ok(News::Binding(at, event)) => {
-                if let Some(mirror) = self.bindings.get_mut(at) {
-                    mirror.take(event, bound);
-                }
-            }
-            Err(error) => {
-                debug!(%error, "watch of coverage");
-                self.failed = Some(error.to_string());
-            }
-        }
-        false
-    }
-
-    /// A list that cannot be read leaves the one before it in force.
-    fn read(&mut self) {
-        let kept = if self.scope.is_some() {
-            "the list before it stays in force"
-        } else {
-            "no namespace is covered"
-        };
-        let map = self.map.now.get(&());
-        let wrong = match map.map(|data| Scope::parse(data, &self.engines)) {
-            Some(Ok(scope)) => {
-                if self.scope.as_ref() != Some(&scope) {
-                    info!(namespaces = scope.namespaces.len(), "scope in force");
-                }
-                self.scope = Some(scope);
-                None
-            }
-            Some(Err(error)) => Some(format!("ConfigMap {SCOPE}: {error}; {kept}")),
-            None => Some(format!("ConfigMap {SCOPE} is missing; {kept}; {READOPT}")),
-        };
-        self.wrong = wrong;
-    }
-
-    fn is_whole(&self) -> bool {
-        self.map.whole && self.namespaces.whole && self.bindings.iter().all(|b| b.whole)
-    }
-
-    fn plan(&self) -> Plan {
-        let [one, other] = self.engines.all();
-        let homes = [NAMESPACE, one, other];
-        let none = Scope {
-            namespaces: BTreeSet::new(),
-            strict: true,
-            access: AccessLevel::Off,
-        };
-        let scope = self.scope.as_ref().unwrap_or(&none);
-        let mut plan = coverage::plan(scope, &homes, &self.seen());
-        if self.wrong.is_some() {
-            // A list that is missing or wrong takes nothing away, and the engine is kept all the same.
-            let own = |step: &Step| matches!(step, Step::Apply(at, _) if homes.contains(&&**at));
-            plan.steps.retain(own);
-        }
-        plan
-    }
-
-    fn seen(&self) -> Seen {
-        let of = BINDINGS.iter().zip(&self.bindings);
-        let bindings = of.flat_map(|(name, mirror)| {
-            let all = mirror.now.iter();
-            all.map(|(namespace, bound)| ((namespace.clone(), (*name).to_owned()), bound.clone()))
-        });
-        Seen {
-            namespaces: self.namespaces.now.keys().cloned().collect::<BTreeSet<_>>(),
-            bindings: bindings.collect(),
-        }
-    }
-}
-
-fn bound(binding: RoleBinding) -> (String, Option<Bound>) {
-    let RoleBinding {
-        metadata,
-        role_ref,
-        subjects,
-    } = binding;
-    let bound = Bound {
-        ours: coverage::ours(&metadata),
-        role: json!(role_ref),
-        subjects: json!(subjects),
-    };
-    let namespace = metadata.namespace.unwrap_or_default();
-    // What goes is made again when it is gone.
-    let stays = metadata.deletion_timestamp.is_none();
-    (namespace, stays.then_some(bound))
-}
-
-/// The condition `Uncovered`, the worst first.
-fn verdict(known: &Known, plan: &Plan, failures: &[String]) -> (Status, &'static str, String) {
-    let short = |text: String| text.chars().take(LONGEST).collect::<String>();
-    if let Some(wrong) = &known.wrong {
-        return (Status::True, "NoScope", wrong.clone());
-    }
-    if let Some(first) = failures.first() {
-        let text = format!("{}; {READOPT}", short(first.clone()));
-        return (Status::True, "Refused", text);
-    }
-    if let Some((namespace, name)) = plan.foreign.first() {
-        let text = format!(
-            "RoleBinding {namespace}/{name} is somebody else's; delete it, or take {namespace} off the list in ConfigMap {SCOPE}"
-        );
-        return (Status::True, "Foreign", text);
-    }
-    let named = |names: &[String]| match names {
-        [one] => format!("namespace {one}"),
-        all => format!("namespaces {}", all.join(", ")),
-    };
-    if !plan.missing.is_empty() {
-        let text = format!(
-            "not there yet, and covered as soon as created: {} of ConfigMap {SCOPE}",
-            short(named(&plan.missing))
-        );
-        return (Status::True, "NamespaceMissing", text);
-    }
-    let covered = known.scope.iter().flat_map(|scope| &scope.namespaces);
-    let covered: Vec<String> = covered.cloned().collect();
-    (Status::False, "Covered", short(named(&covered)))
-}
-
-#[cfg(test)]
-mod tests;
