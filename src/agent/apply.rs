@@ -8,7 +8,6 @@ use kube::Client;
 use kube::api::{
     Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy,
 };
-use kube::core::Status;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -19,7 +18,7 @@ use super::observe::{View, api, resource};
 use super::plan::history::Outcome;
 use super::plan::project::LEASE_SUFFIX;
 use super::plan::quarantine::root::astray;
-use super::plan::{Action, Object, Observed, Step, project};
+use super::plan::{Action, Observed, Step, project};
 use super::saves::Saves;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
@@ -27,6 +26,7 @@ use crate::clock;
 mod admission;
 mod aside;
 mod dying;
+mod forms;
 mod kept;
 mod migrate;
 mod mounted;
@@ -34,6 +34,7 @@ mod pods;
 mod refused;
 mod shield;
 
+use forms::{immutable, of_seen, replaceable, replacement};
 use refused::failed;
 pub(super) use refused::{AtMost, Refused, lacks_right};
 
@@ -336,87 +337,6 @@ impl Hands<'_> {
     fn api(&self, id: &ObjectId) -> Api<DynamicObject> {
         api(self.kube, id.kind, &id.namespace)
     }
-}
-
-/// The patch that makes a spec what is wanted. A root of Flux may have a field that its owner added and that is no business
-/// of ours (`verify`, `ignore`, `decryption`): just those that are wanted are replaced, each as a whole, and what leads `astray` goes.
-fn replacement(kind: Kind, spec: &Value, astray: &[String]) -> Value {
-    let by_field = matches!(kind, Kind::GitRepository | Kind::Kustomization);
-    let fields = spec.as_object().filter(|_| by_field);
-    let Some(fields) = fields else {
-        return json!([{"op": "replace", "path": "/spec", "value": spec}]);
-    };
-    let all = fields.iter().map(
-        |(field, value)| json!({"op": "add", "path": format!("/spec/{field}"), "value": value}),
-    );
-    // What lies in a wanted field goes with that.
-    let beside = |path: &&String| {
-        let field = path.strip_prefix("/spec/");
-        field.is_some_and(|field| !field.contains('/') && !fields.contains_key(field))
-    };
-    let beside = astray.iter().filter(beside);
-    all.chain(beside.map(|path| json!({"op": "remove", "path": path})))
-        .collect()
-}
-
-/// The same patch, for the object that was seen and no other.
-fn of_seen(seen: &Object, mut patch: Value) -> Value {
-    patch["metadata"]["uid"] = json!(seen.uid);
-    if seen.version > 0 {
-        patch["metadata"]["resourceVersion"] = json!(seen.version.to_string());
-    }
-    patch
-}
-
-/// Kinds whose immutable fields are mended by a new object. Never a CRD, a Namespace or what holds data.
-fn replaceable(kind: Kind) -> bool {
-    match kind {
-        Kind::Deployment
-        | Kind::StatefulSet
-        | Kind::ClusterRoleBinding
-        | Kind::RoleBinding
-        | Kind::Service
-        | Kind::ServiceAccount
-        | Kind::NetworkPolicy
-        | Kind::Secret => true,
-        Kind::Namespace
-        | Kind::CustomResourceDefinition
-        | Kind::ClusterRole
-        | Kind::Role
-        | Kind::ResourceQuota
-        | Kind::ConfigMap
-        | Kind::GitRepository
-        | Kind::Kustomization
-        | Kind::HelmRepository
-        | Kind::OciRepository
-        | Kind::Bucket
-        | Kind::HelmChart
-        | Kind::HelmRelease
-        | Kind::AppProject
-        | Kind::Application
-        | Kind::ApplicationSet
-        | Kind::Receiver
-        | Kind::ImageRepository
-        | Kind::ImageUpdateAutomation
-        | Kind::ValidatingAdmissionPolicy
-        | Kind::ValidatingAdmissionPolicyBinding => false,
-    }
-}
-
-fn immutable(kind: Kind, status: &Status) -> bool {
-    const FIELDS: [&str; 5] = [
-        "spec.selector",
-        "spec",
-        "roleRef",
-        "spec.clusterIPs[0]",
-        "data",
-    ];
-    let causes = status.details.iter().flat_map(|d| &d.causes);
-    status.code == 422
-        && replaceable(kind)
-        && causes
-            .into_iter()
-            .any(|c| FIELDS.contains(&c.field.as_str()))
 }
 
 #[cfg(test)]

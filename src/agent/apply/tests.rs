@@ -6,7 +6,7 @@ use http::{Method, Request, Response};
 use kube::client::Body;
 
 use super::*;
-use crate::agent::plan;
+use crate::agent::plan::{self, Object};
 
 #[test]
 fn a_spec_is_replaced_as_a_whole_and_that_of_fluxs_roots_field_by_field() {
