@@ -1,13 +1,14 @@
 //! Proves a Git path with our own client before an engine is pointed at it, and names the step that fails:
 //! dns, tcp, host-key, auth, repo, branch. The host key is checked before any credential is offered.
 
+mod error;
 mod host_key;
 
-use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub use error::{ProbeError, Step};
 use host_key::{Checker, handshake_failed, preferred};
 use russh::client::{self, AuthResult, Handle};
 use russh::keys::PrivateKeyWithHashAlg;
@@ -38,86 +39,6 @@ pub struct Head {
     pub commit: String,
     /// The key that the host showed, which is a known one.
     pub host_key: HostKey,
-}
-
-/// The steps of a probe, in their order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    Dns,
-    Tcp,
-    HostKey,
-    Auth,
-    Repo,
-    Branch,
-}
-
-impl Step {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Dns => "dns",
-            Self::Tcp => "tcp",
-            Self::HostKey => "host-key",
-            Self::Auth => "auth",
-            Self::Repo => "repo",
-            Self::Branch => "branch",
-        }
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// The step that failed, what happened, and what to do. Nothing secret is in any text.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ProbeError {
-    #[error("dns: {text}")]
-    Dns { text: String },
-    #[error("tcp: {text}")]
-    Tcp { text: String },
-    /// Fingerprints as `SHA256:…`; `presented` is absent where the host showed no key that we can read.
-    #[error("host-key: {text}")]
-    HostKey {
-        presented: Option<HostKey>,
-        expected: Vec<String>,
-        text: String,
-    },
-    #[error("auth: {text}")]
-    Auth { text: String },
-    #[error("repo: {text}")]
-    Repo { text: String },
-    #[error("branch: {text}")]
-    Branch { text: String },
-}
-
-impl ProbeError {
-    pub fn step(&self) -> Step {
-        match self {
-            Self::Dns { .. } => Step::Dns,
-            Self::Tcp { .. } => Step::Tcp,
-            Self::HostKey { .. } => Step::HostKey,
-            Self::Auth { .. } => Step::Auth,
-            Self::Repo { .. } => Step::Repo,
-            Self::Branch { .. } => Step::Branch,
-        }
-    }
-
-    fn at(step: Step, text: String) -> Self {
-        match step {
-            Step::Dns => Self::Dns { text },
-            Step::Tcp => Self::Tcp { text },
-            Step::HostKey => Self::HostKey {
-                presented: None,
-                expected: Vec::new(),
-                text,
-            },
-            Step::Auth => Self::Auth { text },
-            Step::Repo => Self::Repo { text },
-            Step::Branch => Self::Branch { text },
-        }
-    }
 }
 
 /// Walks the path once, within `limit` for all steps together.
