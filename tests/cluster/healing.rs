@@ -1,4 +1,4 @@
-//! Heals of the engine: W5, W7, W8, W9, W11, W13, with the hub there and away.
+//! Heals of the engine: W5, W7, W8, W9, W11, W13, W46, with the hub there and away.
 //!
 //! The watchdog needs no hub: everything that heals is in the cluster. So each test stops the hub for half of what
 //! it does, and the records must arrive when it is back.
@@ -13,6 +13,7 @@ use crate::support::world::{self, CLUSTER, FLUX, World};
 use crate::support::{eventually, figure, seconds, shown, until};
 
 mod records;
+mod spoilt;
 
 use records::records_arrive;
 pub(crate) use records::{heals, on_record, settle, since};

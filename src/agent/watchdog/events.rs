@@ -1,8 +1,10 @@
 //! Events of heals. They are written beside the watchdog's work: no heal waits for an API server that takes its time.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
 use kube::runtime::events::{Event, Recorder, Reporter};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -15,6 +17,8 @@ use crate::manifests::AGENT;
 /// Events that wait to be written. The hub has the heals themselves.
 const MAX_WAITING: usize = 256;
 const CALL: Duration = Duration::from_secs(3);
+/// Notes whose repetitions are counted. One that was not among the last so many is written anew.
+const NOTES: usize = 32;
 
 /// An Event to be written.
 pub(super) struct Posting {
@@ -32,11 +36,7 @@ pub(super) struct Outbox {
 
 impl Outbox {
     pub(super) fn new(context: &Context) -> Self {
-        let reporter = Reporter {
-            controller: AGENT.to_owned(),
-            instance: Some(context.pod.clone()),
-        };
-        let events = Recorder::new(context.kube.clone(), reporter);
+        let events = Notes::new(context.kube.clone(), context.pod.clone());
         let (queue, waiting) = mpsc::channel(MAX_WAITING);
         let mut writer = JoinSet::new();
         writer.spawn(write_all(waiting, events));
@@ -60,7 +60,7 @@ impl Outbox {
 }
 
 /// In their order. Of a cluster's object, and of one in a namespace that goes, none can be written.
-async fn write_all(mut waiting: mpsc::Receiver<Posting>, to: impl Writes) {
+async fn write_all(mut waiting: mpsc::Receiver<Posting>, mut to: impl Writes) {
     while let Some(posting) = waiting.recv().await {
         let Posting {
             event,
@@ -79,12 +79,53 @@ async fn write_all(mut waiting: mpsc::Receiver<Posting>, to: impl Writes) {
 /// Who writes Events.
 trait Writes {
     /// Whether it was written.
-    fn write(&self, event: &Event, about: &ObjectReference) -> impl Future<Output = bool> + Send;
+    fn write(
+        &mut self,
+        event: &Event,
+        about: &ObjectReference,
+    ) -> impl Future<Output = bool> + Send;
 }
 
-impl Writes for Recorder {
-    async fn write(&self, event: &Event, about: &ObjectReference) -> bool {
-        match timeout(CALL, self.publish(event, about)).await {
+/// Who writes each note, those of the last ones last. A [`Recorder`] takes Events for one that comes again, and keeps the first
+/// note with a count, where all but their notes are alike: two objects of a cluster that are gone, two records that cannot be
+/// read. So each note has one of its own.
+struct Notes {
+    kube: Client,
+    reporter: Reporter,
+    recorders: VecDeque<(Option<String>, Recorder)>,
+}
+
+impl Notes {
+    fn new(kube: Client, pod: String) -> Self {
+        Self {
+            kube,
+            reporter: Reporter {
+                controller: AGENT.to_owned(),
+                instance: Some(pod),
+            },
+            recorders: VecDeque::new(),
+        }
+    }
+
+    fn of(&mut self, note: Option<&String>) -> Recorder {
+        let known = self.recorders.iter().position(|(n, _)| n.as_ref() == note);
+        let known = known.and_then(|at| self.recorders.remove(at));
+        let (note, recorder) = known.unwrap_or_else(|| {
+            let recorder = Recorder::new(self.kube.clone(), self.reporter.clone());
+            (note.cloned(), recorder)
+        });
+        if self.recorders.len() == NOTES {
+            self.recorders.pop_front();
+        }
+        self.recorders.push_back((note, recorder.clone()));
+        recorder
+    }
+}
+
+impl Writes for Notes {
+    async fn write(&mut self, event: &Event, about: &ObjectReference) -> bool {
+        let recorder = self.of(event.note.as_ref());
+        match timeout(CALL, recorder.publish(event, about)).await {
             Ok(Ok(())) => return true,
             Ok(Err(error)) => debug!(%error, "no Event was written"),
             Err(_) => debug!("no Event was written in time"),
@@ -94,75 +135,4 @@ impl Writes for Recorder {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use kube::runtime::events::EventType;
-
-    use super::*;
-
-    fn named(name: &str) -> ObjectReference {
-        ObjectReference {
-            name: Some(name.to_owned()),
-            ..ObjectReference::default()
-        }
-    }
-
-    fn posting(n: usize, about: Option<&str>) -> Posting {
-        Posting {
-            event: Event {
-                type_: EventType::Normal,
-                reason: n.to_string(),
-                note: None,
-                action: String::new(),
-                secondary: None,
-            },
-            about: about.map(named),
-            instead: named("agent"),
-        }
-    }
-
-    /// Takes none about what is bad.
-    #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<(String, String)>>>);
-
-    impl Writes for Written {
-        async fn write(&self, event: &Event, about: &ObjectReference) -> bool {
-            let name = about.name.clone().unwrap();
-            let good = name != "bad";
-            self.0.lock().unwrap().push((event.reason.clone(), name));
-            good
-        }
-    }
-
-    #[tokio::test]
-    async fn an_event_that_cannot_be_about_its_object_is_about_the_agent() {
-        let (queue, waiting) = mpsc::channel(8);
-        for (n, about) in [Some("good"), Some("bad"), None].into_iter().enumerate() {
-            queue.try_send(posting(n, about)).unwrap();
-        }
-        drop(queue);
-        let written = Written::default();
-        write_all(waiting, written.clone()).await;
-        let expected = [("0", "good"), ("1", "bad"), ("1", "agent"), ("2", "agent")];
-        let expected = expected.map(|(n, name)| (n.to_owned(), name.to_owned()));
-        assert_eq!(*written.0.lock().unwrap(), expected);
-    }
-
-    #[tokio::test]
-    async fn nobody_waits_for_events_that_nobody_takes() {
-        let (queue, mut waiting) = mpsc::channel(MAX_WAITING);
-        let outbox = Outbox {
-            queue,
-            _writer: JoinSet::new(),
-        };
-        for n in 0..MAX_WAITING + 10 {
-            outbox.put(posting(n, None));
-        }
-        let mut kept = Vec::new();
-        while let Ok(posting) = waiting.try_recv() {
-            kept.push(posting.event.reason.parse::<usize>().unwrap());
-        }
-        assert_eq!(kept, (0..MAX_WAITING).collect::<Vec<_>>());
-    }
-}
+mod tests;
