@@ -4,6 +4,8 @@ use std::io::Read as _;
 
 use serde::Serialize;
 use serde_json::Value;
+use zstd::bulk::Compressor;
+use zstd::zstd_safe::CParameter;
 
 use crate::keys::sha256;
 use crate::wire::api::EngineKind;
@@ -148,10 +150,20 @@ impl Bundle {
     }
 }
 
-/// zstd with its size in the header. A level as high as this one takes 80 MB of tables and window at both ends for
-/// content of unknown size, and some 5 MB where the size is known to be small.
+/// zstd with its size in the header: for content of unknown size, a level as high as this one takes 80 MB of tables and window at
+/// both ends.
 pub(crate) fn compress(plain: &[u8]) -> Vec<u8> {
-    zstd::bulk::compress(plain, 19).expect("compression from memory to memory has no way to fail")
+    let packed = packer().and_then(|mut packer| packer.compress(plain));
+    packed.expect("compression from memory to memory has no way to fail")
+}
+
+/// With the tables that the level has for as much as Argo CD's definitions, a packer takes 9.5 MB, which the C library keeps for
+/// the next one. With these it takes 2 MB, and what is packed is 3 % longer.
+fn packer() -> std::io::Result<Compressor<'static>> {
+    let mut packer = Compressor::new(19)?;
+    packer.set_parameter(CParameter::HashLog(16))?;
+    packer.set_parameter(CParameter::ChainLog(16))?;
+    Ok(packer)
 }
 
 fn normal_form(objects: &[impl Serialize]) -> Vec<u8> {

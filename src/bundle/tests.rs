@@ -88,6 +88,18 @@ fn what_is_packed_tells_its_size_beforehand() {
     assert_eq!(size.ok().flatten(), Some(300_000));
 }
 
+/// W23: what packs takes no more for what is as long as Argo CD's definitions; the C library keeps as much for the next time.
+#[test]
+fn a_large_bundle_is_packed_in_little_memory() {
+    let words = (0..60_000).map(|n: u32| format!("{} ", n.wrapping_mul(2_654_435_761) % 7_919));
+    let plain: String = words.collect();
+    assert!(plain.len() > 270_000, "{}", plain.len());
+    let mut packer = packer().unwrap();
+    packer.compress(plain.as_bytes()).unwrap();
+    let taken = packer.context_mut().sizeof();
+    assert!(taken < 2 << 20, "{taken}");
+}
+
 #[test]
 fn what_is_packed_unpacks_only_under_its_digest() {
     let bundle = Bundle::from_objects(install()).unwrap();
