@@ -27,6 +27,7 @@ mod versions;
 mod whole;
 
 pub(crate) use hangs::stop_controller;
+pub(crate) use redis::redis_hangs;
 
 /// W1, W30: YAML applied to the first catalog revision applied in ≤ 45 s; then each commit is followed.
 #[test]

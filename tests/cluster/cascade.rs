@@ -19,6 +19,9 @@ use crate::support::{eventually, figure, seconds, shown, until};
 
 mod hangs;
 mod numbers;
+mod resumed;
+
+pub(crate) use resumed::goes_on;
 
 const LABEL: &str = "linesman-test/cascade";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps?labelSelector=linesman-test/cascade";
@@ -47,117 +50,6 @@ fn no_workload_is_pruned_when_the_crd_of_the_kustomizations_is_deleted() {
 fn no_workload_is_pruned_when_the_crd_of_the_applications_is_deleted() {
     let world = world::adopted_argocd();
     proof(&world, "applications.argoproj.io", &Sync { count: 20 });
-}
-
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn an_agent_killed_in_the_middle_goes_on_with_the_guard() {
-    goes_on(&world::adopted());
-}
-
-/// W44: the agent ends in the middle of the guard, twice: the engine gets no rights back before the CRD is a new one,
-/// and a sync object that only the cluster knew comes back with the spec that it had.
-pub(crate) fn goes_on(world: &World) {
-    settle(world);
-    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: by-hand, namespace: default}\n";
-    world.push("by-hand/map.yaml", map);
-    let mut object = Sync::object(world, "by-hand");
-    object["spec"]["path"] = json!("./by-hand");
-    // Somebody else's finalizer keeps the CRD in its death for as long as this test wants.
-    object["metadata"]["finalizers"] = json!(["test.linesman.dev/waits"]);
-    let by_hand = kustomization("by-hand");
-    let (collection, _) = by_hand.rsplit_once('/').unwrap();
-    world.api.create(collection, &object);
-    let freed = Freed(world, &by_hand);
-    let brought = "/api/v1/namespaces/default/configmaps/by-hand";
-    until("its object is there", seconds(LIMIT), || {
-        world.uid(brought).is_some()
-    });
-    let before = (
-        world.uid(brought),
-        world.api.get(&by_hand).unwrap()["spec"].clone(),
-    );
-    let uid = world.uid(KUSTOMIZATIONS).unwrap();
-    let mark = Mark::now(&world.audit);
-    world.delete_guarded(KUSTOMIZATIONS);
-    let bindings = ["cluster-reconciler", "crd-controller"]
-        .map(|n| format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{n}-{FLUX}"));
-    let cut = || bindings.iter().all(|b| world.uid(b).is_none());
-    until("the engine's rights are cut", seconds(LIMIT), cut);
-    kill(world);
-    until("it is on record and let go", seconds(LIMIT), || {
-        let live = world.api.get(&by_hand).unwrap();
-        is_on_record(world) && live["metadata"]["finalizers"] == json!(["test.linesman.dev/waits"])
-    });
-    kill(world);
-    assert!(cut(), "rights came back while the CRD dies");
-    let open = json!([{ "op": "remove", "path": "/metadata/finalizers" }]);
-    world.api.json_patch(&by_hand, &open);
-    let began = Instant::now();
-    until("the CRD is a new one", seconds(LIMIT), || {
-        world.uid(KUSTOMIZATIONS).is_some_and(|new| new != uid)
-    });
-    until(
-        "the object is back and off the record",
-        seconds(LIMIT),
-        || world.uid(&by_hand).is_some() && !is_on_record(world),
-    );
-    figure(
-        "W44",
-        &world.case(
-            "agent killed twice while a CRD died → object that only the cluster knew is back",
-        ),
-        "",
-        shown(began.elapsed()),
-    );
-    settle(world);
-    assert_eq!(world.api.get(&by_hand).unwrap()["spec"], before.1);
-    // The engine may have been quicker with this one than the cut; how often is for W11 to tell. Then it has made it anew.
-    until("its object is there", seconds(LIMIT), || {
-        world.uid(brought).is_some()
-    });
-    if world.uid(brought) != before.0 {
-        println!("what it brought was pruned before the cut, and came back");
-    }
-    rights_after_crd(&mark);
-    drop(freed);
-    assert!(world.api.delete(&by_hand));
-    until("what it brought is pruned again", seconds(LIMIT), || {
-        world.uid(brought).is_none()
-    });
-}
-
-/// Whether the agent keeps sync objects that it is to bring back.
-fn is_on_record(world: &World) -> bool {
-    let maps = "/api/v1/namespaces/linesman/configmaps?labelSelector=linesman.dev%2Fsaved%3Dtrue";
-    let maps = world.api.get(maps).unwrap();
-    !maps["items"].as_array().unwrap().is_empty()
-}
-
-/// An object whose finalizers go whatever becomes of the test: the CRD would die for ever, and the engine with it.
-struct Freed<'a>(&'a World, &'a str);
-
-impl Drop for Freed<'_> {
-    fn drop(&mut self) {
-        let none = json!({ "metadata": { "finalizers": null } });
-        // It is not there any more, or no error of this counts beside the test's own.
-        let _gone = std::thread::panicking().then(|| self.0.api.try_patch(self.1, &none));
-    }
-}
-
-/// The agent gave the engine its rights after it had made the CRD anew.
-fn rights_after_crd(since: &Mark) {
-    let all = since.answered();
-    let place = |wanted: &dyn Fn(&Answered) -> bool| all.iter().position(wanted);
-    let agent = |a: &Answered| a.user.ends_with(":linesman-agent") && a.code < 300;
-    let anew =
-        |a: &Answered| agent(a) && a.verb == "patch" && a.resource == "customresourcedefinitions";
-    let rights =
-        |a: &Answered| agent(a) && a.verb == "patch" && a.resource == "clusterrolebindings";
-    assert!(
-        place(&rights).unwrap() > place(&anew).unwrap(),
-        "rights came back before the CRD"
-    );
 }
 
 /// The agent's process, at once; then there is another one.

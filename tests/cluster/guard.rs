@@ -1,8 +1,9 @@
 //! What the engine lives on cannot be deleted by accident (W11, guard policy on).
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::world::{self, FLUX, World};
+use crate::support::api::path_of;
+use crate::support::world::{self, ARGOCD, FLUX, World};
 use crate::support::{figure, seconds, shown, until};
 
 mod crds;
@@ -149,39 +150,43 @@ fn objects_stored_in_a_version_that_is_gone_are_migrated() {
     migrated(&world::adopted());
 }
 
+/// A kind of the engine whose objects a test may make: the group, the kind, its plural, and what an object of it says.
+fn of_users(world: &World) -> (&'static str, &'static str, &'static str, Value) {
+    if world.engine == ARGOCD {
+        let project = json!({ "description": "kept" });
+        ("argoproj.io", "AppProject", "appprojects", project)
+    } else {
+        let bucket =
+            json!({ "bucketName": "b", "endpoint": "e", "interval": "1h", "suspend": true });
+        ("source.toolkit.fluxcd.io", "Bucket", "buckets", bucket)
+    }
+}
+
 /// W15: a version that objects were stored in and that the bundle does not have is migrated away, no object is lost.
 pub(crate) fn migrated(world: &World) {
-    const BUCKETS: &str =
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/buckets.source.toolkit.fluxcd.io";
-    let stored = || world.api.get(BUCKETS).unwrap()["status"]["storedVersions"].clone();
-    let mut old = world.api.get(BUCKETS).unwrap()["spec"]["versions"][0].clone();
+    let (group, kind, plural, spec) = of_users(world);
+    let crd = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.{group}");
+    let stored = || world.api.get(&crd).unwrap()["status"]["storedVersions"].clone();
+    let mut old = world.api.get(&crd).unwrap()["spec"]["versions"][0].clone();
     let today = old["name"].clone();
     old["name"] = json!("v1alpha9");
     old["storage"] = json!(false);
-    let versions = "/spec/versions/-";
-    world.api.json_patch(
-        BUCKETS,
-        &json!([{ "op": "add", "path": versions, "value": old }]),
-    );
-    let bucket = |version: &str| crate::support::api::path(version, "Bucket", FLUX, "kept");
-    let group = "source.toolkit.fluxcd.io";
+    let added = json!([{ "op": "add", "path": "/spec/versions/-", "value": old }]);
+    world.api.json_patch(&crd, &added);
     let object = json!({
-        "apiVersion": format!("{group}/v1alpha9"), "kind": "Bucket",
-        "metadata": { "name": "kept", "namespace": FLUX },
-        "spec": { "bucketName": "b", "endpoint": "e", "interval": "1h", "suspend": true },
+        "apiVersion": format!("{group}/v1alpha9"), "kind": kind,
+        "metadata": { "name": "kept", "namespace": world.namespace() }, "spec": spec,
     });
-    let path = bucket(&format!("{group}/v1alpha9"));
+    let path = path_of(&object);
     let (collection, _) = path.rsplit_once('/').unwrap();
     until("the old version is served", seconds(60), || {
-        world
-            .api
-            .try_get(collection)
-            .is_ok_and(|list| list.is_some())
+        let list = world.api.try_get(collection);
+        list.is_ok_and(|list| list.is_some())
     });
     world.api.create(collection, &object);
     let uid = world.uid(&path).unwrap();
     let both = json!({ "status": { "storedVersions": ["v1alpha9", today] } });
-    world.api.patch(&format!("{BUCKETS}/status"), &both);
+    world.api.patch(&format!("{crd}/status"), &both);
     let took = until("nothing is stored in it", seconds(240), || {
         stored() == json!([today])
     });
@@ -191,14 +196,12 @@ pub(crate) fn migrated(world: &World) {
         "≤ 120 s",
         shown(took),
     );
-    let kept = bucket(&format!("{group}/{}", today.as_str().unwrap()));
+    let kept = path.replace("v1alpha9", today.as_str().unwrap());
     let live = world.api.get(&kept).unwrap();
     assert_eq!(live["metadata"]["uid"], json!(uid));
     let managed = live["metadata"]["managedFields"].to_string();
     assert!(!managed.contains("v1alpha9"), "{managed}");
     assert!(world.api.delete(&kept));
-    world.api.json_patch(
-        BUCKETS,
-        &json!([{ "op": "remove", "path": "/spec/versions/1" }]),
-    );
+    let removed = json!([{ "op": "remove", "path": "/spec/versions/1" }]);
+    world.api.json_patch(&crd, &removed);
 }

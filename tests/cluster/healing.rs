@@ -16,7 +16,7 @@ mod records;
 mod spoilt;
 
 use records::records_arrive;
-pub(crate) use records::{heals, on_record, settle, since};
+pub(crate) use records::{heals, on_record, settle, since, whole};
 
 const CONTROLLERS: [&str; 2] = ["source-controller", "kustomize-controller"];
 /// How long a test waits for what the acceptance wants in seconds.

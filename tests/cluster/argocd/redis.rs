@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::{is_there, push_map};
-use crate::healing::{LIMIT, on_record, settle, since, unchanged, workloads, works};
+use crate::healing::{LIMIT, on_record, settle, since, unchanged, whole, workloads, works};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::{application, reconciled};
 use crate::support::place::{lab, run};
@@ -44,36 +44,40 @@ fn classes(told: &[Value]) -> BTreeSet<&str> {
     told.iter().filter_map(|h| h["class"].as_str()).collect()
 }
 
-/// F55: it takes connections and answers nothing on them, and its Pod stays ready; no Application below the root is looked at.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_redis_that_hangs_is_named_and_restarted() {
-    let world = world::adopted_argocd();
-    settle(&world);
-    let (known, workloads) = (on_record(&world), workloads(&world));
-    let (redis, others) = pods(&world);
+    redis_hangs(&world::adopted_argocd(), "redis");
+}
+
+/// F55: it takes connections and answers nothing on them, and its Pod stays ready; no Application below the root is looked at.
+/// `name` is that of what a commit brings afterwards.
+pub(crate) fn redis_hangs(world: &World, name: &str) {
+    settle(world);
+    let (known, workloads) = (on_record(world), workloads(world));
+    let (redis, others) = pods(world);
     let script = "kill -STOP $(pgrep -f '^/usr/bin/redis-serve[r]')";
     run(lab().args(["exec", world.place.lab(), "sh", "-c", script]));
     let began = Instant::now();
     let (heal, _) = eventually("it is called down", seconds(2 * LIMIT), || {
-        let mut new = since(&world, &known).into_iter();
+        let mut new = since(world, &known).into_iter();
         new.find(|heal| heal["class"] == "RedisDown").ok_or("not")
     });
-    let what = "Argo CD: Redis stopped (SIGSTOP)";
+    let what = "Redis stopped (SIGSTOP)";
     figure(
         "F55",
-        &format!("{what} → called RedisDown"),
+        &world.case(&format!("{what} → called RedisDown")),
         "≤ probe + 90 s",
         shown(began.elapsed()),
     );
     let evidence = heal["evidence"].to_string();
     assert!(evidence.contains("no request of a controller"), "{heal:#}");
     until("there is another Pod of it", seconds(LIMIT), || {
-        pods(&world).0.iter().any(|uid| !redis.contains(uid))
+        pods(world).0.iter().any(|uid| !redis.contains(uid))
     });
     figure(
         "F55",
-        &format!("{what} → restarted"),
+        &world.case(&format!("{what} → restarted")),
         "≤ probe + 90 s",
         shown(began.elapsed()),
     );
@@ -82,35 +86,38 @@ fn a_redis_that_hangs_is_named_and_restarted() {
         live.and_then(|live| reconciled(&live))
     };
     let before = looked();
-    push_map(&world, "redis");
+    push_map(world, name);
     let took = until("a commit is applied", seconds(LIMIT), || {
-        is_there(&world, "redis")
+        is_there(world, name)
     });
-    let what = "Argo CD: hanging Redis restarted";
-    let told = format!("{what}, commit pushed → applied");
+    let what = "hanging Redis restarted";
+    let told = world.case(&format!("{what}, commit pushed → applied"));
     figure("F55", &told, "≤ 60 s", shown(took));
     let took = until("other Applications are looked at", seconds(LIMIT), || {
         looked() > before
     });
-    let told = format!("{what}, … → Applications below the root looked at");
+    let told = world.case(&format!(
+        "{what}, … → Applications below the root looked at"
+    ));
     figure("F55", &told, "", shown(took));
-    works(&world, "F55", &format!("{what}: function"), "≤ 60 s");
-    settle(&world);
-    let told = since(&world, &known);
+    let told = world.case(&format!("{what}: function"));
+    works(world, "F55", &told, "≤ 60 s");
+    settle(world);
+    let told = since(world, &known);
     assert_eq!(classes(&told), BTreeSet::from(["RedisDown"]), "{told:#?}");
-    let id = heal["id"].as_str().unwrap();
-    let told = world.hub.json(&["heal", "show", id]);
+    let now = told.iter().find(|now| now["id"] == heal["id"]);
+    let told = whole(world, now.unwrap());
     let step = &told["steps"][0];
     assert_eq!(
         (&told["result"], &step["action"], &step["outcome"]),
         (&json!("healed"), &json!("restart"), &json!("ok")),
         "{told:#}"
     );
-    let now = pods(&world).1;
+    let now = pods(world).1;
     let new = now.iter().find(|uid| !others.contains(uid));
     assert_eq!(new, None, "something else was restarted");
-    one_pod(&world);
-    unchanged(&world, &workloads);
+    one_pod(world);
+    unchanged(world, &workloads);
 }
 
 /// F1: what is missing is named, not what comes of that; and to be made anew is no hanging.

@@ -45,6 +45,15 @@ pub(crate) fn heals(world: &World) -> Vec<Value> {
     list.as_array().cloned().unwrap_or_default()
 }
 
+/// All that is on record of a heal: a list at the hub has less of it.
+pub(crate) fn whole(world: &World, heal: &Value) -> Value {
+    if !world.hub.runs() {
+        return heal.clone();
+    }
+    let id = heal["id"].as_str().unwrap();
+    world.hub.json(&["heal", "show", id])
+}
+
 /// What the hub does not have yet.
 fn kept(world: &World) -> Vec<Value> {
     let map = "/api/v1/namespaces/linesman/configmaps/linesman-heals";

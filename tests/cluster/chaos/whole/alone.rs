@@ -1,4 +1,4 @@
-//! "All of it again with the hub stopped": what other tests do with the hub there, on Flux, with Git there and nobody to be told.
+//! "All of it again with the hub stopped": what other tests do with the hub there, with Git there and nobody to be told.
 
 use crate::blocked::named_and_left;
 use crate::cascade::goes_on;
@@ -12,47 +12,48 @@ use crate::support::{seconds, until};
 use super::again::fifty_times;
 use super::rejected::named_and_mended;
 
+mod argocd;
+
 /// With the hub stopped; then it has all that was done on record.
-fn alone(test: impl FnOnce(&World)) {
-    let mut world = world::adopted();
-    settle(&world);
+pub(super) fn alone(world: &mut World, test: impl FnOnce(&World)) {
+    settle(world);
     world.lose_hub();
-    test(&world);
-    let kept = on_record(&world);
+    test(world);
+    let kept = on_record(world);
     world.hub_back();
     until("each is on record", seconds(LIMIT), || {
-        let all = on_record(&world);
+        let all = on_record(world);
         kept.iter().all(|id| all.contains(id))
     });
-    settle(&world);
+    settle(world);
 }
 
 /// W10
 #[test]
 #[ignore = "takes minutes: make chaos"]
 fn an_engine_namespace_that_hangs_comes_back_without_the_hub() {
-    alone(comes_back);
+    alone(&mut world::adopted(), comes_back);
 }
 
 /// W44
 #[test]
 #[ignore = "takes minutes: make chaos"]
 fn an_agent_killed_in_the_middle_goes_on_with_the_guard_without_the_hub() {
-    alone(goes_on);
+    alone(&mut world::adopted(), goes_on);
 }
 
 /// W15
 #[test]
 #[ignore = "takes minutes: make chaos"]
 fn objects_of_a_version_that_is_gone_are_migrated_without_the_hub() {
-    alone(migrated);
+    alone(&mut world::adopted(), migrated);
 }
 
 /// W16
 #[test]
 #[ignore = "takes minutes: make chaos"]
 fn what_keeps_pods_away_is_named_without_the_hub() {
-    alone(|world| {
+    alone(&mut world::adopted(), |world| {
         named_and_left(world);
         named_and_mended(world);
     });
@@ -62,7 +63,7 @@ fn what_keeps_pods_away_is_named_without_the_hub() {
 #[test]
 #[ignore = "takes minutes: make chaos"]
 fn an_object_deleted_fifty_times_comes_back_without_the_hub() {
-    alone(fifty_times);
+    alone(&mut world::adopted(), fifty_times);
 }
 
 /// W43

@@ -1,0 +1,160 @@
+//! W44: an agent that ends in the middle of the guard goes on with it.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::{KUSTOMIZATIONS, Sync, kill};
+use crate::healing::{LIMIT, settle};
+use crate::support::audit::{Answered, Mark};
+use crate::support::world::{self, ARGOCD, FLUX, World};
+use crate::support::{figure, seconds, shown, until};
+
+const APPLICATIONS: &str =
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/applications.argoproj.io";
+/// A finalizer that nobody takes away but a test.
+const WAITS: &str = "test.linesman.dev/waits";
+
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn an_agent_killed_in_the_middle_goes_on_with_the_guard() {
+    goes_on(&world::adopted());
+}
+
+/// W44: the agent ends in the middle of the guard, twice: the engine gets no rights back before the CRD is a new one,
+/// and a sync object that only the cluster knew comes back with the spec that it had.
+pub(crate) fn goes_on(world: &World) {
+    settle(world);
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: by-hand, namespace: default}\n";
+    world.push("by-hand/map.yaml", map);
+    let object = by_hand_object(world);
+    let by_hand = Sync::path(world, "by-hand");
+    let (collection, _) = by_hand.rsplit_once('/').unwrap();
+    world.api.create(collection, &object);
+    let freed = Freed(world, &by_hand);
+    let brought = "/api/v1/namespaces/default/configmaps/by-hand";
+    until("its object is there", seconds(LIMIT), || {
+        world.uid(brought).is_some()
+    });
+    let before = (
+        world.uid(brought),
+        world.api.get(&by_hand).unwrap()["spec"].clone(),
+    );
+    let crd = crd_of_syncs(world);
+    let uid = world.uid(crd).unwrap();
+    let mark = Mark::now(&world.audit);
+    world.delete_guarded(crd);
+    let bindings = bindings(world);
+    let cut = || bindings.iter().all(|b| world.uid(b).is_none());
+    until("the engine's rights are cut", seconds(LIMIT), cut);
+    kill(world);
+    until("it is on record and let go", seconds(LIMIT), || {
+        let live = world.api.get(&by_hand).unwrap();
+        is_on_record(world) && live["metadata"]["finalizers"] == json!([WAITS])
+    });
+    kill(world);
+    assert!(cut(), "rights came back while the CRD dies");
+    let open = json!([{ "op": "remove", "path": "/metadata/finalizers" }]);
+    world.api.json_patch(&by_hand, &open);
+    let began = Instant::now();
+    until("the CRD is a new one", seconds(LIMIT), || {
+        world.uid(crd).is_some_and(|new| new != uid)
+    });
+    until(
+        "the object is back and off the record",
+        seconds(LIMIT),
+        || world.uid(&by_hand).is_some() && !is_on_record(world),
+    );
+    figure(
+        "W44",
+        &world.case(
+            "agent killed twice while a CRD died → object that only the cluster knew is back",
+        ),
+        "",
+        shown(began.elapsed()),
+    );
+    settle(world);
+    assert_eq!(world.api.get(&by_hand).unwrap()["spec"], before.1);
+    // The engine may have been quicker with this one than the cut; how often is for W11 to tell. Then it has made it anew.
+    until("its object is there", seconds(LIMIT), || {
+        world.uid(brought).is_some()
+    });
+    if world.uid(brought) != before.0 {
+        println!("what it brought was pruned before the cut, and came back");
+    }
+    rights_after_crd(&mark);
+    drop(freed);
+    assert!(world.api.delete(&by_hand));
+    until("what it brought is pruned again", seconds(LIMIT), || {
+        world.uid(brought).is_none()
+    });
+}
+
+/// A sync object that only the cluster knows. Somebody else's finalizer keeps the CRD in its death for as long as a test wants.
+fn by_hand_object(world: &World) -> Value {
+    let mut object = Sync::object(world, "by-hand");
+    let (place, path) = if world.engine == ARGOCD {
+        ("/spec/source/path", "by-hand")
+    } else {
+        ("/spec/path", "./by-hand")
+    };
+    *object.pointer_mut(place).unwrap() = json!(path);
+    let meta = object["metadata"].as_object_mut().unwrap();
+    let finalizers = meta.entry("finalizers").or_insert_with(|| json!([]));
+    finalizers.as_array_mut().unwrap().push(json!(WAITS));
+    object
+}
+
+fn crd_of_syncs(world: &World) -> &'static str {
+    if world.engine == ARGOCD {
+        APPLICATIONS
+    } else {
+        KUSTOMIZATIONS
+    }
+}
+
+/// What the engine prunes by.
+fn bindings(world: &World) -> Vec<String> {
+    let names = if world.engine == ARGOCD {
+        vec!["argocd-application-controller".to_owned()]
+    } else {
+        ["cluster-reconciler", "crd-controller"]
+            .map(|name| format!("{name}-{FLUX}"))
+            .to_vec()
+    };
+    let all = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    names.iter().map(|name| format!("{all}/{name}")).collect()
+}
+
+/// Whether the agent keeps sync objects that it is to bring back.
+fn is_on_record(world: &World) -> bool {
+    let maps = "/api/v1/namespaces/linesman/configmaps?labelSelector=linesman.dev%2Fsaved%3Dtrue";
+    let maps = world.api.get(maps).unwrap();
+    !maps["items"].as_array().unwrap().is_empty()
+}
+
+/// An object whose finalizers go whatever becomes of the test: the CRD would die for ever, and the engine with it.
+struct Freed<'a>(&'a World, &'a str);
+
+impl Drop for Freed<'_> {
+    fn drop(&mut self) {
+        let none = json!({ "metadata": { "finalizers": null } });
+        // It is not there any more, or no error of this counts beside the test's own.
+        let _gone = std::thread::panicking().then(|| self.0.api.try_patch(self.1, &none));
+    }
+}
+
+/// The agent gave the engine its rights after it had made the CRD anew.
+fn rights_after_crd(since: &Mark) {
+    let all = since.answered();
+    let place = |wanted: &dyn Fn(&Answered) -> bool| all.iter().position(wanted);
+    let agent = |a: &Answered| a.user.ends_with(":linesman-agent") && a.code < 300;
+    let anew =
+        |a: &Answered| agent(a) && a.verb == "patch" && a.resource == "customresourcedefinitions";
+    let rights =
+        |a: &Answered| agent(a) && a.verb == "patch" && a.resource == "clusterrolebindings";
+    assert!(
+        place(&rights).unwrap() > place(&anew).unwrap(),
+        "rights came back before the CRD"
+    );
+}
