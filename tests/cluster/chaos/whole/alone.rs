@@ -8,6 +8,7 @@ use crate::signers::refused_without_the_hub;
 use crate::stuck::comes_back;
 use crate::support::world::{self, World};
 use crate::support::{seconds, until};
+use crate::windows::{outlasts_its_window, owners_window_holds};
 
 use super::again::fifty_times;
 use super::rejected::named_and_mended;
@@ -71,4 +72,14 @@ fn an_object_deleted_fifty_times_comes_back_without_the_hub() {
 #[ignore = "takes minutes: make chaos"]
 fn an_unsigned_head_is_refused_without_the_hub() {
     refused_without_the_hub(&mut world::adopted());
+}
+
+/// W24: the window that the Namespace's annotation opens, and the owner's.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn windows_are_kept_without_the_hub() {
+    alone(&mut world::adopted(), |world| {
+        outlasts_its_window(world);
+        owners_window_holds(world);
+    });
 }
