@@ -25,7 +25,7 @@ mod turn;
 pub mod waiting;
 
 pub use error::{LoginError, seconds};
-pub use limit::{asked_well, may_ask, may_begin};
+pub use limit::{Attempt, may_begin, may_try, went_well};
 use pending::{Goal, Login, Ready};
 use rate::Beginning;
 use record::{on_record, refused_on_record};
@@ -41,6 +41,7 @@ pub struct Logins {
     turns: Vec<Semaphore>,
     beginning: Mutex<Beginning>,
     asking: Mutex<Beginning>,
+    ending: Mutex<Beginning>,
 }
 
 impl Logins {
@@ -50,6 +51,7 @@ impl Logins {
             turns: (0..TURNS).map(|_| Semaphore::new(1)).collect(),
             beginning: Mutex::new(Beginning::new(Instant::now())),
             asking: Mutex::new(Beginning::of_each(Instant::now())),
+            ending: Mutex::new(Beginning::of_each(Instant::now())),
         }
     }
 }

@@ -14,7 +14,7 @@ use super::problem::{Problem, Slug};
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::login::pending::{self, Polled};
-use crate::hub::login::{self, From, LoginError, session};
+use crate::hub::login::{self, Attempt, From, LoginError, session};
 use crate::hub::oidc::Provider;
 use crate::hub::store::patience;
 use crate::keys;
@@ -102,13 +102,13 @@ async fn token(
     from: From,
     UserBody(asked): UserBody<TokenRequest>,
 ) -> Result<Json<SessionAnswer>, Problem> {
-    login::may_ask(&hub, &from).await?;
+    login::may_try(&hub, Attempt::Tokens, &from).await?;
     let own = hub.clone();
     // Tokens rotate at both ends: what was begun is finished, although the caller went away.
     let work = hub.work.spawn(patience::carried(async move {
         let given = give(&own, asked, &from).await;
         if !given.as_ref().is_err_and(counts) {
-            login::asked_well(&own, &from);
+            login::went_well(&own, Attempt::Tokens, &from);
         }
         given
     }));
@@ -189,6 +189,11 @@ async fn end(
     from: From,
     UserBody(asked): UserBody<EndSession>,
 ) -> Result<StatusCode, Problem> {
-    session::log_out(&hub, &asked.refresh_token, &from).await?;
+    login::may_try(&hub, Attempt::End, &from).await?;
+    let ended = session::log_out(&hub, &asked.refresh_token, &from).await;
+    if !matches!(ended, Ok(false)) {
+        login::went_well(&hub, Attempt::End, &from);
+    }
+    ended?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -8,6 +8,14 @@ use super::record::refused_on_record;
 use super::{From, LoginError};
 use crate::hub::Hub;
 
+/// What is asked for with a secret in place of a login, and goes wrong where that is not good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    Tokens,
+    /// The end of a session.
+    End,
+}
+
 /// Whether one more login may begin there now: each is a write that anyone can bring about. What is refused is on record.
 pub async fn may_begin(hub: &Hub, how: &str, from: &From) -> Result<(), LoginError> {
     let address = crate::address::of(&from.remote);
@@ -26,23 +34,36 @@ pub async fn may_begin(hub: &Hub, how: &str, from: &From) -> Result<(), LoginErr
     Err(error)
 }
 
-/// Whether this address may ask for tokens now: one that is refused again and again may not, before anything is looked up.
-pub async fn may_ask(hub: &Hub, from: &From) -> Result<(), LoginError> {
+/// Whether this address may try that now: one for which it goes wrong again and again may not, before anything is looked up.
+pub async fn may_try(hub: &Hub, attempt: Attempt, from: &From) -> Result<(), LoginError> {
     let address = crate::address::of(&from.remote);
-    let told = asking(hub).one_more(&address, Instant::now());
+    let told = tried(hub, attempt).one_more(&address, Instant::now());
     let Err(too_many) = told else { return Ok(()) };
-    let why = "too many attempts to get tokens from this address went wrong";
+    let (why, how) = match attempt {
+        Attempt::Tokens => (
+            "too many attempts to get tokens from this address went wrong",
+            "token",
+        ),
+        Attempt::End => (
+            "too many attempts to end sessions from this address went wrong",
+            "refresh token, to end a session",
+        ),
+    };
     let error = LoginError::TooMany(why, too_many.wait);
-    refused_on_record(hub, &error, "token", from).await;
+    refused_on_record(hub, &error, how, from).await;
     Err(error)
 }
 
-/// What was asked for was given, or is not the caller's fault.
-pub fn asked_well(hub: &Hub, from: &From) {
-    asking(hub).back(&crate::address::of(&from.remote));
+/// What was asked for was done, or is not the caller's fault.
+pub fn went_well(hub: &Hub, attempt: Attempt, from: &From) {
+    tried(hub, attempt).back(&crate::address::of(&from.remote));
 }
 
-fn asking(hub: &Hub) -> MutexGuard<'_, Beginning> {
-    let asking = hub.logins.asking.lock();
-    asking.unwrap_or_else(PoisonError::into_inner)
+/// Each has a share of its own: who gets no tokens may still end what he has.
+fn tried(hub: &Hub, attempt: Attempt) -> MutexGuard<'_, Beginning> {
+    let share = match attempt {
+        Attempt::Tokens => &hub.logins.asking,
+        Attempt::End => &hub.logins.ending,
+    };
+    share.lock().unwrap_or_else(PoisonError::into_inner)
 }

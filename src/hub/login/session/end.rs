@@ -13,8 +13,11 @@ pub async fn log_out(hub: &Hub, text: &str, from: &From) -> Result<bool, LoginEr
     let Some(token) = TokenText::parse(Prefix::Refresh, text) else {
         return Ok(false);
     };
-    let Ok((pair, _, _)) = genuine(hub, &token).await else {
-        return Ok(false);
+    let pair = match genuine(hub, &token).await {
+        Ok((pair, _, _)) => pair,
+        Err(LoginError::Refused { .. }) => return Ok(false),
+        // It may be one whose session goes on.
+        Err(error) => return Err(error),
     };
     turn::alone(hub, &pair.session_id, logged_out(hub, &token, from)).await
 }

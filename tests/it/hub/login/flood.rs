@@ -87,3 +87,39 @@ async fn attempts_to_get_tokens_that_go_wrong_are_bounded_by_address() {
     assert_eq!(begun.status(), 200);
     world.hub.stop().await;
 }
+
+/// The same of who ends sessions by tokens that are not good; each end that is one has no bound, and neither is kept from the
+/// other by what goes wrong for it.
+#[tokio::test]
+async fn attempts_to_end_sessions_that_go_wrong_are_bounded_by_address() {
+    let world = World::start("oidc-end-flood", json!({}), |_| {}).await;
+    let ask = async |path: &str, token: &Value| {
+        let mut body = json!({"refreshToken": token});
+        if path == "/v1/login/token" {
+            body["grant"] = json!("refresh");
+        }
+        let answer = world.hub.ask("POST", path, None, &body).await;
+        let after = answer.headers().get("retry-after").cloned();
+        let after = after.map(|a| a.to_str().unwrap().parse::<u64>().unwrap());
+        (answer.status().as_u16(), after)
+    };
+    let wrong = json!("lmr1.none.none");
+    let [kept, ended] = [world.log_in().await, world.log_in().await];
+    assert_eq!(
+        ask("/v1/login/end", &ended["refreshToken"]).await,
+        (204, None)
+    );
+    let told = join_all((0..MANY).map(|_| ask("/v1/login/end", &wrong))).await;
+    let (bounded, judged): (Vec<_>, Vec<_>) = told.into_iter().partition(|t| t.0 == 429);
+    assert!((60..MANY).contains(&judged.len()), "{}", judged.len());
+    assert!(judged.iter().all(|told| *told == (204, None)), "{judged:?}");
+    let soon = |after: Option<u64>| after.is_some_and(|s| (1..=2).contains(&s));
+    assert!(bounded.iter().all(|told| soon(told.1)), "{bounded:?}");
+    let why = "too many attempts to end sessions from this address went wrong";
+    let record = world.record().await;
+    let said: Vec<_> = record.iter().filter(|(.., reason)| reason == why).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    // Tokens are another matter.
+    assert_eq!(ask("/v1/login/token", &kept["refreshToken"]).await.0, 200);
+    world.hub.stop().await;
+}
