@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::api::{deployment, path_of};
+use crate::blocked::fetcher;
+use crate::support::api::{deployment, path, path_of};
 use crate::support::world::{self, CLUSTER, FLUX, World};
 use crate::support::{eventually, figure, seconds, shown, until};
 
@@ -313,9 +314,9 @@ fn the_git_secret_deleted_or_emptied_is_written_again() {
     });
 }
 
-/// Deletes a Service so many times, as soon as it is back; gives how long the slowest return took.
+/// Deletes the Service of what fetches so many times, as soon as it is back; gives how long the slowest return took.
 pub(crate) fn deleted_again(world: &World, times: usize) -> Duration {
-    let path = format!("/api/v1/namespaces/{FLUX}/services/source-controller");
+    let path = path("v1", "Service", world.namespace(), fetcher(world).1);
     let mut slowest = Duration::ZERO;
     for time in 1..=times {
         let uid = world.uid(&path).unwrap();

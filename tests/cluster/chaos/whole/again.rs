@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
+use crate::blocked::fetcher;
 use crate::healing::{deleted_again, settle, works};
 use crate::support::audit::Mark;
-use crate::support::world::{self, FLUX, World};
+use crate::support::world::{self, World};
 use crate::support::{figure, shown};
 
 const TIMES: usize = 50;
@@ -22,7 +23,7 @@ pub(super) fn fifty_times(world: &World) {
     let began = Instant::now();
     let slowest = deleted_again(world, TIMES);
     let all = began.elapsed();
-    let (requests, written) = (mark.requests_of_agent(), mark.written_in(FLUX));
+    let (requests, written) = (mark.requests_of_agent(), mark.written_in(world.namespace()));
     let what = format!("a Service deleted {TIMES} times, as soon as it is back");
     let case = |what: &str| world.case(what);
     figure(
@@ -48,9 +49,8 @@ pub(super) fn fifty_times(world: &World) {
         "< 1 /s",
         format!("{rate:.2} /s"),
     );
-    let other = written
-        .iter()
-        .find(|write| !write.ends_with(" services/source-controller"));
+    let service = format!(" services/{}", fetcher(world).1);
+    let other = written.iter().find(|write| !write.ends_with(&service));
     assert_eq!((written.len(), other), (TIMES, None), "{written:?}");
     works(world, "W41", &world.case("function after that"), "≤ 60 s");
 }

@@ -1,5 +1,6 @@
 //! W30: the same with Argo CD. It verifies no signature (W43), with the hub there or not.
 
+use super::super::again::fifty_times;
 use super::super::rejected::named_and_mended;
 use super::alone;
 use crate::argocd::redis_hangs;
@@ -47,4 +48,11 @@ fn a_redis_that_hangs_is_restarted_without_the_hub() {
     alone(&mut world::adopted_argocd(), |world| {
         redis_hangs(world, "redis-alone");
     });
+}
+
+/// W41
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn an_object_of_argo_cd_deleted_fifty_times_comes_back_without_the_hub() {
+    alone(&mut world::adopted_argocd(), fifty_times);
 }
