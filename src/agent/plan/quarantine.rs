@@ -164,6 +164,18 @@ pub fn commit(install: &Install, observed: &Observed, id: &ObjectId) -> String {
     tried.to_owned()
 }
 
+/// The revision that no longer has an object. Argo CD says so of the one that it looked at last, before it applies anything of it.
+pub fn removal(install: &Install, observed: &Observed, id: &ObjectId) -> String {
+    let seen = if install.traits.kind == EngineKind::Argocd {
+        let of = owner(install, observed, id);
+        shield::said(install, observed, &of).map(|said| said.seen.clone())
+    } else {
+        None
+    };
+    let seen = seen.filter(|seen| !seen.is_empty());
+    seen.unwrap_or_else(|| commit(install, observed, id))
+}
+
 /// The hold on what this commit broke, or broke again.
 fn again(now: OffsetDateTime, revision: String, reason: String, before: Option<Hold>) -> Hold {
     match before {

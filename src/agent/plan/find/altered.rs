@@ -54,7 +54,7 @@ pub(super) fn altered(
         return found;
     }
     if !held && quarantine::removed(install, observed, id) {
-        let commit = quarantine::commit(install, observed, id);
+        let commit = quarantine::removal(install, observed, id);
         found.push(pruned(id, "would be pruned").brought_by(commit));
         return found;
     }

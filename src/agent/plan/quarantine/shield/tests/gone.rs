@@ -201,3 +201,29 @@ fn what_a_commit_removed_is_held_and_made_again() {
         "a person's deletion"
     );
 }
+
+/// W20: it is called by the commit that removed it, which Argo CD has seen and not applied yet, not by the one before.
+#[test]
+fn what_would_be_pruned_is_told_by_the_commit_that_removed_it() {
+    let mut cluster = owned("engine");
+    let engine = application("engine");
+    let live = cluster.applications.get_mut(&engine).unwrap();
+    live["status"] = json!({
+        "sync": {"status": "OutOfSync", "revision": "after"},
+        "operationState": {"phase": "Succeeded", "syncResult": {"revision": "before"}},
+        "resources": [{
+            "group": "apps", "kind": "Deployment", "namespace": "argocd", "name": SERVER,
+            "status": "OutOfSync", "requiresPruning": true,
+        }],
+    });
+    let told = |cluster: &Cluster| {
+        let all = cluster.plan().findings;
+        let all = all.into_iter().map(|f| (f.class, f.commit));
+        all.collect::<Vec<_>>()
+    };
+    let removed = |by: &str| vec![(Class::EngineRemovedByCommit, by.to_owned())];
+    assert_eq!(told(&cluster), removed("after"));
+    let live = cluster.applications.get_mut(&engine).unwrap();
+    live["status"]["sync"]["revision"] = json!("");
+    assert_eq!(told(&cluster), removed("before"));
+}
