@@ -3,6 +3,9 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
 
 use super::{Result, Store, StoreError, postgres, sqlite};
 
@@ -17,6 +20,9 @@ pub enum Records {
 
 /// In a data directory: says which database has the records, where that is not `hub.db` beside it.
 const ELSEWHERE: &str = "database";
+/// A hub that has just ended has let go of its directory by then: a program that it was about to start may hold it until it runs.
+const LET_GO: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(20);
 
 impl Store {
     /// Takes the data directory and its records for this process, which shares them with others of its kind where it is one
@@ -48,7 +54,7 @@ impl Store {
                 old.display()
             )));
         }
-        let lock = lock(data, share)?;
+        let lock = lock(data, share).await?;
         let store = postgres::Postgres::open(target.clone(), share).await?;
         std::fs::write(&note, format!("{target}\n"))
             .map_err(|e| StoreError::Refused(format!("write {}: {e}", note.display())))?;
@@ -79,7 +85,7 @@ impl Share {
 
 /// Takes the data directory for this process. A lock that the file system does not carry is an error: two hubs on
 /// one database would each give out the same epochs.
-pub(super) fn lock(data: &Path, share: Share) -> Result<File> {
+pub(super) async fn lock(data: &Path, share: Share) -> Result<File> {
     let path = data.join("hub.lock");
     let refused = |why: String| StoreError::Refused(format!("lock {}: {why}", path.display()));
     let file = File::options()
@@ -88,13 +94,22 @@ pub(super) fn lock(data: &Path, share: Share) -> Result<File> {
         .write(true)
         .open(&path)
         .map_err(|e| refused(e.to_string()))?;
-    let taken = match share {
-        Share::Alone => file.try_lock(),
-        Share::Several => file.try_lock_shared(),
-    };
-    match taken {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(refused(share.taken("this data directory"))),
-        Err(std::fs::TryLockError::Error(e)) => Err(refused(e.to_string())),
+    let began = Instant::now();
+    loop {
+        let taken = match share {
+            Share::Alone => file.try_lock(),
+            Share::Several => file.try_lock_shared(),
+        };
+        match taken {
+            Ok(()) => return Ok(file),
+            Err(std::fs::TryLockError::WouldBlock) if began.elapsed() < LET_GO => sleep(LOOK).await,
+            Err(std::fs::TryLockError::WouldBlock) => {
+                return Err(refused(share.taken("this data directory")));
+            }
+            Err(std::fs::TryLockError::Error(e)) => return Err(refused(e.to_string())),
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

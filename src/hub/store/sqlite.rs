@@ -167,7 +167,7 @@ impl Write {
 impl Sqlite {
     /// Opens or makes `hub.db` in the data directory and brings its schema up to date.
     pub async fn open(data: &Path) -> Result<Self> {
-        let lock = opening::lock(data, Share::Alone)?;
+        let lock = opening::lock(data, Share::Alone).await?;
         let options = SqliteConnectOptions::new()
             .filename(data.join("hub.db"))
             .create_if_missing(true)
