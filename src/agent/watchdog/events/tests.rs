@@ -73,9 +73,12 @@ async fn nobody_waits_for_events_that_nobody_takes() {
     assert_eq!(kept, (0..MAX_WAITING).collect::<Vec<_>>());
 }
 
-/// An API server that takes every Event, and what came: how, the note, and how often it was so far.
-fn taking() -> (Client, Arc<Mutex<Vec<(Method, Value, Value)>>>) {
-    let taken = Arc::<Mutex<Vec<_>>>::default();
+/// What came to an API server: how, the note, and how often that was so far.
+type Taken = Arc<Mutex<Vec<(Method, Value, Value)>>>;
+
+/// An API server that takes every Event.
+fn taking() -> (Client, Taken) {
+    let taken = Taken::default();
     let seen = Arc::clone(&taken);
     let server = tower::service_fn(move |request: Request<Body>| {
         let seen = Arc::clone(&seen);
