@@ -12,7 +12,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"time"
 
 	client "github.com/jpillora/chisel/client"
 	server "github.com/jpillora/chisel/server"
@@ -56,15 +55,13 @@ func hub(address, directory string, scenario []string) {
 		log.Fatal(err)
 	}
 	fmt.Println("LISTEN", address)
-	for {
-		// The port is there when the agent is.
+	load.Await("the agent has its port opened here", func() bool {
 		conn, err := net.Dial("tcp", entrance)
 		if err == nil {
 			conn.Close()
-			break
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return err == nil
+	})
 	load.Run(func(service byte) net.Conn {
 		return load.Named(load.Must(net.Dial("tcp", entrance)), service)
 	}, scenario)

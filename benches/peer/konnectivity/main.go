@@ -73,9 +73,10 @@ func hub(address, directory string, scenario []string) {
 	frontendapi.RegisterProxyServiceServer(frontend, proxy)
 	go func() { log.Fatal(frontend.Serve(local)) }()
 
-	for ready := false; !ready; ready, _ = proxy.Readiness.Ready() {
-		time.Sleep(10 * time.Millisecond)
-	}
+	load.Await("the agent is connected", func() bool {
+		ready, _ := proxy.Readiness.Ready()
+		return ready
+	})
 	destination := string(load.Must(os.ReadFile(target(directory))))
 	load.Run(func(service byte) net.Conn { return load.Named(open(entrance, destination), service) }, scenario)
 }

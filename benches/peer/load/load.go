@@ -68,6 +68,17 @@ func Run(open func(service byte) net.Conn, scenario []string) {
 
 type load struct{ open func(service byte) net.Conn }
 
+// Await looks until something is so, for half a minute at most.
+func Await(what string, so func() bool) {
+	end := time.Now().Add(30 * time.Second)
+	for !so() {
+		if time.Now().After(end) {
+			log.Fatalf("not within 30 s: %s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func (l load) agent() Used {
 	conn := l.open('s')
 	defer conn.Close()

@@ -114,9 +114,7 @@ func hub(address, directory string, scenario []string) {
 	go func() {
 		log.Fatal(http.ServeTLS(listener, server, filepath.Join(directory, "cert.pem"), filepath.Join(directory, "key.pem")))
 	}()
-	for !server.HasSession("agent") {
-		time.Sleep(10 * time.Millisecond)
-	}
+	load.Await("the agent is connected", func() bool { return server.HasSession("agent") })
 	dial := server.Dialer("agent")
 	load.Run(func(service byte) net.Conn {
 		return load.Must(dial(context.Background(), "tcp", string(service)+":1"))
