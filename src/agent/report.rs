@@ -85,6 +85,8 @@ struct Shared {
     outbox: Mutex<Outbox>,
     /// Something new is in the outbox.
     news: Notify,
+    /// The hub has some of the heals that are written down. One task writes: of two writes the older one could be the last.
+    settled: Notify,
     link: watch::Receiver<LinkState>,
     outlets: Outlets,
 }
@@ -101,6 +103,7 @@ pub async fn run(
         outbox: Mutex::new(Outbox::without_former(config.context.build.clone())),
         config,
         news: Notify::new(),
+        settled: Notify::new(),
         link,
         outlets,
     });
@@ -137,6 +140,7 @@ async fn take(
                 (known, keep) = (true, true);
             }
             () = tokio::time::sleep(LOOK), if unkept => keep = true,
+            () = shared.settled.notified() => keep = true,
             next = news.recv() => match next {
                 Some(item) => keep = shared.outbox().add(item),
                 None => return Ok(()),
@@ -243,7 +247,7 @@ async fn report(shared: &Shared) -> Result<()> {
     }
     let ack: ReportAck = answer.json()?;
     if shared.outbox().settle(&parcel, &ack) {
-        store(shared).await;
+        shared.settled.notify_one();
     }
     let mut over = over(&parcel.report.heals);
     over.retain(|id| ack.heals.contains(id));

@@ -64,7 +64,9 @@ pub(super) fn parts(
         metrics,
     } = signs;
     let (news, told) = start.news;
-    let context = context(&config, kube, &start.cluster, &start.engines, &news);
+    // Whatever of a leader writes, stops writing when its term is over.
+    let led = start.term.client(kube, None);
+    let context = context(&config, &led, &start.cluster, &start.engines, &news);
     let first = start.state.as_ref().map(|s| s.proven.clone());
     let (joined_out, joined) = watch::channel(None::<Joined>);
     let (link_out, line) = watch::channel(LinkState::Down {
@@ -99,11 +101,6 @@ pub(super) fn parts(
     tasks.spawn("owner policy", |stop| {
         owner::keep(policies, owner_out, stop)
     });
-    // Whoever acts as the leader.
-    let led = enroll::Context {
-        kube: start.term.client(kube, None),
-        ..context.clone()
-    };
     let keyring = start.keyring;
     let caller = Caller::new(keyring.current(), joined.clone(), line.clone());
     let path = GitPath {
@@ -131,7 +128,7 @@ pub(super) fn parts(
     let preparing = Preparing {
         context: context.clone(),
         keys: keyring.current(),
-        keeper: Keeper::new(led.clone(), caller.clone(), owner.clone()),
+        keeper: Keeper::new(context.clone(), caller.clone(), owner.clone()),
         told: changed,
         rest,
         heart: hearts.heart("prepare", Duration::from_mins(3)),
@@ -182,7 +179,7 @@ pub(super) fn parts(
     tasks.spawn("diagnose", |stop| diagnosing.run(stop));
     let refused = Arc::new(Notify::new());
     let keeping = Keeping {
-        context: led.clone(),
+        context: context.clone(),
         joined: joined.clone(),
         owner: owner.clone(),
         heart: hearts.heart("own objects", Duration::from_mins(4)),
@@ -204,7 +201,7 @@ pub(super) fn parts(
     };
     tasks.spawn("own image", |stop| upgrading.run(stop));
     let reporting = ReportConfig {
-        context: led.clone(),
+        context: context.clone(),
         caller,
         facts,
         heart: hearts.heart("report", Duration::from_mins(2)),
@@ -231,7 +228,7 @@ pub(super) fn parts(
     };
     tasks.spawn("facts", |stop| facts::run(origin, heart, facts_out, stop));
 
-    let covered = cover(&led, &hearts, &start.term, tasks);
+    let covered = cover(&context, &hearts, &start.term, tasks);
     let talk = Talk {
         keys: talk_keys,
         server: config.server,

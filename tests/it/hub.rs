@@ -17,6 +17,7 @@ mod heals;
 mod hostkeys;
 mod incident;
 mod joins;
+mod kept;
 mod labels;
 mod login;
 mod lost;

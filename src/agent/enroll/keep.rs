@@ -26,18 +26,21 @@ pub async fn secret(
 ) -> Result<()> {
     let events = watcher::watch_object(api.clone(), name).default_backoff();
     tokio::pin!(events);
+    let mut seen = None::<SecretData>;
     let mut wrong = false;
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             event = events.next() => match event {
-                Some(Ok(seen)) => {
-                    wrong = !seen.is_some_and(|object| same(&data(&object)));
+                Some(Ok(object)) => {
+                    seen = object.map(|object| data(&object));
+                    wrong = !seen.as_ref().is_some_and(&same);
                 }
                 Some(Err(error)) => debug!(%error, name, "watch failed"),
                 None => anyhow::bail!("the watch of Secret {name} ended"),
             },
-            () = tokio::time::sleep(RETRY), if wrong => {}
+            // What it has to be may not have been known when it was seen.
+            () = tokio::time::sleep(RETRY), if wrong => wrong = !seen.as_ref().is_some_and(&same),
         }
         let data = wanted.borrow().clone();
         if let (true, Some(data)) = (wrong, data) {
@@ -47,5 +50,87 @@ pub async fn secret(
                 Err(error) => warn!(error = format!("{error:#}"), "secret not written"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    const NAME: &str = "linesman-state";
+
+    /// An API server that has the Secret, tells of nothing new, and notes what it is asked to write.
+    fn server(writes: &Arc<Mutex<usize>>) -> Api<Object> {
+        let writes = Arc::clone(writes);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let writes = Arc::clone(&writes);
+            async move {
+                let secret = json!({
+                    "apiVersion": "v1", "kind": "Secret", "metadata": {"name": NAME, "resourceVersion": "1"},
+                    "data": {"a": "eA=="},
+                });
+                let watches = request
+                    .uri()
+                    .query()
+                    .is_some_and(|q| q.contains("watch=true"));
+                let answer = if *request.method() != Method::GET {
+                    *writes.lock().unwrap() += 1;
+                    secret
+                } else if watches {
+                    return std::future::pending().await;
+                } else {
+                    json!({
+                        "apiVersion": "v1", "kind": "SecretList", "metadata": {"resourceVersion": "1"},
+                        "items": [secret],
+                    })
+                };
+                let body = Body::from(answer.to_string().into_bytes());
+                Ok::<_, Infallible>(Response::new(body))
+            }
+        });
+        Api::namespaced(kube::Client::new(service, "linesman"), "linesman")
+    }
+
+    fn content(value: &str) -> SecretData {
+        BTreeMap::from([("a".to_owned(), value.as_bytes().to_vec())])
+    }
+
+    /// A leader reads its state, and says later what it has to be.
+    async fn writes_where_it_has_to_be(value: &str) -> usize {
+        let writes = Arc::new(Mutex::new(0));
+        let (wanted_out, wanted) = watch::channel(None);
+        let known = wanted.clone();
+        let same = move |data: &SecretData| known.borrow().as_ref() == Some(data);
+        let stop = CancellationToken::new();
+        let keeping = secret(server(&writes), NAME, wanted, same, stop.clone());
+        let told = async {
+            tokio::time::sleep(RETRY / 2).await;
+            wanted_out.send_replace(Some(content(value)));
+            tokio::time::sleep(RETRY * 4).await;
+            stop.cancel();
+        };
+        let (kept, ()) = tokio::join!(keeping, told);
+        kept.unwrap();
+        let writes = *writes.lock().unwrap();
+        writes
+    }
+
+    /// W27: a process that only begins to lead writes nothing that is there already.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_wanted_later_and_is_there_is_not_written() {
+        assert_eq!(writes_where_it_has_to_be("x").await, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_wanted_later_and_is_not_there_is_written_once() {
+        assert_eq!(writes_where_it_has_to_be("y").await, 1);
     }
 }

@@ -138,6 +138,8 @@ pub(super) struct Running {
     pub(super) line: watch::Receiver<LinkState>,
     /// What the hub opens on its lines.
     pub(super) streams: mpsc::Receiver<Incoming>,
+    /// To its reporter.
+    pub(super) news: mpsc::Sender<News>,
     tasks: JoinSet<()>,
 }
 
@@ -150,12 +152,17 @@ impl Running {
 
 /// One that dials no line.
 pub(super) async fn agent(join: Option<Join>, secrets: &Secrets) -> Running {
-    begun(join, secrets, (own_keys(), None)).await
+    on(join, secrets.client()).await
+}
+
+/// The same on this API server.
+pub(super) async fn on(join: Option<Join>, kube: kube::Client) -> Running {
+    begun(join, kube, (own_keys(), None)).await
 }
 
 /// One with these keys, which dials no line.
 pub(super) async fn with_keys(join: Join, secrets: &Secrets, keys: Identity) -> Running {
-    begun(Some(join), secrets, (keys, None)).await
+    begun(Some(join), secrets.client(), (keys, None)).await
 }
 
 fn own_keys() -> Identity {
@@ -177,7 +184,7 @@ pub(super) async fn dialling_as(
     join: Option<Join>,
     secrets: &Secrets,
 ) -> Running {
-    begun(join, secrets, (own_keys(), Some(build))).await
+    begun(join, secrets.client(), (own_keys(), Some(build))).await
 }
 
 fn not_dialled() -> LinkState {
@@ -191,10 +198,9 @@ fn not_dialled() -> LinkState {
 
 async fn begun(
     join: Option<Join>,
-    secrets: &Secrets,
+    kube: kube::Client,
     (keys, dials): (Identity, Option<AgentBuild>),
 ) -> Running {
-    let kube = secrets.client();
     let stored = stored::secrets(&kube, "linesman");
     let state = stored::read_state(&stored).await.unwrap();
     let (keys_out, keys) = watch::channel(keys);
@@ -216,7 +222,7 @@ async fn begun(
         cluster: cluster(),
         build: AgentBuild::default(),
         faults: Faults::default(),
-        news,
+        news: news.clone(),
     };
     let joining = Joining {
         context: context.clone(),
@@ -259,6 +265,7 @@ async fn begun(
         joined,
         line: dialled,
         streams,
+        news,
         tasks,
     }
 }

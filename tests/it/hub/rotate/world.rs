@@ -37,7 +37,7 @@ pub(in crate::hub) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The Secrets of one namespace, as an API server keeps them.
 #[derive(Clone, Default)]
-pub(in crate::hub) struct Secrets(pub(super) Arc<Mutex<BTreeMap<String, Value>>>);
+pub(in crate::hub) struct Secrets(pub(in crate::hub) Arc<Mutex<BTreeMap<String, Value>>>);
 
 impl Secrets {
     pub(in crate::hub) fn client(&self) -> kube::Client {
@@ -57,7 +57,7 @@ impl Secrets {
             .map(str::to_owned)
     }
 
-    pub(super) async fn serve(
+    pub(in crate::hub) async fn serve(
         &self,
         request: http::Request<kube::client::Body>,
     ) -> http::Response<kube::client::Body> {
