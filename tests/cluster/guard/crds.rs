@@ -28,7 +28,7 @@ fn crds(world: &World) -> Vec<String> {
 
 fn kept_and_back(world: &World, least: usize) {
     settle(world);
-    let before = workloads(world);
+    let mut before = workloads(world);
     let all = crds(world);
     assert!(all.len() >= least, "{all:?}");
     for crd in &all {
@@ -44,7 +44,8 @@ fn kept_and_back(world: &World, least: usize) {
         slowest = slowest.max((took, name));
         // Without the policy it is a race, of which the reference grants five in a hundred. Twice in a row is another thing.
         if lost > 0 {
-            let (_, again) = deleted(world, crd, &workloads(world));
+            before = workloads(world);
+            let (_, again) = deleted(world, crd, &before);
             assert_eq!(again, 0, "{crd}: workload objects were lost a second time");
         }
     }
