@@ -168,17 +168,30 @@ async fn terms(
         let heir = upgrade.heir();
         let turn = stop.child_token();
         let office = (term, upgrade.clone());
-        let Some(start) = wiring::start(&config, &kube, office, &turn).await else {
-            return candidate.keep(heart, heir, turn).await;
-        };
-        let mut tasks = Tasks::watched(turn, hearts);
+        let mut tasks = Tasks::watched(turn.clone(), hearts);
         let beat = heart.clone();
         let freed = CancellationToken::new();
         let over = freed.clone().drop_guard();
+        // Renewed from the start: to begin may take as long as the API server takes.
         tasks.spawn("lease", |stop| async move {
             let _over = over;
             candidate.keep(beat, heir, stop).await
         });
+        let begun = tokio::select! {
+            start = wiring::start(&config, &kube, office, &turn) => start.ok_or(None),
+            lease = tasks.first() => Err(Some(lease)),
+        };
+        let start = match begun {
+            Ok(start) => start,
+            Err(over) => {
+                let first = match over {
+                    Some(lease) => lease,
+                    None => tasks.first().await,
+                };
+                tasks.finish(DRAIN, &first).await;
+                return first;
+            }
+        };
         let removed = wiring::parts(config.clone(), &kube, signs.clone(), start, &mut tasks);
         let first = tasks.first().await;
         if first.is_ok() && upgrade.stepped_back() && !removed.is_cancelled() {

@@ -242,7 +242,8 @@ impl Joining {
         self.state = Some(state);
     }
 
-    async fn store(&self, secrets: &Api<Object>, state: &State) {
+    /// Whether it is stored now.
+    async fn store(&self, secrets: &Api<Object>, state: &State) -> bool {
         let written = async {
             let data = state.to_data()?;
             self.kept.send_replace(Some(data.clone()));
@@ -252,9 +253,11 @@ impl Joining {
             stored::write(secrets, STATE_SECRET, &data).await
         };
         // The keeper of the Secret goes on trying.
-        if let Err(error) = written.await {
+        let written = written.await;
+        if let Err(error) = &written {
             warn!(error = format!("{error:#}"), "state not stored");
         }
+        written.is_ok()
     }
 
     async fn remember(&mut self, secrets: &Api<Object>) {

@@ -16,18 +16,19 @@ use crate::agent::identity::SecretData;
 
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Watches Secret `name` until `stop`, and writes `wanted` where `same` says that it is not there.
+/// Watches Secret `name` until `stop`, and writes `wanted` where `same` says that it is not there. Whoever wants something else
+/// writes it first; whether that went well is looked at a little later.
 pub async fn secret(
     api: Api<Object>,
     name: &'static str,
-    wanted: watch::Receiver<Option<SecretData>>,
+    mut wanted: watch::Receiver<Option<SecretData>>,
     same: impl Fn(&SecretData) -> bool,
     stop: CancellationToken,
 ) -> Result<()> {
     let events = watcher::watch_object(api.clone(), name).default_backoff();
     tokio::pin!(events);
     let mut seen = None::<SecretData>;
-    let mut wrong = false;
+    let (mut wrong, mut doubt) = (false, false);
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
@@ -39,8 +40,14 @@ pub async fn secret(
                 Some(Err(error)) => debug!(%error, name, "watch failed"),
                 None => anyhow::bail!("the watch of Secret {name} ended"),
             },
-            // What it has to be may not have been known when it was seen.
-            () = tokio::time::sleep(RETRY), if wrong => wrong = !seen.as_ref().is_some_and(&same),
+            Ok(()) = wanted.changed() => {
+                doubt = !wrong;
+                wrong = wrong && !seen.as_ref().is_some_and(&same);
+            }
+            () = tokio::time::sleep(RETRY), if wrong || doubt => {
+                doubt = false;
+                wrong = !seen.as_ref().is_some_and(&same);
+            }
         }
         let data = wanted.borrow().clone();
         if let (true, Some(data)) = (wrong, data) {
@@ -103,34 +110,46 @@ mod tests {
         BTreeMap::from([("a".to_owned(), value.as_bytes().to_vec())])
     }
 
-    /// A leader reads its state, and says later what it has to be.
-    async fn writes_where_it_has_to_be(value: &str) -> usize {
+    /// A leader reads its state, and says `value` later: what was written by then, and in the end.
+    async fn writes_where_it_has_to_be(values: [Option<&str>; 2]) -> [usize; 2] {
         let writes = Arc::new(Mutex::new(0));
-        let (wanted_out, wanted) = watch::channel(None);
+        let [first, second] = values.map(|value| value.map(content));
+        let (wanted_out, wanted) = watch::channel(first);
         let known = wanted.clone();
         let same = move |data: &SecretData| known.borrow().as_ref() == Some(data);
         let stop = CancellationToken::new();
         let keeping = secret(server(&writes), NAME, wanted, same, stop.clone());
         let told = async {
             tokio::time::sleep(RETRY / 2).await;
-            wanted_out.send_replace(Some(content(value)));
+            let before = *writes.lock().unwrap();
+            wanted_out.send_replace(second);
             tokio::time::sleep(RETRY * 4).await;
             stop.cancel();
+            before
         };
-        let (kept, ()) = tokio::join!(keeping, told);
+        let (kept, before) = tokio::join!(keeping, told);
         kept.unwrap();
         let writes = *writes.lock().unwrap();
-        writes
+        [before, writes]
     }
 
     /// W27: a process that only begins to lead writes nothing that is there already.
     #[tokio::test(start_paused = true)]
     async fn what_is_wanted_later_and_is_there_is_not_written() {
-        assert_eq!(writes_where_it_has_to_be("x").await, 0);
+        assert_eq!(writes_where_it_has_to_be([None, Some("x")]).await, [0, 0]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_wanted_later_and_is_not_there_is_written_once() {
-        assert_eq!(writes_where_it_has_to_be("y").await, 1);
+        assert_eq!(writes_where_it_has_to_be([None, Some("y")]).await, [0, 1]);
+    }
+
+    /// W25: whoever changed it could not write it, and the Secret tells nothing new.
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_could_not_be_written_is_written_later() {
+        assert_eq!(
+            writes_where_it_has_to_be([Some("x"), Some("y")]).await,
+            [0, 1]
+        );
     }
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::{FIELD_MANAGER, engine_keys, told};
-use crate::agent::identity::{Identity, SecretData};
+use crate::agent::identity::{Identity, SecretData, token_id};
 use crate::agent::link::ProxyConfig;
 use crate::clock;
 use crate::keys::KeyPair;
@@ -70,15 +70,20 @@ impl Join {
             let bytes = data.get(key).map(Vec::as_slice).unwrap_or_default();
             String::from_utf8_lossy(bytes).trim().to_owned()
         };
-        let token = Some(text("token")).filter(|t| !t.is_empty());
         let annotations = object.metadata.annotations.as_ref();
         let echoed = annotations.is_some_and(|a| a.contains_key(LAST_APPLIED));
         let known = Self::known(text).with_context(|| format!("Secret {JOIN_SECRET}"))?;
         Ok(Self {
-            token: token.map(Secret::new),
+            token: Self::token(object),
             echoed,
             ..known
         })
+    }
+
+    fn token(object: &Object) -> Option<Secret<String>> {
+        let token = object.data.as_ref()?.get("token")?;
+        let token = String::from_utf8_lossy(&token.0).trim().to_owned();
+        Some(token).filter(|t| !t.is_empty()).map(Secret::new)
     }
 
     /// What is said of the hub and of the way there, without a token.
@@ -137,16 +142,26 @@ pub async fn read_hub(kube: &kube::Client, namespace: &str) -> Result<Option<Joi
     Ok(Some(known.context("ConfigMap linesman-hub")?))
 }
 
-/// Removes the token and kubectl's copy of it.
-pub async fn forget_token(api: &Api<Object>) -> Result<()> {
-    let patch = json!({
-        "data": {"token": null},
-        "metadata": {"annotations": {LAST_APPLIED: null}},
-    });
+/// Removes this token and kubectl's copy of it; another one that came since stays.
+pub async fn forget_token(api: &Api<Object>, redeemed: Option<&Secret<String>>) -> Result<()> {
+    const DOING: &str = "remove the token from Secret linesman-join";
+    let Some(object) = within(api.get_opt(JOIN_SECRET)).await.context(DOING)? else {
+        return Ok(());
+    };
+    let token = Join::token(&object);
+    // The watch tells of another one.
+    if token.is_some() && token.as_ref().and_then(token_id) != redeemed.and_then(token_id) {
+        return Ok(());
+    }
+    let mut metadata = json!({"annotations": {LAST_APPLIED: null}});
+    if let Some(version) = object.metadata.resource_version {
+        metadata["resourceVersion"] = json!(version);
+    }
+    let patch = json!({"data": {"token": null}, "metadata": metadata});
     let params = PatchParams::default();
     within(api.patch(JOIN_SECRET, &params, &Patch::Merge(patch)))
         .await
-        .context("remove the token from Secret linesman-join")?;
+        .context(DOING)?;
     Ok(())
 }
 

@@ -50,8 +50,10 @@ pub(in crate::agent) async fn start(
     stop: &CancellationToken,
 ) -> Option<Start> {
     let mut attempt = 0;
+    // What is kept from here on is written by this client, too.
+    let led = office.0.client(kube, None);
     loop {
-        match begin(config, kube, &office).await {
+        match begin(config, &led, &office).await {
             Ok(start) => return Some(start),
             Err(error) => warn!(error = format!("{error:#}"), "not started yet"),
         }

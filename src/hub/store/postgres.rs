@@ -10,10 +10,9 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgConnectOptions;
 use sqlx::postgres::{PgArguments as Arguments, PgConnection as Connection};
-use sqlx::postgres::{PgConnectOptions, PgPool};
-use sqlx::{ConnectOptions as _, Postgres as Db, Transaction};
+use sqlx::{ConnectOptions as _, Postgres as Db};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -74,7 +73,7 @@ mod replicas;
 mod target;
 
 use contract::{End, db};
-use pool::{is_lost, pool};
+use pool::{Lent, Pool, is_lost, pool};
 
 pub use replicas::Bells;
 pub use target::Target;
@@ -104,17 +103,17 @@ const LOCK_NOT_AVAILABLE: &str = "55P03";
 #[derive(Clone)]
 pub struct Postgres {
     target: Target,
-    writer: PgPool,
-    audit: PgPool,
+    writer: Pool,
+    audit: Pool,
     audit_end: End,
     pub(super) access: AccessChanges,
-    readers: PgPool,
+    readers: Pool,
     /// Reads of the record at once.
     auditors: Arc<Semaphore>,
     /// One connection, which holds the lock [`HUB`].
-    hold: PgPool,
+    hold: Pool,
     /// One connection, which holds the lock [`LEADER`] while this process leads.
-    lead: PgPool,
+    lead: Pool,
     share: Share,
     /// Of the data directory, as long as any handle lives.
     _lock: Option<Arc<File>>,
@@ -122,12 +121,12 @@ pub struct Postgres {
 
 /// A transaction that waits for no other one after its first statement.
 struct Write {
-    tx: Transaction<'static, Db>,
+    tx: Lent,
 }
 
 /// A connection for one read of the record.
 struct AuditReader {
-    connection: PoolConnection<Db>,
+    connection: Lent,
     _place: OwnedSemaphorePermit,
 }
 
@@ -361,7 +360,7 @@ impl Postgres {
     }
 }
 
-async fn begin(pool: &PgPool, lock: Option<i64>, doing: &'static str) -> Result<Write> {
+async fn begin(pool: &Pool, lock: Option<i64>, doing: &'static str) -> Result<Write> {
     let mut left = WRITERS;
     let mut tx = loop {
         match pool.begin().await {

@@ -29,7 +29,12 @@ pub(super) enum Way {
     Silent,
     /// The same, and connections that something was said on meanwhile stay silent for ever.
     Lost,
+    /// Goes on, but of two pings in a row on a connection the second is lost, and the connection with it.
+    Returned,
 }
+
+/// The length of a bare Sync of PostgreSQL's protocol (five bytes, and the type of the record) as TLS 1.3 sends it.
+const SYNC: usize = 5 + 6 + 16;
 
 /// Two, of which the first has a way of its own to the records.
 pub(super) struct Site {
@@ -79,25 +84,38 @@ async fn pass(listener: TcpListener, to: SocketAddr, way: watch::Receiver<Way>) 
             let outside = TcpStream::connect(to).await.unwrap();
             let (from, to) = (inside.into_split(), outside.into_split());
             tokio::select! {
-                () = one_way(from.0, to.1, way.clone()) => {}
-                () = one_way(to.0, from.1, way.clone()) => {}
+                () = one_way(from.0, to.1, way.clone(), Side::Hub) => {}
+                () = one_way(to.0, from.1, way.clone(), Side::Server) => {}
                 _ = way.wait_for(|way| *way == Way::Broken) => {}
             }
         });
     }
 }
 
+/// Who speaks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Hub,
+    Server,
+}
+
 async fn one_way(
     mut from: tokio::net::tcp::OwnedReadHalf,
     mut to: tokio::net::tcp::OwnedWriteHalf,
     mut way: watch::Receiver<Way>,
+    side: Side,
 ) {
     let mut buffer = vec![0; 1 << 16];
+    let mut pings = 0;
     while let Ok(n @ 1..) = from.read(&mut buffer).await {
-        if *way.borrow() == Way::Lost {
+        let pinged = side == Side::Hub && n == SYNC && buffer[..3] == [0x17, 3, 3];
+        pings = if pinged { pings + 1 } else { 0 };
+        let now = *way.borrow();
+        if now == Way::Lost || (now == Way::Returned && pings == 2) {
             std::future::pending::<()>().await;
         }
-        let ends = way.wait_for(|way| *way == Way::Open).await.is_err();
+        let passes = |way: &Way| matches!(way, Way::Open | Way::Returned);
+        let ends = way.wait_for(passes).await.is_err();
         if ends || to.write_all(&buffer[..n]).await.is_err() {
             return;
         }

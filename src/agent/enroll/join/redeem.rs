@@ -50,7 +50,7 @@ impl Joining {
             if self.state.is_none() {
                 progress.waiting(NO_TOKEN).await;
             } else if join.token.is_some() || join.echoed {
-                self.forget(secrets, retry).await;
+                self.forget(secrets, join, retry).await;
             }
             return;
         }
@@ -65,7 +65,7 @@ impl Joining {
                 Ok(told) => match self.accept(secrets, join, told.assignment).await {
                     Ok(()) => {
                         self.understood(&told.unknown).await;
-                        self.forget(secrets, retry).await;
+                        self.forget(secrets, join, retry).await;
                     }
                     Err(unmet) => {
                         progress.failed(&unmet.text).await;
@@ -215,7 +215,7 @@ impl Joining {
         Again::Slowly
     }
 
-    /// The answer is stored before the token is forgotten: a kill between the two costs nothing.
+    /// The answer is stored before the token is forgotten ([`Self::forget`]): a kill between the two costs nothing.
     async fn accept(
         &mut self,
         secrets: &Api<Object>,
@@ -239,13 +239,21 @@ impl Joining {
         Ok(())
     }
 
-    /// Drops the token; tried again soon where that fails.
-    async fn forget(&self, secrets: &Api<Object>, retry: &mut Retry) {
+    /// Drops the token once what it brought is stored; tried again soon where that fails.
+    async fn forget(&self, secrets: &Api<Object>, join: &Join, retry: &mut Retry) {
         *retry = Retry {
             attempt: 0,
             due: None,
         };
-        if let Err(error) = stored::forget_token(secrets).await {
+        let stored = match &self.state {
+            Some(state) => self.store(secrets, state).await,
+            None => true,
+        };
+        if !stored {
+            retry.due = Some(Instant::now() + FORGET);
+            return;
+        }
+        if let Err(error) = stored::forget_token(secrets, join.token.as_ref()).await {
             warn!(error = format!("{error:#}"), "token not removed");
             retry.due = Some(Instant::now() + FORGET);
         }

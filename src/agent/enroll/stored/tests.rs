@@ -1,3 +1,8 @@
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use kube::client::Body;
+
 use super::*;
 
 fn object(pairs: &[(&str, &str)]) -> Object {
@@ -94,4 +99,40 @@ fn a_garbled_state_counts_as_missing() {
     assert_eq!(State::read(&SecretData::new()), None);
     let garbled = [("assignment.json".to_owned(), b"{".to_vec())].into();
     assert_eq!(State::read(&garbled), None);
+}
+
+/// The patches that dropping the token `lmj1.a.…` sends where the Secret has this one.
+async fn dropped(there: &str) -> Vec<serde_json::Value> {
+    let mut stored = object(&[("token", there), ("hub", "https://h"), ("cluster", "eu1")]);
+    stored.metadata.resource_version = Some("7".to_owned());
+    let stored = serde_json::to_vec(&stored).unwrap();
+    let patches = Arc::new(Mutex::new(Vec::new()));
+    let sent = Arc::clone(&patches);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (stored, sent) = (stored.clone(), Arc::clone(&sent));
+        async move {
+            if request.method() == http::Method::PATCH {
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let patch = serde_json::from_slice(&body).unwrap();
+                sent.lock().unwrap().push(patch);
+            }
+            Ok::<_, Infallible>(http::Response::new(Body::from(stored)))
+        }
+    });
+    let api = secrets(&kube::Client::new(service, "linesman"), "linesman");
+    let redeemed = Secret::new("lmj1.a.b".to_owned());
+    forget_token(&api, Some(&redeemed)).await.unwrap();
+    let patches = patches.lock().unwrap();
+    patches.clone()
+}
+
+/// The owner may apply the YAML with another token while the first one is redeemed.
+#[tokio::test]
+async fn a_token_that_came_since_is_not_dropped_with_the_one_before() {
+    assert_eq!(dropped("lmj1.c.d").await, [json!(null); 0]);
+    let patch = json!({
+        "data": {"token": null},
+        "metadata": {"annotations": {LAST_APPLIED: null}, "resourceVersion": "7"},
+    });
+    assert_eq!(dropped("lmj1.a.b").await, [patch]);
 }

@@ -1,10 +1,25 @@
-//! Connections to the server: kept, tried before they are used, and made anew where they are lost.
+//! Connections to the server: kept, tried before they are used, and made anew where they are lost. Each wait has an end: a
+//! connection that does not answer on its way back leaves its place to another one. The library's own pool has waits without
+//! one on that way (`docs/decisions/0036-own-pool.md`).
 
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sqlx::ConnectOptions as _;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt as _, StreamExt as _, TryFutureExt as _, TryStreamExt as _};
+use sqlx::postgres::{
+    PgConnectOptions, PgConnection, PgQueryResult, PgRow, PgStatement, PgTypeInfo,
+};
+use sqlx::{
+    ConnectOptions as _, Connection as _, Either, Error, Execute, Executor, Postgres as Db, SqlStr,
+};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::TaskTracker;
 
 use super::CONNECT;
 
@@ -14,62 +29,204 @@ const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 const PING: Duration = Duration::from_secs(2);
 /// One that takes longer to be made was begun while nothing came through.
 const FRESH: Duration = Duration::from_secs(5);
-/// TCP has given up by then.
-const TCP: Duration = Duration::from_mins(16);
+/// Before another try at a server that is just starting.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Whether the connection is gone, and not what was asked of it wrong. Class 57 is an administrator's intervention.
-pub(super) fn is_lost(error: &sqlx::Error) -> bool {
+pub(super) fn is_lost(error: &Error) -> bool {
     match error {
-        sqlx::Error::Io(_) => true,
-        sqlx::Error::Database(d) => d.code().is_some_and(|code| code.starts_with("57P")),
+        Error::Io(_) => true,
+        Error::Database(d) => d.code().is_some_and(|code| code.starts_with("57P")),
         _ => false,
     }
 }
 
-/// Makes another connection of one that is lost. The pool would close it first, and wait for the server's word in that, as
-/// long as TCP takes to give up: it would be short of a connection for that long, be the network back or not.
-async fn revive(
-    connection: &mut PgConnection,
-    options: &PgConnectOptions,
-) -> Result<(), sqlx::Error> {
-    use sqlx::Connection as _;
-    let until = Instant::now() + TCP;
-    if let Ok(answered) = timeout(PING, connection.ping()).await {
-        return answered;
-    }
-    while Instant::now() < until {
-        if let Ok(Ok(fresh)) = timeout(FRESH, options.connect()).await {
-            *connection = fresh;
-            return Ok(());
-        }
-        sleep(PING).await;
-    }
-    Err(sqlx::Error::PoolTimedOut)
+/// So many connections at most, made when they are asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Pool(Arc<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    options: PgConnectOptions,
+    places: Arc<Semaphore>,
+    /// And since when.
+    idle: Mutex<VecDeque<(PgConnection, Instant)>>,
+    /// Each ends within [`PING`].
+    returning: TaskTracker,
 }
 
-pub(super) fn pool(most: u32, options: PgConnectOptions) -> PgPool {
-    let (own, again) = (options.clone(), options.clone());
-    PgPoolOptions::new()
-        .max_connections(most)
-        .idle_timeout(None)
-        .max_lifetime(None)
-        .acquire_timeout(CONNECT)
-        .test_before_acquire(false)
-        .before_acquire(move |connection, meta| {
-            let options = own.clone();
-            Box::pin(async move {
-                if meta.idle_for > TRUSTED_IDLE {
-                    revive(connection, &options).await?;
+/// A connection, to be given back by dropping it.
+pub(super) struct Lent {
+    connection: Option<PgConnection>,
+    /// A transaction may be open.
+    open: bool,
+    kept: Arc<Kept>,
+    place: Option<OwnedSemaphorePermit>,
+}
+
+pub(super) fn pool(most: u32, options: PgConnectOptions) -> Pool {
+    Pool(Arc::new(Kept {
+        options,
+        places: Arc::new(Semaphore::new(most as usize)),
+        idle: Mutex::default(),
+        returning: TaskTracker::new(),
+    }))
+}
+
+impl Kept {
+    fn idle(&self) -> MutexGuard<'_, VecDeque<(PgConnection, Instant)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn connection(&self) -> Result<PgConnection, Error> {
+        let idle = self.idle().pop_front();
+        if let Some((mut connection, since)) = idle {
+            let answers = since.elapsed() <= TRUSTED_IDLE
+                || matches!(timeout(PING, connection.ping()).await, Ok(Ok(())));
+            if answers {
+                return Ok(connection);
+            }
+        }
+        loop {
+            match timeout(FRESH, self.options.connect()).await {
+                Ok(Err(error)) if starts(&error) => sleep(AGAIN).await,
+                Ok(made) => return made,
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Whether the server is not there yet.
+fn starts(error: &Error) -> bool {
+    match error {
+        Error::Io(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        Error::Database(d) => d.code().is_some_and(|code| code == "57P03"),
+        _ => false,
+    }
+}
+
+impl Pool {
+    pub(super) async fn acquire(&self) -> Result<Lent, Error> {
+        let acquired = async {
+            let place = self.0.places.clone().acquire_owned().await;
+            let place = place.map_err(|_| Error::PoolClosed)?;
+            Ok(Lent {
+                connection: Some(self.0.connection().await?),
+                open: false,
+                kept: self.0.clone(),
+                place: Some(place),
+            })
+        };
+        timeout(CONNECT, acquired)
+            .await
+            .unwrap_or(Err(Error::PoolTimedOut))
+    }
+
+    pub(super) async fn begin(&self) -> Result<Lent, Error> {
+        let mut tx = self.acquire().await?;
+        tx.open = true;
+        sqlx::raw_sql("BEGIN").execute(&mut *tx).await?;
+        Ok(tx)
+    }
+}
+
+impl Lent {
+    pub(super) async fn commit(mut self) -> Result<(), Error> {
+        sqlx::raw_sql("COMMIT").execute(&mut *self).await?;
+        self.open = false;
+        Ok(())
+    }
+}
+
+impl Deref for Lent {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        self.connection
+            .as_ref()
+            .expect("it is there until it is dropped")
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        self.connection
+            .as_mut()
+            .expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(mut connection) = self.connection.take() else {
+            return;
+        };
+        let (kept, open, place) = (self.kept.clone(), self.open, self.place.take());
+        // Without a runtime nobody will ask for it again.
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let returning = async move {
+            let back = async {
+                if open {
+                    sqlx::raw_sql("ROLLBACK").execute(&mut connection).await?;
                 }
-                Ok(true)
-            })
-        })
-        .after_release(move |connection, _| {
-            let options = again.clone();
-            Box::pin(async move {
-                revive(connection, &options).await?;
-                Ok(true)
-            })
-        })
-        .connect_lazy_with(options)
+                connection.ping().await
+            };
+            // One that is lost is not closed by a word to the server: that would wait for its answer.
+            if matches!(timeout(PING, back).await, Ok(Ok(()))) {
+                kept.idle().push_back((connection, Instant::now()));
+            }
+            drop(place);
+        };
+        self.kept.returning.spawn_on(returning, &runtime);
+    }
+}
+
+impl<'p> Executor<'p> for &'p Pool {
+    type Database = Db;
+
+    fn fetch_many<'e, 'q: 'e, E>(
+        self,
+        query: E,
+    ) -> BoxStream<'e, Result<Either<PgQueryResult, PgRow>, Error>>
+    where
+        'p: 'e,
+        E: 'q + Execute<'q, Db>,
+    {
+        async move {
+            let mut lent = self.acquire().await?;
+            let all: Vec<_> = lent.fetch_many(query).try_collect().await?;
+            Ok(stream::iter(all.into_iter().map(Ok)))
+        }
+        .try_flatten_stream()
+        .boxed()
+    }
+
+    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, Result<Option<PgRow>, Error>>
+    where
+        'p: 'e,
+        E: 'q + Execute<'q, Db>,
+    {
+        async move { self.acquire().await?.fetch_optional(query).await }.boxed()
+    }
+
+    fn prepare_with<'e>(
+        self,
+        sql: SqlStr,
+        parameters: &'e [PgTypeInfo],
+    ) -> BoxFuture<'e, Result<PgStatement, Error>>
+    where
+        'p: 'e,
+    {
+        async move { self.acquire().await?.prepare_with(sql, parameters).await }.boxed()
+    }
+
+    fn describe<'e>(self, sql: SqlStr) -> BoxFuture<'e, Result<sqlx::Describe<Db>, Error>>
+    where
+        'p: 'e,
+    {
+        async move { self.acquire().await?.describe(sql).await }.boxed()
+    }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use sqlx::postgres::PgListener;
+use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::time::timeout;
 
 use super::contract::db;
-use super::{LEADER, Postgres, pool};
+use super::{LEADER, Postgres};
 use crate::hub::store::{Bell, Result, StoreError};
 
 /// A leader that hears nothing of its lock for so long is none any more.
@@ -56,9 +56,17 @@ impl Postgres {
         const DOING: &str = "listen to the other replicas";
         // A pool of its own: the listener keeps a connection for good.
         let options = self.target.options().clone();
-        let mut listener = PgListener::connect_with(&pool(1, options))
-            .await
-            .map_err(db(DOING))?;
+        let mut listener = PgListener::connect_with(
+            &PgPoolOptions::new()
+                .max_connections(1)
+                .idle_timeout(None)
+                .max_lifetime(None)
+                .acquire_timeout(super::CONNECT)
+                .test_before_acquire(false)
+                .connect_lazy_with(options),
+        )
+        .await
+        .map_err(db(DOING))?;
         listener.listen(CHANNEL).await.map_err(db(DOING))?;
         Ok(Bells(listener))
     }
