@@ -40,6 +40,7 @@ pub mod replace;
 pub mod rights;
 pub mod scene;
 pub mod server;
+pub mod setback;
 pub mod settled;
 pub mod state;
 pub mod steps;

@@ -38,6 +38,7 @@ mod record;
 mod replace;
 mod resume;
 mod scene;
+mod setback;
 mod settled;
 mod status;
 mod tell;
@@ -242,6 +243,7 @@ impl Watchdog {
                 install = self.install(&desired);
             }
             let now = clock::now();
+            self.set_back(now);
             let more = self.history.mourn(now, &install, &observed);
             self.see_fetch(now, &install, &desired, &observed);
             self.history.noted(now, &install, &observed);

@@ -309,7 +309,7 @@ pub(super) fn gone(seen: &mut Observed, id: &ObjectId) -> bool {
     if let Some(keepsake) = child.and_then(|c| c.keepsake) {
         let now = clock::now();
         let lost = Arc::make_mut(&mut seen.lost);
-        lost.retain(|_, (at, _)| now - *at < LOST);
+        lost.retain(|_, (at, _)| (now - *at).abs() < LOST);
         if lost.len() < MAX_LOST || lost.contains_key(id) {
             lost.insert(id.clone(), (now, keepsake));
         } else {

@@ -146,7 +146,7 @@ pub fn note(observed: &mut Observed, id: &ObjectId, fate: Option<&Fate>, now: Of
 
 /// A Kustomization is done with what was new to it.
 pub fn moved(observed: &mut Observed, id: &ObjectId, now: OffsetDateTime) {
-    observed.moved.retain(|_, at| now - *at < LATE);
+    observed.moved.retain(|_, at| (now - *at).abs() < LATE);
     if observed.moved.len() < MAX_KEPT {
         observed.moved.insert(id.clone(), now);
     }
@@ -169,7 +169,7 @@ fn note_end(observed: &mut Observed, id: &ObjectId, fate: Option<&Fate>, now: Of
         return;
     }
     let deletions = Arc::make_mut(&mut observed.deletions);
-    deletions.retain(|_, at| now - *at < KEPT);
+    deletions.retain(|_, at| (now - *at).abs() < KEPT);
     if deletions.len() < MAX_KEPT {
         deletions.insert(id.clone(), now);
     }
@@ -179,7 +179,7 @@ fn note_end(observed: &mut Observed, id: &ObjectId, fate: Option<&Fate>, now: Of
 /// goes itself.
 fn takes_away(observed: &Observed, owner: &ObjectId, now: OffsetDateTime) -> bool {
     let done = observed.moved.get(owner);
-    if done.is_some_and(|at| now - *at < LATE) {
+    if done.is_some_and(|at| (now - *at).abs() < LATE) {
         return true;
     }
     if let Some(root) = observed.objects.get(owner) {

@@ -19,7 +19,7 @@ use crate::bundle::{Kind, ObjectId};
 const TOGETHER: Duration = Duration::seconds(60);
 
 /// What could not be brought back is tried again.
-const AGAIN: Duration = Duration::seconds(30);
+pub(super) const AGAIN: Duration = Duration::seconds(30);
 
 /// A source is given up for an object after so many refusals in a row.
 const REFUSALS: u32 = 2;
@@ -111,8 +111,10 @@ impl History {
             let crd = ObjectId::new(Kind::CustomResourceDefinition, "", &crd);
             let live = observed.objects.get(&crd);
             let dead = live.is_none_or(|crd| crd.deleting.is_some());
-            let with_many = burst && now - *at <= burst::TOGETHER;
-            if !dead && !with_many || now - *at > TOGETHER || !install.wanted.contains_key(&crd) {
+            // Of a clock that was set back, it may lie ahead.
+            let ago = (now - *at).abs();
+            let with_many = burst && ago <= burst::TOGETHER;
+            if !dead && !with_many || ago > TOGETHER || !install.wanted.contains_key(&crd) {
                 continue;
             }
             let saved = self.saved.entry(crd.clone()).or_default();

@@ -76,11 +76,13 @@ pub fn probes(
         let unproven = written.is_some_and(|at| probe.sent < at);
         let stumbled = argocd::stumbled(live) && now - probe.sent >= SPACING;
         let old = now - probe.sent >= every || argocd::is_stale(live, now) || stumbled;
+        // The clock was set back: it would prove what is yet to be done, and be missed by nobody.
+        let ahead = probe.sent > now;
         // The look that was asked for may have come before the keys: by itself Argo CD looks a minute later.
         let unread = !probe.answered || argocd::doubts_host(live);
         let unread = mounts && unread && now - probe.sent >= SPACING;
         let again = by_own_look(install, observed, live, probe.sent);
-        unproven || unread || (old || again) && probe.answered
+        unproven || ahead || unread || (old || again) && probe.answered
     };
     let spaced = |id: &ObjectId| {
         let last = history.nudged.get(id);

@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 
 use time::{Duration, OffsetDateTime};
 
+use super::setback;
+
 /// What is further back says nothing of now.
 pub const WINDOW: Duration = Duration::seconds(30);
 /// Calls that are remembered, the last ones.
@@ -59,6 +61,7 @@ pub struct Symptoms {
 
 impl Calls {
     pub fn note(&mut self, call: Call) {
+        setback::cap(self.last.iter_mut().map(|old| &mut old.at), call.at);
         if self.last.len() >= MAX_CALLS {
             self.last.pop_front();
         }
@@ -74,7 +77,9 @@ impl Calls {
         };
     }
 
-    pub fn gate(&self, now: OffsetDateTime) -> Gate {
+    /// A call that lies ahead is of a clock that was set back, and counts as one of now.
+    pub fn gate(&mut self, now: OffsetDateTime) -> Gate {
+        setback::cap(self.last.iter_mut().map(|call| &mut call.at), now);
         let fresh = || self.last.iter().filter(|call| now - call.at <= WINDOW);
         let (calls, failed) = (fresh().count(), fresh().filter(|c| c.failed).count());
         let mut took: Vec<Duration> = fresh().filter_map(|call| call.took).collect();

@@ -97,8 +97,9 @@ pub(super) fn probes(
     let asked: Vec<(&ObjectId, &Witness)> = chosen(install, observed).collect();
     let due = asked.iter().filter(|(id, witness)| {
         let old = |probe: Probe| probe.answered && now - probe.sent >= install.policy.probe_every;
+        let due = |probe: Probe| old(probe) || probe.sent > now;
         let last = history.nudged.get(*id);
-        witness.probe.is_none_or(old) && last.is_none_or(|at| now - *at >= SPACING)
+        witness.probe.is_none_or(due) && last.is_none_or(|at| now - *at >= SPACING)
     });
     let steps = due.map(|(id, _)| Step {
         action: Action::Nudge,

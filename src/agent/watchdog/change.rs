@@ -47,6 +47,20 @@ impl Changing {
         since.is_some_and(|since| now - since >= change.limit())
     }
 
+    /// All of its times that have been.
+    pub(super) fn times(&mut self) -> impl Iterator<Item = &mut OffsetDateTime> {
+        let Self {
+            what: _,
+            since,
+            held,
+            rolled,
+            trimmed,
+            ending,
+            lacks: _,
+        } = self;
+        [since, held, rolled, trimmed, ending].into_iter().flatten()
+    }
+
     pub(super) fn lacks(&self) -> Option<&str> {
         self.lacks.as_deref()
     }

@@ -28,6 +28,13 @@ pub(super) struct Handover {
     since: Option<(String, OffsetDateTime)>,
 }
 
+impl Handover {
+    /// All of its times that have been.
+    pub(super) fn times(&mut self) -> impl Iterator<Item = &mut OffsetDateTime> {
+        self.since.iter_mut().map(|(_, at)| at)
+    }
+}
+
 /// What becomes of the present rounds where something else is wanted.
 pub(super) enum Redirect {
     /// Nothing will be wanted any more.

@@ -63,6 +63,13 @@ impl Records {
         self.open.keys().map(|(class, _)| class.as_str())
     }
 
+    /// All times that have been and that something is still decided by.
+    pub(super) fn times(&mut self) -> impl Iterator<Item = &mut OffsetDateTime> {
+        let open = self.open.values_mut();
+        let steps = open.filter_map(|open| open.last_step.as_mut());
+        steps.chain(self.aftermaths.times())
+    }
+
     pub(super) fn open_ids(&self) -> Vec<String> {
         self.open.values().map(|o| o.record.id.clone()).collect()
     }

@@ -87,9 +87,30 @@ fn the_symptoms_are_told() {
 /// F14: nobody has to open it.
 #[test]
 fn the_gate_opens_by_itself_when_the_errors_are_half_a_minute_old() {
-    let calls = mixed(0, 10, 0);
+    let mut calls = mixed(0, 10, 0);
     assert!(calls.gate(at(29_000)).is_shut());
     assert_eq!(calls.gate(at(30_001)), Gate::Open);
+}
+
+/// F14: calls of a time that the clock has not reached again count for half a minute, as others do.
+#[test]
+fn a_clock_that_is_set_back_does_not_keep_the_gate_shut() {
+    let back = -2 * 3_600_000;
+    let mut calls = mixed(0, 10, 0);
+    let shut = calls.gate(at(back));
+    assert_eq!(shut, mixed(0, 10, 0).gate(at(0)));
+    assert_eq!(calls.gate(at(back + 30_000)), shut);
+    assert_eq!(calls.gate(at(back + 30_001)), Gate::Open);
+    // The same where another call is what comes next.
+    let mut calls = mixed(0, 10, 0);
+    for later in [0, 30_001] {
+        calls.note(Call {
+            at: at(back + later),
+            failed: false,
+            took: None,
+        });
+    }
+    assert_eq!(calls.gate(at(back + 30_001)), Gate::Open);
 }
 
 #[test]

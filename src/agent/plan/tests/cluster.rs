@@ -143,6 +143,7 @@ impl Cluster {
 
     fn round_of(&mut self, mut then: Option<&mut dyn FnMut(&mut Self)>) -> Plan {
         let observed = self.observed();
+        self.history.set_back(self.now);
         self.history.noted(self.now, &self.install, &observed);
         let plan = plan(self.now, &self.install, &observed, &self.history);
         assert_eq!(plan, self.plan(), "the same input gives the same plan");

@@ -45,6 +45,10 @@ impl Aftermaths {
         });
     }
 
+    pub(super) fn times(&mut self) -> impl Iterator<Item = &mut OffsetDateTime> {
+        self.0.iter_mut().map(|one| &mut one.ended)
+    }
+
     /// When the next look is due.
     pub(super) fn due(&self) -> Option<OffsetDateTime> {
         self.0.iter().filter_map(Aftermath::due).min()

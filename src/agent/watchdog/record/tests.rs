@@ -90,6 +90,24 @@ fn a_heal_ends_when_a_probe_sent_after_it_is_answered() {
     assert_eq!(closed[0].steps[0].outcome, "ok");
 }
 
+/// W7: the heal would stay open until the clock, set back by two hours, has caught up with its last step.
+#[test]
+fn a_clock_that_is_set_back_does_not_keep_a_heal_open() {
+    let (mut records, mut history) = adopted();
+    let fault = [(Class::ObjectMissing, deployment())];
+    round(&mut records, &mut history, 0, &fault, Some(-100));
+    records.acted(at(1), &step(fault[0].0, &fault[0].1), &Outcome::Done);
+    let back = -7_200;
+    let now = at(back);
+    let ahead = crate::agent::plan::setback::cap(records.times(), now);
+    assert_eq!(ahead, time::Duration::seconds(7_201));
+    let before = Some(back - 1);
+    assert_eq!(round(&mut records, &mut history, back, &[], before), []);
+    let closed = round(&mut records, &mut history, back + 9, &[], Some(back + 5));
+    let results: Vec<HealResult> = closed.iter().map(|heal| heal.result).collect();
+    assert_eq!(results, [HealResult::Healed]);
+}
+
 /// Found a moment after the heal opened, they come with its next word; its end says which commit is in force.
 #[test]
 fn events_found_beside_the_mending_are_told_with_the_open_heal() {

@@ -1,0 +1,69 @@
+//! A wall clock that is set back leaves times that are ahead of it. They count as now: taken as they are, nothing would be done until
+//! the clock has caught up with them; and forgotten, they would give every budget anew to a clock that jumps to and fro.
+
+use time::{Duration, OffsetDateTime};
+
+use super::history::AGAIN;
+use super::state::{History, Past};
+
+/// Takes what is later than `latest` as that. Returns by how much the latest of them was too late.
+pub fn cap<'a>(
+    times: impl IntoIterator<Item = &'a mut OffsetDateTime>,
+    latest: OffsetDateTime,
+) -> Duration {
+    let mut most = Duration::ZERO;
+    for at in times {
+        most = most.max(*at - latest);
+        *at = (*at).min(latest);
+    }
+    most
+}
+
+impl History {
+    /// Before anything is decided by it. Returns how far ahead of `now` the latest of its times was.
+    pub fn set_back(&mut self, now: OffsetDateTime) -> Duration {
+        let Self {
+            faults,
+            settled: _,
+            adopted: _,
+            last_write,
+            host_keys,
+            head,
+            saved: _,
+            cut: _,
+            restore_after,
+            refused: _,
+            nudged,
+            retried,
+            blinded,
+            at_work,
+            releasing,
+            operation,
+            down,
+            vain,
+        } = self;
+        let faults = faults.values_mut().flat_map(|past| {
+            let Past {
+                since,
+                attempts,
+                unserved,
+                spent: _,
+            } = past;
+            since.iter_mut().chain(attempts).chain(unserved)
+        });
+        let once = [last_write, host_keys, blinded, at_work, releasing];
+        let named = [head, operation];
+        let all = faults
+            .chain(once.into_iter().flatten())
+            .chain(named.into_iter().flatten().map(|(_, at)| at))
+            .chain(nudged.values_mut())
+            .chain(down.values_mut())
+            .chain(retried.values_mut().flatten())
+            .chain(vain.values_mut().flatten());
+        // This one is ahead by what it is.
+        cap(restore_after.values_mut(), now + AGAIN).max(cap(all, now))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+use std::collections::BTreeMap;
+
+use time::macros::datetime;
+
+use super::*;
+use crate::agent::plan::fault::Budget;
+use crate::agent::plan::pace::{MAX_ATTEMPTS, allowed, spends};
+use crate::agent::plan::tests::{Cluster, Damage};
+use crate::agent::plan::{Action, Class};
+use crate::bundle::{Kind, ObjectId};
+
+const NOON: OffsetDateTime = datetime!(2026-01-02 12:00:00 UTC);
+
+fn minutes(minutes: i64) -> OffsetDateTime {
+    NOON + Duration::minutes(minutes)
+}
+
+fn object() -> ObjectId {
+    ObjectId::new(Kind::Deployment, "flux-system", "source-controller")
+}
+
+/// All times of a history, each as given.
+fn history(at: impl Fn(i64) -> OffsetDateTime, restore_after: OffsetDateTime) -> History {
+    let past = Past {
+        since: Some(at(-3)),
+        attempts: [-50, -2, 0].map(&at).to_vec(),
+        unserved: [-1].map(&at).to_vec(),
+        spent: true,
+    };
+    History {
+        faults: [((Class::ScaledToZero, object()), past)].into(),
+        adopted: true,
+        last_write: Some(at(-2)),
+        host_keys: Some(at(-4)),
+        head: Some(("abc".to_owned(), at(-5))),
+        restore_after: [(object(), restore_after)].into(),
+        nudged: [(object(), at(-6))].into(),
+        retried: [(object(), [-40, -7].map(&at).to_vec())].into(),
+        blinded: Some(at(-8)),
+        at_work: Some(at(-9)),
+        releasing: Some(at(-10)),
+        operation: Some(("7".to_owned(), at(-11))),
+        down: [(object(), at(-12))].into(),
+        vain: [(object(), [-13, -1].map(&at).to_vec())].into(),
+        ..History::default()
+    }
+}
+
+/// What is in a history that has a time.
+fn told(history: &History) -> String {
+    let History {
+        settled,
+        saved,
+        cut,
+        refused,
+        ..
+    } = history;
+    assert!(settled.is_empty() && saved.is_empty() && cut.is_empty() && refused.is_empty());
+    format!("{history:#?}")
+}
+
+#[test]
+fn times_ahead_of_a_clock_that_was_set_back_count_as_now_and_others_stay() {
+    let soon = |now| now + AGAIN;
+    let before = history(minutes, soon(NOON));
+    for (now, after, ahead) in [
+        (NOON, before.clone(), Duration::ZERO),
+        (
+            minutes(-120),
+            history(|_| minutes(-120), soon(minutes(-120))),
+            Duration::hours(2),
+        ),
+        (
+            minutes(-3),
+            history(|at| minutes(at.min(-3)), soon(minutes(-3))),
+            Duration::minutes(3),
+        ),
+    ] {
+        let mut history = before.clone();
+        assert_eq!(history.set_back(now), ahead);
+        assert_eq!(told(&history), told(&after), "{now}");
+        assert_eq!(history.set_back(now), Duration::ZERO);
+        assert_eq!(told(&history), told(&after), "{now}");
+    }
+}
+
+/// W25: as many attempts an hour as the budget has, whatever the clock does meanwhile: it is set back after each of them.
+#[test]
+fn a_clock_that_jumps_to_and_fro_gives_no_budget_anew() {
+    for class in Class::ALL {
+        let Budget::PerHour(limit) = class.budget() else {
+            continue;
+        };
+        let key = (*class, object());
+        let mut history = History::default();
+        let mut attempts = 0;
+        let mut now = NOON;
+        // An hour, less what the set-backs take away.
+        for second in 0..3_000 {
+            now += Duration::seconds(1);
+            let back = Duration::seconds(i64::from(second % 7 == 3) * 600);
+            now -= back;
+            history.set_back(now);
+            let past = history.faults.entry(key.clone()).or_default();
+            past.since.get_or_insert(now);
+            past.attempts.retain(|at| now - *at < Duration::hours(1));
+            if allowed(*class, &key.1, past, "eu1", now).is_some_and(|at| at <= now) {
+                past.attempts.push(now);
+                assert!(past.attempts.len() <= MAX_ATTEMPTS);
+                past.spent |= spends(*class, &past.attempts, now);
+                attempts += 1;
+            }
+            now += back;
+        }
+        assert!((1..=limit).contains(&attempts), "{class}: {attempts}");
+    }
+}
+
+/// W7: what is broken again right after the clock was set back by two hours is mended as soon as ever, and proven again.
+#[test]
+fn a_clock_that_is_set_back_does_not_stop_the_healing() {
+    let mut took = BTreeMap::new();
+    for back in [0, 2] {
+        let mut cluster = Cluster::working();
+        cluster.damage(&Damage::Scale("kustomize-controller"));
+        cluster.settle(100);
+        cluster.now -= Duration::hours(back);
+        cluster.damage(&Damage::Scale("kustomize-controller"));
+        let broken = cluster.now;
+        cluster.steps.clear();
+        cluster.settle(100);
+        let mut mends = cluster.steps.iter();
+        let (at, _) = mends.find(|(_, s)| s.action == Action::Apply).unwrap();
+        took.insert(back, [*at - broken, cluster.now - broken]);
+    }
+    let within = |back: i64| took[&back].map(Duration::whole_minutes);
+    assert_eq!((within(0), within(2)), ([0, 1], [0, 1]), "{took:?}");
+}
