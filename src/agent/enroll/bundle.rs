@@ -292,9 +292,11 @@ impl Keeper {
         Ok(bundle.within(namespace))
     }
 
-    /// Somebody may have deleted or changed what is kept; without it the next start needs the hub.
-    pub async fn keep(&self) {
-        let Some(held) = &self.held else { return };
+    /// Somebody may have deleted or changed what is kept; without it the next start needs the hub. Whether it is there now.
+    pub async fn keep(&self) -> bool {
+        let Some(held) = &self.held else {
+            return true;
+        };
         let kept = async {
             let stored = self.packed(BUNDLE_MAP, PACKED).await?;
             let whole = |p: Vec<u8>| Bundle::unpack(&p, &held.form.bundle).is_ok();
@@ -304,9 +306,13 @@ impl Keeper {
             warn!("ConfigMap linesman-bundle missing or changed; writing it again");
             self.store(held).await
         };
-        if let Err(error) = kept.await {
-            let error: anyhow::Error = error;
+        let kept: Result<()> = kept.await;
+        if let Err(error) = &kept {
             warn!(error = format!("{error:#}"), "bundle not kept");
         }
+        kept.is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -279,8 +279,8 @@ impl Preparing {
         held.current = self.keeper.is_settled(engine, told.as_ref());
         if held.current {
             if held.stored_due <= Instant::now() {
-                held.stored_due = Instant::now() + STORED;
-                self.keeper.keep().await;
+                let stored = self.keeper.keep().await;
+                held.looked_at_stored(stored, clock::unit(), Instant::now());
             }
             return;
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::STORED;
+use super::{RETRY, STORED};
 use crate::agent::Engine;
 use crate::agent::enroll::hostkeys::HostKeySeen;
 use crate::wire::api::{EngineKind, HostKeysReport, Via};
@@ -22,6 +22,8 @@ pub(super) struct Held {
     pub(super) bundle_due: Instant,
     pub(super) bundle_attempt: u32,
     pub(super) stored_due: Instant,
+    /// How often in a row it could not be read or written.
+    pub(super) stored_attempt: u32,
     pub(super) probe_due: Instant,
     /// The Git path that was looked at last: [`Held::probe_due`] is about that one.
     pub(super) looked: String,
@@ -48,6 +50,7 @@ impl Held {
             bundle_due: now,
             bundle_attempt: 0,
             stored_due: now + STORED,
+            stored_attempt: 0,
             probe_due: now,
             looked: String::new(),
             no_route: None,
@@ -67,6 +70,19 @@ impl Held {
             self.bundle_due
         };
         self.probe_due.min(bundle)
+    }
+
+    /// Whether the bundle is stored now. Where it is not, an agent that starts without the hub would heal nothing.
+    pub(super) fn looked_at_stored(&mut self, stored: bool, unit: f64, now: Instant) {
+        let wait = if stored {
+            self.stored_attempt = 0;
+            STORED
+        } else {
+            let wait = RETRY.full_jitter(self.stored_attempt, unit);
+            self.stored_attempt = self.stored_attempt.saturating_add(1);
+            wait
+        };
+        self.stored_due = now + wait;
     }
 
     /// A line of this epoch is up. Where Git goes over it, its first one is what a look has waited for. After that, a hub that was
@@ -105,6 +121,23 @@ mod tests {
         assert!(!held.must_look("old", now));
         assert!(held.must_look("new", now));
         assert!(held.must_look("old", now + PROBE_AGAIN));
+    }
+
+    /// W5: a restart without the hub in those ten minutes had no bundle.
+    #[test]
+    fn a_bundle_that_could_not_be_stored_is_stored_soon_and_not_ten_minutes_later() {
+        let now = Instant::now();
+        let mut held = Held::new(now);
+        held.current = true;
+        held.probe_due = now + STORED * 2;
+        let mut waits = Vec::new();
+        for stored in [
+            true, false, false, false, false, false, false, false, true, false,
+        ] {
+            held.looked_at_stored(stored, 1.0, now);
+            waits.push((held.due() - now).as_secs());
+        }
+        assert_eq!(waits, [600, 1, 2, 4, 8, 16, 30, 30, 600, 1]);
     }
 
     /// L51: the first look over the line came before the line did, and the next one 5 s after it.
