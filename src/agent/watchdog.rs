@@ -42,6 +42,7 @@ mod setback;
 mod settled;
 mod status;
 mod tell;
+mod unkept;
 
 use attend::Guard;
 use change::Changing;
@@ -51,6 +52,7 @@ use handover::{Handover, Redirect};
 use open::OpenHeals;
 use record::Records;
 use tell::Teller;
+use unkept::Unkept;
 
 /// Between two beats while there is nothing to do.
 const ALIVE: Duration = Duration::from_mins(1);
@@ -116,6 +118,7 @@ struct Watchdog {
     engine: Option<EngineKind>,
     snapshot: Option<Snapshot>,
     saves: Saves,
+    unkept: Unkept,
     /// When a snapshot was last looked at, taken or found to be the same.
     snapshot_at: Option<time::OffsetDateTime>,
     /// Kinds that the agent may not list.
@@ -134,6 +137,7 @@ impl Watchdog {
         Self {
             teller: Teller::new(&context, news),
             saves: Saves::new(&context.kube, &context.namespace),
+            unkept: Unkept::default(),
             open_heals: OpenHeals::new(&context.kube, &context.namespace),
             context,
             desired,
@@ -313,6 +317,9 @@ impl Watchdog {
         for crd in more {
             self.keep_saves(&crd).await;
         }
+        if leads {
+            self.keep_the_rest().await;
+        }
         self.keep_open(leads).await;
         self.report(install, observed, plan, heals).await;
         // The controllers are to be asked now, also where nothing else will happen for a while.
@@ -340,7 +347,9 @@ impl Watchdog {
             None => plan.next_look,
         };
         let wait = (next - clock::now()).try_into().unwrap_or(Duration::ZERO);
-        Instant::now() + wait.max(Duration::from_millis(50))
+        let next = Instant::now() + wait.max(Duration::from_millis(50));
+        let unkept = self.unkept.next().filter(|_| self.context.term.holds());
+        unkept.map_or(next, |at| at.min(next))
     }
 
     fn hear(&mut self, hint: Option<Hint>) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::Watchdog;
@@ -99,6 +100,9 @@ impl Watchdog {
         self.note(step, &done.outcome, hands.observed);
         if let Some(told) = &done.told {
             self.teller.warn(UNRECORDED, told);
+            // Told of by now.
+            self.unkept
+                .note(&step.target, false, clock::unit(), Instant::now());
         }
         if step.action == Action::Restore {
             self.history

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::tell::{UNREADABLE, UNRECORDED};
+use super::tell::UNREADABLE;
 use super::{Watchdog, budgets};
-use crate::bundle::ObjectId;
 use crate::clock;
 
 impl Watchdog {
@@ -35,17 +34,5 @@ impl Watchdog {
         }
         self.tell(ended).await;
         self.teller.goes_on(self.records.open_ids()).await;
-    }
-
-    /// What is to be brought back is on record, too, however this process ends.
-    pub(super) async fn keep_saves(&self, crd: &ObjectId) {
-        let kept = match self.history.saved.get(crd) {
-            Some(objects) => self.saves.store(crd, objects, clock::now()).await,
-            None => self.saves.forget(crd).await,
-        };
-        if let Err(error) = kept {
-            let what = format!("the record of objects to bring back with {crd} was not written");
-            self.teller.warn(UNRECORDED, &format!("{what}: {error:#}"));
-        }
     }
 }

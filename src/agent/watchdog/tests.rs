@@ -54,6 +54,16 @@ fn context(kube: &kube::Client, hearts: &Hearts) -> Context {
     }
 }
 
+/// A watchdog that has done nothing yet, of an API server that has nothing.
+pub(super) fn watchdog() -> Watchdog {
+    let context = context(&nothing_there(), &Hearts::default());
+    let inlets = Inlets {
+        hints: mpsc::channel(1).1,
+        questions: mpsc::channel(1).1,
+    };
+    Watchdog::new(context, watch::channel(None).1, inlets, mpsc::channel(8).0)
+}
+
 fn kept(kube: &kube::Client, news: mpsc::Sender<News>) -> Kept {
     let hearts = Hearts::default();
     let context = context(kube, &hearts);
