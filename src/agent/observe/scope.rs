@@ -1,10 +1,11 @@
 //! One list and watch, and what it makes known.
 
+mod starts;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use kube::api::{Api, DynamicObject, ListParams, WatchEvent, WatchParams};
@@ -20,6 +21,7 @@ use crate::agent::plan::witness::Witness;
 use crate::agent::plan::{Observed, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
+use starts::{End, Starts};
 
 /// A full list this often where no bookmark comes, with which the API server says about once a minute that a watch told all there was:
 /// <https://kubernetes.io/docs/reference/using-api/api-concepts/#watch-bookmarks>. With the list's own time it is less than
@@ -90,6 +92,7 @@ impl Scope {
             floor: 0,
             resume: String::new(),
             events: None,
+            starts: Starts::new(Instant::now()),
             failures: 0,
         };
         loop {
@@ -100,14 +103,8 @@ impl Scope {
                 sleep_until(place.relist_at).await;
                 continue;
             }
-            if place.events.is_none() {
-                let asked =
-                    timeout(CALL, self.api.watch(&self.watch_params(), &place.resume)).await;
-                place.events = asked.ok().and_then(Result::ok).map(StreamExt::boxed);
-            }
             let Some(events) = place.events.as_mut() else {
-                place.relist_at = Instant::now() + Duration::from_millis(300);
-                sleep_until(place.relist_at).await;
+                self.begin(&mut place).await;
                 continue;
             };
             tokio::select! {
@@ -125,15 +122,33 @@ impl Scope {
                         found::confirmed(self.what, view);
                         place.relist_at = spread(self.every()).min(place.whole_by);
                     }
-                    Some(Ok(WatchEvent::Error(_)) | Err(_)) => {
-                        place.events = None;
-                        place.relist_at = Instant::now();
-                        tokio::time::sleep(Duration::from_millis(200)).await;
-                    }
+                    Some(Ok(WatchEvent::Error(status))) => place.ended(End::of(&status)),
+                    Some(Err(error)) => place.ended(End::of_error(&error)),
                     // The usual end of a watch: go on where it stopped.
-                    None => place.events = None,
+                    None => place.ended(End::Closed),
                 },
             }
+        }
+    }
+
+    /// Begins the watch, as soon as it may be; it goes on where the last one stopped.
+    async fn begin(&self, place: &mut Place) {
+        let soonest = place.starts.next.min(place.relist_at);
+        if Instant::now() < place.starts.next {
+            sleep_until(soonest).await;
+            return;
+        }
+        let params = self.watch_params();
+        match timeout(CALL, self.api.watch(&params, &place.resume)).await {
+            Ok(Ok(events)) => {
+                place.events = Some(events.boxed());
+                place.starts.begun(Instant::now());
+            }
+            Ok(Err(error)) => {
+                debug!(what = ?self.what, %error, "watch failed");
+                place.ended(End::of_error(&error));
+            }
+            Err(_) => place.ended(End::Broken),
         }
     }
 
@@ -415,11 +430,25 @@ struct Place {
     /// Where the next watch goes on.
     resume: String,
     events: Option<BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>>,
+    starts: Starts,
+    /// Lists in a row that told nothing.
     failures: u32,
 }
 
 impl Place {
+    /// There is no watch now.
+    fn ended(&mut self, end: End) {
+        self.events = None;
+        self.starts.over(end, clock::unit(), Instant::now());
+        match end {
+            End::Closed | End::Broken => {}
+            // As late as the next watch, for which it is.
+            End::Lost => self.relist_at = self.starts.next,
+        }
+    }
+
     fn at(&mut self, version: Option<String>) {
+        self.starts.heard();
         if let Some(version) = version {
             self.resume = version;
         }
