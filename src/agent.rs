@@ -158,7 +158,7 @@ async fn terms(
     while !stop.is_cancelled() {
         let mut candidate =
             lease::Candidate::new(kube.clone(), &config.namespace, config.pod.clone());
-        let term = candidate.term();
+        let (term, let_go) = (candidate.term(), candidate.let_go());
         // A container that restarts finds the label of its former life.
         gitline::unmark(&kube, &config.namespace, &config.pod, &stop).await;
         if !stand_by(&mut candidate, &upgrade, &heart, ready, &stop).await {
@@ -197,6 +197,7 @@ async fn terms(
         if first.is_ok() && upgrade.stepped_back() && !removed.is_cancelled() {
             // As long as it names this Pod, it would be taken again.
             let _late = timeout(DRAIN, freed.cancelled()).await;
+            upgrade.gave(*let_go.borrow());
             leaving.spawn(async move { tasks.finish(DRAIN, &Ok(())).await });
             continue;
         }
@@ -318,3 +319,6 @@ pub enum Hint {
     /// The catalog's branch moved to this commit id.
     CatalogHead(String),
 }
+
+#[cfg(test)]
+mod tests;

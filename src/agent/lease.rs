@@ -28,6 +28,8 @@ const RENEW: Duration = Duration::from_secs(5);
 /// Between tries of a standby, and of a leader whose renewal failed.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 const DEADLINE: Duration = Duration::from_secs(5);
+/// For so long a process that ends tries to let go: its Pod has 30 s for all.
+const LEAVING: Duration = Duration::from_secs(10);
 /// In the last second of [`DURATION`] nothing new is begun.
 const TERM: Duration = Duration::from_secs(14);
 
@@ -80,6 +82,8 @@ pub struct Candidate {
     own: Option<Lease>,
     /// Out: when the last renewal that went well was sent.
     renewed: watch::Sender<Option<Instant>>,
+    /// Out: after the end of [`Self::keep`], whether it names this replica no more.
+    let_go: watch::Sender<bool>,
 }
 
 /// What one look at the Lease calls for.
@@ -111,7 +115,13 @@ impl Candidate {
             seen: None,
             own: None,
             renewed: watch::Sender::new(None),
+            let_go: watch::Sender::new(false),
         }
+    }
+
+    /// Whether the Lease names this replica no more, as soon as [`Self::keep`] has ended.
+    pub fn let_go(&self) -> watch::Receiver<bool> {
+        self.let_go.subscribe()
     }
 
     pub fn term(&self) -> Term {
@@ -151,11 +161,19 @@ impl Candidate {
         let mut wait = RENEW;
         loop {
             heart.beat();
-            if stop.run_until_cancelled(sleep(wait)).await.is_none() {
-                let heir = heir.borrow().clone().unwrap_or_default();
-                return self.free(&heir).await;
-            }
-            wait = match self.step().await {
+            let turn = async {
+                sleep(wait).await;
+                self.step().await
+            };
+            let Some(step) = stop.run_until_cancelled(turn).await else {
+                // One that goes on to live would take it again.
+                let given = heir.borrow().clone();
+                let limit = given.as_ref().map_or(LEAVING, |_| DURATION);
+                let freed = self.free(&given.unwrap_or_default(), limit).await;
+                self.let_go.send_replace(freed);
+                return Ok(());
+            };
+            wait = match step {
                 Ok(None) => RENEW,
                 Ok(Some(other)) => bail!("replica {other} took the lease"),
                 Err(error) => {
@@ -241,15 +259,29 @@ impl Candidate {
     }
 
     /// Where the Lease names this replica, it is anybody's.
-    pub async fn release(&self) -> Result<()> {
-        self.free("").await
+    pub async fn release(&self) {
+        self.free("", LEAVING).await;
     }
 
-    /// `heir` may be nobody.
-    async fn free(&self, heir: &str) -> Result<()> {
+    /// Tries for as long as `limit`; true = the Lease names this replica no more. `heir` may be nobody.
+    async fn free(&self, heir: &str, limit: Duration) -> bool {
         self.renewed.send_replace(None);
-        let Ok(Ok(Some(mut lease))) = timeout(DEADLINE, self.api.get_opt(manifests::AGENT)).await
-        else {
+        let tries = async {
+            while let Err(error) = self.give(heir).await {
+                warn!(error = format!("{error:#}"), "lease not freed yet");
+                sleep(RETRY).await;
+            }
+        };
+        let freed = timeout(limit, tries).await.is_ok();
+        if !freed {
+            warn!("lease not freed; it ends by itself in 15 s");
+        }
+        freed
+    }
+
+    async fn give(&self, heir: &str) -> Result<()> {
+        let look = timeout(DEADLINE, self.api.get_opt(manifests::AGENT));
+        let Some(mut lease) = look.await.context("lease: no answer in 5 s")?? else {
             return Ok(());
         };
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
@@ -269,9 +301,10 @@ impl Candidate {
             DEADLINE,
             self.api.replace(manifests::AGENT, &params, &lease),
         );
-        if !matches!(write.await, Ok(Ok(_))) {
-            info!("lease not freed; it ends by itself in 15 s");
-        }
+        write
+            .await
+            .context("lease: no answer in 5 s")?
+            .context("write lease")?;
         Ok(())
     }
 }

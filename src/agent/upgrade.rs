@@ -21,8 +21,8 @@ use super::enroll::FIELD_MANAGER;
 use super::enroll::stored::within;
 use super::lease::Candidate;
 use super::plan::upgrade::{
-    ASKS, DEADLINE, Deployed, FAILED, Failed, PREVIOUS, Part, Seen, Step, TRIED, Trial, Turn,
-    decide, patience,
+    ASKS, DEADLINE, Deployed, FAILED, Failed, Lending, PREVIOUS, Part, Seen, Step, TRIED, Trial,
+    Turn, decide, patience,
 };
 use crate::clock;
 use crate::lifetime::hearts::Heart;
@@ -66,7 +66,7 @@ struct Sight {
     trial: Trial,
     since: Instant,
     patience: Duration,
-    lent: bool,
+    lending: Lending,
 }
 
 /// How a process that does not lead is to go on.
@@ -124,6 +124,19 @@ impl Upgrade {
         self.0.heir.borrow().is_some()
     }
 
+    /// How giving the Lease away went: only where it was `freed` the new image's Pod could lead.
+    pub(super) fn gave(&self, freed: bool) {
+        let heir = self.0.heir.borrow().clone();
+        let lends = heir.is_some_and(|pod| !pod.is_empty());
+        if let (true, Some(sight)) = (lends, self.memory().trial.as_mut()) {
+            sight.lending = if freed {
+                Lending::Done
+            } else {
+                Lending::Failed
+            };
+        }
+    }
+
     /// What a process that does not lead has to do about a trial.
     ///
     /// # Errors
@@ -150,7 +163,7 @@ impl Upgrade {
             Step::Return(failed) => {
                 self.put_back(&deployed, &version, failed).await?;
                 // One that led in a former life has its name there; the old one need not wait until that is stale.
-                candidate.release().await?;
+                candidate.release().await;
             }
             Step::Stay(_)
             | Step::Try(_)
@@ -198,7 +211,7 @@ impl Upgrade {
                 trial: trial.clone(),
                 since: Instant::now(),
                 patience: patience(part, trial, clock::now()),
-                lent: false,
+                lending: Lending::default(),
             });
         }
         let left = |sight: &Sight| sight.patience.saturating_sub(sight.since.elapsed());

@@ -66,7 +66,7 @@ pub struct Failed {
 #[serde(rename_all = "lowercase")]
 pub enum Blame {
     Image,
-    /// The hub was away.
+    /// The hub was away, or the API server, so that it never led.
     Hub,
     /// It took over and was not heard: that shows when the one of before is heard again.
     Open,
@@ -153,12 +153,18 @@ pub enum Turn<'a> {
     },
 }
 
+/// Whether the one that leads gave the Lease to the new one before, in this trial.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Lending {
+    #[default]
+    NotYet,
+    /// It could not write that: the new one did not lead.
+    Failed,
+    Done,
+}
+
 /// What the one that leads knows besides.
 #[derive(Debug, Clone, Default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is so or not, whatever the others are"
-)]
 pub struct Lead<'a> {
     pub wished: Option<&'a str>,
     /// What is wished, or what the owner allows, is not known yet: it was not read since the start.
@@ -168,8 +174,7 @@ pub struct Lead<'a> {
     pub heard: bool,
     /// The hub has acknowledged a report since it leads.
     pub acked: bool,
-    /// It let the new one lead before, in this trial.
-    pub lent: bool,
+    pub lending: Lending,
     /// How long it leads and sees [`Failed`].
     pub settling: Duration,
 }
@@ -228,17 +233,19 @@ fn taken_back(seen: &Seen<'_>) -> bool {
 fn leading(seen: &Seen<'_>, part: Part, trial: &Trial, lead: &Lead<'_>) -> Step {
     match part {
         Part::New if lead.acked => Step::Confirm,
-        Part::Old if seen.left.is_zero() && trial.asks.is_some() && !lead.lent => {
-            let (blame, why) = if lead.heard {
-                (Blame::Image, "its Pod was ready too late")
-            } else {
-                (Blame::Hub, "the hub was away")
+        Part::Old
+            if seen.left.is_zero() && trial.asks.is_some() && lead.lending != Lending::Done =>
+        {
+            let (blame, why) = match (lead.lending, lead.heard) {
+                (Lending::Failed, _) => (Blame::Hub, "the Lease could not be given to its Pod"),
+                (_, true) => (Blame::Image, "its Pod was ready too late"),
+                (_, false) => (Blame::Hub, "the hub was away"),
             };
             Step::Return(failed(seen.deployed, trial, blame, why))
         }
         _ if seen.left.is_zero() => Step::Return(silent(seen.deployed, trial)),
         Part::New => Step::Stay(Stay::OnTrial),
-        Part::Old if lead.lent => {
+        Part::Old if lead.lending == Lending::Done => {
             let why = "it took over and ended before the hub had acknowledged a report of it";
             Step::Return(failed(seen.deployed, trial, Blame::Image, why))
         }

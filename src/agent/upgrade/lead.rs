@@ -130,7 +130,7 @@ impl Upgrading {
             paused: policy.and_then(|policy| window::paused(clock::now(), &policy)),
             heard: up || acked.is_some_and(|at| at.elapsed() <= HEARD),
             acked: acked.is_some(),
-            lent: memory.trial.as_ref().is_some_and(|sight| sight.lent),
+            lending: memory.trial.as_ref().map(|s| s.lending).unwrap_or_default(),
             settling: told.failed.map(|at| at.elapsed()).unwrap_or_default(),
         }
     }
@@ -154,10 +154,7 @@ impl Upgrading {
             }
             Step::Try(image) => self.begin(&image, deployed, version).await?,
             Step::Lend(pod) => {
-                info!(pod, "the new image's Pod leads now");
-                if let Some(sight) = upgrade.memory().trial.as_mut() {
-                    sight.lent = true;
-                }
+                info!(pod, "the new image's Pod is to lead now");
                 return Ok(self.step_back(pod).await);
             }
             Step::Confirm => {

@@ -203,10 +203,33 @@ fn one_that_took_over_and_ended_goes_back_at_once() {
     let relapsed = Turn::Waits { relapsed: true };
     assert_eq!(says("b", &now, 100, relapsed), ended);
     let again = Lead {
-        lent: true,
+        lending: Lending::Done,
         ..lead(true)
     };
     assert_eq!(leads("a", &now, 100, again), ended);
+}
+
+/// H50: it never led, so that nothing is known against it.
+#[test]
+fn one_that_could_not_be_given_the_lease_gets_it_later_and_is_not_to_blame() {
+    let now = trial(Some("pod-b"));
+    let kept = |heard| Lead {
+        lending: Lending::Failed,
+        ..lead(heard)
+    };
+    let lend = Step::Lend("pod-b".to_owned());
+    assert_eq!(leads("a", &now, 100, kept(true)), lend);
+    let why = "the Lease could not be given to its Pod";
+    let back = failure(1, Blame::Hub, why);
+    assert!(!back.is_final());
+    for heard in [true, false] {
+        let step = Step::Return(back.clone());
+        assert_eq!(leads("a", &now, 0, kept(heard)), step, "{heard}");
+    }
+    assert_eq!(
+        leads("a", &plain(Some(back)), 100, lead(true)),
+        Step::Try("b".to_owned())
+    );
 }
 
 #[test]
@@ -402,7 +425,11 @@ impl World {
             let speaks = own == "a" || self.kind == Kind::Works;
             Turn::Leads(Lead {
                 acked: self.hub && speaks && since.as_secs() >= 2,
-                lent: self.lent,
+                lending: if self.lent {
+                    Lending::Done
+                } else {
+                    Lending::NotYet
+                },
                 settling: since,
                 ..lead(self.hub && speaks)
             })
