@@ -205,7 +205,9 @@ async fn terms(
         first?;
         if removed.is_cancelled() {
             let places = (config.namespace.as_str(), &config.engines);
-            return enroll::removal::remove(&kube, places, config.extent, &stop).await;
+            let removal = enroll::removal::remove(&kube, places, config.extent, &stop);
+            // Nobody keeps the Lease any more, and this takes longer than a probe waits.
+            return heart.through(removal).await;
         }
         return Ok(());
     }

@@ -1,9 +1,11 @@
 //! The hub let this cluster go: the agent removes itself. Engine, workloads, catalog, namespaces and CRDs stay.
 //!
 //! Rights go last: a role cannot be used to delete itself and its binding. So the bindings become dependants of what
-//! is deleted before them, and the garbage collector ends them.
+//! is deleted before them, and the garbage collector ends them. In the same way goes what an agent needs that is started
+//! again in the midst of this: it hears from the hub once more that the cluster was removed, and goes on here.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::admissionregistration::v1::{
@@ -16,23 +18,36 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::stored::within;
 use crate::agent::engine::flux;
+use crate::agent::gate::policy;
 use crate::agent::observe;
 use crate::agent::plan::coverage;
 use crate::bundle::Kind;
 use crate::manifests::scope::{BINDINGS, Extent, SCOPE};
 use crate::manifests::{
-    AGENT, ENGINE_ROLE, EngineNamespaces, GUARD_POLICY, LINE_ACCOUNT, LINE_SUBJECTS, READ_ROLE,
+    AGENT, ENGINE_ROLE, EngineNamespaces, GUARD_POLICY, HUB_MAP, JOIN_SECRET, KEYS_SECRET,
+    LINE_ACCOUNT, LINE_SUBJECTS, READ_ROLE, STATE_SECRET,
 };
 
 mod copy;
 
+/// Who the cluster is, and the way to the hub.
+const KEPT_SECRETS: [&str; 3] = [JOIN_SECRET, KEYS_SECRET, STATE_SECRET];
+/// The same where a copy brought the agent; and what the owner allows, as long as there is an agent.
+const KEPT_MAPS: [&str; 2] = [HUB_MAP, policy::CONFIG_MAP];
+/// By then the Pod is told to end.
+const ENDS: Duration = Duration::from_secs(30);
+
 /// Deletes what the adoption YAML made and what the agent made for itself, in its own `namespace`. Engines live in
-/// `engines`; `stop` cuts the wait for them.
+/// `engines`; `stop` cuts the wait for them, and that for the Pod's end.
+///
+/// # Errors
+/// The agent is still there: it is to be started again, and does the rest.
 pub async fn remove(
     kube: &kube::Client,
     (namespace, engines): (&str, &EngineNamespaces),
@@ -58,10 +73,13 @@ pub async fn remove(
     delete::<ServiceAccount>(&Api::namespaced(kube.clone(), namespace), LINE_ACCOUNT).await;
     let quotas = Api::<ResourceQuota>::namespaced(kube.clone(), namespace);
     delete(&quotas, "linesman-critical-pods").await;
-    ours::<Service>(kube, namespace).await;
-    ours::<ConfigMap>(kube, namespace).await;
-    ours::<Secret>(kube, namespace).await;
-    last(kube, namespace, extent).await
+    ours::<Service>(kube, namespace, &[]).await;
+    ours::<ConfigMap>(kube, namespace, &KEPT_MAPS).await;
+    ours::<Secret>(kube, namespace, &KEPT_SECRETS).await;
+    last(kube, namespace, extent).await?;
+    // A container that ends before its Pod does is started again, and that agent would write down what is to go.
+    stop.run_until_cancelled(sleep(ENDS)).await;
+    Ok(())
 }
 
 /// The bindings in the covered namespaces.
@@ -86,13 +104,44 @@ async fn uncover(kube: &kube::Client) {
 /// The rights, and the Deployment whose end is ours.
 async fn last(kube: &kube::Client, namespace: &str, extent: Extent) -> Result<()> {
     let deployments = Api::<Deployment>::namespaced(kube.clone(), namespace);
-    let owner = within(deployments.get(AGENT))
+    let owner = within(deployments.get_opt(AGENT))
         .await
         .context("read Deployment linesman-agent")?;
-    let owner = reference("apps/v1", "Deployment", owner.metadata.uid.as_deref());
+    kept(kube, namespace, owner.as_ref()).await;
+    cluster_roles(kube, extent).await?;
+    match within(deployments.delete(AGENT, &DeleteParams::background())).await {
+        Err(error) if !is_gone(&error) => Err(error).context("delete Deployment linesman-agent"),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// What the agent lives by ends with its Deployment. Without one there is nothing that an agent would be started by.
+async fn kept(kube: &kube::Client, namespace: &str, deployment: Option<&Deployment>) {
+    let secrets = Api::<Secret>::namespaced(kube.clone(), namespace);
+    let maps = Api::<ConfigMap>::namespaced(kube.clone(), namespace);
+    let Some(deployment) = deployment else {
+        for name in KEPT_SECRETS {
+            delete(&secrets, name).await;
+        }
+        for name in KEPT_MAPS {
+            delete(&maps, name).await;
+        }
+        return;
+    };
+    let owner = reference("apps/v1", "Deployment", deployment.metadata.uid.as_deref());
+    for name in KEPT_SECRETS {
+        depend(&secrets, name, &owner).await;
+    }
+    for name in KEPT_MAPS {
+        depend(&maps, name, &owner).await;
+    }
     depend::<ServiceAccount>(&Api::namespaced(kube.clone(), namespace), AGENT, &owner).await;
     depend::<Role>(&Api::namespaced(kube.clone(), namespace), AGENT, &owner).await;
     depend::<RoleBinding>(&Api::namespaced(kube.clone(), namespace), AGENT, &owner).await;
+}
+
+/// The roles in the whole cluster, with all that the last of them is needed for.
+async fn cluster_roles(kube: &kube::Client, extent: Extent) -> Result<()> {
     let roles = Api::<ClusterRole>::all(kube.clone());
     let bindings = Api::<ClusterRoleBinding>::all(kube.clone());
     let roles_of = match extent {
@@ -100,9 +149,16 @@ async fn last(kube: &kube::Client, namespace: &str, extent: Extent) -> Result<()
         Extent::Namespaces => &[READ_ROLE, SCOPE, AGENT],
     };
     for name in roles_of.iter().copied() {
-        let role = within(roles.get(name))
-            .await
-            .with_context(|| format!("read ClusterRole {name}"))?;
+        let role = match within(roles.get_opt(name)).await {
+            Ok(role) => role,
+            // The right to look at them goes with the last of them: this was done before.
+            Err(error) if code(&error) == Some(403) => continue,
+            Err(error) => return Err(error).with_context(|| format!("read ClusterRole {name}")),
+        };
+        let Some(role) = role else {
+            delete(&bindings, name).await;
+            continue;
+        };
         let owner = reference(
             "rbac.authorization.k8s.io/v1",
             "ClusterRole",
@@ -123,9 +179,6 @@ async fn last(kube: &kube::Client, namespace: &str, extent: Extent) -> Result<()
         }
         delete(&roles, name).await;
     }
-    within(deployments.delete(AGENT, &DeleteParams::background()))
-        .await
-        .context("delete Deployment linesman-agent")?;
     Ok(())
 }
 
@@ -162,8 +215,8 @@ where
     }
 }
 
-/// Every object of a kind in our namespace that carries our label or name.
-async fn ours<K>(kube: &kube::Client, namespace: &str)
+/// Every object of a kind in our namespace that carries our name, but for those that are `kept`.
+async fn ours<K>(kube: &kube::Client, namespace: &str, kept: &[&str])
 where
     K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
         + Clone
@@ -177,14 +230,21 @@ where
     };
     for object in all {
         let name = object.metadata.name.unwrap_or_default();
-        if name.starts_with("linesman-") {
+        if name.starts_with("linesman-") && !kept.contains(&name.as_str()) {
             delete(&api, &name).await;
         }
     }
 }
 
 fn is_gone(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref::<kube::Error>(), Some(kube::Error::Api(status)) if status.code == 404)
+    code(error) == Some(404)
+}
+
+fn code(error: &anyhow::Error) -> Option<u16> {
+    match error.downcast_ref::<kube::Error>()? {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
 }
 
 fn left_over(name: &str, error: &anyhow::Error) {
@@ -194,3 +254,6 @@ fn left_over(name: &str, error: &anyhow::Error) {
         "not removed; delete it by hand"
     );
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response, StatusCode};
+use kube::client::Body;
+use tower::service_fn;
+
+use super::*;
+
+const OURS: &str = "/api/v1/namespaces/linesman";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/linesman/deployments/linesman-agent";
+
+/// A cluster of which a removal finds this much; what it is asked to do is done.
+struct Cluster {
+    secrets: &'static [&'static str],
+    maps: &'static [&'static str],
+    deployment: Option<&'static str>,
+    /// What is said of our cluster roles.
+    roles: StatusCode,
+    /// What changes something: method, path, and on whose end it makes something depend.
+    done: Mutex<Vec<(Method, String, Value)>>,
+    /// The Pod is ended with its Deployment.
+    stop: CancellationToken,
+}
+
+impl Cluster {
+    fn new(deployment: Option<&'static str>, roles: StatusCode) -> Self {
+        Self {
+            secrets: &[
+                "linesman-join",
+                "linesman-keys",
+                "linesman-line-bind",
+                "linesman-state",
+                "somebody's",
+            ],
+            maps: &[
+                "linesman-bundle",
+                "linesman-hub",
+                "linesman-policy",
+                "kube-root-ca.crt",
+            ],
+            deployment,
+            roles,
+            done: Mutex::default(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    fn read(&self, path: &str) -> (StatusCode, Value) {
+        let list = |names: &[&str]| {
+            let named = |name: &&str| json!({"metadata": {"name": name}});
+            let items: Vec<_> = names.iter().map(named).collect();
+            (StatusCode::OK, json!({"metadata": {}, "items": items}))
+        };
+        if path == format!("{OURS}/secrets") {
+            return list(self.secrets);
+        }
+        if path == format!("{OURS}/configmaps") {
+            return list(self.maps);
+        }
+        if path == DEPLOYMENT {
+            let Some(uid) = self.deployment else {
+                return status(StatusCode::NOT_FOUND);
+            };
+            let metadata = json!({"name": AGENT, "uid": uid});
+            return (StatusCode::OK, json!({"metadata": metadata}));
+        }
+        if let Some(name) = path.strip_prefix(ROLES)
+            && self.roles == StatusCode::OK
+        {
+            let metadata = json!({"name": name.trim_start_matches('/'), "uid": "role"});
+            return (StatusCode::OK, json!({"metadata": metadata, "rules": []}));
+        }
+        if path.starts_with(ROLES) {
+            return status(self.roles);
+        }
+        status(StatusCode::NOT_FOUND)
+    }
+
+    fn answer(&self, method: Method, path: String, body: &[u8]) -> (StatusCode, Value) {
+        if method == Method::GET {
+            return self.read(&path);
+        }
+        if method == Method::DELETE && path == DEPLOYMENT {
+            self.stop.cancel();
+        }
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let owner = body.pointer("/metadata/ownerReferences/0/uid");
+        let owner = owner.cloned().unwrap_or_default();
+        self.done.lock().unwrap().push((method, path, owner));
+        (StatusCode::OK, json!({"metadata": {"name": "x"}}))
+    }
+}
+
+fn status(code: StatusCode) -> (StatusCode, Value) {
+    let reason = code.canonical_reason().unwrap_or_default().replace(' ', "");
+    let said = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code.as_u16(), "reason": reason, "message": "",
+    });
+    (code, said)
+}
+
+/// Removes: how that went, and what was done to Secrets, `ConfigMap`s and the Deployment.
+async fn removed(cluster: Cluster) -> (Result<(), String>, Vec<(Method, String, Value)>) {
+    let cluster = Arc::new(cluster);
+    let seen = Arc::clone(&cluster);
+    let service = service_fn(move |request: Request<Body>| {
+        let cluster = Arc::clone(&seen);
+        async move {
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let (code, said) = cluster.answer(method, path, &body);
+            let body = Body::from(said.to_string().into_bytes());
+            let answer = Response::builder().status(code).body(body).unwrap();
+            Ok::<_, std::convert::Infallible>(answer)
+        }
+    });
+    let kube = kube::Client::new(service, "linesman");
+    let places = ("linesman", &EngineNamespaces::default());
+    let ended = remove(&kube, places, Extent::Cluster, &cluster.stop).await;
+    let ended = ended.map_err(|error| format!("{error:#}"));
+    let done = cluster.done.lock().unwrap().clone();
+    let kept = done.into_iter().filter(|(_, path, _)| {
+        path.contains("/secrets/") || path.contains("/configmaps/") || path == DEPLOYMENT
+    });
+    (ended, kept.collect())
+}
+
+fn deletes(name: &str) -> (Method, String, Value) {
+    (Method::DELETE, format!("{OURS}/{name}"), Value::Null)
+}
+
+fn depends(name: &str) -> (Method, String, Value) {
+    (Method::PATCH, format!("{OURS}/{name}"), json!("uid"))
+}
+
+fn the_deployment() -> (Method, String, Value) {
+    (Method::DELETE, DEPLOYMENT.to_owned(), Value::Null)
+}
+
+/// What goes at once, and what an agent that starts again in the midst of it goes by.
+fn as_it_should() -> Vec<(Method, String, Value)> {
+    vec![
+        deletes("configmaps/linesman-bundle"),
+        deletes("secrets/linesman-line-bind"),
+        depends("secrets/linesman-join"),
+        depends("secrets/linesman-keys"),
+        depends("secrets/linesman-state"),
+        depends("configmaps/linesman-hub"),
+        depends("configmaps/linesman-policy"),
+        the_deployment(),
+    ]
+}
+
+/// W27: an agent that ends before its Deployment does can hear once more that its cluster was removed.
+#[tokio::test(start_paused = true)]
+async fn what_the_agent_needs_to_go_on_ends_with_its_deployment() {
+    let cluster = Cluster::new(Some("uid"), StatusCode::OK);
+    assert_eq!(removed(cluster).await, (Ok(()), as_it_should()));
+}
+
+/// W27: the roles of which the one before got rid, or the right to look at them, are no reason to stop.
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_was_cut_is_gone_on_with() {
+    for roles in [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN] {
+        let cluster = Cluster::new(Some("uid"), roles);
+        let wanted = (Ok(()), as_it_should());
+        assert_eq!(removed(cluster).await, wanted, "{roles}");
+    }
+}
+
+/// W27: a role that cannot be read for another reason is left to another try, by an agent that has all that it needs.
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_fails_leaves_the_deployment_for_the_next_try() {
+    let cluster = Cluster::new(Some("uid"), StatusCode::INTERNAL_SERVER_ERROR);
+    let (ended, done) = removed(cluster).await;
+    let mut wanted = as_it_should();
+    wanted.pop();
+    assert_eq!(done, wanted);
+    let said = ended.unwrap_err();
+    assert!(
+        said.starts_with("read ClusterRole linesman-read: "),
+        "{said}"
+    );
+}
+
+/// W27: on nothing they can depend then.
+#[tokio::test(start_paused = true)]
+async fn without_a_deployment_the_keys_are_deleted() {
+    let (ended, done) = removed(Cluster::new(None, StatusCode::OK)).await;
+    let wanted = vec![
+        deletes("configmaps/linesman-bundle"),
+        deletes("secrets/linesman-line-bind"),
+        deletes("secrets/linesman-join"),
+        deletes("secrets/linesman-keys"),
+        deletes("secrets/linesman-state"),
+        deletes("configmaps/linesman-hub"),
+        deletes("configmaps/linesman-policy"),
+        the_deployment(),
+    ];
+    assert_eq!((ended, done), (Ok(()), wanted));
+}
