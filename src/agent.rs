@@ -159,8 +159,6 @@ async fn terms(
         let mut candidate =
             lease::Candidate::new(kube.clone(), &config.namespace, config.pod.clone());
         let (term, let_go) = (candidate.term(), candidate.let_go());
-        // A container that restarts finds the label of its former life.
-        gitline::unmark(&kube, &config.namespace, &config.pod, &stop).await;
         if !stand_by(&mut candidate, &upgrade, &heart, ready, &stop).await {
             return Ok(());
         }
@@ -214,7 +212,8 @@ async fn terms(
     Ok(())
 }
 
-/// Waits until this replica leads; `false` where `stop` came first.
+/// Waits until this replica leads; `false` where `stop` came first. The label of the one that leads is taken away: it may
+/// be there since this one led, or of the container's former life.
 async fn stand_by(
     candidate: &mut lease::Candidate,
     upgrade: &Upgrade,
@@ -222,8 +221,12 @@ async fn stand_by(
     ready: &watch::Sender<Readiness>,
     stop: &CancellationToken,
 ) -> bool {
+    let mut unmarked = false;
     loop {
         heart.beat();
+        if !unmarked {
+            unmarked = upgrade.unmark(stop).await;
+        }
         let stance = upgrade.stand(candidate).await;
         let mut wait = lease::RETRY;
         let now = match stance {

@@ -168,11 +168,23 @@ async fn bind() -> std::io::Result<TcpListener> {
     }
 }
 
-/// Takes away the label of the Pod that leads.
-pub async fn unmark(kube: &kube::Client, namespace: &str, pod: &str, stop: &CancellationToken) {
+/// Takes away the label of the Pod that leads; `false` = it may have it still.
+pub async fn unmark(
+    kube: &kube::Client,
+    namespace: &str,
+    pod: &str,
+    stop: &CancellationToken,
+) -> bool {
     let unmarked = stop.run_until_cancelled(mark(kube, namespace, pod, None));
-    if let Some(Err(error)) = unmarked.await {
-        debug!(error = format!("{error:#}"), "label of the leading Pod");
+    match unmarked.await {
+        None => false,
+        Some(Ok(())) => true,
+        Some(Err(error)) => {
+            let cause = error.downcast_ref::<kube::Error>();
+            let no_pod = matches!(cause, Some(kube::Error::Api(status)) if status.code == 404);
+            debug!(error = format!("{error:#}"), "label of the leading Pod");
+            no_pod
+        }
     }
 }
 

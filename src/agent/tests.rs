@@ -189,3 +189,22 @@ async fn an_image_that_did_not_get_the_lease_is_not_to_blame() {
     assert_eq!(said, [(heir(), json!(POD)), (heir(), json!("pod-b"))]);
     assert_eq!(arrived(&cluster, &Method::PATCH, "deployments"), 0);
 }
+
+/// L51: with the label of the one that leads, it would get connections of the engine that it does not take.
+#[tokio::test(start_paused = true)]
+async fn one_that_stands_by_takes_its_label_away_as_often_as_it_takes() {
+    let cluster = Cluster::on_trial();
+    cluster.lock().unwrap().lease["spec"]["holderIdentity"] = json!("pod-b");
+    let (kube, hearts) = (client(&cluster), Hearts::default());
+    let heart = hearts.heart("lease", Duration::from_mins(1));
+    let upgrade = old(&kube, &heart).await;
+    cluster.lock().unwrap().broken = vec![(Method::PATCH, "pods"); 3];
+    let mut candidate = lease::Candidate::new(kube, "linesman", POD.to_owned());
+    let (ready, _) = watch::channel(Readiness::NotReady("starting".to_owned()));
+    let stop = CancellationToken::new();
+    let standing = stand_by(&mut candidate, &upgrade, &heart, &ready, &stop);
+    // Before it may take the Lease, which nobody renews here.
+    let stood = timeout(lease::RETRY * 6, standing).await;
+    assert!(stood.is_err(), "another one leads");
+    assert_eq!(arrived(&cluster, &Method::PATCH, "pods"), 4);
+}

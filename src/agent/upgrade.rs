@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 
 use super::enroll::FIELD_MANAGER;
 use super::enroll::stored::within;
+use super::gitline;
 use super::lease::Candidate;
 use super::plan::upgrade::{
     ASKS, DEADLINE, Deployed, FAILED, Failed, Lending, PREVIOUS, Part, Seen, Step, TRIED, Trial,
@@ -122,6 +123,17 @@ impl Upgrade {
     /// Whether the Lease was given away.
     pub(super) fn stepped_back(&self) -> bool {
         self.0.heir.borrow().is_some()
+    }
+
+    /// Takes the label of the one that leads away from this Pod: Git over the line goes to another. Whether it is away.
+    pub(super) async fn unmark(&self, stop: &CancellationToken) -> bool {
+        let Shared {
+            kube,
+            namespace,
+            pod,
+            ..
+        } = &*self.0;
+        gitline::unmark(kube, namespace, pod, stop).await
     }
 
     /// How giving the Lease away went: only where it was `freed` the new image's Pod could lead.

@@ -20,7 +20,7 @@ use crate::agent::plan::upgrade::{
     decide,
 };
 use crate::agent::plan::window;
-use crate::agent::{Joined, enroll, gitline};
+use crate::agent::{Joined, enroll};
 use crate::clock;
 use crate::lifetime::hearts::Heart;
 use crate::wire::api::Assignment;
@@ -200,11 +200,9 @@ impl Upgrading {
     }
 
     async fn step_back(&self, heir: String) -> Next {
-        let shared = &self.upgrade.0;
-        // Git over the line goes to the next one.
-        let never = CancellationToken::new();
-        gitline::unmark(&shared.kube, &shared.namespace, &shared.pod, &never).await;
-        shared.heir.send_replace(Some(heir));
+        // Where that fails, standing by does it.
+        self.upgrade.unmark(&CancellationToken::new()).await;
+        self.upgrade.0.heir.send_replace(Some(heir));
         Next::StepBack
     }
 
