@@ -12,7 +12,7 @@ use super::wedged::is_restarted;
 const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/helmreleases.helm.toolkit.fluxcd.io";
 
-fn canary() -> String {
+pub(super) fn canary() -> String {
     format!("/apis/helm.toolkit.fluxcd.io/v2/namespaces/{FLUX}/helmreleases/linesman-probe")
 }
 

@@ -1,5 +1,6 @@
 //! W12 with Flux: controllers that hang and those that only take their time, told apart.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -10,11 +11,13 @@ use linesman::clock::{now, rfc3339};
 use serde_json::{Value, json};
 
 use crate::blocked::pods_of_engine;
-use crate::healing::{LIMIT, heals, on_record, settle, since, unchanged, workloads};
+use crate::healing::{LIMIT, heals, on_record, settle, since, unchanged, whole, workloads};
 use crate::support::audit::Mark;
 use crate::support::place::{lab, output, run};
 use crate::support::world::{self, FLUX, World, git_repository, kustomization};
 use crate::support::{figure, seconds, shown, until};
+
+use super::alone::alone;
 
 /// A controller whose queue stands still while the process is well to all who ask: its probes succeed, and its Lease is
 /// renewed in its name.
@@ -26,6 +29,8 @@ struct Wedged<'a> {
     /// Who answers the kubelet in its place.
     port: u16,
     renewed: Option<Instant>,
+    /// How often the kubelet has started its container anew.
+    restarts: Value,
 }
 
 /// Where the kubelet asks Flux' controllers: health, and source-controller's files.
@@ -45,6 +50,7 @@ impl<'a> Wedged<'a> {
             address: pod["status"]["podIP"].as_str().unwrap().to_owned(),
             port: says_well(&world.place.host),
             renewed: None,
+            restarts: json!(0),
         };
         wedged.answer("-I");
         wedged.renew();
@@ -57,15 +63,17 @@ impl<'a> Wedged<'a> {
         format!("/api/v1/namespaces/{FLUX}/pods/{}", self.pod)
     }
 
-    /// Whether it is still meant to run.
-    fn stands(&self) -> bool {
-        self.world.uid(&self.path()).is_some()
-    }
-
-    /// How often the kubelet has started its container anew.
-    fn restarts(&self) -> Value {
-        let pod = self.world.api.get(&self.path()).unwrap_or_default();
-        pod["status"]["containerStatuses"][0]["restartCount"].clone()
+    /// Keeps it well to all who ask for as long as it is meant to run. False = it is not any more.
+    fn stands(&mut self) -> bool {
+        self.renew();
+        let live = self.world.api.get(&self.path()).unwrap_or_default();
+        let meta = &live["metadata"];
+        if meta["uid"].is_null() || !meta["deletionTimestamp"].is_null() {
+            assert_eq!(self.restarts, json!(0), "the kubelet saw nothing of it");
+            return false;
+        }
+        self.restarts = live["status"]["containerStatuses"][0]["restartCount"].clone();
+        true
     }
 
     fn renew(&mut self) {
@@ -143,84 +151,81 @@ fn reconcile(world: &World, root: &str) {
     world.api.patch(root, &asked);
 }
 
-/// W12: it does not answer although it leads and is well to the kubelet: named, and its Pod ended by the agent. With the hub
-/// away nobody asks it but the agent, every five minutes.
+/// W12: one controller of [`are_restarted`].
 pub(super) fn is_restarted(world: &World, name: &'static str, root: &str) {
+    are_restarted(world, &[(name, root)]);
+}
+
+/// W12: controllers do not answer although they lead and are well to the kubelet: each is named, and its Pod ended by the agent.
+/// Each comes with the object that it is asked by; with the hub away nobody asks them but the agent, every five minutes.
+pub(super) fn are_restarted(world: &World, all: &[(&'static str, &str)]) {
     settle(world);
     let (known, workloads) = (on_record(world), workloads(world));
     let mark = Mark::now(&world.audit);
-    let mut wedged = Wedged::stop(world, name);
+    let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+    let mut standing: Vec<Wedged> = names.iter().map(|name| Wedged::stop(world, name)).collect();
+    let pods = standing.iter().map(|w| format!("delete pods/{}", w.pod));
+    let by_agent: BTreeSet<String> = pods.collect();
     let asked = if world.hub.runs() {
-        reconcile(world, root);
+        for (_, root) in all {
+            reconcile(world, root);
+        }
         ", asked"
     } else {
         ""
     };
-    let seen = until(
-        &format!("{name} is called wedged"),
-        seconds(2 * LIMIT),
+    let (began, mut called) = (Instant::now(), false);
+    let stopped = |names: &str, came: &str| {
+        let what = format!("{names} stopped (SIGSTOP), probes and Lease kept well{asked} → {came}");
+        let took = shown(began.elapsed());
+        figure("W12", &world.case(&what), "≤ probe + 90 s", took);
+    };
+    let names = names.join(", ");
+    until(
+        "each is called wedged, its Pod ended",
+        seconds(3 * LIMIT),
         || {
-            wedged.renew();
-            let new = since(world, &known);
-            new.iter().any(|heal| heal["class"] == "QueueWedged")
+            let new = wedges(&since(world, &known)).len();
+            if new == all.len() && !called {
+                called = true;
+                stopped(&names, "called QueueWedged");
+            }
+            standing.retain_mut(|wedged| {
+                let stands = wedged.stands();
+                if !stands {
+                    stopped(wedged.name, "Pod ended by the agent");
+                }
+                stands
+            });
+            called && standing.is_empty()
         },
     );
-    let what = format!("{name} stopped (SIGSTOP), probes and Lease kept well{asked}");
-    let bar = "≤ probe + 90 s";
-    figure(
-        "W12",
-        &world.case(&format!("{what} → called QueueWedged")),
-        bar,
-        shown(seen),
-    );
-    let restarts = wedged.restarts();
-    let ended = until("its Pod is ended", seconds(LIMIT), || {
-        wedged.renew();
-        !wedged.stands()
-    });
-    figure(
-        "W12",
-        &world.case(&format!("{what} → Pod ended by the agent")),
-        bar,
-        shown(seen + ended),
-    );
-    let by_agent = format!("delete pods/{}", wedged.pod);
-    drop(wedged);
     let took = world.function(seconds(LIMIT));
-    figure(
-        "W12",
-        &world.case(&format!("… {name} → function")),
-        "≤ 60 s",
-        shown(took),
-    );
-    assert_eq!(restarts, json!(0), "the kubelet saw nothing of it");
+    let what = world.case(&format!("… {names} → function"));
+    figure("W12", &what, "≤ 60 s", shown(took));
     // It goes on asking the other controllers that are asked by what people have.
     let mut written = mark.written_in(FLUX);
     written.retain(|write| !(write.starts_with("patch ") && write.ends_with("/asked")));
-    assert_eq!(written, [by_agent]);
+    assert_eq!(written.len(), all.len(), "{written:?}");
+    assert_eq!(written.into_iter().collect::<BTreeSet<_>>(), by_agent);
     settle(world);
     let new = since(world, &known);
-    let wedges: Vec<&Value> = new.iter().filter(|h| h["class"] == "QueueWedged").collect();
-    let [wedge] = wedges[..] else {
-        panic!("{new:#?}");
-    };
-    let told = whole(world, wedge);
-    let step = &told["steps"][0];
-    assert_eq!(
-        (&told["result"], &step["action"], &step["outcome"]),
-        (&json!("healed"), &json!("restart"), &json!("ok")),
-        "{told:#}"
-    );
+    assert_eq!(wedges(&new).len(), all.len(), "{new:#?}");
+    for wedge in wedges(&new) {
+        let told = whole(world, wedge);
+        let step = &told["steps"][0];
+        assert_eq!(
+            (&told["result"], &step["action"], &step["outcome"]),
+            (&json!("healed"), &json!("restart"), &json!("ok")),
+            "{told:#}"
+        );
+    }
     unchanged(world, &workloads);
 }
 
-/// All that is on record of a heal.
-fn whole(world: &World, heal: &Value) -> Value {
-    if !world.hub.runs() {
-        return heal.clone();
-    }
-    let id = heal["id"].as_str().unwrap();
-    world.hub.json(&["heal", "show", id])
+fn wedges(heals: &[Value]) -> Vec<&Value> {
+    let all = heals.iter();
+    all.filter(|heal| heal["class"] == "QueueWedged").collect()
 }
 
 #[test]
@@ -247,18 +252,10 @@ fn a_kustomize_controller_that_hangs_and_leads_is_restarted() {
 #[test]
 #[ignore = "takes minutes: make chaos"]
 fn controllers_that_hang_and_lead_are_restarted_without_the_hub_too() {
-    let mut world = world::adopted();
-    settle(&world);
-    let known = on_record(&world);
-    world.lose_hub();
-    is_restarted(&world, "source-controller", &git_repository(FLUX));
-    is_restarted(&world, "kustomize-controller", &kustomization(FLUX));
-    world.hub_back();
-    until("both are on record", seconds(LIMIT), || {
-        let new = since(&world, &known);
-        new.iter().filter(|h| h["class"] == "QueueWedged").count() == 2
+    alone(&mut world::adopted(), |world| {
+        is_restarted(world, "source-controller", &git_repository(FLUX));
+        is_restarted(world, "kustomize-controller", &kustomization(FLUX));
     });
-    settle(&world);
 }
 
 /// As many as kustomize-controller has workers.

@@ -9,8 +9,9 @@ use crate::support::world::{FLUX, World};
 use crate::support::{seconds, until};
 use crate::versions::variant_by;
 
-use super::helm::answered;
-use super::wedged::is_restarted;
+use super::alone::alone;
+use super::helm::{answered, canary};
+use super::wedged::{are_restarted, is_restarted};
 
 const ALL: &str = "source-controller,kustomize-controller,helm-controller,notification-controller,\
     image-reflector-controller,image-automation-controller";
@@ -69,11 +70,9 @@ fn asked(world: &World) -> [(&'static str, String); 3] {
     ]
 }
 
-/// F12, W12
-#[test]
-#[ignore = "takes minutes: make chaos"]
-fn controllers_of_notifications_and_images_that_hang_are_restarted() {
-    let mut world = World::open_from("witnesses", "flux", &Place::bundle("flux-whole"));
+/// A Flux with all of them, and who answers by what.
+fn with_all(name: &str) -> (World, [(&'static str, String); 3]) {
+    let mut world = World::open_from(name, "flux", &Place::bundle("flux-whole"));
     // Nobody has those of images who did not choose them.
     variant_by(&world, "2.90.0", &["--components", ALL], |text| text);
     world.adopt();
@@ -81,8 +80,33 @@ fn controllers_of_notifications_and_images_that_hang_are_restarted() {
     for (_, path) in &asked {
         answered(&world, path);
     }
+    (world, asked)
+}
+
+/// F12, W12
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn controllers_of_notifications_and_images_that_hang_are_restarted() {
+    let (world, asked) = with_all("witnesses");
     for (name, path) in asked {
         settle(&world);
         is_restarted(&world, name, &path);
     }
+}
+
+/// F12, W12: those of notifications, images and releases, all at once, with the hub stopped and Git there.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn controllers_that_are_asked_by_other_objects_are_restarted_without_the_hub() {
+    let (mut world, asked) = with_all("witnessed");
+    let canary = canary();
+    answered(&world, &canary);
+    alone(&mut world, |world| {
+        let asked = asked.iter().map(|(name, path)| (*name, path.as_str()));
+        let all: Vec<_> = asked
+            .chain([("helm-controller", canary.as_str())])
+            .collect();
+        are_restarted(world, &all);
+    });
+    world.close();
 }
