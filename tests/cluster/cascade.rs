@@ -39,17 +39,24 @@ fn runs() -> usize {
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn no_workload_is_pruned_when_the_crd_of_the_kustomizations_is_deleted() {
-    let world = world::adopted();
-    let crd = "kustomizations.kustomize.toolkit.fluxcd.io";
-    proof(&world, crd, &Sync { count: 50 });
+    nothing_is_pruned(&world::adopted());
 }
 
 /// W34: the same with Argo CD, over 20 Applications whose finalizer prunes.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn no_workload_is_pruned_when_the_crd_of_the_applications_is_deleted() {
-    let world = world::adopted_argocd();
-    proof(&world, "applications.argoproj.io", &Sync { count: 20 });
+    nothing_is_pruned(&world::adopted_argocd());
+}
+
+/// The CRD of the engine's sync objects, over as many of them as there are to be.
+pub(crate) fn nothing_is_pruned(world: &World) {
+    let (crd, count) = if world.engine == ARGOCD {
+        ("applications.argoproj.io", 20)
+    } else {
+        ("kustomizations.kustomize.toolkit.fluxcd.io", 50)
+    };
+    proof(world, crd, &Sync { count });
 }
 
 /// The agent's process, at once; then there is another one.
@@ -207,7 +214,7 @@ fn refused(world: &World, crd: &str) {
     assert_eq!((workloads(world), world.uid(crd)), (before, uid));
     figure(
         "W11",
-        &world.said(&format!(
+        &world.case(&format!(
             "{} times CRD deleted under {OBJECTS} objects, guard policy on: objects lost",
             runs()
         )),
@@ -283,7 +290,7 @@ fn told_what_was_gone(world: &World, known: &[Value], gone: &BTreeSet<String>, b
     });
     figure(
         "W11",
-        &world.said("… CRD deleted → the heal names what the engine had to make again"),
+        &world.case("… CRD deleted → the heal names what the engine had to make again"),
         "",
         shown(began.elapsed()),
     );
@@ -296,7 +303,7 @@ fn tell(world: &World, crd: &str, tally: &mut Tally) {
     let kind = crd.split('.').next().unwrap();
     figure(
         "W11",
-        &world.said(&format!(
+        &world.case(&format!(
             "{runs} times CRD {kind} deleted under {OBJECTS} objects, deletion allowed: objects lost"
         )),
         "runs with a loss ≤ 5 %",
@@ -305,7 +312,7 @@ fn tell(world: &World, crd: &str, tally: &mut Tally) {
     let millis = |d: &Duration| format!("{} ms", d.as_millis());
     figure(
         "W11",
-        &world.said("… CRD deleted → the engine has no rights to prune: median, slowest"),
+        &world.case("… CRD deleted → the engine has no rights to prune: median, slowest"),
         "",
         format!(
             "{}, {}",
@@ -315,7 +322,7 @@ fn tell(world: &World, crd: &str, tally: &mut Tally) {
     );
     figure(
         "W11",
-        &world.said("… CRD deleted → all sync objects back: median, slowest"),
+        &world.case("… CRD deleted → all sync objects back: median, slowest"),
         "≤ 120 s",
         format!(
             "{}, {}",

@@ -1,7 +1,7 @@
 //! "All of it again with the hub stopped": what other tests do with the hub there, with Git there and nobody to be told.
 
 use crate::blocked::named_and_left;
-use crate::cascade::goes_on;
+use crate::cascade::{goes_on, nothing_is_pruned};
 use crate::guard::migrated;
 use crate::healing::{LIMIT, on_record, settle};
 use crate::signers::refused_without_the_hub;
@@ -34,6 +34,13 @@ pub(super) fn alone(world: &mut World, test: impl FnOnce(&World)) {
 #[ignore = "takes minutes: make chaos"]
 fn an_engine_namespace_that_hangs_comes_back_without_the_hub() {
     alone(&mut world::adopted(), comes_back);
+}
+
+/// W11
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn no_workload_is_pruned_without_the_hub() {
+    alone(&mut world::adopted(), nothing_is_pruned);
 }
 
 /// W44

@@ -5,7 +5,7 @@ use super::super::rejected::named_and_mended;
 use super::alone;
 use crate::argocd::redis_hangs;
 use crate::blocked::named_and_left;
-use crate::cascade::goes_on;
+use crate::cascade::{goes_on, nothing_is_pruned};
 use crate::guard::migrated;
 use crate::stuck::comes_back;
 use crate::support::world;
@@ -15,6 +15,13 @@ use crate::support::world;
 #[ignore = "takes minutes: make chaos"]
 fn the_namespace_of_argo_cd_that_hangs_comes_back_without_the_hub() {
     alone(&mut world::adopted_argocd(), comes_back);
+}
+
+/// W34
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn no_workload_of_argo_cd_is_pruned_without_the_hub() {
+    alone(&mut world::adopted_argocd(), nothing_is_pruned);
 }
 
 /// W44
