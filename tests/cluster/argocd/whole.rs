@@ -28,11 +28,15 @@ fn a_sync_that_gets_on_for_longer_than_one_may_stand_still_is_left_alone() {
 fn what_hangs_is_restarted_without_the_hub_too() {
     let mut world = world::adopted_argocd();
     settle(&world);
-    let workloads = workloads(&world);
+    let (known, workloads) = (on_record(&world), workloads(&world));
     world.lose_hub();
     controller_hangs(&world, "hangs-alone");
     repo_server_hangs(&world, "served-alone");
     world.hub_back();
+    until("what the agent did is on record", seconds(LIMIT), || {
+        let told = since(&world, &known);
+        told.iter().any(|heal| heal["class"] == "QueueWedged")
+    });
     unchanged(&world, &workloads);
     settle(&world);
 }
