@@ -205,7 +205,7 @@ async fn terms(
             let places = (config.namespace.as_str(), &config.engines);
             let removal = enroll::removal::remove(&kube, places, config.extent, &stop);
             // Nobody keeps the Lease any more, and this takes longer than a probe waits.
-            return heart.through(removal).await;
+            return heart.through(Box::pin(removal)).await;
         }
         return Ok(());
     }

@@ -165,7 +165,7 @@ impl Candidate {
                 sleep(wait).await;
                 self.step().await
             };
-            let Some(step) = stop.run_until_cancelled(turn).await else {
+            let Some(seen) = stop.run_until_cancelled(turn).await else {
                 // One that goes on to live would take it again.
                 let given = heir.borrow().clone();
                 let limit = given.as_ref().map_or(LEAVING, |_| DURATION);
@@ -173,7 +173,7 @@ impl Candidate {
                 self.let_go.send_replace(freed);
                 return Ok(());
             };
-            wait = match step {
+            wait = match seen {
                 Ok(None) => RENEW,
                 Ok(Some(other)) => bail!("replica {other} took the lease"),
                 Err(error) => {

@@ -162,7 +162,7 @@ async fn term(
         term: candidate.term(),
     };
     let running = upgrading.run(CancellationToken::new());
-    let _goes_on = timeout(Duration::from_secs(60), running).await;
+    let _goes_on = timeout(Duration::from_mins(1), running).await;
     let given = heir.borrow().clone();
     let stop = CancellationToken::new();
     stop.cancel();
