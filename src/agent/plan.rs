@@ -8,6 +8,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::engine::Install;
 
+mod account;
 pub mod admission;
 pub mod argocd;
 pub mod barred;

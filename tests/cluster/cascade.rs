@@ -140,6 +140,21 @@ impl Sync {
         format!("clusters/{CLUSTER}/cascade.yaml")
     }
 
+    /// What they brought is on their record: without it, one that goes leaves it behind.
+    fn all_know(&self, world: &World) -> bool {
+        self.names().all(|name| {
+            let live = world.api.try_get(&Self::path(world, &name)).ok().flatten();
+            let brought = if world.engine == ARGOCD {
+                "/status/resources"
+            } else {
+                "/status/inventory/entries"
+            };
+            let brought = live.as_ref().and_then(|live| live.pointer(brought));
+            let known = brought.and_then(Value::as_array).map_or(0, Vec::len);
+            known == OBJECTS / self.count
+        })
+    }
+
     fn all_there(&self, world: &World) -> bool {
         self.names()
             .all(|name| world.uid(&Self::path(world, &name)).is_some())
@@ -184,6 +199,11 @@ fn proof(world: &World, crd: &str, sync: &Sync) {
         past_the_policy(world, &path, sync, run, &mut tally);
     }
     tell(world, crd, &mut tally);
+    until(
+        "all sync objects know what they brought",
+        seconds(300),
+        || sync.all_know(world),
+    );
     // Empty and valid: what it brought goes with it.
     world.push(&sync.file(), "# nothing\n");
     until("the catalog's objects are gone", seconds(300), || {

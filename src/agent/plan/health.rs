@@ -8,7 +8,7 @@ use super::barred::barred;
 use super::fault::Class;
 use super::find::Finding;
 use super::state::{History, Object, Observed, Pod, Probe};
-use super::{barred, busy, failed, full, latent, redis, undecodable};
+use super::{account, barred, busy, failed, full, latent, redis, undecodable};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::SKIP;
 use crate::bundle::{Kind, ObjectId};
@@ -190,7 +190,6 @@ pub(super) fn refused(live: &Object) -> Option<(Class, String)> {
     Some((class, message.to_owned()))
 }
 
-/// A ServiceAccount that was made anew voids the tokens of Pods that are older than it.
 fn stale_tokens(
     now: OffsetDateTime,
     install: &Install,
@@ -205,8 +204,7 @@ fn stale_tokens(
         let Some(made) = observed.objects.get(id).and_then(|live| live.created) else {
             continue;
         };
-        let older = |pod: &Pod| pod.created.is_some_and(|at| at < made);
-        if now >= made && pods_of(observed, &id.name).any(older) {
+        if account::sound_from(now, made, pods_of(observed, &id.name)).is_some() {
             let text = "its Pods hold tokens of the ServiceAccount that was there before";
             found.push(Finding::new(Class::ServiceAccountMissing, id, text));
         }

@@ -6,11 +6,11 @@ use time::OffsetDateTime;
 
 use super::fault::{Class, Key};
 use super::find::{self, Finding, dies, known, prunes};
-use super::full;
 use super::pace::allowed;
 use super::quarantine::{self, root};
 use super::state::{History, Object, Observed, Past};
 use super::undecodable::aside;
+use super::{account, full, health};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::{GUARD, Install, is_workload};
 use crate::bundle::{Kind, ObjectId};
@@ -189,7 +189,11 @@ fn remedy(
     let one = |action| vec![(action, id.clone())];
     match finding.class {
         Class::ServiceAccountMissing => match live.and_then(|l| l.created) {
-            Some(before) => one(Action::RestartPods { before }),
+            Some(made) => {
+                let pods = health::pods_of(observed, &id.name);
+                let before = account::sound_from(now, made, pods).unwrap_or(made);
+                one(Action::RestartPods { before })
+            }
             None => one(Action::Create),
         },
         Class::SourceAltered | Class::GitSecretBad if !finding.commit.is_empty() => {

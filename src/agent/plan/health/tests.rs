@@ -313,7 +313,8 @@ fn a_pod_that_is_older_than_its_service_account_holds_a_void_token() {
         let at = |seconds| cluster.now + Duration::seconds(seconds);
         let (made, pod) = (at(made), at(pod));
         cluster.objects.get_mut(&id).unwrap().created = Some(made);
-        cluster.pods.get_mut("source-controller").unwrap().created = Some(pod);
+        let of_pod = cluster.pods.get_mut("source-controller").unwrap();
+        (of_pod.created, of_pod.ready) = (Some(pod), true);
         let expected: &[_] = if told {
             &[(Class::ServiceAccountMissing, id.clone())]
         } else {
