@@ -9,8 +9,9 @@ use axum::extract::{DefaultBodyLimit, FromRequestParts, OriginalUri, Request, St
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, Method};
 use serde::de::DeserializeOwned;
+use tracing::Instrument as _;
 
 use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
@@ -110,6 +111,7 @@ async fn outermost(State(hub): State<Arc<Hub>>, mut request: Request, next: Next
     let refused = request.extensions_mut().remove::<Refused>();
     let mut response = match refused {
         Some(Refused(refusal)) => refuse(&hub, &refusal, &id),
+        None if changes(&request) => finished(&hub, request, next).await,
         None => silence::bounded(&hub, request, next).await,
     };
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
@@ -119,6 +121,28 @@ async fn outermost(State(hub): State<Arc<Hub>>, mut request: Request, next: Next
     let value = HeaderValue::from_str(&id).expect("a UUID is a header value");
     response.headers_mut().insert(REQUEST_ID, value);
     response
+}
+
+/// Whether it may change what is on record. What it is at an API server is not ours to finish.
+fn changes(request: &Request) -> bool {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    !reads && !request.uri().path().starts_with("/clusters/")
+}
+
+/// Carries it out to its end, although the caller goes away: of a change that is stored the rest must not be left undone, as the
+/// end of what runs by a token that was revoked.
+async fn finished(hub: &Arc<Hub>, request: Request, next: Next) -> Response {
+    let own = Arc::clone(hub);
+    let work = async move { silence::bounded(&own, request, next).await };
+    match hub.work.spawn(work.in_current_span()).await {
+        Ok(response) => response,
+        Err(_) => Problem::new(
+            Slug::Internal,
+            "the hub stopped while it carried the request out",
+            "look whether it is done before you repeat it",
+        )
+        .into_response(),
+    }
 }
 
 /// What it was for, nobody can tell: kubectl is who understands least besides its own form.

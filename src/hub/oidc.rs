@@ -149,6 +149,16 @@ struct Known {
     keys: Option<(Keys, OffsetDateTime)>,
 }
 
+/// What a provider gave for a refresh token.
+pub struct Renewed(TokenAnswer);
+
+impl Renewed {
+    /// The refresh token in place of the one before; None = that goes on.
+    pub fn next(&self) -> Option<Secret<String>> {
+        self.0.refresh_token.clone().map(Secret::new)
+    }
+}
+
 impl Provider {
     pub fn new(config: Config) -> Self {
         Self {
@@ -226,18 +236,19 @@ impl Provider {
         self.granted(claims, answer).await
     }
 
-    /// Asks again for one who logged in before. The groups are those of now.
-    pub async fn refresh(
-        &self,
-        refresh: &Secret<String>,
-        subject: &str,
-    ) -> Result<Granted, OidcError> {
-        let answer = self
-            .token(&[
-                ("grant_type", "refresh_token"),
-                ("refresh_token", refresh.expose()),
-            ])
-            .await?;
+    /// Asks again for one who logged in before. What it is asked by the next time is to be stored before the rest is judged:
+    /// the provider may take the one before no more.
+    pub async fn renew(&self, refresh: &Secret<String>) -> Result<Renewed, OidcError> {
+        let form = [
+            ("grant_type", "refresh_token"),
+            ("refresh_token", refresh.expose().as_str()),
+        ];
+        self.token(&form).await.map(Renewed)
+    }
+
+    /// Who it says that is. The groups are those of now.
+    pub async fn judge(&self, renewed: Renewed, subject: &str) -> Result<Granted, OidcError> {
+        let Renewed(answer) = renewed;
         let claims = match answer.id_token.as_deref() {
             Some(token) => self.verified(token, None, Some(subject)).await?,
             // Core §12.2 leaves the ID token out where it likes; userinfo then says who it is.

@@ -13,6 +13,7 @@ mod hostile;
 mod http;
 mod hub;
 mod kill;
+mod left;
 mod line;
 mod lost;
 mod outage;

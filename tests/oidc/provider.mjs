@@ -9,12 +9,13 @@ const [modules, text] = process.argv.slice(2);
 const asked = JSON.parse(text);
 const { default: Provider } = await import(pathToFileURL(`${modules}/oidc-provider/lib/index.js`));
 
-const state = { login: 'ada', accounts: {}, counts: {} };
+const state = { login: 'ada', accounts: {}, counts: {}, away: [] };
 const routes = {
   '/control/account': ({ id, claims }) => { state.accounts[id] = claims ?? undefined; },
   '/control/login': ({ id }) => { state.login = id; },
   '/control/keys': () => { provider = make(); },
   '/control/counts': () => state.counts,
+  '/control/away': ({ paths }) => { state.away = paths; },
 };
 
 const server = createServer(async (req, res) => {
@@ -26,6 +27,10 @@ const server = createServer(async (req, res) => {
       const answer = routes[path](body ? JSON.parse(body) : {});
       res.setHeader('content-type', 'application/json');
       return res.end(JSON.stringify(answer ?? {}));
+    }
+    if (state.away.includes(path)) {
+      res.statusCode = 503;
+      return res.end();
     }
     if (path.startsWith('/interaction/')) return await interact(req, res);
     return provider.callback()(req, res);

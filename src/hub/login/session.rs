@@ -233,19 +233,19 @@ async fn ask(
         end(hub, &session.id, user, why, from).await?;
         return Err(ended());
     };
-    let asked = match provider.refresh(&kept, &known.subject).await {
-        Ok(granted) => admit(hub, provider, &granted.identity)
-            .await
-            .map(|now| (granted, now)),
-        Err(error) => Err(error.into()),
+    let asked = async {
+        let renewed = provider.renew(&kept).await?;
+        let next = renewed.next().unwrap_or_else(|| kept.clone());
+        let sealed = hub.logins.seal.close(&session.id, &next);
+        let stored = |sealed, at| hub.store.asked_provider(&session.id, Some(sealed), at);
+        stored(sealed.clone(), session.asked_at).await?;
+        let granted = provider.judge(renewed, &known.subject).await?;
+        let now = admit(hub, provider, &granted.identity).await?;
+        stored(sealed, clock::now()).await?;
+        Ok::<_, LoginError>(now)
     };
-    match asked {
-        Ok((granted, changed)) => {
-            let next = granted.refresh.as_ref().unwrap_or(&kept);
-            let sealed = hub.logins.seal.close(&session.id, next);
-            hub.store
-                .asked_provider(&session.id, Some(sealed), clock::now())
-                .await?;
+    match asked.await {
+        Ok(changed) => {
             if changed.groups != user.groups {
                 let what = format!("groups {:?} became {:?}", user.groups, changed.groups);
                 told(

@@ -181,6 +181,8 @@ impl Follower {
             hub.store.access().add();
         }
         if self.access != Some(now.access) || hub.requests.late() {
+            // Until all of it was looked at: what is cut off here knows nothing of it any more.
+            self.access = None;
             done(&mut self.access, now.access, access_changed(hub).await);
         }
         if self.common != Some(now.common) {
@@ -206,10 +208,19 @@ impl Follower {
 
 /// Ends what runs by something that is no more, and tells the agents whom their lines may act as.
 async fn access_changed(hub: &Hub) -> Result<()> {
+    end_lost(hub).await?;
+    hub.access_changed.notify_one();
+    Ok(())
+}
+
+/// Ends what runs here by something that is no more, as it is on record.
+///
+/// # Errors
+/// The records cannot be read: some of it was not looked at.
+pub async fn end_lost(hub: &Hub) -> Result<(), StoreError> {
     for by in hub.requests.look() {
         ended(hub, &by).await?;
     }
-    hub.access_changed.notify_one();
     Ok(())
 }
 

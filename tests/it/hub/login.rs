@@ -189,6 +189,17 @@ async fn a_provider_with_a_client_secret_and_userinfo_works() {
     let (status, next) = world.refresh(&session).await;
     assert_eq!(status, 200, "{next}");
     assert_eq!(world.whoami(&next).await.1["groups"], json!(["idp:dev"]));
+    // Each refresh token of the provider counts once: the next one is kept, whatever fails after it was given.
+    world.idp.control("away", json!({"paths": ["/me"]})).await;
+    let (status, problem) = world.refresh(&next).await;
+    assert_eq!(
+        (status, slug(&problem)),
+        (502, "provider-unavailable"),
+        "{problem}"
+    );
+    world.idp.control("away", json!({"paths": []})).await;
+    let (status, next) = world.refresh(&next).await;
+    assert_eq!(status, 200, "{next}");
     // A wrong secret is the hub's fault and ends nobody's session.
     std::fs::write(&secret, "wrong").unwrap();
     let (status, problem) = world.refresh(&next).await;

@@ -14,6 +14,7 @@ use super::ask;
 use crate::clock;
 use crate::hub::login::{From, LoginError, turn};
 use crate::hub::oidc::Provider;
+use crate::hub::replica::follow::end_lost;
 use crate::hub::store::{Session, StoreError};
 use crate::hub::{Hub, auth, chain_of, grants};
 
@@ -137,7 +138,8 @@ async fn finishing<T, W: Future<Output = ()>>(
     items.for_each_concurrent(AT_ONCE, work).await;
 }
 
-/// Ends what runs here by groups that do not count any more, until `stop`; what begins is judged as it comes.
+/// Ends what runs here by groups that do not count any more, until `stop`; what begins is judged as it comes. In a hub that is
+/// alone also what was taken away while nobody could end what runs by it, since the database did not answer in time.
 pub async fn end_lapsed(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     while stop
         .run_until_cancelled(tokio::time::sleep(LOOK))
@@ -157,6 +159,10 @@ pub async fn end_lapsed(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
 async fn lapsed(hub: &Hub) -> Result<(), StoreError> {
     if hub.requests.tokens().is_empty() {
         return Ok(());
+    }
+    // Replicas look at once.
+    if hub.replica.is_none() {
+        end_lost(hub).await?;
     }
     let (now, oidc) = (clock::now(), hub.config.oidc.as_ref());
     for user in hub.store.users().await? {

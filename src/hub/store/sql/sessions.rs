@@ -227,10 +227,13 @@ impl Database {
         now: OffsetDateTime,
     ) -> Result<()> {
         const DOING: &str = "store the provider's answer";
-        let statement = sqlx::query("UPDATE session SET sealed = $1, asked_at = $2 WHERE id = $3")
-            .bind(sealed)
-            .bind(to_ms(now))
-            .bind(id);
+        // What has ended keeps nothing to ask by.
+        let statement = sqlx::query(
+            "UPDATE session SET sealed = $1, asked_at = $2 WHERE id = $3 AND ended_at IS NULL",
+        )
+        .bind(sealed)
+        .bind(to_ms(now))
+        .bind(id);
         self.change_row(DOING, statement).await.map(drop)
     }
 
