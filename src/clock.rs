@@ -25,7 +25,11 @@ impl Steady {
     /// A clock that showed `millis`, unix milliseconds, at that instant. What is no time is 1970.
     pub fn new(millis: i64, at: Instant) -> Self {
         let read = OffsetDateTime::from_unix_timestamp_nanos(i128::from(millis) * 1_000_000);
-        let read = read.unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        Self::showing(read.unwrap_or(OffsetDateTime::UNIX_EPOCH), at)
+    }
+
+    /// A clock that showed `read` at that instant.
+    pub fn showing(read: OffsetDateTime, at: Instant) -> Self {
         Self { read, at }
     }
 

@@ -40,7 +40,7 @@ pub(super) struct AuditArgs {
         default_value = "crash"
     )]
     audit_durability: AuditDurability,
-    /// How long audit records are kept, 1d at least; older ones are removed at the start and every hour
+    /// How long audit records are kept, 1d at least; older ones are removed every hour
     #[arg(long, env = "LINESMAN_AUDIT_KEEP", value_name = "TIME", default_value = "400d", value_parser = keep)]
     audit_keep: Duration,
     /// How many audit records are kept at most; 10000 at least
@@ -110,7 +110,7 @@ impl AuditArgs {
 }
 
 fn keep(text: &str) -> Result<Duration, String> {
-    let why = "all older records would be removed at the start";
+    let why = "all older records would be removed within two hours";
     duration::at_least(text, LEAST_KEEP, why)
 }
 

@@ -7,11 +7,17 @@ use linesman::hub::audit::Entry;
 use linesman::hub::audit::chain::{self, Follower};
 use linesman::hub::audit::retain::{self, Retention};
 use serde_json::{Value, json};
+use time::OffsetDateTime;
 
 use super::slug;
 use super::support::TestHub;
 
 mod sinks;
+
+/// For retention, whose clock two looks agree on.
+fn now() -> Option<OffsetDateTime> {
+    Some(linesman::clock::now())
+}
 
 /// Whoever makes users makes records.
 async fn records(hub: &TestHub, count: usize) {
@@ -259,7 +265,7 @@ async fn what_is_pruned_leaves_a_signed_anchor() {
         records,
         ..Retention::default()
     };
-    retain::round(&hub.hub.store, &hub.hub.audit, keep(4))
+    retain::round(&hub.hub.store, &hub.hub.audit, keep(4), now())
         .await
         .unwrap();
     let (first, last) = verified(&hub).await;
@@ -278,7 +284,7 @@ async fn what_is_pruned_leaves_a_signed_anchor() {
     };
     let opened = hub.hub.audit.open(Entry::default()).await.unwrap();
     records_after(&hub).await;
-    retain::round(&hub.hub.store, &hub.hub.audit, nothing)
+    retain::round(&hub.hub.store, &hub.hub.audit, nothing, now())
         .await
         .unwrap();
     let (first, last) = verified(&hub).await;
@@ -291,7 +297,7 @@ async fn what_is_pruned_leaves_a_signed_anchor() {
     assert_eq!((first, rows), (last, vec![goes_on]));
     opened.close(200, 0, 0);
     hub.post("/v1/users", &json!({"name": "after"})).await;
-    retain::round(&hub.hub.store, &hub.hub.audit, nothing)
+    retain::round(&hub.hub.store, &hub.hub.audit, nothing, now())
         .await
         .unwrap();
     let (first, last) = verified(&hub).await;
@@ -326,7 +332,7 @@ async fn what_is_kept_fits_into_its_bytes() {
             bytes,
             ..Retention::default()
         };
-        retain::round(store, audit, keep).await.unwrap();
+        retain::round(store, audit, keep, now()).await.unwrap();
         let first = last - i64::try_from(kept).unwrap() + 1;
         assert_eq!(verified(&hub).await, (first, last), "{bytes} bytes");
     }

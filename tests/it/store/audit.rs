@@ -13,6 +13,7 @@ on_both! {
     what_a_forgotten_replica_left_open_is_abandoned,
     a_query_narrows_by_all_that_it_names,
     a_query_finds_all_of_a_time,
+    a_record_of_a_wrong_clock_makes_none_before_it_old,
     what_is_pruned_leaves_an_anchor,
     what_runs_is_carried_on_for_its_replica,
     a_sink_goes_on_where_it_was,
@@ -183,24 +184,29 @@ async fn a_query_narrows_by_all_that_it_names(store: Store) {
     assert_eq!(store.audit_before(at(-5)).await.unwrap(), 0);
 }
 
+/// A record of some other time at the chain's end.
+async fn one_more(store: &Store, rows: &mut Vec<AuditRow>, later: i64) {
+    let last = rows.last().unwrap();
+    let mut row = AuditRow {
+        seq: last.seq + 1,
+        at: 1_790_000_000_000 + later,
+        opened: None,
+        prev: last.hash,
+        ..last.clone()
+    };
+    row.hash = chain::hash(&row);
+    store
+        .append_audit(std::slice::from_ref(&row))
+        .await
+        .unwrap();
+    rows.push(row);
+}
+
 /// Numbers are no times: a clock may have been ahead.
 async fn a_query_finds_all_of_a_time(store: Store) {
     let mut rows = stored(&store, 100).await;
     for later in [500, 110] {
-        let last = rows.last().unwrap();
-        let mut row = AuditRow {
-            seq: last.seq + 1,
-            at: 1_790_000_000_000 + later,
-            opened: None,
-            prev: last.hash,
-            ..last.clone()
-        };
-        row.hash = chain::hash(&row);
-        store
-            .append_audit(std::slice::from_ref(&row))
-            .await
-            .unwrap();
-        rows.push(row);
+        one_more(&store, &mut rows, later).await;
     }
     let of_since = async |since: i64, after, newest| {
         let query = AuditQuery {
@@ -224,6 +230,26 @@ async fn a_query_finds_all_of_a_time(store: Store) {
         assert_eq!(of_since(since, None, true).await, falling);
     }
     assert_eq!(of_since(57, Some(98), false).await, [99, 100, 101, 102]);
+}
+
+/// H37: a hub that starts before its clock is set writes a record of years ago behind those of today; what is young keeps all that
+/// is behind it, and only what is before all that is young is old.
+async fn a_record_of_a_wrong_clock_makes_none_before_it_old(store: Store) {
+    const YEARS: i64 = 5 * 365 * 86_400_000;
+    let old = async |than: i64| store.audit_before(at(than)).await.unwrap();
+    assert_eq!(old(0).await, 0);
+    let mut rows = stored(&store, 100).await;
+    one_more(&store, &mut rows, -YEARS).await;
+    assert_eq!(old(-5).await, 0);
+    assert_eq!(old(50).await, 49);
+    assert_eq!(old(100).await, 99);
+    assert_eq!(old(101).await, 101);
+    // One of years ahead is never old, and those behind it wait for it.
+    one_more(&store, &mut rows, YEARS).await;
+    one_more(&store, &mut rows, 110).await;
+    assert_eq!(old(50).await, 49);
+    assert_eq!(old(200).await, 101);
+    assert_eq!(old(YEARS + 1).await, 103);
 }
 
 async fn what_is_pruned_leaves_an_anchor(store: Store) {

@@ -9,7 +9,7 @@ use linesman::hub::audit::retain::{self, Retention};
 use linesman::hub::audit::sink::Sink;
 use serde_json::{Value, json};
 
-use super::{records, records_after};
+use super::{now, records, records_after};
 use crate::hub::support::TestHub;
 use crate::wait::{until, until_some};
 
@@ -45,7 +45,7 @@ async fn a_file_sink_gets_every_record_or_is_told_of_the_gap() {
         records: 1,
         ..Retention::default()
     };
-    retain::round(&hub.hub.store, &hub.hub.audit, keep)
+    retain::round(&hub.hub.store, &hub.hub.audit, keep, now())
         .await
         .unwrap();
     let data = hub.crash().await;

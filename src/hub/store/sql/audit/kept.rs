@@ -39,13 +39,18 @@ struct Running {
 }
 
 impl Database {
+    /// The last of the records before the first that is not older than `at`. Numbers do not rise with the time everywhere: a clock that
+    /// was wrong once left one of years ago behind those of today, and makes none of them old.
     pub async fn audit_before(&self, at: OffsetDateTime) -> Result<i64> {
-        let seq: Option<i64> = sqlx::query_scalar("SELECT max(seq) FROM audit WHERE at < $1")
+        // Along the numbers, over what is to go and no further. The plus keeps both databases from the index of times, in which they may
+        // look through all that is young, which is nearly all that there is, for the least of its numbers.
+        const OLD: &str = "SELECT coalesce(
+             (SELECT seq - 1 FROM audit WHERE +at >= $1 ORDER BY seq LIMIT 1), (SELECT max(seq) FROM audit), 0)";
+        sqlx::query_scalar(OLD)
             .bind(to_ms(at))
             .fetch_one(&self.readers)
             .await
-            .map_err(db("read the audit chain"))?;
-        Ok(seq.unwrap_or(0))
+            .map_err(db("read the audit chain"))
     }
 
     pub async fn audit_over(&self, bytes: u64) -> Result<i64> {
