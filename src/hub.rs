@@ -57,6 +57,7 @@ pub mod trust;
 pub mod tunnels;
 pub mod twin;
 pub mod unknown;
+mod whole;
 
 pub use presence::Presence;
 pub use serve::{serve, start};

@@ -126,8 +126,16 @@ impl Replacement {
                 anyhow::Error::from(std::io::Error::from(ErrorKind::IsADirectory)).context(doing()),
             );
         }
+        // What a process of the same number left is not written to: it may be another's, or more may read it.
+        match fs::remove_file(&beside) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(doing);
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let file = private().create_new(true).open(&beside);
         Ok(Self {
-            file: private().open(&beside).with_context(doing)?,
+            file: file.with_context(doing)?,
             beside,
             path: path.to_owned(),
         })
@@ -193,6 +201,29 @@ mod tests {
             (0o700, 0o600)
         );
         assert!(!format!("{session:?}").contains("lmt1"));
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// What a process of the same number left, or somebody put there, is not what is written to.
+    #[test]
+    fn a_secret_goes_into_no_file_that_was_there() {
+        let directory = scratch("left");
+        fs::create_dir_all(&directory).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let beside = |name: &str| directory.join(format!("{name}.{}", std::process::id()));
+        fs::write(beside("one"), "left").unwrap();
+        fs::set_permissions(beside("one"), fs::Permissions::from_mode(0o644)).unwrap();
+        fs::write(directory.join("others"), "theirs").unwrap();
+        std::os::unix::fs::symlink(directory.join("others"), beside("two")).unwrap();
+        for name in ["one", "two"] {
+            let path = directory.join(name);
+            replace(&path, b"secret").unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"secret");
+            assert!(fs::symlink_metadata(&path).unwrap().is_file());
+            assert_eq!(mode(&path), 0o600);
+            assert!(!beside(name).exists());
+        }
+        assert_eq!(fs::read(directory.join("others")).unwrap(), b"theirs");
         fs::remove_dir_all(directory).unwrap();
     }
 

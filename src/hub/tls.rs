@@ -4,9 +4,7 @@
 //! never serves an expired one. Given files are read again whenever they change. Another CA ([`succeed`]) is told beside the
 //! present one first, then serves, and then is told alone; where that stands is in the files, so that all replicas agree.
 
-use std::io::Write as _;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -20,6 +18,8 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use time::{Duration, OffsetDateTime};
+
+use super::whole;
 
 mod succession;
 
@@ -289,21 +289,8 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
 }
 
-/// Writes a whole file or none: a crash in the middle leaves the former one.
 fn keep(path: &Path, text: &str, mode: u32) -> Result<()> {
-    let part = path.with_extension("part");
-    let write = || -> std::io::Result<()> {
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(mode)
-            .open(&part)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&part, path)
-    };
-    write().with_context(|| format!("write {}", path.display()))
+    whole::write(path, &[text], mode)
 }
 
 /// The names that a certificate needs for a URL's host and listening addresses.

@@ -1,7 +1,6 @@
 //! The data directory: made on the first start, opened on every later one.
 
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +24,7 @@ use crate::hub::tls::{self, Tls, TlsSource};
 use crate::hub::trust::Said;
 use crate::hub::{
     CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, api, audit, catalog, git,
-    notify, replica, safe_heals, trust, tunnels,
+    notify, replica, safe_heals, trust, tunnels, whole,
 };
 use crate::keys::{self, KeyPair};
 use crate::secret::Secret;
@@ -278,20 +277,6 @@ pub fn next_host_key(data: &Path) -> PathBuf {
 
 /// A file for its owner only, whole or not at all.
 pub fn keep_secret(path: &Path, text: &str) -> Result<()> {
-    let part = path.with_extension("part");
-    let write = || -> std::io::Result<()> {
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&part)?;
-        file.write_all(text.as_bytes())?;
-        if !text.ends_with('\n') {
-            file.write_all(b"\n")?;
-        }
-        file.sync_all()?;
-        std::fs::rename(&part, path)
-    };
-    write().with_context(|| format!("write {}", path.display()))
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    whole::write(path, &[text, end], 0o600)
 }

@@ -31,6 +31,27 @@ fn the_ca_stays_and_the_leaf_is_renewed_at_sixty_days() {
     std::fs::remove_dir_all(data).unwrap();
 }
 
+/// A full disk or a crash left half a certificate, which all may read, where the key is written first.
+#[test]
+fn a_key_is_its_owners_alone_whatever_was_left() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let data = directory("left");
+    let mode = |name: &str| {
+        let file = std::fs::metadata(data.join(name)).unwrap();
+        file.permissions().mode() & 0o777
+    };
+    for part in ["ca.part", "tls.part"] {
+        let path = data.join(part);
+        std::fs::write(&path, "-----BEGIN CERT").unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    Tls::load(&data, source(), NOW).unwrap();
+    assert_eq!(["ca.key", "tls.key"].map(mode), [0o600; 2]);
+    let left = ["ca.part", "tls.part"].map(|part| data.join(part).exists());
+    assert_eq!(left, [false; 2]);
+    std::fs::remove_dir_all(data).unwrap();
+}
+
 /// H16: told first, then in use, then told alone; the same over a start at any moment, and cut off in the middle.
 #[test]
 fn another_ca_is_told_before_it_serves_and_the_one_before_for_a_while_after() {
