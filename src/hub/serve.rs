@@ -272,22 +272,14 @@ fn refused_pushes(hub: Arc<Hub>) -> embedded::Refuse {
     })
 }
 
-/// Turns pushes into orders to the clusters that they concern.
+/// Turns pushes into orders to the clusters that they concern. The Git server lets what is under way end while the hub drains: it goes on
+/// record like any other, for at the next start nobody knows of it.
 async fn tell(
     hub: Arc<Hub>,
     mut pushes: mpsc::Receiver<Push>,
     stop: CancellationToken,
 ) -> Result<()> {
-    loop {
-        let push = tokio::select! {
-            push = pushes.recv() => push,
-            () = stop.cancelled() => return Ok(()),
-        };
-        let Some(push) = push else {
-            // The Git server ends when the hub does.
-            stop.cancelled().await;
-            return Ok(());
-        };
+    while let Some(push) = pushes.recv().await {
         hub.metrics.pushed();
         tracing::info!(who = push.who, head = push.new, "push to the catalog");
         let order = Order::CatalogHead {
@@ -311,6 +303,9 @@ async fn tell(
             tracing::error!(head = push.new, "a push could not be put on record");
         }
     }
+    // The Git server ends when the hub does; if it failed, that is for it to say.
+    stop.cancelled().await;
+    Ok(())
 }
 
 /// The clusters whose own directories changed; None = something that all may share did.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 mod agent_copy;
 mod agent_image;
 mod crowd;
+mod drained;
 mod engine;
 mod git_route;
 mod grants;
