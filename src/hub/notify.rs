@@ -105,6 +105,14 @@ impl Ended {
     fn take(&self) -> Vec<(ClusterName, HealRecord)> {
         std::mem::take(&mut self.heals.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// What was taken and not told comes first at the next look.
+    fn put_back(&self, mut heals: Vec<(ClusterName, HealRecord)>) {
+        let mut all = self.heals.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = MAX_ENDED.saturating_sub(heals.len());
+        heals.extend(std::mem::take(&mut *all).into_iter().take(room));
+        *all = heals;
+    }
 }
 
 type Queue = (&'static str, mpsc::Sender<Arc<Letter>>);
@@ -156,7 +164,8 @@ async fn look(hub: &Hub, kept: &mut Option<Board>) -> Result<Vec<Notice>> {
     let before = board.clone();
     let now = clock::now();
     let mut notices = board.look(now, hub.config.notify.remind, &fleet);
-    notices.extend(board.healed(now, &hub.notices.take()));
+    let heals = hub.notices.take();
+    notices.extend(board.healed(now, &heals));
     if board.surplus > 0 {
         tracing::warn!(
             troubles = board.surplus,
@@ -166,6 +175,7 @@ async fn look(hub: &Hub, kept: &mut Option<Board>) -> Result<Vec<Notice>> {
     if let Err(error) = write(hub, &before, board).await {
         // The same is found at the next look.
         *kept = Some(before);
+        hub.notices.put_back(heals);
         return Err(error);
     }
     Ok(notices)
@@ -339,5 +349,40 @@ async fn try_once(sink: &Sink, letter: &Letter, now: OffsetDateTime) -> Result<(
         _ => Err(Failed::ForGood(format!(
             "the receiver refused it with {status}"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heals(ids: std::ops::Range<usize>) -> Vec<HealRecord> {
+        let heal = |id| {
+            serde_json::json!({"id": format!("h{id}"), "class": "ObjectMissing", "object": "", "evidence": "", "steps": [],
+                "detectedAt": "", "result": "healed"})
+        };
+        ids.map(|id| serde_json::from_value(heal(id)).unwrap())
+            .collect()
+    }
+
+    fn ids(taken: &[(ClusterName, HealRecord)]) -> Vec<&str> {
+        taken.iter().map(|(_, heal)| heal.id.as_str()).collect()
+    }
+
+    #[test]
+    fn heals_that_could_not_be_told_come_first_again_and_no_more_than_fit() {
+        let eu1: ClusterName = "eu1".parse().unwrap();
+        let ended = Ended::default();
+        ended.add(&eu1, &heals(0..2));
+        let taken = ended.take();
+        ended.add(&eu1, &heals(2..3));
+        ended.put_back(taken);
+        let taken = ended.take();
+        assert_eq!(ids(&taken), ["h0", "h1", "h2"]);
+        ended.add(&eu1, &heals(3..MAX_ENDED + 3));
+        ended.put_back(taken);
+        let taken = ended.take();
+        assert_eq!((taken.len(), ids(&taken)[3]), (MAX_ENDED, "h3"));
+        assert_eq!(ended.take(), []);
     }
 }

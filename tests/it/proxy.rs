@@ -20,7 +20,7 @@ mod outage;
 mod owner;
 mod pair;
 mod reach;
-mod record;
+pub(crate) mod record;
 mod replicas;
 mod revoked;
 mod rotated;

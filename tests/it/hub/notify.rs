@@ -9,6 +9,7 @@ use axum::extract::State;
 use axum::routing::post;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::{HeaderMap, StatusCode};
+use linesman::clock;
 use linesman::hub::notify::{Config, Sink};
 use linesman::keys;
 use linesman::secret::Secret;
@@ -18,7 +19,8 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::support::{Agent, TestHub};
-use crate::wait::until_some;
+use crate::proxy::record::{Log, logged};
+use crate::wait::{until, until_some};
 
 const SECRET: &str = "shared with the receiver";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -225,4 +227,48 @@ async fn a_refused_notice_is_counted_and_holds_nothing_up() {
     })
     .await;
     hub.stop().await;
+}
+
+/// What is known is stored before anything is told. A heal that closed while that could not be is told when it can.
+#[tokio::test]
+async fn a_heal_is_told_though_it_closed_while_nothing_could_be_stored() {
+    let log = Log::default();
+    let writer = log.clone();
+    let logging = logged(move || writer.clone());
+    let failed = || {
+        let log = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+        log.matches("look at the fleet's troubles").count()
+    };
+    let (mut webhook, slack) = (Receiver::start().await, Receiver::start().await);
+    let hub = TestHub::notifying("notify-heals", to(&webhook, &slack)).await;
+    let agent = Agent::new(1);
+    let token = hub.add("eu1").await;
+    agent.join(&hub, "eu1", &token).await;
+    let full = "CREATE TRIGGER refuse BEFORE INSERT ON trouble BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    let refuse = "ALTER TABLE trouble ADD CONSTRAINT refuse CHECK (false) NOT VALID";
+    hub.execute(full, refuse).await;
+    reports(&agent, &hub, &[("HostKeyMismatch", "True")]).await;
+    let now = clock::rfc3339(clock::now());
+    let heal = json!({"id": "01900000-0000-7000-8000-000000000001", "class": "ObjectMissing", "object": "Deployment x/y",
+        "evidence": "gone", "steps": [], "detectedAt": now, "restoredAt": now, "result": "healed"});
+    let agents = json!({"version": "0.1.0", "image": "i", "arch": "amd64"});
+    let report = json!({"agent": agents, "heals": [heal]}).to_string();
+    let path = "/v1/clusters/eu1/reports";
+    let (code, ack) = agent.call(&hub, "POST", path, &report).await;
+    assert_eq!(code, 200, "{ack}");
+    // The first of them may have begun before.
+    let before = failed();
+    let twice = async || failed() >= before + 2;
+    until("two looks fail", PATIENCE, twice).await;
+    let again = "ALTER TABLE trouble DROP CONSTRAINT refuse";
+    hub.execute("DROP TRIGGER refuse", again).await;
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        let body = webhook.next().await.json();
+        told.push((body["state"].clone(), body["class"].clone()));
+    }
+    let open = (json!("open"), json!("HostKeyMismatch"));
+    assert_eq!(told, [open, (json!("healed"), json!("ObjectMissing"))]);
+    hub.stop().await;
+    drop(logging);
 }

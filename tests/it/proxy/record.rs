@@ -198,7 +198,7 @@ fn joined(server: &ApiServer, rows: &[AuditRow]) {
 
 /// What both ends log, at every level.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(pub(crate) Arc<Mutex<Vec<u8>>>);
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -234,7 +234,7 @@ async fn multiplexed(world: &World) {
 
 /// Writes what this thread logs at any level, until it is dropped. Where a process has one subscriber alone, the thread that first
 /// comes by a place in the code says whether it is heard there, and one of another test says no: so there are two.
-pub(super) fn logged<W>(write: W) -> (Dispatch, DefaultGuard)
+pub(crate) fn logged<W>(write: W) -> (Dispatch, DefaultGuard)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
