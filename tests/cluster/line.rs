@@ -336,7 +336,8 @@ pub(crate) fn agent_pid(world: &World) -> u32 {
 }
 
 pub(crate) fn agent_pids(world: &World) -> Vec<u32> {
-    let group = format!("linesman-lab-{}", world.place.lab());
+    // The name of one lab may be the beginning of another's.
+    let group = format!("/linesman-lab-{}/", world.place.lab());
     let of = |pid: &str, file: &str| {
         std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()
     };
