@@ -15,8 +15,8 @@ use super::support::TestHub;
 mod sinks;
 
 /// For retention, whose clock two looks agree on.
-fn now() -> Option<OffsetDateTime> {
-    Some(linesman::clock::now())
+fn now() -> OffsetDateTime {
+    linesman::clock::now()
 }
 
 /// Whoever makes users makes records.
@@ -265,7 +265,7 @@ async fn what_is_pruned_leaves_a_signed_anchor() {
         records,
         ..Retention::default()
     };
-    retain::round(&hub.hub.store, &hub.hub.audit, keep(4), now())
+    retain::round(&hub.hub.store, &hub.hub.audit, keep(4), Some(now()))
         .await
         .unwrap();
     let (first, last) = verified(&hub).await;
@@ -284,7 +284,7 @@ async fn what_is_pruned_leaves_a_signed_anchor() {
     };
     let opened = hub.hub.audit.open(Entry::default()).await.unwrap();
     records_after(&hub).await;
-    retain::round(&hub.hub.store, &hub.hub.audit, nothing, now())
+    retain::round(&hub.hub.store, &hub.hub.audit, nothing, Some(now()))
         .await
         .unwrap();
     let (first, last) = verified(&hub).await;
@@ -297,7 +297,7 @@ async fn what_is_pruned_leaves_a_signed_anchor() {
     assert_eq!((first, rows), (last, vec![goes_on]));
     opened.close(200, 0, 0);
     hub.post("/v1/users", &json!({"name": "after"})).await;
-    retain::round(&hub.hub.store, &hub.hub.audit, nothing, now())
+    retain::round(&hub.hub.store, &hub.hub.audit, nothing, Some(now()))
         .await
         .unwrap();
     let (first, last) = verified(&hub).await;
@@ -332,7 +332,9 @@ async fn what_is_kept_fits_into_its_bytes() {
             bytes,
             ..Retention::default()
         };
-        retain::round(store, audit, keep, now()).await.unwrap();
+        retain::round(store, audit, keep, Some(now()))
+            .await
+            .unwrap();
         let first = last - i64::try_from(kept).unwrap() + 1;
         assert_eq!(verified(&hub).await, (first, last), "{bytes} bytes");
     }

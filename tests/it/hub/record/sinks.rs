@@ -45,7 +45,7 @@ async fn a_file_sink_gets_every_record_or_is_told_of_the_gap() {
         records: 1,
         ..Retention::default()
     };
-    retain::round(&hub.hub.store, &hub.hub.audit, keep, now())
+    retain::round(&hub.hub.store, &hub.hub.audit, keep, Some(now()))
         .await
         .unwrap();
     let data = hub.crash().await;
