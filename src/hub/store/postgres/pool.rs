@@ -3,6 +3,7 @@
 //! one on that way (`docs/decisions/0036-own-pool.md`).
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -42,10 +43,16 @@ pub(super) fn is_lost(error: &Error) -> bool {
 }
 
 /// So many connections at most, made when they are asked for.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Pool(Arc<Kept>);
 
-#[derive(Debug)]
+/// An executor has to have this; the options have the password.
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pool")
+    }
+}
+
 struct Kept {
     options: PgConnectOptions,
     places: Arc<Semaphore>,
