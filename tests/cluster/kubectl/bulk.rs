@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
 use serde_json::json;
 
 use super::{NAMESPACE, ready};
@@ -187,22 +188,31 @@ fn unmake(world: &World) {
 
 /// Made by the admin directly, many at a time.
 fn make(world: &World, objects: usize, payload: usize) {
-    let payload = "x".repeat(payload);
-    let items: Vec<_> = (0..objects).map(|n| json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": format!("bulk-{n}"), "namespace": NAMESPACE, "labels": {"bulk": "yes"}},
-        "data": {"payload": payload},
-    })).collect();
     thread::scope(|scope| {
-        for part in items.chunks(objects.div_ceil(8)) {
+        for part in 0..8 {
             scope.spawn(move || {
-                for item in part {
+                for n in (part..objects).step_by(8) {
                     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
-                    world.api.create(&path, item);
+                    let item = json!({
+                        "apiVersion": "v1", "kind": "ConfigMap",
+                        "metadata": {"name": format!("bulk-{n}"), "namespace": NAMESPACE, "labels": {"bulk": "yes"}},
+                        "data": {"payload": dense(payload)},
+                    });
+                    world.api.create(&path, &item);
                 }
             });
         }
     });
+}
+
+/// So many characters, of which compression leaves three quarters: kubectl asks for gzip, and of a text that repeats itself
+/// nothing to speak of would come by the line.
+fn dense(length: usize) -> String {
+    let mut bytes = vec![0; length.div_ceil(4) * 3];
+    aws_lc_rs::rand::fill(&mut bytes).unwrap();
+    let mut text = base64::engine::general_purpose::STANDARD.encode(bytes);
+    text.truncate(length);
+    text
 }
 
 /// L5: an upload that the API server refuses ends early, with the API server's words.

@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -44,20 +45,34 @@ pub(crate) struct World {
 
 static SHARED: OnceLock<Mutex<World>> = OnceLock::new();
 static WITH_ARGOCD: OnceLock<Mutex<World>> = OnceLock::new();
+/// The number of the next world in place of one in which a test failed.
+static ANEW: AtomicUsize = AtomicUsize::new(2);
 
 /// The world that most tests share, with its cluster adopted and its hub running.
 pub(crate) fn adopted() -> MutexGuard<'static, World> {
-    at_work(SHARED.get_or_init(|| Mutex::new(World::open("main"))))
+    at_work(&SHARED, "main", "flux")
 }
 
 /// The same with Argo CD, in a lab of its own.
 pub(crate) fn adopted_argocd() -> MutexGuard<'static, World> {
-    at_work(WITH_ARGOCD.get_or_init(|| Mutex::new(World::open_with("argo", ARGOCD))))
+    at_work(&WITH_ARGOCD, "argo", ARGOCD)
 }
 
-fn at_work(shared: &'static Mutex<World>) -> MutexGuard<'static, World> {
-    // A test that failed leaves the world as it is; the next one says what it finds.
-    let mut world = shared.lock().unwrap_or_else(PoisonError::into_inner);
+fn at_work(
+    shared: &'static OnceLock<Mutex<World>>,
+    name: &str,
+    engine: &'static str,
+) -> MutexGuard<'static, World> {
+    let shared = shared.get_or_init(|| Mutex::new(World::open_with(name, engine)));
+    let mut world = shared.lock().unwrap_or_else(|failed| {
+        // Who knows what a test that failed left; those after it have done nothing. A cluster that was given is kept.
+        let mut world = failed.into_inner();
+        if let Some(name) = world.anew(name) {
+            *world = World::open_with(&name, engine);
+        }
+        shared.clear_poison();
+        world
+    });
     if !world.hub.runs() {
         world.hub_back();
     }
@@ -106,7 +121,8 @@ impl World {
         let place = Place::open(&lab, &audit, sync);
         // Names work in the lab only; an agent on this machine needs the address, and so does who comes to one replica, whose
         // certificate is for the URL alone.
-        let outside = ["kills", "argokills", "errors", "cut", "replicas"].contains(&name);
+        let outside = ["kills", "argokills", "errors", "cut", "replicas"]
+            .contains(&name.trim_end_matches(char::is_numeric));
         let named = if outside || place.lab.is_none() {
             place.host.as_str()
         } else {
@@ -445,6 +461,17 @@ impl World {
 
     /// Takes the lab down; the hub ends with the value.
     pub(crate) fn close(mut self) {
+        self.down();
+    }
+
+    /// Takes the lab down, where it is one; the name for another in its place.
+    pub(super) fn anew(&mut self, name: &str) -> Option<String> {
+        self.place.lab.as_ref()?;
+        self.down();
+        Some(format!("{name}{}", ANEW.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    fn down(&mut self) {
         self.hub.kill();
         if let Some(lab) = &self.place.lab {
             run(super::place::lab().args(["down", lab]));
