@@ -14,8 +14,10 @@ use git2::{
     Tree,
 };
 
+mod locks;
 mod read;
 
+pub use locks::{Lock, locks, unlock};
 pub use read::{
     Changed, Made, authors, changed, contains, files, has_directory, head, held, includes, is_as,
     names, signed_head,
@@ -58,13 +60,21 @@ pub struct Change {
     pub message: String,
 }
 
+/// Who else may be at work in a repository that is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    Nobody,
+    /// Other replicas of the hub, which take pushes.
+    Replicas,
+}
+
 /// Makes the bare repository with `template` as first commit unless it is there. Safe to repeat after a crash
 /// at any point: what was left half-made is finished, and locks of the dead process are removed.
-pub async fn ensure(repo: &Path, template: &Files) -> Result<()> {
+pub async fn ensure(repo: &Path, template: &Files, others: Others) -> Result<()> {
     let (repo, files) = (repo.to_owned(), template.clone());
     blocking(move || {
         trust_owner();
-        remove_stale_locks(&repo);
+        locks::clear(&repo, others);
         let mut options = RepositoryInitOptions::new();
         options
             .bare(true)
@@ -255,31 +265,6 @@ fn moved(error: &anyhow::Error) -> bool {
             ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked
         )
     })
-}
-
-/// A process that was killed leaves `*.lock` files, on which every later write would fail. The hub is the only
-/// user of its data directory, so at its start they are nobody's.
-fn remove_stale_locks(repo: &Path) {
-    let mut folders = vec![repo.join("refs")];
-    let mut locks: Vec<PathBuf> = ["HEAD.lock", "packed-refs.lock", "config.lock"]
-        .iter()
-        .map(|name| repo.join(name))
-        .collect();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "lock") {
-                locks.push(path);
-            }
-        }
-    }
-    for lock in locks {
-        if std::fs::remove_file(&lock).is_ok() {
-            tracing::warn!(lock = %lock.display(), "removed a stale lock in the catalog repository");
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! The built-in Git host against the real `git` and OpenSSH, and our probe against it.
 
+mod cut;
 mod host;
 mod limits;
 mod probe;
 
-use linesman::hub::git::{self, Author, BRANCH, Change, Files};
+use linesman::hub::git::{self, Author, BRANCH, Change, Files, Others};
 use linesman::hub::githost::embedded::Push;
 
 use host::{Host, Who};
@@ -178,7 +179,7 @@ async fn a_repository_of_another_uid_is_served() {
     let host = Host::start().await;
     let clone = host.clone_as(Who::User, "clone").await;
     host.give_to(54_321);
-    let again = git::ensure(&host.repo(), &Files::new()).await;
+    let again = git::ensure(&host.repo(), &Files::new(), Others::Nobody).await;
     again.expect("a hub that starts on such a volume");
     host.git(Who::User, &clone, &["fetch", "origin"]).await.ok();
     let empty = ["commit", "-q", "--allow-empty", "-m", "more"];

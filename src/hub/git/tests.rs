@@ -41,11 +41,15 @@ fn change(files: &[(&str, &str)], only_missing: bool) -> Change {
 async fn the_template_is_committed_once() {
     let folder = Folder::new();
     let template = some(&[("README.md", "hi"), ("clusters/eu1/base.yaml", "a")]);
-    ensure(&folder.repo(), &template).await.unwrap();
+    ensure(&folder.repo(), &template, Others::Nobody)
+        .await
+        .unwrap();
     let first = head(&folder.repo(), BRANCH).await.unwrap();
     assert_eq!(files(&folder.repo(), BRANCH).await.unwrap(), template);
     let other = some(&[("README.md", "other")]);
-    ensure(&folder.repo(), &other).await.unwrap();
+    ensure(&folder.repo(), &other, Others::Nobody)
+        .await
+        .unwrap();
     assert_eq!(head(&folder.repo(), BRANCH).await.unwrap(), first);
 }
 
@@ -55,20 +59,51 @@ async fn a_half_made_repository_is_finished() {
     let template = some(&[("README.md", "hi")]);
     // A crash after the directory, after the objects, and while the branch was being written.
     std::fs::create_dir_all(folder.repo()).unwrap();
-    ensure(&folder.repo(), &template).await.unwrap();
+    ensure(&folder.repo(), &template, Others::Nobody)
+        .await
+        .unwrap();
     let branch = folder.repo().join("refs/heads/main");
     std::fs::remove_file(&branch).unwrap();
     std::fs::write(branch.with_extension("lock"), "").unwrap();
-    ensure(&folder.repo(), &template).await.unwrap();
+    ensure(&folder.repo(), &template, Others::Nobody)
+        .await
+        .unwrap();
     assert_eq!(files(&folder.repo(), BRANCH).await.unwrap(), template);
     assert!(!branch.with_extension("lock").exists());
+}
+
+/// H29: a replica that starts beside others takes no lock from a push that one of them carries out.
+#[tokio::test]
+async fn a_start_beside_other_replicas_leaves_their_locks_alone() {
+    let folder = Folder::new();
+    let repo = folder.repo();
+    let template = some(&[("README.md", "hi")]);
+    let lock = repo.join("refs/heads/main.lock");
+    let packed = repo.join("packed-refs.lock");
+    // Nobody can push before there is a branch: what hinders the first start is nobody's.
+    std::fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    std::fs::write(&lock, "").unwrap();
+    ensure(&repo, &template, Others::Replicas).await.unwrap();
+    assert!(!lock.exists());
+
+    let making = [repo.join("HEAD.lock"), repo.join("config.lock")];
+    for path in [&lock, &packed].into_iter().chain(&making) {
+        std::fs::write(path, "").unwrap();
+    }
+    ensure(&repo, &template, Others::Replicas).await.unwrap();
+    let left = [&lock, &packed, &making[0], &making[1]].map(|path| path.exists());
+    assert_eq!(left, [true, true, false, false]);
+    ensure(&repo, &template, Others::Nobody).await.unwrap();
+    assert_eq!([lock, packed].map(|path| path.exists()), [false, false]);
 }
 
 #[tokio::test]
 async fn missing_files_are_added_and_others_left_alone() {
     let folder = Folder::new();
     let repo = folder.repo();
-    ensure(&repo, &some(&[("a", "1")])).await.unwrap();
+    ensure(&repo, &some(&[("a", "1")]), Others::Nobody)
+        .await
+        .unwrap();
     let before = head(&repo, BRANCH).await.unwrap();
     let same = commit(&repo, BRANCH, change(&[("a", "2")], true)).await;
     assert_eq!(same.unwrap(), None);
@@ -96,7 +131,9 @@ async fn missing_files_are_added_and_others_left_alone() {
 async fn commits_at_the_same_time_are_all_kept() {
     let folder = Folder::new();
     let repo = folder.repo();
-    ensure(&repo, &some(&[("a", "1")])).await.unwrap();
+    ensure(&repo, &some(&[("a", "1")]), Others::Nobody)
+        .await
+        .unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for i in 0..12 {
         let repo = repo.clone();
@@ -114,7 +151,9 @@ async fn commits_at_the_same_time_are_all_kept() {
 #[tokio::test]
 async fn a_branch_without_commits_is_empty() {
     let folder = Folder::new();
-    ensure(&folder.repo(), &some(&[("a", "1")])).await.unwrap();
+    ensure(&folder.repo(), &some(&[("a", "1")]), Others::Nobody)
+        .await
+        .unwrap();
     assert_eq!(head(&folder.repo(), "other").await.unwrap(), None);
     assert!(files(&folder.repo(), "other").await.unwrap().is_empty());
 }
@@ -124,7 +163,9 @@ async fn a_branch_without_commits_is_empty() {
 async fn who_made_a_commit_is_told_without_control_characters() {
     let folder = Folder::new();
     let repo = folder.repo();
-    ensure(&repo, &some(&[("a", "1")])).await.unwrap();
+    ensure(&repo, &some(&[("a", "1")]), Others::Nobody)
+        .await
+        .unwrap();
     let change = Change {
         author: Author {
             name: "Ann\u{1b}[31m".to_owned(),

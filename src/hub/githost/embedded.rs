@@ -4,6 +4,8 @@
 //! the commands of a push are read on their way in, so that the words for a refusal and the report of what
 //! arrived are exact even when pushes and the hub's own commits cross.
 
+mod abandoned;
+mod ending;
 mod push;
 mod run;
 
@@ -80,13 +82,17 @@ pub async fn serve(
         .await
         .with_context(|| format!("catalog repository {}", server.repo.display()))?;
     // Every session can leave one push behind without waiting.
-    let (ended, ends) = mpsc::channel(server.limits.sessions.max(1) * 2);
+    let most = server.limits.sessions.max(1) * 2;
+    let (ended, ends) = mpsc::channel(most);
+    let (pushing, cuts) = ending::Pushing::new(most);
+    let clear = abandoned::clear(repo.clone(), pushing.running());
     let report = run::report(repo.clone(), server.branch.clone(), ends, pushed);
     let catalog = Arc::new(run::Catalog {
         repo,
         name: server.repo_name,
         branch: server.branch,
         ended,
+        pushing,
         refused: server.refused,
     });
     let server = ssh::Server {
@@ -95,7 +101,13 @@ pub async fn serve(
         authorize: Arc::new(authorize),
         run: Arc::new(move |command| Box::pin(run::run(Arc::clone(&catalog), command))),
     };
-    // The reports end after the last session, when no one is left to send one.
-    let (result, ()) = tokio::join!(ssh::serve(listener, server, stop), report);
+    let clearing = stop.run_until_cancelled(clear);
+    // What is cut is ended after the last session, and the reports end after that, when no one is left to send one.
+    let (result, (), (), _) = tokio::join!(
+        ssh::serve(listener, server, stop.clone()),
+        ending::end(cuts, most),
+        report,
+        clearing
+    );
     result
 }

@@ -65,7 +65,7 @@ pub async fn start(
     let host_pair = host_pair(&data)?;
     let (catalog, git_url) = catalog_host(&config)?;
     let git_keys = HostKeys::open(&store, &git_url, host_pair, now).await?;
-    git::ensure(&catalog.repo, &catalog::template())
+    git::ensure(&catalog.repo, &catalog::template(), others(&config))
         .await
         .context("make the catalog's repository")?;
     first_admin::ensure(&store, &data, now).await?;
@@ -112,6 +112,13 @@ pub async fn start(
         config,
     };
     Ok((Arc::new(hub), chain))
+}
+
+fn others(config: &HubConfig) -> git::Others {
+    match config.peer {
+        None => git::Others::Nobody,
+        Some(_) => git::Others::Replicas,
+    }
 }
 
 /// What agents believe of this hub, and why.

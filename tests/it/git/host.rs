@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use linesman::hub::catalog;
-use linesman::hub::git::{self, BRANCH};
+use linesman::hub::git::{self, BRANCH, Others};
 use linesman::hub::githost::embedded::{self, GitAccess, GitServer, Limits, Push, Right};
 use linesman::keys::{KeyPair, Public};
 use linesman::ssh::known_hosts::known_hosts_line;
@@ -123,7 +123,9 @@ impl Host {
         let folder = std::env::temp_dir().join(format!("linesman-it-git-{name}"));
         std::fs::create_dir_all(&folder).unwrap();
         let repo = folder.join("catalog.git");
-        git::ensure(&repo, &catalog::template()).await.unwrap();
+        git::ensure(&repo, &catalog::template(), Others::Nobody)
+            .await
+            .unwrap();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (sender, pushed) = mpsc::channel(64);
@@ -240,6 +242,10 @@ impl Host {
     }
 
     pub(crate) async fn git(&self, who: Who, at: &Path, args: &[&str]) -> Ended {
+        run(self.git_command(who, at, args)).await
+    }
+
+    pub(crate) fn git_command(&self, who: Who, at: &Path, args: &[&str]) -> Command {
         let ssh = format!("ssh {}", self.options(who).join(" "));
         let mut git = Command::new("git");
         git.args(args)
@@ -251,7 +257,7 @@ impl Host {
             .env("GIT_AUTHOR_EMAIL", "alice@example.com")
             .env("GIT_COMMITTER_NAME", "alice")
             .env("GIT_COMMITTER_EMAIL", "alice@example.com");
-        run(git).await
+        git
     }
 
     pub(crate) async fn ssh(&self, who: Who, command: &[&str]) -> Ended {

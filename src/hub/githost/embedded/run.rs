@@ -10,6 +10,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, Command as Process};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
+use super::ending::{InFlight, Pushing};
 use super::push::{Head, MAX_HEAD, Update, head, objections};
 use super::{GitAccess, Push, Refuse, RefusedPush};
 use crate::hub::git;
@@ -19,7 +20,7 @@ use crate::ssh::{Command, Input, Output};
 const MAX_PUSH: &str = "104857600";
 /// Git's own words to the user, beyond what the protocol carries.
 const MAX_WORDS: u64 = 64 << 10;
-/// How long a `git` whose client went away may still be finishing a reference.
+/// How long a `git` that nobody could wait for may still be finishing a reference.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// The repository that is served.
@@ -28,15 +29,16 @@ pub(super) struct Catalog {
     pub(super) name: String,
     pub(super) branch: String,
     pub(super) ended: mpsc::Sender<Ended>,
+    pub(super) pushing: Pushing,
     pub(super) refused: Refuse,
 }
 
 /// A push whose `git` has ended, and whose commands are known.
 pub(super) struct Ended {
-    who: String,
-    updates: Vec<Update>,
-    /// Its client went away before the end.
-    cut: bool,
+    pub(super) who: String,
+    pub(super) updates: Vec<Update>,
+    /// Nobody could wait for its git.
+    pub(super) cut: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +79,7 @@ pub(super) async fn run(catalog: Arc<Catalog>, command: Command<GitAccess>) -> u
         Ok(service) => service,
         Err(why) => return say(&mut errors, &[format!("linesman: {why}")]).await,
     };
-    let child = match start(&catalog, service, git_protocol.as_deref()) {
+    let mut child = match start(&catalog, service, git_protocol.as_deref()) {
         Ok(child) => child,
         Err(e) => {
             error!(error = %e, "start git; the built-in Git host needs it installed beside the hub");
@@ -85,12 +87,19 @@ pub(super) async fn run(catalog: Arc<Catalog>, command: Command<GitAccess>) -> u
             return say(&mut errors, &[why]).await;
         }
     };
-    let mut push = (service == Service::ReceivePack).then(|| InFlight::new(&catalog, who.who));
-    let status = serve(child, (input, output, &mut errors), push.as_mut()).await;
-    if let Some(push) = push {
-        let updates = push.finish();
-        say(&mut errors, &objections(&updates, &catalog.branch)).await;
+    if service == Service::UploadPack {
+        return serve(&mut child, (input, output, &mut errors), None).await;
     }
+    let push = InFlight::new(who.who, catalog.ended.clone());
+    let noted = push.noted();
+    // From here on its git is ended in order, whatever ends this.
+    let mut push = catalog.pushing.begin(child, push);
+    let status = match push.git() {
+        Some(git) => serve(git, (input, output, &mut errors), Some(noted)).await,
+        None => 1,
+    };
+    let updates = push.finish();
+    say(&mut errors, &objections(&updates, &catalog.branch)).await;
     status
 }
 
@@ -134,7 +143,8 @@ fn start(catalog: &Catalog, service: Service, protocol: Option<&str>) -> std::io
     }
     match service {
         Service::UploadPack => git.args(["upload-pack", "--strict"]),
-        Service::ReceivePack => git.arg("receive-pack"),
+        // In a group of its own: what it has started is told to end with it.
+        Service::ReceivePack => git.arg("receive-pack").process_group(0),
     };
     git.arg(&catalog.repo)
         .current_dir("/")
@@ -166,16 +176,16 @@ fn settings(repo: &Path, branch: &str) -> Vec<(&'static str, String)> {
 }
 
 async fn serve(
-    mut child: Child,
+    child: &mut Child,
     (input, mut output, errors): (Input, Output, &mut Output),
-    push: Option<&mut InFlight>,
+    noted: Option<Arc<Mutex<Vec<Update>>>>,
 ) -> u32 {
     let (Some(stdin), Some(mut stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
         return 1;
     };
-    let feed = feed(input, stdin, push.map(|p| Arc::clone(&p.updates)));
+    let feed = feed(input, stdin, noted);
     let work = async {
         let out = async {
             // A failed copy means that the client is gone; git ends by itself on its closed pipe.
@@ -241,51 +251,6 @@ async fn say(errors: &mut Output, lines: &[String]) -> u32 {
     }
     errors.flush().await.ok();
     1
-}
-
-/// A push whose outcome has to be looked at whatever happens to its client.
-struct InFlight {
-    who: String,
-    updates: Arc<Mutex<Vec<Update>>>,
-    ended: mpsc::Sender<Ended>,
-    cut: bool,
-}
-
-impl InFlight {
-    fn new(catalog: &Catalog, who: String) -> Self {
-        Self {
-            who,
-            updates: Arc::default(),
-            ended: catalog.ended.clone(),
-            cut: true,
-        }
-    }
-
-    fn finish(mut self) -> Vec<Update> {
-        self.cut = false;
-        self.updates
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        let updates =
-            std::mem::take(&mut *self.updates.lock().unwrap_or_else(PoisonError::into_inner));
-        if updates.is_empty() {
-            return;
-        }
-        let ended = Ended {
-            who: std::mem::take(&mut self.who),
-            updates,
-            cut: self.cut,
-        };
-        if self.ended.try_send(ended).is_err() {
-            warn!("a push could not be reported; the clusters see it at their next interval");
-        }
-    }
 }
 
 /// Looks at what each push left on the branch and tells the hub.
