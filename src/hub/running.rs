@@ -1,6 +1,6 @@
 //! Kubernetes requests that run now, by what lets them: when a token, a user or a grant ends, so do they.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -155,21 +155,11 @@ impl Requests {
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         seats.looks += 1;
         seats.late = false;
-        let mut all: Vec<By> = Vec::new();
-        for (by, _) in seats.taken.values() {
-            let same = |known: &By| {
-                (
-                    &known.user_id,
-                    &known.token_id,
-                    &known.cluster_id,
-                    &known.grants,
-                ) == (&by.user_id, &by.token_id, &by.cluster_id, &by.grants)
-            };
-            if !all.iter().any(same) {
-                all.push(by.clone());
-            }
-        }
-        all
+        let mut known = HashSet::new();
+        let each = seats.taken.values().filter(|(by, _)| {
+            known.insert((&by.user_id, &by.token_id, &by.cluster_id, &by.grants))
+        });
+        each.map(|(by, _)| by.clone()).collect()
     }
 
     /// Whether a request came since the last look that was judged by what was read before it: another look is due.

@@ -6,26 +6,29 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Own;
-use crate::clock;
 use crate::hub::githost::hostkeys::BUILTIN;
 use crate::hub::incident::Incident;
-use crate::hub::running::{By, Gone};
 use crate::hub::store::{Bell, Changes, Noted, StoreError};
-use crate::hub::{Hub, access, api, auth, chain_of, git, serve};
+use crate::hub::{Hub, api, chain_of, git, serve};
 use crate::ssh::HostPair;
 use crate::wire::api::Order;
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
+mod standing;
+
+pub use standing::end_lost;
+
 /// Between looks where no bell rings.
 const LOOK: Duration = Duration::from_secs(1);
 /// A look at the counters that takes longer is given up.
 const LIMIT: Duration = Duration::from_secs(2);
-/// What takes longer to be taken over is tried anew.
+/// A part that takes longer to be taken over is tried anew.
 const TAKEN: Duration = Duration::from_secs(10);
 /// The wait after a connection that broke.
 const RETRY: Duration = Duration::from_secs(1);
@@ -129,16 +132,12 @@ pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         stop.cancelled().await;
         return Ok(());
     };
-    let mut follower = Follower::default();
+    let (access, wanted) = watch::channel(None);
+    let mut follower = Follower::new(access);
     let following = async {
         loop {
             match timeout(LIMIT, hub.store.changes()).await {
-                Ok(Ok(changes)) => {
-                    let taken = timeout(TAKEN, follower.take(&hub, own, changes)).await;
-                    if taken.is_err() {
-                        tracing::warn!("take over what others changed: no end in time");
-                    }
-                }
+                Ok(Ok(changes)) => follower.take(&hub, own, changes).await,
                 Ok(Err(error)) => {
                     tracing::warn!(error = chain_of(&error), "look what the others changed");
                 }
@@ -150,21 +149,38 @@ pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
             }
         }
     };
-    stop.run_until_cancelled(Box::pin(following)).await;
+    // Beside the rest: where much runs and the records are slow, that takes long.
+    let looking = standing::follow(&hub, wanted);
+    let both = async { tokio::join!(following, looking) };
+    stop.run_until_cancelled(Box::pin(both)).await;
     Ok(())
 }
 
 /// What was taken over so far; None = nothing yet.
-#[derive(Default)]
 struct Follower {
-    access: Option<i64>,
+    /// For the look at what runs here, which says by itself how far it is.
+    access: watch::Sender<Option<i64>>,
     clusters: Option<i64>,
     common: Option<i64>,
     pushes: Option<i64>,
     told: BTreeMap<ClusterName, u64>,
 }
 
+async fn in_time(work: impl Future<Output = Result<()>>) -> Result<()> {
+    timeout(TAKEN, work).await.context("no end in time")?
+}
+
 impl Follower {
+    fn new(access: watch::Sender<Option<i64>>) -> Self {
+        Self {
+            access,
+            clusters: None,
+            common: None,
+            pushes: None,
+            told: BTreeMap::new(),
+        }
+    }
+
     /// What fails stays to be taken over at the next look.
     async fn take(&mut self, hub: &Arc<Hub>, own: &Own, now: Changes) {
         let done = |counter: &mut Option<i64>, to: i64, ended: Result<()>| match ended {
@@ -176,22 +192,21 @@ impl Follower {
                 );
             }
         };
-        if self.access != Some(now.access) || self.clusters != Some(now.clusters) {
+        let access = *self.access.borrow();
+        if access != Some(now.access) || self.clusters != Some(now.clusters) {
             // Before what runs is looked at: who comes after that look is judged by what is read now.
             hub.store.access().add();
         }
-        if self.access != Some(now.access) || hub.requests.late() {
-            // Until all of it was looked at: what is cut off here knows nothing of it any more.
-            self.access = None;
-            done(&mut self.access, now.access, access_changed(hub).await);
+        if access != Some(now.access) {
+            self.access.send_replace(Some(now.access));
         }
         if self.common != Some(now.common) {
-            done(&mut self.common, now.common, common(hub).await);
+            done(&mut self.common, now.common, in_time(common(hub)).await);
         }
         if self.clusters != Some(now.clusters) {
             own.count.notify_one();
-            let ended = revoked(hub).await;
-            let told = ended.and(orders(hub, &mut self.told).await);
+            let ended = in_time(revoked(hub)).await;
+            let told = ended.and(in_time(orders(hub, &mut self.told)).await);
             done(&mut self.clusters, now.clusters, told);
         }
         if self.pushes != Some(now.pushes) {
@@ -199,85 +214,11 @@ impl Follower {
             let told = match one {
                 // What was pushed before this replica began, agents hear when they begin to listen.
                 None => Ok(()),
-                Some(one) => push(hub, own, one).await,
+                Some(one) => in_time(push(hub, own, one)).await,
             };
             done(&mut self.pushes, now.pushes, told);
         }
     }
-}
-
-/// Ends what runs by something that is no more, and tells the agents whom their lines may act as.
-async fn access_changed(hub: &Hub) -> Result<()> {
-    end_lost(hub).await?;
-    hub.access_changed.notify_one();
-    Ok(())
-}
-
-/// Ends what runs here by something that is no more, as it is on record.
-///
-/// # Errors
-/// The records cannot be read: some of it was not looked at.
-pub async fn end_lost(hub: &Hub) -> Result<(), StoreError> {
-    for by in hub.requests.look() {
-        ended(hub, &by).await?;
-    }
-    Ok(())
-}
-
-async fn ended(hub: &Hub, by: &By) -> Result<(), StoreError> {
-    let user = if let Some((token, user)) = hub.store.api_token(&by.token_id).await? {
-        token.revoked_at.is_none().then_some(user)
-    } else {
-        let session = hub.store.session(&by.token_id).await?;
-        session.and_then(|(session, user)| (!session.ended).then_some(user))
-    };
-    let Some(user) = user.filter(|user| !user.disabled) else {
-        hub.requests.end(Gone::Token(&by.token_id));
-        return Ok(());
-    };
-    let asker = access::Asker {
-        name: &user.name,
-        groups: auth::groups(&user, hub.config.oidc.as_ref(), clock::now()),
-    };
-    let held = hub.store.grants_of(&asker.subjects()).await?;
-    let (kept, gone): (Vec<&String>, Vec<&String>) = by
-        .grants
-        .iter()
-        .partition(|id| held.iter().any(|grant| grant.id == **id));
-    if !gone.is_empty() {
-        hub.requests.end(Gone::Held {
-            user: &by.user_id,
-            grants: &owned(gone),
-        });
-    }
-    let Some(id) = &by.cluster_id else {
-        return Ok(());
-    };
-    // One that was removed has no line.
-    let Some(cluster) = hub.store.cluster_by_id(id).await? else {
-        return Ok(());
-    };
-    let place = access::Place {
-        name: &cluster.name,
-        labels: &cluster.labels,
-    };
-    // Of those that the user has alone: what one user lost, others may have.
-    let elsewhere = |id: &&String| {
-        let grant = held.iter().find(|grant| grant.id == **id);
-        grant.is_some_and(|grant| !grant.clusters.contain(&place))
-    };
-    let gone: Vec<&String> = kept.into_iter().filter(elsewhere).collect();
-    if !gone.is_empty() {
-        hub.requests.end(Gone::Reach {
-            cluster: id,
-            grants: &owned(gone),
-        });
-    }
-    Ok(())
-}
-
-fn owned(ids: Vec<&String>) -> Vec<String> {
-    ids.into_iter().cloned().collect()
 }
 
 /// The Git host's keys, the standing incident, and whatever else all clusters are told.
