@@ -99,10 +99,17 @@ impl HostKeys {
         self.lock().clone()
     }
 
-    /// What the store has now.
-    pub fn set(&self, trusted: Vec<TrustedKey>) {
-        *self.lock() = trusted;
-        self.ring();
+    /// What the store has is told from now on; whether that is another than was told before. Whoever asks has a turn.
+    pub async fn refresh(&self, store: &Store) -> Result<bool, StoreError> {
+        let trusted = store.host_keys(BUILTIN).await?;
+        let mut told = self.lock();
+        let other = *told != trusted;
+        *told = trusted;
+        drop(told);
+        if other {
+            self.ring();
+        }
+        Ok(other)
     }
 
     /// known_hosts lines for the catalog's URL.
@@ -110,7 +117,7 @@ impl HostKeys {
         hostkeys::known_hosts(&self.lock(), &self.host, self.port)
     }
 
-    /// Whoever changes the keys does it while holding this.
+    /// Whoever changes the keys in this process does it while holding this.
     pub async fn turn(&self) -> SemaphorePermit<'_> {
         self.turn
             .acquire()

@@ -29,7 +29,7 @@ pub mod renew;
 mod room;
 
 pub use forwarded::{Cidr, NoCidr};
-pub use open::{KEY_COMMENT, host_key, keep_secret, next_host_key, start};
+pub use open::{KEY_COMMENT, host_key, keep_secret, next_host_key, start, turn};
 pub use room::Connections;
 
 /// Pushes that wait to be told to agents.

@@ -1,5 +1,6 @@
 //! Git hosts and the keys that clusters know them by.
 
+mod change;
 mod rotate;
 
 pub use rotate::watch_over;
@@ -10,18 +11,18 @@ use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 
-use super::clusters::{announce, each, git_route};
+use super::clusters::{each, git_route};
 use super::problem::{Problem, Slug};
 use super::{Caller, UserBody};
 use crate::clock;
 use crate::hub::auth::Role;
-use crate::hub::githost::hostkeys::{self, BUILTIN, Candidate, Refusal, Standing, TrustedKey};
+use crate::hub::githost::hostkeys::{self, BUILTIN, Candidate, Refusal, TrustedKey};
 use crate::hub::githost::rotation::Next;
 use crate::hub::store::{Cluster, HostKeysOf, StoreError};
 use crate::hub::{Hub, cut};
 use crate::wire::api::{
-    AcceptHostKey, DropHostKey, GitHostCluster, GitHostView, HostKeyView, MAX_HOST_KEYS,
-    OfferedKey, Page, RotateHostKey,
+    AcceptHostKey, DropHostKey, GitHostCluster, GitHostView, HostKeyView, OfferedKey, Page,
+    RotateHostKey,
 };
 use crate::wire::id::ClusterName;
 
@@ -69,7 +70,7 @@ async fn accept(
     let action = "githost.accept-host-key";
     caller.require(&hub, Role::Operator, action).await?;
     known(&name)?;
-    let _turn = hub.git_keys.turn().await;
+    let _turn = change::turn(&hub).await?;
     let before = hub.store.host_keys(BUILTIN).await?;
     let new = candidates(&hub, &before, &asked).await?;
     let by = (caller.user.name.as_str(), clock::now());
@@ -89,7 +90,7 @@ async fn drop_key(
     let action = "githost.drop-host-key";
     caller.require(&hub, Role::Operator, action).await?;
     known(&name)?;
-    let _turn = hub.git_keys.turn().await;
+    let _turn = change::turn(&hub).await?;
     let before = hub.store.host_keys(BUILTIN).await?;
     let served = hub.git_keys.served();
     let after = hostkeys::drop_key(&before, &asked.fingerprint, &served)?;
@@ -108,19 +109,12 @@ async fn rotate_key(
     caller.require(&hub, Role::Operator, action).await?;
     known(&name)?;
     let entry = caller.entry(action, None, "");
-    if hub.git_keys.trusted().len() >= MAX_HOST_KEYS {
-        return Err(Refusal::Full.into());
-    }
-    let coming = |t: &TrustedKey| t.standing == Standing::Next;
-    if asked.now {
-        if !hub.git_keys.trusted().iter().any(coming) {
-            let text = "no rotation of the host key is under way";
-            let next = "begin one: linesman githost rotate-host-key builtin";
-            return Err(Problem::new(Slug::NotFound, text, next));
-        }
-        rotate::serve_now(&hub, entry).await?;
-    } else {
+    if !asked.now {
         rotate::begin(&hub, &caller.user.name, entry).await?;
+    } else if !rotate::serve_now(&hub, entry).await? {
+        let text = "no rotation of the host key is under way";
+        let next = "begin one: linesman githost rotate-host-key builtin";
+        return Err(Problem::new(Slug::NotFound, text, next));
     }
     view(&hub).await.map(Json)
 }
@@ -165,8 +159,7 @@ async fn change(
     }
     let words = format!("{BUILTIN}: {} -> {}", prints(&before), prints(&after));
     caller.record(hub, action, None, &words).await?;
-    let changed = hub.store.change_host_keys(BUILTIN, before, after).await?;
-    if !changed {
+    if !change::store(hub, before, after).await? {
         caller.lost(hub).await?;
         return Err(Problem::new(
             Slug::PreconditionFailed,
@@ -174,38 +167,13 @@ async fn change(
             "look at them and decide again: linesman githost show",
         ));
     }
-    hub.git_keys.set(hub.store.host_keys(BUILTIN).await?);
     tracing::info!(
         by = caller.user.name,
         action,
         keys = words,
         "host keys changed"
     );
-    tell(hub);
     Ok(())
-}
-
-/// Lets every cluster that listens fetch what it is told now. Nobody waits for that, and no caller's going away ends it.
-fn tell(hub: &Arc<Hub>) {
-    let telling = hub.clone();
-    hub.work.spawn(async move { tell_all(&telling).await });
-}
-
-async fn tell_all(hub: &Hub) {
-    for name in hub.orders.listening() {
-        if hub.stop.is_cancelled() {
-            return;
-        }
-        let told = async {
-            match hub.store.cluster(&name).await? {
-                Some(cluster) => announce(hub, &cluster).await,
-                None => Ok(()),
-            }
-        };
-        if let Err(problem) = told.await {
-            tracing::error!(cluster = %name, error = problem.detail, "tell a cluster of the Git host's keys");
-        }
-    }
 }
 
 fn prints(keys: &[TrustedKey]) -> String {

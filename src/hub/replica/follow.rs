@@ -11,7 +11,6 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Own;
-use crate::hub::githost::hostkeys::BUILTIN;
 use crate::hub::incident::Incident;
 use crate::hub::store::{Bell, Changes, Noted, StoreError};
 use crate::hub::{Hub, api, chain_of, git, serve};
@@ -224,7 +223,6 @@ impl Follower {
 /// The Git host's keys, the standing incident, and whatever else all clusters are told.
 async fn common(hub: &Hub) -> Result<()> {
     let turn = hub.git_keys.turn().await;
-    let trusted = hub.store.host_keys(BUILTIN).await?;
     let path = serve::host_key(&hub.config.data);
     let doing = || format!("read the host key {}", path.display());
     let text = tokio::fs::read_to_string(&path).await.with_context(doing)?;
@@ -232,9 +230,7 @@ async fn common(hub: &Hub) -> Result<()> {
     if pair.key() != hub.git_keys.served() {
         hub.git_keys.serve(pair);
     }
-    if trusted != hub.git_keys.trusted() {
-        hub.git_keys.set(trusted);
-    }
+    hub.git_keys.refresh(&hub.store).await?;
     drop(turn);
     if !hub.replica.as_ref().is_some_and(Own::leads) {
         let noted = hub.store.noted(Noted::Incident).await?;

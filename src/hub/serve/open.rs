@@ -154,7 +154,7 @@ fn peers(own: &replica::Own, tunnels: &tunnels::Tunnels) -> Result<Peers> {
 }
 
 /// The data directory for whoever changes what several replicas share in it; freed when it is dropped.
-pub(super) async fn turn(data: &Path) -> Result<std::fs::File> {
+pub async fn turn(data: &Path) -> Result<std::fs::File> {
     let path = data.join("hub.turn");
     let doing = || format!("take a turn at {}", path.display());
     let file = std::fs::File::options()

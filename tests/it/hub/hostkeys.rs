@@ -1,5 +1,7 @@
 //! W2, H18 at the hub: what clusters meet of the Git host's keys, and an operator's word on it.
 
+mod stored;
+
 use std::time::Duration;
 
 use linesman::keys::KeyPair;
@@ -12,6 +14,7 @@ use crate::wait::until_some;
 
 const PATH: &str = "/v1/githosts/builtin";
 const ACCEPT: &str = "/v1/githosts/builtin/host-keys";
+const ROTATE: &str = "/v1/githosts/builtin/rotate-host-key";
 
 fn key(seed: u8) -> HostKey {
     HostKey::ed25519(KeyPair::from_seed(&[seed; 32]).public())
@@ -289,7 +292,6 @@ async fn until_keys(hub: &TestHub, expected: &[(&HostKey, &str)]) {
 /// of the hub in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_hubs_own_host_key_is_replaced_in_two_phases() {
-    const ROTATE: &str = "/v1/githosts/builtin/rotate-host-key";
     let hub = TestHub::start("hostkey-rotate").await;
     let agent = joined(&hub, "eu1", 1).await;
     let old = hub.hub.git_keys.served();

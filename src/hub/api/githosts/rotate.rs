@@ -1,5 +1,6 @@
 //! Carries the rotation of the built-in Git server's key out: files, records, what is shown.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,16 +8,18 @@ use anyhow::{Context as _, Result, ensure};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
-use super::{find, joined, tell};
+use super::super::problem::Problem;
+use super::{change, find, joined};
 use crate::clock;
 use crate::hub::audit::Entry;
-use crate::hub::githost::hostkeys::{BUILTIN, Standing, TrustedKey};
+use crate::hub::githost::hostkeys::{BUILTIN, Refusal, Standing, TrustedKey};
 use crate::hub::githost::rotation::{self, Member, Next};
 use crate::hub::replica::lines::Elsewhere;
 use crate::hub::store::{Cluster, HostKeysOf};
 use crate::hub::{Hub, serve};
 use crate::ssh::HostPair;
 use crate::ssh::known_hosts::HostKey;
+use crate::wire::api::MAX_HOST_KEYS;
 
 /// Between looks while a rotation is under way; a report of a cluster asks for one at once.
 const LOOK: Duration = Duration::from_secs(5);
@@ -26,11 +29,14 @@ const IDLE: Duration = Duration::from_mins(1);
 const PACE: Duration = Duration::from_millis(500);
 
 /// Makes the next key and tells it beside the present one. A rotation that is under way stays as it is.
-pub(super) async fn begin(hub: &Arc<Hub>, by: &str, entry: Entry) -> Result<()> {
-    let _turn = hub.git_keys.turn().await;
+pub(super) async fn begin(hub: &Arc<Hub>, by: &str, entry: Entry) -> Result<(), Problem> {
+    let _turn = change::turn(hub).await?;
     let before = hub.store.host_keys(BUILTIN).await?;
     if before.iter().any(|t| t.standing == Standing::Next) {
         return Ok(());
+    }
+    if before.len() >= MAX_HOST_KEYS {
+        return Err(Refusal::Full.into());
     }
     let pair = hub.git_keys.make_next(&clock::random());
     let pair = pair.context("make a host key")?;
@@ -54,18 +60,17 @@ pub(super) async fn begin(hub: &Arc<Hub>, by: &str, entry: Entry) -> Result<()> 
     Ok(())
 }
 
-/// Shows the next key from now on, whoever knows it by now.
-pub(super) async fn serve_now(hub: &Arc<Hub>, mut entry: Entry) -> Result<()> {
-    let _turn = hub.git_keys.turn().await;
+/// Shows the next key from now on, whoever knows it by now; false = there is none.
+pub(super) async fn serve_now(hub: &Arc<Hub>, mut entry: Entry) -> Result<bool> {
+    let _turn = change::turn(hub).await?;
     let before = hub.store.host_keys(BUILTIN).await?;
     let Some(coming) = before.iter().find(|t| t.standing == Standing::Next) else {
-        return Ok(());
+        return Ok(false);
     };
     let (key, old) = (coming.key.clone(), hub.git_keys.served());
     if key != old {
         entry.target = format!("{BUILTIN}: {} -> {}", old.fingerprint, key.fingerprint);
-        hub.audit.event(entry).await?;
-        show(hub, &key).await?;
+        show(hub, &key, entry).await?;
     }
     // A hub that was killed before this line finds that it serves the key that was to be the next one.
     let after = rotation::served(&before, &key, clock::now());
@@ -74,25 +79,29 @@ pub(super) async fn serve_now(hub: &Arc<Hub>, mut entry: Entry) -> Result<()> {
         key = key.fingerprint,
         "the Git server shows its new host key"
     );
-    Ok(())
+    Ok(true)
 }
 
 /// Puts the next key's file in the present one's place, and shows it to whoever connects from now on.
-async fn show(hub: &Hub, key: &HostKey) -> Result<()> {
+async fn show(hub: &Hub, key: &HostKey, entry: Entry) -> Result<()> {
     let [next, present] = [
         serve::next_host_key(&hub.config.data),
         serve::host_key(&hub.config.data),
     ];
-    let doing = || {
+    // Another replica may have put it there, and ended before it could say so.
+    let there = pair_in(&present).await.ok().filter(|p| p.key() == *key);
+    if let Some(pair) = there {
+        hub.git_keys.serve(pair);
+        return Ok(());
+    }
+    let pair = pair_in(&next).await.with_context(|| {
         format!(
             "read the next host key {}; if it is lost, drop it and rotate again: linesman githost drop-host-key \
              --fingerprint {}",
             next.display(),
             key.fingerprint
         )
-    };
-    let text = tokio::fs::read_to_string(&next).await;
-    let pair = HostPair::from_openssh(&text.with_context(doing)?).with_context(doing)?;
+    })?;
     ensure!(
         pair.key() == *key,
         "{} holds another key than clusters were told; drop that one and rotate again: linesman githost drop-host-key \
@@ -100,6 +109,7 @@ async fn show(hub: &Hub, key: &HostKey) -> Result<()> {
         next.display(),
         key.fingerprint
     );
+    hub.audit.event(entry).await?;
     tokio::fs::rename(&next, &present).await.with_context(|| {
         format!(
             "put {} in the place of the present host key",
@@ -110,14 +120,16 @@ async fn show(hub: &Hub, key: &HostKey) -> Result<()> {
     Ok(())
 }
 
+async fn pair_in(file: &Path) -> Result<HostPair> {
+    let text = tokio::fs::read_to_string(file).await?;
+    Ok(HostPair::from_openssh(&text)?)
+}
+
 async fn store(hub: &Arc<Hub>, before: Vec<TrustedKey>, after: Vec<TrustedKey>) -> Result<()> {
-    let changed = hub.store.change_host_keys(BUILTIN, before, after).await?;
-    hub.git_keys.set(hub.store.host_keys(BUILTIN).await?);
     ensure!(
-        changed,
+        change::store(hub, before, after).await?,
         "the host's keys changed meanwhile; look at them and decide again: linesman githost show"
     );
-    tell(hub);
     Ok(())
 }
 
@@ -195,6 +207,10 @@ async fn step(hub: &Arc<Hub>) -> Result<bool> {
         action: action.to_owned(),
         ..Entry::default()
     };
+    {
+        let _turn = hub.git_keys.turn().await;
+        change::refreshed(hub).await?;
+    }
     match look(hub, clock::now()).await? {
         Next::Nothing => Ok(false),
         Next::Wait(clusters) => {
@@ -209,7 +225,7 @@ async fn step(hub: &Arc<Hub>) -> Result<bool> {
             Ok(true)
         }
         Next::Drop(keys) => {
-            let _turn = hub.git_keys.turn().await;
+            let _turn = change::turn(hub).await?;
             let before = hub.store.host_keys(BUILTIN).await?;
             let mut after = before.clone();
             after.retain(|t| !keys.contains(&t.key));
