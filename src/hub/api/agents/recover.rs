@@ -8,13 +8,13 @@ use axum::extract::{Request, State};
 use time::{Duration, OffsetDateTime};
 
 use super::super::problem::{Problem, Slug};
-use super::super::{body, remote, request_id};
+use super::super::{LOST, body, remote, request_id};
 use super::deploy_public;
 use crate::clock;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::registration::{self, Lost, Recovery};
 use crate::hub::replica::lines::Elsewhere;
-use crate::hub::store::{Cluster, ClusterKey, StoreError, UnknownReason, patience};
+use crate::hub::store::{Cluster, ClusterKey, KeyState, StoreError, UnknownReason, patience};
 use crate::hub::{Hub, assignment, auth, cut, unknown};
 use crate::keys::{self, Public};
 use crate::wire::api::{Assignment, MAX_BODY, RecoverRequest, recovery_input};
@@ -119,7 +119,7 @@ async fn judge(hub: &Hub, claim: &Claim) -> Result<Assignment, Problem> {
         return Err(refused(verdict));
     };
     match verdict {
-        Recovery::Bind => bind(hub, claim, (cluster, deploy), now).await?,
+        Recovery::Bind => bind(hub, claim, (cluster, deploy), (&keys, now)).await?,
         Recovery::Repeat => {}
         Recovery::Unknown { genuine: true } => {
             both_lost(hub, claim, cluster, now).await?;
@@ -167,26 +167,38 @@ async fn bind(
     hub: &Hub,
     claim: &Claim,
     (cluster, deploy): (&Cluster, &ClusterKey),
-    now: OffsetDateTime,
+    (keys, now): (&[ClusterKey], OffsetDateTime),
 ) -> Result<(), Problem> {
+    let entry = claim.entry(cluster, "cluster.recover", Verdict::Allow);
+    let reason = Some(format!("on the word of deploy key {}", deploy.fingerprint));
+    let mut records = vec![Entry { reason, ..entry }];
+    let ends =
+        |key: &&ClusterKey| key.state != KeyState::Revoked && key.fingerprint != deploy.fingerprint;
+    let told: Vec<&ClusterKey> = keys.iter().filter(ends).collect();
+    records.extend(told.iter().map(|key| claim.dropped(cluster, key)));
+    // On record first: where that fails, everything stays as it was, and the agent asks again.
+    for entry in &records {
+        hub.audit.event(entry.clone()).await?;
+    }
     let new = claim.identity;
-    let ended = hub.store.recover_identity(deploy, new, now).await?;
-    let Some(ended) = ended else {
+    let Some(ended) = hub.store.recover_identity(deploy, new, now).await? else {
+        for entry in records {
+            let (verdict, reason) = (Verdict::Deny, Some(LOST.to_owned()));
+            let lost = Entry {
+                verdict,
+                reason,
+                ..entry
+            };
+            hub.audit.event(lost).await?;
+        }
         let text = "the cluster's keys changed meanwhile";
         return Err(Problem::new(Slug::Unavailable, text, "try again").retry_after(2));
     };
     tracing::info!(cluster = %cluster.name, new = new.fingerprint(), by = deploy.fingerprint, "identity recovered");
-    let entry = claim.entry(cluster, "cluster.recover", Verdict::Allow);
-    let reason = Some(format!("on the word of deploy key {}", deploy.fingerprint));
-    hub.audit.event(Entry { reason, ..entry }).await?;
-    for old in ended {
-        let entry = claim.entry(cluster, old.kind.dropped(), Verdict::Allow);
-        let dropped = Entry {
-            target: old.fingerprint,
-            reason: Some("it was lost in the cluster".to_owned()),
-            ..entry
-        };
-        hub.audit.event(dropped).await?;
+    let known = |old: &&ClusterKey| told.iter().any(|key| key.fingerprint == old.fingerprint);
+    for old in ended.iter().filter(|old| !known(old)) {
+        // It came after the keys were read.
+        hub.audit.event(claim.dropped(cluster, old)).await?;
     }
     hub.presence.heard(&cluster.id, now, false);
     Ok(())
@@ -255,6 +267,14 @@ impl Claim {
             verdict,
             remote: self.remote.clone(),
             ..Entry::default()
+        }
+    }
+
+    fn dropped(&self, cluster: &Cluster, key: &ClusterKey) -> Entry {
+        Entry {
+            target: key.fingerprint.clone(),
+            reason: Some("it was lost in the cluster".to_owned()),
+            ..self.entry(cluster, key.kind.dropped(), Verdict::Allow)
         }
     }
 }

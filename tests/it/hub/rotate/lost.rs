@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::super::slug;
 use super::world::{PATIENCE, World, cluster};
+use crate::wait::until_some;
 
 /// H14: the key Secret deleted while the agent was away: the deploy key in the engine's Secret names a new identity.
 #[tokio::test]
@@ -52,6 +53,53 @@ async fn a_lost_identity_is_recovered_by_the_deploy_key_of_the_engine() {
             .filter(|r| r.action == action && r.verdict == "allow");
         assert_eq!(found.count(), 1, "{action}");
     }
+    world.hub.stop().await;
+}
+
+/// H14, H37: a recovery that cannot be put on record is none; the agent asks again, and then it is on record as a whole.
+#[tokio::test]
+async fn an_identity_is_not_recovered_that_cannot_be_put_on_record() {
+    let world = World::new("recover-record").await;
+    let old = KeyPair::from_seed(&[1; 32]).public().fingerprint();
+    let own = Identity::from_seeds(&[70; 32], &[101; 32]);
+    let new = own.identity.public().fingerprint();
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    let no_more = "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (false) NOT VALID";
+    world.hub.execute(refuse, no_more).await;
+    // At first the cluster was heard a moment ago.
+    let recovered = async |expected: u16| {
+        until_some("the hub decides", PATIENCE, async || {
+            let (code, answer) = recover(&world, &own, "uid-of-eu1").await;
+            (code == expected).then_some(()).ok_or((code, answer))
+        })
+        .await;
+    };
+    recovered(503).await;
+    assert_eq!(world.in_force("identity").await, std::slice::from_ref(&old));
+
+    let again = "ALTER TABLE audit DROP CONSTRAINT refuse";
+    world.hub.execute("DROP TRIGGER refuse", again).await;
+    recovered(200).await;
+    assert_eq!(world.in_force("identity").await, std::slice::from_ref(&new));
+    let store = &world.hub.hub.store;
+    let rows = store.audit_tail(Some("eu1"), 100).await.unwrap();
+    let actions = [
+        "cluster.recover",
+        "cluster.identity.drop",
+        "cluster.deploy-key.drop",
+    ];
+    let mut told: Vec<_> = rows
+        .into_iter()
+        .filter(|row| actions.contains(&row.action.as_str()))
+        .map(|row| (row.action, row.target, row.verdict))
+        .collect();
+    told.sort();
+    let allow = |action: &str, key| (action.to_owned(), key, "allow".to_owned());
+    let expected = [
+        allow("cluster.identity.drop", old),
+        allow("cluster.recover", new),
+    ];
+    assert_eq!(told, expected);
     world.hub.stop().await;
 }
 
