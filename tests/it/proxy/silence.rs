@@ -9,9 +9,10 @@ use http::{Request, header};
 use http_body_util::BodyExt as _;
 use linesman::clock;
 use linesman::hub::api::openapi::{Caller, operations};
+use linesman::hub::registration::{Prefix, TokenText};
 use linesman::keys;
 use linesman::wire::api::{SIGNATURE_HEADER, signing_input};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::cutoff::{Site, Way};
@@ -97,6 +98,33 @@ async fn every_call_has_its_answer_in_time_while_the_records_are_silent() {
         }
     };
     assert!(timeout(PATIENCE, clusters).await.is_ok());
+}
+
+/// H31: whoever ends a session while the records are silent hears in time that nothing was changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_to_end_while_the_records_are_silent_has_its_answer_in_time() {
+    let site = Site::new().await;
+    let world = &site.a;
+    site.way.send_replace(Way::Silent);
+    let token = TokenText::new(clock::random(), clock::random());
+    let body = json!({ "refreshToken": token.text(Prefix::Refresh).expose() }).to_string();
+    let request = Request::post("/v1/login/end")
+        .body(Bytes::from(body))
+        .unwrap();
+    let (code, after, problem, took) = ask(world, request).await;
+    let found = (code, after.as_deref(), problem["type"].as_str());
+    let kind = "urn:linesman:problem:unavailable";
+    assert_eq!(found, (503, Some("1"), Some(kind)), "{problem}");
+    assert!(
+        problem["detail"]
+            .as_str()
+            .unwrap()
+            .contains("nothing was changed"),
+        "{problem}"
+    );
+    // It waits as long as any other change.
+    assert!(took < Duration::from_secs(18), "{took:?}");
+    site.way.send_replace(Way::Open);
 }
 
 /// The database takes longer to store it than the caller waits: it may be stored or not. Gives `Retry-After` and what to do.

@@ -24,16 +24,12 @@ pub async fn log_out(hub: &Hub, text: &str, from: &From) -> Result<bool, LoginEr
 
 async fn logged_out(hub: &Hub, token: &TokenText, from: &From) -> Result<bool, LoginError> {
     let (_, session, user) = genuine(hub, token).await?;
-    let sealed = session.sealed.as_deref();
-    let kept = sealed.and_then(|sealed| hub.logins.seal.open(&session.id, sealed));
-    if !hub
-        .store
-        .end_session(&session.id, "logged out", clock::now())
-        .await?
-    {
+    if session.ended {
         return Ok(false);
     }
-    hub.requests.end(Gone::Token(&session.id));
+    let sealed = session.sealed.as_deref();
+    let kept = sealed.and_then(|sealed| hub.logins.seal.open(&session.id, sealed));
+    // On record first: where that fails, the session goes on, and its person asks again.
     told(
         hub,
         Told {
@@ -45,6 +41,14 @@ async fn logged_out(hub: &Hub, token: &TokenText, from: &From) -> Result<bool, L
         from,
     )
     .await?;
+    if !hub
+        .store
+        .end_session(&session.id, "logged out", clock::now())
+        .await?
+    {
+        return Ok(false);
+    }
+    hub.requests.end(Gone::Token(&session.id));
     if let Some(kept) = kept
         && let Some(provider) = &hub.oidc
         && let Err(error) = provider.revoke(&kept).await

@@ -131,3 +131,49 @@ async fn a_person_logs_out() {
     );
     world.hub.stop().await;
 }
+
+/// H31: a session that cannot be ended goes on as it was, and that is no attempt that went wrong: who asks again, when the
+/// records take it, is logged out, and it is on record.
+#[tokio::test]
+async fn a_person_whose_logout_the_records_refuse_asks_again() {
+    /// More than go wrong from an address before it is told to wait.
+    const MANY: usize = 100;
+    let world = World::start("oidc-logout-refused", json!({}), |_| {}).await;
+    let mut session = world.log_in().await;
+    let end = json!({"refreshToken": session["refreshToken"]});
+    for (table, sqlite, postgres, again) in [
+        (
+            "session",
+            "CREATE TRIGGER refuse BEFORE UPDATE ON session BEGIN SELECT RAISE(ABORT, 'the disk is full'); END",
+            "ALTER TABLE session ADD CONSTRAINT refuse CHECK (ended_at IS NULL) NOT VALID",
+            "ALTER TABLE session DROP CONSTRAINT refuse",
+        ),
+        (
+            "audit",
+            "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END",
+            "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (false) NOT VALID",
+            "ALTER TABLE audit DROP CONSTRAINT refuse",
+        ),
+    ] {
+        world.hub.execute(sqlite, postgres).await;
+        for _ in 0..MANY {
+            let (status, problem) = world.call("/v1/login/end", end.clone()).await;
+            assert_eq!((status, slug(&problem)), (503, "unavailable"), "{table}");
+        }
+        assert_eq!(world.whoami(&session).await.0, 200, "{table}");
+        world.hub.execute("DROP TRIGGER refuse", again).await;
+    }
+    let last = async || {
+        let rows = world.hub.hub.store.audit_tail(None, 1).await.unwrap();
+        let row = rows.into_iter().next_back().unwrap();
+        (row.seq, row.action, row.verdict)
+    };
+    let (before, ..) = last().await;
+    assert_eq!(world.call("/v1/login/end", end).await.0, 204);
+    let told = (before + 1, "logout".to_owned(), "allow".to_owned());
+    assert_eq!(last().await, told);
+    assert_eq!(world.whoami(&session).await.0, 401);
+    session = world.log_in().await;
+    assert_eq!(world.whoami(&session).await.0, 200);
+    world.hub.stop().await;
+}
