@@ -20,6 +20,7 @@ mod githost;
 mod grant;
 mod heal;
 pub mod hub;
+mod interrupt;
 mod kubeconfig;
 mod line;
 mod login;
@@ -262,14 +263,12 @@ fn until_interrupted<T>(
     runtime: &tokio::runtime::Runtime,
     verb: impl Future<Output = Result<T>>,
 ) -> Result<T> {
+    // First, so that it listens before the verb does anything.
+    let interrupted = interrupt::listen()?;
     runtime.block_on(async {
         tokio::select! {
-            // First, so that it listens before the verb does anything.
             biased;
-            interrupted = tokio::signal::ctrl_c() => {
-                interrupted.context("listen for Ctrl-C")?;
-                Err(exit::Failure::interrupted().into())
-            }
+            Ok(()) = interrupted => Err(exit::Failure::interrupted().into()),
             result = verb => result,
         }
     })

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::wait::until;
+
 /// A state directory of its own for each test, gone at its end.
 pub(crate) struct Home(PathBuf);
 
@@ -259,6 +261,41 @@ fn ctrl_c_ends_a_wait_with_130() {
     assert!(killed.success());
     let ran = Ran::of(&child.wait_with_output().unwrap());
     assert_eq!(ran.code, 130, "{ran:?}");
+}
+
+/// H59: a prompt, a token from stdin, another program: what stands in a call of the system is ended, too.
+#[tokio::test]
+async fn ctrl_c_ends_a_verb_that_waits_for_its_input_with_130() {
+    let home = Home::new();
+    let mut child = home
+        .linesman(&[
+            "catalog",
+            "signer",
+            "add",
+            "-",
+            "--hub",
+            "https://hub.invalid",
+        ])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id().to_string();
+    until("it catches SIGINT", Duration::from_secs(10), async || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+        caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 0b10 != 0)
+    })
+    .await;
+    let killed = Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    assert!(killed.success());
+    until("it ends", Duration::from_secs(10), async || {
+        child.try_wait().unwrap().is_some()
+    })
+    .await;
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert_eq!(output.stderr, b"error: interrupted\n");
 }
 
 #[test]
