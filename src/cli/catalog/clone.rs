@@ -39,6 +39,10 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
     let (catalog, me) = (client.catalog().await?, client.whoami().await?);
     let place = place(&client.hub())?;
+    let there = args.directory.join(".git").exists();
+    if there {
+        is_clone(&args.directory, &catalog, &place)?;
+    }
     let key = key(&place, &format!("linesman/{}", me.user))?;
     let title = format!("catalog clone of {}", me.user);
     client
@@ -49,7 +53,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         .await?;
     session::replace(&place.join("known_hosts"), catalog.known_hosts.as_bytes())?;
     let ssh = ssh_command(&place);
-    if args.directory.join(".git").exists() {
+    if there {
         mend(&args.directory, &catalog, &ssh)?;
     } else {
         clone(&args.directory, &catalog, &ssh)?;
@@ -81,6 +85,35 @@ fn place(hub: &str) -> Result<PathBuf> {
     Ok(place)
 }
 
+/// Refuses a repository that neither comes from the catalog's address nor uses our key for this hub: somebody's own, or another
+/// hub's, whose next push would go into this catalog.
+fn is_clone(directory: &Path, catalog: &CatalogView, place: &Path) -> Result<()> {
+    let ours = format!("-i {} ", quoted(&place.join("id_ed25519")));
+    let set = |key| setting(directory, &["--local", "--get", key]);
+    let from = set("remote.origin.url")?.is_some_and(|url| url == catalog.url);
+    if from || set("core.sshCommand")?.is_some_and(|ssh| ssh.contains(&ours)) {
+        return Ok(());
+    }
+    let (shown, url) = (directory.display(), &catalog.url);
+    let text = format!("{shown} is a repository of something else; nothing was changed");
+    let next = format!(
+        "name a new directory, or, if it is the catalog: git -C {shown} remote set-url origin {url}"
+    );
+    Err(Failure::new(Code::Conflict, text, next).into())
+}
+
+/// What git is set to in a repository; none = nothing.
+fn setting(directory: &Path, asked: &[&str]) -> Result<Option<String>> {
+    let known = Command::new("git")
+        .arg("config")
+        .args(asked)
+        .current_dir(directory)
+        .output()
+        .context("run git config")?;
+    let said = || String::from_utf8_lossy(&known.stdout).trim().to_owned();
+    Ok(known.status.success().then(said))
+}
+
 /// The public half of the key in `place`, which is made where there is none.
 fn key(place: &Path, comment: &str) -> Result<String> {
     let path = place.join("id_ed25519");
@@ -99,22 +132,18 @@ fn key(place: &Path, comment: &str) -> Result<String> {
 
 /// ssh with this key and these host keys, and no others.
 fn ssh_command(place: &Path) -> String {
-    let quote = |name: &str| {
-        format!(
-            "'{}'",
-            place
-                .join(name)
-                .display()
-                .to_string()
-                .replace('\'', r"'\''")
-        )
-    };
+    let quote = |name: &str| quoted(&place.join(name));
     format!(
         "ssh -i {} -o IdentitiesOnly=yes -o IdentityAgent=none -o UserKnownHostsFile={} \
          -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes -o UpdateHostKeys=no",
         quote("id_ed25519"),
         quote("known_hosts")
     )
+}
+
+/// For a shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 
 fn clone(directory: &Path, catalog: &CatalogView, ssh: &str) -> Result<()> {
@@ -142,12 +171,7 @@ fn name_author(directory: &Path, user: &str, host: &str) -> Result<()> {
         ("user.name", user.to_owned()),
         ("user.email", format!("{user}@{host}")),
     ] {
-        let known = Command::new("git")
-            .args(["config", "--get", key])
-            .current_dir(directory)
-            .output()
-            .context("run git config")?;
-        if !known.status.success() {
+        if setting(directory, &["--get", key])?.is_none() {
             git(
                 Some(directory),
                 &["config", key, &value].map(OsString::from),
