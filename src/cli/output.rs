@@ -1,5 +1,6 @@
 //! What people and programs read: tables and documents on stdout, progress on stderr.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anyhow::{Context as _, Result};
@@ -81,7 +82,22 @@ pub(super) fn emit(text: &str) -> Result<()> {
 /// A line for people, on stderr.
 pub(super) fn progress_line(text: &str) {
     // A closed stderr must not end the work that it tells of.
-    let _written = writeln!(io::stderr().lock(), "{text}");
+    let _written = writeln!(io::stderr().lock(), "{}", tame(text));
+}
+
+/// The same in the place of what the terminal's line holds.
+pub(super) fn progress_line_anew(text: &str) {
+    let _written = writeln!(io::stderr().lock(), "\r\x1b[2K{}", tame(text));
+}
+
+/// As it may stand in a terminal: what a cluster says must not move the cursor, or change what was written before.
+pub(super) fn tame(text: &str) -> Cow<'_, str> {
+    let wild = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if text.contains(wild) {
+        text.replace(wild, "\u{fffd}").into()
+    } else {
+        text.into()
+    }
 }
 
 /// Prints a list in the chosen form.
@@ -161,7 +177,7 @@ pub(super) fn rows_text(
             paint(if text.is_empty() {
                 "-".to_owned()
             } else {
-                text
+                tame(&text).into_owned()
             })
         }));
     }
@@ -281,6 +297,16 @@ mod tests {
         assert_eq!(print(Format::Name), "cluster/eu1\ncluster/a-longer-name\n");
         let json: serde_json::Value = serde_json::from_str(&print(Format::Json)).unwrap();
         assert_eq!(json, serde_json::json!([["eu1", 7], ["a-longer-name", 8]]));
+    }
+
+    /// L42: a cluster says why it waits, and what is wrong with it; the terminal is not to obey that.
+    #[test]
+    fn what_a_cluster_says_moves_no_cursor() {
+        let said = "mended\u{1b}[2K\rall is well\u{9b}1A\u{7}";
+        assert_eq!(
+            rows_text(None, [vec!["eu1".to_owned(), said.to_owned()]]),
+            "eu1  mended\u{fffd}[2K\u{fffd}all is well\u{fffd}1A\u{fffd}\n"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use time::OffsetDateTime;
 
-use super::output::{paints, progress_line};
+use super::output::{paints, progress_line, progress_line_anew, tame};
 use crate::clock;
 use crate::wire::api::ToldStep;
 use crate::wire::report::{StepName, StepState};
@@ -46,7 +46,7 @@ impl Progress {
         }
         text.clone_into(&mut self.said);
         match &self.spinner {
-            Some(bar) => bar.set_message(text.to_owned()),
+            Some(bar) => bar.set_message(tame(text).into_owned()),
             None => progress_line(text),
         }
     }
@@ -61,7 +61,7 @@ impl Progress {
             self.line(&line);
         }
         if let (Some(step), Some(bar)) = (current(steps), &self.spinner) {
-            bar.set_message(line(step, None));
+            bar.set_message(tame(&line(step, None)).into_owned());
             self.said.clear();
         }
         steps.clone_into(&mut self.told);
@@ -69,7 +69,7 @@ impl Progress {
 
     fn line(&self, text: &str) {
         match &self.spinner {
-            Some(bar) => bar.println(text),
+            Some(bar) => bar.println(tame(text)),
             None => progress_line(text),
         }
     }
@@ -87,7 +87,7 @@ impl Progress {
 /// on the next one.
 pub(super) fn slow(operation: &str) {
     if io::stderr().is_terminal() {
-        progress_line(&format!("\r\x1b[2K{operation}: no answer yet"));
+        progress_line_anew(&format!("{operation}: no answer yet"));
     }
 }
 
