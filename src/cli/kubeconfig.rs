@@ -3,18 +3,24 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::ArgGroup;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::connect::{Access, Connect, is_stdin};
 use super::exit::{Code, Failure};
 use super::output::{counted, emit, progress_line};
 use super::session;
 use crate::wire::id::ClusterName;
+
+/// How long another program may change a kubeconfig.
+const PATIENCE: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(20);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -85,13 +91,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
         (None, true) => default_path()?,
         (None, false) => return emit(&crate::yaml::print(&ours)?),
     };
-    // A link, as some keep for ~/.kube/config, stays one.
-    let path = fs::canonicalize(&path).unwrap_or(path);
-    let merged = merge(read(&path)?, &ours, args.switch);
-    if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
-        fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
-    }
-    session::replace(&path, crate::yaml::print(&merged)?.as_bytes())?;
+    let path = put(path, &ours, args.switch).await?;
     let are = if names.len() == 1 { "is" } else { "are" };
     progress_line(&format!(
         "{} {are} in {}",
@@ -179,6 +179,53 @@ fn default_path() -> Result<PathBuf> {
     let home = std::env::var_os("HOME")
         .context("find ~/.kube/config: HOME is not set; use --into FILE")?;
     Ok(Path::new(&home).join(".kube/config"))
+}
+
+/// Merges our entries into a file, and says where that is.
+async fn put(path: PathBuf, ours: &Value, switch: bool) -> Result<PathBuf> {
+    if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
+        fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
+    }
+    let _lock = Lock::take(&path).await?;
+    // A link, as some keep for ~/.kube/config, stays one.
+    let path = fs::canonicalize(&path).unwrap_or(path);
+    let merged = merge(read(&path)?, ours, switch);
+    session::replace(&path, crate::yaml::print(&merged)?.as_bytes())?;
+    Ok(path)
+}
+
+/// Held while a kubeconfig is read, changed and written: the lock of kubectl (client-go, `tools/clientcmd/loader.go`), a file
+/// that is there or not.
+struct Lock(PathBuf);
+
+impl Lock {
+    async fn take(path: &Path) -> Result<Self> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".lock");
+        let lock = PathBuf::from(name);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match fs::File::create_new(&lock) {
+                Ok(_) => return Ok(Self(lock)),
+                Err(e) if e.kind() != ErrorKind::AlreadyExists => {
+                    return Err(e).with_context(|| format!("lock {}", path.display()));
+                }
+                Err(_) if Instant::now() < until => sleep(LOOK).await,
+                Err(_) => {
+                    let lock = lock.display();
+                    let text = format!("{lock} is there: another program changes that file");
+                    let next = format!("run it again; where kubectl left it behind: rm {lock}");
+                    return Err(Failure::new(Code::Conflict, text, next).into());
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _gone = fs::remove_file(&self.0);
+    }
 }
 
 fn read(path: &Path) -> Result<Value> {

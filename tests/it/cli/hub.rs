@@ -257,6 +257,45 @@ fn a_kubeconfig_works_for_kubectl_without_any_key() {
     );
 }
 
+/// Several at once, kubectl among them, lose nothing of each other: each takes the lock that kubectl takes.
+#[test]
+fn merges_into_one_kubeconfig_are_all_kept() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    let names: Vec<String> = (1..=4).map(|n| format!("eu{n}")).collect();
+    for name in &names {
+        assert_eq!(home.run(&["cluster", "add", name]).code, 0);
+    }
+    let lock = home.write(".kube/config.lock", "");
+    home.run(&["kubeconfig", "eu1", "--merge"])
+        .fails(5, "config.lock is there");
+    assert!(lock.exists() && !home.0.join(".kube/config").exists());
+    fs::remove_file(&lock).unwrap();
+    let children: Vec<_> = names
+        .iter()
+        .map(|name| {
+            home.linesman(&["kubeconfig", name, "--merge"])
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let text = fs::read_to_string(home.0.join(".kube/config")).unwrap();
+    let config = linesman::yaml::documents(&text).unwrap().remove(0);
+    let contexts = config["contexts"].as_array().unwrap().iter();
+    let contexts: BTreeSet<&str> = contexts.map(|c| c["name"].as_str().unwrap()).collect();
+    let expected: Vec<String> = names
+        .iter()
+        .map(|name| format!("linesman-{name}"))
+        .collect();
+    assert_eq!(contexts, expected.iter().map(String::as_str).collect());
+    assert!(!lock.exists());
+}
+
 #[test]
 fn a_clone_of_the_catalog_can_push() {
     let home = Home::new();
