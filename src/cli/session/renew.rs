@@ -123,12 +123,23 @@ async fn ask(directory: &Path, hub: &str) -> Result<Session> {
         user: answer.user,
         expires_at: Some(answer.access_expires_at),
         ends_at: Some(answer.expires_at),
-        ca: session.ca,
+        ca: session.ca.clone(),
     };
+    keep(directory, hub, &session, next)
+}
+
+/// Keeps what a session was renewed to, and gives what is kept then: who logged out meanwhile, or in again, has the last word.
+fn keep(directory: &Path, hub: &str, renewed: &Session, next: Session) -> Result<Session> {
+    let mut kept = None;
     change(directory, |sessions| {
-        sessions.hubs.insert(hub.to_owned(), next.clone());
+        if let Some(session) = sessions.hubs.get_mut(hub) {
+            if session.refresh == renewed.refresh {
+                *session = next;
+            }
+            kept = Some(session.clone());
+        }
     })?;
-    Ok(next)
+    Ok(kept.ok_or_else(|| ended(hub, "there is none any more"))?)
 }
 
 /// The hub has said its last word: nobody asks again. Its CA stays for the next login.
@@ -179,5 +190,41 @@ mod tests {
                 "{refresh:?} {end:?}"
             );
         }
+    }
+
+    /// H31: who logged out, or in as another, while the hub was asked, has the last word.
+    #[test]
+    fn a_renewal_undoes_no_logout_and_no_other_login() {
+        let directory = std::env::temp_dir().join(format!(
+            "linesman-renew-{}",
+            keys::hex(&clock::random::<8>())
+        ));
+        let session = |token: &str, user: &str| Session {
+            token: token.to_owned(),
+            refresh: Some(format!("refresh {token}")),
+            ca: None,
+            user: user.to_owned(),
+            expires_at: None,
+            ends_at: None,
+        };
+        let hub = "https://hub";
+        let (old, next) = (session("1", "ada"), session("2", "ada"));
+        let other = session("3", "bob");
+        for (there, kept) in [
+            (Some(&old), Some(&next)),
+            (Some(&other), Some(&other)),
+            (None, None),
+        ] {
+            change(&directory, |sessions| {
+                sessions.hubs.clear();
+                let there = there.map(|there| (hub.to_owned(), there.clone()));
+                sessions.hubs.extend(there);
+            })
+            .unwrap();
+            let given = keep(&directory, hub, &old, next.clone()).ok();
+            assert_eq!(given.as_ref(), kept);
+            assert_eq!(load(&directory).unwrap().hubs.get(hub), kept);
+        }
+        std::fs::remove_dir_all(directory).unwrap();
     }
 }
