@@ -2,7 +2,6 @@
 
 mod verify;
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,8 @@ use anyhow::{Context as _, Result};
 use super::connect::Connect;
 use super::exit::{Code, Failure};
 use super::output::{Column, Output, counted, emit, list, progress_line};
-use super::{duration, output, session};
+use super::session::Replacement;
+use super::{duration, output};
 use crate::client::{AuditFilter, AuditPlace};
 use crate::clock;
 use crate::wire::api::AuditView;
@@ -221,29 +221,19 @@ async fn tail(args: TailArgs) -> Result<()> {
 async fn export(args: ExportArgs) -> Result<()> {
     let client = args.connect.client().await?;
     let filter = args.filter.filter();
-    let mut file = args
-        .file
-        .as_ref()
-        .map(|path| -> Result<_> {
-            session::replace(path, b"")?;
-            let file = std::fs::OpenOptions::new().append(true).open(path);
-            file.with_context(|| format!("open {}", path.display()))
-        })
-        .transpose()?;
+    let mut file = args.file.as_deref().map(Replacement::open).transpose()?;
     let (mut place, mut count) = (Some(AuditPlace::After(0)), 0);
     while let Some(from) = place {
         let (records, next) = client.audit_page(&filter, &from).await?;
         (place, count) = (next, count + records.len());
         let text = lines(&records)?;
         match &mut file {
-            Some(file) => file
-                .write_all(text.as_bytes())
-                .context("write the export")?,
+            Some(file) => file.add(text.as_bytes())?,
             None => emit(&text)?,
         }
     }
     if let (Some(file), Some(path)) = (file, args.file) {
-        file.sync_all().context("write the export")?;
+        file.done()?;
         let records = counted(count, "record");
         progress_line(&format!("{records} in {}", path.display()));
     }

@@ -6,7 +6,7 @@ pub(super) mod renew;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -110,17 +110,25 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> Result<()> {
 #[derive(Debug)]
 pub(super) struct Replacement {
     file: File,
-    /// Gone by the end, whatever the end is.
-    beside: PathBuf,
+    /// Gone by the end, whatever the end is; none where it is no file that is written.
+    beside: Option<PathBuf>,
     path: PathBuf,
 }
 
 impl Replacement {
     pub(super) fn open(path: &Path) -> Result<Self> {
+        let doing = || format!("write {}", path.display());
+        if is_device(path) {
+            let file = OpenOptions::new().append(true).open(path);
+            return Ok(Self {
+                file: file.with_context(doing)?,
+                beside: None,
+                path: path.to_owned(),
+            });
+        }
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{}", std::process::id()));
         let beside = PathBuf::from(name);
-        let doing = || format!("write {}", path.display());
         if path.is_dir() {
             return Err(
                 anyhow::Error::from(std::io::Error::from(ErrorKind::IsADirectory)).context(doing()),
@@ -136,25 +144,51 @@ impl Replacement {
         let file = private().create_new(true).open(&beside);
         Ok(Self {
             file: file.with_context(doing)?,
-            beside,
+            beside: Some(beside),
             path: path.to_owned(),
         })
     }
 
     pub(super) fn write(mut self, content: &[u8]) -> Result<()> {
-        let mut write = || -> std::io::Result<()> {
-            self.file.write_all(content)?;
-            self.file.sync_all()?;
-            fs::rename(&self.beside, &self.path)
-        };
-        write().with_context(|| format!("write {}", self.path.display()))
+        self.add(content)?;
+        self.done()
     }
+
+    /// A part of it; what was there before stays until [`Replacement::done`].
+    pub(super) fn add(&mut self, content: &[u8]) -> Result<()> {
+        self.file
+            .write_all(content)
+            .with_context(|| format!("write {}", self.path.display()))
+    }
+
+    pub(super) fn done(self) -> Result<()> {
+        let Some(beside) = &self.beside else {
+            return Ok(());
+        };
+        let put = self
+            .file
+            .sync_all()
+            .and_then(|()| fs::rename(beside, &self.path));
+        put.with_context(|| format!("write {}", self.path.display()))
+    }
+}
+
+/// `/dev/null`, `/dev/stdout` and the shell's `>(…)` are written to as they are. What anyone can put elsewhere, such as a pipe,
+/// is not: it may be another's.
+fn is_device(path: &Path) -> bool {
+    let handed = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc/self/fd"];
+    let is = |found: fs::Metadata| {
+        found.file_type().is_char_device() || handed.iter().any(|place| path.starts_with(place))
+    };
+    fs::metadata(path).is_ok_and(is)
 }
 
 impl Drop for Replacement {
     fn drop(&mut self) {
         // Renamed by then where it was written.
-        let _gone = fs::remove_file(&self.beside);
+        if let Some(beside) = &self.beside {
+            let _gone = fs::remove_file(beside);
+        }
     }
 }
 
@@ -224,6 +258,47 @@ mod tests {
             assert!(!beside(name).exists());
         }
         assert_eq!(fs::read(directory.join("others")).unwrap(), b"theirs");
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// `--file >(kubectl apply -f -)`, `--file /dev/null`: what is no file is written to, not replaced by one.
+    #[test]
+    fn what_the_shell_hands_over_is_written_to_as_it_is() {
+        use std::io::Read as _;
+        use std::os::fd::AsRawFd as _;
+
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        replace(Path::new(&path), b"secret").unwrap();
+        drop(writer);
+        let mut got = String::new();
+        reader.read_to_string(&mut got).unwrap();
+        assert_eq!(got, "secret");
+        let devices = ["/dev/null", "/dev", "/dev/nothing", "/etc/passwd"];
+        assert_eq!(
+            devices.map(|path| is_device(Path::new(path))),
+            [true, false, false, false]
+        );
+    }
+
+    /// A part that was written is nowhere to be seen before the whole is.
+    #[test]
+    fn what_was_there_stays_until_all_is_written() {
+        let directory = scratch("parts");
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("export");
+        replace(&path, b"before").unwrap();
+        for whole in [false, true] {
+            let mut file = Replacement::open(&path).unwrap();
+            file.add(b"one ").unwrap();
+            file.add(b"two").unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"before");
+            if whole {
+                file.done().unwrap();
+            }
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"one two");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
         fs::remove_dir_all(directory).unwrap();
     }
 

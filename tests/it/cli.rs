@@ -161,6 +161,11 @@ fn a_hub_that_is_not_there_ends_with_seven() {
         .fails(7, "no connection to the hub");
     home.run(&["cluster", "wait", "eu1"])
         .fails(7, "no connection to the hub");
+    // What an export of before wrote is there until another one is whole.
+    let kept = home.write("audit.jsonl", "{\"seq\":1}\n");
+    home.run(&["audit", "export", "--file", "audit.jsonl"])
+        .fails(7, "no connection to the hub");
+    assert_eq!(fs::read_to_string(kept).unwrap(), "{\"seq\":1}\n");
 }
 
 #[test]
