@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// A hundred years: what is longer is a slip of the pen, and no clock can be asked for its end.
+const MOST: Duration = Duration::from_hours(36_600 * 24);
+
 /// Reads a length of time. Only 0 needs no unit: 400 is meant as days by one and read as seconds by another.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not a length of time; write 90s, 5m, 24h or 7d");
@@ -23,7 +26,8 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
     number
         .checked_mul(unit)
         .map(Duration::from_secs)
-        .ok_or_else(wrong)
+        .filter(|length| *length <= MOST)
+        .ok_or_else(|| format!("'{text}' is more than {}", show(MOST)))
 }
 
 /// The same where less would do harm; `why` says what.
@@ -63,7 +67,10 @@ mod tests {
             assert_eq!(parse(text), Ok(Duration::from_secs(seconds)), "{text}");
             assert_eq!(show(Duration::from_secs(seconds)), shown);
         }
-        for text in ["", "m", "5 m", "-1s", "5w", "99999999999999999999d", "5mm"] {
+        // A clock cannot be asked what it shows after the last ones.
+        let endless = ["99999999999999999999d", "200000000000000d", "36601d"];
+        assert_eq!(parse("36600d"), Ok(MOST));
+        for text in ["", "m", "5 m", "-1s", "5w", "5mm"].iter().chain(&endless) {
             assert!(parse(text).is_err(), "{text}");
         }
     }
