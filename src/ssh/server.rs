@@ -249,4 +249,34 @@ mod tests {
         assert!(places.by_key.lock().unwrap().is_empty());
         assert!(places.take(a).is_ok());
     }
+
+    /// H29: a client that says nothing holds no server up that stops.
+    #[tokio::test]
+    async fn a_silent_client_does_not_outlive_the_stop() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let (_keep, host_key) = watch::channel(HostPair::ed25519(&[7; 32]));
+        let server = Server::<()> {
+            host_key,
+            limits: Limits {
+                auth: Duration::from_mins(10),
+                ..Limits::default()
+            },
+            authorize: Arc::new(|_| Box::pin(async { Right::None })),
+            run: Arc::new(|_| Box::pin(async { 0 })),
+        };
+        let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+        let silent = async {
+            // The server waits for the client's word from here on.
+            let mut word = [0; 8];
+            tokio::io::AsyncReadExt::read_exact(&mut client, &mut word)
+                .await
+                .unwrap();
+            stop.cancel();
+        };
+        let serving = async { tokio::join!(serve(listener, server, stop.clone()), silent) };
+        let both = tokio::time::timeout(Duration::from_secs(10), serving).await;
+        assert!(both.expect("it stops").0.is_ok());
+    }
 }

@@ -77,7 +77,8 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
     let start = Instant::now();
     let stream = CutStream::new(socket, cut.clone());
     let handshake = russh::server::run_stream(config, stream, client);
-    let Ok(Ok(session)) = timeout(limits.auth, handshake).await else {
+    let handshake = timeout(limits.auth, handshake);
+    let Some(Ok(Ok(session))) = stop.run_until_cancelled(handshake).await else {
         debug!(%peer, "no SSH client");
         return;
     };
