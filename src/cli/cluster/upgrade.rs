@@ -10,7 +10,7 @@ use crate::cli::connect::Connect;
 use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::follow::{self, Wish};
-use crate::cli::output::{Output, progress_line};
+use crate::cli::output::{Format, Output, emit, progress_line};
 use crate::client::Client;
 use crate::wire::api::AgentImageRequest;
 use crate::wire::id::ClusterName;
@@ -101,6 +101,10 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     rollout
         .run(async |name| {
             upgrade(&client, name, &asked, wait).await?;
+            if format == Format::Yaml {
+                // One document a cluster.
+                emit("---\n")?;
+            }
             super::stands(&client, name, format).await
         })
         .await

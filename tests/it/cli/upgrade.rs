@@ -30,4 +30,8 @@ fn clusters_that_are_not_there_are_left_out_of_an_upgrade_and_named() {
         withdrawn.code == 0 && withdrawn.err.contains("cluster lab, 2 of 2"),
         "{withdrawn:?}"
     );
+    let yaml = home.run(&["cluster", "upgrade", "--all", "--withdraw", "-o", "yaml"]);
+    let told = linesman::yaml::documents(&yaml.out).unwrap();
+    let names: Vec<_> = told.iter().map(|cluster| &cluster["name"]).collect();
+    assert_eq!(names, ["eu1", "lab"]);
 }
