@@ -152,7 +152,9 @@ async fn close(args: &CloseArgs) -> Result<()> {
 }
 
 fn find<'a>(heals: &'a [ToldHeal], id: &str) -> Result<&'a ToldHeal, Failure> {
-    let fits = |h: &&ToldHeal| h.heal.id.starts_with(id) || h.heal.id.ends_with(id);
+    // A script's variable that is not set names none, and not the only one that there is.
+    let fits =
+        |h: &&ToldHeal| !id.is_empty() && (h.heal.id.starts_with(id) || h.heal.id.ends_with(id));
     let mut found = heals.iter().filter(fits);
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(one),

@@ -50,6 +50,7 @@ fn a_heal_is_found_by_a_part_of_its_id_that_names_one() {
     assert_eq!(find(&heals, "0199-a").unwrap().heal.id, "0199-a-1111");
     assert_eq!(find(&heals, "0199").unwrap_err().code, Code::Usage);
     assert_eq!(find(&heals, "3").unwrap_err().code, Code::NotFound);
+    assert_eq!(find(&heals[..1], "").unwrap_err().code, Code::NotFound);
     assert_eq!(short_id("0199-a-1111"), "1111");
 }
 
