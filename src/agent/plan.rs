@@ -43,6 +43,7 @@ pub mod scene;
 pub mod server;
 pub mod setback;
 pub mod settled;
+pub mod silence;
 pub mod state;
 pub mod steps;
 pub mod undecodable;

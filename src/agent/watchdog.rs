@@ -40,6 +40,7 @@ mod resume;
 mod scene;
 mod setback;
 mod settled;
+mod silences;
 mod status;
 mod tell;
 mod unkept;
@@ -376,6 +377,7 @@ impl Watchdog {
         open::Left {
             heals: self.records.kept(),
             tried: budgets::kept(&self.history),
+            owed: silences::kept(&self.history),
         }
     }
 

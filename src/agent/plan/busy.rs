@@ -173,8 +173,8 @@ fn concurrent(install: &Install, observed: &Observed, asked: &ObjectId) -> Optio
 }
 
 impl History {
-    /// Notes when the controller had no worker left, for until then it could not answer, and since when each workload
-    /// does not work.
+    /// Notes when the controller had no worker left, for until then it could not answer, since when each workload does not
+    /// work, and since when each answer is owed.
     pub fn noted(&mut self, now: OffsetDateTime, install: &Install, observed: &Observed) {
         let live = |id: &ObjectId| observed.objects.get(id);
         let down = install
@@ -194,6 +194,7 @@ impl History {
         self.at_work = self.at_work.max(done_with_one(now, install, observed));
         self.saw_operation(now, install, observed);
         self.saw_rights(observed);
+        self.saw_silence(now, install, observed);
     }
 }
 

@@ -244,8 +244,14 @@ fn follows(moment: &Moment<'_>, id: &ObjectId) -> Component {
     row.fresh = match probe {
         None => Verdict::Unknown,
         Some(probe) if probe.answered => yes(moment.now - probe.sent < lately),
-        Some(probe) if moment.now - probe.sent < ANSWERS => Verdict::Unknown,
-        Some(_) => Verdict::No,
+        Some(probe) => {
+            let owed = live.map_or(probe.sent, |l| moment.history.owed_since(id, l, probe));
+            if moment.now - owed < ANSWERS {
+                Verdict::Unknown
+            } else {
+                Verdict::No
+            }
+        }
     };
     let asked = match probe {
         None => "was not asked yet".to_owned(),

@@ -28,7 +28,7 @@ pub fn works(deployment: &Object) -> bool {
 
 /// Whether a controller should answer: it is available, or it runs and nothing but itself could end it. Argo CD's has
 /// no liveness probe, and is no longer ready when it hangs.
-fn answers(install: &Install, observed: &Observed, controller: &ObjectId) -> bool {
+pub(super) fn answers(install: &Install, observed: &Observed, controller: &ObjectId) -> bool {
     let up = || observed.objects.get(controller).is_some_and(|d| works(d));
     match install.traits.kind {
         EngineKind::Flux => up(),
@@ -266,7 +266,10 @@ pub(super) fn roots(
         };
         let looked = |p: Probe| id.kind == Kind::Application && argocd::has_looked(live, p, now);
         let unanswered = live.probe().filter(|p| !p.answered && up && !looked(*p));
-        let since = |probe: Probe| probe.sent.max(mute(id, probe.sent).unwrap_or(probe.sent));
+        let since = |probe: Probe| {
+            let owed = history.owed_since(id, live, probe);
+            owed.max(mute(id, owed).unwrap_or(owed))
+        };
         let silent = unanswered.filter(|p| {
             pods_of(observed, controller).any(|pod| is_silent(pod, now - limit, since(*p)))
         });
@@ -290,13 +293,16 @@ pub(super) fn canaries(
             .objects
             .get(id)
             .filter(|l| up && l.deleting.is_none());
-        let unanswered = live.and_then(|l| l.probe()).filter(|p| !p.answered);
+        let Some((live, probe)) = live.and_then(|l| Some((l, l.probe()?))) else {
+            continue;
+        };
+        let owed = history.owed_since(id, live, probe);
         let busy = history.blind_until(now).max(history.releasing);
-        let since = |probe: Probe| probe.sent.max(busy.unwrap_or(probe.sent));
-        let silent = unanswered.filter(|p| {
-            pods_of(observed, &controller.name).any(|pod| is_silent(pod, now - WEDGED, since(*p)))
-        });
-        found.extend(silent.map(|probe| wedged(id, probe)));
+        let since = owed.max(busy.unwrap_or(owed));
+        let mut pods = pods_of(observed, &controller.name);
+        if !probe.answered && pods.any(|pod| is_silent(pod, now - WEDGED, since)) {
+            found.push(wedged(id, probe));
+        }
     }
 }
 

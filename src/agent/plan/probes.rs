@@ -117,7 +117,7 @@ pub fn probes(
         };
         steps.extend(misled(now, observed, history, moment));
     }
-    let soonest = soonest(now, install, observed);
+    let soonest = soonest(now, install, observed, history);
     let waiting = now + SPACING;
     let at = soonest.unwrap_or(waiting).max(now + Duration::seconds(1));
     // After a commit to the engine the answers are waited for: silence is what shows that it did harm.
@@ -161,16 +161,25 @@ fn canaries<'a>(
 }
 
 /// When the first of these is asked again, or its answer is missed.
-fn soonest(now: OffsetDateTime, install: &Install, observed: &Observed) -> Option<OffsetDateTime> {
+fn soonest(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> Option<OffsetDateTime> {
     let every = install.policy.probe_every;
     let asked = install.roots().chain(install.canaries());
-    let live = asked.filter_map(|id| observed.objects.get(id));
-    let sent: Vec<Probe> = live.filter_map(|live| live.probe()).collect();
-    let again = sent.iter().map(|probe| probe.sent + every).min();
-    let missed = sent
+    let asked = asked.filter_map(|id| {
+        let live = observed.objects.get(id)?;
+        let probe = live.probe()?;
+        Some((probe, history.owed_since(id, live, probe)))
+    });
+    let asked: Vec<(Probe, OffsetDateTime)> = asked.collect();
+    let again = asked.iter().map(|(probe, _)| probe.sent + every).min();
+    let missed = asked
         .iter()
-        .filter(|probe| !probe.answered)
-        .map(|probe| probe.sent + LATE);
+        .filter(|(probe, _)| !probe.answered)
+        .map(|(_, owed)| *owed + LATE);
     // Argo CD should have looked by itself by then.
     let root = observed.objects.get(&install.sync);
     let stale = root.and_then(|root| argocd::stale_from(root));

@@ -4,6 +4,7 @@
 use time::{Duration, OffsetDateTime};
 
 use super::history::AGAIN;
+use super::silence::Silence;
 use super::state::{History, Past};
 
 /// Takes what is later than `latest` as that. Returns by how much the latest of them was too late.
@@ -41,6 +42,7 @@ impl History {
             operation,
             down,
             vain,
+            silent,
         } = self;
         let faults = faults.values_mut().flat_map(|past| {
             let Past {
@@ -59,7 +61,8 @@ impl History {
             .chain(nudged.values_mut())
             .chain(down.values_mut())
             .chain(retried.values_mut().flatten())
-            .chain(vain.values_mut().flatten());
+            .chain(vain.values_mut().flatten())
+            .chain(silent.values_mut().flat_map(Silence::times));
         // This one is ahead by what it is.
         cap(restore_after.values_mut(), now + AGAIN).max(cap(all, now))
     }

@@ -14,6 +14,7 @@ use super::fault::{Class, Key};
 use super::quarantine::shield::Owner;
 use super::redis::Tally;
 use super::server::Gate;
+use super::silence::Silence;
 use super::undecodable::aside::Suspect;
 use super::witness::Witness;
 use crate::agent::engine::REQUESTED_AT;
@@ -323,6 +324,8 @@ pub struct History {
     pub down: BTreeMap<ObjectId, OffsetDateTime>,
     /// When a write that is against no fault came to nothing, by its object: the last times in a row, oldest first.
     pub vain: BTreeMap<ObjectId, Vec<OffsetDateTime>>,
+    /// Roots and canaries whose controllers owe an answer.
+    pub silent: BTreeMap<ObjectId, Silence>,
 }
 
 impl History {

@@ -11,6 +11,7 @@ use tracing::warn;
 
 use super::budgets::Tried;
 use super::record::Kept;
+use super::silences::Owed;
 use crate::agent::apply::{AtMost as _, CALL};
 use crate::agent::engine::MANAGER;
 use crate::agent::fitting;
@@ -19,12 +20,14 @@ const NAME: &str = "linesman-open-heals";
 const HEALS: &str = "heals.json";
 /// Up to 300 KiB.
 const BUDGETS: &str = "budgets.json";
+const SILENCES: &str = "silences.json";
 
 /// What is left to the next agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Left {
     pub(super) heals: Vec<Kept>,
     pub(super) tried: Vec<Tried>,
+    pub(super) owed: Vec<Owed>,
 }
 
 /// The same as it was read.
@@ -61,6 +64,7 @@ impl OpenHeals {
         self.written = Left {
             heals: read(&data, HEALS, &mut wrong),
             tried: read(&data, BUDGETS, &mut wrong),
+            owed: read(&data, SILENCES, &mut wrong),
         };
         let left = self.written.clone();
         Ok(Read { left, wrong })
@@ -90,6 +94,7 @@ impl OpenHeals {
             );
         }
         let tried = serde_json::to_string(&left.tried).context("write what was tried")?;
+        let owed = serde_json::to_string(&left.owed).context("write who owes an answer")?;
         let map = ConfigMap {
             metadata: ObjectMeta {
                 name: Some(NAME.to_owned()),
@@ -98,6 +103,7 @@ impl OpenHeals {
             data: Some(BTreeMap::from([
                 (HEALS.to_owned(), heals),
                 (BUDGETS.to_owned(), tried),
+                (SILENCES.to_owned(), owed),
             ])),
             ..ConfigMap::default()
         };

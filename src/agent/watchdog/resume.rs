@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::tell::UNREADABLE;
-use super::{Watchdog, budgets};
+use super::{Watchdog, budgets, silences};
 use crate::clock;
 
 impl Watchdog {
@@ -27,6 +27,7 @@ impl Watchdog {
         }
         self.history.saved = saved.objects;
         budgets::resume(&mut self.history, &open.left.tried, clock::now());
+        silences::resume(&mut self.history, &open.left.owed);
         let ended = self.records.resume(open.left.heals);
         self.history.cut = self.records.cut();
         for heal in &ended {

@@ -42,7 +42,19 @@ fn history(at: impl Fn(i64) -> OffsetDateTime, restore_after: OffsetDateTime) ->
         operation: Some(("7".to_owned(), at(-11))),
         down: [(object(), at(-12))].into(),
         vain: [(object(), [-13, -1].map(&at).to_vec())].into(),
+        silent: [(object(), silence(&at))].into(),
         ..History::default()
+    }
+}
+
+fn silence(at: impl Fn(i64) -> OffsetDateTime) -> Silence {
+    Silence {
+        uid: "1".to_owned(),
+        since: at(-15),
+        asked: at(-14),
+        said: String::new(),
+        seen: Some(at(-1)),
+        able: true,
     }
 }
 
