@@ -126,6 +126,7 @@ struct Watchdog {
     unlisted: BTreeSet<Kind>,
     /// Looks for the Events of heals.
     looks: scene::Looks,
+    unset: setback::Unset,
 }
 
 impl Watchdog {
@@ -157,6 +158,7 @@ impl Watchdog {
             snapshot_at: None,
             unlisted: BTreeSet::new(),
             looks: scene::Looks::default(),
+            unset: setback::Unset::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use super::fault::Budget;
 use super::pace::{MAX_ATTEMPTS, spends};
 use super::state::{History, Observed};
 use super::steps::{Action, Step};
-use super::{Class, Finding, Plan};
+use super::{Class, Finding, Mode, Plan};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::KNOWN_HOSTS;
 use crate::bundle::{Kind, ObjectId};
@@ -85,11 +85,13 @@ impl History {
                 .iter()
                 .any(|f| f.class == key.0 && f.object == key.1)
         };
+        // What cannot be seen now may be there still.
+        let unseen = plan.mode == Mode::Learning;
         self.faults.retain(|key, past| {
             if !there(key) {
                 past.since = None;
             }
-            past.since.is_some() || !past.attempts.is_empty()
+            past.since.is_some() || !past.attempts.is_empty() || past.spent && unseen
         });
     }
 

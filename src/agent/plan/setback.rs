@@ -1,5 +1,9 @@
-//! A wall clock that is set back leaves times that are ahead of it. They count as now: taken as they are, nothing would be done until
-//! the clock has caught up with them; and forgotten, they would give every budget anew to a clock that jumps to and fro.
+//! A wall clock that is set. What the agent remembers moves with it, and stays as long ago as it is: else a clock that is set forward
+//! would end every budget before its time, and take any question that is under way for one that nobody answers.
+//!
+//! By how much it was set is known while the agent runs, and not over a restart. Times that are ahead of the clock all the same count as
+//! now: taken as they are, nothing would be done until the clock has caught up with them; and forgotten, they would give every budget
+//! anew to a clock that jumps to and fro.
 
 use time::{Duration, OffsetDateTime};
 
@@ -20,9 +24,34 @@ pub fn cap<'a>(
     most
 }
 
+/// Moves them with a clock that was set by so much.
+pub fn shift<'a>(times: impl IntoIterator<Item = &'a mut OffsetDateTime>, by: Duration) {
+    for at in times {
+        *at = at.saturating_add(by);
+    }
+}
+
 impl History {
+    /// The clock was set by so much.
+    pub fn set_by(&mut self, by: Duration) {
+        let (ahead, been) = self.times();
+        shift(ahead.chain(been), by);
+    }
+
     /// Before anything is decided by it. Returns how far ahead of `now` the latest of its times was.
     pub fn set_back(&mut self, now: OffsetDateTime) -> Duration {
+        let (ahead, been) = self.times();
+        // These are ahead by what they are.
+        cap(ahead, now + AGAIN).max(cap(been, now))
+    }
+
+    /// Those that are to come, and those that have been.
+    fn times(
+        &mut self,
+    ) -> (
+        impl Iterator<Item = &mut OffsetDateTime>,
+        impl Iterator<Item = &mut OffsetDateTime>,
+    ) {
         let Self {
             faults,
             settled: _,
@@ -55,7 +84,7 @@ impl History {
         });
         let once = [last_write, host_keys, blinded, at_work, releasing];
         let named = [head, operation];
-        let all = faults
+        let been = faults
             .chain(once.into_iter().flatten())
             .chain(named.into_iter().flatten().map(|(_, at)| at))
             .chain(nudged.values_mut())
@@ -63,8 +92,7 @@ impl History {
             .chain(retried.values_mut().flatten())
             .chain(vain.values_mut().flatten())
             .chain(silent.values_mut().flat_map(Silence::times));
-        // This one is ahead by what it is.
-        cap(restore_after.values_mut(), now + AGAIN).max(cap(all, now))
+        (restore_after.values_mut(), been)
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn kept(history: &History) -> Vec<Tried> {
     let tried = history
         .faults
         .iter()
-        .filter(|(key, past)| by_the_hour(key) && !past.attempts.is_empty())
+        .filter(|(key, past)| by_the_hour(key) && (past.spent || !past.attempts.is_empty()))
         .map(|((class, id), past)| Tried {
             class: class.as_str().to_owned(),
             kind: id.kind.as_str().to_owned(),
@@ -46,8 +46,8 @@ pub(super) fn kept(history: &History) -> Vec<Tried> {
     tried.take(MOST).collect()
 }
 
-/// Goes on with it. What is older than an hour, lies in the future or is of a fault that this version does not know
-/// says nothing.
+/// Goes on with it. What is older than an hour or of a fault that this version does not know says nothing, but that a budget was
+/// spent: so often as an agent ends and its clock is set forward, there is one trial. What lies ahead counts as now.
 pub(super) fn resume(history: &mut History, all: &[Tried], now: OffsetDateTime) {
     for tried in all.iter().take(MOST) {
         let class = Class::ALL.iter().find(|c| c.as_str() == tried.class);
@@ -55,13 +55,13 @@ pub(super) fn resume(history: &mut History, all: &[Tried], now: OffsetDateTime) 
         let (Some(class), Some(kind)) = (class, kind) else {
             continue;
         };
-        let lately = |at: &OffsetDateTime| *at <= now && now - *at < HOUR;
         let attempts = tried.attempts.iter().filter_map(|at| parse_rfc3339(at));
-        let mut attempts: Vec<OffsetDateTime> = attempts.filter(lately).collect();
+        let attempts = attempts.map(|at| at.min(now));
+        let mut attempts: Vec<OffsetDateTime> = attempts.filter(|at| now - *at < HOUR).collect();
         attempts.sort_unstable();
         let surplus = attempts.len().saturating_sub(MAX_ATTEMPTS);
         attempts.drain(..surplus);
-        if attempts.is_empty() {
+        if attempts.is_empty() && !tried.spent {
             continue;
         }
         let id = ObjectId::new(*kind, &tried.namespace, &tried.name);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_or_to_come_or_unknown_says_nothing() {
+    fn what_is_old_or_unknown_says_nothing_and_what_is_to_come_counts_as_now() {
         let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
         let class = Class::ALL
             .iter()
@@ -134,7 +134,38 @@ mod tests {
         let mut after = History::default();
         resume(&mut after, &all, at(0));
         let lately: Vec<_> = after.faults.iter().map(|(k, p)| (k, &p.attempts)).collect();
-        assert_eq!(lately, [(&(*class, id), &vec![at(-1_800)])]);
+        assert_eq!(lately, [(&(*class, id), &vec![at(-1_800), at(0)])]);
+    }
+
+    /// A clock that is set forward while the agent starts again gives no spent budget anew: there is one trial, as after each hour.
+    /// One that is set back holds nothing up for more than an hour.
+    #[test]
+    fn a_spent_budget_is_kept_over_a_restart_with_another_clock() {
+        let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+        let class = Class::ScaledToZero;
+        let Budget::PerHour(limit) = class.budget() else {
+            panic!("has another budget")
+        };
+        let spent: Vec<i64> = (0..i64::try_from(limit).unwrap())
+            .map(|n| n * 60 - 600)
+            .collect();
+        let all = kept(&tried(class, &id, &spent));
+        let key = (class, id.clone());
+        for (now, left, next) in [
+            (at(7_200), Vec::new(), at(7_200)),
+            (at(-7_200), vec![at(-7_200); limit], at(-3_600)),
+        ] {
+            let mut history = History::default();
+            resume(&mut history, &all, now);
+            let past = history.faults.get_mut(&key).unwrap();
+            assert_eq!((&past.attempts, past.spent), (&left, true));
+            past.since = Some(now - HOUR);
+            let due = pace::allowed(class, &id, past, "seed", now).unwrap();
+            assert_eq!(due.max(now), next);
+            past.attempts.push(next);
+            let due = pace::allowed(class, &id, past, "seed", next).unwrap();
+            assert_eq!(due, next + HOUR, "one trial");
+        }
     }
 
     /// The pace of what is put back at once forgets within minutes: a write for each of its attempts would be one too many.

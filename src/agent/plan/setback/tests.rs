@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use proptest::prelude::*;
 use time::macros::datetime;
 
 use super::*;
@@ -147,4 +148,59 @@ fn a_clock_that_is_set_back_does_not_stop_the_healing() {
     }
     let within = |back: i64| took[&back].map(Duration::whole_minutes);
     assert_eq!((within(0), within(2)), ([0, 1], [0, 1]), "{took:?}");
+}
+
+/// What a fault that lasts gets from an agent whose clock is set at these seconds, by so much: the real seconds of
+/// the attempts.
+fn attempts_of(class: Class, sets: &BTreeMap<u32, i64>, seconds: u32) -> Vec<u32> {
+    let key = (class, object());
+    let mut history = History::default();
+    let mut now = NOON;
+    let mut attempts = Vec::new();
+    for second in 0..seconds {
+        now += Duration::SECOND;
+        if let Some(by) = sets.get(&second) {
+            let by = Duration::seconds(*by);
+            now += by;
+            history.set_by(by);
+        }
+        history.set_back(now);
+        let past = history.faults.entry(key.clone()).or_default();
+        past.since.get_or_insert(now);
+        past.attempts.retain(|at| now - *at < Duration::hours(1));
+        if allowed(class, &key.1, past, "eu1", now).is_some_and(|at| at <= now) {
+            past.attempts.push(now);
+            past.spent |= spends(class, &past.attempts, now);
+            attempts.push(second);
+        }
+    }
+    attempts
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+
+    /// W25: a clock that is set to and fro changes nothing of what is done.
+    #[test]
+    fn budgets_are_by_the_time_that_passes_whatever_the_clock_shows(
+        sets in prop::collection::btree_map(0_u32..8_000, -1_000_000_i64..1_000_000, 0..20),
+    ) {
+        for class in [Class::ScaledToZero, Class::ObjectMissing] {
+            let calm = attempts_of(class, &BTreeMap::new(), 8_000);
+            prop_assert_eq!(attempts_of(class, &sets, 8_000), calm, "{}", class);
+        }
+    }
+}
+
+/// A clock that is set forward by an hour or more ended each budget, and one set back held up what is to come.
+#[test]
+fn all_times_move_with_the_clock() {
+    let soon = |now| now + AGAIN;
+    for by in [-120, 120] {
+        let mut moved = history(minutes, soon(NOON));
+        moved.set_by(Duration::minutes(by));
+        let expected = history(|at| minutes(at + by), soon(minutes(by)));
+        assert_eq!(told(&moved), told(&expected), "{by}");
+        assert_eq!(moved.set_back(minutes(by)), Duration::ZERO);
+    }
 }
