@@ -137,7 +137,7 @@ struct Inner {
     /// Seconds to be added to this host's clock to get the hub's.
     offset: AtomicI64,
     /// The client, and what it was made for.
-    https: Mutex<Option<(HubRef, Https)>>,
+    https: Mutex<Option<(HubRef, Option<ProxyConfig>, Https)>>,
 }
 
 impl Caller {
@@ -260,13 +260,13 @@ impl Caller {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let Reach { hub, proxy, .. } = reach;
-        if let Some((made_for, https)) = &*held
-            && made_for == hub
+        if let Some((made_for, way, https)) = &*held
+            && (made_for, way) == (hub, proxy)
         {
             return Ok(https.clone());
         }
         let https = Https::new(&hub.urls, &hub.ca, proxy.as_ref())?;
-        *held = Some((hub.clone(), https.clone()));
+        *held = Some((hub.clone(), proxy.clone(), https.clone()));
         Ok(https)
     }
 }

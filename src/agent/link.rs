@@ -39,7 +39,7 @@ use cap::Ages;
 const HEALTHY: Duration = Duration::from_mins(1);
 /// What streams have to end when the agent stops, of the 30 s that its Pod has.
 pub const DRAIN: Duration = Duration::from_secs(15);
-/// All that the link needs to know. The hub's record may change while it runs (CA, URLs, keys).
+/// All that the link needs to know. The hub's record (CA, URLs, keys) and the way there may change while it runs.
 #[derive(Debug)]
 pub struct LinkConfig {
     pub hub: watch::Receiver<HubRef>,
@@ -48,11 +48,11 @@ pub struct LinkConfig {
     pub build: AgentBuild,
     /// UUID of this process.
     pub instance: String,
-    pub proxy: Option<ProxyConfig>,
+    pub proxy: watch::Receiver<Option<ProxyConfig>>,
 }
 
 /// An HTTP proxy that is asked to CONNECT.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyConfig {
     /// `host:port`
     pub address: String,
@@ -98,6 +98,7 @@ pub async fn run(
         recovered(config.keys.clone(), &line, &stop).await;
         let used = config.keys.borrow().identity.public();
         let known = config.hub.borrow().clone();
+        let way = config.proxy.borrow().clone();
         let dialled = Box::pin(dial::dial(
             &config,
             held.as_ref(),
@@ -145,7 +146,8 @@ pub async fn run(
             () = sleep(wait) => {}
             () = over(held.as_ref(), &line) => {}
             () = replaced(config.keys.clone(), used) => attempt = 0,
-            () = moved(config.hub.clone(), &known) => attempt = 0,
+            () = changed(config.hub.clone(), &known) => attempt = 0,
+            () = changed(config.proxy.clone(), &way) => attempt = 0,
         }
     }
     // Each line drains by itself when `stop` fires.
@@ -196,11 +198,11 @@ async fn over(held: Option<&Line>, state: &watch::Sender<LinkState>) {
     std::future::pending::<()>().await;
 }
 
-/// Waits until the hub's URLs, CA or keys are others than `known`.
-async fn moved(mut hub: watch::Receiver<HubRef>, known: &HubRef) {
-    let gone = hub.wait_for(|hub| hub != known).await.is_err();
+/// Waits until something of the hub, or of the way there, is not as `known` any more.
+async fn changed<T: PartialEq>(mut now: watch::Receiver<T>, known: &T) {
+    let gone = now.wait_for(|now| now != known).await.is_err();
     if gone {
-        // Nobody is left to change them.
+        // Nobody is left to change it.
         std::future::pending::<()>().await;
     }
 }

@@ -41,6 +41,7 @@ pub(crate) mod support;
 mod trusted;
 mod unknown;
 mod users;
+mod way;
 use support::{Agent, TestHub};
 
 fn slug(problem: &Value) -> &str {

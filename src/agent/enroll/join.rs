@@ -149,6 +149,7 @@ impl Joining {
                 event = events.next() => {
                     let seen = event.context("the watch of Secret linesman-join ended")?;
                     if let Some(join) = self.applied(seen).await? {
+                        self.take_way(&join);
                         applied = Some(join);
                         retry = Retry::now();
                     }
@@ -181,6 +182,19 @@ impl Joining {
                 Ok(None)
             }
         }
+    }
+
+    /// The way to the hub is the owner's to say, with a token or without. What goes over the former one may be cut by now, so it
+    /// does not wait for an answer of the hub.
+    fn take_way(&self, join: &Join) {
+        self.joined.send_if_modified(|joined| match joined {
+            Some(joined) if joined.proxy != join.proxy => {
+                info!("another way to the hub is applied");
+                joined.proxy.clone_from(&join.proxy);
+                true
+            }
+            Some(_) | None => false,
+        });
     }
 
     /// A 2xx answer, as far as this build understands it.

@@ -143,7 +143,8 @@ async fn upgrade(
     hub: &HubRef,
     config: &LinkConfig,
 ) -> Result<(Socket, String), DialError> {
-    let tls = transport::connect(target, &hub.ca, config.proxy.as_ref()).await?;
+    let proxy = config.proxy.borrow().clone();
+    let tls = transport::connect(target, &hub.ca, proxy.as_ref()).await?;
     let remote = tls
         .get_ref()
         .0

@@ -8,7 +8,7 @@ use crate::agent::forward::{self, Subjects};
 use crate::agent::gate::Covered;
 use crate::agent::gate::policy::Policy;
 use crate::agent::identity::Identity;
-use crate::agent::link::{self, LinkConfig, LinkState};
+use crate::agent::link::{self, LinkConfig, LinkState, ProxyConfig};
 use crate::agent::{DRAIN, Joined, enroll};
 use crate::clock;
 use crate::lifetime::Tasks;
@@ -38,6 +38,7 @@ impl Talk {
         let first = first.context("the task that joins has ended")?.clone();
         let first = first.context("joined without an assignment")?;
         let (hub_out, hub) = watch::channel(first.assignment.hub.clone());
+        let (proxy_out, proxy) = watch::channel(first.proxy.clone());
         let (incoming_out, incoming) = mpsc::channel(forward::INCOMING);
         let dial = LinkConfig {
             hub,
@@ -47,7 +48,7 @@ impl Talk {
             instance: uuid::Builder::from_random_bytes(clock::random())
                 .into_uuid()
                 .to_string(),
-            proxy: first.proxy.clone(),
+            proxy,
         };
         let forwarding = forward::Context {
             kube: self.context.kube.clone(),
@@ -69,17 +70,17 @@ impl Talk {
             forward::run(forwarding, incoming, state, subjects, stop)
         });
         tasks.spawn("hub's record", |stop| {
-            follow(self.joined, first, hub_out, stop)
+            follow(self.joined, first, (hub_out, proxy_out), stop)
         });
         tasks.run(DRAIN).await
     }
 }
 
-/// Hands changes of the hub's record to the link. Another hub or another cluster id is another life.
+/// Hands changes of the hub's record, and of the way there, to the link. Another hub or another cluster id is another life.
 async fn follow(
     mut joined: watch::Receiver<Option<Joined>>,
     first: Joined,
-    hub: watch::Sender<HubRef>,
+    (hub, proxy): (watch::Sender<HubRef>, watch::Sender<Option<ProxyConfig>>),
     stop: CancellationToken,
 ) -> Result<()> {
     let of = |joined: &Joined| {
@@ -95,6 +96,11 @@ async fn follow(
         hub.send_if_modified(|hub| {
             let changed = *hub != now.assignment.hub;
             hub.clone_from(&now.assignment.hub);
+            changed
+        });
+        proxy.send_if_modified(|proxy| {
+            let changed = *proxy != now.proxy;
+            proxy.clone_from(&now.proxy);
             changed
         });
     }

@@ -286,7 +286,7 @@ async fn dial(
         keys,
         build,
         instance: uuid::Uuid::now_v7().to_string(),
-        proxy: None,
+        proxy: watch::channel(None).1,
     };
     let following = async {
         while joined.changed().await.is_ok() {

@@ -226,7 +226,7 @@ async fn an_agent_keeps_its_line_to_a_hub_of_a_later_build() {
         keys: watch::channel(Keys::from_seeds(&[1; 32], &[2; 32])).1,
         build: AgentBuild::default(),
         instance: "agent".to_owned(),
-        proxy: None,
+        proxy: watch::channel(None).1,
     };
     let (out, mut state) = watch::channel(LinkState::Down {
         since: clock::now(),

@@ -107,7 +107,7 @@ impl World {
                 .1,
                 build: AgentBuild::default(),
                 instance: format!("instance-{n}"),
-                proxy: None,
+                proxy: watch::channel(None).1,
             };
             let (streams, incoming) = mpsc::channel(1);
             links.spawn(async move {

@@ -4,11 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use linesman::agent::caller::{Call, Https};
-use linesman::agent::link::ProxyConfig;
+use linesman::agent::Joined;
+use linesman::agent::caller::{Call, Caller, Https};
+use linesman::agent::identity::Identity;
+use linesman::agent::link::{LinkState, ProxyConfig};
+use linesman::clock;
 use linesman::secret::Secret;
+use linesman::wire::api::GitRoute;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -195,6 +200,50 @@ async fn https_shows_the_proxy_its_credentials() {
         assert_eq!(called.is_ok(), through, "{called:?}");
     }
     assert_eq!(proxy.tunnels.load(Ordering::Relaxed), 1);
+    world.end().await;
+}
+
+/// L12: who applies YAML with another proxy does so because the one before goes.
+#[tokio::test]
+async fn line_and_https_take_another_way_as_soon_as_it_is_known() {
+    let world = World::new().await;
+    let (closed, open) = (
+        Proxy::new(Manner::Refusing).await,
+        Proxy::new(Manner::Willing).await,
+    );
+    let (before, after) = (
+        closed.config(None, &[]),
+        open.config(Some("user:p@ss"), &[]),
+    );
+    let (way_out, way) = watch::channel(Some(before.clone()));
+    let mut agent = world.agent_by(way);
+    agent.failure().await;
+    way_out.send_replace(Some(after.clone()));
+    agent.up().await;
+    assert_eq!(open.tunnels.load(Ordering::Relaxed), 1);
+
+    let mut assignment = world.route(GitRoute::Direct).await;
+    assignment.hub = world.hub.reference();
+    let joined = |proxy: ProxyConfig| {
+        Some(Joined {
+            assignment: assignment.clone(),
+            proxy: Some(proxy),
+        })
+    };
+    let (joined_out, joined_now) = watch::channel(joined(before));
+    let down = LinkState::Down {
+        since: clock::now(),
+        cause: String::new(),
+        attempt: 0,
+        strange: false,
+    };
+    let keys = watch::channel(Identity::from_seeds(&[1; 32], &[2; 32])).1;
+    let caller = Caller::new(keys, joined_now, watch::channel(down).1);
+    let call = Call::get("/v1/hub");
+    assert!(caller.call(&call).await.is_err());
+    joined_out.send_replace(joined(after));
+    assert!(caller.call(&call).await.unwrap().status.is_success());
+    assert_eq!(open.tunnels.load(Ordering::Relaxed), 2);
     world.end().await;
 }
 

@@ -233,14 +233,19 @@ impl World {
     }
 
     pub(super) fn agent_as(&self, identity: KeyPair) -> Agent {
-        self.start(identity, None)
+        self.start(identity, watch::channel(None).1)
     }
 
     pub(super) fn agent_through(&self, proxy: ProxyConfig) -> Agent {
-        self.start(self.identity.clone(), Some(proxy))
+        self.agent_by(watch::channel(Some(proxy)).1)
     }
 
-    fn start(&self, identity: KeyPair, proxy: Option<ProxyConfig>) -> Agent {
+    /// The same, by a way that may become another one.
+    pub(super) fn agent_by(&self, proxy: watch::Receiver<Option<ProxyConfig>>) -> Agent {
+        self.start(self.identity.clone(), proxy)
+    }
+
+    fn start(&self, identity: KeyPair, proxy: watch::Receiver<Option<ProxyConfig>>) -> Agent {
         let mut reference = self.hub.reference();
         if let Some(ca) = &self.ca {
             reference.ca.clone_from(ca);

@@ -261,7 +261,7 @@ impl World {
             keys: identity.clone(),
             build: AgentBuild::default(),
             instance: uuid::Uuid::now_v7().to_string(),
-            proxy: None,
+            proxy: watch::channel(None).1,
         };
         let (news, mut told) = mpsc::channel::<News>(64);
         let caller = Caller::new(identity.clone(), joined.subscribe(), link.clone());

@@ -175,7 +175,7 @@ pub(in crate::proxy) fn link_config(hub: watch::Receiver<HubRef>) -> LinkConfig 
         .1,
         build: AgentBuild::default(),
         instance: uuid::Uuid::now_v7().to_string(),
-        proxy: None,
+        proxy: watch::channel(None).1,
     }
 }
 

@@ -1,0 +1,78 @@
+//! Another way to the hub: the agent's real part that joins, at a real hub.
+
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use linesman::agent::link::ProxyConfig;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::moved::applied;
+use super::older::on;
+use super::rotate::world::{PATIENCE, Secrets};
+use super::support::TestHub;
+
+/// An API server that keeps Secrets, and lists what is applied from when there is something.
+fn server(secrets: &Secrets, listed: &Arc<Mutex<Option<Value>>>) -> kube::Client {
+    let (secrets, listed) = (secrets.clone(), listed.clone());
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (secrets, listed) = (secrets.clone(), listed.clone());
+        async move {
+            let query = request.uri().query().unwrap_or_default();
+            let of_join = query.contains("linesman-join");
+            if query.contains("watch=true") {
+                return std::future::pending().await;
+            }
+            let found = listed.lock().unwrap().clone().filter(|_| of_join);
+            let Some(found) = found else {
+                return Ok::<_, std::convert::Infallible>(secrets.serve(request).await);
+            };
+            let list = json!({
+                "apiVersion": "v1", "kind": "SecretList", "metadata": {"resourceVersion": "7"}, "items": [found],
+            });
+            let body = kube::client::Body::from(list.to_string().into_bytes());
+            Ok(http::Response::new(body))
+        }
+    });
+    kube::Client::new(service, "linesman")
+}
+
+/// L12: the owner applies YAML with another proxy, and the token that was in it is used up. What went through the proxy of before is
+/// cut: it was asked until the Pod was started anew.
+#[tokio::test]
+async fn another_proxy_in_the_adoption_yaml_counts_without_an_answer_of_the_hub() {
+    let hub = TestHub::start("way").await;
+    let token = hub.add("eu1").await;
+    let (secrets, listed) = (Secrets::default(), Arc::default());
+    let join = applied(&hub, &token);
+    let mut agent = on(Some(join.clone()), server(&secrets, &listed)).await;
+    let joined = timeout(PATIENCE, agent.joined.wait_for(Option::is_some)).await;
+    let joined = joined.expect("it joins").unwrap().clone().unwrap();
+    assert_eq!(joined.proxy, None);
+
+    let data = [
+        ("hub", join.hub.as_str()),
+        ("cluster", "eu1"),
+        ("proxy", "http://127.0.0.1:9"),
+        ("no-proxy", "10.0.0.0/8"),
+    ];
+    let data = data.map(|(key, text)| (key.to_owned(), json!(STANDARD.encode(text))));
+    *listed.lock().unwrap() = Some(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "linesman-join", "resourceVersion": "7"},
+        "data": serde_json::Map::from_iter(data),
+    }));
+    let other = agent.joined.wait_for(|joined| {
+        let proxy = joined.as_ref().and_then(|joined| joined.proxy.as_ref());
+        proxy.is_some()
+    });
+    let other = timeout(PATIENCE, other).await.expect("another way");
+    let other = other.unwrap().clone().unwrap();
+    let expected = ProxyConfig {
+        address: "127.0.0.1:9".to_owned(),
+        credentials: None,
+        bypass: vec!["10.0.0.0/8".to_owned()],
+    };
+    assert_eq!(other.proxy, Some(expected));
+    assert_eq!(other.assignment, joined.assignment);
+}
