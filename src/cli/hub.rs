@@ -223,7 +223,10 @@ pub async fn run(mut args: Args) -> Result<()> {
     if let Some(warning) = image::without_registry(&config.agent_image) {
         warn!("{warning}; give one that clusters can pull with --agent-image");
     }
-    emit(&banner(&config, !hub.tls.ca().is_empty(), first))?;
+    // Clusters do not depend on who reads this.
+    if let Err(error) = emit(&banner(&config, !hub.tls.ca().is_empty(), first)) {
+        warn!(error = format!("{error:#}"), "say where the hub is");
+    }
     let serving = serve::run(listeners, hub, chain);
     tokio::pin!(serving);
     tokio::select! {

@@ -268,6 +268,14 @@ fn ctrl_c_ends_a_wait_with_130() {
     assert_eq!(ran.code, 130, "{ran:?}");
 }
 
+/// Whether a process has a handler for the signal of this number.
+fn catches(pid: &str, signal: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+    caught
+        .is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 1 << (signal - 1) != 0)
+}
+
 /// H59: a prompt, a token from stdin, another program: what stands in a call of the system is ended, too.
 #[tokio::test]
 async fn ctrl_c_ends_a_verb_that_waits_for_its_input_with_130() {
@@ -287,9 +295,7 @@ async fn ctrl_c_ends_a_verb_that_waits_for_its_input_with_130() {
         .unwrap();
     let pid = child.id().to_string();
     until("it catches SIGINT", Duration::from_secs(10), async || {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
-        caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 0b10 != 0)
+        catches(&pid, 2)
     })
     .await;
     let killed = Command::new("kill").args(["-INT", &pid]).status().unwrap();
