@@ -127,7 +127,7 @@ fn start(hub: &watch::Receiver<HubRef>, count: usize) -> (JoinSet<()>, Vec<State
             .1,
             build: AgentBuild::default(),
             instance: format!("storm-{n}"),
-            proxy: None,
+            proxy: watch::channel(None).1,
         };
         let (streams, incoming) = mpsc::channel(1);
         links.spawn(async move {
