@@ -37,7 +37,7 @@ long: ## Two hours (FOR=130, in minutes) of watches, sessions, a silent log and 
 hours: ## An hour (FOR=60, in minutes) without the hub on a lab, half of it without Git, then a third of that in which nothing happens
 	@tests/run hours $(or $(FOR),60)
 
-chaos: ## Every fault of the list and random days (DAYS=10, RUNS=20) on both engines: two hours; writes its part of docs/benchmarks.md
+chaos: ## Every fault of the list and random days (DAYS=10, RUNS=20) on both engines: an afternoon; writes its part of docs/benchmarks.md
 	@tests/run chaos $(or $(RUNS),20) $(or $(DAYS),10)
 
 order: ## Which functions agents enter, traced on a lab (half an hour): writes src/main.order, by which the program is linked; before a release
