@@ -1,8 +1,8 @@
 //! Real-cluster tests: a lab, or the cluster of `LINESMAN_TEST_KUBECONFIG` (`tests/cluster/README.md`).
 //!
-//! Most share one lab, one hub and one adopted cluster, so they run one after the other; the others, with labs of their own, run
-//! beside them in a second program (`OTHERS` in `tests/run`). Deadlines are generous:
-//! the figures of `docs/benchmarks.md` are printed, never asserted.
+//! Most of a program's share one lab, one hub and one adopted cluster, so they run one after the other; `make test` runs the program
+//! a few times side by side, each with tests and labs of its own (`PARTS` in `tests/run`). Deadlines are generous: the figures
+//! of `docs/benchmarks.md` are printed, never asserted.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
