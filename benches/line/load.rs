@@ -213,15 +213,8 @@ impl Load {
         sleep(Duration::from_secs(seconds)).await;
         let (after, span) = (bulk.counts(), start.elapsed().as_secs_f64());
         let (hub_after, agent_after) = (machine::used(), self.agent().await);
-        let moved: Vec<f64> = after
-            .iter()
-            .zip(&before)
-            .map(|(a, b)| (a - b) as f64)
-            .collect();
-        let (sum, squares): (f64, f64) = (
-            moved.iter().sum(),
-            moved.iter().map(|moved| moved * moved).sum(),
-        );
+        let moved = moved(&before, &after);
+        let sum: f64 = moved.iter().sum();
         Figures::from([
             ("MB/s".into(), sum / span / 1e6),
             (
@@ -232,11 +225,7 @@ impl Load {
                 "agent ns/KB".into(),
                 (agent_after.cpu_ns - agent.cpu_ns) / sum * 1024.0,
             ),
-            // Jain's index of fairness: 1 where all streams got the same.
-            (
-                "Jain".into(),
-                sum * sum / (squares.max(1.0) * moved.len() as f64),
-            ),
+            ("Jain".into(), jain(&moved)),
             ("hub peak MB".into(), hub_after.peak_kib / 1024.0),
             ("agent peak MB".into(), agent_after.peak_kib / 1024.0),
         ])
@@ -246,15 +235,13 @@ impl Load {
         let mut echo = self.open(b'e').await;
         let bulk = self.bulk(b'd', bulk).await;
         sleep(WARM).await;
-        let before: u64 = bulk.counts().iter().sum();
-        let start = Instant::now();
+        let (before, start) = (bulk.counts(), Instant::now());
         let times = echoes(&mut echo, Duration::from_secs(seconds)).await;
-        let moved = bulk.counts().iter().sum::<u64>() - before;
+        let (moved, span) = (moved(&before, &bulk.counts()), start.elapsed());
+        let sum: f64 = moved.iter().sum();
         let mut figures = percentiles(times);
-        figures.insert(
-            "bulk MB/s".into(),
-            moved as f64 / start.elapsed().as_secs_f64() / 1e6,
-        );
+        figures.insert("bulk MB/s".into(), sum / span.as_secs_f64() / 1e6);
+        figures.insert("Jain".into(), jain(&moved));
         figures
     }
 
@@ -368,6 +355,24 @@ impl Load {
         figures.insert("op/s".into(), count as f64 / span);
         figures
     }
+}
+
+/// What each stream moved between two counts.
+fn moved(before: &[u64], after: &[u64]) -> Vec<f64> {
+    let pairs = before.iter().zip(after);
+    pairs
+        .map(|(before, after)| (after - before) as f64)
+        .collect()
+}
+
+/// Jain's index of fairness: 1 where all streams got the same, and where there are none.
+fn jain(moved: &[f64]) -> f64 {
+    let sum: f64 = moved.iter().sum();
+    let squares: f64 = moved.iter().map(|moved| moved * moved).sum();
+    if squares == 0.0 {
+        return 1.0;
+    }
+    sum * sum / (squares * moved.len() as f64)
 }
 
 /// 64 bytes to and fro, one after the other; in microseconds.

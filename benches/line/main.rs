@@ -22,6 +22,8 @@
 
 use std::path::PathBuf;
 
+mod bar;
+mod cases;
 mod end;
 #[path = "../../tests/it/joined.rs"]
 mod joined;

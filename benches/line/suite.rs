@@ -7,9 +7,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::Options;
+use crate::cases::{CASES, Case};
 use crate::load::Figures;
 use crate::net::Link;
-use crate::shaper::Way;
 use crate::{machine, table};
 
 /// A run that takes longer is stuck and counts as such.
@@ -94,134 +94,27 @@ impl Ends {
     }
 }
 
-pub(crate) struct Case {
-    pub(crate) name: &'static str,
-    pub(crate) what: &'static str,
-    scenario: &'static str,
-    /// Rate of the link (`tc`) and its queue in milliseconds; loopback without.
-    link: Option<(&'static str, u64)>,
-    /// A long way between the two, in user space.
-    way: Option<Way>,
-    kinds: &'static [Kind],
-    /// Figures for the table, with the bar of the first.
-    pub(crate) shown: &'static [&'static str],
-    pub(crate) bar: &'static str,
-}
-
-const EVERY: &[Kind] = &Kind::ALL;
-const MUX: &[Kind] = &[
-    Kind::Line,
-    Kind::Remotedialer,
-    Kind::Konnectivity,
-    Kind::Chisel,
-    Kind::Yamux,
-    Kind::H2,
-];
-/// Where yamux and HTTP/2 end the connection or never finish, and konnectivity never does either.
-const FEW: &[Kind] = &[Kind::Line, Kind::Remotedialer, Kind::Chisel];
-const RATE: &[&str] = &["MB/s", "hub ns/KB", "agent ns/KB", "Jain"];
-const ECHO: &[&str] = &["p50 us", "p99 us", "bulk MB/s"];
-
-const IDLE: &[&str] = &[
-    "KiB a line, hub",
-    "hub MB",
-    "% of a core",
-    "s until all are up",
-];
-
-const STORM: &[&str] = &[
-    "s until 99 %",
-    "s until all",
-    "s until 50 %",
-    "peak to mean",
-    "s until hub answers",
-    "worst request ms",
-    "hub CPU s",
-    "hub MB",
-];
-
-const fn case(
-    name: &'static str,
-    what: &'static str,
-    scenario: &'static str,
-    kinds: &'static [Kind],
-    shown: &'static [&'static str],
-) -> Case {
-    Case {
-        name,
-        what,
-        scenario,
-        link: None,
-        way: None,
-        kinds,
-        shown,
-        bar: "",
-    }
-}
-
-impl Case {
-    const fn over(self, rate: &'static str, queue_ms: u64) -> Self {
-        Self {
-            link: Some((rate, queue_ms)),
-            ..self
-        }
-    }
-
-    const fn far(self, megabits: u32, rtt_ms: u64) -> Self {
-        let rtt = Duration::from_millis(rtt_ms);
-        Self {
-            way: Some(Way { megabits, rtt }),
-            ..self
-        }
-    }
-
-    const fn bar(self, bar: &'static str) -> Self {
-        Self { bar, ..self }
-    }
-}
-
-#[rustfmt::skip]
-const CASES: &[Case] = &[
-    case("down-1", "download, 1 stream", "download 1", EVERY, RATE).bar("≥ 3 × remotedialer, ≥ 70 % of TLS"),
-    case("down-16", "download, 16 streams", "download 16", EVERY, RATE),
-    case("down-64", "download, 64 streams", "download 64", EVERY, RATE),
-    case("up-1", "upload, 1 stream", "upload 1", EVERY, RATE),
-    case("up-16", "upload, 16 streams", "upload 16", EVERY, RATE),
-    case("duplex-16", "download and upload at once, 16 streams", "duplex 16", EVERY, RATE),
-    case("echo-0", "64 B echo, idle", "echo 0", EVERY, ECHO).bar("p50 ≤ 80, p99 ≤ 300 µs"),
-    case("echo-1", "64 B echo beside 1 bulk stream", "echo 1", EVERY, ECHO),
-    case("echo-8", "64 B echo beside 8 bulk streams", "echo 8", EVERY, ECHO).bar("p99 ≤ 5 ms"),
-    case("echo-64", "64 B echo beside 64 bulk streams", "echo 64", EVERY, ECHO),
-    case("shaped-1", "200 Mbit/s, 20 ms queue: echo beside 1", "echo 1", MUX, ECHO).over("200mbit", 20),
-    case("shaped-16", "200 Mbit/s, 20 ms queue: echo beside 16", "echo 16", MUX, ECHO).over("200mbit", 20),
-    case("shaped-64", "200 Mbit/s, 20 ms queue: echo beside 64", "echo 64", MUX, ECHO).over("200mbit", 20)
-        .bar("p50 ≤ 20, p99 ≤ 60 ms"),
-    case("narrow-8", "16 Mbit/s, 100 ms queue: echo beside 8", "echo 8", MUX, ECHO).over("16mbit", 100)
-        .bar("p99 ≤ 250 ms"),
-    case("long-down", "1 Gbit/s, 100 ms: download, 1 stream, after 4 s", "late-download 1", EVERY, RATE).far(1000, 100)
-        .bar("≥ 80 % of TLS"),
-    case("long-up", "1 Gbit/s, 100 ms: upload, 1 stream, after 4 s", "late-upload 1", EVERY, RATE).far(1000, 100)
-        .bar("≥ 80 % of TLS"),
-    case("slow-100", "100 unread streams, 1 bulk, echo", "slow 100", MUX, &["hub MB", "agent MB", "p99 us", "bulk MB/s"])
-        .bar("≤ 32 MiB"),
-    case("slow-2000", "2,000 unread streams, 1 bulk, echo", "slow 2000", &[Kind::Line], &["hub MB", "agent MB", "p99 us", "bulk MB/s", "refused", "reset"]),
-    case("tiny", "50 unread and 50 read streams of 16 B at a time, echo", "tiny 100", MUX, &["p99 us", "k frames/s"]),
-    case("open-1", "open, echo, close; 1 worker", "openclose 1", MUX, &["op/s"]).bar("≥ 2 × remotedialer"),
-    case("open-32", "open, echo, close; 32 workers", "openclose 32", MUX, &["op/s"]).bar("≥ 2 × remotedialer"),
-    case("idle-2000", "2,000 idle lines in one process an end", "idle 2000", &[Kind::Line], IDLE).bar("≤ 20 KiB and TLS"),
-    case("idle-10000", "10,000 idle lines in one process an end", "idle 10000", &[Kind::Line], IDLE)
-        .bar("≤ 512 MB, ≤ 5 % of a core"),
-    case("cancels", "10,000 downloads cancelled, then an echo", "cancels 10000", FEW, &["op/s", "p99 us"]),
-    case("storm-500", "hub killed under 500 lines", "storm 500", &[Kind::Line], STORM)
-        .bar("99 % ≤ 5 s, all ≤ 15 s, peak ≤ 3 × mean"),
-    case("storm-10000", "hub killed under 10,000 lines", "storm 10000", &[Kind::Line], STORM)
-        .bar("99 % ≤ 60 s"),
-];
-
 /// Figures of one case by kind, one entry a run; a run that stuck has none.
 pub(crate) struct Outcome {
     pub(crate) case: &'static Case,
     pub(crate) runs: Vec<(Kind, Option<Figures>)>,
+}
+
+impl Outcome {
+    /// What the runs of that kind gave, the least first.
+    pub(crate) fn values(&self, kind: Kind, figure: &str) -> Vec<f64> {
+        let runs = self.runs.iter().filter(|(k, _)| *k == kind);
+        let mut values: Vec<f64> = runs
+            .filter_map(|(_, figures)| figures.as_ref()?.get(figure).copied())
+            .collect();
+        values.sort_by(f64::total_cmp);
+        values
+    }
+
+    pub(crate) fn median(&self, kind: Kind, figure: &str) -> Option<f64> {
+        let values = self.values(kind, figure);
+        values.get(values.len() / 2).copied()
+    }
 }
 
 pub(crate) fn run(options: &Options) {

@@ -7,19 +7,28 @@ use serde_json::json;
 use crate::suite::{Kind, Outcome};
 use crate::{Options, machine};
 
-/// The rows of one case, a figure each.
+/// The rows of one case, a figure each, with its bars.
 pub(crate) fn rows(outcome: &Outcome) -> String {
     let case = outcome.case;
     let mut text = String::new();
     for (n, figure) in case.shown.iter().enumerate() {
-        let (name, bar) = if n == 0 {
-            (format!("{} ({})", case.what, case.name), case.bar)
-        } else {
-            ("…".to_owned(), "")
+        let name = match n {
+            0 => format!("{} ({})", case.what, case.name),
+            _ => "…".to_owned(),
         };
-        write!(text, "| {name} | {bar} | {figure} |").unwrap();
+        let bars: Vec<_> = case.bars.iter().filter(|b| b.figure == *figure).collect();
+        let words: Vec<_> = bars.iter().map(|bar| bar.words()).collect();
+        write!(text, "| {name} | {} | {figure} |", words.join(", ")).unwrap();
+        let median = |kind| outcome.median(kind, figure);
+        let missed = median(Kind::Line)
+            .is_some_and(|line| bars.iter().any(|bar| bar.is_missed(line, median)));
         for kind in Kind::ALL {
-            write!(text, " {} |", cell(outcome, kind, figure)).unwrap();
+            let cell = cell(outcome, kind, figure);
+            if missed && kind == Kind::Line {
+                write!(text, " **{cell}, beyond the bar** |").unwrap();
+            } else {
+                write!(text, " {cell} |").unwrap();
+            }
         }
         text.push('\n');
     }
@@ -29,12 +38,8 @@ pub(crate) fn rows(outcome: &Outcome) -> String {
 fn cell(outcome: &Outcome, kind: Kind, figure: &str) -> String {
     let runs: Vec<_> = outcome.runs.iter().filter(|(k, _)| *k == kind).collect();
     let stuck = runs.iter().filter(|(_, figures)| figures.is_none()).count();
-    let mut values: Vec<f64> = runs
-        .iter()
-        .filter_map(|(_, figures)| figures.as_ref()?.get(figure).copied())
-        .collect();
-    values.sort_by(f64::total_cmp);
-    let Some(median) = values.get(values.len() / 2) else {
+    let values = outcome.values(kind, figure);
+    let Some(median) = outcome.median(kind, figure) else {
         return if stuck > 0 {
             "stuck".to_owned()
         } else {
@@ -42,7 +47,7 @@ fn cell(outcome: &Outcome, kind: Kind, figure: &str) -> String {
         };
     };
     let (least, most) = (values[0], values[values.len() - 1]);
-    let mut text = format!("{} ({}–{})", number(*median), number(least), number(most));
+    let mut text = format!("{} ({}–{})", number(median), number(least), number(most));
     if stuck > 0 {
         write!(text, ", stuck {stuck} of {}", runs.len()).unwrap();
     }

@@ -53,19 +53,42 @@ pub(crate) struct Fault {
     damage: Box<dyn Fn(&World) -> AsBefore>,
 }
 
+/// What is there of the hub and of its built-in Git while a fault is mended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum There {
+    Both,
+    /// As with a catalog on another host.
+    Git,
+    Neither,
+}
+
+impl There {
+    const ALL: [Self; 3] = [Self::Both, Self::Git, Self::Neither];
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Both => "there",
+            Self::Git => "stopped, Git there",
+            Self::Neither => "stopped",
+        }
+    }
+}
+
 /// One fault from its moment to the engine's next answer. Workloads keep their UIDs.
-fn episode(world: &mut World, hub: bool, fault: &Fault) {
+fn episode(world: &mut World, there: There, fault: &Fault) {
     settle(world);
     until("the catalog's workload is there", seconds(LIMIT), || {
         world.uid(HELLO).is_some()
     });
     let before = workloads(world);
-    if !hub {
-        world.hub.stop();
+    match there {
+        There::Both => {}
+        There::Git => world.lose_hub(),
+        There::Neither => world.hub.stop(),
     }
     let came = suffered(world, fault);
-    if !hub {
-        world.hub.up();
+    if there != There::Both {
+        world.hub_back();
     }
     let engine = if world.engine == ARGOCD {
         "Argo CD"
@@ -76,7 +99,7 @@ fn episode(world: &mut World, hub: bool, fault: &Fault) {
         engine,
         fault.row,
         &fault.what,
-        if hub { "there" } else { "stopped" },
+        there.words(),
         &came.acted.map_or_else(|| "–".to_owned(), shown),
         &shown(came.restored),
         &shown(came.function),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{AsBefore, Fault, episode};
+use super::{AsBefore, Fault, There, episode};
 use crate::healing::install;
 use crate::support::api::path_of;
 use crate::support::world::World;
@@ -57,8 +57,13 @@ pub(super) fn day(world: &mut World, seed: u64) {
             restored(before)
         }),
     };
-    // Half of the days are days without a hub.
-    episode(world, seed.is_multiple_of(2), &fault);
+    // Half of the days are days without a hub, half of these without Git.
+    let there = match seed % 4 {
+        0 | 2 => There::Both,
+        3 => There::Git,
+        _ => There::Neither,
+    };
+    episode(world, there, &fault);
 }
 
 fn restored(before: Vec<(String, Value)>) -> AsBefore {

@@ -1,7 +1,7 @@
-//! The whole list, for `make chaos` only: each fault with the hub there and with the hub stopped, then random days; and what
-//! takes minutes to show.
+//! The whole list, for `make chaos` only: each fault with the hub there, with the hub stopped and Git there, and with neither; then
+//! random days; and what takes minutes to show.
 
-use super::{episode, faults, random};
+use super::{There, episode, faults, random};
 use crate::blocked::git::{argo_cd_without_git, kept_from_the_git_host};
 use crate::blocked::queue::behind_slow_repositories;
 use crate::support::place::var;
@@ -23,14 +23,14 @@ fn days() -> u64 {
     var("LINESMAN_CHAOS_DAYS").map_or(10, |text| text.parse().unwrap())
 }
 
-/// W5–W9, W11, W13 on Flux, with and without the hub; then W29.
+/// W5–W9, W11, W13 on Flux, with and without hub and Git; then W29.
 #[test]
 #[ignore = "takes half an hour: make chaos"]
 fn each_fault_of_flux_is_mended() {
     let mut world = world::adopted();
-    for hub in [true, false] {
+    for there in There::ALL {
         for fault in faults::flux() {
-            episode(&mut world, hub, &fault);
+            episode(&mut world, there, &fault);
         }
     }
     for seed in 1..=days() {
@@ -43,9 +43,9 @@ fn each_fault_of_flux_is_mended() {
 #[ignore = "takes half an hour: make chaos"]
 fn each_fault_of_argo_cd_is_mended() {
     let mut world = world::adopted_argocd();
-    for hub in [true, false] {
+    for there in There::ALL {
         for fault in faults::argo_cd() {
-            episode(&mut world, hub, &fault);
+            episode(&mut world, there, &fault);
         }
     }
     for seed in 1..=days() {
