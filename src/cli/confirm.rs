@@ -1,11 +1,19 @@
 //! Asks whoever sits at the terminal before something is done that cannot simply be undone.
 
-use std::io::{self, BufRead as _, IsTerminal as _};
+use std::io::{self, BufRead, IsTerminal as _};
 
 use anyhow::{Context as _, Result};
 
 use super::exit::{Code, Failure};
 use super::output::progress_line;
+
+/// The flag of each verb that asks.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct Yes {
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+}
 
 /// What a verb is about to do.
 pub(super) struct Question<'a> {
@@ -21,12 +29,7 @@ pub(super) struct Question<'a> {
 
 /// An error unless the word was typed.
 pub(super) fn confirm(question: &Question<'_>) -> Result<()> {
-    let Question {
-        doing,
-        means,
-        word: (word, called),
-        unasked,
-    } = question;
+    let Question { doing, unasked, .. } = question;
     if !io::stdin().is_terminal() {
         return Err(Failure::new(
             Code::Usage,
@@ -35,17 +38,41 @@ pub(super) fn confirm(question: &Question<'_>) -> Result<()> {
         )
         .into());
     }
-    for line in means {
+    answered(question, &mut io::stdin().lock())
+}
+
+fn answered(question: &Question<'_>, from: &mut impl BufRead) -> Result<()> {
+    let (word, called) = question.word;
+    for line in &question.means {
         progress_line(line);
     }
     progress_line(&format!("Type {called} to go on:"));
     let mut answer = String::new();
-    io::stdin()
-        .lock()
-        .read_line(&mut answer)
-        .context("read the answer")?;
-    if answer.trim() == *word {
+    from.read_line(&mut answer).context("read the answer")?;
+    // What nobody could type is no word.
+    if !word.is_empty() && answer.trim() == word {
         return Ok(());
     }
     Err(Failure::new(Code::Failed, "not confirmed; nothing was changed", "").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_word_itself_goes_on() {
+        let question = |word| Question {
+            doing: "removing user ada".to_owned(),
+            means: Vec::new(),
+            word: (word, "the user's name"),
+            unasked: "linesman user remove ada --yes".to_owned(),
+        };
+        let goes_on = |word, typed: &str| answered(&question(word), &mut typed.as_bytes()).is_ok();
+        assert!(goes_on("ada", "ada\n") && goes_on("ada", " ada \r\n") && goes_on("ada", "ada"));
+        for typed in ["", "\n", "y\n", "yes\n", "Ada\n", "ada bob\n", "\nada\n"] {
+            assert!(!goes_on("ada", typed), "{typed:?}");
+        }
+        assert!(!goes_on("", "\n"));
+    }
 }

@@ -1,13 +1,14 @@
 //! `linesman githost`: the keys that clusters know their Git host by.
 
 mod accept;
+mod drop;
 mod rotate;
 
 use anyhow::Result;
 use time::OffsetDateTime;
 
 use super::connect::Connect;
-use super::output::{Column, Format, Output, ago, document, emit, list, progress_line, rows_text};
+use super::output::{Column, Format, Output, ago, document, emit, list, rows_text};
 use crate::clock;
 use crate::wire::api::{ToldGitHost, ToldGitHostCluster, Via};
 use crate::wire::id::ClusterName;
@@ -26,7 +27,7 @@ pub(super) enum Verb {
     /// Let the hub's own Git server show another key, without a fetch that fails
     RotateHostKey(rotate::Args),
     /// Let clusters forget an old key
-    DropHostKey(DropArgs),
+    DropHostKey(drop::Args),
 }
 
 const LIST: &str = "\
@@ -62,25 +63,6 @@ pub(super) struct ShowArgs {
     output: Output,
 }
 
-const DROP: &str = "\
-Example:
-  linesman githost drop-host-key builtin --fingerprint SHA256:…";
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = DROP)]
-pub(super) struct DropArgs {
-    /// The Git host's name
-    #[arg(default_value = BUILTIN)]
-    name: String,
-    /// The key that goes
-    #[arg(long, value_name = "SHA256:…")]
-    fingerprint: String,
-    #[command(flatten)]
-    connect: Connect,
-    #[command(flatten)]
-    output: Output,
-}
-
 const COLUMNS: [Column<ToldGitHost>; 6] = [
     Column::new("NAME", |h, _| h.name.clone()),
     Column::new("URL", |h, _| h.url.clone()),
@@ -103,12 +85,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         }
         Verb::AcceptHostKey(args) => accept::run(args).await,
         Verb::RotateHostKey(args) => rotate::run(args).await,
-        Verb::DropHostKey(args) => {
-            let client = args.connect.client().await?;
-            let host = client.drop_host_key(&args.name, &args.fingerprint).await?;
-            progress_line("clusters are told; they forget the key when they have fetched that");
-            print(args.output.output, &host)
-        }
+        Verb::DropHostKey(args) => drop::run(args).await,
     }
 }
 

@@ -1,5 +1,7 @@
 //! `linesman grant`: who may reach which clusters' API as what.
 
+mod revoke;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use anyhow::Result;
 use super::connect::Connect;
 use super::duration;
 use super::exit::{Code, Failure};
-use super::output::{Column, Format, Output, document, done, emit, list, progress_line, rows_text};
+use super::output::{Column, Format, Output, document, emit, list, progress_line, rows_text};
 use crate::client::{self, Client};
 use crate::wire::api::{ClusterChoice, GrantCheck, GrantView, NewGrant};
 use crate::wire::id::ClusterName;
@@ -20,7 +22,7 @@ pub(super) enum Verb {
     /// List grants; without the role access, your own
     List(ListArgs),
     /// Take a grant back
-    Revoke(RevokeArgs),
+    Revoke(revoke::Args),
     /// Say whether a user reaches a cluster, and which grant says so or why none does
     Check(CheckArgs),
 }
@@ -129,23 +131,6 @@ pub(super) struct ListArgs {
     output: Output,
 }
 
-const REVOKE: &str = "\
-What runs by it through the hub is cut.
-
-Examples:
-  linesman grant revoke 0197a1b2-…      # its id: linesman grant list";
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = REVOKE)]
-pub(super) struct RevokeArgs {
-    /// The grant's id
-    id: String,
-    #[command(flatten)]
-    connect: Connect,
-    #[command(flatten)]
-    output: Output,
-}
-
 const CHECK: &str = "\
 Ends with 0 where the user gets through, with 4 where not.
 
@@ -200,18 +185,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
                 "no grants",
             )
         }
-        Verb::Revoke(args) => {
-            let client = args.connect.client().await?;
-            let grant = client.grant(&args.id).await?;
-            client.revoke_grant(&grant.id, grant.rev).await?;
-            progress_line(&format!(
-                "grant {} of {} on {} revoked",
-                grant.id,
-                grant.subject,
-                clusters(&grant.clusters)
-            ));
-            done(args.output.output, &grant.id, &grant)
-        }
+        Verb::Revoke(args) => revoke::run(args).await,
         Verb::Check(args) => check(args).await,
     }
 }
@@ -370,14 +344,13 @@ fn joined<T: ToString>(items: &BTreeSet<T>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    #[test]
-    fn a_grant_without_an_end_is_not_called_revoked() {
-        let mut grant = GrantView {
+    pub(in crate::cli) fn grant(subject: &str) -> GrantView {
+        GrantView {
             id: "g".to_owned(),
-            subject: "user:ada".to_owned(),
+            subject: subject.to_owned(),
             clusters: ClusterChoice::All,
             groups: BTreeSet::new(),
             act_as: BTreeSet::new(),
@@ -389,7 +362,12 @@ mod tests {
             created_by: "admin".to_owned(),
             created_at: "2026-01-01T00:00:00Z".to_owned(),
             rev: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn a_grant_without_an_end_is_not_called_revoked() {
+        let mut grant = grant("user:ada");
         assert_eq!(until(&grant), "no end");
         grant.expires_at = Some("2026-01-02T00:00:00Z".to_owned());
         assert_eq!(until(&grant), "2026-01-02T00:00:00Z");

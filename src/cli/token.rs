@@ -1,14 +1,16 @@
 //! `linesman token`: tokens of people and programs.
 
+mod revoke;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde_json::json;
 
 use super::connect::Connect;
 use super::duration;
-use super::output::{Column, Format, Output, document, done, emit, list, progress_line};
+use super::output::{Column, Format, Output, document, emit, list, progress_line};
 use super::session::Replacement;
 use crate::wire::api::{ApiTokenView, NewApiToken};
 use crate::wire::id::ClusterName;
@@ -20,7 +22,7 @@ pub(super) enum Verb {
     /// List tokens in force
     List(ListArgs),
     /// End a token: new requests are refused at once, watches and sessions that run by it are cut
-    Revoke(RevokeArgs),
+    Revoke(revoke::Args),
 }
 
 /// The words of the hub's scopes.
@@ -90,43 +92,13 @@ pub(super) struct ListArgs {
     output: Output,
 }
 
-const REVOKE: &str = "\
-Examples:
-  linesman token revoke aB_9xQ      # its id: linesman token list";
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = REVOKE)]
-pub(super) struct RevokeArgs {
-    /// The token's id
-    // Random base64url: one in 64 begins with a hyphen.
-    #[arg(allow_hyphen_values = true)]
-    id: String,
-    #[command(flatten)]
-    connect: Connect,
-    #[command(flatten)]
-    output: Output,
-}
-
 const COLUMNS: [Column<ApiTokenView>; 8] = [
     Column::new("ID", |t, _| t.id.clone()),
     Column::new("USER", |t, _| t.user.clone()),
     Column::new("TITLE", |t, _| t.title.clone()),
     Column::new("SCOPES", |t, _| t.scopes.join(",")),
-    Column::new("CLUSTERS", |t, _| {
-        t.clusters.as_ref().map_or_else(
-            || "all".to_owned(),
-            |names| {
-                names
-                    .iter()
-                    .map(ClusterName::as_str)
-                    .collect::<Vec<_>>()
-                    .join(",")
-            },
-        )
-    }),
-    Column::new("UNTIL", |t, _| {
-        t.expires_at.clone().unwrap_or_else(|| "no end".to_owned())
-    }),
+    Column::new("CLUSTERS", |t, _| clusters(t.clusters.as_ref())),
+    Column::new("UNTIL", |t, _| until(t)),
     Column::wide("BY", |t, _| t.created_by.clone()),
     Column::wide("SINCE", |t, _| t.created_at.clone()),
 ];
@@ -149,12 +121,21 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
                 "no tokens",
             )
         }
-        Verb::Revoke(args) => {
-            args.connect.client().await?.revoke_token(&args.id).await?;
-            progress_line(&format!("token {} revoked", args.id));
-            done(args.output.output, &args.id, &json!({"id": args.id}))
-        }
+        Verb::Revoke(args) => revoke::run(args).await,
     }
+}
+
+fn clusters(names: Option<&BTreeSet<ClusterName>>) -> String {
+    let Some(names) = names else {
+        return "all".to_owned();
+    };
+    let names: Vec<&str> = names.iter().map(ClusterName::as_str).collect();
+    names.join(",")
+}
+
+fn until(token: &ApiTokenView) -> String {
+    let end = token.expires_at.clone();
+    end.unwrap_or_else(|| "no end".to_owned())
 }
 
 async fn create(args: CreateArgs) -> Result<()> {

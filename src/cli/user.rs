@@ -1,14 +1,14 @@
 //! `linesman user`: the hub's local users.
 
+mod remove;
+
 use std::path::PathBuf;
 
-use anyhow::Result;
-use serde_json::json;
-
 use super::connect::Connect;
-use super::output::{Column, Format, Output, document, done, emit, list, progress_line};
+use super::output::{Column, Format, Output, document, emit, list, progress_line};
 use super::session::Replacement;
 use crate::wire::api::{NewUser, UserChange, UserView};
+use anyhow::Result;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
@@ -21,7 +21,7 @@ pub(super) enum Verb {
     /// Make a code that a local user logs in with, once and within ten minutes
     LoginCode(LoginCodeArgs),
     /// Remove a user: its tokens, SSH keys and own grants end, and what it runs through the hub is cut
-    Remove(RemoveArgs),
+    Remove(remove::Args),
 }
 
 /// The words of the hub's roles.
@@ -118,21 +118,6 @@ pub(super) struct LoginCodeArgs {
     output: Output,
 }
 
-const REMOVE: &str = "\
-Examples:
-  linesman user remove ada";
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = REMOVE)]
-pub(super) struct RemoveArgs {
-    /// The user's name
-    name: String,
-    #[command(flatten)]
-    connect: Connect,
-    #[command(flatten)]
-    output: Output,
-}
-
 const COLUMNS: [Column<UserView>; 5] = [
     Column::new("NAME", |u, _| u.name.clone()),
     Column::new("ROLES", |u, _| u.roles.join(",")),
@@ -172,11 +157,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
             )
         }
         Verb::LoginCode(args) => login_code(args).await,
-        Verb::Remove(args) => {
-            args.connect.client().await?.remove_user(&args.name).await?;
-            progress_line(&format!("user {} removed", args.name));
-            done(args.output.output, &args.name, &json!({"name": args.name}))
-        }
+        Verb::Remove(args) => remove::run(args).await,
     }
 }
 

@@ -95,8 +95,9 @@ impl Client {
         self.answer(&operation, &self.send(call).await?)
     }
 
-    pub async fn remove_user(&self, name: &str) -> Result<(), Error> {
-        self.delete(&format!("remove user {name}"), &["v1", "users", name], None)
+    /// `rev` is the revision that the caller saw; None = whatever is there.
+    pub async fn remove_user(&self, name: &str, rev: Option<i64>) -> Result<(), Error> {
+        self.delete(&format!("remove user {name}"), &["v1", "users", name], rev)
             .await
     }
 

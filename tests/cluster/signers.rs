@@ -17,7 +17,7 @@ struct Signed<'a>(&'a World, String);
 
 impl Drop for Signed<'_> {
     fn drop(&mut self) {
-        let args = ["catalog", "signer", "remove", &self.1, "--force"];
+        let args = ["catalog", "signer", "remove", &self.1, "--force", "--yes"];
         let _gone = self.0.hub.cli(&args).output();
     }
 }

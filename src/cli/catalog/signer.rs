@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
+use crate::cli::confirm::{Question, Yes, confirm};
 use crate::cli::connect::Connect;
 use crate::cli::exit::{Code, Failure};
-use crate::cli::output::{Column, Format, Output, ago, document, emit, list, progress_line};
+use crate::cli::output::{
+    Column, Format, Output, ago, counted, document, emit, list, progress_line,
+};
 use crate::wire::api::{DropSigner, NewSigner, SignerView, SignersView};
 use crate::wire::id::ClusterName;
 
@@ -63,8 +66,11 @@ pub(in crate::cli) struct AddArgs {
 }
 
 const REMOVE: &str = "\
-Example:
-  linesman catalog signer remove A8E973778FA2D35F068A767EC3EE2C3325042763";
+Commits that only this key signed are applied no more. It comes back with its file: linesman catalog signer add FILE.
+
+Examples:
+  linesman catalog signer remove A8E973778FA2D35F068A767EC3EE2C3325042763
+  linesman catalog signer remove A8E973778FA2D35F068A767EC3EE2C3325042763 --yes       # in scripts";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = REMOVE)]
@@ -74,6 +80,8 @@ pub(in crate::cli) struct RemoveArgs {
     /// Also where clusters would refuse the head that there is now
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    asks: Yes,
     #[command(flatten)]
     connect: Connect,
     #[command(flatten)]
@@ -108,6 +116,9 @@ pub(in crate::cli) async fn run(verb: Verb) -> Result<()> {
         }
         Verb::Remove(args) => {
             let client = args.connect.client().await?;
+            if !args.asks.yes {
+                ask(&client.signers().await?, &args)?;
+            }
             let gone = DropSigner {
                 fingerprint: args.fingerprint,
                 force: args.force,
@@ -121,6 +132,46 @@ pub(in crate::cli) async fn run(verb: Verb) -> Result<()> {
             print(args.output.output, &signers)
         }
     }
+}
+
+/// What is not there the hub refuses, in its words.
+fn ask(signers: &SignersView, args: &RemoveArgs) -> Result<()> {
+    let print = &args.fingerprint;
+    let Some(key) = signers
+        .keys
+        .iter()
+        .find(|k| k.fingerprint.eq_ignore_ascii_case(print))
+    else {
+        return Ok(());
+    };
+    // Forty digits nobody types.
+    let end = key.fingerprint.get(32..).unwrap_or(&key.fingerprint);
+    let force = if args.force { " --force" } else { "" };
+    confirm(&Question {
+        doing: format!("removing the signer {print}"),
+        means: means(signers, key),
+        word: (end, "the last eight digits of the key's fingerprint"),
+        unasked: format!("linesman catalog signer remove {print}{force} --yes"),
+    })
+}
+
+fn means(signers: &SignersView, gone: &SignerView) -> Vec<String> {
+    let SignerView {
+        fingerprint, user, ..
+    } = gone;
+    let left = signers.keys.len().saturating_sub(1);
+    let then = if left == 0 {
+        "It is the last one: clusters then apply whatever is pushed, signed or not.".to_owned()
+    } else {
+        format!(
+            "Clusters then apply what one of {} signed.",
+            counted(left, "other key")
+        )
+    };
+    vec![
+        format!("This removes the key {fingerprint} of {user}."),
+        then,
+    ]
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -201,6 +252,10 @@ mod tests {
             not_verifying: Vec::new(),
         };
         assert_eq!(remarks(&signers), Vec::<String>::new());
+        assert_eq!(
+            means(&signers, &signers.keys[0])[1],
+            "It is the last one: clusters then apply whatever is pushed, signed or not."
+        );
         signers.head_signed_by = None;
         signers.not_verifying = vec!["us1".parse().unwrap()];
         let lines = remarks(&signers);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use super::{Engine, add};
-use crate::cli::confirm::{Question, confirm};
+use crate::cli::confirm::{Question, Yes, confirm};
 use crate::cli::connect::Connect;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Format, Output, document, emit, progress_line};
@@ -49,9 +49,8 @@ pub(in crate::cli) struct Args {
     /// A label of the cluster; may be given again
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = add::label)]
     labels: Vec<(String, String)>,
-    /// Do not ask
-    #[arg(long, short)]
-    yes: bool,
+    #[command(flatten)]
+    asks: Yes,
     #[command(flatten)]
     connect: Connect,
     #[command(flatten)]
@@ -60,7 +59,7 @@ pub(in crate::cli) struct Args {
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
-    if !args.yes {
+    if !args.asks.yes {
         let agents = client.unknown_agents().await?;
         let agent = agents.iter().find(|a| a.fingerprint == args.fingerprint);
         ask(agent, &args)?;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::cli::confirm::{Question, confirm};
+use crate::cli::confirm::{Question, Yes, confirm};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Output, done, phase, progress_line};
 use crate::wire::api::ToldCluster;
@@ -22,9 +22,8 @@ Examples:
 pub(in crate::cli) struct Args {
     /// The cluster's name
     name: ClusterName,
-    /// Do not ask
-    #[arg(long, short)]
-    yes: bool,
+    #[command(flatten)]
+    asks: Yes,
     #[command(flatten)]
     connect: Connect,
     #[command(flatten)]
@@ -34,7 +33,7 @@ pub(in crate::cli) struct Args {
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
     let cluster = client.cluster(&args.name).await?;
-    if !args.yes {
+    if !args.asks.yes {
         ask(&cluster)?;
     }
     client.remove_cluster(&args.name, cluster.rev).await?;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::cli::confirm::{Question, confirm};
+use crate::cli::confirm::{Question, Yes, confirm};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Format, Output, document, emit, phase, progress_line};
 use crate::wire::api::{Revocation, RevokeRequest, ToldCluster};
@@ -31,9 +31,8 @@ pub(in crate::cli) struct Args {
         hide_default_value = true
     )]
     reason: String,
-    /// Do not ask
-    #[arg(long, short)]
-    yes: bool,
+    #[command(flatten)]
+    asks: Yes,
     #[command(flatten)]
     connect: Connect,
     #[command(flatten)]
@@ -42,7 +41,7 @@ pub(in crate::cli) struct Args {
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
-    if !args.yes {
+    if !args.asks.yes {
         ask(&client.cluster(&args.name).await?)?;
     }
     let asked = RevokeRequest {

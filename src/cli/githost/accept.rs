@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use super::{BUILTIN, print};
+use crate::cli::confirm::{self, Question};
 use crate::cli::connect::Connect;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Output, progress_line};
-use crate::wire::api::{AcceptHostKey, OfferedKey, ToldGitHost};
+use crate::wire::api::{AcceptHostKey, HostKeyView, OfferedKey, ToldGitHost};
 
 /// As much as the hub reads of one.
 const MAX_FILE: u64 = 256 << 10;
@@ -18,12 +19,13 @@ const MAX_FILE: u64 = 256 << 10;
 const EXAMPLES: &str = "\
 The hub never asks the Git host for its key: the new one is a key that clusters met, named by its fingerprint, or comes
 from a file. Every cluster is told at once; the old keys stay beside it, so that clusters which still meet them go on,
-until drop-host-key, or go at once with --replace. All of it is in the audit.
+until drop-host-key, or go at once with --replace, which asks. All of it is in the audit.
 
 Examples:
   linesman githost accept-host-key                                  # shows old and new, and asks
   linesman githost accept-host-key builtin --fingerprint SHA256:…
-  linesman githost accept-host-key builtin --known-hosts new.txt --replace";
+  linesman githost accept-host-key builtin --known-hosts new.txt --replace
+  linesman githost accept-host-key builtin --known-hosts new.txt --replace --yes    # in scripts";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -40,6 +42,9 @@ pub(in crate::cli) struct Args {
     /// Drop the old keys at once: they may be in wrong hands
     #[arg(long)]
     replace: bool,
+    /// Do not ask whether the old keys may go
+    #[arg(long, short, requires = "replace")]
+    yes: bool,
     #[command(flatten)]
     connect: Connect,
     #[command(flatten)]
@@ -52,6 +57,9 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         replace: args.replace,
         ..AcceptHostKey::default()
     };
+    if let Some(named) = named(&args).filter(|_| args.replace && !args.yes) {
+        ask(&client.githost(&args.name).await?, &named)?;
+    }
     match (args.fingerprint, &args.known_hosts) {
         (Some(fingerprint), _) => asked.fingerprint = Some(fingerprint),
         (None, Some(path)) => asked.known_hosts = Some(read(path)?),
@@ -67,6 +75,41 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         "accepted; clusters are told now, and their engines fetch again when they have it",
     );
     print(args.output.output, &host)
+}
+
+/// How the command line names the new key; None = it is to be compared and confirmed here, with what goes.
+fn named(args: &Args) -> Option<String> {
+    let file = args.known_hosts.as_ref();
+    match &args.fingerprint {
+        Some(print) => Some(format!("--fingerprint {print}")),
+        None => file.map(|path| format!("--known-hosts {}", path.display())),
+    }
+}
+
+/// About the keys that go.
+fn ask(host: &ToldGitHost, named: &str) -> Result<()> {
+    let name = &host.name;
+    let mut means = vec![format!(
+        "Clusters forget at once all keys of Git host {name} ({}) but the new one:",
+        host.url
+    )];
+    means.extend(host.keys.iter().map(known));
+    confirm::confirm(&Question {
+        doing: format!("replacing the keys of Git host {name}"),
+        means,
+        word: (name, "the Git host's name"),
+        unasked: format!("linesman githost accept-host-key {name} {named} --replace --yes"),
+    })
+}
+
+fn known(key: &HostKeyView) -> String {
+    let HostKeyView {
+        kind,
+        fingerprint,
+        state,
+        ..
+    } = key;
+    format!("  known  {kind} {fingerprint} ({state})")
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -122,10 +165,7 @@ fn confirm(host: &ToldGitHost, offered: &OfferedKey, replace: bool) -> Result<()
     }
     progress_line(&format!("Git host {} ({})", host.name, host.url));
     for key in &host.keys {
-        progress_line(&format!(
-            "  known  {} {} ({})",
-            key.kind, key.fingerprint, key.state
-        ));
+        progress_line(&known(key));
     }
     progress_line(&format!(
         "  shown  {kind} {fingerprint}, to {}",

@@ -111,7 +111,7 @@ fn the_lines_account_may_act_as_whom_grants_name_and_nobody_else() {
     let grants = grants.as_array().unwrap().iter();
     let mut own = grants.filter(|grant| grant["subject"] == json!("user:trainee"));
     let id = own.next().unwrap()["id"].as_str().unwrap().to_owned();
-    world.hub.linesman(&["grant", "revoke", &id]);
+    world.hub.linesman(&["grant", "revoke", &id, "--yes"]);
     let refused = until("the old grant is dead", seconds(60), || {
         !asks(&world, &kubeconfig).status.success()
     });

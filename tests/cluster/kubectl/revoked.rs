@@ -67,9 +67,9 @@ fn what_a_user_runs_ends_with_the_users_token_and_with_the_user() {
         let id = token.split('.').nth(1).unwrap();
         let began = Instant::now();
         if what == "user removed" {
-            run(&mut world.hub.cli(&["user", "remove", name]));
+            run(&mut world.hub.cli(&["user", "remove", name, "--yes"]));
         } else {
-            run(&mut world.hub.cli(&["token", "revoke", id]));
+            run(&mut world.hub.cli(&["token", "revoke", id, "--yes"]));
         }
         until("requests are refused", seconds(30), || {
             !get(&own).status.success()

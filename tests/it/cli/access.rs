@@ -32,6 +32,14 @@ fn a_grant_says_whom_and_what_the_hub_does_not_have() {
     );
 }
 
+/// H59: what takes something away does not do so unasked, and says how it would.
+fn asks(home: &Home, args: &[&str]) {
+    let asked = home.run(args);
+    asked.fails(2, "needs a yes, and nobody is here to ask");
+    let unasked = format!("next:  run: linesman {} --yes\n", args.join(" "));
+    assert!(asked.err.ends_with(&unasked), "{asked:?}");
+}
+
 #[test]
 fn a_grant_for_two_hours_is_given_explained_and_revoked() {
     let home = Home::new();
@@ -94,7 +102,8 @@ fn a_grant_for_two_hours_is_given_explained_and_revoked() {
         "{no:?}"
     );
 
-    let revoked = home.run(&["grant", "revoke", id]);
+    asks(&home, &["grant", "revoke", id]);
+    let revoked = home.run(&["grant", "revoke", id, "--yes"]);
     assert_eq!((revoked.code, revoked.out.as_str()), (0, ""), "{revoked:?}");
     home.run(&["grant", "revoke", id]).fails(3, "show grant");
     assert_eq!(home.run(&["grant", "check", "ada", "eu1"]).code, 4);
@@ -153,12 +162,19 @@ fn a_users_token_is_made_used_and_revoked() {
     home.run(&scoped).fails(2, "the scopes kube or kube-read");
     let tokens = json_of(&home.run(&["token", "list", "--user", "ada", "-o", "json"]));
     let id = tokens[0]["id"].as_str().unwrap();
-    assert_eq!(home.run(&["token", "revoke", id]).code, 0);
+    asks(&home, &["token", "revoke", id]);
+    // Whose tokens there are is an admin's to know: nobody is refused for asking about one.
+    as_ada(&["token", "revoke", "nobodys"]).fails(3, "there is no token 'nobodys'");
+    let yes = home.run(&["token", "revoke", id, "--yes"]);
+    assert_eq!(yes.code, 0, "{yes:?}");
     as_ada(&["whoami"]).fails(4, "expired or revoked");
-    assert_eq!(home.run(&["user", "remove", "ada"]).code, 0);
+    asks(&home, &["user", "remove", "ada"]);
+    assert_eq!(home.run(&["user", "remove", "ada", "--yes"]).code, 0);
     home.run(&["user", "remove", "ada"])
+        .fails(3, "show user ada");
+    home.run(&["user", "remove", "ada", "--yes"])
         .fails(3, "remove user ada");
-    home.run(&["user", "remove", "admin"])
+    home.run(&["user", "remove", "admin", "--yes"])
         .fails(5, "nobody could administer the hub");
 }
 
@@ -241,4 +257,24 @@ fn tamper(data: &std::path::Path, change: &str) {
         sqlx::query(change).execute(&mut connection).await.unwrap();
         connection.close().await.unwrap();
     });
+}
+
+/// W43: without the last key nothing is verified any more.
+#[test]
+fn a_signer_goes_by_a_yes_only() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    home.write("ada.asc", include_str!("../hub/signers/ada.asc"));
+    let add = ["catalog", "signer", "add", "ada.asc", "--force"];
+    let signers = json_of(&home.run(&[&add[..], &["-o", "json"]].concat()));
+    let print = signers["keys"][0]["fingerprint"].as_str().unwrap();
+    asks(&home, &["catalog", "signer", "remove", print, "--force"]);
+    let gone = home.run(&["catalog", "signer", "remove", print, "--force", "--yes"]);
+    assert!(
+        gone.code == 0 && gone.err.contains("nothing is verified any more"),
+        "{gone:?}"
+    );
+    home.run(&["catalog", "signer", "remove", print])
+        .fails(3, print);
 }

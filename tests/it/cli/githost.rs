@@ -32,9 +32,15 @@ fn a_key_is_announced_by_a_file_shown_and_dropped() {
         told.out.contains(&key.fingerprint) && told.out.contains("file (admin)"),
         "{told:?}"
     );
+    let replace = [&accept[..], &["--known-hosts", &file, "--replace"]].concat();
+    home.run(&replace).fails(2, "--replace --yes");
     let drop = ["githost", "drop-host-key", "--fingerprint"];
     let served = host["keys"][0]["fingerprint"].as_str().unwrap();
-    home.run(&[&drop[..], &[served]].concat())
+    home.run(&[&drop[..], &[&key.fingerprint]].concat())
+        .fails(2, "needs a yes");
+    let shown = json_of(&home.run(&["githost", "show", "-o", "json"]));
+    assert_eq!(shown["keys"].as_array().map(Vec::len), Some(2), "{shown}");
+    home.run(&[&drop[..], &[served, "--yes"]].concat())
         .fails(5, "the hub's own Git server shows the key");
     home.run(&[&drop[..], &["SHA256:nobody"]].concat())
         .fails(3, "the host has no key SHA256:nobody");

@@ -1,0 +1,123 @@
+//! `linesman token revoke`: a token ends.
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::{clusters, until};
+use crate::cli::confirm::{Question, Yes, confirm};
+use crate::cli::connect::Connect;
+use crate::cli::exit::{Code, Failure};
+use crate::cli::output::{Output, done, progress_line};
+use crate::client::Client;
+use crate::wire::api::ApiTokenView;
+
+const EXAMPLES: &str = "\
+Whoever has it is refused from then on; it cannot be put in force again, but another one can be made: linesman token create.
+
+Examples:
+  linesman token revoke aB_9xQ             # its id: linesman token list
+  linesman token revoke aB_9xQ --yes       # in scripts";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The token's id
+    // Random base64url: one in 64 begins with a hyphen.
+    #[arg(allow_hyphen_values = true)]
+    id: String,
+    #[command(flatten)]
+    asks: Yes,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    let client = args.connect.client().await?;
+    if !args.asks.yes {
+        ask(&find(&client, &args.id).await?)?;
+    }
+    client.revoke_token(&args.id).await?;
+    progress_line(&format!("token {} revoked", args.id));
+    done(args.output.output, &args.id, &json!({"id": args.id}))
+}
+
+/// Among the caller's own first: what others have only an admin may see, and who is none is not to be refused for it.
+async fn find(client: &Client, id: &str) -> Result<ApiTokenView> {
+    let is_it = |token: &ApiTokenView| token.id == id;
+    if let Some(own) = client.tokens(None).await?.into_iter().find(is_it) {
+        return Ok(own);
+    }
+    let me = client.whoami().await?;
+    if me.roles.iter().any(|role| role == "admin") {
+        let all = client.tokens(Some("*")).await?;
+        if let Some(found) = all.into_iter().find(is_it) {
+            return Ok(found);
+        }
+    }
+    let next = "see: linesman token list; with --all those of everybody, for admins";
+    Err(Failure::new(
+        Code::NotFound,
+        format!("there is no token '{id}' in force"),
+        next,
+    )
+    .into())
+}
+
+fn ask(token: &ApiTokenView) -> Result<()> {
+    let id = &token.id;
+    confirm(&Question {
+        doing: format!("revoking token {id}"),
+        means: means(token),
+        word: (&token.user, "the name of its user"),
+        unasked: format!("linesman token revoke {id} --yes"),
+    })
+}
+
+fn means(token: &ApiTokenView) -> Vec<String> {
+    let scopes = match token.scopes.as_slice() {
+        [] => "all that the user may".to_owned(),
+        scopes => scopes.join(", "),
+    };
+    vec![
+        format!(
+            "This ends token {} of {}, '{}': {scopes}, clusters {}, until {}.",
+            token.id,
+            token.user,
+            token.title,
+            clusters(token.clusters.as_ref()),
+            until(token)
+        ),
+        "Whoever has it is refused from then on, and what runs by it through the hub is cut."
+            .to_owned(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_token_was_good_for_is_shown() {
+        let mut token = ApiTokenView {
+            id: "aB_9xQ".to_owned(),
+            user: "ci".to_owned(),
+            title: "deploy".to_owned(),
+            scopes: vec!["kube".to_owned()],
+            clusters: Some(["eu1".parse().unwrap()].into()),
+            created_by: "admin".to_owned(),
+            created_at: "2026-01-01T00:00:00Z".to_owned(),
+            expires_at: Some("2026-02-01T00:00:00Z".to_owned()),
+        };
+        assert_eq!(
+            means(&token)[0],
+            "This ends token aB_9xQ of ci, 'deploy': kube, clusters eu1, until 2026-02-01T00:00:00Z."
+        );
+        (token.scopes, token.clusters, token.expires_at) = (Vec::new(), None, None);
+        assert_eq!(
+            means(&token)[0],
+            "This ends token aB_9xQ of ci, 'deploy': all that the user may, clusters all, until no end."
+        );
+    }
+}
