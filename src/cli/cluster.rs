@@ -10,6 +10,7 @@ mod label;
 mod lift;
 mod list;
 mod pause;
+mod proxy;
 mod readopt;
 mod remove;
 mod revoke;

@@ -223,6 +223,15 @@ pub(super) fn read_code(path: &Path) -> Result<Secret<String>> {
     )
 }
 
+/// The URL of a proxy, with its password.
+pub(super) fn read_proxy(path: &Path) -> Result<Secret<String>> {
+    read_secret(
+        path,
+        "URL of a proxy",
+        "write http://user:password@host[:port], with %XX for what is no letter, digit or sign of ASCII",
+    )
+}
+
 fn read_secret(path: &Path, what: &str, next: &str) -> Result<Secret<String>> {
     let text = if is_stdin(path) {
         let mut text = String::new();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
+use super::proxy::Proxy;
 use super::wait::{self, For};
 use super::{Engine, Level};
 use crate::cli::connect::{Access, Connect, is_stdin};
@@ -31,6 +32,7 @@ Examples:
   linesman cluster add shared3 --namespaces shop,shop-db --access edit
   linesman cluster add edge7 --git-over-line        # a site that reaches nothing but the hub
   linesman cluster add eu1 --agent-copy --file adopt.yaml    # a deleted agent comes back by the engine
+  pass show proxy | linesman cluster add dmz2 --https-proxy-file - --no-proxy .corp.example
   linesman cluster add eu1 --print-url              # kubectl apply -f https://…, for a publicly trusted hub
 
 The YAML holds a join token: single use, good for 24 h. Keep it like a password until it is applied.";
@@ -107,12 +109,8 @@ pub(super) struct Adoption {
     /// Secret of the namespace `linesman` to pull the image with
     #[arg(long, value_name = "NAME")]
     image_pull_secret: Option<String>,
-    /// Proxy for the agent's way to the hub: `http://[user:password@]host[:port]`, with `%40` for an `@` in the password
-    #[arg(long, value_name = "URL")]
-    https_proxy: Option<String>,
-    /// What the agent reaches without the proxy: names with what is below them, addresses, networks (`10.0.0.0/8`), `*`; with `:port` for one port
-    #[arg(long, value_name = "LIST")]
-    no_proxy: Option<String>,
+    #[command(flatten)]
+    pub(super) proxy: Proxy,
     /// Write the YAML to this file (0600) instead of stdout
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -129,8 +127,8 @@ pub(super) struct Adoption {
 }
 
 impl Adoption {
-    /// What was said.
-    pub(super) fn changes(&self) -> Result<AdoptionChanges, Failure> {
+    /// What was said; `proxy` is the [`Proxy::url`].
+    pub(super) fn changes(&self, proxy: Option<String>) -> Result<AdoptionChanges, Failure> {
         Ok(AdoptionChanges {
             image: self.image.clone(),
             access: self.access.map(Into::into),
@@ -138,21 +136,22 @@ impl Adoption {
             // The parser bounds it by seven days.
             token_ttl: Some(u32::try_from(self.token_ttl.as_secs()).unwrap_or(u32::MAX)),
             image_pull_secret: self.image_pull_secret.clone(),
-            https_proxy: self.https_proxy.clone(),
-            no_proxy: self.no_proxy.clone(),
+            https_proxy: proxy,
+            no_proxy: self.proxy.no_proxy.clone(),
             engine_namespace: None,
         })
     }
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    let proxy = args.adoption.proxy.url(&args.connect)?;
     let access = args.connect.access().await?;
     let client = access.user_client()?;
     args.adoption.check(&access)?;
     let file = args.adoption.open()?;
     let adoption = AdoptionChanges {
         engine_namespace: args.engine_namespace,
-        ..args.adoption.changes()?
+        ..args.adoption.changes(proxy)?
     };
     let new = NewCluster {
         name: args.name,

@@ -34,11 +34,12 @@ pub(in crate::cli) struct Args {
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    let proxy = args.adoption.proxy.url(&args.connect)?;
     let access = args.connect.access().await?;
     let client = access.user_client()?;
     args.adoption.check(&access)?;
     let file = args.adoption.open()?;
-    let mut adoption = args.adoption.changes()?;
+    let mut adoption = args.adoption.changes(proxy)?;
     if args.whole_cluster {
         adoption.scope = Some(ScopeOptions::default());
     }

@@ -65,6 +65,10 @@ fn stdin_is_not_read_for_two_things() {
             "the token and the key cannot both come from stdin",
         ),
         (&["kubeconfig", "eu1"], "stdin has it once"),
+        (
+            &["cluster", "add", "eu1", "--https-proxy-file", "-"],
+            "the token and the proxy's URL cannot both come from stdin",
+        ),
     ] {
         with_token(&home, &hub, args).fails(2, says);
     }
@@ -129,4 +133,59 @@ fn values_that_no_cluster_could_use_are_refused_by_the_hub() {
         pulled.code == 0 && !pulled.err.contains("warning"),
         "{pulled:?}"
     );
+}
+
+/// H12: a password of a proxy is in no argument, and in no error.
+#[test]
+fn a_proxys_password_comes_by_a_file_or_stdin() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    let add = ["cluster", "add", "eu1"];
+    for url in [
+        "http://me:hunter2@proxy:3128",
+        "me%3Ahunter2@proxy:3128",
+        "https://me:hunter2@proxy",
+    ] {
+        let refused = home.run(&[&add[..], &["--https-proxy", url]].concat());
+        refused.fails(2, "--https-proxy");
+        assert!(refused.err.contains("--https-proxy-file"), "{refused:?}");
+        assert!(!refused.err.contains("hunter2"), "{refused:?}");
+    }
+    home.write("no.proxy", "https://me:hunter2@proxy\n");
+    let refused = home.run(&[&add[..], &["--https-proxy-file", "no.proxy"]].concat());
+    refused.fails(2, "a proxy is asked over http://");
+    assert!(!refused.err.contains("hunter2"), "{refused:?}");
+    home.run(&["cluster", "show", "eu1"])
+        .fails(3, "show cluster eu1");
+
+    let piped = |args: &[&str], text: &str| {
+        let mut command = home.linesman(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(text.as_bytes()).unwrap();
+        drop(stdin);
+        Ran::of(&child.wait_with_output().unwrap())
+    };
+    let from_stdin = [&add[..], &["--https-proxy-file", "-"]].concat();
+    let added = piped(&from_stdin, "http://me:hunter2@proxy:3128\n");
+    assert_eq!(added.code, 0, "{added:?}");
+    assert!(
+        added.out.contains("http://me:hunter2@proxy:3128"),
+        "no proxy"
+    );
+    assert!(!added.err.contains("hunter2"), "{added:?}");
+    // What is not given stays; another one from a file; none by an empty word.
+    let readopt = |more: &[&str]| {
+        let again = home.run(&[&["cluster", "readopt", "eu1"], more].concat());
+        assert_eq!(again.code, 0, "{again:?}");
+        again.out
+    };
+    assert!(readopt(&[]).contains("http://me:hunter2@proxy:3128"));
+    home.write("other.proxy", "http://me:hunter3@proxy:3128");
+    assert!(readopt(&["--https-proxy-file", "other.proxy"]).contains("me:hunter3@proxy"));
+    assert!(readopt(&["--https-proxy", "http://proxy:8080"]).contains("http://proxy:8080"));
+    assert!(!readopt(&["--https-proxy", ""]).contains("http://proxy:8080"));
 }
