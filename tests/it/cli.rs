@@ -325,6 +325,29 @@ fn a_broken_catalog_ends_with_one_and_names_the_file() {
         .fails(3, "is no catalog");
 }
 
+/// What is not checked is said: one byte more than is read of a file.
+#[test]
+fn a_file_that_is_too_long_to_check_is_a_finding() {
+    const LIMIT: usize = 4 << 20;
+    let home = Home::new();
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: b}\n";
+    let long = |size: usize| format!("{map}#{}", "x".repeat(size - map.len() - 1));
+    let name = "catalog/clusters/eu1/apps.yaml";
+    home.write(name, &long(LIMIT));
+    let lint = || home.run(&["catalog", "lint", "catalog", "-o", "json"]);
+    assert_eq!(lint().code, 0);
+    home.write(name, &long(LIMIT + 1));
+    let ran = lint();
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let found: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(found.as_array().map(Vec::len), Some(1), "{found}");
+    assert_eq!(found[0]["file"], "clusters/eu1/apps.yaml");
+    assert_eq!(
+        found[0]["message"],
+        "has 4194305 bytes and was not checked: no more than 4194304 of a file are read"
+    );
+}
+
 #[test]
 fn logging_out_forgets_the_token() {
     let home = Home::new();

@@ -4,6 +4,7 @@ mod rules;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -15,7 +16,7 @@ use rules::Finding;
 const EXAMPLES: &str = "\
 It finds: YAML that does not parse, kustomizations and Flux Kustomizations that name files which are not there,
 files that no kustomization names, objects that a cluster gets twice, Secrets in clear text, directories below
-clusters/ that are no cluster names. Ends with 1 where it finds something.
+clusters/ that are no cluster names, YAML of more than 4 MiB, which it does not read. Ends with 1 where it finds something.
 
 Examples:
   linesman catalog lint
@@ -23,6 +24,7 @@ Examples:
 
 /// A catalog larger than this is a mistake, such as a clone with build output in it.
 const MAX_FILES: usize = 20_000;
+/// More of YAML in one file is not parsed, and said so.
 const MAX_FILE: u64 = 4 << 20;
 
 #[derive(Debug, clap::Args)]
@@ -42,10 +44,11 @@ const COLUMNS: [Column<Finding>; 3] = [
 ];
 
 pub(in crate::cli) fn run(args: &Args) -> Result<()> {
-    let mut files = BTreeMap::new();
+    let mut catalog = Catalog::default();
     if args.directory.is_dir() {
-        collect(&args.directory, &args.directory, &mut files)?;
+        collect(&args.directory, &args.directory, &mut catalog)?;
     }
+    let Catalog { files, unread } = catalog;
     if !files.keys().any(|f| f.starts_with("clusters/")) {
         return Err(Failure::new(
             Code::NotFound,
@@ -57,7 +60,9 @@ pub(in crate::cli) fn run(args: &Args) -> Result<()> {
         )
         .into());
     }
-    let findings = rules::lint(&files);
+    let mut findings = rules::lint(&files);
+    findings.extend(unread);
+    findings.sort();
     match args.output.output {
         format @ (Format::Json | Format::Yaml) => emit(&document(format, &findings)?)?,
         format => list(format, &findings, &COLUMNS, |f| f.file.clone(), "")?,
@@ -75,8 +80,16 @@ pub(in crate::cli) fn run(args: &Args) -> Result<()> {
     .into())
 }
 
+#[derive(Default)]
+struct Catalog {
+    /// By name; empty where the name is enough.
+    files: BTreeMap<String, String>,
+    /// What is too long to be read.
+    unread: Vec<Finding>,
+}
+
 /// Reads YAML files below `directory`; of all others the name is enough.
-fn collect(root: &Path, directory: &Path, files: &mut BTreeMap<String, String>) -> Result<()> {
+fn collect(root: &Path, directory: &Path, catalog: &mut Catalog) -> Result<()> {
     let entries =
         fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
     for entry in entries {
@@ -89,7 +102,7 @@ fn collect(root: &Path, directory: &Path, files: &mut BTreeMap<String, String>) 
             continue;
         }
         if kind.is_dir() {
-            collect(root, &path, files)?;
+            collect(root, &path, catalog)?;
             continue;
         }
         let name = path
@@ -98,18 +111,44 @@ fn collect(root: &Path, directory: &Path, files: &mut BTreeMap<String, String>) 
             .display()
             .to_string();
         let yaml = path.extension().is_some_and(|e| e == "yaml" || e == "yml");
-        let small = entry.metadata().is_ok_and(|m| m.len() <= MAX_FILE);
-        let text = if kind.is_file() && yaml && small {
-            let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-            String::from_utf8_lossy(&bytes).into_owned()
+        let text = if kind.is_file() && yaml {
+            let text = read(&path).with_context(|| format!("read {}", path.display()))?;
+            text.unwrap_or_else(|size| {
+                catalog.unread.push(too_long(&name, size));
+                String::new()
+            })
         } else {
             String::new()
         };
-        files.insert(name, text);
-        if files.len() > MAX_FILES {
+        catalog.files.insert(name, text);
+        if catalog.files.len() > MAX_FILES {
             let message = format!("{} holds more than {MAX_FILES} files", root.display());
             return Err(Failure::new(Code::Usage, message, "name the catalog's directory").into());
         }
     }
     Ok(())
+}
+
+/// A file's text, or its size where that is too much.
+fn read(path: &Path) -> io::Result<Result<String, u64>> {
+    let file = fs::File::open(path)?;
+    let size = file.metadata()?.len();
+    let mut bytes = Vec::new();
+    // It may grow meanwhile.
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    let size = size.max(bytes.len() as u64);
+    if size > MAX_FILE {
+        return Ok(Err(size));
+    }
+    Ok(Ok(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+fn too_long(name: &str, size: u64) -> Finding {
+    Finding {
+        file: name.to_owned(),
+        message: format!(
+            "has {size} bytes and was not checked: no more than {MAX_FILE} of a file are read"
+        ),
+        fix: "split it into smaller files".to_owned(),
+    }
 }
