@@ -30,7 +30,7 @@ use call::Call;
 pub use calls::WantedBundle;
 pub use diagnose::{Cause, cause};
 pub use error::Error;
-pub use https::{address, http, query_pairs};
+pub use https::{address, http, proxy, query_pairs};
 use https::{authorization, json_headers, retry_after, whatever};
 
 use crate::backoff::Schedule;

@@ -36,7 +36,7 @@ pub(super) async fn network(hub: &str, client: &Client) -> (Vec<Check>, bool) {
         url.port_or_known_default().unwrap_or(443),
     );
     let mut checks = Vec::new();
-    match proxy() {
+    match client::proxy(&url) {
         // Name and port are the proxy's business then.
         Some(proxy) => checks.push(check(
             "proxy",
@@ -111,16 +111,6 @@ async fn reach(host: &str, port: u16) -> Vec<Check> {
         Err(_) => check("tcp", false, format!("port {port}: no answer"), fix),
     };
     vec![dns, tcp]
-}
-
-/// The proxy as the environment has it, without its password.
-fn proxy() -> Option<String> {
-    let value = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]
-        .iter()
-        .find_map(std::env::var_os)?;
-    let value = value.to_string_lossy().into_owned();
-    let shown = value.rsplit('@').next().unwrap_or_default().to_owned();
-    (!value.is_empty()).then_some(shown)
 }
 
 pub(super) async fn login(access: &Access, client: &Client) -> Check {
