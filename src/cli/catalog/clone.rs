@@ -14,7 +14,7 @@ use crate::cli::exit::{Code, Failure};
 use crate::cli::output::progress_line;
 use crate::cli::session;
 use crate::clock;
-use crate::keys::KeyPair;
+use crate::keys::{self, KeyPair};
 use crate::wire::api::{CatalogView, NewSshKey};
 
 const EXAMPLES: &str = "\
@@ -74,15 +74,26 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
 
 /// Where this hub's SSH files live.
 fn place(hub: &str) -> Result<PathBuf> {
-    let name: String = hub
-        .trim_start_matches("https://")
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-        .collect();
-    let place = session::directory()?.join("git").join(name);
+    let place = session::directory()?.join("git").join(folder(hub));
     session::make_directory(&place)?;
     // A relative XDG_STATE_HOME is ignored, so this path is absolute and holds in any working directory.
     Ok(place)
+}
+
+/// One name for one hub, also where case does not count: `_` and the byte for what is no part of a host's name.
+fn folder(hub: &str) -> String {
+    let mut name = String::new();
+    for byte in hub.trim_start_matches("https://").bytes() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' => name.push(byte.into()),
+            b'.' if !name.is_empty() => name.push('.'),
+            other => {
+                name.push('_');
+                name.push_str(&keys::hex(&[other]));
+            }
+        }
+    }
+    name
 }
 
 /// Refuses a repository that neither comes from the catalog's address nor uses our key for this hub: somebody's own, or another
@@ -235,6 +246,38 @@ fn git(directory: Option<&Path>, args: &[OsString], ssh: Option<&str>) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Hubs in one folder had one key, and one's host keys written over the other's.
+    #[test]
+    fn hubs_do_not_share_a_folder() {
+        let hubs = [
+            "hub.a.b",
+            "hub-a.b",
+            "hub.a-b",
+            "hub_a.b",
+            "hub.a:443",
+            "hub.a/443",
+            "hub.a.443",
+            "hub.a/x/y",
+            "hub.a/x-y",
+            "hub.a/X/y",
+            "hub.a/_2f",
+            "[fd00::1]",
+            "..",
+            ".",
+        ];
+        let folders = hubs.map(|hub| folder(&format!("https://{hub}")));
+        for name in &folders {
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+            assert!(name.chars().all(plain) && !name.starts_with('.'), "{name}");
+        }
+        let different: std::collections::BTreeSet<_> = folders.iter().collect();
+        assert_eq!(different.len(), hubs.len(), "{folders:?}");
+        assert_eq!(
+            folder("https://hub.example.org:8443"),
+            "hub.example.org_3a8443"
+        );
+    }
 
     #[test]
     fn ssh_uses_our_key_and_host_keys_only() {
