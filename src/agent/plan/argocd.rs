@@ -66,6 +66,14 @@ pub fn has_looked(root: &Object, probe: Probe, now: OffsetDateTime) -> bool {
     looked(root).is_some_and(|at| at > probe.sent) && !is_stale(root, now)
 }
 
+/// Whether it took a question and gave up its look, because it did not know of the project (yet): it says so, takes the annotation
+/// away, and names no time. The next look by itself comes minutes later.
+pub fn gave_up(root: &Object) -> bool {
+    let unanswered = probe(root).is_some_and(|probe| !probe.answered);
+    let taken = root.annotation(PROBED_AT).is_some() && root.annotation(REFRESH).is_none();
+    unanswered && taken && faults(root).any(|(_, text)| missed_project(&text).is_some())
+}
+
 /// Whether the controller should have looked by itself meanwhile.
 pub fn is_stale(root: &Object, now: OffsetDateTime) -> bool {
     stale_from(root).is_some_and(|at| now > at)

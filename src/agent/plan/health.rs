@@ -8,7 +8,7 @@ use super::barred::barred;
 use super::fault::Class;
 use super::find::Finding;
 use super::state::{History, Object, Observed, Pod, Probe};
-use super::{account, barred, busy, failed, full, latent, redis, undecodable};
+use super::{account, barred, busy, failed, full, latent, redis, silence, undecodable};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::SKIP;
 use crate::bundle::{Kind, ObjectId};
@@ -264,8 +264,8 @@ pub(super) fn roots(
         } else {
             limit
         };
-        let looked = |p: Probe| id.kind == Kind::Application && argocd::has_looked(live, p, now);
-        let unanswered = live.probe().filter(|p| !p.answered && up && !looked(*p));
+        let probe = live.probe().filter(|_| up);
+        let unanswered = probe.filter(|p| !silence::is_answered(now, id, live, *p));
         let since = |probe: Probe| {
             let owed = history.owed_since(id, live, probe);
             owed.max(mute(id, owed).unwrap_or(owed))

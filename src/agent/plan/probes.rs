@@ -82,7 +82,8 @@ pub fn probes(
         let unread = !probe.answered || argocd::doubts_host(live);
         let unread = mounts && unread && now - probe.sent >= SPACING;
         let again = by_own_look(install, observed, live, probe.sent);
-        unproven || ahead || unread || (old || again) && probe.answered
+        let over = probe.answered || argocd::gave_up(live);
+        unproven || ahead || unread || (old || again) && over
     };
     let spaced = |id: &ObjectId| {
         let last = history.nudged.get(id);

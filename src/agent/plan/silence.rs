@@ -112,8 +112,10 @@ impl History {
     }
 }
 
-fn is_answered(now: OffsetDateTime, id: &ObjectId, live: &Object, probe: Probe) -> bool {
-    probe.answered || id.kind == Kind::Application && argocd::has_looked(live, probe, now)
+/// Whether its controller has shown since then that it is alive, be it by giving up.
+pub(super) fn is_answered(now: OffsetDateTime, id: &ObjectId, live: &Object, probe: Probe) -> bool {
+    let looked = || argocd::has_looked(live, probe, now) || argocd::gave_up(live);
+    probe.answered || id.kind == Kind::Application && looked()
 }
 
 /// An answer to an earlier question is one, and so is progress.

@@ -5,6 +5,8 @@ use crate::agent::engine::argocd::SKIP;
 use crate::agent::gate::policy::Mending;
 use crate::agent::plan::state::Child;
 
+mod given_up;
+
 const CONTROLLER: &str = "argocd-application-controller";
 
 fn working() -> Cluster {
