@@ -39,7 +39,7 @@ const MAX_MISLED: usize = 16;
 /// How long a question waits for its answer before it is asked again, should the root have lost it.
 const SPACING: Duration = Duration::seconds(5);
 /// A controller that Git changed has its new Pod by then.
-const ROLLED: Duration = Duration::seconds(20);
+pub(super) const ROLLED: Duration = Duration::seconds(20);
 /// For so long after such a change its answers are looked for every [`SPACING`].
 const WATCHED: Duration = Duration::minutes(5);
 

@@ -6,6 +6,7 @@
 use time::{Duration, OffsetDateTime};
 
 use super::find::known;
+use super::probes::ROLLED;
 use super::state::{History, Object, Observed, Probe};
 use super::{argocd, health, latent, undecodable};
 use crate::agent::engine::Install;
@@ -109,6 +110,21 @@ impl History {
     pub(super) fn owed_since(&self, id: &ObjectId, live: &Object, probe: Probe) -> OffsetDateTime {
         let silence = self.silent.get(id).filter(|s| s.uid == live.uid);
         silence.map_or(probe.sent, |silence| silence.since)
+    }
+
+    /// The same of a question that was asked after something was `changed`; none where there is no such one, or it has its answer.
+    /// An earlier question counts as well, but from when a controller that was changed itself has its new Pod.
+    pub(super) fn owed_after(
+        &self,
+        now: OffsetDateTime,
+        (id, live): (&ObjectId, &Object),
+        changed: Option<OffsetDateTime>,
+    ) -> Option<OffsetDateTime> {
+        let asked = live.probe().filter(|probe| Some(probe.sent) > changed);
+        let probe = asked.filter(|probe| !is_answered(now, id, live, *probe))?;
+        let owed = self.owed_since(id, live, probe);
+        let settled = changed.map(|at| probe.sent.min(at + ROLLED));
+        Some(settled.map_or(owed, |at| owed.max(at)))
     }
 }
 

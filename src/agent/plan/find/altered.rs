@@ -63,18 +63,19 @@ pub(super) fn altered(
             now,
             install,
             observed,
+            history,
             (id, wanted, live),
         ));
         return found;
     }
     // What is held is ours for as long.
-    let others = (id, wanted, live);
-    if let Some(finding) = quarantine::unsettled(now, install, observed, others, held) {
+    let others = (id, wanted, live, held);
+    if let Some(finding) = quarantine::unsettled(now, install, observed, history, others) {
         found.push(finding);
         return found;
     }
     if wanted.git_owned && !held && health::works(live)
-        || wanted.taken && !held && !quarantine::harms(now, install, observed, (id, live))
+        || wanted.taken && !held && !quarantine::harms(now, install, observed, history, (id, live))
         || id.kind == Kind::Namespace && ownership::is_from_catalog(install, observed, live)
         || history.settled.get(id) == Some(&live.mark())
     {

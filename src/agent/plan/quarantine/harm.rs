@@ -12,14 +12,14 @@ use crate::agent::plan::barred::barred;
 use crate::agent::plan::fault::Class;
 use crate::agent::plan::find::Finding;
 use crate::agent::plan::health::{pod_fault, pods_of, works};
-use crate::agent::plan::state::{Object, Observed};
+use crate::agent::plan::state::{History, Object, Observed};
 use crate::agent::plan::{argocd, health};
 use crate::bundle::{Kind, ObjectId};
 
 /// A new version may take so long to come up before it is called stuck: as long as Kubernetes itself waits (a Deployment's
 /// `progressDeadlineSeconds` is 600 where nobody says more).
 pub(super) const WINDOW: Duration = Duration::minutes(10);
-/// A controller that was changed and has not answered a question for this long is useless.
+/// A controller that was changed and has owed an answer for this long is useless.
 pub(super) const UNANSWERED: Duration = Duration::seconds(30);
 /// The same for what a controller only reads; it is asked again when it was changed.
 const DEAF: Duration = Duration::seconds(45);
@@ -33,6 +33,7 @@ pub fn broken(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
+    history: &History,
     (id, wanted, live): (&ObjectId, &Wanted, &Object),
 ) -> Option<Finding> {
     let mut paths = drift(&wanted.expect, &live.fields);
@@ -51,9 +52,9 @@ pub fn broken(
         return None;
     }
     let (class, why) = if is_workload(id.kind) {
-        harm(now, install, observed, id, live)?
+        harm(now, install, observed, history, (id, live))?
     } else {
-        let why = blamed(now, install, observed, id, live)?;
+        let why = blamed(now, install, observed, history, (id, live))?;
         (Class::BadEngineCommit, why)
     };
     let commit = commit(install, observed, id);
@@ -67,8 +68,8 @@ pub fn unsettled(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
-    (id, wanted, live): (&ObjectId, &Wanted, &Object),
-    held: bool,
+    history: &History,
+    (id, wanted, live, held): (&ObjectId, &Wanted, &Object, bool),
 ) -> Option<Finding> {
     let paths = settings(wanted.known.as_ref()?, &live.fields);
     if paths.is_empty() {
@@ -77,7 +78,7 @@ pub fn unsettled(
     let why = if held {
         "is held back from Git".to_owned()
     } else {
-        blamed(now, install, observed, id, live)?
+        blamed(now, install, observed, history, (id, live))?
     };
     let text = format!("{why}; {} differ from last known good", paths.join(", "));
     Some(Finding::new(Class::EngineConfigBroken, id, text).written_by(live))
@@ -88,12 +89,13 @@ pub fn harms(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
+    history: &History,
     (id, live): (&ObjectId, &Object),
 ) -> bool {
     if is_workload(id.kind) {
-        harm(now, install, observed, id, live).is_some()
+        harm(now, install, observed, history, (id, live)).is_some()
     } else {
-        blamed(now, install, observed, id, live).is_some()
+        blamed(now, install, observed, history, (id, live)).is_some()
     }
 }
 
@@ -103,8 +105,8 @@ fn blamed(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
-    id: &ObjectId,
-    live: &Object,
+    history: &History,
+    (id, live): (&ObjectId, &Object),
 ) -> Option<String> {
     let since = live.written?;
     let shown = install.workloads().find_map(|workload| {
@@ -137,8 +139,9 @@ fn blamed(
     let complaint = complaint.or_else(|| refused_to_apply(install, observed, id));
     complaint.or_else(|| {
         let silent = install.roots().find(|root| {
-            let probe = observed.objects.get(*root).and_then(|live| live.probe());
-            probe.is_some_and(|p| !p.answered && p.sent > since && now - p.sent > DEAF)
+            let owed = observed.objects.get(*root);
+            let owed = owed.and_then(|said| history.owed_after(now, (root, said), Some(since)));
+            owed.is_some_and(|at| now - at > DEAF)
         })?;
         deafens(id.kind).then(|| format!("nobody answers for {silent}"))
     })
@@ -190,8 +193,8 @@ fn harm(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
-    id: &ObjectId,
-    live: &Object,
+    history: &History,
+    (id, live): (&ObjectId, &Object),
 ) -> Option<(Class, String)> {
     if live.number("/spec/replicas") == 0 {
         let text = "is scaled to 0 by Git".to_owned();
@@ -213,7 +216,7 @@ fn harm(
         let text = format!("the new Pod does not come up, an old one serves: {text}");
         return Some((Class::BadEngineCommit, text));
     }
-    silent(now, install, observed, id, live).map(|text| (Class::BadEngineCommit, text))
+    silent(now, install, observed, history, (id, live)).map(|text| (Class::BadEngineCommit, text))
 }
 
 /// How long a commit's version of a controller may take to come up: what the commit itself says, where that is more.
@@ -228,14 +231,13 @@ fn silent(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
-    id: &ObjectId,
-    live: &Object,
+    history: &History,
+    (id, live): (&ObjectId, &Object),
 ) -> Option<String> {
     let asked = install.roots().find(|root| {
-        let probe = observed.objects.get(*root).and_then(|live| live.probe());
-        let unanswered = probe.is_some_and(|p| !p.answered && now - p.sent > UNANSWERED);
-        let since = probe.map(|p| p.sent) > live.written;
-        install.controller(root) == *id && unanswered && since
+        let owed = observed.objects.get(*root);
+        let owed = owed.and_then(|said| history.owed_after(now, (root, said), live.written));
+        install.controller(root) == *id && owed.is_some_and(|at| now - at > UNANSWERED)
     });
     if let Some(root) = asked {
         return Some(format!("runs, but does not answer for {root}"));

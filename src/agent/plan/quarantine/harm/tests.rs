@@ -12,6 +12,8 @@ use crate::agent::plan::{Action, Plan, Pod};
 use crate::clock::rfc3339;
 use crate::wire::api::EngineKind;
 
+mod anew;
+
 const BINDING: &str = "cluster-reconciler-flux-system";
 const PARAMS: &str = "argocd-cmd-params-cm";
 

@@ -1,0 +1,150 @@
+//! Questions that are asked ever anew, because something else is mended again and again (W17, W18).
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::agent::plan::probes::ROLLED;
+
+/// How long it may take until the verdict is looked for again.
+const LOOK: Duration = Duration::seconds(5);
+
+/// What a commit changes, and for how long that may leave a question without an answer.
+fn changes() -> [(EngineKind, ObjectId, Duration); 3] {
+    let controller = ObjectId::new(Kind::Deployment, "flux-system", "kustomize-controller");
+    [
+        (EngineKind::Flux, controller, UNANSWERED),
+        (EngineKind::Flux, binding(), DEAF),
+        (EngineKind::Argocd, settings_map(PARAMS), DEAF),
+    ]
+}
+
+/// A commit changes `id` in a way that may be meant so.
+fn change(cluster: &mut Cluster, id: &ObjectId) {
+    let by = cluster.install.traits.applier;
+    match id.kind {
+        Kind::Deployment => {
+            let mut spec = cluster.objects[id].fields["spec"].clone();
+            spec["template"]["spec"]["containers"][0]["args"] = json!(["--watch-label-selector=a"]);
+            written(cluster, id, by, "spec", spec);
+        }
+        Kind::ConfigMap => written(cluster, id, by, "data", json!({"x": "y"})),
+        _ => emptied(cluster, id),
+    }
+}
+
+/// The root is asked now; nobody answers.
+fn ask(cluster: &mut Cluster) {
+    cluster.now -= Duration::SECOND;
+    asked_in_vain(cluster);
+    cluster.now += Duration::SECOND;
+    let root = cluster.install.sync.clone();
+    if root.kind == Kind::Application {
+        let fields = &mut cluster.objects.get_mut(&root).unwrap().fields;
+        fields["metadata"]["annotations"][crate::agent::engine::argocd::REFRESH] = json!("normal");
+    }
+}
+
+/// Who answers says so, and begins anew.
+fn answer(cluster: &mut Cluster) {
+    let root = cluster.install.sync.clone();
+    let asked = cluster.objects[&root].annotation(REQUESTED_AT);
+    let asked = asked.unwrap_or_default().to_owned();
+    let now = rfc3339(cluster.now);
+    root_says(
+        cluster,
+        &json!({"lastHandledReconcileAt": asked, "reconciledAt": now}),
+    );
+}
+
+/// When `id` is called broken first, from its change on. Each of `gaps` ends with another question, and with an answer to the one
+/// before where somebody `answers`.
+fn named(
+    (engine, id): (EngineKind, &ObjectId),
+    gaps: impl Iterator<Item = i32>,
+    answers: bool,
+) -> Option<Duration> {
+    let mut cluster = working(engine, true);
+    change(&mut cluster, id);
+    let changed = cluster.now;
+    cluster.now += Duration::SECOND;
+    ask(&mut cluster);
+    for gap in gaps {
+        let next = cluster.now + Duration::seconds(i64::from(gap));
+        while cluster.now < next {
+            let observed = cluster.observed();
+            let (now, install) = (cluster.now, cluster.install.clone());
+            cluster.history.noted(now, &install, &observed);
+            let plan = cluster.plan();
+            let broken = |f: &Finding| f.object == *id && f.class == Class::BadEngineCommit;
+            if plan.findings.iter().any(broken) {
+                return Some(now - changed);
+            }
+            cluster.now = next.min(now + LOOK);
+        }
+        if answers {
+            answer(&mut cluster);
+        }
+        ask(&mut cluster);
+    }
+    None
+}
+
+#[test]
+fn a_commit_that_silences_the_engine_is_named_although_it_is_asked_ever_anew() {
+    for (engine, id, limit) in changes() {
+        let named = named((engine, &id), std::iter::repeat_n(20, 30), false);
+        let latest = ROLLED + limit + LOOK * 2;
+        assert!(
+            named.is_some_and(|after| after > limit && after <= latest),
+            "{id}: {named:?}"
+        );
+    }
+}
+
+/// A Pod of before may be the one that was asked first.
+#[test]
+fn a_question_from_before_the_change_is_no_question_about_it() {
+    for (engine, id, limit) in changes() {
+        let mut cluster = working(engine, true);
+        ask(&mut cluster);
+        let observed = cluster.observed();
+        let (now, install) = (cluster.now, cluster.install.clone());
+        cluster.history.noted(now, &install, &observed);
+        cluster.now += Duration::minutes(2);
+        change(&mut cluster, &id);
+        cluster.now += ROLLED;
+        ask(&mut cluster);
+        for (after, broken) in [(Duration::ZERO, false), (limit + Duration::SECOND, true)] {
+            cluster.now += after;
+            let (now, observed) = (cluster.now, cluster.observed());
+            cluster.history.noted(now, &install, &observed);
+            let plan = cluster.plan();
+            let found = plan.findings.iter();
+            let named = found.filter(|f| f.object == id && f.class == Class::BadEngineCommit);
+            assert_eq!(named.count() == 1, broken, "{id} {after}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_asked_meanwhile_it_is_named_in_time(gaps in prop::collection::vec(1_i32..90, 1..20)) {
+        for (engine, id, limit) in changes() {
+            let ever = gaps.iter().copied().cycle().take(200);
+            let named = named((engine, &id), ever, false);
+            // Asked while the Pod of before was there, and then not for long.
+            let latest = ROLLED + limit + LOOK * 2;
+            prop_assert!(named.is_some_and(|after| after <= latest), "{id}: {named:?}");
+        }
+    }
+
+    #[test]
+    fn who_answers_in_time_is_not_named(gaps in prop::collection::vec(1_i32..30, 1..16)) {
+        for (engine, id, _) in changes() {
+            let named = named((engine, &id), gaps.iter().copied(), true);
+            prop_assert_eq!(named, None, "{}", id);
+        }
+    }
+}
