@@ -19,6 +19,7 @@ use crate::wire::report::{Condition, HealRecord, StepReport};
 
 use calls::Calls;
 use fault::Faults;
+use gitline::label::Unmarked;
 use health::{Readiness, Told};
 use upgrade::{Stance, Upgrade};
 
@@ -213,7 +214,7 @@ async fn terms(
 }
 
 /// Waits until this replica leads; `false` where `stop` came first. The label of the one that leads is taken away: it may
-/// be there since this one led, or of the container's former life.
+/// be there since this one led, or of the container's former life, or come late.
 async fn stand_by(
     candidate: &mut lease::Candidate,
     upgrade: &Upgrade,
@@ -221,12 +222,10 @@ async fn stand_by(
     ready: &watch::Sender<Readiness>,
     stop: &CancellationToken,
 ) -> bool {
-    let mut unmarked = false;
+    let mut label = Unmarked::default();
     loop {
         heart.beat();
-        if !unmarked {
-            unmarked = upgrade.unmark(stop).await;
-        }
+        upgrade.stays_unmarked(&mut label, stop).await;
         let stance = upgrade.stand(candidate).await;
         let mut wait = lease::RETRY;
         let now = match stance {

@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, Patch, PatchParams};
-use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -25,12 +24,14 @@ use super::enroll::stored::within;
 use super::enroll::{Context, FIELD_MANAGER};
 use super::link::{self, LinkState};
 use super::{Desired, Joined};
-use crate::manifests::{self, GIT_RELAY_PORT, GIT_SERVICE, LEADS};
+use crate::manifests::{self, GIT_RELAY_PORT, GIT_SERVICE};
 use crate::tunnel::carry::{self, IDLE};
 use crate::tunnel::{LineError, Stream};
 use crate::wire::api::{Assignment, Via};
 use crate::wire::frame::{Class, Code, Kind};
 use crate::wire::report::{ConditionType, Status};
+
+pub mod label;
 
 /// Connections of the engine at once; the hub takes no more either.
 const CONNECTIONS: usize = 64;
@@ -136,6 +137,7 @@ impl Relay {
             ..
         } = &self.context;
         let services = Api::<Service>::namespaced(kube.clone(), namespace);
+        let began = Instant::now();
         loop {
             let kept = async {
                 let params = PatchParams::apply(FIELD_MANAGER).force();
@@ -143,9 +145,11 @@ impl Relay {
                 within(services.patch(GIT_SERVICE, &params, &service))
                     .await
                     .context("write Service linesman-git")?;
-                mark(kube, namespace, pod, Some("true")).await
+                label::mark(kube, namespace, pod, Some("true")).await
             };
             let wait = match kept.await {
+                // What took the label away before this one led, and was given up, may come to it yet.
+                Ok(()) if began.elapsed() < label::LATE => label::LOOK,
                 Ok(()) => KEEP,
                 Err(error) => {
                     warn!(
@@ -166,35 +170,6 @@ async fn bind() -> std::io::Result<TcpListener> {
         Ok(listener) => Ok(listener),
         Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, GIT_RELAY_PORT)).await,
     }
-}
-
-/// Takes away the label of the Pod that leads; `false` = it may have it still.
-pub async fn unmark(
-    kube: &kube::Client,
-    namespace: &str,
-    pod: &str,
-    stop: &CancellationToken,
-) -> bool {
-    let unmarked = stop.run_until_cancelled(mark(kube, namespace, pod, None));
-    match unmarked.await {
-        None => false,
-        Some(Ok(())) => true,
-        Some(Err(error)) => {
-            let cause = error.downcast_ref::<kube::Error>();
-            let no_pod = matches!(cause, Some(kube::Error::Api(status)) if status.code == 404);
-            debug!(error = format!("{error:#}"), "label of the leading Pod");
-            no_pod
-        }
-    }
-}
-
-async fn mark(kube: &kube::Client, namespace: &str, pod: &str, value: Option<&str>) -> Result<()> {
-    let pods = Api::<Pod>::namespaced(kube.clone(), namespace);
-    let patch = Patch::Merge(json!({"metadata": {"labels": {(LEADS): value}}}));
-    within(pods.patch_metadata(pod, &PatchParams::default(), &patch))
-        .await
-        .with_context(|| format!("label Pod {pod}"))?;
-    Ok(())
 }
 
 /// Carries each connection until its end. After `stop` there are no new ones, and those that run end with their line.
@@ -359,3 +334,6 @@ async fn tell(context: Context, mut carried: watch::Receiver<Carried>) {
         context.condition(kind, status, &reason, &text).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ use tracing::{debug, warn};
 
 use super::enroll::FIELD_MANAGER;
 use super::enroll::stored::within;
-use super::gitline;
+use super::gitline::label::{self, Unmarked};
 use super::lease::Candidate;
 use super::plan::upgrade::{
     ASKS, DEADLINE, Deployed, FAILED, Failed, Lending, PREVIOUS, Part, Seen, Step, TRIED, Trial,
@@ -133,7 +133,13 @@ impl Upgrade {
             pod,
             ..
         } = &*self.0;
-        gitline::unmark(kube, namespace, pod, stop).await
+        label::unmark(kube, namespace, pod, stop).await
+    }
+
+    /// The same for as long as this one stands by.
+    pub(super) async fn stays_unmarked(&self, label: &mut Unmarked, stop: &CancellationToken) {
+        let place = (self.0.namespace.as_str(), self.0.pod.as_str());
+        label.keep(&self.0.kube, place, stop).await;
     }
 
     /// How giving the Lease away went: only where it was `freed` the new image's Pod could lead.

@@ -1,0 +1,182 @@
+//! Who has the label of the Pod that leads, where requests for it are given up and served later (L51).
+
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tower::{BoxError, service_fn};
+
+use super::label::{LOOK, Unmarked, mark, unmark};
+use super::*;
+use crate::agent::fault::Faults;
+use crate::manifests::{EngineNamespaces, LEADS, scope::Extent};
+use crate::wire::api::AgentBuild;
+
+const POD: &str = "pod-a";
+/// When a request that nobody waits for any more is served.
+const LATER: Duration = Duration::from_secs(7);
+
+/// An API server that has the Pod.
+#[derive(Default)]
+struct Server {
+    label: Option<String>,
+    /// Whether the next write is served [`LATER`], and not answered before that.
+    slow: bool,
+    under_way: Vec<(Instant, Option<String>)>,
+    looks: usize,
+}
+
+impl Server {
+    fn served(&mut self) {
+        let now = Instant::now();
+        for (_, label) in self.under_way.extract_if(.., |(at, _)| *at <= now) {
+            self.label = label;
+        }
+    }
+
+    /// The answer; none = later.
+    fn answer(&mut self, method: &Method, body: &[u8]) -> Option<Value> {
+        self.served();
+        self.looks += usize::from(*method == Method::GET);
+        if *method == Method::PATCH {
+            let patch: Value = serde_json::from_slice(body).unwrap();
+            let label = patch["metadata"]["labels"][LEADS].as_str();
+            let label = label.map(str::to_owned);
+            if std::mem::take(&mut self.slow) {
+                self.under_way.push((Instant::now() + LATER, label));
+                return None;
+            }
+            self.label = label;
+        }
+        let labels = self.label.iter().map(|value| (LEADS, value));
+        let labels: std::collections::BTreeMap<_, _> = labels.collect();
+        Some(json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {"name": POD, "labels": labels},
+        }))
+    }
+}
+
+type Shared = Arc<Mutex<Server>>;
+
+fn client(server: &Shared) -> kube::Client {
+    let server = Arc::clone(server);
+    let service = service_fn(move |request: Request<Body>| {
+        let server = Arc::clone(&server);
+        async move {
+            let of_pod = request.uri().path().contains("/pods/");
+            let method = request.method().clone();
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let answer = if of_pod {
+                let answer = server.lock().unwrap().answer(&method, &body);
+                match answer {
+                    Some(answer) => answer,
+                    None => return pending().await,
+                }
+            } else {
+                json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": GIT_SERVICE}})
+            };
+            Ok::<_, BoxError>(Response::new(Body::from(answer.to_string().into_bytes())))
+        }
+    });
+    kube::Client::new(service, "linesman")
+}
+
+fn relay(kube: kube::Client) -> Relay {
+    let (news, _told) = mpsc::channel(8);
+    let build = AgentBuild {
+        version: "1".to_owned(),
+        image: "linesman:1".to_owned(),
+        arch: "amd64".to_owned(),
+        features: Vec::new(),
+    };
+    let down = LinkState::Down {
+        since: crate::clock::now(),
+        cause: String::new(),
+        attempt: 0,
+        strange: false,
+    };
+    Relay {
+        context: Context {
+            kube,
+            namespace: "linesman".to_owned(),
+            engines: EngineNamespaces::default(),
+            extent: Extent::Cluster,
+            pod: POD.to_owned(),
+            cluster: "eu1".parse().unwrap(),
+            build,
+            faults: Faults::default(),
+            news,
+        },
+        joined: watch::channel(None).1,
+        desired: watch::channel(None).1,
+        link: watch::channel(down).1,
+        carried: watch::Sender::new(Carried::Nothing),
+    }
+}
+
+/// Whether the Pod has the label by now.
+fn is_marked(server: &Shared) -> bool {
+    let mut server = server.lock().unwrap();
+    server.served();
+    server.label.is_some()
+}
+
+/// It led until a moment ago: what gave it the label was cut in the middle, and comes after what takes the label away.
+#[tokio::test(start_paused = true)]
+async fn a_label_that_comes_late_does_not_stay_at_a_pod_that_stands_by() {
+    let server = Shared::default();
+    let (kube, stop) = (client(&server), CancellationToken::new());
+    server.lock().unwrap().slow = true;
+    let cut = timeout(
+        Duration::from_secs(1),
+        mark(&kube, "linesman", POD, Some("true")),
+    );
+    assert!(cut.await.is_err(), "given up");
+    let (mut label, mut marked) = (Unmarked::default(), Vec::new());
+    for _ in 0..30 {
+        label.keep(&kube, ("linesman", POD), &stop).await;
+        sleep(Duration::from_secs(2)).await;
+        marked.push(is_marked(&server));
+    }
+    assert!(marked.contains(&true), "the request was served");
+    let long = marked.iter().filter(|marked| **marked).count();
+    assert!(long <= 6, "{marked:?}");
+    let looks = server.lock().unwrap().looks;
+    assert!(looks <= 7, "{looks} looks in a minute");
+}
+
+/// The same the other way round: the one that leads goes on without what the engine looks for.
+#[tokio::test(start_paused = true)]
+async fn a_label_that_is_taken_away_late_is_given_again_to_the_pod_that_leads() {
+    let server = Shared::default();
+    let (kube, stop) = (client(&server), CancellationToken::new());
+    server.lock().unwrap().slow = true;
+    let cut = timeout(
+        Duration::from_secs(1),
+        unmark(&kube, "linesman", POD, &stop),
+    );
+    assert!(cut.await.is_err(), "given up");
+    let relay = relay(kube);
+    let mut lacks = Vec::new();
+    let looks = async {
+        for _ in 0..15 {
+            sleep(Duration::from_secs(2)).await;
+            lacks.push(!is_marked(&server));
+        }
+    };
+    tokio::select! {
+        () = relay.keep() => {}
+        () = looks => {}
+    }
+    assert!(lacks.contains(&true), "the request was served");
+    let long = lacks.iter().filter(|lacks| **lacks).count();
+    assert!(
+        LOOK * 2 > Duration::from_secs(2) * u32::try_from(long).unwrap(),
+        "{lacks:?}"
+    );
+    assert_eq!(lacks.last(), Some(&false));
+}
