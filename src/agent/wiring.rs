@@ -16,7 +16,7 @@ use super::enroll::join::{Belief, Joining};
 use super::enroll::keyring::Keyring;
 use super::enroll::prepare::Preparing;
 use super::enroll::rotate::Rotating;
-use super::enroll::{self, keep, stored};
+use super::enroll::{self, keep};
 use super::fault::Faults;
 use super::forward::Subjects;
 use super::gate::Covered;
@@ -324,12 +324,13 @@ fn keepers(
     state: watch::Receiver<Option<SecretData>>,
     tasks: &mut Tasks,
 ) {
-    let secrets = stored::secrets(&context.kube, &context.namespace);
-    tasks.spawn("keep keys", |stop| keyring.keep(stop));
+    let of_keys = context.clone();
+    tasks.spawn("keep keys", |stop| keyring.keep(of_keys, stop));
     let known = state.clone();
     let same = move |data: &SecretData| known.borrow().as_ref() == Some(data);
+    let of_state = context.clone();
     tasks.spawn("keep state", |stop| {
-        keep::secret(secrets, STATE_SECRET, state, same, stop)
+        keep::secret(of_state, STATE_SECRET, state, same, stop)
     });
 }
 

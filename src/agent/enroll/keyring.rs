@@ -6,7 +6,7 @@ use kube::api::Api;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{keep, stored};
+use super::{Context, keep, stored};
 use crate::agent::identity::{Identity, SecretData};
 use crate::manifests::KEYS_SECRET;
 use crate::wire::id::ClusterName;
@@ -49,6 +49,7 @@ impl Keyring {
     /// Keeps the Secret as it has to be until `stop`: deleted or garbled, it is back within seconds.
     pub fn keep(
         &self,
+        context: Context,
         stop: CancellationToken,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let wanted = self.wanted.subscribe();
@@ -57,6 +58,6 @@ impl Keyring {
             let known = known.borrow().as_ref().and_then(Identity::from_data);
             known.is_some_and(|identity| identity.same_as(data))
         };
-        keep::secret(self.secrets.clone(), KEYS_SECRET, wanted, same, stop)
+        keep::secret(context, KEYS_SECRET, wanted, same, stop)
     }
 }
