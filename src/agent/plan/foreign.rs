@@ -21,6 +21,9 @@ const RELEASE: &str = "meta.helm.sh/release-name";
 const OLM: &str = "olm.owner";
 /// Project Syn's agent, which installs an Argo CD of its own.
 const STEWARD: &str = "steward.syn.tools/bootstrap";
+/// How the Pods of Azure's extension begin that stand beside the Flux that it installs and keeps.
+/// <https://learn.microsoft.com/azure/azure-arc/kubernetes/conceptual-gitops-flux2>
+const AZURE: &str = "fluxconfig-";
 
 /// Marks of another manager of the engine.
 pub(super) fn foreign(
@@ -34,6 +37,11 @@ pub(super) fn foreign(
     if let Some((id, mark)) = marked {
         let text = format!("carries the mark of another manager: {mark}");
         return Some(Finding::new(Class::ForeignManager, id, text));
+    }
+    if let Some(pod) = of_azure(install, observed) {
+        let id = ObjectId::new(Kind::Namespace, "", &install.namespace);
+        let text = format!("Pod {pod} of Azure's Flux extension, another manager, runs in it");
+        return Some(Finding::new(Class::ForeignManager, &id, text));
     }
     if history.adopted {
         return None;
@@ -84,6 +92,13 @@ fn mark(install: &Install, id: &ObjectId, live: &Object) -> Option<String> {
     }
     // Operators own what they make: the Argo CD operator's `ArgoCD`, the Flux operator's `FluxInstance`.
     (!live.controller.is_empty()).then(|| live.controller.clone())
+}
+
+fn of_azure<'a>(install: &Install, observed: &'a Observed) -> Option<&'a str> {
+    let flux = install.traits.kind == EngineKind::Flux;
+    let mut pods = observed.pods.iter().filter(|_| flux);
+    let (name, _) = pods.find(|(name, pod)| name.starts_with(AZURE) && !pod.deleting)?;
+    Some(name)
 }
 
 /// Whether the engine itself brought an object from Git, by the mark that it puts onto it.

@@ -303,7 +303,7 @@ faults! {
         does "as `BadEngineCommit`";
         advice "";
     ForeignManager: 45, Budget::Report, 0 s;
-        seen "Helm, an operator (Flux, Argo CD, OLM) or Project Syn manages the engine, or a root that is not ours follows something else";
+        seen "Helm, an operator (Flux, Argo CD, OLM), Azure's Flux extension or Project Syn manages the engine, or a root that is not ours follows something else";
         evidence "the mark; who wrote it";
         does "only observes: nothing is written";
         advice "decide who manages the engine: remove the other manager, or this cluster's adoption";

@@ -1,8 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::agent::plan::Mode;
 use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::{Mode, Pod};
 
 /// F45
 #[test]
@@ -45,6 +45,31 @@ fn the_mark_of_another_manager_is_told_and_a_plain_one_is_not() {
             Mode::Act
         };
         assert_eq!(cluster.plan().mode, mode, "{part} {name}={value}");
+    }
+}
+
+/// F45, W24: Azure's extension has no mark of its own on the controllers that it installs; its agents run beside them.
+#[test]
+fn the_agents_of_azures_extension_are_another_manager() {
+    for (engine, name, deleting, told) in [
+        (EngineKind::Flux, "fluxconfig-agent-6c8b5d", false, true),
+        (EngineKind::Flux, "fluxconfig-controller-7d9", false, true),
+        (EngineKind::Flux, "fluxconfig-agent-6c8b5d", true, false),
+        (EngineKind::Flux, "my-fluxconfig-1", false, false),
+        (EngineKind::Argocd, "fluxconfig-agent-6c8b5d", false, false),
+    ] {
+        let mut cluster = Cluster::working_of(engine);
+        let pod = Pod {
+            deleting,
+            ..Pod::default()
+        };
+        cluster.pods.insert(name.to_owned(), pod);
+        let plan = cluster.plan();
+        let expected = if told { Mode::ObserveOnly } else { Mode::Act };
+        assert_eq!(plan.mode, expected, "{engine} {name}");
+        let text = format!("Pod {name} of Azure's Flux extension, another manager, runs in it");
+        let said = plan.findings.iter().any(|f| f.evidence == text);
+        assert_eq!(said, told, "{engine} {name}");
     }
 }
 
