@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
 use kube::core::DynamicObject;
 use serde_json::{Map, Value, json};
@@ -13,7 +12,7 @@ use super::argocd;
 use super::evidence;
 use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, extra_of};
 use super::quarantine::{self, inventoried};
-use super::state::{Child, Lease, Object, Pod};
+use super::state::{Child, Lease, Object};
 use super::undecodable;
 use super::undecodable::aside::Suspect;
 use crate::agent::engine::argocd::{SKIP, TRAITS};
@@ -21,6 +20,10 @@ use crate::agent::engine::fields::TRANSIENT;
 use crate::agent::engine::flux;
 use crate::agent::engine::{GIT_OWNER, GUARD, KEPT, MANAGER, TRACKING, comparable};
 use crate::bundle::Kind;
+
+mod pod;
+
+pub use pod::pod;
 
 /// Status fields that the planner reads; of `history`, which can be large, the last time.
 const STATUS: [&str; 20] = [
@@ -375,69 +378,6 @@ pub fn inventory(plural: &str, live: &DynamicObject) -> Option<Value> {
     let some = all.get("entries").and_then(Value::as_array);
     let some = some.is_some_and(|entries| !entries.is_empty());
     (plural == Kind::Kustomization.resource().2 && some).then(|| all.clone())
-}
-
-pub fn pod(live: core::Pod) -> Pod {
-    let meta = live.metadata;
-    let status = live.status.unwrap_or_default();
-    let containers: Vec<&core::ContainerStatus> =
-        [&status.init_container_statuses, &status.container_statuses]
-            .into_iter()
-            .flatten()
-            .flatten()
-            .collect();
-    let waiting = containers
-        .iter()
-        .find_map(|c| c.state.as_ref()?.waiting.as_ref());
-    let ended = containers
-        .iter()
-        .find_map(|c| c.last_state.as_ref()?.terminated.as_ref());
-    let conditions = status.conditions.unwrap_or_default();
-    let condition = |kind: &str| conditions.iter().find(|c| c.type_ == kind);
-    let refused = condition("PodScheduled").filter(|c| c.status == "False");
-    let mut labels = meta.labels.unwrap_or_default();
-    Pod {
-        uid: meta.uid.unwrap_or_default(),
-        address: status.pod_ip.unwrap_or_default(),
-        revision: labels
-            .remove("controller-revision-hash")
-            .unwrap_or_default(),
-        app: labels
-            .remove("app")
-            .or_else(|| labels.remove("app.kubernetes.io/name"))
-            .unwrap_or_default(),
-        created: meta.creation_timestamp.as_ref().and_then(at),
-        running: running(status.container_statuses.as_deref().unwrap_or_default()),
-        deleting: meta.deletion_timestamp.is_some(),
-        ready: condition("Ready").is_some_and(|c| c.status == "True"),
-        waiting: waiting.map(|w| {
-            (
-                w.reason.clone().unwrap_or_default(),
-                short(w.message.as_deref().unwrap_or_default()),
-            )
-        }),
-        ended: ended.map(|e| (e.exit_code, e.reason.clone().unwrap_or_default())),
-        restarts: containers.iter().map(|c| c.restart_count).sum(),
-        image: containers
-            .first()
-            .map(|c| c.image.clone())
-            .unwrap_or_default(),
-        unschedulable: refused.map(|c| short(c.message.as_deref().unwrap_or("no node takes it"))),
-        failed: (status.phase.as_deref() == Some("Failed")).then(|| {
-            let said = [status.reason, status.message].into_iter().flatten();
-            short(&said.collect::<Vec<_>>().join(": "))
-        }),
-    }
-}
-
-/// When the last of the containers started; none where one does not run.
-fn running(containers: &[core::ContainerStatus]) -> Option<OffsetDateTime> {
-    let since = |c: &core::ContainerStatus| {
-        let running = c.state.as_ref()?.running.as_ref()?;
-        running.started_at.as_ref().and_then(at)
-    };
-    let all: Option<Vec<OffsetDateTime>> = containers.iter().map(since).collect();
-    all?.into_iter().max()
 }
 
 pub fn at(time: &Time) -> Option<OffsetDateTime> {

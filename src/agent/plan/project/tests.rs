@@ -267,3 +267,56 @@ fn a_binding_that_argo_cd_reconciles_is_gits_and_written_by_it() {
         assert_eq!((object.writer.as_str(), object.marked), told, "{kind}");
     }
 }
+
+/// F4, F5, F6: a Pod has containers beside the engine's own, as a mesh's, and some that ran before it.
+#[test]
+fn a_pod_tells_of_the_container_that_is_stopped() {
+    let status = |image: &str, reason: Option<&str>, code: Option<i64>| {
+        let state = match reason {
+            Some(reason) => json!({"waiting": {"reason": reason, "message": image}}),
+            None => json!({"running": {"startedAt": "2026-01-02T03:04:05Z"}}),
+        };
+        let ended = code.map(|code| json!({"exitCode": code, "reason": "Error"}));
+        json!({
+            "name": image, "image": image, "imageID": "", "ready": false, "restartCount": 1,
+            "state": state, "lastState": {"terminated": ended},
+        })
+    };
+    let creating = Some("ContainerCreating");
+    for (before, containers, expected) in [
+        (
+            vec![status("init", None, Some(0))],
+            vec![status("engine", Some("ImagePullBackOff"), None)],
+            ("engine", "ImagePullBackOff", None),
+        ),
+        (
+            vec![],
+            vec![
+                status("mesh", creating, Some(1)),
+                status("engine", Some("CrashLoopBackOff"), Some(2)),
+            ],
+            ("engine", "CrashLoopBackOff", Some(2)),
+        ),
+        (
+            vec![status("init", Some("CrashLoopBackOff"), Some(3))],
+            vec![status("engine", Some("PodInitializing"), None)],
+            ("init", "CrashLoopBackOff", Some(3)),
+        ),
+        (
+            vec![],
+            vec![status("engine", creating, None)],
+            ("engine", "ContainerCreating", None),
+        ),
+    ] {
+        let live = json!({
+            "metadata": {"name": "x", "namespace": "flux-system"},
+            "status": {"initContainerStatuses": before, "containerStatuses": containers},
+        });
+        let pod = pod(serde_json::from_value(live).unwrap());
+        let (reason, message) = pod.waiting.unwrap();
+        let code = pod.ended.map(|(code, _)| code);
+        let (image, why, ended) = expected;
+        assert_eq!((reason.as_str(), code), (why, ended));
+        assert_eq!((pod.image.as_str(), message.as_str()), (image, image));
+    }
+}
