@@ -1,7 +1,7 @@
 //! The one place that reads the wall clock and the system's randomness; everything that decides takes them
 //! as arguments.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -40,6 +40,23 @@ impl Steady {
     }
 }
 
+/// One boot of the node, and how long ago that was: a clock that nobody sets, and that goes on over a restart of the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Boot {
+    pub id: String,
+    pub up: Duration,
+}
+
+/// What Linux says of it (proc(5)); none where it does not.
+pub fn boot() -> Option<Boot> {
+    let read = |path| std::fs::read_to_string(path).ok();
+    let id = read("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+    let up = read("/proc/uptime")?;
+    let up: f64 = up.split_whitespace().next()?.parse().ok()?;
+    let up = Duration::try_from_secs_f64(up).ok()?;
+    (!id.is_empty()).then_some(Boot { id, up })
+}
+
 /// RFC 3339 in UTC with milliseconds, `2026-11-21T04:15:19.123Z`.
 pub fn rfc3339(at: OffsetDateTime) -> String {
     let at = at.to_offset(time::UtcOffset::UTC);
@@ -74,8 +91,6 @@ pub fn unit() -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use time::macros::datetime;
 
     use super::*;
@@ -94,5 +109,13 @@ mod tests {
             read
         );
         assert_eq!(Steady::new(i64::MAX, at).at(at), OffsetDateTime::UNIX_EPOCH);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_node_has_one_boot_and_its_clock_goes_on() {
+        let (before, after) = (boot().unwrap(), boot().unwrap());
+        assert_eq!(before.id, after.id);
+        assert!(after.up >= before.up);
     }
 }

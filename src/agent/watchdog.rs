@@ -41,6 +41,7 @@ mod scene;
 mod setback;
 mod settled;
 mod silences;
+mod stamp;
 mod status;
 mod tell;
 mod unkept;

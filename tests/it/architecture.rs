@@ -111,6 +111,7 @@ const EFFECTS: &[&str] = &[
     "now_local",
     "now_v7",
     "new_v4",
+    "clock::boot",
     "clock::now",
     "clock::random",
     "clock::unit",

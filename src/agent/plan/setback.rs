@@ -1,7 +1,7 @@
 //! A wall clock that is set. What the agent remembers moves with it, and stays as long ago as it is: else a clock that is set forward
 //! would end every budget before its time, and take any question that is under way for one that nobody answers.
 //!
-//! By how much it was set is known while the agent runs, and not over a restart. Times that are ahead of the clock all the same count as
+//! By how much it was set is known while the agent runs, and over a restart as long as the node does not boot. Times that are ahead of the clock all the same count as
 //! now: taken as they are, nothing would be done until the clock has caught up with them; and forgotten, they would give every budget
 //! anew to a clock that jumps to and fro.
 

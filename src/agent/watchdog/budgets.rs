@@ -46,9 +46,13 @@ pub(super) fn kept(history: &History) -> Vec<Tried> {
     tried.take(MOST).collect()
 }
 
-/// Goes on with it. What is older than an hour or of a fault that this version does not know says nothing, but that a budget was
+/// Goes on with it; `set_by` is by how much the clock is known to have been set since. What is older than an hour or of a fault that this version does not know says nothing, but that a budget was
 /// spent: so often as an agent ends and its clock is set forward, there is one trial. What lies ahead counts as now.
-pub(super) fn resume(history: &mut History, all: &[Tried], now: OffsetDateTime) {
+pub(super) fn resume(
+    history: &mut History,
+    all: &[Tried],
+    (now, set_by): (OffsetDateTime, Duration),
+) {
     for tried in all.iter().take(MOST) {
         let class = Class::ALL.iter().find(|c| c.as_str() == tried.class);
         let kind = Kind::ALL.iter().find(|k| k.as_str() == tried.kind);
@@ -56,7 +60,7 @@ pub(super) fn resume(history: &mut History, all: &[Tried], now: OffsetDateTime) 
             continue;
         };
         let attempts = tried.attempts.iter().filter_map(|at| parse_rfc3339(at));
-        let attempts = attempts.map(|at| at.min(now));
+        let attempts = attempts.map(|at| at.saturating_add(set_by).min(now));
         let mut attempts: Vec<OffsetDateTime> = attempts.filter(|at| now - *at < HOUR).collect();
         attempts.sort_unstable();
         let surplus = attempts.len().saturating_sub(MAX_ATTEMPTS);
@@ -103,7 +107,7 @@ mod tests {
             let text = serde_json::to_string(&kept(&before)).unwrap();
             let mut after = History::default();
             let all: Vec<Tried> = serde_json::from_str(&text).unwrap();
-            resume(&mut after, &all, at(0));
+            resume(&mut after, &all, (at(0), Duration::ZERO));
             assert_eq!(after.faults, before.faults, "{class}");
             let past = &after.faults[&(*class, id.clone())];
             let next = pace::allowed(*class, &id, past, "seed", at(0)).unwrap();
@@ -132,7 +136,7 @@ mod tests {
         };
         all.push(garbled);
         let mut after = History::default();
-        resume(&mut after, &all, at(0));
+        resume(&mut after, &all, (at(0), Duration::ZERO));
         let lately: Vec<_> = after.faults.iter().map(|(k, p)| (k, &p.attempts)).collect();
         assert_eq!(lately, [(&(*class, id), &vec![at(-1_800), at(0)])]);
     }
@@ -156,7 +160,7 @@ mod tests {
             (at(-7_200), vec![at(-7_200); limit], at(-3_600)),
         ] {
             let mut history = History::default();
-            resume(&mut history, &all, now);
+            resume(&mut history, &all, (now, Duration::ZERO));
             let past = history.faults.get_mut(&key).unwrap();
             assert_eq!((&past.attempts, past.spent), (&left, true));
             past.since = Some(now - HOUR);
@@ -165,6 +169,26 @@ mod tests {
             past.attempts.push(next);
             let due = pace::allowed(class, &id, past, "seed", next).unwrap();
             assert_eq!(due, next + HOUR, "one trial");
+        }
+    }
+
+    /// W25: a budget that is not spent yet is not given anew by a clock that is set meanwhile, where the node knows by how much.
+    #[test]
+    fn a_budget_that_is_spent_in_part_is_kept_over_a_restart_with_a_clock_that_was_set() {
+        let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+        let class = Class::ScaledToZero;
+        let all = kept(&tried(class, &id, &[-600, -60]));
+        for set_by in [7_200, -7_200] {
+            let (now, set_by) = (at(set_by + 30), Duration::seconds(set_by));
+            let mut history = History::default();
+            resume(&mut history, &all, (now, set_by));
+            let past = &history.faults[&(class, id.clone())];
+            let ages: Vec<i64> = past
+                .attempts
+                .iter()
+                .map(|at| (now - *at).whole_seconds())
+                .collect();
+            assert_eq!((ages, past.spent), (vec![630, 90], false), "{set_by}");
         }
     }
 

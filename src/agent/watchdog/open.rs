@@ -12,15 +12,19 @@ use tracing::warn;
 use super::budgets::Tried;
 use super::record::Kept;
 use super::silences::Owed;
+use super::stamp::Stamp;
 use crate::agent::apply::{AtMost as _, CALL};
 use crate::agent::engine::MANAGER;
 use crate::agent::fitting;
+use crate::clock;
 
 const NAME: &str = "linesman-open-heals";
 const HEALS: &str = "heals.json";
 /// Up to 300 KiB.
 const BUDGETS: &str = "budgets.json";
 const SILENCES: &str = "silences.json";
+/// When they were written.
+const CLOCK: &str = "clock.json";
 
 /// What is left to the next agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,6 +38,8 @@ pub(super) struct Left {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Read {
     pub(super) left: Left,
+    /// When it was written; none = by an agent of before, or on a node that does not say.
+    pub(super) stamp: Option<Stamp>,
     /// What cannot be used of it, for people.
     pub(super) wrong: Vec<String>,
 }
@@ -67,7 +73,9 @@ impl OpenHeals {
             owed: read(&data, SILENCES, &mut wrong),
         };
         let left = self.written.clone();
-        Ok(Read { left, wrong })
+        let stamp = data.get(CLOCK);
+        let stamp = stamp.and_then(|text| serde_json::from_str(text).ok());
+        Ok(Read { left, stamp, wrong })
     }
 
     /// Writes them where they changed.
@@ -95,16 +103,22 @@ impl OpenHeals {
         }
         let tried = serde_json::to_string(&left.tried).context("write what was tried")?;
         let owed = serde_json::to_string(&left.owed).context("write who owes an answer")?;
+        let mut data = BTreeMap::from([
+            (HEALS.to_owned(), heals),
+            (BUDGETS.to_owned(), tried),
+            (SILENCES.to_owned(), owed),
+        ]);
+        if let Some(boot) = clock::boot() {
+            let stamp = Stamp::of(clock::now(), &boot);
+            let stamp = serde_json::to_string(&stamp).context("write when that was")?;
+            data.insert(CLOCK.to_owned(), stamp);
+        }
         let map = ConfigMap {
             metadata: ObjectMeta {
                 name: Some(NAME.to_owned()),
                 ..ObjectMeta::default()
             },
-            data: Some(BTreeMap::from([
-                (HEALS.to_owned(), heals),
-                (BUDGETS.to_owned(), tried),
-                (SILENCES.to_owned(), owed),
-            ])),
+            data: Some(data),
             ..ConfigMap::default()
         };
         let params = PatchParams::apply(MANAGER).force();

@@ -26,8 +26,20 @@ impl Watchdog {
             self.teller.warn(UNREADABLE, wrong);
         }
         self.history.saved = saved.objects;
-        budgets::resume(&mut self.history, &open.left.tried, clock::now());
-        silences::resume(&mut self.history, &open.left.owed);
+        let now = clock::now();
+        let boot = open.stamp.zip(clock::boot());
+        let set_by = boot.map_or(time::Duration::ZERO, |(stamp, boot)| {
+            stamp.set_since(now, &boot)
+        });
+        if !set_by.is_zero() {
+            let seconds = set_by.whole_seconds();
+            warn!(
+                seconds,
+                "the clock was set while no agent ran; what was done before is as long ago as it was"
+            );
+        }
+        budgets::resume(&mut self.history, &open.left.tried, (now, set_by));
+        silences::resume(&mut self.history, &open.left.owed, set_by);
         let ended = self.records.resume(open.left.heals);
         self.history.cut = self.records.cut();
         for heal in &ended {

@@ -2,6 +2,7 @@
 //! waiting from the first one. Pure.
 
 use serde::{Deserialize, Serialize};
+use time::Duration;
 
 use crate::agent::plan::History;
 use crate::agent::plan::silence::Silence;
@@ -44,15 +45,16 @@ pub(super) fn kept(history: &History) -> Vec<Owed> {
     owed.take(MOST).collect()
 }
 
-/// Goes on with it; what cannot be read says nothing.
-pub(super) fn resume(history: &mut History, all: &[Owed]) {
+/// Goes on with it, by a clock that is known to have been `set_by` so much since; what cannot be read says nothing.
+pub(super) fn resume(history: &mut History, all: &[Owed], set_by: Duration) {
+    let at = |text: &str| Some(parse_rfc3339(text)?.saturating_add(set_by));
     let owed = all.iter().take(MOST).filter_map(|owed| {
         let kind = Kind::ALL.iter().find(|k| k.as_str() == owed.kind)?;
         let id = ObjectId::new(*kind, &owed.namespace, &owed.name);
         let silence = Silence {
             uid: owed.uid.clone(),
-            since: parse_rfc3339(&owed.since)?,
-            asked: parse_rfc3339(&owed.asked)?,
+            since: at(&owed.since)?,
+            asked: at(&owed.asked)?,
             said: owed.said.clone(),
             seen: None,
             able: false,
@@ -104,6 +106,7 @@ mod tests {
         resume(
             &mut after,
             &serde_json::from_str::<Vec<Owed>>(&text).unwrap(),
+            Duration::ZERO,
         );
         let expected = Silence {
             seen: None,
@@ -126,7 +129,7 @@ mod tests {
         "Kite".clone_into(&mut all[0].kind);
         "yesterday".clone_into(&mut all[1].since);
         let mut after = History::default();
-        resume(&mut after, &all);
+        resume(&mut after, &all, Duration::ZERO);
         assert_eq!(after.silent.len(), 1);
     }
 }
