@@ -15,6 +15,7 @@ async fn only_a_line_gives_up_a_peer_that_takes_nothing() {
         let given = options.tcp_user_timeout().unwrap();
         assert_eq!(given.filter(|given| !given.is_zero()), patience);
         assert!(options.tcp_nodelay().unwrap() && options.keepalive().unwrap());
+        assert_eq!(options.tcp_notsent_lowat().unwrap(), NOTSENT_LOWAT);
     }
 }
 
