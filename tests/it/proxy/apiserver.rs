@@ -20,12 +20,12 @@ use tokio::time::timeout;
 
 use super::world::PATIENCE;
 
-/// What is read of an upload before it is refused.
-pub(super) const TAKEN: usize = 3 << 20;
-
 pub(super) const FORBIDDEN: &str = r#"{"kind":"Status","message":"pods is forbidden: User \"linesman:ada\" cannot list","code":403}"#;
 pub(super) const NOT_FOUND: &str =
     r#"{"kind":"Status","message":"pods \"none\" not found","code":404}"#;
+
+/// The words of a refusal to let the line's account act as somebody.
+const NOT_ACTING: &str = r#"{"message":"users \"linesman:ada\" is forbidden: User \"system:serviceaccount:linesman:linesman-line\" cannot impersonate resource \"users\""}"#;
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
@@ -227,8 +227,7 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
         .fetch_update(Ordering::SeqCst, Ordering::SeqCst, refuse)
         .is_ok()
     {
-        let text = r#"{"message":"users \"linesman:ada\" is forbidden: User \"system:serviceaccount:linesman:linesman-line\" cannot impersonate resource \"users\""}"#;
-        return full(StatusCode::FORBIDDEN, text);
+        return full(StatusCode::FORBIDDEN, NOT_ACTING);
     }
     let path = request.uri().path().to_owned();
     if request.uri().query().is_some_and(|q| q.contains("watch=1")) {
@@ -279,8 +278,11 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
 async fn raw(mut socket: TcpStream, what: &str) {
     let mut request = [0; 4096];
     drop(socket.read(&mut request).await);
-    if what.starts_with("too-large") {
-        return too_large(socket).await;
+    if let Some(refusal) = REFUSALS
+        .iter()
+        .find(|refusal| what.starts_with(refusal.path))
+    {
+        return refuse(socket, refusal).await;
     }
     let text = match what.split(' ').next().unwrap() {
         "early-switch" => {
@@ -301,11 +303,57 @@ async fn raw(mut socket: TcpStream, what: &str) {
     drop(socket.shutdown().await);
 }
 
-/// Reads as much as an API server does, refuses, and leaves the rest unread.
-async fn too_large(mut socket: TcpStream) {
-    let mut part = vec![0; TAKEN];
-    drop(socket.read_exact(&mut part).await);
-    let answer = "HTTP/1.1 413 Request Entity Too Large\r\nConnection: close\r\nContent-Length: 4\r\n\r\nmuch";
+/// An upload that is refused before it is complete.
+pub(super) struct Refused {
+    /// Behind `/raw/`.
+    pub(super) path: &'static str,
+    /// So much of it is read before.
+    pub(super) taken: usize,
+    pub(super) status: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) body: &'static str,
+}
+
+/// As an API server does it: a body is read up to its limit, and of what may not be done nothing is read but what a server
+/// takes in to keep its connection.
+pub(super) const REFUSALS: [Refused; 3] = [
+    Refused {
+        path: "too-large",
+        taken: 3 << 20,
+        status: "413 Request Entity Too Large",
+        kind: "text/plain",
+        body: "much",
+    },
+    Refused {
+        path: "not-allowed",
+        taken: 256 << 10,
+        status: "403 Forbidden",
+        kind: "application/json",
+        body: FORBIDDEN,
+    },
+    Refused {
+        path: "not-acting",
+        taken: 256 << 10,
+        status: "403 Forbidden",
+        kind: "application/json",
+        body: NOT_ACTING,
+    },
+];
+
+/// Reads so much, refuses, and leaves the rest unread.
+async fn refuse(mut socket: TcpStream, refusal: &Refused) {
+    let Refused {
+        path: _,
+        taken,
+        status,
+        kind,
+        body,
+    } = refusal;
+    drop(socket.read_exact(&mut vec![0; *taken]).await);
+    let length = body.len();
+    let answer = format!(
+        "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
     drop(socket.write_all(answer.as_bytes()).await);
     std::future::pending::<()>().await;
 }
