@@ -153,7 +153,8 @@ fn drive(connection: &mut Option<Connection>, cx: &mut Context<'_>) {
     }
 }
 
-/// The answer's body with the connection that it comes from. Trailers do not cross.
+/// The answer's body with the connection that it comes from. Trailers do not cross, as RFC 9112 (7.1.2) leaves it to whoever takes
+/// the chunks apart: nobody asked the API server for any, and what they say was not cleaned as the head was.
 pub struct Answer {
     connection: Option<Connection>,
     incoming: Incoming,

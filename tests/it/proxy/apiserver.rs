@@ -294,6 +294,7 @@ async fn raw(mut socket: TcpStream, what: &str) {
             "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"kind\":\"Status\","
                 .to_owned()
         }
+        "trailers" => super::hostile::TRAILED.to_owned(),
         "bad-head" => "HTTP/1.1 200 OK\r\nX\r\nSet-Cookie : a\r\n\r\n".to_owned(),
         "endless-hints" => "HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n".repeat(10_000),
         other => panic!("{other}"),

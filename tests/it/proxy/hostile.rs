@@ -13,9 +13,11 @@ use super::world::{PATIENCE, World, get};
 
 mod answer;
 mod identity;
+mod trailers;
 
 use identity::ours_alone;
 pub(super) use identity::{ACTS, acting};
+pub(super) use trailers::TRAILED;
 
 /// What came back for raw bytes: all until the hub closed the connection.
 pub(super) async fn told(world: &World, bytes: &[u8]) -> String {
