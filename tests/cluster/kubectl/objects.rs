@@ -218,6 +218,6 @@ fn a_grant_lets_act_as_whom_it_names() {
         &json!("linesman:bob in linesman:view"),
     );
     assert!(acted.contains(&pair), "{acted:?}");
-    world.hub.linesman(&["grant", "revoke", id.trim()]);
+    world.hub.linesman(&["grant", "revoke", id.trim(), "--yes"]);
     assert!(told(acting(&["get", "pods"])).contains("no grant lets admin act as bob"));
 }
