@@ -35,6 +35,28 @@ pub fn wish(now: OffsetDateTime, policy: KeyPolicy, keys: &[ClusterKey]) -> Rota
     }
 }
 
+/// The keys that end once `present` is in use: the others of its kind. None where it was replaced itself.
+pub fn before(present: &ClusterKey, keys: &[ClusterKey]) -> Vec<ClusterKey> {
+    let is = |k: &ClusterKey| k.fingerprint == present.fingerprint;
+    if !keys.iter().any(|k| is(k) && k.state == KeyState::Active) {
+        return Vec::new();
+    }
+    let ends = |k: &&ClusterKey| k.kind == present.kind && k.state != KeyState::Revoked && !is(k);
+    keys.iter().filter(ends).cloned().collect()
+}
+
+/// Of the keys that were to end those that did not, and of those that did the ones that were not among them.
+pub fn differing<'a>(
+    told: &'a [ClusterKey],
+    ended: &'a [ClusterKey],
+) -> (Vec<&'a ClusterKey>, Vec<&'a ClusterKey>) {
+    let without = |these: &'a [ClusterKey], those: &[ClusterKey]| {
+        let known = |k: &&ClusterKey| those.iter().any(|t| t.fingerprint == k.fingerprint);
+        these.iter().filter(|k| !known(k)).collect()
+    };
+    (without(told, ended), without(ended, told))
+}
+
 fn due(
     now: OffsetDateTime,
     policy: KeyPolicy,

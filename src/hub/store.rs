@@ -164,8 +164,10 @@ contract! {
     /// Gives the cluster a new identity, revokes all its keys but that and `deploy`, and ends its conflict; gives the keys
     /// that ended. None = the identity or the deploy key is no longer what it was.
     recover_identity(&self, deploy: &ClusterKey, identity: crate::keys::Public, now: OffsetDateTime) -> Option<Vec<ClusterKey>>;
-    /// Revokes identity keys that retired before `limit`; gives those.
-    end_retired(&self, limit: OffsetDateTime, now: OffsetDateTime) -> Vec<ClusterKey>;
+    /// Some of the identity keys that retired before `limit`.
+    retired(&self, limit: OffsetDateTime) -> Vec<ClusterKey>;
+    /// Revokes a key that has retired; false = it had ended.
+    end_retired(&self, fingerprint: &str, now: OffsetDateTime) -> bool;
     /// Revokes every other key of the same kind of this key's cluster, if this one is active; gives those.
     settle_key(&self, key: &ClusterKey, now: OffsetDateTime) -> Vec<ClusterKey>;
 

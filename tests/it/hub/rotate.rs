@@ -128,6 +128,11 @@ async fn a_cluster_has_a_bounded_number_of_keys() {
     }
     let (code, problem) = register(17, false).await;
     assert_eq!((code, slug(&problem)), (409, "full"));
+    // What was put on record as a change is denied by the next record.
+    let store = &world.hub.hub.store;
+    let rows = store.audit_tail(Some("eu1"), 100).await.unwrap();
+    let told = rows.iter().rev().take(2).map(|row| row.verdict.as_str());
+    assert_eq!(told.collect::<Vec<_>>(), ["deny", "allow"]);
     // The one that is in use ends all others; a proof by another key counts for nothing.
     assert_eq!(register(16, true).await.0, 200);
     assert_eq!(world.in_force("deploy").await.len(), 1);
@@ -140,5 +145,53 @@ async fn a_cluster_has_a_bounded_number_of_keys() {
         .call(&world.hub, "POST", path, &foreign.to_string())
         .await;
     assert_eq!((code, slug(&problem)), (403, "bad-signature"));
+    world.hub.stop().await;
+}
+
+/// H37: a deploy key that cannot be put on record is not registered, and none ends; asked again, all of it is on record, once.
+/// Before, the keys were changed and their records lost.
+#[tokio::test]
+async fn a_deploy_key_changes_on_record_or_not_at_all() {
+    let world = World::new("rotate-deploy-record").await;
+    let agent = Identity::from_seeds(&[1; 32], &[101; 32]);
+    let [old, new] = [101, 60].map(|seed| KeyPair::from_seed(&[seed; 32]));
+    let prints = [&old, &new].map(|key| key.public().fingerprint());
+    let signer = Agent::new(1);
+    let register = async |in_use: bool| {
+        let body = json!({
+            "publicKey": new.public().openssh("").unwrap(),
+            "proof": agent.deploy_proof(&new, &world.hub.hub.id, &cluster()),
+            "replaces": old.public().openssh("").unwrap(),
+            "inUse": in_use,
+        });
+        let path = "/v1/clusters/eu1/deploy-keys";
+        let body = body.to_string();
+        signer.call(&world.hub, "POST", path, &body).await.0
+    };
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    let no_more = "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (false) NOT VALID";
+    let again = "ALTER TABLE audit DROP CONSTRAINT refuse";
+    let mut expected = Vec::new();
+    for (in_use, action, print, before) in [
+        (false, "cluster.deploy-key.add", &prints[1], 1),
+        (true, "cluster.deploy-key.drop", &prints[0], 2),
+    ] {
+        world.hub.execute(refuse, no_more).await;
+        assert_eq!(register(in_use).await, 503);
+        assert_eq!(world.in_force("deploy").await.len(), before, "{action}");
+        world.hub.execute("DROP TRIGGER refuse", again).await;
+        for _ in 0..2 {
+            assert_eq!(register(in_use).await, 200);
+        }
+        expected.push((action.to_owned(), print.clone(), "allow".to_owned()));
+        let store = &world.hub.hub.store;
+        let rows = store.audit_tail(Some("eu1"), 100).await.unwrap();
+        let told = rows
+            .into_iter()
+            .filter(|row| row.action.starts_with("cluster.deploy-key."))
+            .map(|row| (row.action, row.target, row.verdict));
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+    }
+    assert_eq!(world.in_force("deploy").await, [prints[1].clone()]);
     world.hub.stop().await;
 }

@@ -114,13 +114,21 @@ async fn an_identity_retires_and_ends_once_its_successor_is_used(store: Store) {
 async fn a_retired_identity_ends_with_its_time(store: Store) {
     let id = joined(&store).await;
     store.add_identity(&id, public(2), at(10)).await.unwrap();
-    assert_eq!(store.end_retired(at(10), at(11)).await.unwrap(), []);
-    let ended = store.end_retired(at(11), at(12)).await.unwrap();
+    assert_eq!(store.retired(at(10)).await.unwrap(), []);
+    let retired = store.retired(at(11)).await.unwrap();
     assert_eq!(
-        ended.iter().map(|k| k.public).collect::<Vec<_>>(),
+        retired.iter().map(|k| k.public).collect::<Vec<_>>(),
         [public(1)]
     );
-    assert_eq!(store.end_retired(at(99), at(99)).await.unwrap(), []);
+    for (seed, ended) in [(1, true), (1, false), (2, false), (3, false)] {
+        let print = public(seed).fingerprint();
+        let done = store.end_retired(&print, at(12)).await.unwrap();
+        assert_eq!(done, ended, "{seed}");
+    }
+    assert_eq!(store.retired(at(99)).await.unwrap(), []);
+    let states = states(&store, &id, KeyKind::Identity).await;
+    let (one, two) = (KeyState::Revoked, KeyState::Active);
+    assert_eq!(states, [(public(1), one), (public(2), two)]);
 }
 
 async fn a_deploy_key_belongs_to_one_cluster(store: Store) {

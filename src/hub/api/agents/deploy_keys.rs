@@ -7,13 +7,13 @@ use axum::{Extension, Json};
 
 use super::super::clusters::announce;
 use super::super::problem::Problem;
-use super::super::request_id;
+use super::super::{LOST, request_id};
 use super::{Came, deploy_public, own, parsed, proves, unproven};
 use crate::clock;
-use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::AgentPrincipal;
-use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, patience};
+use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, StoreError, patience};
+use crate::hub::{Hub, rotation};
 use crate::keys::Public;
 use crate::wire::api::{DeployKeyRequest, DeployKeyState, DeployKeyStatus};
 
@@ -71,35 +71,33 @@ impl Work {
         let print = public.fingerprint();
         let is = |k: &&ClusterKey| k.fingerprint == print && k.state == KeyState::Active;
         let was_active = self.known.iter().any(|k| is(&k));
-        let key = hub
-            .store
-            .add_deploy_key(&self.cluster.id, public, replaces, now)
-            .await?;
-        let Some(key) = key else {
-            self.record("deploy-key.add", &print, Verdict::Deny, "in use or revoked")
-                .await?;
-            return Ok(DeployKeyStatus {
-                state: DeployKeyState::Refused,
-                reason: "in-use".to_owned(),
-            });
-        };
         if !was_active {
+            if self.is_taken(&print).await? {
+                return self.refused(&print).await;
+            }
             let reason = replaces.map_or_else(String::new, |old| {
                 format!("to take the place of {}", old.fingerprint())
             });
+            // On record first: where that fails, the cluster's keys stay as they were, and the agent asks again.
             self.record("deploy-key.add", &print, Verdict::Allow, &reason)
                 .await?;
         }
+        let key = hub
+            .store
+            .add_deploy_key(&self.cluster.id, public, replaces, now)
+            .await;
+        if let Err(StoreError::Full(full)) = &key {
+            self.record("deploy-key.add", &print, Verdict::Deny, full)
+                .await?;
+        }
+        let Some(key) = key? else {
+            return self.refused(&print).await;
+        };
         let ended = if in_use {
-            hub.store.settle_key(&key, now).await?
+            self.settle(&key).await?
         } else {
             Vec::new()
         };
-        for old in &ended {
-            let reason = format!("{print} is in use");
-            self.record("deploy-key.drop", &old.fingerprint, Verdict::Allow, &reason)
-                .await?;
-        }
         if !was_active || !ended.is_empty() {
             announce(hub, &self.cluster).await?;
         }
@@ -107,6 +105,47 @@ impl Work {
             state: DeployKeyState::Registered,
             reason: String::new(),
         })
+    }
+
+    /// Whether another cluster has it, or it was revoked.
+    async fn is_taken(&self, print: &str) -> Result<bool, Problem> {
+        let known = self.hub.store.cluster_key_by_fingerprint(print).await?;
+        let (id, kind) = (&self.cluster.id, KeyKind::Deploy);
+        Ok(known
+            .is_some_and(|k| k.cluster_id != *id || k.kind != kind || k.state == KeyState::Revoked))
+    }
+
+    async fn refused(&self, print: &str) -> Result<DeployKeyStatus, Problem> {
+        self.record("deploy-key.add", print, Verdict::Deny, "in use or revoked")
+            .await?;
+        Ok(DeployKeyStatus {
+            state: DeployKeyState::Refused,
+            reason: "in-use".to_owned(),
+        })
+    }
+
+    /// Ends the keys before this one; gives those.
+    async fn settle(&self, key: &ClusterKey) -> Result<Vec<ClusterKey>, Problem> {
+        let store = &self.hub.store;
+        let all = store.cluster_keys(&self.cluster.id).await?;
+        let others = rotation::before(key, &all);
+        let dropped = async |old: &ClusterKey, verdict, reason: &str| {
+            self.record("deploy-key.drop", &old.fingerprint, verdict, reason)
+                .await
+        };
+        let reason = format!("{} is in use", key.fingerprint);
+        for old in &others {
+            dropped(old, Verdict::Allow, &reason).await?;
+        }
+        let ended = store.settle_key(key, clock::now()).await?;
+        let (still, more) = rotation::differing(&others, &ended);
+        for old in still {
+            dropped(old, Verdict::Deny, LOST).await?;
+        }
+        for old in more {
+            dropped(old, Verdict::Allow, &reason).await?;
+        }
+        Ok(ended)
     }
 
     async fn record(

@@ -11,13 +11,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::clusters::announce;
 use super::super::problem::{Problem, Slug};
-use super::super::request_id;
+use super::super::{LOST, request_id};
 use super::{Came, own, parsed};
 use crate::clock;
 use crate::hub::audit::{AuditError, Entry, Verdict};
 use crate::hub::auth::AgentPrincipal;
 use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, StoreError, patience};
-use crate::hub::{Hub, chain_of};
+use crate::hub::{Hub, chain_of, rotation};
 use crate::keys::{self, Public};
 use crate::wire::api::{IdentityRequest, identity_change_input};
 use crate::wire::id::ClusterName;
@@ -74,37 +74,55 @@ async fn register(
     (old, new): (&ClusterKey, Public),
     request_id: String,
 ) -> Result<(), Problem> {
-    let now = clock::now();
-    let known = hub
-        .store
-        .cluster_key_by_fingerprint(&new.fingerprint())
-        .await?;
-    let added = hub.store.add_identity(&cluster.id, new, now).await?;
     let entry = Entry {
         request_id,
         target: new.fingerprint(),
         ..entry(&cluster.name, "cluster.identity.add")
     };
-    if added.is_none() {
+    let known = hub
+        .store
+        .cluster_key_by_fingerprint(&new.fingerprint())
+        .await?;
+    let own = |k: &ClusterKey| {
+        k.cluster_id == cluster.id && k.kind == KeyKind::Identity && k.state.is_valid()
+    };
+    match &known {
+        Some(known) if own(known) => return Ok(()),
+        Some(_) => return Err(denied(hub, entry).await?),
+        None => {}
+    }
+    let reason = Some(format!("to take the place of {}", old.fingerprint));
+    let added = Entry {
+        reason,
+        ..entry.clone()
+    };
+    // On record first: where that fails, the cluster has the key that it had, and the agent asks again.
+    hub.audit.event(added).await?;
+    let added = hub.store.add_identity(&cluster.id, new, clock::now()).await;
+    if let Err(StoreError::Full(full)) = &added {
         let denied = Entry {
             verdict: Verdict::Deny,
-            reason: Some("known for another cluster, or revoked".to_owned()),
-            ..entry
+            reason: Some(full.clone()),
+            ..entry.clone()
         };
         hub.audit.event(denied).await?;
-        let text = "this identity key belongs to another cluster or was revoked";
-        return Err(Problem::new(Slug::KeyKnown, text, "make a new key"));
     }
-    if known.is_none() {
-        tracing::info!(cluster = %cluster.name, old = old.fingerprint, new = new.fingerprint(), "identity key replaced");
-        let added = Entry {
-            reason: Some(format!("to take the place of {}", old.fingerprint)),
-            ..entry
-        };
-        hub.audit.event(added).await?;
-        announce(hub, cluster).await?;
+    if added?.is_none() {
+        return Err(denied(hub, entry).await?);
     }
-    Ok(())
+    tracing::info!(cluster = %cluster.name, old = old.fingerprint, new = new.fingerprint(), "identity key replaced");
+    Ok(announce(hub, cluster).await?)
+}
+
+async fn denied(hub: &Hub, entry: Entry) -> Result<Problem, AuditError> {
+    let denied = Entry {
+        verdict: Verdict::Deny,
+        reason: Some("known for another cluster, or revoked".to_owned()),
+        ..entry
+    };
+    hub.audit.event(denied).await?;
+    let text = "this identity key belongs to another cluster or was revoked";
+    Ok(Problem::new(Slug::KeyKnown, text, "make a new key"))
 }
 
 fn entry(cluster: &ClusterName, action: &str) -> Entry {
@@ -118,7 +136,7 @@ fn entry(cluster: &ClusterName, action: &str) -> Entry {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum EndError {
+pub enum EndError {
     #[error("end the identity keys before the present one")]
     Store(#[from] StoreError),
     #[error("put the end of an identity key on record")]
@@ -137,9 +155,21 @@ pub async fn in_use(hub: &Hub, key: &ClusterKey) {
         if !all.iter().any(retiring) {
             return Ok(());
         }
-        let ended = hub.store.settle_key(key, clock::now()).await?;
         let why = format!("{} is in use", key.fingerprint);
-        tell(hub, &ended, &why).await
+        let others = rotation::before(key, &all);
+        // On record first: where that fails, they go on until the next line, or their time.
+        for old in &others {
+            tell(hub, old, &why).await?;
+        }
+        let ended = hub.store.settle_key(key, clock::now()).await?;
+        let (still, more) = rotation::differing(&others, &ended);
+        for old in still {
+            denied_end(hub, old).await?;
+        }
+        for old in more {
+            tell(hub, old, &why).await?;
+        }
+        Ok(())
     };
     if let Err(error) = ended.await {
         let error: EndError = error;
@@ -148,17 +178,26 @@ pub async fn in_use(hub: &Hub, key: &ClusterKey) {
     }
 }
 
-async fn tell(hub: &Hub, ended: &[ClusterKey], why: &str) -> Result<(), EndError> {
-    for old in ended {
-        tracing::info!(cluster = %old.cluster, key = old.fingerprint, why, "identity key ended");
-        let entry = Entry {
-            target: old.fingerprint.clone(),
-            reason: Some(why.to_owned()),
-            ..entry(&old.cluster, "cluster.identity.drop")
-        };
-        hub.audit.event(entry).await?;
-    }
-    Ok(())
+/// Puts on record, before it is done, that a key ends.
+async fn tell(hub: &Hub, old: &ClusterKey, why: &str) -> Result<(), EndError> {
+    tracing::info!(cluster = %old.cluster, key = old.fingerprint, why, "identity key ends");
+    let entry = Entry {
+        target: old.fingerprint.clone(),
+        reason: Some(why.to_owned()),
+        ..entry(&old.cluster, "cluster.identity.drop")
+    };
+    Ok(hub.audit.event(entry).await?)
+}
+
+/// The same, that it did not.
+async fn denied_end(hub: &Hub, old: &ClusterKey) -> Result<(), EndError> {
+    let entry = Entry {
+        target: old.fingerprint.clone(),
+        verdict: Verdict::Deny,
+        reason: Some(LOST.to_owned()),
+        ..entry(&old.cluster, "cluster.identity.drop")
+    };
+    Ok(hub.audit.event(entry).await?)
 }
 
 /// Ends old keys whose successors no line was seen of: of agents that speak by HTTPS alone.
@@ -172,7 +211,16 @@ pub async fn end_retired(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     Ok(())
 }
 
-async fn end_before(hub: &Hub, now: OffsetDateTime) -> Result<(), EndError> {
-    let ended = hub.store.end_retired(now - OVERLAP, now).await?;
-    tell(hub, &ended, "its successor is 10 minutes old").await
+/// Ends those whose successor is [`OVERLAP`] old at `now`.
+///
+/// # Errors
+/// The records do not take it. Keys that were not come to yet go on, until the next look.
+pub async fn end_before(hub: &Hub, now: OffsetDateTime) -> Result<(), EndError> {
+    for old in hub.store.retired(now - OVERLAP).await? {
+        tell(hub, &old, "its successor is 10 minutes old").await?;
+        if !hub.store.end_retired(&old.fingerprint, now).await? {
+            denied_end(hub, &old).await?;
+        }
+    }
+    Ok(())
 }

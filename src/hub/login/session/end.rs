@@ -61,7 +61,8 @@ async fn logged_out(hub: &Hub, token: &TokenText, from: &From) -> Result<bool, L
     Ok(true)
 }
 
-/// Ends a session and what it runs.
+/// Ends a session and what it runs. On record first: where that fails, the session goes on, and whoever ends it comes again, with
+/// the next use of its tokens or the next question to the provider. What it runs is cut in any case.
 pub(super) async fn end(
     hub: &Hub,
     id: &str,
@@ -69,23 +70,19 @@ pub(super) async fn end(
     why: &str,
     from: &From,
 ) -> Result<(), LoginError> {
-    let ended = hub
-        .store
-        .end_session(id, crate::hub::cut(why, 500), clock::now())
-        .await?;
+    let ended = async {
+        let what = Told {
+            action: "session.end",
+            user,
+            target: id,
+            denied: Some(why),
+        };
+        told(hub, what, from).await?;
+        let why = crate::hub::cut(why, 500);
+        hub.store.end_session(id, why, clock::now()).await?;
+        Ok(())
+    };
+    let ended = ended.await;
     hub.requests.end(Gone::Token(id));
-    if ended {
-        told(
-            hub,
-            Told {
-                action: "session.end",
-                user,
-                target: id,
-                denied: Some(why),
-            },
-            from,
-        )
-        .await?;
-    }
-    Ok(())
+    ended
 }

@@ -177,3 +177,48 @@ async fn a_person_whose_logout_the_records_refuse_asks_again() {
     assert_eq!(world.whoami(&session).await.0, 200);
     world.hub.stop().await;
 }
+
+/// H33, H37: the end of a session that cannot be put on record is none yet; what ran by it is cut all the same, and the next use of
+/// the token ends it, on record. Before, it ended, and nobody could ever read why.
+#[tokio::test]
+async fn a_session_does_not_end_without_a_record() {
+    let world = World::start("oidc-end-refused", json!({}), |config| {
+        config.sessions.grace = Duration::ZERO;
+    })
+    .await;
+    let hub = &world.hub.hub;
+    let first = world.log_in().await;
+    let (status, second) = world.refresh(&first).await;
+    assert_eq!(status, 200, "{second}");
+    let user = hub.store.user("ada").await.unwrap().unwrap();
+    let token_id = hub.store.sessions_of(&user.id).await.unwrap()[0].id.clone();
+    let by = By {
+        user_id: user.id.clone(),
+        token_id,
+        ..By::default()
+    };
+    let running = hub.requests.enter(by, hub.requests.now());
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    let no_more = "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (false) NOT VALID";
+    world.hub.execute(refuse, no_more).await;
+    let (status, problem) = world.refresh(&first).await;
+    assert_eq!((status, slug(&problem)), (503, "unavailable"));
+    let cut = tokio::time::timeout(Duration::from_secs(20), running.over()).await;
+    assert!(cut.is_ok(), "it runs on");
+    assert_eq!(world.whoami(&second).await.0, 200);
+    let again = "ALTER TABLE audit DROP CONSTRAINT refuse";
+    world.hub.execute("DROP TRIGGER refuse", again).await;
+    let ends = async || {
+        let record = world.record().await.into_iter();
+        record
+            .filter(|(action, ..)| action == "session.end")
+            .count()
+    };
+    assert_eq!(ends().await, 0);
+    for _ in 0..2 {
+        let (status, problem) = world.refresh(&first).await;
+        assert_eq!((status, slug(&problem)), (401, "session-ended"));
+    }
+    assert_eq!((ends().await, world.whoami(&second).await.0), (1, 401));
+    world.hub.stop().await;
+}

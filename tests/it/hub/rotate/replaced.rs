@@ -6,6 +6,7 @@ use linesman::agent::fault::{Boundary, Faults};
 use linesman::agent::identity;
 use linesman::agent::link::LinkState;
 use linesman::clock;
+use linesman::hub::api::agents::identity::{end_before, in_use};
 use linesman::keys::KeyPair;
 use serde_json::json;
 use tokio::time::timeout;
@@ -120,8 +121,9 @@ async fn an_agent_that_comes_back_after_its_old_identity_ended_goes_on_with_the_
     let later = clock::now() + time::Duration::minutes(11);
     let store = &world.hub.hub.store;
     let limit = later - time::Duration::minutes(10);
-    let ended = store.end_retired(limit, later).await.unwrap();
-    assert_eq!(ended.len(), 1);
+    assert_eq!(store.retired(limit).await.unwrap().len(), 1);
+    end_before(&world.hub.hub, later).await.unwrap();
+    assert_eq!(world.in_force("identity").await.len(), 1);
     let agent = world.agent(Faults::default()).await;
     world
         .identified(&agent, &KeyPair::from_seed(&[1; 32]))
@@ -164,5 +166,95 @@ async fn an_identity_changes_only_by_the_word_of_both_keys() {
         assert_eq!(change(&old, &new, &id, "eu1").await.0, 204);
     }
     assert_eq!(world.in_force("identity").await.len(), 2);
+    world.hub.stop().await;
+}
+
+/// What is on record of the cluster's identity keys, oldest first.
+async fn told(world: &World) -> Vec<(String, String, String)> {
+    let store = &world.hub.hub.store;
+    let rows = store.audit_tail(Some("eu1"), 100).await.unwrap();
+    rows.into_iter()
+        .filter(|row| row.action.starts_with("cluster.identity."))
+        .map(|row| (row.action, row.target, row.verdict))
+        .collect()
+}
+
+/// H16, H37: an identity that cannot be put on record is not changed, and none ends; asked again, all of it is on record, once.
+/// Before, the key was changed and its record lost.
+#[tokio::test]
+async fn an_identity_changes_and_ends_on_record_or_not_at_all() {
+    const REFUSE: &str = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    const NO_MORE: &str = "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (false) NOT VALID";
+    const AGAIN: &str = "ALTER TABLE audit DROP CONSTRAINT refuse";
+    let world = World::new("rotate-record").await;
+    let (hub, store) = (&world.hub.hub, &world.hub.hub.store);
+    let keys = [1, 50, 51].map(|seed| KeyPair::from_seed(&[seed; 32]));
+    let prints = keys.each_ref().map(|key| key.public().fingerprint());
+    let [first, second, third] = &prints;
+    let change = async |old: usize, new: usize| {
+        let body = identity::identity_change(&keys[old], &keys[new], &hub.id, &cluster());
+        let body = serde_json::to_string(&body).unwrap();
+        let call = world.hub.call("POST", "/v1/clusters/eu1/identity", &body);
+        call.signed_by(&keys[old], 0).await.0
+    };
+    let refused = async || world.hub.execute(REFUSE, NO_MORE).await;
+    let taken = async || world.hub.execute("DROP TRIGGER refuse", AGAIN).await;
+    let mut expected = Vec::new();
+    let mut expect = |action: &str, key: &String| {
+        expected.push((
+            format!("cluster.identity.{action}"),
+            key.clone(),
+            "allow".to_owned(),
+        ));
+        expected.clone()
+    };
+
+    refused().await;
+    assert_eq!(change(0, 1).await, 503);
+    assert_eq!(
+        world.in_force("identity").await,
+        std::slice::from_ref(first)
+    );
+    taken().await;
+    for _ in 0..2 {
+        assert_eq!(change(0, 1).await, 204);
+    }
+    assert_eq!(told(&world).await, expect("add", second));
+
+    // A line of the new one ends the old one.
+    let used = store
+        .cluster_key_by_fingerprint(second)
+        .await
+        .unwrap()
+        .unwrap();
+    refused().await;
+    in_use(hub, &used).await;
+    assert_eq!(world.in_force("identity").await.len(), 2);
+    taken().await;
+    for _ in 0..2 {
+        in_use(hub, &used).await;
+    }
+    assert_eq!(
+        world.in_force("identity").await,
+        std::slice::from_ref(second)
+    );
+    assert_eq!(told(&world).await, expect("drop", first));
+
+    // So does time.
+    assert_eq!(change(1, 2).await, 204);
+    expect("add", third);
+    let later = clock::now() + time::Duration::minutes(11);
+    refused().await;
+    assert!(end_before(hub, later).await.is_err());
+    assert_eq!(world.in_force("identity").await.len(), 2);
+    taken().await;
+    for _ in 0..2 {
+        end_before(hub, later).await.unwrap();
+    }
+    assert_eq!(
+        world.in_force("identity").await,
+        std::slice::from_ref(third)
+    );
+    assert_eq!(told(&world).await, expect("drop", second));
     world.hub.stop().await;
 }

@@ -103,12 +103,7 @@ impl Database {
         names.collect::<Result<_, _>>().map_err(corrupt(DOING))
     }
 
-    pub async fn end_retired(
-        &self,
-        limit: OffsetDateTime,
-        now: OffsetDateTime,
-    ) -> Result<Vec<ClusterKey>> {
-        const DOING: &str = "end identity keys that retired";
+    pub async fn retired(&self, limit: OffsetDateTime) -> Result<Vec<ClusterKey>> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT k.*, c.name AS cluster, c.removed_at FROM cluster_key k JOIN cluster c ON c.id = k.cluster_id
              WHERE k.kind = 'identity' AND k.state = 'retiring' AND k.updated_at < $1 LIMIT 500",
@@ -116,26 +111,19 @@ impl Database {
         .bind(to_ms(limit))
         .fetch_all(&self.readers)
         .await
-        .map_err(db(DOING))?;
-        let keys = rows.into_iter().map(Row::key);
-        let keys: Vec<ClusterKey> = keys.collect::<Result<_>>()?;
-        if keys.is_empty() {
-            return Ok(keys);
-        }
-        let mut write = self.begin(DOING).await?;
-        for key in &keys {
-            sqlx::query(
-                "UPDATE cluster_key SET state = 'revoked', updated_at = $1
-                 WHERE fingerprint = $2 AND state = 'retiring'",
-            )
-            .bind(to_ms(now))
-            .bind(&key.fingerprint)
-            .execute(&mut *write.tx)
-            .await
-            .map_err(db(DOING))?;
-        }
-        write.commit(DOING).await?;
-        Ok(keys)
+        .map_err(db("look for identity keys that retired"))?;
+        rows.into_iter().map(Row::key).collect()
+    }
+
+    pub async fn end_retired(&self, fingerprint: &str, now: OffsetDateTime) -> Result<bool> {
+        const DOING: &str = "end an identity key that retired";
+        let statement = sqlx::query(
+            "UPDATE cluster_key SET state = 'revoked', updated_at = $1
+             WHERE fingerprint = $2 AND kind = 'identity' AND state = 'retiring'",
+        )
+        .bind(to_ms(now))
+        .bind(fingerprint);
+        Ok(self.change(DOING, statement).await? == 1)
     }
 
     pub async fn settle_key(
