@@ -19,7 +19,8 @@ use crate::support::world::{self, CLUSTER, World};
 use crate::support::{eventually, figure, seconds, until};
 
 mod aggregated;
-mod bare;
+mod attached;
+pub(crate) mod bare;
 mod benches;
 mod bulk;
 mod cancelled;
