@@ -8,9 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{NAMESPACE, ready};
+use super::revoked::by;
+use super::{NAMESPACE, POD, Protocol, ready, user};
 use crate::figures::{hub_pid, rss};
 use crate::line::{agent_pid, agent_pids};
 use crate::support::place::{output, run};
@@ -166,7 +167,7 @@ fn broken_off(world: &World, who: &str, dies: impl FnOnce()) {
         ),
     );
     assert!(got.len() < LARGE.0 * LARGE.1, "all of it came");
-    let whole = serde_json::from_slice::<serde_json::Value>(&got);
+    let whole = serde_json::from_slice::<Value>(&got);
     assert!(whole.is_err_and(|e| e.is_eof()), "it looks whole");
     assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(!said.is_empty());
@@ -215,13 +216,46 @@ fn dense(length: usize) -> String {
     text
 }
 
-/// L5: an upload that the API server refuses ends early, with the API server's words.
+const WHOLE: usize = 100 << 20;
+
+/// L5: an upload that the API server refuses ends early, with the API server's words: one that is too big, and one of somebody
+/// who may not.
 #[test]
 #[ignore = "needs a real cluster: make test"]
-fn an_upload_that_is_too_big_is_refused_early() {
-    const WHOLE: usize = 100 << 20;
+fn an_upload_that_is_refused_ends_early() {
+    const USER: &str = "uploader";
     let world = world::adopted();
     ready(&world);
+    let own = user(&world, USER, &["--group", "view"]);
+    until("the grant is in force", seconds(30), || {
+        let get = ["get", "pod", POD];
+        output(&mut by(&world, &own, Protocol::WebSocket, &get))
+            .status
+            .success()
+    });
+    let token = fs::read_to_string(world.directory.join(format!("{USER}.token"))).unwrap();
+    let may_not = format!("User \"linesman:{USER}\" cannot create resource \"configmaps\"");
+    for (what, token, code, words) in [
+        ("too big", world.hub.token(), 413, "limit is "),
+        ("not allowed", token.trim().to_owned(), 403, &*may_not),
+    ] {
+        let (told, text, sent) = uploaded(&world, &token);
+        figure(
+            "L5",
+            &format!("bytes sent of an upload of 100 MiB that is {what}, and refused"),
+            "early",
+            format!("{} KB", sent / 1000),
+        );
+        assert_eq!(told, code, "{what}: {text}");
+        let status: Value = serde_json::from_str(&text).unwrap();
+        let message = status["message"].as_str().unwrap_or_default();
+        assert!(message.contains(words), "{what}: {text}");
+        assert!(sent < 32 << 20, "{what}: {sent} bytes were taken");
+    }
+}
+
+/// Answer and text to a body of [`WHOLE`] bytes, and how many of these were taken.
+fn uploaded(world: &World, token: &str) -> (u16, String, u64) {
     let sent = std::sync::Arc::new(AtomicU64::new(0));
     let counter = sent.clone();
     let chunks = (0..WHOLE >> 16).map(move |_| {
@@ -235,7 +269,6 @@ fn an_upload_that_is_too_big_is_refused_early() {
         world.hub.url(),
         world::CLUSTER
     );
-    let token = world.hub.token();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (code, text) = runtime.block_on(async move {
         let client = reqwest::Client::builder()
@@ -256,13 +289,5 @@ fn an_upload_that_is_too_big_is_refused_early() {
             .unwrap();
         (response.status().as_u16(), response.text().await.unwrap())
     });
-    let sent = sent.load(Ordering::Relaxed);
-    figure(
-        "L5",
-        "bytes sent of an upload of 100 MiB that is refused",
-        "early",
-        format!("{} KB", sent / 1000),
-    );
-    assert_eq!(code, 413, "{text}");
-    assert!(sent < 32 << 20, "{sent} bytes were taken");
+    (code, text, sent.load(Ordering::Relaxed))
 }
