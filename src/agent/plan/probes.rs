@@ -82,8 +82,7 @@ pub fn probes(
         let unread = !probe.answered || argocd::doubts_host(live);
         let unread = mounts && unread && now - probe.sent >= SPACING;
         let again = by_own_look(install, observed, live, probe.sent);
-        let over = probe.answered || argocd::gave_up(live);
-        unproven || ahead || unread || (old || again) && over
+        unproven || ahead || unread || (old || again) && is_over(live, probe)
     };
     let spaced = |id: &ObjectId| {
         let last = history.nudged.get(id);
@@ -132,6 +131,11 @@ pub fn probes(
     let quiet = up && fetched && !due(source) && !due(sync) && canaries.is_empty();
     let quiet = quiet && !moved && !watched && !mounts;
     (steps, if quiet { at } else { waiting })
+}
+
+/// Whether nothing more comes of a question.
+fn is_over(live: &Object, probe: Probe) -> bool {
+    probe.answered || argocd::gave_up(live)
 }
 
 /// Whether what the agent itself met since makes it ask: what failed for long the engine tries again ever later; and where the

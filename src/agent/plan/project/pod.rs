@@ -52,7 +52,7 @@ pub fn pod(live: core::Pod) -> Pod {
         ended: ended.map(|e| (e.exit_code, e.reason.clone().unwrap_or_default())),
         restarts: containers.iter().map(|c| c.restart_count).sum(),
         image: told
-            .or(containers.first().copied())
+            .or_else(|| containers.first().copied())
             .map(|c| c.image.clone())
             .unwrap_or_default(),
         unschedulable: refused.map(|c| short(c.message.as_deref().unwrap_or("no node takes it"))),
