@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
-use super::proxy::Proxy;
+use super::proxy::Way;
 use super::wait::{self, For};
 use super::{Engine, Level};
 use crate::cli::connect::{Access, Connect, is_stdin};
@@ -110,7 +110,7 @@ pub(super) struct Adoption {
     #[arg(long, value_name = "NAME")]
     image_pull_secret: Option<String>,
     #[command(flatten)]
-    pub(super) proxy: Proxy,
+    pub(super) way: Way,
     /// Write the YAML to this file (0600) instead of stdout
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -127,7 +127,7 @@ pub(super) struct Adoption {
 }
 
 impl Adoption {
-    /// What was said; `proxy` is the [`Proxy::url`].
+    /// What was said; `proxy` is the [`Way::url`].
     pub(super) fn changes(&self, proxy: Option<String>) -> Result<AdoptionChanges, Failure> {
         Ok(AdoptionChanges {
             image: self.image.clone(),
@@ -137,14 +137,14 @@ impl Adoption {
             token_ttl: Some(u32::try_from(self.token_ttl.as_secs()).unwrap_or(u32::MAX)),
             image_pull_secret: self.image_pull_secret.clone(),
             https_proxy: proxy,
-            no_proxy: self.proxy.no_proxy.clone(),
+            no_proxy: self.way.no_proxy.clone(),
             engine_namespace: None,
         })
     }
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    let proxy = args.adoption.proxy.url(&args.connect)?;
+    let proxy = args.adoption.way.url(&args.connect)?;
     let access = args.connect.access().await?;
     let client = access.user_client()?;
     args.adoption.check(&access)?;

@@ -9,7 +9,7 @@ use crate::cli::exit::{Code, Failure};
 use crate::manifests::proxy::{self, ProxyError};
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Proxy {
+pub(super) struct Way {
     /// Proxy for the agent's way to the hub: `http://host[:port]`
     #[arg(long, value_name = "URL")]
     https_proxy: Option<String>,
@@ -21,7 +21,7 @@ pub(super) struct Proxy {
     pub no_proxy: Option<String>,
 }
 
-impl Proxy {
+impl Way {
     /// None = as it was; empty = none. Before the token is read, which may come from stdin, too.
     pub(super) fn url(&self, connect: &Connect) -> Result<Option<String>> {
         if let Some(path) = &self.https_proxy_file {

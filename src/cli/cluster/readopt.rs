@@ -34,7 +34,7 @@ pub(in crate::cli) struct Args {
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    let proxy = args.adoption.proxy.url(&args.connect)?;
+    let proxy = args.adoption.way.url(&args.connect)?;
     let access = args.connect.access().await?;
     let client = access.user_client()?;
     args.adoption.check(&access)?;
