@@ -227,7 +227,7 @@ pub(super) fn read_code(path: &Path) -> Result<Secret<String>> {
 pub(super) fn read_proxy(path: &Path) -> Result<Secret<String>> {
     read_secret(
         path,
-        "URL of a proxy",
+        "proxy URL",
         "write http://user:password@host[:port], with %XX for what is no letter, digit or sign of ASCII",
     )
 }

@@ -58,12 +58,16 @@ fn ask(grant: &GrantView) -> Result<()> {
 }
 
 fn means(grant: &GrantView) -> Vec<String> {
+    let end = match &grant.expires_at {
+        Some(_) if !grant.over => format!("until {}", until(grant)),
+        _ => until(grant),
+    };
     let parts = [
         ("clusters ", clusters(&grant.clusters)),
         ("groups ", joined(&grant.groups)),
         ("as ", joined(&grant.act_as)),
         ("", limits(grant)),
-        ("until ", until(grant)),
+        ("", end),
         ("reason ", grant.reason.clone()),
     ];
     let parts = parts.into_iter().filter(|(_, value)| !value.is_empty());
@@ -87,7 +91,7 @@ mod tests {
         let all = grant("group:sre");
         assert_eq!(
             means(&all)[0],
-            "This takes from group:sre: clusters all; until no end."
+            "This takes from group:sre: clusters all; no end."
         );
         let some = GrantView {
             clusters: ClusterChoice::Labels("env=prod".to_owned()),
@@ -101,7 +105,7 @@ mod tests {
         assert_eq!(
             means(&some)[0],
             "This takes from group:sre: clusters with env=prod; groups edit,view; as user:bob; read-only, in shop; \
-             until no end; reason TICKET-1."
+             no end; reason TICKET-1."
         );
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::json;
 
-use super::{clusters, until};
+use super::clusters;
 use crate::cli::confirm::{Question, Yes, confirm};
 use crate::cli::connect::Connect;
 use crate::cli::exit::{Code, Failure};
@@ -80,14 +80,17 @@ fn means(token: &ApiTokenView) -> Vec<String> {
         [] => "all that the user may".to_owned(),
         scopes => scopes.join(", "),
     };
+    let end = match &token.expires_at {
+        Some(at) => format!("until {at}"),
+        None => "without an end".to_owned(),
+    };
     vec![
         format!(
-            "This ends token {} of {}, '{}': {scopes}, clusters {}, until {}.",
+            "This ends token {} of {}, '{}': {scopes}, clusters {}, {end}.",
             token.id,
             token.user,
             token.title,
             clusters(token.clusters.as_ref()),
-            until(token)
         ),
         "Whoever has it is refused from then on, and what runs by it through the hub is cut."
             .to_owned(),
@@ -117,7 +120,7 @@ mod tests {
         (token.scopes, token.clusters, token.expires_at) = (Vec::new(), None, None);
         assert_eq!(
             means(&token)[0],
-            "This ends token aB_9xQ of ci, 'deploy': all that the user may, clusters all, until no end."
+            "This ends token aB_9xQ of ci, 'deploy': all that the user may, clusters all, without an end."
         );
     }
 }
