@@ -31,6 +31,7 @@ use path::Path;
 pub use path::TOGETHER;
 use queue::Queue;
 use refused::Refused;
+use room::Unread;
 use state::{Lane, StreamState};
 use timeout::Drain;
 
@@ -126,6 +127,8 @@ pub struct Session {
     grown: usize,
     /// Its memory was full, and not a quarter of it is free again.
     full: bool,
+    /// Who makes way then.
+    unread: Unread,
     stops: VecDeque<(Instant, u32)>,
 
     pong: Option<u64>,
@@ -176,6 +179,7 @@ impl Session {
             meter,
             grown: 0,
             full: false,
+            unread: Unread::new(now),
             stops: VecDeque::new(),
             pong: None,
             path,
@@ -359,6 +363,7 @@ impl Session {
                 queue.retain(|id| streams.contains_key(id));
             }
         }
+        self.unread.forget(streams, most);
         if self.stops.len() > most {
             self.stops.retain(|(_, id)| streams.contains_key(id));
         }

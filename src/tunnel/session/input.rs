@@ -220,6 +220,7 @@ impl Session {
             return Ok(());
         }
         if let Some(stream) = self.streams.get_mut(&id) {
+            self.unread.came(id, stream, payload.len());
             stream.buffer.push(payload, held, &self.meter);
         }
         self.events.push_back(Event::Readable(id));

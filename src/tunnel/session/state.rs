@@ -76,6 +76,8 @@ pub(super) struct StreamState {
     pub(super) stop: Option<Code>,
     /// Since when unread bytes lie here.
     pub(super) unread_since: Instant,
+    /// Is among those that make way for others.
+    pub(super) ranked: bool,
 
     /// To be sent; ends the stream on the wire.
     pub(super) rst: Option<LineError>,
@@ -118,6 +120,7 @@ impl StreamState {
             discarding: false,
             stop: None,
             unread_since: now,
+            ranked: false,
             rst: None,
             error: None,
             urgent: false,

@@ -14,6 +14,7 @@ const BUDGET: usize = 20 * MAX_PAYLOAD;
 
 /// A hub's session whose agent sends what a test says, as long as it has credit.
 struct Full {
+    start: Instant,
     now: Instant,
     session: Session,
     next: u32,
@@ -22,12 +23,14 @@ struct Full {
 impl Full {
     fn new() -> Self {
         let now = Instant::now();
+        let start = now;
         let config = Config {
             budget: BUDGET,
             window: 16 << 20,
             ..Config::new(Role::Hub)
         };
         Self {
+            start,
             now,
             session: Session::new(now, config),
             next: 1,
@@ -57,6 +60,13 @@ impl Full {
         while self.session.poll_transmit(self.now, &mut out) {
             out.clear();
         }
+    }
+
+    /// The peer sends one byte.
+    fn trickle(&mut self, id: u32) {
+        let mut message = BytesMut::new();
+        frame::data(id, &[1], &mut message);
+        self.session.handle_message(self.now, message.freeze());
     }
 
     fn read(&mut self, id: u32) {
@@ -149,6 +159,86 @@ fn own_streams_open_on_a_full_line_when_what_nobody_reads_has_made_way() {
     assert_eq!(open(&mut line), Ok(2));
 }
 
+const CROWD: usize = 1_000;
+
+/// Streams with a byte each that nobody reads.
+fn crowd(line: &mut Full) -> Vec<u32> {
+    let ids: Vec<u32> = (0..CROWD).map(|_| line.open(0).unwrap()).collect();
+    for id in &ids {
+        line.trickle(*id);
+    }
+    ids
+}
+
+/// Before, each OPEN that a full line refused looked at all its streams: a peer that sends nothing else took a core.
+#[test]
+fn an_open_that_a_full_line_refuses_costs_the_same_however_many_streams_there_are() {
+    const OPENS: usize = 20_000;
+    let mut line = Full::new();
+    let first = line.open(19).unwrap();
+    line.now += Duration::from_secs(1);
+    let large = crowd(&mut line)[0];
+    line.send(large, 19);
+    assert_eq!(line.reset(), BTreeSet::from([first]));
+    // What is left is young, and more than three quarters.
+    let before = line.session.unread.looks;
+    for _ in 0..OPENS {
+        line.now += Duration::from_micros(1);
+        assert_eq!(line.open(0), None);
+    }
+    let looks = line.session.unread.looks - before;
+    assert!(looks <= 2 * (CROWD + OPENS), "{looks}");
+    assert_eq!(line.session.over(), None, "to be refused is no offence");
+    line.now += UNREAD_LONG;
+    assert!(line.open(0).is_some());
+    assert_eq!(line.reset(), BTreeSet::from([first, large]));
+}
+
+/// The same where each byte that comes costs a stream of a byte its memory, and younger ones hold the rest.
+#[test]
+fn streams_make_way_one_by_one_without_a_look_at_all_of_them() {
+    let mut line = Full::new();
+    let idle: Vec<u32> = (0..CROWD).map(|_| line.open(0).unwrap()).collect();
+    let large = line.open(0).unwrap();
+    let old: BTreeSet<u32> = crowd(&mut line).into_iter().collect();
+    line.now += Duration::from_secs(1);
+    while line.session.unread() + 2 * MAX_PAYLOAD < BUDGET {
+        line.send(large, 1);
+    }
+    let rest = BUDGET - line.session.unread();
+    for len in [rest / 2, rest - rest / 2] {
+        let mut message = BytesMut::new();
+        frame::data(large, &vec![1; len - frame::HEADER], &mut message);
+        line.session.handle_message(line.now, message.freeze());
+    }
+    assert_eq!(
+        (line.session.unread(), line.reset()),
+        (BUDGET, BTreeSet::new())
+    );
+    let before = line.session.unread.looks;
+    for id in idle {
+        line.trickle(id);
+        assert!(line.session.unread() <= BUDGET);
+    }
+    assert_eq!(line.reset(), old);
+    let looks = line.session.unread.looks - before;
+    assert!(looks <= 10 * CROWD, "{looks}");
+}
+
+/// The order in which streams make way is kept, but not for longer than it is right.
+#[test]
+fn of_streams_of_one_age_the_one_that_is_the_largest_by_then_goes() {
+    let mut line = Full::new();
+    let [first, small, large] = [6, 2, 6].map(|frames| line.open(frames).unwrap());
+    line.send(large, 7);
+    assert_eq!(line.reset(), BTreeSet::from([large]));
+    // The others are in order now: first, small.
+    line.send(small, 8);
+    line.send(small, 6);
+    assert_eq!(line.reset(), BTreeSet::from([large, small]));
+    line.read(first);
+}
+
 #[derive(Debug, Clone)]
 enum Act {
     Open(usize),
@@ -168,7 +258,7 @@ fn act() -> impl Strategy<Value = Act> {
 
 proptest! {
     /// Whatever is read and sent: the memory is bounded, nothing goes before what lay unread for longer (in whole
-    /// seconds), and nobody is kept out for longer than what is unread counts as young.
+    /// seconds of the line), and nobody is kept out for longer than what is unread counts as young.
     #[test]
     fn memory_is_bounded_and_the_oldest_make_way(acts in proptest::collection::vec(act(), 1..120)) {
         let mut line = Full::new();
@@ -184,12 +274,12 @@ proptest! {
             }
             prop_assert!(line.session.unread() <= BUDGET, "{} bytes", line.session.unread());
             let went: BTreeSet<u32> = line.reset().difference(&reset).copied().collect();
-            let age = |since: Instant| line.now.saturating_duration_since(since).as_secs();
-            let youngest = before.iter().filter(|(_, id)| went.contains(id)).map(|(since, _)| age(*since)).min();
+            let since = |at: Instant| at.saturating_duration_since(line.start).as_secs();
+            let youngest = before.iter().filter(|(_, id)| went.contains(id)).map(|(at, _)| since(*at)).max();
             let stays = line.unread();
-            let oldest = stays.iter().map(|(since, _)| age(*since)).max();
+            let oldest = stays.iter().map(|(at, _)| since(*at)).min();
             if let (Some(youngest), Some(oldest)) = (youngest, oldest) {
-                prop_assert!(youngest >= oldest, "one of {youngest} s went, one of {oldest} s stayed");
+                prop_assert!(youngest <= oldest, "one since {youngest} s went, one since {oldest} s stayed");
             }
         }
         line.now += UNREAD_LONG;
