@@ -197,8 +197,21 @@ impl Requests {
         taken.map(|(by, _)| by.token_id.clone()).collect()
     }
 
+    /// The users that something runs by.
+    pub fn users(&self) -> BTreeSet<String> {
+        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = seats.taken.values();
+        taken.map(|(by, _)| by.user_id.clone()).collect()
+    }
+
     /// Ends what ran by this; gives how many that are. To be called when the store has it.
     pub fn end(&self, gone: Gone<'_>) -> usize {
+        // So many are remembered, and no more: what ends nothing must not take the place of what does.
+        if let Gone::Held { grants, .. } | Gone::Reach { grants, .. } = gone
+            && grants.is_empty()
+        {
+            return 0;
+        }
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         seats.gone += 1;
         if seats.recent.len() == RECENT {

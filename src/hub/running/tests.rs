@@ -50,6 +50,7 @@ async fn requests_end_with_what_they_run_by() {
     };
     assert_eq!((reach("c1"), reach("c2")), (3, 0));
     assert_eq!(requests.tokens().len(), 3);
+    assert_eq!(requests.users().len(), 2);
     drop(seats);
     assert!(requests.seats.lock().unwrap().taken.is_empty());
 }
@@ -73,6 +74,15 @@ async fn what_goes_while_a_request_is_judged_ends_it_too() {
     assert!(over(by("ada", "t2", "g9"), judged));
     assert!(!over(by("ada", "t2", "g1"), judged));
     assert!(!over(by("ada", "t1", "g1"), requests.now()));
+    // Whoever had no grant loses none, however often that is said.
+    let (lately, grants) = (requests.now(), &[][..]);
+    for user in (0..=RECENT).map(|n| n.to_string()) {
+        let user = &user;
+        assert_eq!(requests.end(Gone::Held { user, grants }), 0);
+        let cluster = user;
+        assert_eq!(requests.end(Gone::Reach { cluster, grants }), 0);
+    }
+    assert!(!over(by("ada", "t2", "g1"), lately));
     // More than anyone remembers is as good as everything.
     for _ in 0..RECENT {
         requests.end(Gone::User("eve"));

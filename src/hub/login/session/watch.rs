@@ -157,7 +157,9 @@ pub async fn end_lapsed(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
 }
 
 async fn lapsed(hub: &Hub) -> Result<(), StoreError> {
-    if hub.requests.tokens().is_empty() {
+    // Of all others nothing is said: what is told at once is remembered for requests that are being judged, and that is bounded.
+    let running = hub.requests.users();
+    if running.is_empty() {
         return Ok(());
     }
     // Replicas look at once.
@@ -165,8 +167,9 @@ async fn lapsed(hub: &Hub) -> Result<(), StoreError> {
         end_lost(hub).await?;
     }
     let (now, oidc) = (clock::now(), hub.config.oidc.as_ref());
-    for user in hub.store.users().await? {
-        if auth::lapsed(&user, oidc, now).is_some() {
+    let users = hub.store.users().await?;
+    for user in users.iter().filter(|user| running.contains(&user.id)) {
+        if auth::lapsed(user, oidc, now).is_some() {
             grants::groups_lost(hub, &user.id, &user.groups, &[]).await?;
         }
     }
